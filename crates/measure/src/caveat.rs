@@ -1,0 +1,543 @@
+//! Every reason a number may mislead, as a type with advice, and the verdict they add up to.
+//!
+//! A [`Caveat`] says what was seen, how much of it, and what to do. The gates (`littles_law`, `steal`, …) are
+//! the only place where a threshold stands: they take what was measured and answer with the caveat, or with
+//! nothing. Collecting the measurements is the harness's part.
+//!
+//! Start at [`Verdict`].
+
+use crate::record::{Errors, Interval};
+use serde::de::Deserializer;
+use serde::ser::Serializer;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// How far a measurement may be believed; a later level is worse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Level {
+    /// No gate objected.
+    Valid,
+    /// The number stands, with a reason to doubt it. Say the reason with the number.
+    Suspect,
+    /// The number does not mean what its name says. Do not use it.
+    Invalid,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Level::Valid => "VALID",
+            Level::Suspect => "SUSPECT",
+            Level::Invalid => "INVALID",
+        })
+    }
+}
+
+/// May these numbers be believed, and if not, why.
+///
+/// Serialised as `{"level": "SUSPECT", "reasons": ["sentence", …]}`.
+///
+/// ```
+/// use ringroad_measure::{Caveat, Level, Verdict};
+/// let verdict = Verdict::of(Caveat::steal(0.05));
+/// assert_eq!(verdict.level, Level::Suspect);
+/// assert!(verdict.to_string().starts_with("SUSPECT: the hypervisor took 5.0 % of the machine's CPU time"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The level of the worst reason; [`Level::Valid`] without reasons.
+    pub level: Level,
+    /// The reasons, worst first.
+    pub reasons: Vec<Caveat>,
+}
+
+impl Default for Verdict {
+    fn default() -> Self {
+        Verdict::valid()
+    }
+}
+
+impl Verdict {
+    /// Nothing objects.
+    pub fn valid() -> Self {
+        Verdict {
+            level: Level::Valid,
+            reasons: Vec::new(),
+        }
+    }
+
+    /// The verdict these reasons add up to: worst first, each sentence once.
+    pub fn of(reasons: impl IntoIterator<Item = Caveat>) -> Self {
+        let mut verdict = Verdict::valid();
+        for reason in reasons {
+            verdict.add(reason);
+        }
+        verdict
+    }
+
+    /// Adds one reason; the level can only get worse.
+    pub fn add(&mut self, reason: Caveat) {
+        let level = reason.level();
+        self.level = self.level.max(level);
+        if !self.reasons.contains(&reason) {
+            let place = self.reasons.partition_point(|r| r.level() >= level);
+            self.reasons.insert(place, reason);
+        }
+    }
+
+    /// The worst of several verdicts, with the reasons of all of them, each sentence once.
+    ///
+    /// The level is the worst *stated* level: a verdict read back from a record keeps the level it was written
+    /// with, although its sentences no longer carry one.
+    pub fn worst<'a>(verdicts: impl IntoIterator<Item = &'a Verdict>) -> Self {
+        let mut worst = Verdict::valid();
+        for verdict in verdicts {
+            for reason in &verdict.reasons {
+                worst.add(reason.clone());
+            }
+            worst.level = worst.level.max(verdict.level);
+        }
+        worst
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.level)?;
+        for (nth, reason) in self.reasons.iter().enumerate() {
+            write!(f, "{}{reason}", if nth == 0 { ": " } else { " " })?;
+        }
+        Ok(())
+    }
+}
+
+/// One reason why a number may mislead. `Display` is one sentence: what, how much, and what to do.
+///
+/// Two caveats are equal when they say the same: a record keeps sentences, not numbers, so that is what
+/// survives a round trip.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Caveat {
+    /// Rate times latency is not the number of requests in flight.
+    LittlesLaw {
+        /// `rate × mean latency / in flight − 1`; 0 is perfect.
+        off: f64,
+    },
+    /// The client was the bottleneck, not the program.
+    ClientBound {
+        /// Share of its core the client used.
+        client_share: f64,
+    },
+    /// The client was ready to run and had to wait for a CPU.
+    ClientStarved {
+        /// Share of the window it waited.
+        wait_share: f64,
+    },
+    /// The generator sent later than the schedule said (open loop).
+    SendLag {
+        /// 99th percentile of the delay, microseconds.
+        lag_p99_us: f64,
+        /// Median latency it would hide in, microseconds.
+        p50_us: f64,
+    },
+    /// Client and server counted different things.
+    CountsDiffer {
+        /// What is counted: `requests`, `bytes`.
+        what: &'static str,
+        /// The client's count.
+        client: u64,
+        /// The server's count.
+        server: u64,
+    },
+    /// Requests failed.
+    Failures {
+        /// By kind.
+        errors: Errors,
+        /// Requests sent.
+        sent: u64,
+    },
+    /// Not one answer came in the measured window.
+    NothingMeasured,
+    /// The hypervisor gave this machine's time to others.
+    Steal {
+        /// Share of all CPU time in the window.
+        share: f64,
+    },
+    /// Some connections were open and never got an answer.
+    NotServed {
+        /// Connections that should have been served.
+        wanted: u32,
+        /// Connections that got at least one answer.
+        served: u32,
+    },
+    /// The baseline against itself differs by as much as the difference of interest.
+    ControlTooWide {
+        /// How far the A/A interval reaches from 1, as a share.
+        control: f64,
+        /// The difference that was to be judged, as a share.
+        effect: f64,
+    },
+    /// The A/A control found a difference where there is none.
+    ControlDiffers {
+        /// Second baseline over first, minus 1.
+        by: f64,
+    },
+    /// Too few runs for an interval.
+    TooFewRepeats {
+        /// Runs done.
+        runs: u32,
+        /// Runs needed.
+        wanted: u32,
+    },
+    /// The measured window was too short.
+    WindowTooShort {
+        /// Its length, seconds.
+        seconds: f64,
+        /// The length needed, seconds.
+        wanted: f64,
+    },
+    /// The runs of one cell differ widely among themselves.
+    Unsteady {
+        /// Median absolute deviation over the median.
+        spread: f64,
+    },
+    /// A counter could not be read.
+    Unknown {
+        /// Which.
+        what: String,
+        /// Why.
+        why: String,
+    },
+    /// Client and server had to share a core.
+    SharedCore,
+    /// The harness itself used CPU time while measuring.
+    HarnessBusy {
+        /// Share of one core.
+        share: f64,
+    },
+    /// The run was stopped before its end.
+    Interrupted {
+        /// Blocks completed.
+        done: u32,
+        /// Blocks planned.
+        planned: u32,
+    },
+    /// The program under test ended or stopped answering by itself.
+    ServerFailed {
+        /// What was seen, as a clause: `it exited with code 1`.
+        how: String,
+    },
+    /// A sentence from a record, or a reason no variant has. [`Caveat::level`] calls it suspect.
+    Other(String),
+}
+
+/// Closed loop: `|X·R/N − 1|` above this is doubtful (notes on Little's law: Little 1961).
+pub const LITTLE_OFF: f64 = 0.05;
+/// Above this it is not the load that was asked for.
+pub const LITTLE_BROKEN: f64 = 0.20;
+/// A program or client using this share of its core is using it whole.
+pub const BUSY_SHARE: f64 = 0.95;
+/// A client that waited this share of the window for a CPU times its own waiting.
+pub const WAIT_SHARE: f64 = 0.05;
+/// Open loop: lag above this share of the median latency shows in the result.
+pub const LAG_SHARE: f64 = 0.10;
+/// Steal above this share is doubtful.
+pub const STEAL_SHARE: f64 = 0.02;
+/// Steal above this share leaves nothing to believe.
+pub const STEAL_BROKEN: f64 = 0.10;
+/// Failures up to this share of the requests leave the rest usable.
+pub const FAILURE_SHARE: f64 = 0.01;
+/// Runs below which a 95 % interval of a median does not exist: with 5 values even the whole range covers the
+/// median only 1 − 2·0.5⁵ = 93.75 % of the time.
+pub const REPEATS_MIN: u32 = 6;
+/// Windows shorter than this are mostly scheduler ticks.
+pub const WINDOW_MIN_S: f64 = 1.0;
+/// Spread (MAD over median) from which one cell's runs are called unsteady.
+pub const SPREAD_MAX: f64 = 0.05;
+/// What the harness may use of a core while measuring.
+pub const HARNESS_SHARE: f64 = 0.02;
+
+/// The gates: each takes what was measured and answers with the caveat, or with nothing.
+impl Caveat {
+    /// Little's law in a closed loop: `rate_per_s × mean_s` must be the requests in flight (connections that
+    /// send × pipeline depth). Not for open loops, where the number in flight is free.
+    pub fn littles_law(rate_per_s: f64, mean_s: f64, in_flight: f64) -> Option<Caveat> {
+        if in_flight <= 0.0 {
+            return None;
+        }
+        let off = rate_per_s * mean_s / in_flight - 1.0;
+        outside(off.abs(), LITTLE_OFF).then_some(Caveat::LittlesLaw { off })
+    }
+
+    /// The client used its core whole while the server did not: rate and latency are the client's.
+    pub fn client_bound(client_share: f64, server_share: f64) -> Option<Caveat> {
+        (client_share >= BUSY_SHARE && server_share < BUSY_SHARE)
+            .then_some(Caveat::ClientBound { client_share })
+    }
+
+    /// The client waited for a CPU while it had work.
+    pub fn client_starved(wait_share: f64) -> Option<Caveat> {
+        outside(wait_share, WAIT_SHARE).then_some(Caveat::ClientStarved { wait_share })
+    }
+
+    /// Open loop: the generator fell behind its schedule.
+    pub fn send_lag(lag_p99_us: f64, p50_us: f64) -> Option<Caveat> {
+        outside(lag_p99_us, LAG_SHARE * p50_us).then_some(Caveat::SendLag { lag_p99_us, p50_us })
+    }
+
+    /// Both sides must have counted the same. `what` names the thing in the plural: `requests`, `bytes`.
+    pub fn counts_differ(what: &'static str, client: u64, server: u64) -> Option<Caveat> {
+        (client != server).then_some(Caveat::CountsDiffer {
+            what,
+            client,
+            server,
+        })
+    }
+
+    /// Any failure is named.
+    pub fn failures(errors: Errors, sent: u64) -> Option<Caveat> {
+        (errors.total() > 0).then_some(Caveat::Failures { errors, sent })
+    }
+
+    /// Steal, share of the machine's CPU time in the window.
+    pub fn steal(share: f64) -> Option<Caveat> {
+        outside(share, STEAL_SHARE).then_some(Caveat::Steal { share })
+    }
+
+    /// Every connection that sent must have been answered at least once.
+    pub fn not_served(wanted: u32, served: u32) -> Option<Caveat> {
+        (served < wanted).then_some(Caveat::NotServed { wanted, served })
+    }
+
+    /// The A/A control must be narrower than the difference it is to judge. `effect` is a ratio minus 1.
+    pub fn control_too_wide(control: Interval, effect: f64) -> Option<Caveat> {
+        let reach = control.reach();
+        // An effect of nothing asks no question that a control could answer.
+        (effect != 0.0 && outside(reach, effect.abs())).then_some(Caveat::ControlTooWide {
+            control: reach,
+            effect: effect.abs(),
+        })
+    }
+
+    /// Enough runs for an interval of the median.
+    pub fn too_few_repeats(runs: u32) -> Option<Caveat> {
+        (runs < REPEATS_MIN).then_some(Caveat::TooFewRepeats {
+            runs,
+            wanted: REPEATS_MIN,
+        })
+    }
+
+    /// A window long enough to average over scheduler ticks.
+    pub fn window_too_short(seconds: f64) -> Option<Caveat> {
+        (!(seconds >= WINDOW_MIN_S)).then_some(Caveat::WindowTooShort {
+            seconds,
+            wanted: WINDOW_MIN_S,
+        })
+    }
+
+    /// Runs of one cell that agree with each other; `spread` is MAD over median.
+    pub fn unsteady(spread: f64) -> Option<Caveat> {
+        outside(spread, SPREAD_MAX).then_some(Caveat::Unsteady { spread })
+    }
+
+    /// The harness must not disturb what it measures.
+    pub fn harness_busy(share: f64) -> Option<Caveat> {
+        outside(share, HARNESS_SHARE).then_some(Caveat::HarnessBusy { share })
+    }
+
+    /// How bad it is.
+    pub fn level(&self) -> Level {
+        let worse_if = |broken: bool| {
+            if broken {
+                Level::Invalid
+            } else {
+                Level::Suspect
+            }
+        };
+        match self {
+            Caveat::LittlesLaw { off } => worse_if(outside(off.abs(), LITTLE_BROKEN)),
+            Caveat::Failures { errors, sent } => {
+                worse_if(outside(errors.total() as f64, FAILURE_SHARE * *sent as f64))
+            }
+            Caveat::Steal { share } => worse_if(outside(*share, STEAL_BROKEN)),
+            Caveat::CountsDiffer { .. }
+            | Caveat::NothingMeasured
+            | Caveat::NotServed { .. }
+            | Caveat::ServerFailed { .. } => Level::Invalid,
+            Caveat::ClientBound { .. }
+            | Caveat::ClientStarved { .. }
+            | Caveat::SendLag { .. }
+            | Caveat::ControlTooWide { .. }
+            | Caveat::ControlDiffers { .. }
+            | Caveat::TooFewRepeats { .. }
+            | Caveat::WindowTooShort { .. }
+            | Caveat::Unsteady { .. }
+            | Caveat::Unknown { .. }
+            | Caveat::SharedCore
+            | Caveat::HarnessBusy { .. }
+            | Caveat::Interrupted { .. }
+            | Caveat::Other(_) => Level::Suspect,
+        }
+    }
+}
+
+/// `value > limit`, where a value that is no number counts as outside: a broken measurement must not pass.
+fn outside(value: f64, limit: f64) -> bool {
+    !(value <= limit)
+}
+
+/// A share as percent, with the digits a reader needs: `12 %`, `3.1 %`, `0.04 %`.
+struct Percent(f64);
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        crate::units::Share(self.0).fmt(f)
+    }
+}
+
+impl fmt::Display for Caveat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Caveat::LittlesLaw { off } => write!(
+                f,
+                "rate times mean latency is {} {} the requests in flight (Little's law): part of the load was \
+                 not where it should have been, so check that every connection sends and that warm-up is cut off.",
+                Percent(off.abs()),
+                if *off < 0.0 { "below" } else { "above" },
+            ),
+            Caveat::ClientBound { client_share } => write!(
+                f,
+                "the client used {} of its core while the program had time left: rate and latency are the \
+                 client's, so compare CPU per request, or give the client more cores.",
+                Percent(*client_share),
+            ),
+            Caveat::ClientStarved { wait_share } => write!(
+                f,
+                "the client was ready but waited for a CPU during {} of the window: latencies hold its own \
+                 waiting, so pin it to a core of its own and stop other work on the machine.",
+                Percent(*wait_share),
+            ),
+            Caveat::SendLag { lag_p99_us, p50_us } => write!(
+                f,
+                "1 % of the requests were sent {lag_p99_us:.0} µs or more after their time, against a median \
+                 latency of {p50_us:.0} µs: lower the rate or give the generator more cores.",
+            ),
+            Caveat::CountsDiffer {
+                what,
+                client,
+                server,
+            } => write!(
+                f,
+                "the client counted {client} {what} and the server {server}: something else talks to the server \
+                 or answers were lost, so find the difference of {} before using any figure.",
+                client.abs_diff(*server),
+            ),
+            Caveat::Failures { errors, sent } => {
+                write!(f, "{} of {sent} requests failed (", errors.total())?;
+                let kinds = [
+                    ("connect", errors.connect),
+                    ("reset", errors.reset),
+                    ("timeout", errors.timeout),
+                    ("status", errors.status),
+                    ("protocol", errors.protocol),
+                ];
+                let mut separator = "";
+                for (kind, count) in kinds.iter().filter(|(_, count)| *count > 0) {
+                    write!(f, "{separator}{kind} {count}")?;
+                    separator = ", ";
+                }
+                write!(
+                    f,
+                    "): failed requests are cheap and flatter the rest, so read the server's messages and lower \
+                     the load until none fails."
+                )
+            }
+            Caveat::NothingMeasured => write!(
+                f,
+                "not one answer came in the measured window: start the server by hand and send it a request."
+            ),
+            Caveat::Steal { share } => write!(
+                f,
+                "the hypervisor took {} of the machine's CPU time in the window: repeat when the host is quiet, \
+                 or use a machine of its own.",
+                Percent(*share),
+            ),
+            Caveat::NotServed { wanted, served } => write!(
+                f,
+                "{} of {wanted} connections never got an answer: the load was that of {served}, so check the \
+                 server's connection limit, its backlog and its descriptor limit.",
+                wanted - served.min(wanted),
+            ),
+            Caveat::ControlTooWide { control, effect } => write!(
+                f,
+                "the baseline against itself reaches {} from equal, and the difference in question is {}: add \
+                 blocks or a quieter machine before claiming it.",
+                Percent(*control),
+                Percent(*effect),
+            ),
+            Caveat::ControlDiffers { by } => write!(
+                f,
+                "the baseline differs from itself by {}: something besides the program changes between runs, so \
+                 no difference of that size in this record means anything.",
+                Percent(by.abs()),
+            ),
+            Caveat::TooFewRepeats { runs, wanted } => write!(
+                f,
+                "{runs} run{} cannot carry a 95 % interval: repeat at least {wanted} times.",
+                if *runs == 1 { "" } else { "s" },
+            ),
+            Caveat::WindowTooShort { seconds, wanted } => write!(
+                f,
+                "the measured window was {seconds:.2} s: measure at least {wanted:.0} s, so that scheduler ticks \
+                 and timer noise average out.",
+            ),
+            Caveat::Unsteady { spread } => write!(
+                f,
+                "half of the runs lie more than {} from their median: stop other work, fix the clock frequency, \
+                 or add runs.",
+                Percent(*spread),
+            ),
+            Caveat::Unknown { what, why } => write!(f, "{what} is unknown here: {why}."),
+            Caveat::SharedCore => write!(
+                f,
+                "client and server shared a core, for lack of a second one: rate and latency hold both, so \
+                 compare CPU per request only, or run on two cores."
+            ),
+            Caveat::HarnessBusy { share } => write!(
+                f,
+                "the harness used {} of a core while measuring: look for a busy terminal or a slow disk under \
+                 its output folder.",
+                Percent(*share),
+            ),
+            Caveat::Interrupted { done, planned } => write!(
+                f,
+                "the run was stopped after {done} of {planned} blocks: intervals are wider than planned, so \
+                 resume it for the rest.",
+            ),
+            Caveat::ServerFailed { how } => write!(
+                f,
+                "the program under test failed ({how}): start it by hand under the same load and read its messages."
+            ),
+            Caveat::Other(sentence) => f.write_str(sentence),
+        }
+    }
+}
+
+impl PartialEq for Caveat {
+    fn eq(&self, other: &Self) -> bool {
+        self.to_string() == other.to_string()
+    }
+}
+
+impl Serialize for Caveat {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Caveat {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(Caveat::Other)
+    }
+}

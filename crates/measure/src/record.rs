@@ -1,0 +1,294 @@
+//! The record `ringroad.record/1`: the one serialised form of a measurement.
+//!
+//! `lab`, the load generator and every bench write it; reports and comparisons are pure functions of it.
+//! Field names and meanings are a contract with users (`docs/record.schema.json`): fields are added, never
+//! renamed. A number that could not be read is `None` (JSON `null`), never zero. A cell that could not run
+//! is present with `skipped` set, never absent.
+//!
+//! Start at [`Record`]; a [`Cell`] is one program under one load, its figures the medians over [`Run`]s.
+
+use crate::caveat::Verdict;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// The `schema` string this version writes and reads.
+pub const SCHEMA: &str = "ringroad.record/1";
+
+/// One run of a tool: what ran, where, and what came out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Always [`SCHEMA`].
+    pub schema: String,
+    /// The tool that wrote it: `lab`, `load`.
+    pub tool: String,
+    /// Version of the tool.
+    pub version: String,
+    /// The command line, word by word.
+    pub command: Vec<String>,
+    /// When it started: RFC 3339, UTC.
+    pub started: String,
+    /// Suite name, where the tool runs suites.
+    #[serde(default)]
+    pub suite: Option<String>,
+    /// One line of the suite: what it asks.
+    #[serde(default)]
+    pub title: Option<String>,
+    /// Facts about the machine as `host` reports them; unknown facts are `null`.
+    pub host: Map<String, Value>,
+    /// The verdict over all cells: the worst of them, and what concerns the run as a whole.
+    pub verdict: Verdict,
+    /// The program all ratios are against, if the suite names one.
+    #[serde(default)]
+    pub baseline: Option<String>,
+    /// How many interleaved blocks were completed.
+    #[serde(default)]
+    pub blocks: u32,
+    /// The A/A control: the baseline against itself in the same run, one entry per load. Its interval is the
+    /// noise floor: a difference that does not leave it was not found.
+    #[serde(default)]
+    pub control: Vec<Control>,
+    /// What the harness itself used of one core while measuring, 0 to 1.
+    #[serde(default)]
+    pub harness_cpu_share: Option<f64>,
+    /// The results, in the order of the suite.
+    pub cells: Vec<Cell>,
+}
+
+/// The A/A control of one load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Control {
+    /// The load, as in [`Cell::load`].
+    pub load: String,
+    /// Second baseline over first, CPU per request.
+    pub ratio: Interval,
+}
+
+/// A median with the 95 % bootstrap interval around it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// Lower end of the 95 % interval.
+    pub low: f64,
+    /// The median.
+    pub mid: f64,
+    /// Upper end of the 95 % interval.
+    pub high: f64,
+}
+
+/// Closed loop: the next request waits for the answer. Open loop: requests follow a clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Loop {
+    /// A connection sends again when it has its answer.
+    Closed,
+    /// Requests are sent at intended times, whatever the answers do.
+    Open,
+}
+
+/// One program under one load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// `model/load`, unique in the record.
+    pub id: String,
+    /// The program: a model's name, a peer's, or the user's own.
+    pub model: String,
+    /// The load's short name, equal for all programs that were put under the same load.
+    #[serde(default)]
+    pub load: String,
+    /// The I/O driver under the program: `io_uring epoll poll select threads`, or unknown.
+    pub driver: Option<String>,
+    /// `echo` or `http`.
+    pub protocol: String,
+    /// Connections open during the measured window.
+    pub connections: u32,
+    /// Share of the connections that send, 0 to 1.
+    pub active_share: f64,
+    /// Bytes of payload per request (echo: the message; http: the response body).
+    pub payload_bytes: u64,
+    /// Requests in flight per connection.
+    pub pipeline: u32,
+    /// Closed or open loop.
+    #[serde(rename = "loop")]
+    pub kind: Loop,
+    /// Intended requests per second, open loop only.
+    pub rate_target: Option<f64>,
+    /// Length of the measured window, seconds: the median over the runs.
+    pub duration_s: f64,
+    /// Requests sent, all runs together: from the first connection to the last answer, warm-up included.
+    pub sent: u64,
+    /// Answers received whole and correct, all runs together, warm-up included.
+    pub completed: u64,
+    /// Requests per second in the measured window: median over the runs.
+    pub rps: Option<f64>,
+    /// Failures by kind, all runs together.
+    pub errors: Errors,
+    /// Latency in the measured windows, all runs together, microseconds.
+    pub latency_us: Latencies,
+    /// What it cost the program.
+    pub server: ServerCost,
+    /// What bounded the rate: `server`, `client`, `neither`, or unknown.
+    #[serde(default)]
+    pub limiter: Option<Limiter>,
+    /// How busy the client was, share of one core, median over the runs.
+    #[serde(default)]
+    pub client_cpu_share: Option<f64>,
+    /// CPU per request over the baseline's in the same blocks.
+    #[serde(default)]
+    pub ratio: Option<Interval>,
+    /// May these numbers be believed, and if not, why.
+    pub verdict: Verdict,
+    /// Why the cell did not run, or `None` if it did.
+    pub skipped: Option<String>,
+    /// The single runs, in the order of the blocks.
+    #[serde(default)]
+    pub runs: Vec<Run>,
+    /// Values over time, where the tool records them.
+    #[serde(default)]
+    pub series: Option<Value>,
+    /// The response latency histogram: HDR V2, base64, nanoseconds.
+    #[serde(default)]
+    pub histogram: Option<String>,
+}
+
+/// What bounded the rate of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Limiter {
+    /// The program used the cores it was given whole.
+    Server,
+    /// The client used its core whole while the program had time left: rate and latency are the client's.
+    Client,
+    /// Both had time left: wake-ups, the loopback, or the number of requests in flight.
+    Neither,
+}
+
+/// One run of a cell: a fresh process, connections, warm-up, the measured window, the end.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// The block it belongs to, from 0.
+    pub block: u32,
+    /// Its place in the block's random order, from 0.
+    pub order: u32,
+    /// Seconds from the start of the suite.
+    pub at_s: f64,
+    /// Length of the measured window, seconds.
+    pub duration_s: f64,
+    /// Answers in the measured window.
+    pub completed: u64,
+    /// Requests per second in the measured window.
+    pub rps: f64,
+    /// Mean response latency in the window, microseconds.
+    pub mean_us: Option<f64>,
+    /// Median response latency in the window, microseconds.
+    pub p50_us: Option<f64>,
+    /// 99th percentile in the window, microseconds.
+    pub p99_us: Option<f64>,
+    /// Server CPU per request, all threads, user and system, microseconds.
+    pub cpu_us_per_request: Option<f64>,
+    /// The server's CPU use in the window, share of one core (above 1 with several threads).
+    pub server_cpu_share: Option<f64>,
+    /// The client's CPU use in the window, share of one core.
+    pub client_cpu_share: Option<f64>,
+    /// Time the client was ready but had to wait for a CPU, share of the window.
+    pub client_wait_share: Option<f64>,
+    /// Time the hypervisor took from this machine, share of all its cores' time in the window.
+    pub steal_share: Option<f64>,
+    /// Failures by kind in the whole run.
+    pub errors: Errors,
+    /// Answers the client got in the whole run, by its own count.
+    pub client_count: u64,
+    /// Requests the server says it answered in the whole run, if it says so.
+    pub server_count: Option<u64>,
+}
+
+/// Failures by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Errors {
+    /// Connections that could not be made.
+    pub connect: u64,
+    /// Connections that ended before their answers came.
+    pub reset: u64,
+    /// Answers that did not come in time.
+    pub timeout: u64,
+    /// Answers with a status other than 2xx.
+    pub status: u64,
+    /// Answers that were malformed or not what was sent.
+    pub protocol: u64,
+}
+
+impl Errors {
+    /// All kinds together.
+    pub fn total(&self) -> u64 {
+        self.connect + self.reset + self.timeout + self.status + self.protocol
+    }
+
+    /// Adds another count, kind by kind.
+    pub fn add(&mut self, other: &Errors) {
+        self.connect += other.connect;
+        self.reset += other.reset;
+        self.timeout += other.timeout;
+        self.status += other.status;
+        self.protocol += other.protocol;
+    }
+}
+
+/// Three latencies of the same requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Latencies {
+    /// From the intended send time to the whole answer. In closed loop equal to `service`.
+    pub response: Option<Percentiles>,
+    /// From the actual send to the whole answer.
+    pub service: Option<Percentiles>,
+    /// From the intended to the actual send: how late the generator was. Open loop only.
+    pub lag: Option<Percentiles>,
+}
+
+/// Percentiles in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Percentiles {
+    /// Smallest.
+    pub min: f64,
+    /// Mean.
+    pub mean: f64,
+    /// 50th percentile.
+    pub p50: f64,
+    /// 75th percentile.
+    pub p75: f64,
+    /// 90th percentile.
+    pub p90: f64,
+    /// 95th percentile.
+    pub p95: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// 99.9th percentile.
+    pub p99_9: f64,
+    /// 99.99th percentile.
+    pub p99_99: f64,
+    /// Largest.
+    pub max: f64,
+}
+
+/// What the load cost the program: medians over the runs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ServerCost {
+    /// User and system time of all threads, kernel workers included, microseconds per request.
+    pub cpu_us_per_request: Option<f64>,
+    /// 95 % interval of the above.
+    #[serde(default)]
+    pub cpu_interval: Option<Interval>,
+    /// The user part, microseconds per request.
+    pub user_us: Option<f64>,
+    /// The system part, microseconds per request.
+    pub sys_us: Option<f64>,
+    /// System calls per request.
+    pub syscalls_per_request: Option<f64>,
+    /// Where the system calls were counted: `perf` (the kernel) or `program` (its own counters).
+    #[serde(default)]
+    pub syscalls_source: Option<String>,
+    /// Context switches per request, all threads.
+    pub context_switches_per_request: Option<f64>,
+    /// Resident set of the process, bytes, at the end of the window.
+    pub rss_bytes: Option<u64>,
+    /// Kernel socket memory and other slab growth while the connections were open, bytes, whole machine.
+    #[serde(default)]
+    pub kernel_bytes: Option<u64>,
+}
