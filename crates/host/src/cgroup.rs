@@ -1,0 +1,212 @@
+//! The limits a container or service manager has set: CPU, memory and processes, in both generations of cgroups.
+//!
+//! A limit of any ancestor binds, so the smallest on the way up is what counts. Start at [`CgroupLimits`].
+
+use crate::root::Root;
+use serde::Serialize;
+use serde::ser::Serializer;
+
+/// A limit that may be absent. Serialised as the number, or as `"unlimited"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Limit<T> {
+    /// No more than this.
+    At(T),
+    /// No limit. Greater than every number.
+    Unlimited,
+}
+
+impl<T: Serialize> Serialize for Limit<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Limit::At(value) => value.serialize(serializer),
+            Limit::Unlimited => serializer.serialize_str("unlimited"),
+        }
+    }
+}
+
+/// What the control groups of this process allow. `None`: it could not be found out, as where the files are masked.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CgroupLimits {
+    /// `1`, `2`, or `hybrid` where both are mounted.
+    pub version: Option<&'static str>,
+    /// CPU time per time, in cores: 1.5 is 150 ms in every 100 ms.
+    pub cpu_cores: Option<Limit<f64>>,
+    /// Memory, bytes.
+    pub memory_bytes: Option<Limit<u64>>,
+    /// Processes and threads.
+    pub pids: Option<Limit<u64>>,
+}
+
+impl CgroupLimits {
+    /// The limits of this process.
+    ///
+    /// # References
+    /// cgroups(7); Documentation/admin-guide/cgroup-v2.rst and cgroup-v1 of the kernel.
+    pub fn read(root: &Root) -> Self {
+        let hierarchies = hierarchies(root);
+        let unified = hierarchies.iter().any(|h| h.unified);
+        let legacy = hierarchies.iter().any(|h| !h.unified);
+        CgroupLimits {
+            version: match (unified, legacy) {
+                (true, true) => Some("hybrid"),
+                (true, false) => Some("2"),
+                (false, true) => Some("1"),
+                (false, false) => None,
+            },
+            cpu_cores: smallest(root, &hierarchies, "cpu", |dir, unified| {
+                if unified {
+                    quota_v2(&root.text(format!("{dir}/cpu.max"))?)
+                } else {
+                    quota_v1(
+                        &root.text(format!("{dir}/cpu.cfs_quota_us"))?,
+                        &root.text(format!("{dir}/cpu.cfs_period_us"))?,
+                    )
+                }
+            }),
+            memory_bytes: smallest(root, &hierarchies, "memory", |dir, unified| {
+                let file = if unified { "memory.max" } else { "memory.limit_in_bytes" };
+                amount(&root.text(format!("{dir}/{file}"))?)
+            }),
+            pids: smallest(root, &hierarchies, "pids", |dir, _| {
+                amount(&root.text(format!("{dir}/pids.max"))?)
+            }),
+        }
+    }
+}
+
+/// One mounted hierarchy, and where this process stands in it.
+struct Hierarchy {
+    unified: bool,
+    /// Controllers of a v1 hierarchy; a v2 hierarchy names its own in every directory.
+    controllers: Vec<String>,
+    mount: String,
+    /// Directories below `mount`, from the process's own group up to the mount itself, which is `""`.
+    way_up: Vec<String>,
+}
+
+/// The smallest limit on the way up in the hierarchy that has the controller.
+fn smallest<T: PartialOrd>(
+    root: &Root,
+    hierarchies: &[Hierarchy],
+    controller: &str,
+    limit_of: impl Fn(&str, bool) -> Option<Limit<T>>,
+) -> Option<Limit<T>> {
+    // A controller lives in one hierarchy at a time; v1, if it is there, took it away from v2.
+    let legacy = hierarchies.iter().find(|h| h.controllers.iter().any(|c| c == controller));
+    let hierarchy = legacy.or_else(|| {
+        hierarchies.iter().find(|h| {
+            h.unified
+                && root
+                    .text(format!("{}/cgroup.controllers", h.mount))
+                    .is_some_and(|list| list.split_ascii_whitespace().any(|c| c == controller))
+        })
+    })?;
+    let mut smallest: Option<Limit<T>> = None;
+    for group in &hierarchy.way_up {
+        let dir = format!("{}{group}", hierarchy.mount);
+        if !root.is_dir(&dir) {
+            continue;
+        }
+        // A group without the file sets no limit: the root has none, nor has a group whose parent does not
+        // delegate the controller. A file that is there and says something else is unknown.
+        let limit = match limit_of(&dir, hierarchy.unified) {
+            Some(limit) => limit,
+            None if has_controller_file(root, &dir, controller) => return None,
+            None => Limit::Unlimited,
+        };
+        smallest = Some(match smallest {
+            Some(least) if least <= limit => least,
+            _ => limit,
+        });
+    }
+    smallest
+}
+
+fn has_controller_file(root: &Root, dir: &str, controller: &str) -> bool {
+    let files: &[&str] = match controller {
+        "cpu" => &["cpu.max", "cpu.cfs_quota_us"],
+        "memory" => &["memory.max", "memory.limit_in_bytes"],
+        _ => &["pids.max"],
+    };
+    files.iter().any(|file| root.exists(format!("{dir}/{file}")))
+}
+
+/// Mounted hierarchies from `mountinfo`, joined with this process's groups from `cgroup`.
+fn hierarchies(root: &Root) -> Vec<Hierarchy> {
+    let groups = root.text("proc/self/cgroup").unwrap_or_default();
+    let mounts = root.text("proc/self/mountinfo").unwrap_or_default();
+    mounts.lines().filter_map(|line| hierarchy(line, &groups)).collect()
+}
+
+/// `36 35 98:0 /root /mount options - cgroup source controllers` (proc_pid_mountinfo(5)).
+fn hierarchy(line: &str, groups: &str) -> Option<Hierarchy> {
+    let (left, right) = line.split_once(" - ")?;
+    let mut left = left.split(' ').skip(3);
+    let (base, mount) = (unescape(left.next()?), unescape(left.next()?));
+    let mut right = right.split(' ');
+    let kind = right.next()?;
+    let options = right.nth(1).unwrap_or_default();
+    let unified = match kind {
+        "cgroup2" => true,
+        "cgroup" => false,
+        _ => return None,
+    };
+    let controllers: Vec<String> =
+        if unified { Vec::new() } else { options.split(',').map(str::to_owned).collect() };
+    // `id:controllers:path`; the v2 line is `0::path` (cgroups(7)).
+    let own = groups.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':');
+        let (_, names, path) = (parts.next()?, parts.next()?, parts.next()?);
+        let ours = if unified {
+            names.is_empty()
+        } else {
+            names.split(',').any(|n| !n.is_empty() && controllers.iter().any(|c| c == n))
+        };
+        ours.then_some(path)
+    })?;
+    // A bind mount shows a part of the tree, `base`; without a cgroup namespace the path still counts from its
+    // true root. What does not lie below `base` cannot be walked, and the mount itself is then what binds here.
+    let base = base.trim_end_matches('/');
+    let below = own.strip_prefix(base).filter(|rest| rest.is_empty() || rest.starts_with('/')).unwrap_or("");
+    let mut way_up = Vec::new();
+    let mut group = below.trim_end_matches('/');
+    while !group.is_empty() && !group.contains("/..") {
+        way_up.push(group.to_owned());
+        group = &group[..group.rfind('/').unwrap_or(0)];
+    }
+    way_up.push(String::new());
+    Some(Hierarchy { unified, controllers, mount, way_up })
+}
+
+/// mountinfo writes space, tab, newline and backslash as `\040` and the like.
+fn unescape(text: &str) -> String {
+    text.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
+}
+
+/// `max 100000` or `150000 100000`.
+fn quota_v2(text: &str) -> Option<Limit<f64>> {
+    let mut words = text.split_ascii_whitespace();
+    let (quota, period) = (words.next()?, words.next().unwrap_or("100000"));
+    if quota == "max" { Some(Limit::Unlimited) } else { cores_of(quota.parse().ok()?, period.parse().ok()?) }
+}
+
+/// A quota of -1 is none.
+fn quota_v1(quota: &str, period: &str) -> Option<Limit<f64>> {
+    let quota: i64 = quota.parse().ok()?;
+    if quota < 0 { Some(Limit::Unlimited) } else { cores_of(quota as u64, period.parse().ok()?) }
+}
+
+fn cores_of(quota_us: u64, period_us: u64) -> Option<Limit<f64>> {
+    (period_us > 0).then(|| Limit::At(quota_us as f64 / period_us as f64))
+}
+
+/// v1 writes "no limit" as the largest multiple of the page size; nothing real is above 2^62.
+const NO_LIMIT_FROM: u64 = 1 << 62;
+
+fn amount(text: &str) -> Option<Limit<u64>> {
+    if text == "max" {
+        return Some(Limit::Unlimited);
+    }
+    let value: u64 = text.parse().ok()?;
+    Some(if value >= NO_LIMIT_FROM { Limit::Unlimited } else { Limit::At(value) })
+}

@@ -1,0 +1,20 @@
+//! What this machine is and what a process costs on it, read without changing anything.
+//!
+//! Every reader takes its files from a [`Root`], so that a test can show it another machine. A fact the kernel
+//! or a container hides is `None`, never 0: nothing here guesses. Judging the facts is `measure`'s part, showing
+//! them `cli`'s, and pinning processes `lab`'s.
+//!
+//! Start at [`facts()`] for the machine, at [`cpu`] for the cost of a process.
+
+pub mod cgroup;
+pub mod cpu;
+pub mod facts;
+pub mod memory;
+pub mod process;
+pub mod syscalls;
+pub mod topology;
+
+mod root;
+
+pub use facts::{Facts, facts};
+pub use root::Root;

@@ -1,0 +1,119 @@
+//! Memory: what a process holds, and what the kernel holds for everyone.
+//!
+//! The kernel's part is the machine's, not one process's: sockets of both ends, page tables of all. Take it
+//! before and while connections are open and use the difference. Start at [`process`] and [`kernel`].
+
+use crate::cpu::status_number;
+use crate::root::Root;
+use std::io;
+
+/// Memory of one process, bytes; what the kernel hides is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessMemory {
+    /// Resident: pages mapped and present, shared ones counted whole.
+    pub rss_bytes: Option<u64>,
+    /// Resident, with each shared page divided among those who share it.
+    pub pss_bytes: Option<u64>,
+    /// The part of the resident set that is anonymous: heap, stacks, buffers.
+    pub anon_bytes: Option<u64>,
+    /// Swapped out.
+    pub swap_bytes: Option<u64>,
+    /// Page tables of this process.
+    pub page_tables_bytes: Option<u64>,
+}
+
+/// Memory the kernel holds, whole machine, bytes; what it hides is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelMemory {
+    /// Slab: sockets, files, inodes, epoll items and the rest.
+    pub slab_bytes: Option<u64>,
+    /// Kernel stacks: 16 KiB for every thread on x86-64.
+    pub kernel_stack_bytes: Option<u64>,
+    /// Page tables of all processes.
+    pub page_tables_bytes: Option<u64>,
+    /// Pages charged to TCP and UDP buffers. Some of them are slab too, so do not add the two up.
+    pub socket_bytes: Option<u64>,
+}
+
+impl KernelMemory {
+    /// What was added since `earlier`, field by field; what shrank is 0, what is unknown on a side is `None`.
+    pub fn since(&self, earlier: &KernelMemory) -> KernelMemory {
+        let grown = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
+        KernelMemory {
+            slab_bytes: grown(self.slab_bytes, earlier.slab_bytes),
+            kernel_stack_bytes: grown(self.kernel_stack_bytes, earlier.kernel_stack_bytes),
+            page_tables_bytes: grown(self.page_tables_bytes, earlier.page_tables_bytes),
+            socket_bytes: grown(self.socket_bytes, earlier.socket_bytes),
+        }
+    }
+}
+
+/// Memory of process `pid`: `/proc/PID/status` and `smaps_rollup` (Linux 4.14).
+///
+/// Reading `smaps_rollup` walks every page of the process under its memory lock: not for the measured window.
+///
+/// # Errors
+/// `NotFound` if there is no such process.
+pub fn process(pid: u32) -> io::Result<ProcessMemory> {
+    process_under(&Root::system(), pid)
+}
+
+/// [`process`] on another machine's files.
+///
+/// # Errors
+/// `NotFound` if there is no such process under `root`.
+pub fn process_under(root: &Root, pid: u32) -> io::Result<ProcessMemory> {
+    let status = root.read(format!("proc/{pid}/status"))?;
+    let rollup = root.text(format!("proc/{pid}/smaps_rollup"));
+    Ok(ProcessMemory {
+        rss_bytes: kilobytes(&status, "VmRSS"),
+        pss_bytes: rollup.as_deref().and_then(|text| kilobytes(text, "Pss")),
+        anon_bytes: kilobytes(&status, "RssAnon"),
+        swap_bytes: kilobytes(&status, "VmSwap"),
+        page_tables_bytes: kilobytes(&status, "VmPTE"),
+    })
+}
+
+/// Memory the kernel holds: `/proc/meminfo` and `/proc/net/sockstat`.
+pub fn kernel() -> KernelMemory {
+    kernel_under(&Root::system())
+}
+
+/// [`kernel`] on another machine's files.
+pub fn kernel_under(root: &Root) -> KernelMemory {
+    let meminfo = root.text("proc/meminfo").unwrap_or_default();
+    KernelMemory {
+        slab_bytes: kilobytes(&meminfo, "Slab"),
+        kernel_stack_bytes: kilobytes(&meminfo, "KernelStack"),
+        page_tables_bytes: kilobytes(&meminfo, "PageTables"),
+        socket_bytes: root
+            .text("proc/net/sockstat")
+            .as_deref()
+            .and_then(socket_pages)
+            .map(|pages| pages.saturating_mul(page_bytes())),
+    }
+}
+
+/// `Name: 123 kB` as bytes. The kernel's kB are 1024 bytes (proc_meminfo(5)).
+pub(crate) fn kilobytes(text: &str, name: &str) -> Option<u64> {
+    status_number(text, name)?.checked_mul(1024)
+}
+
+/// Pages behind `mem` in the TCP and UDP lines; TCP's must be there.
+fn socket_pages(text: &str) -> Option<u64> {
+    let pages = |protocol: &str| -> Option<u64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(protocol)?.strip_prefix(':'))?;
+        let mut words = line.split_ascii_whitespace();
+        words.find(|word| *word == "mem")?;
+        words.next()?.parse().ok()
+    };
+    Some(pages("TCP")?.saturating_add(pages("UDP").unwrap_or(0)))
+}
+
+/// Size of a page, bytes.
+pub(crate) fn page_bytes() -> u64 {
+    // SAFETY: sysconf takes a number and returns one; no memory is involved.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    // It cannot fail for this name (sysconf(3)); 4096 is the size on the machines where one would notice.
+    u64::try_from(bytes).unwrap_or(4096)
+}

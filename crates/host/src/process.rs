@@ -1,0 +1,68 @@
+//! What a process asks of the kernel for itself: to end with its parent, and to open as many files as it may.
+//!
+//! Start at [`tie_to_parent`], which a harness uses for programs it did not write.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Makes this process die (SIGKILL) when the *thread* that started it ends.
+///
+/// Call it first thing in a child. A parent that ended before the call is not noticed here; a caller that knows
+/// its parent's pid can compare [`std::os::unix::process::parent_id`] afterwards, as [`tie_to_parent`] does.
+///
+/// # Errors
+/// The kernel's error from `PR_SET_PDEATHSIG`.
+///
+/// # References
+/// PR_SET_PDEATHSIG(2const): the parent is the creating thread, so start children from one that stays.
+pub fn die_with_parent() -> io::Result<()> {
+    // SAFETY: this prctl takes a signal number and touches no memory of ours.
+    let result = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong, 0, 0, 0) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Makes the program that `command` will start die (SIGKILL) when the thread that spawns it ends, whatever
+/// program that is; set-user-id programs shake it off. Spawning fails if the parent is gone already.
+pub fn tie_to_parent(command: &mut Command) -> &mut Command {
+    let parent = std::process::id();
+    let tie = move || {
+        die_with_parent()?;
+        // The parent may have ended between fork and prctl; then no signal will come.
+        if std::os::unix::process::parent_id() == parent {
+            Ok(())
+        } else {
+            Err(io::Error::from_raw_os_error(libc::ESRCH))
+        }
+    };
+    // SAFETY: `tie` runs in the child between fork and exec, where only async-signal-safe calls are allowed:
+    // it makes two system calls (prctl, getppid), builds errors from raw numbers, and neither allocates nor
+    // takes a lock. It owns the one integer it uses.
+    unsafe { command.pre_exec(tie) }
+}
+
+/// Raises the soft limit of open files to the hard one and returns it.
+///
+/// # Errors
+/// The kernel's error from `getrlimit` or `setrlimit`, with the limits in question.
+pub fn raise_nofile() -> io::Result<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a live, aligned rlimit of ours that the call fills before it returns.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
+        let error = io::Error::last_os_error();
+        return Err(io::Error::new(error.kind(), format!("read the limit of open files: {error}")));
+    }
+    if limit.rlim_cur != limit.rlim_max {
+        let soft = limit.rlim_cur;
+        limit.rlim_cur = limit.rlim_max;
+        // SAFETY: `limit` is a live, aligned rlimit of ours that the call only reads.
+        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) } != 0 {
+            let error = io::Error::last_os_error();
+            return Err(io::Error::new(
+                error.kind(),
+                format!("raise the limit of open files from {soft} to {}: {error}", limit.rlim_max),
+            ));
+        }
+    }
+    Ok(limit.rlim_cur)
+}
