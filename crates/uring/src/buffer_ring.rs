@@ -1,0 +1,191 @@
+//! A buffer ring (5.19): a group of equal buffers from which the kernel takes one when data is there.
+//!
+//! This is how thousands of idle connections hold no receive buffer: a request names the group, and only the
+//! arrival of data picks a buffer. We own the tail (buffers offered), the kernel keeps its head to itself.
+//!
+//! INVARIANT: a buffer is in exactly one place: offered (between the kernel's head and our tail), or ours
+//! (taken by a completion, not yet given back). `outstanding` counts the second kind, so offering more buffers
+//! than exist is caught.
+
+use crate::abi::{io_uring_buf, io_uring_buf_reg, io_uring_register_op};
+use crate::complete::Cqe;
+use crate::map::Mapping;
+use crate::ring::{Handle, Ring};
+use std::io;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+/// The largest number of buffers in one ring.
+pub const BUFFERS_MAX: u16 = 1 << 15;
+
+/// A registered group of `entries` buffers of `buffer_bytes` each.
+#[derive(Debug)]
+pub struct BufferRing {
+    group: u16,
+    tail: u16,
+    mask: u16,
+    entries: u16,
+    buffer_bytes: u32,
+    outstanding: u16,
+    /// The ring of `io_uring_buf` the kernel reads.
+    slots: Mapping,
+    /// The buffers, one after another.
+    memory: Mapping,
+    handle: Rc<Handle>,
+}
+
+impl BufferRing {
+    /// Registers group `group` with `ring` and offers all its buffers. `entries` is a power of two, at most
+    /// [`BUFFERS_MAX`]. Errors: EEXIST (the group is in use), EINVAL (before 5.19), ENOMEM.
+    pub fn new(ring: &Ring, group: u16, entries: u16, buffer_bytes: u32) -> io::Result<BufferRing> {
+        if !entries.is_power_of_two() || entries > BUFFERS_MAX || buffer_bytes == 0 {
+            let why = format!(
+                "a buffer ring has a power of two of buffers, at most {BUFFERS_MAX}, of one byte or more: not {entries} of {buffer_bytes}"
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let slots = Mapping::anonymous(usize::from(entries) * size_of::<io_uring_buf>())?;
+        let memory = Mapping::anonymous(usize::from(entries) * buffer_bytes as usize)?;
+        let argument = io_uring_buf_reg {
+            ring_addr: slots.start() as u64,
+            ring_entries: u32::from(entries),
+            bgid: group,
+            flags: 0,
+            resv: [0; 3],
+        };
+        // SAFETY: one such structure is read during the call. The slots' memory is page-aligned, of the size
+        // `entries` says, and stays mapped until `drop` has unregistered the group: both mappings are owned
+        // by the value made here and die after its `drop` body.
+        unsafe {
+            ring.handle.register(
+                io_uring_register_op::IORING_REGISTER_PBUF_RING,
+                (&raw const argument).cast(),
+                1,
+            )?
+        };
+        let mut buffers = BufferRing {
+            group,
+            tail: 0,
+            mask: entries - 1,
+            entries,
+            buffer_bytes,
+            outstanding: entries,
+            slots,
+            memory,
+            handle: Rc::clone(&ring.handle),
+        };
+        for id in 0..entries {
+            buffers.stage(id);
+        }
+        buffers.offer();
+        Ok(buffers)
+    }
+
+    /// The group's number, for [`crate::Sqe::buffer_group`].
+    pub fn group(&self) -> u16 {
+        self.group
+    }
+
+    /// How many buffers there are.
+    pub fn entries(&self) -> u16 {
+        self.entries
+    }
+
+    /// Size of each buffer in bytes.
+    pub fn buffer_bytes(&self) -> u32 {
+        self.buffer_bytes
+    }
+
+    /// Buffers that completions have taken and [`give_back`](Self::give_back) has not returned.
+    ///
+    /// Counted from the completions shown to [`take`](Self::take).
+    pub fn outstanding(&self) -> u16 {
+        self.outstanding
+    }
+
+    /// The bytes a completion brought, or `None` if it carries no buffer. They stay valid until this buffer is
+    /// given back; [`give_back`](Self::give_back) must be called once for each `Some`, also when it is empty.
+    #[inline]
+    pub fn take(&mut self, completion: &Cqe) -> Option<(u16, &mut [u8])> {
+        let id = completion.buffer_id()?;
+        assert!(id < self.entries, "the kernel names buffer {id} of {}", self.entries);
+        self.outstanding += 1;
+        Some((id, self.bytes(id, completion.result.max(0) as usize)))
+    }
+
+    /// The first `length` bytes of buffer `id`, which a completion has taken and not yet given back.
+    #[inline]
+    pub fn bytes(&mut self, id: u16, length: usize) -> &mut [u8] {
+        assert!(id < self.entries && length <= self.buffer_bytes as usize);
+        // SAFETY: inside the mapping, by the line above. The kernel does not write a buffer it has taken from
+        // the ring after the completion that names it, until it is offered again by `stage` and `offer`, which
+        // need `&mut self` while this slice borrows it. The memory is initialised: anonymous pages are zeroed.
+        unsafe {
+            std::slice::from_raw_parts_mut(
+                self.memory.start().add(usize::from(id) * self.buffer_bytes as usize),
+                length,
+            )
+        }
+    }
+
+    /// Returns a buffer to the kernel at once.
+    #[inline]
+    pub fn give_back(&mut self, id: u16) {
+        self.stage(id);
+        self.offer();
+    }
+
+    /// Puts a buffer in line to be returned by the next [`offer`](Self::offer): several share one store.
+    #[inline]
+    pub fn stage(&mut self, id: u16) {
+        assert!(id < self.entries, "buffer {id} of {}", self.entries);
+        assert!(self.outstanding > 0, "buffer {id} is given back, but none is outstanding");
+        self.handle.guard.assert_owner();
+        self.outstanding -= 1;
+        let index = usize::from(self.tail & self.mask);
+        let address = self.memory.start() as u64 + u64::from(id) * u64::from(self.buffer_bytes);
+        // SAFETY: `index < entries`, inside the mapping. By the INVARIANT at most `entries` buffers are offered,
+        // so the slot at the tail is not one the kernel still has to read. Field by field: the last one,
+        // `resv`, of slot 0 is where the kernel's tail lies, and must not be written.
+        unsafe {
+            let slot = self.slots.start().cast::<io_uring_buf>().add(index);
+            (*slot).addr = address;
+            (*slot).len = self.buffer_bytes;
+            (*slot).bid = id;
+        }
+        self.tail = self.tail.wrapping_add(1);
+    }
+
+    /// Shows staged buffers to the kernel.
+    #[inline]
+    pub fn offer(&mut self) {
+        // The tail overlays the last two bytes of slot 0 (asserted in `abi.rs`).
+        let tail = self.slots.at::<AtomicU16>(std::mem::offset_of!(io_uring_buf, resv) as u32);
+        // SAFETY: inside the mapping; the kernel only reads it.
+        // Release: pairs with the kernel's acquire load of the tail (io_uring/kbuf.c, io_ring_buffer_select),
+        // so the slots below it are whole, and our reads of a buffer's bytes are over, before it is taken.
+        unsafe { (*tail).store(self.tail, Ordering::Release) };
+    }
+}
+
+impl Drop for BufferRing {
+    fn drop(&mut self) {
+        let argument =
+            io_uring_buf_reg { ring_addr: 0, ring_entries: 0, bgid: self.group, flags: 0, resv: [0; 3] };
+        // After this the kernel takes no buffer of the group. A request that has taken one and not completed is
+        // covered by the promise of `Slot::fill`.
+        // SAFETY: one such structure is read during the call.
+        let gone = unsafe {
+            self.handle.register(
+                io_uring_register_op::IORING_UNREGISTER_PBUF_RING,
+                (&raw const argument).cast(),
+                1,
+            )
+        };
+        // In a forked child the call is refused, and these mappings are the child's private copies.
+        debug_assert!(
+            gone.is_ok() || !self.handle.guard.is_owner(),
+            "unregister of a registered group: {gone:?}"
+        );
+    }
+}

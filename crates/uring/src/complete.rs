@@ -1,0 +1,158 @@
+//! The completion queue: observe the tail, copy an entry out, advance the head.
+//!
+//! The mirror image of `submit.rs`: the kernel owns the tail, we own the head.
+//!
+//! INVARIANT: `head <= seen <= tail` (wrapping): entries between head and seen were observed and are whole;
+//! the kernel does not overwrite an entry until the head has passed it.
+
+use crate::abi::{
+    IORING_CQE_BUFFER_SHIFT, IORING_CQE_F_BUFFER, IORING_CQE_F_MORE, IORING_CQE_F_NOTIF,
+    IORING_CQE_F_SOCK_NONEMPTY, io_uring_cqe, io_uring_params,
+};
+use crate::fork::ForkGuard;
+use crate::map::Mapping;
+use std::io;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A completion, copied out of the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cqe {
+    /// What the entry carried.
+    pub user_data: u64,
+    /// The result as the kernel gives it: a count, a descriptor, zero, or a negated errno.
+    pub result: i32,
+    /// `IORING_CQE_F_*`.
+    pub flags: u32,
+}
+
+impl Cqe {
+    /// The result with the errno made an error.
+    #[inline]
+    pub fn result(&self) -> io::Result<u32> {
+        if self.result < 0 { Err(io::Error::from_raw_os_error(-self.result)) } else { Ok(self.result as u32) }
+    }
+
+    /// More completions of the same entry will follow; without it this one is the last.
+    #[inline]
+    pub fn more(&self) -> bool {
+        self.flags & IORING_CQE_F_MORE != 0
+    }
+
+    /// The buffer the kernel took from the entry's group. Its bytes `0..result` are valid. Set even when
+    /// `result` is zero: the buffer must be given back all the same.
+    #[inline]
+    pub fn buffer_id(&self) -> Option<u16> {
+        if self.flags & IORING_CQE_F_BUFFER != 0 {
+            Some((self.flags >> IORING_CQE_BUFFER_SHIFT) as u16)
+        } else {
+            None
+        }
+    }
+
+    /// The socket had more to read when this receive ended (5.19): a hint that another would not wait.
+    #[inline]
+    pub fn socket_nonempty(&self) -> bool {
+        self.flags & IORING_CQE_F_SOCK_NONEMPTY != 0
+    }
+
+    /// The notification of a zero-copy send: only now may its memory be reused (6.0).
+    #[inline]
+    pub fn is_notification(&self) -> bool {
+        self.flags & IORING_CQE_F_NOTIF != 0
+    }
+}
+
+/// The consumer's side of the completion queue.
+#[derive(Debug)]
+pub struct CompletionQueue {
+    /// Next entry to take: our private count, always equal to what the kernel has been told.
+    head: u32,
+    /// The tail as last observed.
+    seen: u32,
+    mask: u32,
+    entries: u32,
+    kernel_head: *const AtomicU32,
+    kernel_tail: *const AtomicU32,
+    kernel_overflow: *const AtomicU32,
+    slots: *const io_uring_cqe,
+    guard: Rc<ForkGuard>,
+}
+
+impl CompletionQueue {
+    /// Lays the queue over its mapping. `rings` must outlive it: the ring owns both.
+    pub(crate) fn new(params: &io_uring_params, rings: &Mapping, guard: Rc<ForkGuard>) -> CompletionQueue {
+        let at = &params.cq_off;
+        let entries = params.cq_entries;
+        assert!(entries.is_power_of_two(), "the kernel rounds entries up to a power of two");
+        // The last entry lies inside too, so every masked index does.
+        let last = at.cqes + (entries - 1) * size_of::<io_uring_cqe>() as u32;
+        let _ = rings.at::<io_uring_cqe>(last);
+        CompletionQueue {
+            head: 0,
+            seen: 0,
+            mask: entries - 1,
+            entries,
+            kernel_head: rings.at::<AtomicU32>(at.head),
+            kernel_tail: rings.at::<AtomicU32>(at.tail),
+            kernel_overflow: rings.at::<AtomicU32>(at.overflow),
+            slots: rings.at::<io_uring_cqe>(at.cqes),
+            guard,
+        }
+    }
+
+    /// How many entries the queue holds.
+    pub fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// How many completions wait, with a fresh look at the tail.
+    #[inline]
+    pub fn ready(&mut self) -> u32 {
+        self.guard.assert_owner();
+        self.observe();
+        self.seen.wrapping_sub(self.head)
+    }
+
+    /// Takes the next completion, looking at the tail again only when those seen before are used up.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Cqe> {
+        self.guard.assert_owner();
+        if self.head == self.seen {
+            self.observe();
+            if self.head == self.seen {
+                return None;
+            }
+        }
+        let index = (self.head & self.mask) as usize;
+        // SAFETY: `index < entries`, so the entry lies in the mapping (`new` checked the last one), which the
+        // `Ring` keeps as long as this queue. By the INVARIANT it is whole, and the kernel will not write it
+        // until the head has passed it, which happens below, after the copy.
+        let entry = unsafe {
+            let slot = self.slots.add(index);
+            Cqe { user_data: (*slot).user_data, result: (*slot).res, flags: (*slot).flags }
+        };
+        self.head = self.head.wrapping_add(1);
+        // SAFETY: the word lies in the same mapping.
+        // Release: pairs with the kernel's acquire of the head (io_uring/io_uring.c, __io_get_cqe refill: a
+        // control dependency on the head it read), so our copy is finished before the entry is written again.
+        unsafe { (*self.kernel_head).store(self.head, Ordering::Release) };
+        Some(entry)
+    }
+
+    /// Completions lost because the kernel could not even keep them aside (only without `IORING_FEAT_NODROP`,
+    /// before 5.5). Above zero the ring's bookkeeping is no longer true: give it up.
+    pub fn lost(&self) -> u32 {
+        self.guard.assert_owner();
+        // SAFETY: as in `pop`. Relaxed: a counter.
+        unsafe { (*self.kernel_overflow).load(Ordering::Relaxed) }
+    }
+
+    #[inline]
+    fn observe(&mut self) {
+        // SAFETY: as in `pop`.
+        // Acquire: pairs with the kernel's release store of the tail (io_commit_cqring), so every entry below
+        // it is whole when we read it.
+        self.seen = unsafe { (*self.kernel_tail).load(Ordering::Acquire) };
+    }
+}

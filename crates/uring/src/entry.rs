@@ -1,0 +1,303 @@
+//! A submission entry: one operation as plain data.
+//!
+//! Building one is safe, since nothing happens; handing it to the kernel is not (see [`crate::Slot::fill`]).
+//! Constructors are named after the opcode and take its arguments in the order of the system call they stand
+//! for; what an opcode shares with others (link, fixed file, buffer group, user data) is set by chaining.
+//! Reference: io_uring_enter(2), one paragraph per opcode.
+
+use crate::abi::*;
+use std::fmt;
+use std::os::fd::RawFd;
+
+/// One operation, ready to be given to [`crate::SubmissionQueue::push`].
+#[repr(transparent)]
+pub struct Sqe {
+    pub(crate) raw: io_uring_sqe,
+}
+
+impl fmt::Debug for Sqe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let raw = &self.raw;
+        f.debug_struct("Sqe")
+            .field("opcode", &raw.opcode)
+            .field("fd", &raw.fd)
+            .field("flags", &raw.flags)
+            .field("len", &raw.len)
+            .field("user_data", &raw.user_data)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Offset that means "at the file's own position" (5.6, `IORING_FEAT_RW_CUR_POS`).
+pub const CURRENT_POSITION: u64 = u64::MAX;
+
+impl Sqe {
+    #[inline]
+    fn new(opcode: io_uring_op, fd: RawFd) -> Sqe {
+        // SAFETY: the structure is integers and unions of integers; all-zero is a valid value of each, and
+        // the one the kernel expects in fields an opcode does not use.
+        let mut raw: io_uring_sqe = unsafe { std::mem::zeroed() };
+        raw.opcode = opcode as u8;
+        raw.fd = fd;
+        Sqe { raw }
+    }
+
+    /// An entry as the kernel's structure, for opcodes without a constructor here.
+    pub fn from_raw(raw: io_uring_sqe) -> Sqe {
+        Sqe { raw }
+    }
+
+    #[inline]
+    fn memory(mut self, address: *const u8, bytes: u32) -> Sqe {
+        self.raw.__bindgen_anon_2.addr = address as u64;
+        self.raw.len = bytes;
+        self
+    }
+
+    #[inline]
+    fn offset(mut self, offset: u64) -> Sqe {
+        self.raw.__bindgen_anon_1.off = offset;
+        self
+    }
+
+    #[inline]
+    fn call_flags(mut self, flags: u32) -> Sqe {
+        // One union of 32-bit flag words, named per opcode; msg_flags stands for all of them.
+        self.raw.__bindgen_anon_3.msg_flags = flags;
+        self
+    }
+
+    /// `IORING_OP_NOP`: completes at once with zero.
+    #[inline]
+    pub fn nop() -> Sqe {
+        Sqe::new(io_uring_op::IORING_OP_NOP, -1)
+    }
+
+    /// `IORING_OP_READ` (5.6), as pread(2). May read less than asked.
+    #[inline]
+    pub fn read(fd: RawFd, buffer: *mut u8, bytes: u32, offset: u64) -> Sqe {
+        Sqe::new(io_uring_op::IORING_OP_READ, fd).memory(buffer, bytes).offset(offset)
+    }
+
+    /// `IORING_OP_WRITE` (5.6), as pwrite(2). May write less than asked.
+    #[inline]
+    pub fn write(fd: RawFd, buffer: *const u8, bytes: u32, offset: u64) -> Sqe {
+        Sqe::new(io_uring_op::IORING_OP_WRITE, fd).memory(buffer, bytes).offset(offset)
+    }
+
+    /// `IORING_OP_READV`, as preadv(2).
+    #[inline]
+    pub fn readv(fd: RawFd, vectors: *const libc::iovec, count: u32, offset: u64) -> Sqe {
+        Sqe::new(io_uring_op::IORING_OP_READV, fd).memory(vectors.cast(), count).offset(offset)
+    }
+
+    /// `IORING_OP_READ_FIXED`: a read into registered buffer `index`; `buffer` lies inside it.
+    #[inline]
+    pub fn read_fixed(fd: RawFd, buffer: *mut u8, bytes: u32, offset: u64, index: u16) -> Sqe {
+        let mut entry = Sqe::new(io_uring_op::IORING_OP_READ_FIXED, fd).memory(buffer, bytes).offset(offset);
+        entry.raw.__bindgen_anon_4.buf_index = index;
+        entry
+    }
+
+    /// `IORING_OP_WRITE_FIXED`: a write from registered buffer `index`; `buffer` lies inside it.
+    #[inline]
+    pub fn write_fixed(fd: RawFd, buffer: *const u8, bytes: u32, offset: u64, index: u16) -> Sqe {
+        let mut entry = Sqe::new(io_uring_op::IORING_OP_WRITE_FIXED, fd).memory(buffer, bytes).offset(offset);
+        entry.raw.__bindgen_anon_4.buf_index = index;
+        entry
+    }
+
+    /// `IORING_OP_FSYNC`; `flags` is 0 or `IORING_FSYNC_DATASYNC`.
+    #[inline]
+    pub fn fsync(fd: RawFd, flags: u32) -> Sqe {
+        Sqe::new(io_uring_op::IORING_OP_FSYNC, fd).call_flags(flags)
+    }
+
+    /// `IORING_OP_POLL_ADD`: completes once with the ready `POLL*` bits.
+    #[inline]
+    pub fn poll_add(fd: RawFd, events: u32) -> Sqe {
+        let mut entry = Sqe::new(io_uring_op::IORING_OP_POLL_ADD, fd);
+        // The kernel reads this word with its 16-bit halves swapped on big-endian machines (liburing does the
+        // same in io_uring_prep_poll_mask).
+        let events = if cfg!(target_endian = "big") { events.rotate_left(16) } else { events };
+        entry.raw.__bindgen_anon_3.poll32_events = events;
+        entry
+    }
+
+    /// `IORING_OP_POLL_ADD` with `IORING_POLL_ADD_MULTI` (5.13): a completion per readiness, until cancelled.
+    #[inline]
+    pub fn poll_multishot(fd: RawFd, events: u32) -> Sqe {
+        let mut entry = Sqe::poll_add(fd, events);
+        entry.raw.len = IORING_POLL_ADD_MULTI;
+        entry
+    }
+
+    /// `IORING_OP_RECV` (5.6), as recv(2).
+    #[inline]
+    pub fn recv(fd: RawFd, buffer: *mut u8, bytes: u32, flags: i32) -> Sqe {
+        Sqe::new(io_uring_op::IORING_OP_RECV, fd).memory(buffer, bytes).call_flags(flags as u32)
+    }
+
+    /// `IORING_OP_RECV` with `IORING_RECV_MULTISHOT` (6.0): a completion per arrival, each with a buffer of
+    /// `group`. Ends (no `more`) at end of stream, on error, and with ENOBUFS when the group is empty.
+    #[inline]
+    pub fn recv_multishot(fd: RawFd, group: u16) -> Sqe {
+        let mut entry = Sqe::new(io_uring_op::IORING_OP_RECV, fd).buffer_group(group);
+        entry.raw.ioprio = IORING_RECV_MULTISHOT as u16;
+        entry
+    }
+
+    /// `IORING_OP_SEND` (5.6), as send(2). May send less than asked unless `MSG_WAITALL` is given.
+    #[inline]
+    pub fn send(fd: RawFd, buffer: *const u8, bytes: u32, flags: i32) -> Sqe {
+        Sqe::new(io_uring_op::IORING_OP_SEND, fd).memory(buffer, bytes).call_flags(flags as u32)
+    }
+
+    /// `IORING_OP_ACCEPT` (5.5), as accept4(2) without the peer's address. `flags`: `SOCK_CLOEXEC`, …
+    #[inline]
+    pub fn accept(fd: RawFd, flags: i32) -> Sqe {
+        Sqe::new(io_uring_op::IORING_OP_ACCEPT, fd).call_flags(flags as u32)
+    }
+
+    /// `IORING_OP_ACCEPT` with `IORING_ACCEPT_MULTISHOT` (5.19): a completion per connection.
+    #[inline]
+    pub fn accept_multishot(fd: RawFd, flags: i32) -> Sqe {
+        let mut entry = Sqe::accept(fd, flags);
+        entry.raw.ioprio = IORING_ACCEPT_MULTISHOT as u16;
+        entry
+    }
+
+    /// `IORING_OP_CONNECT` (5.5), as connect(2).
+    #[inline]
+    pub fn connect(fd: RawFd, address: *const libc::sockaddr, address_bytes: libc::socklen_t) -> Sqe {
+        let mut entry = Sqe::new(io_uring_op::IORING_OP_CONNECT, fd).offset(u64::from(address_bytes));
+        entry.raw.__bindgen_anon_2.addr = address as u64;
+        entry
+    }
+
+    /// `IORING_OP_SHUTDOWN` (5.11), as shutdown(2).
+    #[inline]
+    pub fn shutdown(fd: RawFd, how: i32) -> Sqe {
+        let mut entry = Sqe::new(io_uring_op::IORING_OP_SHUTDOWN, fd);
+        entry.raw.len = how as u32;
+        entry
+    }
+
+    /// `IORING_OP_CLOSE` (5.6), as close(2). Does not cancel what is pending on the descriptor.
+    #[inline]
+    pub fn close(fd: RawFd) -> Sqe {
+        Sqe::new(io_uring_op::IORING_OP_CLOSE, fd)
+    }
+
+    /// `IORING_OP_OPENAT` (5.6), as openat(2). `path` is NUL-terminated.
+    #[inline]
+    pub fn openat(directory: RawFd, path: *const libc::c_char, flags: i32, mode: u32) -> Sqe {
+        Sqe::new(io_uring_op::IORING_OP_OPENAT, directory).memory(path.cast(), mode).call_flags(flags as u32)
+    }
+
+    /// `IORING_OP_STATX` (5.6), as statx(2). `path` is NUL-terminated.
+    #[inline]
+    pub fn statx(
+        directory: RawFd,
+        path: *const libc::c_char,
+        flags: i32,
+        mask: u32,
+        into: *mut libc::statx,
+    ) -> Sqe {
+        Sqe::new(io_uring_op::IORING_OP_STATX, directory)
+            .memory(path.cast(), mask)
+            .offset(into as u64)
+            .call_flags(flags as u32)
+    }
+
+    /// `IORING_OP_TIMEOUT` (5.4): completes with ETIME after `span`, or earlier with 0 once `completions` others
+    /// have come (0: time alone counts). `span` is read at submission.
+    #[inline]
+    pub fn timeout(span: *const __kernel_timespec, completions: u32, flags: u32) -> Sqe {
+        Sqe::new(io_uring_op::IORING_OP_TIMEOUT, -1)
+            .memory(span.cast(), 1)
+            .offset(u64::from(completions))
+            .call_flags(flags)
+    }
+
+    /// `IORING_OP_ASYNC_CANCEL` (5.5) of the request that carries `user_data`. Completes with 0, ENOENT (no such
+    /// request: it may have completed), or EALREADY (running). The request itself completes on its own.
+    #[inline]
+    pub fn cancel(user_data: u64) -> Sqe {
+        let mut entry = Sqe::new(io_uring_op::IORING_OP_ASYNC_CANCEL, -1);
+        entry.raw.__bindgen_anon_2.addr = user_data;
+        entry
+    }
+
+    /// `IORING_OP_ASYNC_CANCEL` (5.19) of every request on `fd`. Completes with how many were found.
+    #[inline]
+    pub fn cancel_fd(fd: RawFd) -> Sqe {
+        Sqe::new(io_uring_op::IORING_OP_ASYNC_CANCEL, fd)
+            .call_flags(IORING_ASYNC_CANCEL_FD | IORING_ASYNC_CANCEL_ALL)
+    }
+
+    /// `IORING_OP_ASYNC_CANCEL` (5.19) of every request of the ring. Completes with how many were found.
+    #[inline]
+    pub fn cancel_any() -> Sqe {
+        Sqe::new(io_uring_op::IORING_OP_ASYNC_CANCEL, -1)
+            .call_flags(IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL)
+    }
+
+    /// What the completion will carry.
+    #[inline]
+    pub fn user_data(mut self, user_data: u64) -> Sqe {
+        self.raw.user_data = user_data;
+        self
+    }
+
+    /// `IOSQE_FIXED_FILE`: the descriptor is an index into the registered files.
+    #[inline]
+    pub fn fixed_file(self) -> Sqe {
+        self.bit(io_uring_sqe_flags_bit::IOSQE_FIXED_FILE_BIT)
+    }
+
+    /// `IOSQE_IO_LINK`: the next entry starts only when this one succeeded whole; a short transfer breaks the
+    /// chain, and what follows completes with ECANCELED.
+    #[inline]
+    pub fn link(self) -> Sqe {
+        self.bit(io_uring_sqe_flags_bit::IOSQE_IO_LINK_BIT)
+    }
+
+    /// `IOSQE_IO_DRAIN`: starts only when everything submitted before has completed.
+    #[inline]
+    pub fn drain(self) -> Sqe {
+        self.bit(io_uring_sqe_flags_bit::IOSQE_IO_DRAIN_BIT)
+    }
+
+    /// `IOSQE_ASYNC`: goes to a kernel worker thread without a first try.
+    #[inline]
+    pub fn force_async(self) -> Sqe {
+        self.bit(io_uring_sqe_flags_bit::IOSQE_ASYNC_BIT)
+    }
+
+    /// `IOSQE_CQE_SKIP_SUCCESS` (5.17): no completion when it succeeds.
+    #[inline]
+    pub fn skip_success(self) -> Sqe {
+        self.bit(io_uring_sqe_flags_bit::IOSQE_CQE_SKIP_SUCCESS_BIT)
+    }
+
+    /// `IOSQE_BUFFER_SELECT`: the kernel takes a buffer of `group` when data is there.
+    #[inline]
+    pub fn buffer_group(mut self, group: u16) -> Sqe {
+        self.raw.__bindgen_anon_4.buf_group = group;
+        self.bit(io_uring_sqe_flags_bit::IOSQE_BUFFER_SELECT_BIT)
+    }
+
+    /// `IORING_RECVSEND_POLL_FIRST` (5.19), for receive and send: wait for readiness before the first try.
+    #[inline]
+    pub fn poll_first(mut self) -> Sqe {
+        self.raw.ioprio |= IORING_RECVSEND_POLL_FIRST as u16;
+        self
+    }
+
+    #[inline]
+    fn bit(mut self, bit: io_uring_sqe_flags_bit) -> Sqe {
+        self.raw.flags |= 1 << bit as u8;
+        self
+    }
+}
