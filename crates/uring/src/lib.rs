@@ -21,6 +21,8 @@
 //! a default ring the kernel would let it submit on the parent's behalf; here the queues are not mapped in
 //! the child, system calls return an error that names both processes, and touching a queue panics.
 //!
+//! [`ReadAhead`] shows all of it at work: one file, in order, with many reads in flight.
+//!
 //! Reading order: [`ring`](crate::Ring), `submit.rs`, `complete.rs`, then `register.rs`.
 //!
 //! References: io_uring(7), io_uring_setup(2), io_uring_enter(2), io_uring_register(2). Kernel versions are
@@ -34,6 +36,7 @@ mod entry;
 mod fork;
 mod map;
 mod probe;
+mod read_ahead;
 mod register;
 mod ring;
 mod submit;
@@ -43,6 +46,7 @@ pub use buffer_ring::{BUFFERS_MAX, BufferRing};
 pub use complete::{CompletionQueue, Cqe};
 pub use entry::{CURRENT_POSITION, Sqe};
 pub use probe::Probe;
+pub use read_ahead::{DIRECT_ALIGNMENT, ReadAhead, ReadError, Source};
 pub use register::EMPTY_SLOT;
 pub use ring::{Builder, Features, Ring, SetupError, Wait};
 pub use submit::{Full, Slot, SubmissionQueue};

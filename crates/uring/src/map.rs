@@ -57,8 +57,8 @@ impl Mapping {
         address
     }
 
-    /// Gives the region up without unmapping it. For a forked child: the region is not mapped there
-    /// (`MADV_DONTFORK`), and by now something else may be, which munmap would take away.
+    /// Gives the region up without unmapping it: in a forked child, where it is not mapped (`MADV_DONTFORK`)
+    /// and by now something else may be, and where the kernel may still write and the memory must stay.
     pub(crate) fn forget(&mut self) {
         self.bytes = 0;
     }

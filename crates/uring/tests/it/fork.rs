@@ -107,3 +107,18 @@ fn map_page() -> *mut u8 {
     assert_ne!(page, libc::MAP_FAILED);
     page.cast()
 }
+
+/// The guard stops our own accessors; the kernel's flag stops everyone else: the queues must not be in a child
+/// at all. `dc` is smaps' word for "do not copy on fork" (proc(5)).
+#[test]
+fn the_queues_are_marked_as_not_copied_on_fork() {
+    let _ring = Ring::builder(4).build().unwrap();
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let flags: Vec<&str> = smaps
+        .split("anon_inode:[io_uring]")
+        .skip(1)
+        .filter_map(|rest| rest.lines().find(|line| line.starts_with("VmFlags:")))
+        .collect();
+    assert!(!flags.is_empty(), "no mapping of a ring in smaps");
+    assert!(flags.iter().all(|line| line.split_whitespace().any(|flag| flag == "dc")), "{flags:?}");
+}

@@ -9,6 +9,7 @@ mod buffers;
 mod fork;
 mod limits;
 mod queues;
+mod read_ahead;
 mod registered;
 mod side_by_side;
 mod sockets;

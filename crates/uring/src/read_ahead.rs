@@ -1,0 +1,300 @@
+//! Reading one file in order with many reads in flight: what the ring is for, in its smallest useful form.
+//!
+//! A fixed number of equal blocks follow each other through the file. A block is read, perhaps in several
+//! pieces, handed on when everything before it was, and then sent ahead to the next place. Memory is the
+//! blocks and nothing else, however long the file.
+//!
+//! INVARIANT: the kernel may write a block only while it is `InFlight`; a block's bytes are shown to the sink
+//! only while it is `Whole`; and `in_flight` counts the first kind, so that no return, error or panic leaves
+//! this file with the kernel still writing: `settle` waits until it is zero.
+
+use crate::entry::{CURRENT_POSITION, Sqe};
+use crate::map::Mapping;
+use crate::ring::{Ring, Wait};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+
+/// What `O_DIRECT` asks of addresses, offsets and lengths on every device we know of: 4096 bytes. Blocks are
+/// aligned to it in memory and in the file, so one way of reading serves both.
+pub const DIRECT_ALIGNMENT: u32 = 4096;
+
+/// How the source is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// By offset, blocks side by side: regular files and block devices. `size` is what the system says it is,
+    /// a hint for how far ahead to read: the end is where a read brings nothing, so a file that has grown, or
+    /// one that claims to be empty (`/proc`), is read whole all the same.
+    Positioned {
+        /// Bytes the source is said to have.
+        size: u64,
+    },
+    /// At its own position, one read at a time: pipes, terminals, sockets.
+    Stream,
+}
+
+/// Why reading ended early. What was handed to the sink before is right and complete up to there.
+#[derive(Debug)]
+pub enum ReadError {
+    /// The source failed at `offset`; the bytes before it have been handed on.
+    Source {
+        /// Bytes from the start.
+        offset: u64,
+        /// What the kernel answered.
+        error: io::Error,
+    },
+    /// The sink refused.
+    Sink(io::Error),
+    /// The ring itself failed.
+    Ring(io::Error),
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReadError::Source { offset, error } => write!(f, "read at byte {offset}: {error}"),
+            ReadError::Sink(error) => write!(f, "write: {error}"),
+            ReadError::Ring(error) => write!(f, "io_uring_enter: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ReadError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ReadError::Source { error, .. } | ReadError::Sink(error) | ReadError::Ring(error) => Some(error),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    InFlight,
+    /// `done` bytes are there: the whole block, or all there is before the end.
+    Whole,
+    /// The read failed with this errno after `done` bytes.
+    Failed(i32),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    offset: u64,
+    done: u32,
+    state: State,
+    /// A read brought nothing more: the file ends at `offset + done`.
+    at_end: bool,
+}
+
+/// A ring and its blocks, good for one file after another.
+#[derive(Debug)]
+pub struct ReadAhead {
+    ring: Ring,
+    blocks: Vec<Block>,
+    memory: Mapping,
+    block_bytes: u32,
+    in_flight: usize,
+}
+
+impl ReadAhead {
+    /// As many blocks of `block_bytes` as `ring` has submission entries. For `O_DIRECT` the size is a multiple
+    /// of [`DIRECT_ALIGNMENT`]. Errors: no memory; a block of no bytes or of 2 GiB and more (a read returns an
+    /// `i32`).
+    pub fn new(mut ring: Ring, block_bytes: u32) -> io::Result<ReadAhead> {
+        if block_bytes == 0 || block_bytes > i32::MAX as u32 {
+            let why = format!("a block has 1 to {} bytes, not {block_bytes}", i32::MAX);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let depth = ring.submissions().entries() as usize;
+        let memory = Mapping::anonymous(depth * block_bytes as usize)?;
+        let free = Block { offset: 0, done: 0, state: State::Free, at_end: false };
+        Ok(ReadAhead { ring, blocks: vec![free; depth], memory, block_bytes, in_flight: 0 })
+    }
+
+    /// How many reads may be in flight.
+    pub fn depth(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Hands every byte of `file` to `sink`, in order, and returns how many there were.
+    ///
+    /// The slice is valid during the call of `sink` only. A short read is continued; an interrupted one is
+    /// repeated. A file that shrinks meanwhile ends where it ends now.
+    pub fn read(
+        &mut self,
+        file: BorrowedFd<'_>,
+        source: Source,
+        sink: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<u64, ReadError> {
+        let outcome = self.pump(file.as_raw_fd(), source, sink);
+        // Reads beyond the end, or beyond an error, are of no use to anyone but still write into the blocks.
+        match self.settle() {
+            Ok(()) => outcome,
+            Err(error) => outcome.and(Err(ReadError::Ring(error))),
+        }
+    }
+
+    fn pump(
+        &mut self,
+        fd: RawFd,
+        source: Source,
+        sink: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<u64, ReadError> {
+        let depth = self.blocks.len() as u64;
+        // Sequence numbers: block n lies at n * block_bytes and lives in blocks[n % depth].
+        // first <= next <= first + depth: [first, next) are in flight or wait to be handed on.
+        let (mut first, mut next) = (0_u64, 0_u64);
+        let mut handed = 0_u64;
+        loop {
+            while next - first < depth && self.worth_asking(source, first, next) {
+                let index = (next % depth) as usize;
+                let offset = next * u64::from(self.block_bytes);
+                self.blocks[index] = Block { offset, done: 0, state: State::Free, at_end: false };
+                self.ask(fd, index, source);
+                next += 1;
+            }
+            let index = (first % depth) as usize;
+            let mut moved = false;
+            while first < next {
+                let index = (first % depth) as usize;
+                let block = self.blocks[index];
+                match block.state {
+                    State::Whole => {
+                        sink(self.bytes(index, block.done)).map_err(ReadError::Sink)?;
+                        handed += u64::from(block.done);
+                        if block.at_end {
+                            return Ok(handed);
+                        }
+                    }
+                    State::Failed(errno) => {
+                        sink(self.bytes(index, block.done)).map_err(ReadError::Sink)?;
+                        let offset = handed + u64::from(block.done);
+                        return Err(ReadError::Source { offset, error: io::Error::from_raw_os_error(errno) });
+                    }
+                    State::Free | State::InFlight => break,
+                }
+                first += 1;
+                moved = true;
+                // A stream keeps reading into the one block it has; a file moves on to places freed here.
+                if first == next || self.blocks[index].at_end {
+                    break;
+                }
+            }
+            if moved {
+                continue;
+            }
+            self.turn(fd, source, index).map_err(ReadError::Ring)?;
+        }
+    }
+
+    /// Whether block `next` should be asked for already. Always one, to find the end; as many as there are
+    /// blocks up to the size the system told; beyond it one at a time.
+    fn worth_asking(&self, source: Source, first: u64, next: u64) -> bool {
+        match source {
+            Source::Stream => next == first,
+            Source::Positioned { size } => next == first || next * u64::from(self.block_bytes) < size,
+        }
+    }
+
+    /// Puts a read for what `index` lacks into the submission queue.
+    fn ask(&mut self, fd: RawFd, index: usize, source: Source) {
+        let block = &mut self.blocks[index];
+        debug_assert!(block.state != State::InFlight);
+        // A short direct read may end off alignment, where the next could not begin: so begin again at the
+        // last aligned place. The bytes between are read twice, into the same memory.
+        let from = block.done - block.done % DIRECT_ALIGNMENT;
+        let offset = match source {
+            Source::Stream => CURRENT_POSITION,
+            Source::Positioned { .. } => block.offset + u64::from(from),
+        };
+        let start = self.memory.start().wrapping_add(index * self.block_bytes as usize + from as usize);
+        let entry = Sqe::read(fd, start, self.block_bytes - from, offset).user_data(index as u64);
+        block.state = State::InFlight;
+        self.in_flight += 1;
+        // SAFETY: the memory is block `index` from `from` on, inside our mapping. By the INVARIANT nobody reads
+        // or writes it while the block is `InFlight`, and the mapping is not released before `settle` has seen
+        // the completion (`read` and `drop` call it on every path).
+        let pushed = unsafe { self.ring.submissions().push(entry) };
+        // As many blocks as entries, and each block has at most one read in the queue.
+        assert!(pushed.is_ok(), "a block without a submission entry");
+    }
+
+    /// One system call: submits what is queued and takes what has come, waiting if block `awaited` has not.
+    fn turn(&mut self, fd: RawFd, source: Source, awaited: usize) -> io::Result<()> {
+        let completions = u32::from(self.blocks[awaited].state == State::InFlight);
+        match self.ring.submit_and_wait(Wait { completions, ..Wait::default() }) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            answer => {
+                answer?;
+            }
+        }
+        while let Some(completion) = self.ring.completions().pop() {
+            let index = completion.user_data as usize;
+            self.in_flight -= 1;
+            let block = &mut self.blocks[index];
+            let from = block.done - block.done % DIRECT_ALIGNMENT;
+            match completion.result {
+                // Interrupted before anything was read, or the file system wants another try (XFS may).
+                result if result == -libc::EINTR || result == -libc::EAGAIN => {
+                    block.state = State::Free;
+                    self.ask(fd, index, source);
+                }
+                result if result < 0 => block.state = State::Failed(-result),
+                result => {
+                    let reached = from + result as u32;
+                    // No byte beyond what was there before: this is the end.
+                    block.at_end = reached <= block.done;
+                    block.done = block.done.max(reached);
+                    let stream_has_some = source == Source::Stream && block.done > 0;
+                    block.state = State::Whole;
+                    if !block.at_end && block.done < self.block_bytes && !stream_has_some {
+                        self.ask(fd, index, source);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn bytes(&self, index: usize, length: u32) -> &[u8] {
+        assert!(self.blocks[index].state != State::InFlight && length <= self.block_bytes);
+        // SAFETY: inside the mapping. The kernel is done with this block (not `InFlight`, by the INVARIANT) and
+        // gets it again only through `ask`, which needs `&mut self` while this slice borrows it. The memory is
+        // initialised: anonymous pages begin as zeros.
+        unsafe {
+            std::slice::from_raw_parts(
+                self.memory.start().add(index * self.block_bytes as usize),
+                length as usize,
+            )
+        }
+    }
+
+    /// Waits until the kernel has let go of every block.
+    fn settle(&mut self) -> io::Result<()> {
+        while self.in_flight > 0 {
+            match self.ring.submit_and_wait(Wait { completions: 1, ..Wait::default() }) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                answer => {
+                    answer?;
+                }
+            }
+            while self.ring.completions().pop().is_some() {
+                self.in_flight -= 1;
+            }
+        }
+        for block in &mut self.blocks {
+            block.state = State::Free;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for ReadAhead {
+    fn drop(&mut self) {
+        // Only a panic in the sink gets here with reads in flight.
+        if self.settle().is_err() {
+            // The kernel may still write: the memory must stay, for the rest of the process.
+            self.memory.forget();
+        }
+    }
+}
