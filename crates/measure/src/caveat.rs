@@ -61,10 +61,7 @@ impl Default for Verdict {
 impl Verdict {
     /// Nothing objects.
     pub fn valid() -> Self {
-        Verdict {
-            level: Level::Valid,
-            reasons: Vec::new(),
-        }
+        Verdict { level: Level::Valid, reasons: Vec::new() }
     }
 
     /// The verdict these reasons add up to: worst first, each sentence once.
@@ -288,11 +285,7 @@ impl Caveat {
 
     /// Both sides must have counted the same. `what` names the thing in the plural: `requests`, `bytes`.
     pub fn counts_differ(what: &'static str, client: u64, server: u64) -> Option<Caveat> {
-        (client != server).then_some(Caveat::CountsDiffer {
-            what,
-            client,
-            server,
-        })
+        (client != server).then_some(Caveat::CountsDiffer { what, client, server })
     }
 
     /// Any failure is named.
@@ -314,26 +307,18 @@ impl Caveat {
     pub fn control_too_wide(control: Interval, effect: f64) -> Option<Caveat> {
         let reach = control.reach();
         // An effect of nothing asks no question that a control could answer.
-        (effect != 0.0 && outside(reach, effect.abs())).then_some(Caveat::ControlTooWide {
-            control: reach,
-            effect: effect.abs(),
-        })
+        (effect != 0.0 && outside(reach, effect.abs()))
+            .then_some(Caveat::ControlTooWide { control: reach, effect: effect.abs() })
     }
 
     /// Enough runs for an interval of the median.
     pub fn too_few_repeats(runs: u32) -> Option<Caveat> {
-        (runs < REPEATS_MIN).then_some(Caveat::TooFewRepeats {
-            runs,
-            wanted: REPEATS_MIN,
-        })
+        (runs < REPEATS_MIN).then_some(Caveat::TooFewRepeats { runs, wanted: REPEATS_MIN })
     }
 
     /// A window long enough to average over scheduler ticks.
     pub fn window_too_short(seconds: f64) -> Option<Caveat> {
-        (!(seconds >= WINDOW_MIN_S)).then_some(Caveat::WindowTooShort {
-            seconds,
-            wanted: WINDOW_MIN_S,
-        })
+        (!(seconds >= WINDOW_MIN_S)).then_some(Caveat::WindowTooShort { seconds, wanted: WINDOW_MIN_S })
     }
 
     /// Runs of one cell that agree with each other; `spread` is MAD over median.
@@ -349,11 +334,7 @@ impl Caveat {
     /// How bad it is.
     pub fn level(&self) -> Level {
         let worse_if = |broken: bool| {
-            if broken {
-                Level::Invalid
-            } else {
-                Level::Suspect
-            }
+            if broken { Level::Invalid } else { Level::Suspect }
         };
         match self {
             Caveat::LittlesLaw { off } => worse_if(outside(off.abs(), LITTLE_BROKEN)),
@@ -423,11 +404,7 @@ impl fmt::Display for Caveat {
                 "1 % of the requests were sent {lag_p99_us:.0} µs or more after their time, against a median \
                  latency of {p50_us:.0} µs: lower the rate or give the generator more cores.",
             ),
-            Caveat::CountsDiffer {
-                what,
-                client,
-                server,
-            } => write!(
+            Caveat::CountsDiffer { what, client, server } => write!(
                 f,
                 "the client counted {client} {what} and the server {server}: something else talks to the server \
                  or answers were lost, so find the difference of {} before using any figure.",

@@ -14,6 +14,7 @@ pub mod record;
 pub mod summary;
 pub mod units;
 
+#[cfg(test)]
 mod random;
 
 pub use caveat::{Caveat, Level, Verdict};

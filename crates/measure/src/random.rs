@@ -1,9 +1,9 @@
-//! The one source of chance in this crate: a seeded generator, so that a report can be computed again.
+//! Chance for the tests of this crate, seeded, so that a failure can be seen again.
 //!
-//! Not for secrets, and not for anything that must not be guessed. Start at [`Random`].
+//! Nothing outside tests draws lots: even the bootstrap is computed in closed form. Start at [`Random`].
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014): one word of
-/// state, full period, and it passes the usual test batteries. Resampling a dozen numbers asks for no more.
+/// state, full period, and it passes the usual test batteries.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -24,15 +24,12 @@ impl Random {
     /// An index in `0..bound`; `bound` must not be zero.
     ///
     /// The high half of a 128-bit product (Lemire 2019) without its rejection step: the bias is below
-    /// `bound / 2^64`, which no resample of ours can show.
+    /// `bound / 2^64`, which no test of ours can show.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         debug_assert!(bound > 0, "an index into nothing");
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
-}
 
-#[cfg(test)]
-impl Random {
     /// Uniform in [0, 1).
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
@@ -54,14 +51,7 @@ mod tests {
     fn the_sequence_is_the_published_one() {
         let mut random = Random::seeded(1_234_567);
         let first = [random.next(), random.next(), random.next()];
-        assert_eq!(
-            first,
-            [
-                6_457_827_717_110_365_317,
-                3_203_168_211_198_807_973,
-                9_817_491_932_198_370_423
-            ]
-        );
+        assert_eq!(first, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
     }
 
     #[test]

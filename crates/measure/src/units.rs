@@ -81,11 +81,7 @@ impl fmt::Display for Nanos {
 
 impl fmt::Display for Micros {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&scaled(
-            self.0 * 1e3,
-            &[("ns", 1e3), ("µs", 1e3), ("ms", 1e3), ("s", f64::INFINITY)],
-            " ",
-        ))
+        f.pad(&scaled(self.0 * 1e3, &[("ns", 1e3), ("µs", 1e3), ("ms", 1e3), ("s", f64::INFINITY)], " "))
     }
 }
 
@@ -96,12 +92,7 @@ impl fmt::Display for Bytes {
         }
         f.pad(&scaled(
             self.0 as f64 / 1024.0,
-            &[
-                ("KiB", 1024.0),
-                ("MiB", 1024.0),
-                ("GiB", 1024.0),
-                ("TiB", f64::INFINITY),
-            ],
+            &[("KiB", 1024.0), ("MiB", 1024.0), ("GiB", 1024.0), ("TiB", f64::INFINITY)],
             " ",
         ))
     }
@@ -109,16 +100,7 @@ impl fmt::Display for Bytes {
 
 impl fmt::Display for PerSecond {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&scaled(
-            self.0,
-            &[
-                ("/s", 1e3),
-                ("k/s", 1e3),
-                ("M/s", 1e3),
-                ("G/s", f64::INFINITY),
-            ],
-            " ",
-        ))
+        f.pad(&scaled(self.0, &[("/s", 1e3), ("k/s", 1e3), ("M/s", 1e3), ("G/s", f64::INFINITY)], " "))
     }
 }
 
