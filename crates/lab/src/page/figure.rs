@@ -1,0 +1,457 @@
+//! The figures of a record: what each means in plain words, where it stands in a cell, how it is written.
+//!
+//! The page, its charts, its tables and the terminal all take names, units and spellings from here, so that a
+//! number looks the same wherever it is met. It judges nothing: that is `answer`'s part.
+//!
+//! Start at [`Figure`].
+
+use ringroad_measure::record::{Cell, Interval, Limiter, Loop, Record};
+use ringroad_measure::units::{Bytes, Micros, PerSecond, Share};
+
+/// What stands where a number is not known.
+pub(crate) const UNKNOWN: &str = "unknown";
+
+/// One kind of number that every cell has, or says it has not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Figure {
+    /// CPU time of the program per request.
+    Cpu,
+    /// CPU per request over the baseline's.
+    Ratio,
+    /// Median latency.
+    P50,
+    /// 99th percentile of latency.
+    P99,
+    /// System calls per request.
+    Syscalls,
+    /// Requests per second.
+    Rate,
+    /// Resident memory of the process.
+    Memory,
+}
+
+impl Figure {
+    /// All of them, in the order a reader meets them.
+    pub(crate) const ALL: [Figure; 7] = [
+        Figure::Cpu,
+        Figure::Ratio,
+        Figure::P50,
+        Figure::P99,
+        Figure::Syscalls,
+        Figure::Rate,
+        Figure::Memory,
+    ];
+
+    /// Its name, as a heading.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Figure::Cpu => "CPU per request",
+            Figure::Ratio => "Against the baseline",
+            Figure::P50 => "Median latency (p50)",
+            Figure::P99 => "99th percentile of latency (p99)",
+            Figure::Syscalls => "System calls per request",
+            Figure::Rate => "Requests per second",
+            Figure::Memory => "Memory of the process",
+        }
+    }
+
+    /// Its meaning and unit, for a reader who never met it.
+    pub(crate) fn meaning(self) -> &'static str {
+        match self {
+            Figure::Cpu => {
+                "Time a processor core spent on one request in the program under test: its own code (user) and \
+                 the kernel's work for it (system), all threads and io_uring's kernel workers included. In \
+                 microseconds (µs), millionths of a second. Lower is cheaper. This is the primary figure: it \
+                 depends little on how fast the client is."
+            }
+            Figure::Ratio => {
+                "CPU per request divided by the baseline's in the same blocks of the run. 1 is equal, 1.10 costs \
+                 10 % more. The line through the dot is the 95 % interval; the shaded band is what the baseline \
+                 differed from itself, the noise floor."
+            }
+            Figure::P50 => {
+                "Half of the answers came within this time after their request was sent. In a closed loop at \
+                 full load it mostly tells how long the queue is."
+            }
+            Figure::P99 => {
+                "99 of 100 answers came within this time. The slow tail a user notices when one page needs many \
+                 requests."
+            }
+            Figure::Syscalls => {
+                "How often the program entered the kernel for one request. Below 1 means that one entry served \
+                 several requests."
+            }
+            Figure::Rate => {
+                "Answers received in one second of the measured window. Where the client was the limit, it is \
+                 the client's rate, not the program's."
+            }
+            Figure::Memory => {
+                "Resident memory (RSS) of the process at the end of the window. Memory the kernel holds for \
+                 sockets is not in it."
+            }
+        }
+    }
+
+    /// The number, if the cell has it and it is a number.
+    pub(crate) fn value(self, cell: &Cell) -> Option<f64> {
+        let value = match self {
+            Figure::Cpu => cell.server.cpu_us_per_request,
+            Figure::Ratio => cell.ratio.map(|ratio| ratio.mid),
+            Figure::P50 => cell.latency_us.response.map(|l| l.p50),
+            Figure::P99 => cell.latency_us.response.map(|l| l.p99),
+            Figure::Syscalls => cell.server.syscalls_per_request,
+            Figure::Rate => cell.rps,
+            Figure::Memory => cell.server.rss_bytes.map(|bytes| bytes as f64),
+        };
+        value.filter(|v| v.is_finite())
+    }
+
+    /// The 95 % interval, for the figures that have one.
+    pub(crate) fn interval(self, cell: &Cell) -> Option<Interval> {
+        let interval = match self {
+            Figure::Cpu => cell.server.cpu_interval,
+            Figure::Ratio => cell.ratio,
+            _ => None,
+        };
+        interval.filter(|i| i.low.is_finite() && i.high.is_finite())
+    }
+
+    /// The number with its unit, as a reader likes it: `3.91 µs`, `251 k/s`, `3.1 MiB`.
+    pub(crate) fn spell(self, value: f64) -> String {
+        match self {
+            Figure::Cpu | Figure::P50 | Figure::P99 => micros(value),
+            Figure::Ratio => times(value),
+            Figure::Syscalls => number(value),
+            Figure::Rate => glued(PerSecond(value).to_string()),
+            Figure::Memory => bytes(value),
+        }
+    }
+
+    /// The label of an axis: what it is, the unit, which way is better.
+    pub(crate) fn axis(self) -> &'static str {
+        match self {
+            Figure::Cpu => "µs of CPU per request · less is better",
+            Figure::Ratio => "times the baseline's CPU per request · less is better",
+            Figure::P50 => "p50 latency · less is better",
+            Figure::P99 => "p99 latency · less is better",
+            Figure::Syscalls => "system calls per request",
+            Figure::Rate => "requests per second · more is better",
+            Figure::Memory => "resident memory · less is better",
+        }
+    }
+
+    /// A number at a tick of the axis: short, no spare zeros.
+    pub(crate) fn tick(self, value: f64) -> String {
+        match self {
+            Figure::Cpu | Figure::Ratio | Figure::Syscalls => trimmed(value),
+            Figure::P50 | Figure::P99 if value >= 1e6 => format!("{} s", trimmed(value / 1e6)),
+            Figure::P50 | Figure::P99 if value >= 1e3 => format!("{} ms", trimmed(value / 1e3)),
+            Figure::P50 | Figure::P99 if value == 0.0 => "0".to_owned(),
+            Figure::P50 | Figure::P99 => format!("{} µs", trimmed(value)),
+            Figure::Rate if value >= 1e6 => format!("{} M", trimmed(value / 1e6)),
+            Figure::Rate if value >= 1e3 => format!("{} k", trimmed(value / 1e3)),
+            Figure::Rate => trimmed(value),
+            Figure::Memory if value == 0.0 => "0".to_owned(),
+            Figure::Memory => bytes_tick(value),
+        }
+    }
+}
+
+/// A time given in microseconds, with the unit that suits it.
+pub(crate) fn micros(value: f64) -> String {
+    glued(Micros(value).to_string())
+}
+
+/// A number of bytes with the unit that suits it.
+pub(crate) fn bytes(value: f64) -> String {
+    // Saturates; a negative or broken number was filtered before.
+    glued(Bytes(value as u64).to_string())
+}
+
+/// A share as percent.
+pub(crate) fn percent(share: f64) -> String {
+    glued(Share(share).to_string())
+}
+
+/// A ratio: `1.02 ×`, `14 ×`.
+pub(crate) fn times(value: f64) -> String {
+    let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    format!("{value:.digits$}\u{a0}×")
+}
+
+/// A plain number with three digits that matter: `2.01`, `0.064`, `43.5`, `1,204`.
+pub(crate) fn number(value: f64) -> String {
+    let size = value.abs();
+    if size == 0.0 {
+        "0".to_owned()
+    } else if size < 0.0005 {
+        "< 0.001".replace(' ', "\u{a0}")
+    } else if size < 0.0995 {
+        format!("{value:.3}")
+    } else if size < 9.995 {
+        format!("{value:.2}")
+    } else if size < 99.95 {
+        format!("{value:.1}")
+    } else {
+        count(value.round() as u64)
+    }
+}
+
+/// A whole number with commas: `10,000`.
+pub(crate) fn count(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (nth, digit) in digits.chars().enumerate() {
+        if nth > 0 && (digits.len() - nth).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// How a model is called in a sentence. The short name stays in charts and tables, because it is what one types.
+pub(crate) fn in_words(model: &str) -> &str {
+    match model {
+        "threads" => "a thread per connection",
+        "epoll-lt" => "epoll (level-triggered)",
+        "epoll-et" => "epoll (edge-triggered)",
+        "uring" => "io_uring (single-shot)",
+        "uring-multishot" => "io_uring (multishot)",
+        "engine-io_uring" => "the engine on io_uring",
+        "engine-epoll" => "the engine on epoll",
+        "engine-poll" => "the engine on poll",
+        "engine-select" => "the engine on select",
+        "engine-threads" => "the engine on threads",
+        other => other,
+    }
+}
+
+/// What a model does, for the list of names; `None` for a program that is not ours.
+pub(crate) fn how_it_works(model: &str) -> Option<&'static str> {
+    Some(match model {
+        "threads" => "one blocking thread for each connection.",
+        "select" => {
+            "one thread asks with select(2) which connections are ready, by a bit map of at most 1,024 descriptors."
+        }
+        "poll" => "one thread asks with poll(2), handing the kernel the whole list of connections each time.",
+        "epoll-lt" => {
+            "one thread, epoll(7), level-triggered: the kernel keeps the list and repeats what is ready."
+        }
+        "epoll-et" => "one thread, epoll(7), edge-triggered: the kernel reports each change once.",
+        "uring" => "one thread, io_uring, one submission for each receive and each send.",
+        "uring-multishot" => {
+            "one thread, io_uring, one standing receive per connection that takes buffers from a shared ring."
+        }
+        _ => return None,
+    })
+}
+
+/// `HTTP`, `Echo`: the protocol at the start of a label.
+pub(crate) fn protocol(cell: &Cell) -> String {
+    match cell.protocol.as_str() {
+        "http" => "HTTP".to_owned(),
+        "echo" => "Echo".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+/// `64 connections`, `1 connection`.
+pub(crate) fn connections(cell: &Cell) -> String {
+    let plural = if cell.connections == 1 { "" } else { "s" };
+    format!("{}\u{a0}connection{plural}", count(u64::from(cell.connections)))
+}
+
+/// What a limiter means in a word or two.
+pub(crate) fn limiter(cell: &Cell) -> &'static str {
+    match cell.limiter {
+        Some(Limiter::Server) => "server",
+        Some(Limiter::Client) => "client",
+        Some(Limiter::Neither) => "neither",
+        None => UNKNOWN,
+    }
+}
+
+/// The cells that were put under the same load, in the order of the suite.
+pub(crate) struct Load<'a> {
+    /// As in the record; tells the control that belongs to it.
+    pub(crate) name: &'a str,
+    /// `HTTP, 64 connections`.
+    pub(crate) title: String,
+    /// All its cells, also those that were skipped.
+    pub(crate) cells: Vec<&'a Cell>,
+}
+
+/// The loads of a record, in the order of the suite.
+pub(crate) fn loads(record: &Record) -> Vec<Load<'_>> {
+    let mut loads: Vec<Load<'_>> = Vec::new();
+    for cell in &record.cells {
+        let title = load_title(record, cell);
+        // Records of other tools may leave the name empty; then the shape of the load is its name.
+        let same = |load: &Load<'_>| load.name == cell.load && (!cell.load.is_empty() || load.title == title);
+        match loads.iter_mut().find(|load| same(load)) {
+            Some(load) => load.cells.push(cell),
+            None => loads.push(Load { name: &cell.load, title, cells: vec![cell] }),
+        }
+    }
+    loads
+}
+
+/// Loads that differ in nothing but the number of connections: the same question asked of more clients.
+pub(crate) struct Family<'a> {
+    /// `HTTP`, `HTTP, 16 requests in flight each`.
+    pub(crate) title: String,
+    /// Two or more different numbers of connections, ascending.
+    pub(crate) connections: Vec<u32>,
+    /// Its cells, in the order of the suite.
+    pub(crate) cells: Vec<&'a Cell>,
+}
+
+/// The families of a record that have at least two different numbers of connections.
+pub(crate) fn families(record: &Record) -> Vec<Family<'_>> {
+    let mut families: Vec<Family<'_>> = Vec::new();
+    for cell in &record.cells {
+        let title = family_title(record, cell);
+        match families.iter_mut().find(|family| family.title == title) {
+            Some(family) => family.cells.push(cell),
+            None => families.push(Family { title, connections: Vec::new(), cells: vec![cell] }),
+        }
+    }
+    for family in &mut families {
+        family.connections = family.cells.iter().map(|cell| cell.connections).collect();
+        family.connections.sort_unstable();
+        family.connections.dedup();
+    }
+    families.retain(|family| family.connections.len() > 1);
+    families
+}
+
+/// The programs of a record, in the order of the suite.
+pub(crate) fn models(record: &Record) -> Vec<&str> {
+    let mut models: Vec<&str> = Vec::new();
+    for cell in &record.cells {
+        if !models.contains(&cell.model.as_str()) {
+            models.push(&cell.model);
+        }
+    }
+    models
+}
+
+/// A load in a few words; names only what is not ordinary.
+fn load_title(record: &Record, cell: &Cell) -> String {
+    let mut parts = vec![protocol(cell), connections(cell)];
+    parts.extend(peculiarities(record, cell));
+    parts.join(", ")
+}
+
+fn family_title(record: &Record, cell: &Cell) -> String {
+    let mut parts = vec![protocol(cell)];
+    parts.extend(peculiarities(record, cell));
+    parts.join(", ")
+}
+
+/// What sets a load apart besides protocol and connections.
+fn peculiarities(record: &Record, cell: &Cell) -> Vec<String> {
+    let mut parts = Vec::new();
+    if cell.pipeline > 1 {
+        parts.push(format!("{} in flight each", count(u64::from(cell.pipeline))));
+    }
+    let same_protocol = record.cells.iter().filter(|other| other.protocol == cell.protocol);
+    if same_protocol.into_iter().any(|other| other.payload_bytes != cell.payload_bytes) {
+        parts.push(bytes(cell.payload_bytes as f64));
+    }
+    if cell.active_share < 1.0 {
+        parts.push(format!("{} active", percent(cell.active_share)));
+    }
+    if cell.kind == Loop::Open {
+        match cell.rate_target {
+            Some(rate) => parts.push(format!("sent at {}", Figure::Rate.spell(rate))),
+            None => parts.push("open loop".to_owned()),
+        }
+    }
+    parts
+}
+
+/// Number and unit stay on one line.
+fn glued(text: String) -> String {
+    text.replace(' ', "\u{a0}")
+}
+
+/// At most three digits, no zeros at the end: `2.5`, `10`, `0.02`.
+fn trimmed(value: f64) -> String {
+    let text = match value.abs() {
+        size if size < 0.1 => format!("{value:.4}"),
+        size if size < 10.0 => format!("{value:.2}"),
+        size if size < 1000.0 => format!("{value:.1}"),
+        _ => return count(value.round() as u64),
+    };
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn bytes_tick(value: f64) -> String {
+    let (value, unit) = match value {
+        v if v >= 1024.0 * 1024.0 * 1024.0 => (v / (1024.0 * 1024.0 * 1024.0), "GiB"),
+        v if v >= 1024.0 * 1024.0 => (v / (1024.0 * 1024.0), "MiB"),
+        v if v >= 1024.0 => (v / 1024.0, "KiB"),
+        v => (v, "B"),
+    };
+    format!("{} {unit}", trimmed(value))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    #[test]
+    fn numbers_keep_the_digits_that_matter() {
+        let cases = [
+            (0.0, "0"),
+            (0.064, "0.064"),
+            (2.006, "2.01"),
+            (43.46, "43.5"),
+            (1204.4, "1,204"),
+            (0.0001, "<\u{a0}0.001"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(number(value), text);
+        }
+        assert_eq!(count(1_000_000), "1,000,000");
+        assert_eq!(count(999), "999");
+    }
+
+    #[test]
+    fn ticks_have_no_spare_zeros() {
+        assert_eq!(Figure::Cpu.tick(2.50), "2.5");
+        assert_eq!(Figure::P99.tick(20_000.0), "20 ms");
+        assert_eq!(Figure::Rate.tick(50_000.0), "50 k");
+        assert_eq!(Figure::Memory.tick(4.0 * 1024.0 * 1024.0), "4 MiB");
+        assert_eq!(Figure::Syscalls.tick(0.02), "0.02");
+    }
+
+    #[test]
+    fn a_number_that_is_none_is_not_drawn() {
+        let mut record = super::super::sample::floor();
+        record.cells[0].server.cpu_us_per_request = Some(f64::NAN);
+        assert_eq!(Figure::Cpu.value(&record.cells[0]), None);
+    }
+
+    #[test]
+    fn loads_without_a_name_are_told_apart_by_their_shape() {
+        let mut record = super::super::sample::floor();
+        let named = loads(&record).len();
+        for cell in &mut record.cells {
+            cell.load.clear();
+        }
+        assert_eq!(loads(&record).len(), named);
+    }
+
+    #[test]
+    fn a_family_needs_two_numbers_of_connections() {
+        let record = super::super::sample::floor();
+        let families = families(&record);
+        assert!(families.iter().all(|family| family.connections.len() > 1));
+        assert!(families.iter().any(|family| family.title == "HTTP"));
+        assert!(super::families(&super::super::sample::quick()).is_empty());
+    }
+}
