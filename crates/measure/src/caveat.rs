@@ -7,6 +7,7 @@
 //! Start at [`Verdict`].
 
 use crate::record::{Errors, Interval};
+use crate::units::Share;
 use serde::de::Deserializer;
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
@@ -229,7 +230,7 @@ pub enum Caveat {
     Other(String),
 }
 
-/// Closed loop: `|X·R/N − 1|` above this is doubtful (notes on Little's law: Little 1961).
+/// Closed loop: `|X·R/N − 1|` above this is doubtful (Little 1961).
 pub const LITTLE_OFF: f64 = 0.05;
 /// Above this it is not the load that was asked for.
 pub const LITTLE_BROKEN: f64 = 0.20;
@@ -318,7 +319,8 @@ impl Caveat {
 
     /// A window long enough to average over scheduler ticks.
     pub fn window_too_short(seconds: f64) -> Option<Caveat> {
-        (!(seconds >= WINDOW_MIN_S)).then_some(Caveat::WindowTooShort { seconds, wanted: WINDOW_MIN_S })
+        (seconds.is_nan() || seconds < WINDOW_MIN_S)
+            .then_some(Caveat::WindowTooShort { seconds, wanted: WINDOW_MIN_S })
     }
 
     /// Runs of one cell that agree with each other; `spread` is MAD over median.
@@ -365,16 +367,7 @@ impl Caveat {
 
 /// `value > limit`, where a value that is no number counts as outside: a broken measurement must not pass.
 fn outside(value: f64, limit: f64) -> bool {
-    !(value <= limit)
-}
-
-/// A share as percent, with the digits a reader needs: `12 %`, `3.1 %`, `0.04 %`.
-struct Percent(f64);
-
-impl fmt::Display for Percent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        crate::units::Share(self.0).fmt(f)
-    }
+    value.is_nan() || limit.is_nan() || value > limit
 }
 
 impl fmt::Display for Caveat {
@@ -384,20 +377,20 @@ impl fmt::Display for Caveat {
                 f,
                 "rate times mean latency is {} {} the requests in flight (Little's law): part of the load was \
                  not where it should have been, so check that every connection sends and that warm-up is cut off.",
-                Percent(off.abs()),
+                Share(off.abs()),
                 if *off < 0.0 { "below" } else { "above" },
             ),
             Caveat::ClientBound { client_share } => write!(
                 f,
                 "the client used {} of its core while the program had time left: rate and latency are the \
                  client's, so compare CPU per request, or give the client more cores.",
-                Percent(*client_share),
+                Share(*client_share),
             ),
             Caveat::ClientStarved { wait_share } => write!(
                 f,
                 "the client was ready but waited for a CPU during {} of the window: latencies hold its own \
                  waiting, so pin it to a core of its own and stop other work on the machine.",
-                Percent(*wait_share),
+                Share(*wait_share),
             ),
             Caveat::SendLag { lag_p99_us, p50_us } => write!(
                 f,
@@ -438,7 +431,7 @@ impl fmt::Display for Caveat {
                 f,
                 "the hypervisor took {} of the machine's CPU time in the window: repeat when the host is quiet, \
                  or use a machine of its own.",
-                Percent(*share),
+                Share(*share),
             ),
             Caveat::NotServed { wanted, served } => write!(
                 f,
@@ -450,14 +443,14 @@ impl fmt::Display for Caveat {
                 f,
                 "the baseline against itself reaches {} from equal, and the difference in question is {}: add \
                  blocks or a quieter machine before claiming it.",
-                Percent(*control),
-                Percent(*effect),
+                Share(*control),
+                Share(*effect),
             ),
             Caveat::ControlDiffers { by } => write!(
                 f,
                 "the baseline differs from itself by {}: something besides the program changes between runs, so \
                  no difference of that size in this record means anything.",
-                Percent(by.abs()),
+                Share(by.abs()),
             ),
             Caveat::TooFewRepeats { runs, wanted } => write!(
                 f,
@@ -473,7 +466,7 @@ impl fmt::Display for Caveat {
                 f,
                 "half of the runs lie more than {} from their median: stop other work, fix the clock frequency, \
                  or add runs.",
-                Percent(*spread),
+                Share(*spread),
             ),
             Caveat::Unknown { what, why } => write!(f, "{what} is unknown here: {why}."),
             Caveat::SharedCore => write!(
@@ -485,7 +478,7 @@ impl fmt::Display for Caveat {
                 f,
                 "the harness used {} of a core while measuring: look for a busy terminal or a slow disk under \
                  its output folder.",
-                Percent(*share),
+                Share(*share),
             ),
             Caveat::Interrupted { done, planned } => write!(
                 f,
@@ -516,5 +509,160 @@ impl Serialize for Caveat {
 impl<'de> Deserialize<'de> for Caveat {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer).map(Caveat::Other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::{Caveat, Level, Verdict};
+    use crate::record::{Errors, Interval};
+
+    /// One of each variant, to read them and to hold them to their form.
+    fn every() -> Vec<Caveat> {
+        let errors = Errors { reset: 3, status: 1, ..Errors::default() };
+        vec![
+            Caveat::LittlesLaw { off: -0.98 },
+            Caveat::ClientBound { client_share: 0.991 },
+            Caveat::ClientStarved { wait_share: 0.081 },
+            Caveat::SendLag { lag_p99_us: 900.4, p50_us: 120.0 },
+            Caveat::CountsDiffer { what: "requests", client: 1_204_331, server: 1_204_330 },
+            Caveat::Failures { errors, sent: 1_000 },
+            Caveat::NothingMeasured,
+            Caveat::Steal { share: 0.034 },
+            Caveat::NotServed { wanted: 1_000, served: 22 },
+            Caveat::ControlTooWide { control: 0.04, effect: 0.031 },
+            Caveat::ControlDiffers { by: -0.02 },
+            Caveat::TooFewRepeats { runs: 1, wanted: 6 },
+            Caveat::WindowTooShort { seconds: 0.25, wanted: 1.0 },
+            Caveat::Unsteady { spread: 0.07 },
+            Caveat::Unknown { what: "steal".into(), why: "/proc/stat is masked".into() },
+            Caveat::SharedCore,
+            Caveat::HarnessBusy { share: 0.05 },
+            Caveat::Interrupted { done: 3, planned: 10 },
+            Caveat::ServerFailed { how: "it exited with code 1".into() },
+            Caveat::Other("the room was hot.".into()),
+        ]
+    }
+
+    #[test]
+    fn every_caveat_is_one_sentence_with_its_numbers() {
+        for caveat in every() {
+            let sentence = caveat.to_string();
+            assert!(sentence.ends_with('.') && !sentence.contains('\n'), "{sentence}");
+            assert!(!sentence.contains(". "), "two sentences: {sentence}");
+            assert!(!sentence.contains("  "), "a gap: {sentence}");
+        }
+        let sentence = Caveat::NotServed { wanted: 1_000, served: 22 }.to_string();
+        assert!(sentence.starts_with("978 of 1000 connections never got an answer"), "{sentence}");
+        let sentence = Caveat::LittlesLaw { off: -0.98 }.to_string();
+        assert!(sentence.starts_with("rate times mean latency is 98.0 % below"), "{sentence}");
+        let errors = Errors { reset: 3, status: 1, ..Errors::default() };
+        let sentence = Caveat::Failures { errors, sent: 1_000 }.to_string();
+        assert!(sentence.starts_with("4 of 1000 requests failed (reset 3, status 1):"), "{sentence}");
+    }
+
+    /// The published figure that started this project: 167,000 requests/s at 0.13 ms is 22 requests in flight,
+    /// not the 1000 connections it was said to be.
+    #[test]
+    fn littles_law_catches_a_client_that_keeps_few_requests_in_flight() {
+        let caveat = Caveat::littles_law(167_000.0, 0.000_13, 1_000.0).unwrap();
+        assert_eq!(caveat.level(), Level::Invalid);
+        assert!(matches!(caveat, Caveat::LittlesLaw { off } if (off + 0.978).abs() < 0.001));
+        assert_eq!(Caveat::littles_law(98_432.0, 0.101, 10_000.0), None);
+    }
+
+    /// Each gate at its threshold, where it keeps quiet, and just past it, where it speaks.
+    #[test]
+    fn gates_open_exactly_past_their_threshold() {
+        let control = |reach: f64| Interval { low: 1.0, mid: 1.0, high: 1.0 + reach };
+        let gates: [(&str, Option<Caveat>, Option<Caveat>); 12] = [
+            ("little", Caveat::littles_law(100.0, 1.04, 100.0), Caveat::littles_law(100.0, 1.06, 100.0)),
+            (
+                "little below",
+                Caveat::littles_law(100.0, 0.96, 100.0),
+                Caveat::littles_law(100.0, 0.94, 100.0),
+            ),
+            ("client", Caveat::client_bound(0.94, 0.5), Caveat::client_bound(0.95, 0.5)),
+            ("client beside a busy server", Caveat::client_bound(1.0, 0.95), Caveat::client_bound(1.0, 0.94)),
+            ("starved", Caveat::client_starved(0.05), Caveat::client_starved(0.051)),
+            ("lag", Caveat::send_lag(10.0, 100.0), Caveat::send_lag(10.1, 100.0)),
+            ("counts", Caveat::counts_differ("bytes", 7, 7), Caveat::counts_differ("bytes", 7, 8)),
+            ("steal", Caveat::steal(0.02), Caveat::steal(0.021)),
+            ("served", Caveat::not_served(64, 64), Caveat::not_served(64, 63)),
+            ("repeats", Caveat::too_few_repeats(6), Caveat::too_few_repeats(5)),
+            ("window", Caveat::window_too_short(1.0), Caveat::window_too_short(0.99)),
+            (
+                "control",
+                Caveat::control_too_wide(control(0.02), -0.03),
+                Caveat::control_too_wide(control(0.04), -0.03),
+            ),
+        ];
+        for (name, quiet, loud) in gates {
+            assert_eq!(quiet, None, "{name}");
+            assert!(loud.is_some(), "{name}");
+        }
+        assert_eq!(Caveat::failures(Errors::default(), 10), None);
+    }
+
+    #[test]
+    fn a_number_that_is_none_does_not_pass_a_gate() {
+        assert!(Caveat::steal(f64::NAN).is_some());
+        assert!(Caveat::window_too_short(f64::NAN).is_some());
+        assert!(Caveat::littles_law(f64::NAN, 1.0, 1.0).is_some());
+        assert!(Caveat::send_lag(1.0, f64::NAN).is_some());
+    }
+
+    #[test]
+    fn more_of_the_same_is_worse() {
+        let failures =
+            |reset| Caveat::Failures { errors: Errors { reset, ..Errors::default() }, sent: 1_000 };
+        assert_eq!(failures(10).level(), Level::Suspect);
+        assert_eq!(failures(11).level(), Level::Invalid);
+        assert_eq!(Caveat::Steal { share: 0.10 }.level(), Level::Suspect);
+        assert_eq!(Caveat::Steal { share: 0.11 }.level(), Level::Invalid);
+    }
+
+    #[test]
+    fn a_verdict_is_as_bad_as_its_worst_reason_and_names_that_first() {
+        let verdict = Verdict::of([
+            Caveat::SharedCore,
+            Caveat::Steal { share: 0.03 },
+            Caveat::NothingMeasured,
+            Caveat::SharedCore,
+        ]);
+        assert_eq!(verdict.level, Level::Invalid);
+        assert_eq!(
+            verdict.reasons,
+            [Caveat::NothingMeasured, Caveat::SharedCore, Caveat::Steal { share: 0.03 }]
+        );
+        assert_eq!(Verdict::of(None), Verdict::valid());
+        assert!(Level::Valid < Level::Suspect && Level::Suspect < Level::Invalid);
+    }
+
+    #[test]
+    fn the_worst_of_several_verdicts_keeps_all_reasons_once() {
+        let first = Verdict::of([Caveat::SharedCore]);
+        let second = Verdict::of([Caveat::NothingMeasured, Caveat::SharedCore]);
+        let worst = Verdict::worst([&first, &second, &Verdict::valid()]);
+        assert_eq!(worst.level, Level::Invalid);
+        assert_eq!(worst.reasons, [Caveat::NothingMeasured, Caveat::SharedCore]);
+    }
+
+    #[test]
+    fn a_verdict_survives_its_record_as_sentences() {
+        for caveat in every() {
+            let verdict = Verdict::of([caveat]);
+            let text = serde_json::to_string(&verdict).unwrap();
+            let back: Verdict = serde_json::from_str(&text).unwrap();
+            assert_eq!(back, verdict);
+            assert_eq!(
+                Verdict::worst([&back]).level,
+                verdict.level,
+                "the stated level outlives its reason's type"
+            );
+        }
+        let text = serde_json::to_string(&Verdict::of([Caveat::Other("why.".into())])).unwrap();
+        assert_eq!(text, r#"{"level":"SUSPECT","reasons":["why."]}"#);
     }
 }

@@ -81,7 +81,7 @@ impl fmt::Display for Nanos {
 
 impl fmt::Display for Micros {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&scaled(self.0 * 1e3, &[("ns", 1e3), ("µs", 1e3), ("ms", 1e3), ("s", f64::INFINITY)], " "))
+        f.pad(&scaled(self.0 * 1e3, &[("ns", 1e3), ("µs", 1e3), ("ms", 1e3), ("s", f64::INFINITY)]))
     }
 }
 
@@ -93,14 +93,13 @@ impl fmt::Display for Bytes {
         f.pad(&scaled(
             self.0 as f64 / 1024.0,
             &[("KiB", 1024.0), ("MiB", 1024.0), ("GiB", 1024.0), ("TiB", f64::INFINITY)],
-            " ",
         ))
     }
 }
 
 impl fmt::Display for PerSecond {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&scaled(self.0, &[("/s", 1e3), ("k/s", 1e3), ("M/s", 1e3), ("G/s", f64::INFINITY)], " "))
+        f.pad(&scaled(self.0, &[("/s", 1e3), ("k/s", 1e3), ("M/s", 1e3), ("G/s", f64::INFINITY)]))
     }
 }
 
@@ -119,28 +118,111 @@ impl fmt::Display for Share {
     }
 }
 
-/// Three significant digits in the largest unit that keeps the number at or above 1. `units` pairs each name
+/// Three significant digits, in the largest unit that keeps the number at 1 or above. `units` pairs each name
 /// with the factor to the next one.
-fn scaled(value: f64, units: &[(&str, f64)], gap: &str) -> String {
+fn scaled(value: f64, units: &[(&str, f64)]) -> String {
     let mut value = value;
     let mut name = "";
     for (unit, next) in units {
         name = unit;
-        // 999.5 would round to 1000: that is one of the next unit.
+        // From half a unit below the factor the rounded number would read as the factor itself: 1000 µs.
         if value.abs() < next - 0.5 || !value.is_finite() {
             break;
         }
         value /= next;
     }
-    let magnitude = value.abs();
-    let decimals = if value == value.trunc() && magnitude < 10.0 && value == 0.0 {
-        0
-    } else if magnitude < 9.995 {
-        2
-    } else if magnitude < 99.95 {
-        1
-    } else {
-        0
+    let decimals = match value.abs() {
+        0.0 => 0,
+        magnitude if magnitude < 9.995 => 2,
+        magnitude if magnitude < 99.95 => 1,
+        _ => 0,
     };
-    format!("{value:.decimals$}{gap}{name}")
+    format!("{value:.decimals$} {name}")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::{Bytes, Micros, Nanos, PerSecond, Share};
+    use std::time::Duration;
+
+    #[test]
+    fn times_are_printed_with_three_digits_in_a_fitting_unit() {
+        let texts = [
+            (0, "0 ns"),
+            (7, "7.00 ns"),
+            (999, "999 ns"),
+            (3_910, "3.91 µs"),
+            (24_940, "24.9 µs"),
+            (999_400, "999 µs"),
+            (999_600, "1.00 ms"),
+            (12_340_000, "12.3 ms"),
+            (1_500_000_000, "1.50 s"),
+            (3_600_000_000_000, "3600 s"),
+        ];
+        for (nanos, text) in texts {
+            assert_eq!(Nanos(nanos).to_string(), text);
+            assert_eq!(Micros(nanos as f64 / 1e3).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn bytes_have_binary_prefixes() {
+        let texts = [
+            (0, "0 B"),
+            (1_023, "1023 B"),
+            (1_024, "1.00 KiB"),
+            (12_700, "12.4 KiB"),
+            (1_048_576, "1.00 MiB"),
+            (5 << 40, "5.00 TiB"),
+        ];
+        for (bytes, text) in texts {
+            assert_eq!(Bytes(bytes).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn rates_have_decimal_prefixes() {
+        for (rate, text) in [(0.0, "0 /s"), (12.0, "12.0 /s"), (251_400.0, "251 k/s"), (3.95e6, "3.95 M/s")] {
+            assert_eq!(PerSecond(rate).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn shares_are_percents_that_never_read_as_zero_when_they_are_not() {
+        let texts = [
+            (0.0, "0.0 %"),
+            (0.0004, "0.04 %"),
+            (0.031, "3.1 %"),
+            (-0.25, "-25.0 %"),
+            (0.9996, "100 %"),
+            (1.87, "187 %"),
+        ];
+        for (share, text) in texts {
+            assert_eq!(Share(share).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn numbers_line_up_in_a_table() {
+        assert_eq!(format!("[{:>10}]", Nanos(3_910)), "[   3.91 µs]");
+        assert_eq!(format!("[{:<9}]", Share(0.5)), "[50.0 %   ]");
+    }
+
+    #[test]
+    fn nothing_is_divided_by_nothing() {
+        assert_eq!(PerSecond::of(5, Duration::ZERO), None);
+        assert_eq!(PerSecond::of(5, Duration::from_millis(500)), Some(PerSecond(10.0)));
+        assert_eq!(Share::of(1.0, 0.0), None);
+        assert_eq!(Share::of(1.0, 4.0), Some(Share(0.25)));
+    }
+
+    #[test]
+    fn durations_come_and_go() {
+        let duration = Duration::from_micros(1_500);
+        assert_eq!(Nanos::from(duration), Nanos(1_500_000));
+        assert_eq!(Duration::from(Nanos(1_500_000)), duration);
+        assert_eq!(Nanos::from(Duration::MAX), Nanos(u64::MAX));
+        assert_eq!(Nanos(1_500_000).seconds(), 0.0015);
+    }
 }
