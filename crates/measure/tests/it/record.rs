@@ -1,0 +1,169 @@
+//! The record, its schema in `docs/`, and the types agree: what we write validates, and both name the same fields.
+
+use crate::schema;
+use ringroad_measure::caveat::{Caveat, Level, Verdict};
+use ringroad_measure::histogram::Histogram;
+use ringroad_measure::record::{
+    Cell, Control, Errors, Interval, Latencies, Limiter, Loop, Record, Run, SCHEMA, ServerCost,
+};
+use serde_json::{Map, Value, json};
+
+fn published() -> Value {
+    serde_json::from_str(include_str!("../../../../docs/record.schema.json")).unwrap()
+}
+
+/// A record in which every optional field is present, so that every field is written.
+fn full() -> Record {
+    let mut histogram = Histogram::new();
+    (1..=1_000).for_each(|nth| histogram.record(nth * 1_037));
+    let interval = Interval { low: 0.97, mid: 1.0 / 3.0, high: 1.04 };
+    let percentiles = histogram.percentiles();
+    let errors = Errors { connect: 1, reset: 2, timeout: 3, status: 4, protocol: 5 };
+    let run = Run {
+        mean_us: Some(0.1),
+        p50_us: Some(0.2),
+        p99_us: Some(0.3),
+        cpu_us_per_request: Some(3.91),
+        server_cpu_share: Some(0.99),
+        client_cpu_share: Some(0.8),
+        client_wait_share: Some(0.01),
+        steal_share: Some(0.0),
+        server_count: Some(u64::MAX),
+        errors,
+        ..Run::default()
+    };
+    let cell = Cell {
+        id: "epoll-et/http-64".into(),
+        model: "epoll-et".into(),
+        load: "http-64".into(),
+        driver: Some("epoll".into()),
+        protocol: "http".into(),
+        connections: 64,
+        active_share: 1.0,
+        payload_bytes: 20,
+        pipeline: 1,
+        kind: Loop::Closed,
+        rate_target: Some(1e5),
+        duration_s: 1.5,
+        sent: 10,
+        completed: 10,
+        rps: Some(251_000.0),
+        errors,
+        latency_us: Latencies { response: percentiles, service: percentiles, lag: percentiles },
+        server: ServerCost {
+            cpu_us_per_request: Some(3.91),
+            cpu_interval: Some(interval),
+            user_us: Some(0.4),
+            sys_us: Some(3.5),
+            syscalls_per_request: Some(2.0),
+            syscalls_source: Some("perf".into()),
+            context_switches_per_request: Some(0.01),
+            rss_bytes: Some(1 << 20),
+            kernel_bytes: Some(4_096),
+        },
+        limiter: Some(Limiter::Neither),
+        client_cpu_share: Some(0.8),
+        ratio: Some(interval),
+        verdict: Verdict::of([Caveat::SharedCore, Caveat::Steal { share: 0.03 }]),
+        skipped: Some("no io_uring here".into()),
+        runs: vec![run],
+        series: Some(json!([1, 2])),
+        histogram: Some(histogram.to_base64()),
+    };
+    Record {
+        schema: SCHEMA.into(),
+        tool: "lab".into(),
+        version: "0.1.0".into(),
+        command: vec!["ringroad".into(), "lab".into()],
+        started: "2026-01-02T03:04:05Z".into(),
+        suite: Some("quick".into()),
+        title: Some("Which way is cheapest?".into()),
+        host: Map::from_iter([("kernel".into(), json!("6.18")), ("governor".into(), Value::Null)]),
+        verdict: Verdict::of([Caveat::SharedCore]),
+        baseline: Some("epoll-et".into()),
+        blocks: 10,
+        control: vec![Control { load: "http-64".into(), ratio: interval }],
+        harness_cpu_share: Some(0.004),
+        cells: vec![cell],
+    }
+}
+
+/// The same with everything that may be unknown unknown.
+fn bare() -> Record {
+    let mut record = full();
+    (record.suite, record.title, record.baseline, record.harness_cpu_share) = (None, None, None, None);
+    record.control.clear();
+    let cell = &mut record.cells[0];
+    (cell.driver, cell.rate_target, cell.rps, cell.limiter, cell.ratio) = (None, None, None, None, None);
+    (cell.client_cpu_share, cell.skipped, cell.series, cell.histogram) = (None, None, None, None);
+    cell.latency_us = Latencies::default();
+    cell.server = ServerCost::default();
+    cell.runs = vec![Run::default()];
+    cell.kind = Loop::Open;
+    record
+}
+
+#[test]
+fn what_we_write_validates_against_the_published_schema() {
+    for record in [full(), bare()] {
+        let outcome = schema::check(&published(), &serde_json::to_value(record).unwrap());
+        assert_eq!(outcome.faults, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn schema_and_types_name_the_same_fields() {
+    let outcome = schema::check(&published(), &serde_json::to_value(full()).unwrap());
+    assert_eq!(outcome.unnamed, Vec::<String>::new(), "fields the schema does not name");
+    let unwritten: Vec<_> = schema::properties(&published()).difference(&outcome.met).cloned().collect();
+    assert_eq!(unwritten, Vec::<String>::new(), "fields of the schema that nobody writes");
+}
+
+/// Otherwise the two tests above would pass with a schema that allows everything.
+#[test]
+fn the_schema_refuses_what_is_no_record() {
+    let breakages: [(&str, Value, &str); 9] = [
+        ("/schema", json!("ringroad.record/2"), "is not \"ringroad.record/1\""),
+        ("/cells", json!({}), "not of type"),
+        ("/blocks", json!(-1), "beyond minimum"),
+        ("/verdict/level", json!("FINE"), "none of"),
+        ("/cells/0/loop", json!("half"), "none of"),
+        ("/cells/0/active_share", json!(1.5), "beyond maximum"),
+        ("/cells/0/latency_us/response/p99_9", json!("1 ms"), "not of type"),
+        ("/cells/0/runs/0/errors", json!({}), "\"connect\" is missing"),
+        ("/cells/0/server/rss_bytes", json!(0.5), "not of type"),
+    ];
+    for (pointer, value, fault) in breakages {
+        let mut record = serde_json::to_value(full()).unwrap();
+        *record.pointer_mut(pointer).unwrap() = value;
+        let outcome = schema::check(&published(), &record);
+        assert!(outcome.faults.iter().any(|f| f.contains(fault)), "{pointer}: {:?}", outcome.faults);
+    }
+}
+
+#[test]
+fn a_record_comes_back_as_it_was_written() {
+    for record in [full(), bare()] {
+        let text = serde_json::to_string(&record).unwrap();
+        let back: Record = serde_json::from_str(&text).unwrap();
+        assert_eq!(back, record);
+        assert_eq!(serde_json::to_string(&back).unwrap(), text);
+    }
+}
+
+/// Tools that write only the fields of the first format are read, and fields of later ones
+/// are passed over.
+#[test]
+fn an_older_and_a_newer_record_are_read() {
+    let mut value = serde_json::to_value(full()).unwrap();
+    let required: Vec<Value> = published()["required"].as_array().unwrap().clone();
+    value.as_object_mut().unwrap().retain(|name, _| required.iter().any(|r| r == name));
+    let required: Vec<Value> = published()["$defs"]["cell"]["required"].as_array().unwrap().clone();
+    value["cells"][0].as_object_mut().unwrap().retain(|name, _| required.iter().any(|r| r == name));
+    value["from_the_future"] = json!({"x": 1});
+    assert_eq!(schema::check(&published(), &value).faults, Vec::<String>::new());
+    let record: Record = serde_json::from_value(value).unwrap();
+    assert_eq!((record.suite, record.blocks, record.control.len()), (None, 0, 0));
+    assert_eq!(record.cells[0].verdict.level, Level::Suspect);
+    assert!(record.cells[0].runs.is_empty());
+}
