@@ -1,0 +1,160 @@
+//! What happens at limits: no descriptors left, numbers beyond `select`, names nobody knows. And the one count
+//! that is exact: system calls of a scripted exchange.
+
+use crate::client::*;
+use crate::server::Server;
+use ringroad_models::{Model, Options, Protocol, Stop};
+use std::io::Write;
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+
+#[test]
+fn without_descriptors_newcomers_wait_quietly_and_are_served_later() {
+    for model in Model::ALL {
+        let server = Server::limited(*model, Protocol::Http, Options::default(), Some(40));
+        // More than it can hold: the rest stays in the backlog.
+        let mut streams: Vec<TcpStream> = (0..60).map(|_| connect(&server)).collect();
+        streams.iter_mut().for_each(|stream| stream.write_all(REQUEST).unwrap());
+        let mut waiting = streams.split_off(20);
+        streams.iter_mut().for_each(|stream| assert_text(&read(stream, ANSWER.len()), ANSWER));
+        // Full, and awake enough to serve those it has.
+        server.settle();
+        streams.iter_mut().for_each(request);
+        // Each that leaves makes room for one who waits, until all have been served.
+        drop(streams);
+        for mut stream in waiting.drain(..) {
+            assert_text(&read(&mut stream, ANSWER.len()), ANSWER);
+        }
+        let totals = server.stop();
+        assert_eq!((totals.accepted, totals.requests, totals.refused), (60, 80, 0), "{model}");
+        // Serving takes about ten calls each; a loop that spins makes a million a second.
+        assert!(totals.syscalls < 3000, "{model}: {totals:?}");
+    }
+}
+
+#[test]
+fn select_refuses_descriptors_it_has_no_bit_for_and_serves_the_others() {
+    let server = Server::start(Model::Select, Protocol::Http);
+    let mut streams: Vec<TcpStream> = (0..1100).map(|_| connect(&server)).collect();
+    let complaint = server.await_complaint();
+    assert!(complaint.contains("descriptor 1024 is not below 1024"), "{complaint}");
+    server.settle();
+    // Who was closed has an end or a reset to read, and the others nothing yet.
+    let mut refused = 0;
+    streams.retain_mut(|stream| {
+        stream.set_nonblocking(true).unwrap();
+        let mut byte = [0];
+        let ended = match std::io::Read::read(stream, &mut byte) {
+            Ok(bytes) => bytes == 0,
+            Err(why) => why.kind() != std::io::ErrorKind::WouldBlock,
+        };
+        stream.set_nonblocking(false).unwrap();
+        refused += u64::from(ended);
+        !ended
+    });
+    assert!(
+        refused > 76 && refused < 100,
+        "{refused} of 1100: the limit is 1024, less what the server has open"
+    );
+    streams.iter_mut().for_each(request);
+    // There is room again once one leaves.
+    streams.truncate(500);
+    server.settle();
+    streams.push(connect(&server));
+    streams.iter_mut().for_each(request);
+    assert_eq!(server.complaints(), Vec::<String>::new(), "said once");
+    let totals = server.stop();
+    assert_eq!((totals.accepted, totals.refused), (1101 - refused, refused));
+}
+
+#[test]
+fn system_calls_of_a_scripted_exchange_are_exact() {
+    // What a round of wait, receive, send costs, and what comes on top for one connection and for the server.
+    let server = Server::start(Model::EpollEt, Protocol::Http);
+    server.settle();
+    let mut stream = connect(&server);
+    // Accepted, registered, and its first event (writable) over.
+    server.settle();
+    for _ in 0..100 {
+        request(&mut stream);
+        // Until it waits again: else its next wait may find two things to do.
+        server.settle();
+    }
+    // A batch is one receive and one send.
+    stream.write_all(&REQUEST.repeat(50)).unwrap();
+    assert_text(&read(&mut stream, 50 * ANSWER.len()), &ANSWER.repeat(50));
+    server.settle();
+    drop(stream);
+    server.settle();
+    let create_and_register_two = 3;
+    let accept_until_empty_and_register = 1 + 2 + 1;
+    let first_event_is_writable = 1;
+    let rounds = 101 * 3;
+    let end_and_close = 1 + 1 + 1;
+    let stop_and_close_two = 1 + 2;
+    let expected = create_and_register_two
+        + accept_until_empty_and_register
+        + first_event_is_writable
+        + rounds
+        + end_and_close
+        + stop_and_close_two;
+    assert_eq!(server.stop().syscalls, expected);
+}
+
+#[test]
+fn a_stop_can_be_requested_before_the_start_by_one_byte_on_its_write_end() {
+    for model in Model::ALL {
+        let stop = Stop::new().unwrap();
+        let end = stop.write_end().try_clone_to_owned().unwrap();
+        std::fs::File::from(end).write_all(b"X").unwrap();
+        let address = ([127, 0, 0, 1], 0).into();
+        let server =
+            ringroad_models::Server::bind(*model, Protocol::Echo, address, Options::default()).unwrap();
+        let totals = server.run(&stop).unwrap();
+        assert_eq!((totals.model, totals.accepted), (*model, 0));
+        // Asking any number of times, past what a pipe holds, neither blocks nor fails.
+        (0..100_000).for_each(|_| stop.request());
+        assert!(stop.as_fd().try_clone_to_owned().is_ok());
+    }
+}
+
+#[test]
+fn names_are_read_back_and_an_unknown_one_is_told_the_known() {
+    for model in Model::ALL {
+        assert_eq!(model.to_string().parse(), Ok(*model));
+    }
+    for protocol in Protocol::ALL {
+        assert_eq!(protocol.to_string().parse(), Ok(*protocol));
+    }
+    let complaint = "kqueue".parse::<Model>().unwrap_err().to_string();
+    assert!(
+        complaint.starts_with(r#"unknown model "kqueue" (one of: threads, select, poll, epoll-lt, epoll-et"#)
+    );
+    let complaint = "smtp".parse::<Protocol>().unwrap_err().to_string();
+    assert_eq!(complaint, r#"unknown protocol "smtp" (one of: echo, http)"#);
+}
+
+#[test]
+fn an_address_in_use_is_named_with_what_to_do() {
+    let bind =
+        |address| ringroad_models::Server::bind(Model::Poll, Protocol::Echo, address, Options::default());
+    let first = bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let why = bind(first.address()).unwrap_err().to_string();
+    assert!(
+        why.starts_with(&format!("bind on {}: ", first.address())) && why.contains("another port"),
+        "{why}"
+    );
+
+    let sharing = Options { reuse_port: true, ..Options::default() };
+    let address = ([127, 0, 0, 1], 0).into();
+    let first = ringroad_models::Server::bind(Model::Poll, Protocol::Echo, address, sharing).unwrap();
+    ringroad_models::Server::bind(Model::Poll, Protocol::Echo, first.address(), sharing).unwrap();
+}
+
+#[test]
+fn an_empty_buffer_is_refused_at_the_start() {
+    let options = Options { buffer_bytes: 0, ..Options::default() };
+    let server =
+        ringroad_models::Server::bind(Model::Poll, Protocol::Echo, ([127, 0, 0, 1], 0).into(), options);
+    assert!(server.unwrap_err().to_string().contains("buffer of 0 bytes"));
+}
