@@ -1,2 +1,70 @@
-//! stub
-fn main(){}
+//! Chores of this repository: `cargo xtask tidy` and `cargo xtask bench NAME`.
+//!
+//! `tidy` holds what the compiler cannot: which crate may import which, where unsafe may live, that every file
+//! says what it is for, that documents point at what exists. `bench` is shorthand for a release build and
+//! `ringroad lab run benches/NAME.toml`: there is one harness, and this is not another.
+#![forbid(unsafe_code)]
+
+mod tidy;
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+const USAGE: &str = "usage: cargo xtask tidy
+       cargo xtask bench NAME [arguments of `ringroad lab run`]";
+
+fn main() -> ExitCode {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.split_first() {
+        Some((word, [])) if word == "tidy" => tidy(&root),
+        Some((word, [name, rest @ ..])) if word == "bench" => bench(&root, name, rest),
+        _ => {
+            eprintln!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn tidy(root: &Path) -> ExitCode {
+    let findings = match tidy::check(root) {
+        Ok(findings) => findings,
+        Err(error) => {
+            eprintln!("tidy: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    for finding in &findings {
+        println!("{finding}");
+    }
+    println!("tidy: {} found", findings.len());
+    if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn bench(root: &Path, name: &str, rest: &[String]) -> ExitCode {
+    let suite = root.join("benches").join(format!("{name}.toml"));
+    if !suite.is_file() {
+        let mut known: Vec<String> = std::fs::read_dir(root.join("benches"))
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| Some(entry.path().file_stem()?.to_string_lossy().into_owned()))
+            .collect();
+        known.sort();
+        eprintln!("bench: no suite {name:?} (there are: {})", known.join(", "));
+        return ExitCode::from(2);
+    }
+    let run = Command::new(env!("CARGO"))
+        .current_dir(root)
+        .args(["run", "--release", "--quiet", "--package", "ringroad-cli", "--", "lab", "run"])
+        .arg(&suite)
+        .args(rest)
+        .status();
+    match run {
+        Ok(status) => ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)),
+        Err(error) => {
+            eprintln!("bench: cargo: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
