@@ -210,3 +210,129 @@ fn amount(text: &str) -> Option<Limit<u64>> {
     let value: u64 = text.parse().ok()?;
     Some(if value >= NO_LIMIT_FROM { Limit::Unlimited } else { Limit::At(value) })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{CgroupLimits, Limit};
+    use crate::root::Fixture;
+
+    fn read(files: &[(&str, &str)]) -> CgroupLimits {
+        CgroupLimits::read(&Fixture::of(files).root)
+    }
+
+    /// A v2 container as Docker makes it: a namespace of its own, so its group is the root of what it sees.
+    const V2: [(&str, &str); 6] = [
+        ("proc/self/cgroup", "0::/\n"),
+        ("proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup ro,nosuid - cgroup2 cgroup rw,nsdelegate\n"),
+        ("sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory pids\n"),
+        ("sys/fs/cgroup/cpu.max", "150000 100000\n"),
+        ("sys/fs/cgroup/memory.max", "536870912\n"),
+        ("sys/fs/cgroup/pids.max", "max\n"),
+    ];
+
+    #[test]
+    fn a_v2_container_shows_its_limits() {
+        assert_eq!(
+            read(&V2),
+            CgroupLimits {
+                version: Some("2"),
+                cpu_cores: Some(Limit::At(1.5)),
+                memory_bytes: Some(Limit::At(512 << 20)),
+                pids: Some(Limit::Unlimited),
+            }
+        );
+    }
+
+    #[test]
+    fn the_smallest_limit_on_the_way_up_binds() {
+        let limits = read(&[
+            ("proc/self/cgroup", "0::/system.slice/job.service\n"),
+            ("proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n"),
+            ("sys/fs/cgroup/cgroup.controllers", "cpu memory pids\n"),
+            ("sys/fs/cgroup/system.slice/memory.max", "1000\n"),
+            ("sys/fs/cgroup/system.slice/pids.max", "max\n"),
+            ("sys/fs/cgroup/system.slice/job.service/memory.max", "2000\n"),
+            ("sys/fs/cgroup/system.slice/job.service/pids.max", "50\n"),
+            ("sys/fs/cgroup/system.slice/other.service/pids.max", "1\n"),
+        ]);
+        assert_eq!(limits.memory_bytes, Some(Limit::At(1000)));
+        assert_eq!(limits.pids, Some(Limit::At(50)));
+        assert_eq!(limits.cpu_cores, Some(Limit::Unlimited), "delegated, and no group on the way sets it");
+    }
+
+    #[test]
+    fn v1_hierarchies_are_read_each_for_itself() {
+        let limits = read(&[
+            ("proc/self/cgroup", "8:pids:/\n4:memory:/docker/abc\n1:cpu,cpuacct:/docker/abc\n0::/\n"),
+            (
+                "proc/self/mountinfo",
+                "31 30 0:27 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n\
+                 32 30 0:28 / /sys/fs/cgroup/cpu\\040acct ro - cgroup cgroup rw,cpu,cpuacct\n\
+                 33 30 0:29 / /sys/fs/cgroup/pids ro - cgroup cgroup rw,pids\n\
+                 34 30 0:30 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
+            ),
+            // Docker without a namespace: the group's path counts from the host's root, the mount shows its part.
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("sys/fs/cgroup/cpu acct/docker/abc/cpu.cfs_quota_us", "50000\n"),
+            ("sys/fs/cgroup/cpu acct/docker/abc/cpu.cfs_period_us", "100000\n"),
+            ("sys/fs/cgroup/cpu acct/cpu.cfs_quota_us", "-1\n"),
+            ("sys/fs/cgroup/cpu acct/cpu.cfs_period_us", "100000\n"),
+            ("sys/fs/cgroup/pids/tasks", ""),
+            ("sys/fs/cgroup/unified/cgroup.controllers", "\n"),
+        ]);
+        assert_eq!(
+            limits,
+            CgroupLimits {
+                version: Some("hybrid"),
+                cpu_cores: Some(Limit::At(0.5)),
+                memory_bytes: Some(Limit::Unlimited),
+                pids: Some(Limit::Unlimited),
+            }
+        );
+    }
+
+    #[test]
+    fn masked_or_senseless_files_are_unknown_not_unlimited() {
+        assert_eq!(read(&[]), CgroupLimits::default());
+        // Mounted, but everything under it masked.
+        let limits = read(&V2[..2]);
+        assert_eq!((limits.version, limits.cpu_cores, limits.memory_bytes), (Some("2"), None, None));
+        for junk in ["", "x", "1 0", "-5", "max max max", "1e9 100000"] {
+            let mut files = V2.to_vec();
+            files[3].1 = junk;
+            files[4].1 = junk;
+            let limits = read(&files);
+            if !junk.starts_with("max") {
+                assert_eq!(limits.cpu_cores, None, "{junk:?}");
+            }
+            assert_eq!(limits.memory_bytes, None, "{junk:?}");
+            assert_eq!(limits.pids, Some(Limit::Unlimited), "a neighbour is not touched");
+        }
+    }
+
+    /// Lines that are cut, doubled, or point outside: none may panic, none may invent a limit.
+    #[test]
+    fn junk_in_the_kernels_lists_is_survived() {
+        let mounts = [
+            "",
+            " - ",
+            "1 2 3",
+            "30 23 0:26 / /sys/fs/cgroup rw - cgroup2",
+            "a b c d e - cgroup x",
+            "\u{0}\u{fffd} - cgroup2 - -",
+        ];
+        for mountinfo in mounts {
+            for cgroup in ["", "::", "0::", "0::/../../..", "0::relative", "0::/a/../../b", "4:memory"] {
+                let limits = read(&[("proc/self/mountinfo", mountinfo), ("proc/self/cgroup", cgroup)]);
+                assert_eq!((limits.cpu_cores, limits.memory_bytes, limits.pids), (None, None, None));
+            }
+        }
+    }
+
+    #[test]
+    fn a_limit_is_written_as_its_number_or_as_unlimited() {
+        let text = |limit: Limit<u64>| serde_json::to_string(&limit).ok();
+        assert_eq!(text(Limit::At(5)).as_deref(), Some("5"));
+        assert_eq!(text(Limit::Unlimited).as_deref(), Some("\"unlimited\""));
+    }
+}

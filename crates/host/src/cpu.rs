@@ -19,19 +19,22 @@ pub struct ProcessClock {
     clock: libc::clockid_t,
 }
 
+/// Process ids are below this on every 64-bit kernel (PID_MAX_LIMIT; proc_sys_kernel(5)).
+const PID_MAX: u32 = 1 << 22;
+
 impl ProcessClock {
     /// The clock of process `pid`.
     ///
     /// # Errors
     /// `NotFound` if there is no such process (a thread id is none); `InvalidInput` for a pid no process can have.
     pub fn of(pid: u32) -> io::Result<Self> {
-        // 0 would silently mean the caller.
-        let id = libc::pid_t::try_from(pid).ok().filter(|id| *id > 0).ok_or_else(|| {
-            io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("CPU clock of process {pid}: not a process id"),
-            )
-        })?;
+        // 0 would silently mean the caller, and so would a number whose low 29 bits are 0: a clock id keeps no
+        // more of it. The kernel's limit is far below that.
+        if pid == 0 || pid > PID_MAX {
+            let what = format!("CPU clock of process {pid}: not a process id");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        let id = pid as libc::pid_t;
         let mut clock: libc::clockid_t = 0;
         // SAFETY: `clock` is a live, aligned clockid_t of ours; the call writes it before it returns and keeps
         // no pointer to it.
@@ -252,4 +255,172 @@ fn process_error(what: &str, pid: u32, errno: i32) -> io::Error {
     let gone = matches!(errno, libc::ESRCH | libc::EINVAL);
     let kind = if gone { io::ErrorKind::NotFound } else { error.kind() };
     io::Error::new(kind, format!("{what} of process {pid}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::{
+        CpuSplit, MachineTimes, ProcessClock, machine_under, read_clock, split, split_under, stat_ticks,
+    };
+    use crate::root::Fixture;
+    use std::hint::black_box;
+    use std::io::ErrorKind;
+    use std::process::Command;
+    use std::time::Duration;
+
+    /// Uses CPU time until this thread's own clock has advanced by `time`, and returns by how much it did.
+    fn burn(time: Duration) -> Duration {
+        let start = read_clock(libc::CLOCK_THREAD_CPUTIME_ID).unwrap();
+        let mut work = 1_u64;
+        loop {
+            for _ in 0..10_000 {
+                work = black_box(work.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+            }
+            let used = read_clock(libc::CLOCK_THREAD_CPUTIME_ID).unwrap() - start;
+            if used >= time {
+                return used;
+            }
+        }
+    }
+
+    /// Clocks are compared with clocks: however long the machine lets us wait, the process used at least what
+    /// its threads used.
+    #[test]
+    fn a_finished_threads_time_stays_in_the_process_clock() {
+        let clocks = [ProcessClock::own(), ProcessClock::of(std::process::id()).unwrap()];
+        for clock in clocks {
+            let before = clock.read().unwrap();
+            let used = std::thread::spawn(|| burn(Duration::from_millis(20))).join().unwrap();
+            let grown = clock.read().unwrap() - before;
+            assert!(grown >= used, "{grown:?} for a thread that used {used:?}");
+        }
+    }
+
+    #[test]
+    fn the_clock_of_another_process_is_its_own() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let clock = ProcessClock::of(child.id()).unwrap();
+        let before = clock.read().unwrap();
+        let used = burn(Duration::from_millis(50));
+        let grown = clock.read().unwrap() - before;
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(grown < used, "a sleeping child used {grown:?} while we used {used:?}");
+        assert_eq!(clock.read().unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_pid_that_is_none_is_refused() {
+        assert_eq!(ProcessClock::of(0).unwrap_err().kind(), ErrorKind::InvalidInput);
+        // The clock of 2^30 would be the caller's.
+        for pid in [1 << 30, 1 << 29, u32::MAX] {
+            assert_eq!(ProcessClock::of(pid).unwrap_err().kind(), ErrorKind::InvalidInput);
+        }
+        let error = ProcessClock::of(super::PID_MAX).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert!(error.to_string().contains("of process 4194304"), "{error}");
+        assert_eq!(split(super::PID_MAX).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn the_split_of_this_process_grows_with_its_work() {
+        let pid = std::process::id();
+        let before = split(pid).unwrap();
+        let used = burn(Duration::from_millis(60)).as_nanos() as u64;
+        let grown = split(pid).unwrap().since(&before);
+        // Ticks of 10 ms, one of which may be cut off at each end of both figures.
+        let ran = grown.user_ns.unwrap() + grown.sys_ns.unwrap();
+        assert!(ran + 40_000_000 > used, "{ran} ns of {used}");
+        assert!(grown.threads >= 1);
+    }
+
+    const STAT: &str = "7 (a (b) c) S 1 7 7 0 -1 4194560 1 2 3 4 150 25 9 9 20 0 2 0 100 1 1";
+
+    #[test]
+    fn threads_are_summed_and_the_process_line_gives_user_and_system() {
+        let fixture = Fixture::of(&[
+            ("proc/7/stat", STAT),
+            ("proc/7/task/7/status", "voluntary_ctxt_switches:\t10\nnonvoluntary_ctxt_switches:\t3\n"),
+            ("proc/7/task/7/schedstat", "500 40 5\n"),
+            ("proc/7/task/9/status", "voluntary_ctxt_switches:\t1\nnonvoluntary_ctxt_switches:\t2\n"),
+            ("proc/7/task/9/schedstat", "600 2 5\n"),
+        ]);
+        let split = split_under(&fixture.root, 7).unwrap();
+        let tick = super::tick_ns();
+        assert_eq!(
+            split,
+            CpuSplit {
+                user_ns: Some(150 * tick),
+                sys_ns: Some(25 * tick),
+                wait_ns: Some(42),
+                voluntary_switches: Some(11),
+                involuntary_switches: Some(5),
+                threads: 2,
+            }
+        );
+        assert_eq!(split.switches(), Some(16));
+    }
+
+    /// A thread's directory that is there without its files is one that ended after it was listed.
+    #[test]
+    fn a_thread_that_ended_since_the_listing_is_passed_over() {
+        let fixture = Fixture::of(&[
+            ("proc/7/stat", STAT),
+            ("proc/7/task/7/status", "voluntary_ctxt_switches:\t10\nnonvoluntary_ctxt_switches:\t3\n"),
+            ("proc/7/task/7/schedstat", "500 40 5"),
+            ("proc/7/task/8/gone", ""),
+        ]);
+        let split = split_under(&fixture.root, 7).unwrap();
+        assert_eq!((split.threads, split.wait_ns, split.voluntary_switches), (1, Some(40), Some(10)));
+    }
+
+    #[test]
+    fn what_a_kernel_hides_is_unknown_not_zero() {
+        let without_sched_info = [
+            ("proc/7/stat", "junk without a parenthesis"),
+            ("proc/7/task/7/status", "Name:\tx\n"),
+            ("proc/7/task/7/schedstat", "0 0 0\n"),
+        ];
+        for files in [&without_sched_info[..], &without_sched_info[..2], &without_sched_info[1..]] {
+            let split = split_under(&Fixture::of(files).root, 7).unwrap();
+            assert_eq!(split, CpuSplit { threads: 1, ..CpuSplit::default() });
+        }
+    }
+
+    #[test]
+    fn growth_that_cannot_be_told_is_unknown() {
+        let then = CpuSplit { wait_ns: Some(50), user_ns: Some(1), ..CpuSplit::default() };
+        let now = CpuSplit { wait_ns: Some(40), user_ns: Some(4), sys_ns: Some(4), threads: 3, ..then };
+        let grown = now.since(&then);
+        assert_eq!((grown.wait_ns, grown.user_ns, grown.sys_ns, grown.threads), (None, Some(3), None, 3));
+    }
+
+    #[test]
+    fn stolen_time_is_a_share_of_all_time() {
+        let at = |line: &str| machine_under(&Fixture::of(&[("proc/stat", line)]).root);
+        let before = at("cpu  100 0 50 800 50 0 0 10 7 0\ncpu0 1 1 1 1\n").unwrap();
+        let tick = super::tick_ns();
+        assert_eq!(
+            before,
+            MachineTimes { total_ns: 1_010 * tick, idle_ns: 850 * tick, steal_ns: Some(10 * tick) }
+        );
+        let after = at("cpu  150 0 60 820 50 0 0 30 7 0\n").unwrap();
+        assert_eq!(after.steal_share_since(&before), Some(0.2));
+        assert_eq!(before.steal_share_since(&before), None, "no time has passed");
+        // Before Linux 2.6.11 the line ended earlier.
+        let old = at("cpu  150 0 60 820 50\n").unwrap();
+        assert_eq!((old.steal_ns, old.steal_share_since(&before)), (None, None));
+        for junk in ["", "cpu", "cpu  1 2 x", "intr 5"] {
+            assert_eq!(at(junk).unwrap_err().kind(), ErrorKind::InvalidData, "{junk:?}");
+        }
+    }
+
+    #[test]
+    fn a_programs_name_cannot_shift_the_fields_of_stat() {
+        assert_eq!(stat_ticks(STAT), Some((150, 25)));
+        for junk in ["", ")", "7 (x) S 1 2", "7 (x) S 1 7 7 0 -1 4194560 1 2 3 4 x 25"] {
+            assert_eq!(stat_ticks(junk), None, "{junk:?}");
+        }
+    }
 }

@@ -278,3 +278,163 @@ fn container(root: &Root) -> Option<String> {
         .find(|name| groups.contains(**name))
         .map(|name| (*name).to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::{Facts, Limits, Mitigations, Sysctls, facts};
+    use crate::cgroup::Limit;
+    use crate::root::Fixture;
+    use serde_json::Value;
+
+    /// The parts of a small virtual machine that the facts are read from.
+    const MACHINE: [(&str, &str); 20] = [
+        ("proc/sys/kernel/osrelease", "6.1.0-test\n"),
+        ("proc/sys/kernel/version", "#1 SMP\n"),
+        ("proc/sys/kernel/arch", "x86_64\n"),
+        ("proc/cpuinfo", "processor\t: 0\nmodel name\t: A Processor\nflags\t\t: fpu hypervisor sse\n"),
+        ("proc/meminfo", "MemTotal: 2048 kB\nMemAvailable: 1024 kB\n"),
+        ("proc/self/status", "Cpus_allowed_list:\t0-1\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters: 1\n"),
+        (
+            "proc/self/limits",
+            "Limit  Soft Limit  Hard Limit  Units\nMax processes   100   unlimited  processes\n\
+             Max open files  1024  4096  files\nMax locked memory  8388608  8388608  bytes\n",
+        ),
+        ("proc/sys/net/core/somaxconn", "4096\n"),
+        ("proc/sys/net/ipv4/tcp_mem", "188\t251\t376\n"),
+        ("proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n"),
+        ("proc/sys/kernel/io_uring_disabled", "2\n"),
+        ("proc/sys/kernel/io_uring_group", "-1\n"),
+        ("proc/sys/kernel/perf_event_paranoid", "-1\n"),
+        ("sys/devices/system/cpu/online", "0-3\n"),
+        ("sys/devices/system/clocksource/clocksource0/current_clocksource", "kvm-clock\n"),
+        ("sys/class/dmi/id/product_name", "Standard PC\n"),
+        ("sys/devices/system/cpu/vulnerabilities/meltdown", "Not affected\n"),
+        ("sys/devices/system/cpu/vulnerabilities/mds", "Vulnerable: no microcode\n"),
+        ("sys/devices/system/cpu/vulnerabilities/retbleed", "Mitigation: Enhanced IBRS\n"),
+        ("sys/devices/system/cpu/vulnerabilities/l1tf", "KVM: Unknown\n"),
+    ];
+
+    #[test]
+    fn the_facts_of_a_laid_out_machine_are_read() {
+        let facts = Facts::read(&Fixture::of(&MACHINE).root);
+        assert_eq!(facts.kernel.as_deref(), Some("6.1.0-test"));
+        assert_eq!((facts.arch.as_str(), facts.cpu_model.as_deref()), ("x86_64", Some("A Processor")));
+        assert_eq!((facts.cpus_online, facts.affinity), (Some(4), Some(vec![0, 1])));
+        assert_eq!(facts.cores, Some(vec![vec![0], vec![1]]));
+        assert_eq!((facts.memory_total_bytes, facts.memory_available_bytes), (Some(2 << 20), Some(1 << 20)));
+        assert_eq!(facts.virtualisation.as_deref(), Some("Standard PC"));
+        assert_eq!(facts.clocksource.as_deref(), Some("kvm-clock"));
+        assert_eq!((facts.seccomp_mode, facts.no_new_privs), (Some(2), Some(true)));
+        assert_eq!(
+            facts.limits,
+            Limits {
+                nofile_soft: Some(Limit::At(1024)),
+                nofile_hard: Some(Limit::At(4096)),
+                memlock_soft_bytes: Some(Limit::At(8 << 20)),
+                memlock_hard_bytes: Some(Limit::At(8 << 20)),
+                nproc_soft: Some(Limit::At(100)),
+                nproc_hard: Some(Limit::Unlimited),
+            }
+        );
+        assert_eq!(
+            facts.sysctls,
+            Sysctls {
+                somaxconn: Some(4096),
+                ip_local_port_range: Some([32_768, 60_999]),
+                tcp_mem_pages: Some([188, 251, 376]),
+                io_uring_disabled: Some(2),
+                io_uring_group: Some(-1),
+                perf_event_paranoid: Some(-1),
+                ..Sysctls::default()
+            }
+        );
+        assert_eq!(
+            facts.mitigations,
+            Some(Mitigations {
+                mitigated: vec!["retbleed".into()],
+                vulnerable: vec!["mds".into()],
+                unknown: vec!["l1tf".into()],
+                not_affected: 1,
+            })
+        );
+    }
+
+    /// Everything that can be hidden is `null`; only the architecture and the page size are this program's own.
+    #[test]
+    fn a_machine_that_shows_nothing_is_unknown_throughout() {
+        fn known(path: &str, value: &Value, found: &mut Vec<String>) {
+            match value {
+                Value::Null => {}
+                Value::Object(map) => {
+                    map.iter().for_each(|(key, v)| known(&format!("{path}/{key}"), v, found))
+                }
+                _ => found.push(path.to_owned()),
+            }
+        }
+        let facts = serde_json::to_value(Facts::read(&Fixture::of(&[]).root)).unwrap();
+        let mut found = Vec::new();
+        known("", &facts, &mut found);
+        assert_eq!(found, ["/arch", "/page_bytes"]);
+    }
+
+    /// Each file in turn holds something no kernel would write.
+    #[test]
+    fn junk_in_any_file_is_survived() {
+        let junk = [
+            "",
+            "\n",
+            "-",
+            ":",
+            "\u{0}\u{fffd}",
+            "99999999999999999999999",
+            "a: b: c\n:\n\t:",
+            "0-9999999999",
+            "max",
+        ];
+        for nth in 0..MACHINE.len() {
+            for text in junk {
+                let mut files = MACHINE.to_vec();
+                files[nth].1 = text;
+                let facts = Facts::read(&Fixture::of(&files).root);
+                if nth == 7 {
+                    assert_eq!(facts.sysctls.somaxconn, None, "{text:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn bare_metal_is_told_from_a_machine_that_hides_its_flags() {
+        let virtualisation = |files: &[(&str, &str)]| Facts::read(&Fixture::of(files).root).virtualisation;
+        let product = ("sys/class/dmi/id/product_name", "Laptop");
+        assert_eq!(
+            virtualisation(&[("proc/cpuinfo", "flags : fpu sse\n"), product]).as_deref(),
+            Some("none")
+        );
+        assert_eq!(
+            virtualisation(&[("proc/cpuinfo", "flags : hypervisor\n")]).as_deref(),
+            Some("a hypervisor")
+        );
+        assert_eq!(virtualisation(&[("proc/cpuinfo", "Features : fp asimd\n"), product]), None);
+        assert_eq!(virtualisation(&[("sys/hypervisor/type", "xen\n")]).as_deref(), Some("xen"));
+    }
+
+    #[test]
+    fn a_container_is_known_by_its_signs() {
+        let container = |files: &[(&str, &str)]| Facts::read(&Fixture::of(files).root).container;
+        assert_eq!(container(&[("proc/1/cgroup", "0::/init.scope\n")]), None);
+        assert_eq!(container(&[(".dockerenv", "")]).as_deref(), Some("docker"));
+        assert_eq!(container(&[("run/.containerenv", "")]).as_deref(), Some("podman"));
+        assert_eq!(container(&[("proc/1/environ", "PATH=/\0container=lxc\0")]).as_deref(), Some("lxc"));
+        assert_eq!(container(&[("proc/1/cgroup", "1:cpu:/kubepods/x\n")]).as_deref(), Some("kubepods"));
+    }
+
+    #[test]
+    fn this_machine_tells_its_kernel_memory_and_limits() {
+        let facts = facts();
+        assert!(facts.kernel.is_some() && facts.memory_total_bytes > Some(0), "{facts:?}");
+        assert!(facts.limits.nofile_hard.is_some() && facts.affinity.is_some_and(|cpus| !cpus.is_empty()));
+        assert!(facts.page_bytes.is_power_of_two());
+    }
+}

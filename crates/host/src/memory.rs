@@ -117,3 +117,81 @@ pub(crate) fn page_bytes() -> u64 {
     // It cannot fail for this name (sysconf(3)); 4096 is the size on the machines where one would notice.
     u64::try_from(bytes).unwrap_or(4096)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::{KernelMemory, ProcessMemory, kernel, kernel_under, page_bytes, process, process_under};
+    use crate::root::Fixture;
+    use std::io::ErrorKind;
+
+    #[test]
+    fn this_process_holds_what_it_has_touched() {
+        let pid = std::process::id();
+        let before = process(pid).unwrap();
+        let mut block = vec![0_u8; 64 << 20];
+        block.iter_mut().step_by(4096).for_each(|byte| *byte = std::hint::black_box(1));
+        let after = process(pid).unwrap();
+        let grown = after.anon_bytes.unwrap() - before.anon_bytes.unwrap();
+        // Other tests run beside this one and may give some back.
+        assert!(grown > 32 << 20, "{grown} bytes, with {} touched", std::hint::black_box(&block).len());
+        assert!(after.rss_bytes >= after.anon_bytes);
+    }
+
+    #[test]
+    fn this_kernel_holds_stacks_and_slab() {
+        let memory = kernel();
+        assert!(memory.slab_bytes > Some(0) && memory.kernel_stack_bytes > Some(0), "{memory:?}");
+    }
+
+    #[test]
+    fn kilobytes_and_pages_become_bytes() {
+        let fixture = Fixture::of(&[
+            ("proc/meminfo", "MemTotal: 100 kB\nSlab:  86100 kB\nKernelStack: 1380 kB\nPageTables: 16 kB\n"),
+            (
+                "proc/net/sockstat",
+                "sockets: used 13\nTCP: inuse 1 orphan 0 tw 0 alloc 1 mem 345\nUDP: inuse 0 mem 2\n",
+            ),
+            ("proc/7/status", "VmRSS:\t 1680 kB\nRssAnon:\t 112 kB\nVmPTE: 40 kB\n"),
+            (
+                "proc/7/smaps_rollup",
+                "00-ff ---p 0 00:00 0 [rollup]\nRss: 1680 kB\nPss: 700 kB\nPss_Dirty: 1 kB\n",
+            ),
+        ]);
+        assert_eq!(
+            kernel_under(&fixture.root),
+            KernelMemory {
+                slab_bytes: Some(86_100 << 10),
+                kernel_stack_bytes: Some(1_380 << 10),
+                page_tables_bytes: Some(16 << 10),
+                socket_bytes: Some(347 * page_bytes()),
+            }
+        );
+        assert_eq!(
+            process_under(&fixture.root, 7).unwrap(),
+            ProcessMemory {
+                rss_bytes: Some(1_680 << 10),
+                pss_bytes: Some(700 << 10),
+                anon_bytes: Some(112 << 10),
+                swap_bytes: None,
+                page_tables_bytes: Some(40 << 10),
+            }
+        );
+    }
+
+    #[test]
+    fn a_machine_that_hides_its_memory_says_unknown() {
+        let fixture = Fixture::of(&[("proc/meminfo", "Slab: kB\n"), ("proc/net/sockstat", "TCP: inuse 1\n")]);
+        assert_eq!(kernel_under(&fixture.root), KernelMemory::default());
+        assert_eq!(process_under(&fixture.root, 7).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn growth_is_never_negative_and_never_invented() {
+        let then = KernelMemory { slab_bytes: Some(10), socket_bytes: Some(8), ..KernelMemory::default() };
+        let now =
+            KernelMemory { slab_bytes: Some(7), socket_bytes: Some(9), page_tables_bytes: Some(1), ..then };
+        let grown = now.since(&then);
+        assert_eq!((grown.slab_bytes, grown.socket_bytes, grown.page_tables_bytes), (Some(0), Some(1), None));
+    }
+}

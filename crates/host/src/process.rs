@@ -66,3 +66,38 @@ pub fn raise_nofile() -> io::Result<u64> {
     }
     Ok(limit.rlim_cur)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::{raise_nofile, tie_to_parent};
+    use crate::cgroup::Limit;
+    use crate::facts::facts;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    /// The tied child is started by a thread that then ends, which is what the kernel means by "parent". Without
+    /// the tie `wait` would last 1000 seconds.
+    #[test]
+    fn a_tied_child_dies_with_the_thread_that_started_it() {
+        let start = || tie_to_parent(Command::new("sleep").arg("1000")).spawn().unwrap();
+        let mut child = std::thread::spawn(start).join().unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn a_tied_child_of_a_living_thread_runs_to_its_end() {
+        let status = tie_to_parent(Command::new("sh").args(["-c", "exit 7"])).status().unwrap();
+        assert_eq!(status.code(), Some(7));
+    }
+
+    #[test]
+    fn the_soft_limit_of_open_files_becomes_the_hard_one() {
+        let raised = raise_nofile().unwrap();
+        let limits = facts().limits;
+        assert_eq!(limits.nofile_soft, limits.nofile_hard);
+        assert!(
+            matches!(limits.nofile_soft, Some(Limit::At(n)) if n == raised) || raised == libc::RLIM_INFINITY
+        );
+    }
+}

@@ -94,6 +94,27 @@ fn kind_of(error: &io::Error) -> io::ErrorKind {
     if error.raw_os_error() == Some(libc::ESRCH) { io::ErrorKind::NotFound } else { error.kind() }
 }
 
+/// A machine laid out for a test; it goes away with the value.
+#[cfg(test)]
+pub(crate) struct Fixture {
+    pub(crate) root: Root,
+    _dir: tempfile::TempDir,
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+impl Fixture {
+    pub(crate) fn of(files: &[(&str, &str)]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        Fixture { root: Root::at(dir.path()), _dir: dir }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

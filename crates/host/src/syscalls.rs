@@ -182,3 +182,145 @@ fn explain(error: &io::Error, root: &Root) -> io::Error {
     };
     io::Error::new(error.kind(), format!("count system calls: perf_event_open: {error} ({advice})"))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::{Counter, explain, tracepoint};
+    use crate::root::Fixture;
+    use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+    use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+    /// A shell that waits for a line, then forks a subshell that reads `/dev/zero` byte by byte with `dd`: two
+    /// system calls per byte, made by a process that did not exist at attach.
+    struct Caller {
+        child: Child,
+        stdin: ChildStdin,
+        stdout: BufReader<ChildStdout>,
+    }
+
+    impl Caller {
+        fn start(bytes: u64) -> Self {
+            let script = format!(
+                "echo ready; read line; dd if=/dev/zero of=/dev/null bs=1 count={bytes} 2>/dev/null; echo done; read line"
+            );
+            let mut child = Command::new("sh")
+                .args(["-c", &script])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let stdin = child.stdin.take().unwrap();
+            let stdout = BufReader::new(child.stdout.take().unwrap());
+            let mut caller = Caller { child, stdin, stdout };
+            assert_eq!(caller.line(), "ready");
+            caller
+        }
+
+        fn line(&mut self) -> String {
+            let mut line = String::new();
+            self.stdout.read_line(&mut line).unwrap();
+            line.trim().to_owned()
+        }
+
+        fn go(&mut self) {
+            self.stdin.write_all(b"go\n").unwrap();
+            assert_eq!(self.line(), "done");
+        }
+    }
+
+    impl Drop for Caller {
+        fn drop(&mut self) {
+            self.stdin.write_all(b"end\n").ok();
+            self.child.wait().ok();
+        }
+    }
+
+    /// Attaches, or says on stderr why this machine does not allow it, having checked that the reason is given.
+    fn attach(pid: u32) -> Option<Counter> {
+        match Counter::attach(pid) {
+            Ok(counter) => Some(counter),
+            Err(error) => {
+                let text = error.to_string();
+                if error.kind() == ErrorKind::ResourceBusy {
+                    // Of this process only, whose other tests start threads as they like.
+                    eprintln!("nothing was counted: {text}");
+                    return None;
+                }
+                assert!(text.starts_with("count system calls"), "{text}");
+                assert!(text.contains("root") || text.contains("CONFIG_"), "no advice in: {text}");
+                eprintln!("system calls are not counted here, so only the error was tested: {text}");
+                None
+            }
+        }
+    }
+
+    #[test]
+    fn calls_of_processes_started_later_are_counted_to_the_last() {
+        const BYTES: u64 = 10_000;
+        let mut caller = Caller::start(BYTES);
+        let Some(counter) = attach(caller.child.id()) else { return };
+        caller.go();
+        let counted = counter.read().unwrap();
+        // Starting `dd` and the shell's own lines cost some hundred calls.
+        assert!((2 * BYTES..2 * BYTES + 2_000).contains(&counted), "{counted} for {} calls", 2 * BYTES);
+    }
+
+    /// Threads of this process, one alive at attach and one started later; other tests' calls make this a lower
+    /// bound only.
+    #[test]
+    fn calls_of_living_and_later_threads_are_counted() {
+        const CALLS: u64 = 5_000;
+        // SAFETY: getppid takes nothing and cannot fail.
+        let call = || (0..CALLS).for_each(|_| unsafe { assert!(libc::getppid() >= 0) });
+        let (go, gone) = std::sync::mpsc::channel::<()>();
+        let living = std::thread::spawn(move || {
+            gone.recv().unwrap();
+            call();
+        });
+        let counter = attach(std::process::id());
+        go.send(()).unwrap();
+        living.join().unwrap();
+        std::thread::spawn(call).join().unwrap();
+        if let Some(counter) = counter {
+            let counted = counter.read().unwrap();
+            assert!(counted >= 2 * CALLS, "{counted} for {}", 2 * CALLS);
+        }
+    }
+
+    #[test]
+    fn no_such_process_is_not_found() {
+        if let Err(error) = Counter::attach(1 << 30) {
+            assert!(matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied), "{error}");
+        } else {
+            panic!("counts a process that cannot exist");
+        }
+    }
+
+    #[test]
+    fn the_tracepoint_is_found_in_either_place() {
+        for place in ["sys/kernel/tracing", "sys/kernel/debug/tracing"] {
+            let path = format!("{place}/events/raw_syscalls/sys_enter/id");
+            assert_eq!(tracepoint(&Fixture::of(&[(&path, "443\n")]).root).unwrap(), 443);
+            assert_eq!(
+                tracepoint(&Fixture::of(&[(&path, "x")]).root).unwrap_err().kind(),
+                ErrorKind::InvalidData
+            );
+        }
+        let error = tracepoint(&Fixture::of(&[]).root).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert!(error.to_string().contains("mount -t tracefs"), "{error}");
+    }
+
+    #[test]
+    fn a_refusal_says_what_would_allow_it() {
+        let strict = Fixture::of(&[("proc/sys/kernel/perf_event_paranoid", "4\n")]);
+        for errno in [libc::EACCES, libc::EPERM] {
+            let error = explain(&io::Error::from_raw_os_error(errno), &strict.root);
+            assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+            assert!(error.to_string().contains("kernel.perf_event_paranoid is 4"), "{error}");
+        }
+        let error = explain(&io::Error::from_raw_os_error(libc::ENOSYS), &strict.root);
+        assert!(error.to_string().contains("CONFIG_PERF_EVENTS"), "{error}");
+    }
+}

@@ -91,3 +91,101 @@ pub(crate) fn parse_cpu_list(text: &str) -> Option<Vec<u32>> {
     cpus.dedup();
     Some(cpus)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::{affinity, cores, parse_cpu_list, split_cores, split_cores_under};
+    use crate::root::Fixture;
+
+    /// A machine of `cores` cores with `threads` threads each, numbered as Linux does on PCs: first all first
+    /// threads, then all second ones.
+    fn machine(cores: u32, threads: u32) -> Fixture {
+        let files: Vec<(String, String)> = (0..cores * threads)
+            .map(|cpu| {
+                let siblings: Vec<String> =
+                    (0..threads).map(|thread| (cpu % cores + thread * cores).to_string()).collect();
+                (format!("sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"), siblings.join(","))
+            })
+            .collect();
+        let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (&path[..], &text[..])).collect();
+        Fixture::of(&files)
+    }
+
+    #[test]
+    fn one_core_is_for_all_and_two_are_shared_out() {
+        let of = |affinity: &[u32]| split_cores_under(&machine(4, 1).root, affinity);
+        assert_eq!(of(&[]), (vec![], vec![], vec![]));
+        assert_eq!(of(&[3]), (vec![3], vec![3], vec![3]));
+        assert_eq!(of(&[3, 1]), (vec![1], vec![3], vec![3]));
+        assert_eq!(of(&[1, 2, 3]), (vec![2], vec![3], vec![1]));
+        // Two threads of one core are one core: parting them would let the client slow the server down.
+        assert_eq!(split_cores_under(&machine(1, 2).root, &[0, 1]), (vec![0, 1], vec![0, 1], vec![0, 1]));
+    }
+
+    /// Every machine up to 9 cores with 1 or 2 threads, and every choice of CPUs that leaves some out.
+    #[test]
+    fn parts_are_inside_the_affinity_and_no_two_share_a_core() {
+        for threads in [1, 2] {
+            for count in 1..=9 {
+                let machine = machine(count, threads);
+                for skip in [1, 2, 3, 5] {
+                    let affinity: Vec<u32> =
+                        (0..count * threads).filter(|cpu| skip == 1 || cpu % skip != 0).collect();
+                    let (server, client, harness) = split_cores_under(&machine.root, &affinity);
+                    let given = cores(&machine.root, &affinity).len();
+                    let all = [&server, &client, &harness];
+                    assert!(all.iter().all(|part| part.is_empty() == affinity.is_empty()));
+                    assert!(
+                        all.iter().all(|part| part.iter().all(|cpu| affinity.contains(cpu))),
+                        "{affinity:?}"
+                    );
+                    let meet =
+                        |a: &[u32], b: &[u32]| a.iter().any(|x| b.iter().any(|y| x % count == y % count));
+                    if given >= 2 {
+                        assert!(!meet(&server, &client) && !meet(&server, &harness), "{affinity:?}");
+                    }
+                    if given >= 3 {
+                        assert!(!meet(&client, &harness), "{affinity:?}");
+                        let used = server.len() + client.len() + harness.len();
+                        assert_eq!(used, affinity.len(), "CPUs left idle or given twice: {affinity:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_machine_that_hides_its_cores_counts_each_cpu() {
+        let masked = Fixture::of(&[("sys/devices/system/cpu/cpu0/topology/core_cpus_list", "junk")]);
+        assert_eq!(split_cores_under(&masked.root, &[0, 1]), (vec![0], vec![1], vec![1]));
+    }
+
+    #[test]
+    fn files_that_contradict_each_other_give_no_cpu_twice() {
+        let liar = Fixture::of(&[
+            ("sys/devices/system/cpu/cpu0/topology/core_cpus_list", "0-1"),
+            ("sys/devices/system/cpu/cpu1/topology/core_cpus_list", "1-2"),
+            ("sys/devices/system/cpu/cpu2/topology/core_cpus_list", "1-2"),
+        ]);
+        assert_eq!(cores(&liar.root, &[0, 1, 2]), [vec![0, 1], vec![2]]);
+    }
+
+    #[test]
+    fn the_cpus_of_this_process_can_be_parted() {
+        let mine = affinity().unwrap();
+        let (server, client, harness) = split_cores(&mine);
+        for part in [server, client, harness] {
+            assert!(!part.is_empty() && part.iter().all(|cpu| mine.contains(cpu)));
+        }
+    }
+
+    #[test]
+    fn cpu_lists_are_read_and_junk_is_refused() {
+        assert_eq!(parse_cpu_list("0-3,8,10-11\n"), Some(vec![0, 1, 2, 3, 8, 10, 11]));
+        assert_eq!(parse_cpu_list("5,1,1-2"), Some(vec![1, 2, 5]));
+        for junk in ["", "x", "3-1", "1-", "-1", "1,,2", "0-4294967295", "99999999999999999999"] {
+            assert_eq!(parse_cpu_list(junk), None, "{junk:?}");
+        }
+    }
+}
