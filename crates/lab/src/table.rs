@@ -14,9 +14,11 @@ use ringroad_measure::record::{Cell, Limiter, Record};
 const WIDTH_MIN: usize = 80;
 const WIDTH_MAX: usize = 100;
 /// The columns but the name, the bar and the last mark, with the space before each.
-const FIXED: usize = 13 + 11 + 7 + 9 + 9 + 7 + 10;
+const FIXED: usize = 13 + 9 + 6 + 8 + 8 + 6 + 2 + 9 + 2;
+/// What stands where a number is not known.
+const UNKNOWN: &str = "–";
 /// The longest bar and the longest name.
-const BAR_MAX: usize = 14;
+const BAR_MAX: usize = 20;
 const NAME_MAX: usize = 24;
 
 /// The record as text, lines ended by `\n`, none longer than `width` characters; `width` is taken as at least 80
@@ -33,7 +35,7 @@ pub fn text(record: &Record, width: usize, color: bool) -> String {
         out.push('\n');
     }
     for note in notes(record, &loads) {
-        out.push_str(&wrapped(&note, width));
+        out.push_str(&wrapped(&note, width, "  "));
     }
     for doubt in answer::doubts(record) {
         let Some((about, sentence)) = doubt.cases.first() else { continue };
@@ -42,13 +44,13 @@ pub fn text(record: &Record, width: usize, color: bool) -> String {
             cases => format!(" (and {} more like it)", cases - 1),
         };
         let about = about.as_deref().unwrap_or("the whole run");
-        let lines = wrapped(&format!("{} {about}{more}: {sentence}", flag(doubt.level)), width);
+        let lines = wrapped(&format!("{} {about}{more}: {sentence}", flag(doubt.level)), width, "  ");
         out.push_str(&paint.level(doubt.level, &lines));
     }
     if !out.is_empty() {
         out.push('\n');
     }
-    out.push_str(&paint.bold(&wrapped(&Answer::of(record).short(), width)));
+    out.push_str(&paint.bold(&wrapped(&Answer::of(record).short(), width, "")));
     out
 }
 
@@ -80,12 +82,12 @@ fn block(record: &Record, load: &Load<'_>, columns: &Columns, paint: &Paint) -> 
     let best = &ranked[..even];
     let most = load.cells.iter().filter_map(|cell| Figure::Cpu.value(cell)).fold(0.0, f64::max);
     let against = match record.baseline.as_deref() {
-        Some(_) => "vs baseline",
+        Some(_) => "vs base",
         None => "",
     };
     let mut out = format!("{}\n", paint.bold(&plain(&load.title)));
     let head = format!(
-        "{:name$} {:>12}{:bar$} {:>10} {:>6} {:>8} {:>8} {:>6} {:>9}",
+        "{:name$} {:>12}{:bar$} {:>8} {:>5} {:>7} {:>7} {:>5}   {:>8}",
         "",
         "CPU µs/req",
         "",
@@ -111,8 +113,8 @@ fn block(record: &Record, load: &Load<'_>, columns: &Columns, paint: &Paint) -> 
         }
         let is_best = best.iter().any(|other| std::ptr::eq(*other, *cell));
         let row = format!(
-            "{name} {:>12}{} {:>10} {:>6} {:>8} {:>8} {:>6}{} {:>8} {}",
-            cpu(cell),
+            "{name} {:>12}{} {:>8} {:>5} {:>7} {:>7} {:>5} {} {:>8} {}",
+            cut(&cpu(cell), 12),
             bar(Figure::Cpu.value(cell), most, columns.bar),
             against_baseline(record, load, cell),
             short(Figure::Syscalls, cell),
@@ -136,9 +138,13 @@ fn block(record: &Record, load: &Load<'_>, columns: &Columns, paint: &Paint) -> 
 /// `3.91 ±0.03`: the median and half the width of its interval.
 fn cpu(cell: &Cell) -> String {
     let Some(value) = Figure::Cpu.value(cell) else {
-        return "?".to_owned();
+        return UNKNOWN.to_owned();
     };
-    let digits = if value < 99.95 { 2 } else { 0 };
+    let digits = match value {
+        v if v < 1.0 => 3,
+        v if v < 99.95 => 2,
+        _ => 0,
+    };
     match Figure::Cpu.interval(cell) {
         Some(interval) => format!("{value:.digits$} ±{:.digits$}", (interval.high - interval.low) / 2.0),
         None => format!("{value:.digits$}"),
@@ -154,7 +160,7 @@ fn against_baseline(record: &Record, load: &Load<'_>, cell: &Cell) -> String {
         return "baseline".to_owned();
     }
     let Some(ratio) = Figure::Ratio.value(cell) else {
-        return "?".to_owned();
+        return UNKNOWN.to_owned();
     };
     let even =
         load.cells.iter().find(|other| other.model == baseline).is_some_and(|baseline| {
@@ -163,15 +169,17 @@ fn against_baseline(record: &Record, load: &Load<'_>, cell: &Cell) -> String {
     plain(&format!("{}{}", if even { "= " } else { "" }, figure::times(ratio)))
 }
 
-/// A number that fits its column, `?` where it is unknown.
+/// A number that fits its column.
 fn short(figure: Figure, cell: &Cell) -> String {
     let Some(value) = figure.value(cell) else {
-        return "?".to_owned();
+        return UNKNOWN.to_owned();
     };
     let text = plain(&figure.spell(value));
     match figure {
         // The head of the column says it is per second.
         Figure::Rate => text.trim_end_matches("/s").trim_end().replace(' ', ""),
+        // A space for the digit that numbers below 0.1 have more, so that the points stand in one line.
+        Figure::Syscalls if text.len() == 4 => format!("{text} "),
         Figure::Syscalls => text.replace(' ', ""),
         _ => text,
     }
@@ -211,9 +219,9 @@ fn notes(record: &Record, loads: &[Load<'_>]) -> Vec<String> {
     if ran()
         .any(|cell| Figure::ALL.iter().any(|figure| *figure != Figure::Ratio && figure.value(cell).is_none()))
     {
-        notes.push("? in place of a number: unknown on this machine.".to_owned());
+        notes.push("– unknown on this machine.".to_owned());
     }
-    notes.extend(answer::noise(record).map(|noise| format!("± {noise}")));
+    notes.extend(answer::noise(record));
     notes
 }
 
@@ -226,17 +234,18 @@ fn flag(level: Level) -> &'static str {
     }
 }
 
-/// Broken into lines at spaces; lines after the first are indented by two. Never cuts within a word unless the
+/// Broken into lines at spaces; lines after the first begin with `indent`. Never cuts within a word unless the
 /// word alone is longer than a line.
-fn wrapped(text: &str, width: usize) -> String {
+fn wrapped(text: &str, width: usize, indent: &str) -> String {
     let mut out = String::new();
     let mut used = 0;
     for word in clean(text).split(' ').filter(|word| !word.is_empty()) {
         let mut word = word.to_owned();
         let mut length = word.chars().count();
         if used > 0 && used + 1 + length > width {
-            out.push_str("\n  ");
-            used = 2;
+            out.push('\n');
+            out.push_str(indent);
+            used = indent.len();
         } else if used > 0 {
             out.push(' ');
             used += 1;
@@ -244,10 +253,11 @@ fn wrapped(text: &str, width: usize) -> String {
         while used + length > width {
             let room = width - used;
             out.extend(word.chars().take(room));
-            out.push_str("\n  ");
+            out.push('\n');
+            out.push_str(indent);
             word = word.chars().skip(room).collect();
             length -= room;
-            used = 2;
+            used = indent.len();
         }
         out.push_str(&word);
         used += length;
@@ -315,5 +325,138 @@ impl Paint {
             Level::Suspect => self.with("33", text),
             Level::Invalid => self.with("31", text),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use crate::page::sample;
+
+    #[test]
+    fn no_line_is_wider_than_asked() {
+        let mut record = sample::floor();
+        for cell in record.cells.iter_mut().filter(|cell| cell.model == "poll") {
+            cell.model = "a program with a name that no column can hold/at/all".repeat(3);
+        }
+        record.cells[0].server.cpu_us_per_request = Some(123_456.0);
+        record.cells[0].server.cpu_interval = None;
+        for (asked, most) in [(0, 80), (80, 80), (91, 91), (100, 100), (500, 100)] {
+            let text = text(&record, asked, false);
+            let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > most).collect();
+            assert!(long.is_empty(), "{asked}: {long:#?}");
+        }
+    }
+
+    #[test]
+    fn rows_of_a_load_are_aligned() {
+        for width in [80, 100] {
+            let text = text(&sample::quick(), width, false);
+            let ends: Vec<usize> = text
+                .lines()
+                .filter(|line| line.ends_with("MiB") || line.ends_with("memory"))
+                .map(|line| line.chars().count())
+                .collect();
+            assert_eq!(ends.len(), 16);
+            assert!(ends.windows(2).all(|pair| pair[0] == pair[1]), "{width}: {ends:?}\n{text}");
+        }
+    }
+
+    #[test]
+    fn the_bar_is_dropped_where_there_is_no_room_for_it() {
+        assert!(text(&sample::quick(), 100, false).contains('█'));
+        assert!(!text(&sample::quick(), 80, false).contains('█'));
+    }
+
+    #[test]
+    fn every_cell_has_its_row_also_a_skipped_one() {
+        let record = sample::floor();
+        let text = text(&record, 100, false);
+        let rows = |start: &str| text.lines().filter(|line| line.starts_with(start)).count();
+        for model in figure::models(&record) {
+            // A name is followed by a space, so that `uring` does not count `uring-multishot`.
+            assert_eq!(rows(&format!("{model} ")), 7, "{model}\n{text}");
+        }
+        assert!(text.contains("skipped: select(2) holds at most 1,024 descriptors"));
+    }
+
+    #[test]
+    fn equal_to_the_baseline_is_marked_and_explained() {
+        let text = text(&sample::quick(), 100, false);
+        let row = text.lines().find(|line| line.starts_with("uring-multishot")).unwrap();
+        assert!(row.contains("= 1.00 ×"), "{row}");
+        let threads = text.lines().find(|line| line.starts_with("threads")).unwrap();
+        assert!(!threads.contains('='), "{threads}");
+        assert!(text.contains("= no difference from the baseline was found"));
+    }
+
+    #[test]
+    fn doubtful_rows_are_marked_and_each_doubt_is_told_once() {
+        let text = text(&sample::floor(), 100, false);
+        assert!(text.lines().any(|line| line.starts_with("poll ") && line.ends_with('!')));
+        assert!(text.lines().any(|line| line.starts_with("threads ") && line.ends_with('?')));
+        let told = text.replace("\n  ", " ");
+        assert_eq!(told.matches("of its core while the program had time left").count(), 1);
+        assert!(told.contains("(and 6 more like it)"));
+        assert!(text.contains("c the client was the limit"));
+    }
+
+    #[test]
+    fn the_answer_is_the_last_thing_said() {
+        let record = sample::quick();
+        let text = text(&record, 90, false).replace('\n', " ");
+        let answer = plain(&Answer::of(&record).short());
+        assert!(text.trim_end().ends_with(&answer), "{text}");
+    }
+
+    #[test]
+    fn colour_changes_nothing_but_colour() {
+        let record = sample::floor();
+        let colored = text(&record, 100, true);
+        assert!(colored.contains("\u{1b}[1;32m"));
+        let mut bare = String::new();
+        let mut in_code = false;
+        for c in colored.chars() {
+            match c {
+                '\u{1b}' => in_code = true,
+                'm' if in_code => in_code = false,
+                _ if in_code => {}
+                c => bare.push(c),
+            }
+        }
+        assert_eq!(bare, text(&record, 100, false));
+    }
+
+    #[test]
+    fn a_name_cannot_steer_the_terminal() {
+        let mut record = sample::quick();
+        record.cells[0].model = "evil\u{1b}[2J\r\n\u{7}\u{202e}name".to_owned();
+        record.cells[1].skipped = Some("because\u{1b}]0;title\u{7}".to_owned());
+        record.baseline = Some(record.cells[0].model.clone());
+        let text = text(&record, 100, false);
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
+        assert!(!text.contains('\u{202e}'));
+    }
+
+    #[test]
+    fn unknown_numbers_are_not_zero() {
+        let mut record = sample::quick();
+        for cell in &mut record.cells {
+            cell.server.syscalls_per_request = None;
+            cell.rps = None;
+        }
+        let text = text(&record, 100, false);
+        let row = text.lines().find(|line| line.starts_with("poll ")).unwrap();
+        assert_eq!(row.matches(UNKNOWN).count(), 2, "{row}");
+        assert!(text.contains("– unknown on this machine."));
+    }
+
+    #[test]
+    fn an_empty_record_is_only_an_answer() {
+        let mut record = sample::quick();
+        record.cells.clear();
+        record.control.clear();
+        assert_eq!(text(&record, 80, false), "Nothing was measured: the record has no results.\n");
     }
 }

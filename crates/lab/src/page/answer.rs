@@ -427,7 +427,7 @@ fn further(record: &Record, load: &Load<'_>) -> String {
     let worst = cells.last().filter(|_| cells.len() > even.max(1)).and_then(|cell| {
         match standing(record, cell, first)? {
             Standing::Apart(ratio) | Standing::Untold(ratio) => {
-                Some(format!("; dearest {}, {:.2}\u{a0}× as much", figure::in_words(&cell.model), ratio))
+                Some(format!("; dearest {}, {} as much", figure::in_words(&cell.model), figure::times(ratio)))
             }
             Standing::Even(_) => None,
         }
@@ -453,20 +453,6 @@ fn growth(record: &Record) -> Vec<String> {
             .filter_map(|model| Some((model, at(model, many)? / at(model, few)?)))
             .collect();
         grown.sort_by(|a, b| a.1.total_cmp(&b.1));
-        if let (Some(least), Some(most)) = (grown.first(), grown.last())
-            && least.0 != most.0
-        {
-            sentences.push(format!(
-                "{}, from {} to {} connections: the cost of a request changed least with {}, to {}, and most with {}, to {}.",
-                family.title,
-                figure::count(u64::from(few)),
-                figure::count(u64::from(many)),
-                figure::in_words(least.0),
-                figure::times(least.1),
-                figure::in_words(most.0),
-                figure::times(most.1),
-            ));
-        }
         let lost: Vec<String> = family
             .cells
             .iter()
@@ -475,12 +461,23 @@ fn growth(record: &Record) -> Vec<String> {
             })
             .map(|cell| figure::in_words(&cell.model).to_owned())
             .collect();
-        if !lost.is_empty() {
-            let verb = if lost.len() == 1 { "was" } else { "were" };
+        let lost = match lost.len() {
+            0 => String::new(),
+            1 => format!(" {} was not run at the last.", sentence_start(&lost[0])),
+            _ => format!(" {} were not run at the last.", sentence_start(&listed(&lost))),
+        };
+        if let (Some(least), Some(most)) = (grown.first(), grown.last())
+            && least.0 != most.0
+        {
             sentences.push(format!(
-                "{} {verb} not run at {}.",
-                sentence_start(&listed(&lost)),
-                figure::count(u64::from(many))
+                "{}, from {} to {} connections: the cost of a request changed least with {}, to {}, and most with {}, to {}.{lost}",
+                family.title,
+                figure::count(u64::from(few)),
+                figure::count(u64::from(many)),
+                figure::in_words(least.0),
+                figure::times(least.1),
+                figure::in_words(most.0),
+                figure::times(most.1),
             ));
         }
     }
@@ -590,4 +587,194 @@ fn without_numbers(sentence: &str) -> String {
         in_number = part;
     }
     kind
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::super::sample;
+    use super::*;
+    use ringroad_measure::Verdict;
+
+    /// The sample of `lab quick` with the CPU times of its HTTP cells set: model, µs, noise.
+    fn with_cpu(times: &[(&str, f64, f64)]) -> Record {
+        let mut record = sample::quick();
+        record
+            .cells
+            .retain(|cell| cell.protocol == "http" && times.iter().any(|(model, ..)| cell.model == *model));
+        for (nth, (model, cpu_us, noise)) in times.iter().enumerate() {
+            let cell = record.cells.iter_mut().find(|cell| cell.model == *model).unwrap();
+            sample::set_cpu(cell, *cpu_us, *noise, 11 + nth as u64);
+        }
+        sample::set_ratios(&mut record);
+        record
+    }
+
+    fn plain(text: &str) -> String {
+        text.replace('\u{a0}', " ")
+    }
+
+    #[test]
+    fn a_clear_winner_is_named_with_its_cost_and_the_others_distance() {
+        let record = with_cpu(&[("epoll-et", 4.0, 0.001), ("poll", 4.8, 0.001), ("threads", 8.0, 0.001)]);
+        let answer = Answer::of(&record);
+        assert_eq!(
+            plain(&answer.lead),
+            "On this machine, with 64 connections, the cheapest way to answer an HTTP request was edge-triggered epoll: 4.00 µs of CPU."
+        );
+        assert_eq!(
+            plain(&answer.ranking[0]),
+            "poll cost 20 % more and a thread per connection 2.0 × as much."
+        );
+        assert_eq!(answer.warning, None);
+    }
+
+    #[test]
+    fn the_cheapest_is_named_also_when_it_is_not_the_baseline() {
+        let record = with_cpu(&[("epoll-et", 4.4, 0.001), ("uring-multishot", 4.0, 0.001)]);
+        let answer = Answer::of(&record);
+        assert!(plain(&answer.lead).ends_with("was multishot io_uring: 4.00 µs of CPU."), "{}", answer.lead);
+        assert_eq!(plain(&answer.ranking[0]), "Edge-triggered epoll cost 10 % more.");
+    }
+
+    #[test]
+    fn a_tie_within_the_noise_names_both_and_what_would_have_been_seen() {
+        let record =
+            with_cpu(&[("epoll-et", 4.0, 0.02), ("uring-multishot", 4.01, 0.02), ("poll", 6.0, 0.02)]);
+        let answer = Answer::of(&record);
+        assert!(answer.lead.contains("edge-triggered epoll ("), "{}", answer.lead);
+        assert!(answer.lead.contains("multishot io_uring ("), "{}", answer.lead);
+        assert!(answer.lead.ends_with("equal within the noise of this run."), "{}", answer.lead);
+        assert!(!answer.lead.contains(" poll ("), "{}", answer.lead);
+        assert!(answer.ranking.iter().any(|s| s.contains("would have been seen")), "{:?}", answer.ranking);
+    }
+
+    #[test]
+    fn a_difference_inside_the_noise_floor_is_not_claimed() {
+        let times = [("epoll-et", 4.0, 0.001), ("uring-multishot", 4.12, 0.001)];
+        let mut record = with_cpu(&times);
+        assert!(Answer::of(&record).lead.contains("the cheapest way"));
+        record.control[0].ratio = Interval { low: 0.95, mid: 1.0, high: 1.05 };
+        assert!(Answer::of(&record).lead.contains("equal within the noise"));
+    }
+
+    #[test]
+    fn too_few_runs_claim_no_difference_and_no_equality() {
+        let mut record = with_cpu(&[("epoll-et", 4.0, 0.001), ("uring-multishot", 4.1, 0.001)]);
+        for cell in &mut record.cells {
+            cell.runs.truncate(3);
+        }
+        let lead = Answer::of(&record).lead;
+        assert!(lead.contains("too few runs"), "{lead}");
+        assert!(!lead.contains("equal"), "{lead}");
+    }
+
+    #[test]
+    fn without_its_runs_a_record_is_judged_by_its_intervals() {
+        let mut record =
+            with_cpu(&[("epoll-et", 4.0, 0.0), ("uring-multishot", 4.1, 0.0), ("poll", 5.0, 0.0)]);
+        for cell in &mut record.cells {
+            cell.runs.clear();
+            let mid = cell.server.cpu_us_per_request.unwrap();
+            cell.server.cpu_interval = Some(Interval { low: mid * 0.97, mid, high: mid * 1.03 });
+        }
+        let [poll, epoll, uring] = &record.cells[..] else { panic!("three cells") };
+        assert!(matches!(standing(&record, uring, epoll), Some(Standing::Even(Some(_)))));
+        assert!(matches!(standing(&record, poll, epoll), Some(Standing::Apart(ratio)) if ratio > 1.2));
+    }
+
+    #[test]
+    fn when_everything_was_skipped_the_answer_says_so_and_why() {
+        let mut record = sample::quick();
+        record.cells =
+            record.cells.iter().map(|cell| sample::skipped(cell, "the program was not found")).collect();
+        sample::judge(&mut record);
+        let answer = Answer::of(&record);
+        assert_eq!(
+            answer.lead,
+            "Nothing was measured: all 14 results were skipped, the first because the program was not found."
+        );
+        assert!(answer.ranking.is_empty() && answer.further.is_empty() && answer.not_measured.is_empty());
+    }
+
+    #[test]
+    fn an_empty_record_gives_an_answer() {
+        let mut record = sample::quick();
+        record.cells.clear();
+        assert!(Answer::of(&record).lead.contains("no results"));
+    }
+
+    #[test]
+    fn an_invalid_run_leads_with_the_warning() {
+        let mut record = with_cpu(&[("epoll-et", 4.0, 0.001), ("poll", 3.0, 0.001)]);
+        let poll = record.cells.iter_mut().find(|cell| cell.model == "poll").unwrap();
+        poll.verdict = Verdict::of([Caveat::CountsDiffer { what: "requests", client: 7, server: 9 }]);
+        sample::judge(&mut record);
+        let answer = Answer::of(&record);
+        let short = answer.short();
+        assert!(
+            short.starts_with("Do not use these numbers: the run is INVALID (1 of 2 results)."),
+            "{short}"
+        );
+        assert!(short.contains("the client counted 7") || short.contains("The client counted 7"), "{short}");
+        // A result that is not to be used wins nothing.
+        assert!(!answer.lead.contains("way to answer an HTTP request was poll"), "{}", answer.lead);
+        assert!(answer.lead.contains("edge-triggered epoll took"), "{}", answer.lead);
+    }
+
+    #[test]
+    fn a_suspect_run_says_so_first() {
+        let mut record = sample::quick();
+        record.cells[3].verdict = Verdict::of([Caveat::Steal { share: 0.04 }]);
+        sample::judge(&mut record);
+        let warning = Answer::of(&record).warning.unwrap();
+        assert!(warning.starts_with("Read with care, the run is SUSPECT (1 of 14 results)."), "{warning}");
+        assert!(warning.contains("4.0 %"), "{warning}");
+    }
+
+    #[test]
+    fn without_cpu_times_nobody_is_ranked_by_cost() {
+        let mut record = sample::quick();
+        for cell in &mut record.cells {
+            cell.server.cpu_us_per_request = None;
+        }
+        let answer = Answer::of(&record);
+        assert!(answer.lead.contains("CPU time per request could not be read"), "{}", answer.lead);
+        assert!(answer.lead.contains("the highest rate was"), "{}", answer.lead);
+        assert!(answer.ranking.is_empty());
+    }
+
+    #[test]
+    fn growth_names_the_flattest_and_the_steepest_and_who_was_left_behind() {
+        let growth = growth(&sample::floor());
+        let http = growth.iter().find(|sentence| sentence.starts_with("HTTP, from 64 to 10,000")).unwrap();
+        assert!(http.contains("least with multishot io_uring"), "{http}");
+        assert!(http.contains("most with poll"), "{http}");
+        assert!(http.ends_with("select was not run at the last."), "{http}");
+    }
+
+    #[test]
+    fn what_was_measured_is_not_listed_as_absent() {
+        let quick = not_measured(&sample::quick()).join("; ");
+        assert!(quick.contains("any number of connections but 64") && quick.contains("in flight"), "{quick}");
+        let floor = not_measured(&sample::floor()).join("; ");
+        assert!(!floor.contains("any number of connections") && !floor.contains("in flight"), "{floor}");
+    }
+
+    #[test]
+    fn doubts_that_differ_in_numbers_only_come_together_worst_first() {
+        let doubts = doubts(&sample::floor());
+        assert_eq!(doubts[0].level, Level::Invalid);
+        let client = doubts.iter().find(|doubt| doubt.cases[0].1.contains("of its core")).unwrap();
+        assert_eq!(client.cases.len(), 7);
+    }
+
+    #[test]
+    fn a_reason_read_back_from_a_file_keeps_its_level() {
+        let record = sample::floor();
+        let text = serde_json::to_string(&record).unwrap();
+        let read: Record = serde_json::from_str(&text).unwrap();
+        assert_eq!(doubts(&read)[0].level, Level::Invalid);
+        assert_eq!(Answer::of(&read).short(), Answer::of(&record).short());
+    }
 }

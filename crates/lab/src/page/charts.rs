@@ -7,7 +7,7 @@
 
 use super::answer::{self, Standing};
 use super::figure::{self, Family, Figure, Load};
-use super::svg::{Lines, Mark, Point, Row, Rows, Scale, Series};
+use super::svg::{Axis, Lines, Mark, Point, Row, Rows, Scale, Series};
 use ringroad_measure::Level;
 use ringroad_measure::record::{Cell, Interval, Record};
 
@@ -31,14 +31,16 @@ pub(crate) fn load_chart(record: &Record, load: &Load<'_>, figure: Figure) -> Op
         // Bars show amounts by their length, which only a scale from zero keeps true.
         _ => Scale::from_zero(reach()),
     };
-    let axis = match figure {
+    let name = match figure {
         Figure::P50 => "latency, ● half and ┃ 99 % of the answers · less is better",
         other => other.axis(),
     };
     let spell = |value: f64| figure.tick(value);
     let title = format!("{}, {}", heading(figure), load.title);
     let reference = (figure == Figure::Ratio).then_some(1.0);
-    Some(Rows { title, axis, scale, band, reference, rows, spell: &spell }.draw().into_svg())
+    let unit = figure.tick_unit(reach().fold(0.0, f64::max));
+    let axis = Axis { name, scale, unit, spell: &spell };
+    Some(Rows { title, axis, band, reference, rows }.draw().into_svg())
 }
 
 /// The chart of one figure over the number of connections; `None` where fewer than two points exist.
@@ -79,13 +81,15 @@ pub(crate) fn family_chart(record: &Record, family: &Family<'_>, figure: Figure)
     }
     let spell = |value: f64| figure.tick(value);
     let spell_x = |value: f64| figure::count(value as u64);
+    let reach: Vec<f64> = series.iter().flat_map(Series::reach).collect();
+    let unit = figure.tick_unit(reach.iter().copied().fold(0.0, f64::max));
+    let y_axis = Axis { name: figure.axis(), scale: Scale::fitting(reach), unit, spell: &spell };
     let lines = Lines {
-        title: format!("{}, {}, over connections", heading(figure), family.title),
+        title: format!("{}, {}", heading(figure), family.span()),
         x_axis: "connections",
         xs: family.connections.iter().map(|c| f64::from((*c).max(1))).collect(),
-        y_axis: figure.axis(),
+        y_axis,
         series,
-        spell: &spell,
         spell_x: &spell_x,
     };
     Some(lines.draw().into_svg())

@@ -92,6 +92,38 @@ impl Figure {
         }
     }
 
+    /// Its meaning in a sentence, to stand beside a chart.
+    pub(crate) fn gist(self) -> &'static str {
+        match self {
+            Figure::Cpu => {
+                "What one request costs the program: its own code and the kernel's work for it, all threads together."
+            }
+            Figure::Ratio => {
+                "CPU per request divided by the baseline's in the same blocks. The band is the noise floor."
+            }
+            Figure::P50 | Figure::P99 => {
+                "How long an answer takes: half of them come within p50, 99 of 100 within p99."
+            }
+            Figure::Syscalls => "How often the program entered the kernel for one request.",
+            Figure::Rate => "Answers received in one second of the measured window.",
+            Figure::Memory => {
+                "Resident memory at the end of the window, without what the kernel holds for sockets."
+            }
+        }
+    }
+
+    /// What its ticks should be round multiples of, for values up to `most`: 1, or for memory a binary unit.
+    pub(crate) fn tick_unit(self, most: f64) -> f64 {
+        match self {
+            Figure::Memory => [30, 20, 10]
+                .iter()
+                .map(|power| f64::from(1 << power))
+                .find(|unit| most >= *unit)
+                .unwrap_or(1.0),
+            _ => 1.0,
+        }
+    }
+
     /// The number, if the cell has it and it is a number.
     pub(crate) fn value(self, cell: &Cell) -> Option<f64> {
         let value = match self {
@@ -214,10 +246,10 @@ pub(crate) fn count(value: u64) -> String {
 pub(crate) fn in_words(model: &str) -> &str {
     match model {
         "threads" => "a thread per connection",
-        "epoll-lt" => "epoll (level-triggered)",
-        "epoll-et" => "epoll (edge-triggered)",
-        "uring" => "io_uring (single-shot)",
-        "uring-multishot" => "io_uring (multishot)",
+        "epoll-lt" => "level-triggered epoll",
+        "epoll-et" => "edge-triggered epoll",
+        "uring" => "single-shot io_uring",
+        "uring-multishot" => "multishot io_uring",
         "engine-io_uring" => "the engine on io_uring",
         "engine-epoll" => "the engine on epoll",
         "engine-poll" => "the engine on poll",
@@ -305,6 +337,19 @@ pub(crate) struct Family<'a> {
     pub(crate) connections: Vec<u32>,
     /// Its cells, in the order of the suite.
     pub(crate) cells: Vec<&'a Cell>,
+}
+
+impl Family<'_> {
+    /// `HTTP, 64 to 10,000 connections`.
+    pub(crate) fn span(&self) -> String {
+        let end = |connections: Option<&u32>| connections.map_or_else(String::new, |c| count(u64::from(*c)));
+        format!(
+            "{}, {} to {}\u{a0}connections",
+            self.title,
+            end(self.connections.first()),
+            end(self.connections.last())
+        )
+    }
 }
 
 /// The families of a record that have at least two different numbers of connections.

@@ -201,7 +201,7 @@ fn section(record: &Record, loads: &[Load<'_>], figure: Figure) -> String {
                     .iter()
                     .filter_map(|figure| {
                         let chart = charts::family_chart(record, family, *figure)?;
-                        Some((format!("{}, over connections", family.title), chart))
+                        Some((family.span(), chart))
                     })
                     .collect::<Vec<_>>()
             })
@@ -244,18 +244,9 @@ fn section(record: &Record, loads: &[Load<'_>], figure: Figure) -> String {
     format!(
         "<section>\n<div class=\"aside\"><h2>{}</h2>\n<p>{}</p>\n{}</div>\n<div class=\"main\">\n{html}</div>\n</section>\n",
         escape(charts::heading(figure)),
-        escape(&meaning(figure)),
+        escape(figure.gist()),
         if beside.is_empty() { String::new() } else { format!("<p>{}</p>\n", escape(beside)) },
     )
-}
-
-fn meaning(figure: Figure) -> String {
-    match figure {
-        Figure::P50 => {
-            "How long an answer takes: half of them come within p50, 99 of 100 within p99.".to_owned()
-        }
-        other => other.meaning().to_owned(),
-    }
 }
 
 fn panels(charts: &[(String, String)]) -> String {
@@ -565,9 +556,10 @@ fn day(started: &str) -> String {
 /// Kernel, processor and cores, as far as they are known.
 fn machine_in_a_line(record: &Record) -> Option<String> {
     let text = |key: &str| record.host.get(key).and_then(Value::as_str).map(str::to_owned);
-    let cores = ["cores_online", "cores", "cpus_online"]
-        .iter()
-        .find_map(|key| record.host.get(*key).and_then(Value::as_u64))
+    let cores = record
+        .host
+        .get("cpus_online")
+        .and_then(Value::as_u64)
         .map(|cores| format!("{cores} core{}", if cores == 1 { "" } else { "s" }));
     let kernel = text("kernel")
         .map(|kernel| if kernel.starts_with("Linux") { kernel } else { format!("Linux {kernel}") });
@@ -582,4 +574,166 @@ fn quoted(word: &str) -> String {
         return word.to_owned();
     }
     format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use ringroad_measure::record::Record;
+
+    const HOSTILE: &str = "</script><script>alert('x')</script>&amp;\"<img src=x onerror=y>\u{7}\u{1b}[2J";
+
+    /// A page is well-formed as XML, so one strict reader finds every escape that was forgotten.
+    fn parsed<'a>(page: &'a str) -> roxmltree::Document<'a> {
+        let options = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };
+        roxmltree::Document::parse_with_options(page, options).unwrap()
+    }
+
+    /// The record out of the page, as a script would take it.
+    fn record_in(page: &str) -> Record {
+        let start = page.find("id=\"record\">").unwrap() + "id=\"record\">".len();
+        let end = start + page[start..].find("</script").unwrap();
+        serde_json::from_str(&page[start..end]).unwrap()
+    }
+
+    /// A record as it comes back from a file: sentences for reasons, floats as the parser rounds them.
+    fn read_back(record: &Record) -> Record {
+        serde_json::from_str(&serde_json::to_string(record).unwrap()).unwrap()
+    }
+
+    fn text_of(document: &roxmltree::Document<'_>) -> String {
+        document.descendants().filter(|node| node.is_text()).filter_map(|node| node.text()).collect()
+    }
+
+    #[test]
+    fn the_page_is_well_formed_and_small() {
+        for record in [sample::quick(), sample::floor()] {
+            let page = html(&record);
+            parsed(&page);
+            assert!(page.len() < BYTES_MAX, "{} bytes", page.len());
+        }
+    }
+
+    #[test]
+    fn the_page_refers_to_nothing_outside_itself() {
+        let page = html(&sample::floor());
+        for outside in ["http://", "https://", "src=", "href=", "@import", "url(", "<link", "<iframe"] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+        let scripts = page.matches("<script").count();
+        assert_eq!(scripts, 1, "the record and no code");
+    }
+
+    #[test]
+    fn every_cell_is_in_the_page_also_a_skipped_one() {
+        let record = sample::floor();
+        let page = html(&record);
+        let document = parsed(&page);
+        // The first table is that of CPU per request: as many rows as cells, besides the names of loads.
+        let table = document.descendants().find(|node| node.has_tag_name("table")).unwrap();
+        let rows = table
+            .descendants()
+            .filter(|node| node.has_tag_name("tr") && node.children().any(|child| child.has_tag_name("td")));
+        assert_eq!(rows.count(), record.cells.len());
+        for cell in record.cells.iter().filter_map(|cell| cell.skipped.as_deref()) {
+            assert!(text_of(&document).contains(cell), "{cell}");
+        }
+    }
+
+    #[test]
+    fn the_answer_comes_before_the_charts_and_the_warning_before_the_answer() {
+        let page = html(&sample::floor());
+        let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what} is not in the page"));
+        assert!(at("Do not use these numbers") < at("class=\"lead\""));
+        assert!(at("class=\"lead\"") < at("Not measured here"));
+        assert!(at("Not measured here") < at("<svg"));
+    }
+
+    #[test]
+    fn hostile_names_stay_text_everywhere() {
+        let mut record = sample::floor();
+        for cell in record.cells.iter_mut().filter(|cell| cell.model == "poll") {
+            cell.model = HOSTILE.to_owned();
+            cell.id = format!("{HOSTILE}/{}", cell.load);
+        }
+        record.cells[3].skipped = Some(HOSTILE.to_owned());
+        record.suite = Some(HOSTILE.to_owned());
+        record.title = Some(HOSTILE.to_owned());
+        record.baseline = Some(HOSTILE.to_owned());
+        record.command.push(HOSTILE.to_owned());
+        record.host.insert(HOSTILE.to_owned(), Value::String(HOSTILE.to_owned()));
+        record.verdict.add(ringroad_measure::Caveat::Other(HOSTILE.to_owned()));
+        let page = html(&record);
+        let document = parsed(&page);
+        let count = |tag: &str| document.descendants().filter(|node| node.has_tag_name(tag)).count();
+        assert_eq!((count("script"), count("img")), (1, 0));
+        assert!(text_of(&document).contains("</script><script>alert('x')</script>"));
+        let embedded = record_in(&page);
+        assert_eq!(embedded.title.as_deref(), Some(HOSTILE));
+        assert_eq!(embedded.command, record.command);
+    }
+
+    #[test]
+    fn the_whole_record_can_be_taken_out_of_the_page() {
+        let record = sample::quick();
+        assert!(record_in(&html(&record)) == read_back(&record));
+    }
+
+    #[test]
+    fn a_record_too_large_for_the_page_loses_histograms_first_and_says_so() {
+        let mut record = sample::floor();
+        for cell in &mut record.cells {
+            cell.histogram = Some("A".repeat(20_000));
+        }
+        let page = html(&record);
+        assert!(page.len() < BYTES_MAX, "{} bytes", page.len());
+        assert!(page.contains("without its histograms,"));
+        let embedded = record_in(&page);
+        assert!(embedded.cells.iter().all(|cell| cell.histogram.is_none()));
+        assert!(embedded.cells[0].runs == read_back(&record).cells[0].runs);
+    }
+
+    #[test]
+    fn unknown_facts_and_numbers_are_said_to_be_unknown() {
+        let mut record = sample::quick();
+        record.cells[0].server.rss_bytes = None;
+        record.host = serde_json::Map::new();
+        record.host.insert("cpu_model".to_owned(), Value::Null);
+        record.host.insert("memory_total_bytes".to_owned(), Value::from(1_048_576_u64));
+        let page = html(&record).replace('\u{a0}', " ");
+        assert!(page.contains("<dt>cpu model</dt><dd class=\"absent\">unknown</dd>"));
+        assert!(page.contains("<dt>memory total</dt><dd>1.00 MiB</dd>"));
+        let document = parsed(&page);
+        let empty_rows = document.descendants().filter(|node| {
+            node.attribute("class") == Some("row absent")
+                && node.descendants().any(|n| n.text() == Some("unknown"))
+        });
+        assert_eq!(empty_rows.count(), 1);
+    }
+
+    #[test]
+    fn an_empty_record_still_makes_a_page() {
+        let mut record = sample::quick();
+        record.cells.clear();
+        record.host.clear();
+        record.control.clear();
+        let page = html(&record);
+        parsed(&page);
+        assert!(page.contains("Nothing was measured"));
+    }
+
+    #[test]
+    fn the_command_can_be_pasted_into_a_shell() {
+        assert_eq!(quoted("benches/floor.toml"), "benches/floor.toml");
+        assert_eq!(quoted("mine=./server {port}"), "'mine=./server {port}'");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+
+    #[test]
+    fn lines_appear_only_where_connections_vary() {
+        assert!(!html(&sample::quick()).contains("<polyline"));
+        assert!(html(&sample::floor()).contains("<polyline"));
+    }
 }

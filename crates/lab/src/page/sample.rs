@@ -122,7 +122,7 @@ pub(crate) fn set_ratios(record: &mut Record) {
 
 fn empty(suite: &str, title: &str, command: &[&str]) -> Record {
     let host = json!({
-        "kernel": "6.18.5", "arch": "x86_64", "cpu_model": "Example CPU @ 2.80 GHz", "cores_online": 2,
+        "kernel": "6.18.5", "arch": "x86_64", "cpu_model": "Example CPU @ 2.80 GHz", "cpus_online": 2, "cores": [[0], [1]],
         "affinity": [0, 1], "memory_total_bytes": 8_241_025_024_u64, "hypervisor": true,
         "cgroup": { "version": 2, "cpu_quota_share": null, "memory_max_bytes": null, "pids_max": 4915 },
         "limits": { "nofile_soft": 20_000, "nofile_hard": 20_000, "memlock_bytes": 8_388_608 },

@@ -17,7 +17,10 @@ const FOOT: f64 = 34.0;
 /// Size of the text in the charts' own units; the style sheet sets the same.
 const TEXT: f64 = 11.5;
 /// Mean width of a character of that size, on the safe side for sans-serif faces.
-const CHAR: f64 = 6.3;
+const CHAR: f64 = 6.9;
+
+/// How much wider bold text is.
+const BOLD: f64 = 1.08;
 
 /// Text as it may stand between tags and in quoted attributes.
 pub(crate) fn escape(text: &str) -> String {
@@ -70,7 +73,7 @@ impl Scale {
     pub(crate) fn fitting(values: impl IntoIterator<Item = f64> + Clone) -> Self {
         let good = || values.clone().into_iter().filter(|v| v.is_finite() && *v > 0.0);
         let (low, high) = good().fold((f64::INFINITY, 0.0_f64), |(low, high), v| (low.min(v), high.max(v)));
-        if high > 25.0 * low { Scale::log(good()) } else { Scale::from_zero(good()) }
+        if high > 12.0 * low { Scale::log(good()) } else { Scale::from_zero(good()) }
     }
 
     /// Is it logarithmic? A chart that is says so.
@@ -87,8 +90,8 @@ impl Scale {
         if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 }
     }
 
-    /// Round numbers within the scale, the most important first (labels that collide drop the later ones).
-    pub(crate) fn ticks(self) -> Vec<f64> {
+    /// Round numbers within the scale, the most important first (where labels collide, later ones go).
+    fn round_numbers(self) -> Vec<f64> {
         match self {
             Scale::Linear(low, high) => {
                 let step = nice_step((high - low) / 4.0);
@@ -122,6 +125,34 @@ impl Scale {
                 ticks
             }
         }
+    }
+}
+
+/// A scale with its name and the spelling of its ticks.
+pub(crate) struct Axis<'a> {
+    /// What it measures, in which unit.
+    pub(crate) name: &'a str,
+    /// Where values stand.
+    pub(crate) scale: Scale,
+    /// Ticks are round multiples of this; bytes are not round in tens.
+    pub(crate) unit: f64,
+    /// A tick's label.
+    pub(crate) spell: &'a dyn Fn(f64) -> String,
+}
+
+impl Axis<'_> {
+    fn ticks(&self) -> Vec<f64> {
+        let unit = self.unit;
+        let scale = match self.scale {
+            Scale::Linear(low, high) => Scale::Linear(low / unit, high / unit),
+            Scale::Log(low, high) => Scale::Log(low / unit, high / unit),
+        };
+        scale.round_numbers().into_iter().map(|tick| tick * unit).collect()
+    }
+
+    /// Its name, and that it is logarithmic if it is.
+    fn label(&self) -> String {
+        format!("{}{}", self.name, if self.scale.is_log() { " · log scale" } else { "" })
     }
 }
 
@@ -178,8 +209,9 @@ impl Chart {
 
     /// `anchor` is `start`, `middle` or `end`.
     fn text(&mut self, class: &str, x: f64, y: f64, anchor: &str, text: &str) {
+        let anchor = if anchor == "start" { String::new() } else { format!(" text-anchor=\"{anchor}\"") };
         self.put(format_args!(
-            "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{}</text>",
+            "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\"{anchor}>{}</text>",
             escape(text)
         ));
     }
@@ -194,19 +226,11 @@ impl Chart {
     }
 
     /// Vertical grid lines with labels under the plot; labels that would touch are left out.
-    fn foot(
-        &mut self,
-        scale: Scale,
-        plot: Span,
-        top: f64,
-        bottom: f64,
-        spell: &dyn Fn(f64) -> String,
-        axis: &str,
-    ) {
+    fn foot(&mut self, axis: &Axis<'_>, plot: Span, top: f64, bottom: f64) {
         let mut taken: Vec<Span> = Vec::new();
-        for tick in scale.ticks() {
-            let x = plot.at(scale.place(tick));
-            let label = spell(tick);
+        for tick in axis.ticks() {
+            let x = plot.at(axis.scale.place(tick));
+            let label = (axis.spell)(tick);
             let half = text_width(&label) / 2.0;
             let middle = x.clamp(half, WIDTH - half);
             let room = Span { from: middle - half - 4.0, to: middle + half + 4.0 };
@@ -217,7 +241,7 @@ impl Chart {
             self.line(if tick == 0.0 { "zero" } else { "grid" }, x, top, x, bottom);
             self.text("tick", middle, bottom + 14.0, "middle", &label);
         }
-        let axis = if scale.is_log() { format!("{axis} · log scale") } else { axis.to_owned() };
+        let axis = axis.label();
         let half = text_width(&axis) / 2.0;
         let middle =
             ((plot.from + plot.to) / 2.0).clamp(half.min(WIDTH / 2.0), (WIDTH - half).max(WIDTH / 2.0));
@@ -287,18 +311,14 @@ pub(crate) struct Row {
 pub(crate) struct Rows<'a> {
     /// What it is, for those who cannot see it.
     pub(crate) title: String,
-    /// Under the axis.
-    pub(crate) axis: &'a str,
-    /// The axis.
-    pub(crate) scale: Scale,
+    /// Under the rows.
+    pub(crate) axis: Axis<'a>,
     /// A shaded stretch of the axis.
     pub(crate) band: Option<(f64, f64)>,
     /// A line across all rows.
     pub(crate) reference: Option<f64>,
     /// From top to bottom.
     pub(crate) rows: Vec<Row>,
-    /// Tick labels.
-    pub(crate) spell: &'a dyn Fn(f64) -> String,
 }
 
 impl Rows<'_> {
@@ -313,7 +333,7 @@ impl Rows<'_> {
             + 8.0;
         let plot = Span { from: left, to: WIDTH - right };
         let bottom = ROW * self.rows.len() as f64 + 2.0;
-        let x = |value: f64| plot.at(self.scale.place(value));
+        let x = |value: f64| plot.at(self.axis.scale.place(value));
         if let Some((low, high)) = self.band {
             let (from, to) = (x(low), x(high));
             chart.put(format_args!(
@@ -321,7 +341,7 @@ impl Rows<'_> {
                 (to - from).max(1.0)
             ));
         }
-        chart.foot(self.scale, plot, 0.0, bottom, self.spell, self.axis);
+        chart.foot(&self.axis, plot, 0.0, bottom);
         if let Some(reference) = self.reference {
             chart.line("reference", x(reference), 0.0, x(reference), bottom);
         }
@@ -371,12 +391,8 @@ impl Rows<'_> {
             }
             chart.close();
         }
-        chart.description = self
-            .rows
-            .iter()
-            .map(|row| format!("{}: {}", row.label, row.hover))
-            .collect::<Vec<_>>()
-            .join("; ");
+        chart.description =
+            self.rows.iter().map(|row| format!("{} {}", row.label, row.text)).collect::<Vec<_>>().join("; ");
         chart.height = bottom + FOOT;
         chart
     }
@@ -384,9 +400,10 @@ impl Rows<'_> {
 
 fn draw_whisker(chart: &mut Chart, ends: Option<(f64, f64)>, middle: f64) {
     if let Some((low, high)) = ends {
-        chart.line("whisker", low, middle, high, middle);
-        chart.line("whisker", low, middle - 3.5, low, middle + 3.5);
-        chart.line("whisker", high, middle - 3.5, high, middle + 3.5);
+        let top = middle - 3.5;
+        chart.put(format_args!(
+            "<path class=\"whisker\" d=\"M{low:.1} {middle:.1}H{high:.1}M{low:.1} {top:.1}v7M{high:.1} {top:.1}v7\"/>"
+        ));
     }
 }
 
@@ -419,6 +436,12 @@ pub(crate) struct Series {
 impl Series {
     /// How many markers there are before shapes repeat.
     pub(crate) const MARKERS: usize = 7;
+
+    /// Every number the vertical scale must reach.
+    pub(crate) fn reach(&self) -> Vec<f64> {
+        let ends = |point: &Point| point.whisker.map_or([point.y; 2], |(low, high)| [low, high]);
+        self.points.iter().flat_map(|point| [point.y].into_iter().chain(ends(point))).collect()
+    }
 }
 
 /// Lines over a logarithmic horizontal axis with a tick at each given number.
@@ -429,12 +452,10 @@ pub(crate) struct Lines<'a> {
     pub(crate) x_axis: &'a str,
     /// The numbers on the horizontal axis, ascending, positive.
     pub(crate) xs: Vec<f64>,
-    /// Above the vertical axis.
-    pub(crate) y_axis: &'a str,
+    /// The vertical axis; its name stands above it.
+    pub(crate) y_axis: Axis<'a>,
     /// The lines.
     pub(crate) series: Vec<Series>,
-    /// Tick labels of the vertical axis.
-    pub(crate) spell: &'a dyn Fn(f64) -> String,
     /// Tick labels of the horizontal axis.
     pub(crate) spell_x: &'a dyn Fn(f64) -> String,
 }
@@ -445,30 +466,24 @@ impl Lines<'_> {
         const TOP: f64 = 24.0;
         const PLOT: f64 = 196.0;
         let mut chart = Chart::new(&self.title);
-        let values: Vec<f64> = self
-            .series
-            .iter()
-            .flat_map(|series| &series.points)
-            .flat_map(|point| [Some(point.y), point.whisker.map(|w| w.0), point.whisker.map(|w| w.1)])
-            .flatten()
-            .collect();
-        let y_scale = Scale::fitting(values.iter().copied());
+        let y_scale = self.y_axis.scale;
         let x_scale = Scale::log(self.xs.iter().copied());
-        let widest = self.series.iter().map(|s| text_width(&s.label)).fold(0.0, f64::max).clamp(30.0, 112.0);
-        let tick_width = y_scale.ticks().iter().map(|t| text_width(&(self.spell)(*t))).fold(0.0, f64::max);
+        let widest =
+            self.series.iter().map(|s| text_width(&s.label) * BOLD).fold(0.0, f64::max).clamp(30.0, 120.0);
+        let tick_width =
+            self.y_axis.ticks().iter().map(|t| text_width(&(self.y_axis.spell)(*t))).fold(0.0, f64::max);
         let plot = Span { from: tick_width + 8.0, to: WIDTH - widest - 24.0 };
         let bottom = TOP + PLOT;
         let x = |value: f64| plot.at(x_scale.place(value));
         let y = |value: f64| bottom - y_scale.place(value) * PLOT;
 
-        let log = if y_scale.is_log() { " · log scale" } else { "" };
-        chart.text("axis", 0.0, 11.0, "start", &format!("{}{log}", self.y_axis));
+        chart.text("axis", 0.0, 11.0, "start", &self.y_axis.label());
         let mut last_label = f64::INFINITY;
-        for tick in sorted(y_scale.ticks()) {
+        for tick in sorted(self.y_axis.ticks()) {
             let at = y(tick);
             chart.line(if tick == 0.0 { "zero" } else { "grid" }, plot.from, at, plot.to, at);
             if last_label - at > TEXT + 1.0 {
-                chart.text("tick", plot.from - 6.0, at + TEXT * 0.36, "end", &(self.spell)(tick));
+                chart.text("tick", plot.from - 6.0, at + TEXT * 0.36, "end", &(self.y_axis.spell)(tick));
                 last_label = at;
             }
         }
@@ -524,17 +539,11 @@ impl Lines<'_> {
             );
             chart.close();
         }
-        chart.description = drawn
-            .iter()
-            .map(|s| {
-                format!(
-                    "{}: {}",
-                    s.label,
-                    s.points.iter().map(|p| p.hover.as_str()).collect::<Vec<_>>().join(", ")
-                )
-            })
-            .collect::<Vec<_>>()
-            .join("; ");
+        let ends = |series: &Series| match (series.points.first(), series.points.last()) {
+            (Some(first), Some(last)) => format!("{} from {} to {}", series.label, first.hover, last.hover),
+            _ => String::new(),
+        };
+        chart.description = drawn.iter().map(|series| ends(series)).collect::<Vec<_>>().join("; ");
         chart.height = bottom + FOOT + 2.0;
         chart
     }
@@ -621,16 +630,15 @@ mod tests {
     fn rows(rows: Vec<Row>) -> String {
         let scale = Scale::from_zero(rows.iter().flat_map(|row| row.mark.reach()));
         let spell = |v: f64| v.to_string();
-        Rows { title: "t".to_owned(), axis: "a", scale, band: None, reference: None, rows, spell: &spell }
-            .draw()
-            .into_svg()
+        let axis = Axis { name: "a", scale, unit: 1.0, spell: &spell };
+        Rows { title: "t".to_owned(), axis, band: None, reference: None, rows }.draw().into_svg()
     }
 
     #[test]
     fn linear_ticks_are_round_and_inside() {
         for most in [0.0013, 0.7, 3.98, 12.0, 99.0, 251_000.0] {
             let scale = Scale::from_zero([most]);
-            let ticks = scale.ticks();
+            let ticks = scale.round_numbers();
             assert!((3..=6).contains(&ticks.len()), "{most}: {ticks:?}");
             assert_eq!(ticks[0], 0.0);
             let Scale::Linear(_, high) = scale else { panic!("not linear") };
@@ -639,9 +647,21 @@ mod tests {
     }
 
     #[test]
+    fn ticks_are_round_in_their_own_unit() {
+        let spell = |v: f64| v.to_string();
+        let axis = Axis {
+            name: "bytes",
+            scale: Scale::from_zero([4.6 * 1_048_576.0]),
+            unit: 1_048_576.0,
+            spell: &spell,
+        };
+        assert_eq!(axis.ticks()[1], 2.0 * 1_048_576.0);
+    }
+
+    #[test]
     fn log_ticks_fill_narrow_and_wide_ranges() {
         for (low, high) in [(0.98, 1.04), (0.9, 1.9), (60.0, 10_500.0), (3.0, 4.0)] {
-            let ticks = Scale::Log(low, high).ticks();
+            let ticks = Scale::Log(low, high).round_numbers();
             assert!(!ticks.is_empty(), "{low} to {high}");
             assert!(ticks.iter().all(|tick| *tick >= low && *tick <= high), "{low} to {high}: {ticks:?}");
         }
@@ -668,7 +688,8 @@ mod tests {
         let spell = |v: f64| format!("a long label {v}");
         let mut chart = Chart::new("t");
         let scale = Scale::from_zero([10.0]);
-        chart.foot(scale, Span { from: 0.0, to: 300.0 }, 0.0, 10.0, &spell, "axis");
+        let axis = Axis { name: "axis", scale, unit: 1.0, spell: &spell };
+        chart.foot(&axis, Span { from: 0.0, to: 300.0 }, 0.0, 10.0);
         let labels = chart.body.matches("class=\"tick\"").count();
         assert!(labels >= 1 && (labels as f64) * text_width("a long label 5") <= WIDTH, "{labels} labels");
     }
@@ -738,9 +759,8 @@ mod tests {
             title: "t".to_owned(),
             x_axis: "x",
             xs: vec![64.0, 1000.0, 10_000.0],
-            y_axis: "y",
+            y_axis: Axis { name: "y", scale: Scale::from_zero([4.5]), unit: 1.0, spell: &spell },
             series: vec![series("one", 0, 4.0), series("two", 1, 4.0), series("three", 2, 4.01)],
-            spell: &spell,
             spell_x: &spell,
         }
         .draw()
