@@ -463,8 +463,12 @@ fn growth(record: &Record) -> Vec<String> {
             .collect();
         let lost = match lost.len() {
             0 => String::new(),
-            1 => format!(" {} was not run at the last.", sentence_start(&lost[0])),
-            _ => format!(" {} were not run at the last.", sentence_start(&listed(&lost))),
+            1 => format!(" {} was not run at {}.", sentence_start(&lost[0]), figure::count(u64::from(many))),
+            _ => format!(
+                " {} were not run at {}.",
+                sentence_start(&listed(&lost)),
+                figure::count(u64::from(many))
+            ),
         };
         if let (Some(least), Some(most)) = (grown.first(), grown.last())
             && least.0 != most.0
@@ -750,7 +754,7 @@ mod tests {
         let http = growth.iter().find(|sentence| sentence.starts_with("HTTP, from 64 to 10,000")).unwrap();
         assert!(http.contains("least with multishot io_uring"), "{http}");
         assert!(http.contains("most with poll"), "{http}");
-        assert!(http.ends_with("select was not run at the last."), "{http}");
+        assert!(http.ends_with("select was not run at 10,000."), "{http}");
     }
 
     #[test]

@@ -187,26 +187,20 @@ fn doubt_item(doubt: &Doubt) -> String {
 
 /// One figure: what it is, its charts, the table behind them.
 fn section(record: &Record, loads: &[Load<'_>], figure: Figure) -> String {
-    let over_connections: Vec<(String, String)> = match figure {
-        Figure::Ratio => Vec::new(),
-        _ => figure::families(record)
-            .iter()
-            .flat_map(|family| {
-                let figures: &[Figure] = if figure == Figure::P50 {
-                    &[Figure::P50, Figure::P99]
-                } else {
-                    std::slice::from_ref(&figure)
-                };
-                figures
-                    .iter()
-                    .filter_map(|figure| {
-                        let chart = charts::family_chart(record, family, *figure)?;
-                        Some((family.span(), chart))
-                    })
-                    .collect::<Vec<_>>()
-            })
-            .collect(),
+    // One chart of lines holds one figure; the two latencies need two, told apart in their titles.
+    let lines: &[(Figure, &str)] = match figure {
+        Figure::Ratio => &[],
+        Figure::P50 => &[(Figure::P50, ", p50"), (Figure::P99, ", p99")],
+        other => &[(other, "")],
     };
+    let mut over_connections: Vec<(String, String)> = Vec::new();
+    for family in figure::families(record) {
+        for (figure, suffix) in lines {
+            if let Some(chart) = charts::family_chart(record, &family, *figure) {
+                over_connections.push((format!("{}{suffix}", family.span()), chart));
+            }
+        }
+    }
     let per_load: Vec<(String, String)> = loads
         .iter()
         .filter_map(|load| Some((load.title.clone(), charts::load_chart(record, load, figure)?)))
