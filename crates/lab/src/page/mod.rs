@@ -311,11 +311,13 @@ fn columns(figure: Figure) -> Vec<Column> {
             ("context switches", |_, _, c| known(c.server.context_switches_per_request, figure::number)),
         ],
         Figure::Ratio => vec![
-            ("times the baseline", |_, _, c| known(Figure::Ratio.value(c), figure::times)),
-            ("95 % interval", |_, _, c| {
-                Figure::Ratio
-                    .interval(c)
-                    .map_or_else(|| figure::UNKNOWN.to_owned(), |i| charts::spelled(Figure::Ratio, i))
+            ("times the baseline", |r, _, c| {
+                known(Figure::Ratio.value(c).or_else(|| by_definition(r, c)), figure::times)
+            }),
+            ("95 % interval", |r, _, c| match (Figure::Ratio.interval(c), by_definition(r, c)) {
+                (Some(interval), _) => charts::spelled(Figure::Ratio, interval),
+                (None, Some(_)) => "by definition".to_owned(),
+                (None, None) => figure::UNKNOWN.to_owned(),
             }),
             ("finding", finding),
         ],
@@ -350,6 +352,11 @@ fn columns(figure: Figure) -> Vec<Column> {
             }),
         ],
     }
+}
+
+/// The baseline's ratio to itself, which no run has to tell.
+fn by_definition(record: &Record, cell: &Cell) -> Option<f64> {
+    (record.baseline.as_deref() == Some(cell.model.as_str())).then_some(1.0)
 }
 
 fn finding(record: &Record, load: &Load<'_>, cell: &Cell) -> String {
@@ -704,6 +711,17 @@ mod tests {
                 && node.descendants().any(|n| n.text() == Some("unknown"))
         });
         assert_eq!(empty_rows.count(), 1);
+    }
+
+    #[test]
+    fn the_baseline_is_not_unknown_to_itself() {
+        let mut record = sample::quick();
+        record.cells.retain(|cell| cell.model == "epoll-et");
+        record.cells.iter_mut().for_each(|cell| cell.ratio = None);
+        let loads = figure::loads(&record);
+        let table = table(&record, &loads, Figure::Ratio);
+        assert!(table.contains("by definition") && table.contains("1.00\u{a0}×"), "{table}");
+        assert!(!table.contains(figure::UNKNOWN), "{table}");
     }
 
     #[test]
