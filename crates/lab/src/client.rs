@@ -1,0 +1,87 @@
+//! The client: one thread, closed loop, every answer checked. It measures the server from outside.
+//!
+//! It runs as a process of its own (`ringroad lab client OPTIONS`, options as one JSON word, the report as one
+//! JSON line), pinned by the harness. Its work is kept small so that one core of client saturates one core of
+//! server: one clock read per batch of answers, no allocation per request, answers compared with one `memcmp`.
+//!
+//! [`stream`] says what is sent and what must come back; [`session`] moves it over epoll; [`window`] reads the
+//! clocks at the edges of the measured window. Start at [`run`].
+
+pub mod session;
+pub mod stream;
+pub mod window;
+
+use crate::suite::Protocol;
+use ringroad_measure::record::Errors;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::net::SocketAddr;
+
+/// What to do; one JSON word on the client's command line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Options {
+    /// The server.
+    pub addr: SocketAddr,
+    /// What it speaks.
+    pub protocol: Protocol,
+    /// Connections, all sending.
+    pub connections: u32,
+    /// Requests in flight per connection.
+    pub pipeline: u32,
+    /// Echo: bytes per message.
+    pub payload_bytes: u32,
+    /// HTTP: the path.
+    pub path: String,
+    /// HTTP: the body every answer must have; without it the first answer's body is the measure.
+    pub body: Option<String>,
+    /// Load before the window, seconds.
+    pub warmup_s: f64,
+    /// The window, seconds.
+    pub duration_s: f64,
+    /// Load after the window while the server's system calls are counted, seconds; 0 for none.
+    pub syscalls_s: f64,
+    /// Read memory at the end of the window.
+    pub memory: bool,
+    /// How long an answer (and making all connections) may take, seconds.
+    pub timeout_s: f64,
+    /// The server's process, for its CPU time; its descendants are counted too.
+    pub server_pid: Option<u32>,
+}
+
+/// What came of it; one JSON line on the client's standard output.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClientReport {
+    /// Connections made.
+    pub connected: u32,
+    /// Connections that got at least one whole answer.
+    pub served: u32,
+    /// Requests sent, from the first to the last; a request partly sent counts.
+    pub sent: u64,
+    /// Answers received whole and correct.
+    pub completed: u64,
+    /// Answers received whole, wrong ones included: what the server should have counted.
+    pub answers: u64,
+    /// Bytes handed to the kernel.
+    pub bytes_sent: u64,
+    /// Bytes received.
+    pub bytes_received: u64,
+    /// Failures by kind.
+    pub errors: Errors,
+    /// What went wrong first, as a clause, for the reader of a failure.
+    pub first_error: Option<String>,
+    /// Bytes of the response body (HTTP) or of a message (echo); `None` if no answer came.
+    pub payload_bytes: Option<u64>,
+    /// The measured window; `None` if the load ended before it did.
+    pub window: Option<window::Window>,
+}
+
+/// Runs the load to its end and reports. Takes at most connecting (`timeout_s`), warm-up, window, system-call
+/// window and draining (`timeout_s`), whatever the server does.
+///
+/// # Errors
+/// Only the client's own machine: no epoll, no descriptors left, an option out of range. What the server does
+/// wrong is counted in the report.
+pub fn run(options: &Options) -> io::Result<ClientReport> {
+    session::Session::new(options)?.run()
+}

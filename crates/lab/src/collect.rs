@@ -1,0 +1,232 @@
+//! From runs to the record: medians, intervals, ratios within blocks, verdicts. A pure function of its input.
+//!
+//! Start at [`record`].
+
+use crate::plan::Plan;
+use crate::run::Measured;
+use crate::suite::{Keep, Protocol, Suite};
+use crate::verdict::{self, middle};
+use ringroad_measure::record::{
+    Cell, Control, Errors, Interval, Latencies, Loop, Record, SCHEMA, ServerCost,
+};
+use ringroad_measure::{Caveat, Comparison, Finding, Histogram, Verdict, summary};
+use serde_json::{Map, Value};
+
+/// Everything that happened, per cell of the plan.
+#[derive(Clone, Debug, Default)]
+pub struct CellRuns {
+    /// Runs with figures, in the order of the blocks.
+    pub runs: Vec<Measured>,
+    /// Runs without, as clauses.
+    pub failures: Vec<String>,
+    /// Why the cell did not run (any more).
+    pub skipped: Option<String>,
+}
+
+/// What the record says besides the cells.
+#[derive(Clone, Debug, Default)]
+pub struct Frame {
+    /// The command line, word by word.
+    pub command: Vec<String>,
+    /// RFC 3339, UTC.
+    pub started: String,
+    /// Facts about the machine and who was pinned where.
+    pub host: Map<String, Value>,
+    /// Blocks completed.
+    pub blocks: u32,
+    /// Stopped by the caller.
+    pub interrupted: bool,
+    /// Client and server shared a core.
+    pub shared_core: bool,
+}
+
+/// Puts the record together. `runs` is parallel to the plan's cells.
+pub fn record(suite: &Suite, plan: &Plan, runs: &[CellRuns], frame: Frame) -> Record {
+    let mut run_level = Vec::new();
+    let controls: Vec<Option<(Control, Finding)>> =
+        (0..suite.loads.len()).map(|load| control(suite, plan, runs, load)).collect();
+    let mut cells = Vec::new();
+    for (index, planned) in plan.cells.iter().enumerate().filter(|(_, cell)| !cell.control) {
+        let mut cell = cell(suite, plan, runs, index, frame.shared_core);
+        let control = controls[planned.load].as_ref();
+        if let Some((control, Finding::Slower { by, .. } | Finding::Faster { by, .. })) = control
+            && cell.skipped.is_none()
+        {
+            let by = if control.ratio.mid < 1.0 { -by.abs() } else { by.abs() };
+            cell.verdict.add(Caveat::ControlDiffers { by });
+        }
+        if let (Some((control, _)), Some(ratio)) = (control, cell.ratio) {
+            // Only a difference that would be claimed needs a control that can bear it; a tie claims nothing.
+            let claimed = ratio.low > 1.0 || ratio.high < 1.0;
+            if claimed {
+                cell.verdict = with(cell.verdict, Caveat::control_too_wide(control.ratio, ratio.mid - 1.0));
+            }
+        }
+        cells.push(cell);
+    }
+    if frame.interrupted {
+        run_level.push(Caveat::Interrupted { done: frame.blocks, planned: suite.repeats });
+    }
+    for planned in plan.cells.iter().filter(|cell| cell.control) {
+        let baseline_ran = cells.iter().any(|cell| {
+            cell.skipped.is_none()
+                && cell.load == suite.loads[planned.load].id
+                && Some(&cell.model) == suite.baseline.as_ref()
+        });
+        if controls[planned.load].is_none() && baseline_ran {
+            run_level.push(Caveat::Unknown {
+                what: format!("the noise floor of {}", suite.loads[planned.load].id),
+                why: "the baseline did not run twice in the same block, so no difference has a control"
+                    .to_owned(),
+            });
+        }
+    }
+    let harness_cpu_share = harness_share(runs);
+    run_level.extend(harness_cpu_share.and_then(Caveat::harness_busy));
+    if cells.iter().all(|cell| cell.skipped.is_some()) {
+        run_level.push(Caveat::Other("no cell could run: read the reason at each.".to_owned()));
+    }
+    let run_level = Verdict::of(run_level);
+    let verdict = Verdict::worst(cells.iter().map(|cell| &cell.verdict).chain([&run_level]));
+    Record {
+        schema: SCHEMA.to_owned(),
+        tool: "lab".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        command: frame.command,
+        started: frame.started,
+        suite: Some(suite.name.clone()),
+        title: Some(suite.title.clone()),
+        host: frame.host,
+        verdict,
+        baseline: suite.baseline.clone(),
+        blocks: frame.blocks,
+        control: controls.into_iter().flatten().map(|(control, _)| control).collect(),
+        harness_cpu_share,
+        cells,
+    }
+}
+
+fn with(mut verdict: Verdict, caveat: Option<Caveat>) -> Verdict {
+    caveat.into_iter().for_each(|caveat| verdict.add(caveat));
+    verdict
+}
+
+fn cell(suite: &Suite, plan: &Plan, runs: &[CellRuns], index: usize, shared_core: bool) -> Cell {
+    let planned = &plan.cells[index];
+    let (server, load) = (&suite.servers[planned.server], &suite.loads[planned.load]);
+    let mine = &runs[index];
+    let measured: Vec<&Measured> = mine.runs.iter().collect();
+    // A cell that ran once and was skipped later (a program removed meanwhile) has figures, and failed.
+    let skipped = planned.skipped.clone().or_else(|| mine.skipped.clone()).filter(|_| measured.is_empty());
+    let nothing_ran = measured.is_empty() && mine.failures.is_empty();
+    let skipped = skipped.or_else(|| nothing_ran.then(|| "the run was stopped before its turn".to_owned()));
+
+    let mut errors = Errors::default();
+    let mut latencies = Histogram::new();
+    for run in &measured {
+        errors.add(&run.run.errors);
+        if let Some(histogram) = &run.histogram {
+            latencies.add(histogram);
+        }
+    }
+    let percentiles = latencies.percentiles();
+    let cpu: Vec<f64> = measured.iter().filter_map(|m| m.run.cpu_us_per_request).collect();
+    let cpu_interval = if cpu.len() > 1 { summary::median_interval(&cpu) } else { None };
+    let cpu_us_per_request = summary::median(&cpu);
+    let user_share = middle(&measured, |m| m.user_share);
+    let whole = |figure: fn(&Measured) -> Option<u64>| {
+        middle(&measured, |m| figure(m).map(|value| value as f64)).map(|value| value.round() as u64)
+    };
+    let verdict = match &skipped {
+        Some(_) => Verdict::valid(),
+        None => verdict::of_cell(&measured, &mine.failures, load, shared_core),
+    };
+    Cell {
+        id: format!("{}/{}", server.id, load.id),
+        model: server.id.clone(),
+        load: load.id.clone(),
+        driver: server.driver.clone(),
+        protocol: load.protocol.to_string(),
+        connections: load.connections,
+        active_share: 1.0,
+        payload_bytes: match load.protocol {
+            Protocol::Echo => u64::from(load.payload_bytes),
+            Protocol::Http => measured
+                .iter()
+                .find_map(|m| m.payload_bytes)
+                .unwrap_or(load.body.as_ref().map_or(0, |body| body.len() as u64)),
+        },
+        pipeline: load.pipeline,
+        kind: Loop::Closed,
+        rate_target: None,
+        duration_s: middle(&measured, |m| Some(m.run.duration_s)).unwrap_or(0.0),
+        sent: measured.iter().map(|m| m.sent).sum(),
+        completed: measured.iter().map(|m| m.run.client_count - m.run.errors.status).sum(),
+        rps: middle(&measured, |m| (m.run.duration_s > 0.0).then_some(m.run.rps)),
+        errors,
+        latency_us: Latencies { response: percentiles, service: percentiles, lag: None },
+        server: ServerCost {
+            cpu_us_per_request,
+            cpu_interval,
+            user_us: cpu_us_per_request.zip(user_share).map(|(cpu, user)| cpu * user),
+            sys_us: cpu_us_per_request.zip(user_share).map(|(cpu, user)| cpu * (1.0 - user)),
+            syscalls_per_request: middle(&measured, |m| m.syscalls.map(|(calls, _)| calls)),
+            syscalls_source: measured.iter().find_map(|m| m.syscalls).map(|(_, source)| source.to_owned()),
+            context_switches_per_request: middle(&measured, |m| m.switches_per_request),
+            rss_bytes: whole(|m| m.rss_bytes),
+            kernel_bytes: whole(|m| m.kernel_bytes),
+        },
+        limiter: verdict::limiter(&measured),
+        client_cpu_share: middle(&measured, |m| m.run.client_cpu_share),
+        ratio: ratio(suite, plan, runs, index),
+        verdict,
+        skipped,
+        runs: measured.iter().map(|m| m.run.clone()).collect(),
+        series: None,
+        histogram: (suite.keep.contains(&Keep::Histogram) && !latencies.is_empty())
+            .then(|| latencies.to_base64()),
+    }
+}
+
+/// CPU per request over the baseline's, block by block. The baseline itself has none.
+fn ratio(suite: &Suite, plan: &Plan, runs: &[CellRuns], index: usize) -> Option<Interval> {
+    let base = baseline_of(suite, plan, plan.cells[index].load)?;
+    if base == index {
+        return None;
+    }
+    compare(&runs[base], &runs[index]).map(|comparison| comparison.ratio)
+}
+
+/// The baseline against itself, if it ran twice in some blocks.
+fn control(suite: &Suite, plan: &Plan, runs: &[CellRuns], load: usize) -> Option<(Control, Finding)> {
+    let base = baseline_of(suite, plan, load)?;
+    let again = plan.cells.iter().position(|cell| cell.control && cell.load == load)?;
+    let comparison = compare(&runs[base], &runs[again])?;
+    Some((Control { load: suite.loads[load].id.clone(), ratio: comparison.ratio }, comparison.finding))
+}
+
+fn baseline_of(suite: &Suite, plan: &Plan, load: usize) -> Option<usize> {
+    let baseline = suite.baseline.as_ref()?;
+    plan.cells.iter().position(|c| !c.control && c.load == load && suite.servers[c.server].id == *baseline)
+}
+
+/// Compares by the blocks that both have.
+fn compare(base: &CellRuns, other: &CellRuns) -> Option<Comparison> {
+    let (base, other): (Vec<f64>, Vec<f64>) = base
+        .runs
+        .iter()
+        .filter_map(|base| {
+            let pair = other.runs.iter().find(|other| other.run.block == base.run.block)?;
+            base.run.cpu_us_per_request.zip(pair.run.cpu_us_per_request)
+        })
+        .unzip();
+    Comparison::of_blocks(&base, &other, None)
+}
+
+/// What the harness used of a core while clients ran, all runs together.
+fn harness_share(runs: &[CellRuns]) -> Option<f64> {
+    let all = || runs.iter().flat_map(|cell| &cell.runs);
+    let used: f64 = all().map(|m| m.harness_cpu.map(|cpu| cpu.as_secs_f64())).sum::<Option<f64>>()?;
+    let watched: f64 = all().map(|m| m.watched.as_secs_f64()).sum();
+    (watched > 0.0).then(|| used / watched)
+}

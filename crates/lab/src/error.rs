@@ -1,0 +1,101 @@
+//! What can keep a suite from running at all. A program that fails *in* a suite is a cell with a verdict, not
+//! an error.
+//!
+//! Start at [`Error`].
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// Why there is no record.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// No suite of that name or path; carries what was asked for and where it was looked for.
+    NoSuchSuite {
+        /// As given by the user.
+        name: String,
+        /// The files that were tried.
+        tried: Vec<PathBuf>,
+    },
+    /// The suite file could not be read.
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The suite says something that cannot be done.
+    Suite(SuiteError),
+    /// The machine refused something every run needs.
+    Machine {
+        /// What was attempted.
+        what: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The client program could not be started or did not answer with a report: no cell can be measured.
+    Client {
+        /// What was seen, as a clause.
+        how: String,
+    },
+}
+
+/// A mistake in a suite: where, at which key, what is wrong and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SuiteError {
+    /// The file, or the name of a built-in suite.
+    pub file: String,
+    /// The line, from 1, where the parser or the checks could tell.
+    pub line: Option<usize>,
+    /// The key, as `server.ready`, where known.
+    pub key: Option<String>,
+    /// What is wrong, with what would be right.
+    pub message: String,
+}
+
+impl fmt::Display for SuiteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        if let Some(key) = &self.key {
+            write!(f, ": {key}")?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::NoSuchSuite { name, tried } => {
+                write!(f, "suite {name}: not built in (there is: quick)")?;
+                for (nth, path) in tried.iter().enumerate() {
+                    write!(f, "{}{}", if nth == 0 { ", and no file " } else { " or " }, path.display())?;
+                }
+                Ok(())
+            }
+            Error::Read { path, source } => write!(f, "read suite {}: {source}", path.display()),
+            Error::Suite(error) => write!(f, "suite {error}"),
+            Error::Machine { what, source } => write!(f, "{what}: {source}"),
+            Error::Client { how } => write!(f, "the load client failed: {how}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Read { source, .. } | Error::Machine { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl From<SuiteError> for Error {
+    fn from(error: SuiteError) -> Self {
+        Error::Suite(error)
+    }
+}

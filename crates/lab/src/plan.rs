@@ -1,0 +1,146 @@
+//! The plan: which cells there are and in which random order each block runs them.
+//!
+//! Every block runs every cell once, in a new order, so that whatever drifts (heat, neighbours, memory) meets
+//! all of them alike and ratios can be taken within a block. The order comes from a seed alone.
+//!
+//! Start at [`Plan::of`].
+
+use crate::suite::Suite;
+use std::time::Duration;
+
+/// One program under one load; indexes into the suite's lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedCell {
+    /// Index into [`Suite::servers`].
+    pub server: usize,
+    /// Index into [`Suite::loads`].
+    pub load: usize,
+    /// The baseline's second run, for the A/A control: gives no cell of its own.
+    pub control: bool,
+    /// Known before anything runs: why this cell cannot run.
+    pub skipped: Option<String>,
+}
+
+/// What will run, and in which order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// All cells: the suite's servers in order for the first load, then for the next; controls last.
+    pub cells: Vec<PlannedCell>,
+    /// Per block the cells in the order they run; skipped ones are not in it.
+    pub blocks: Vec<Vec<usize>>,
+    /// Where the order came from.
+    pub seed: u64,
+}
+
+impl Plan {
+    /// The plan of a suite. The same suite and seed give the same plan on every machine.
+    pub fn of(suite: &Suite, seed: u64) -> Plan {
+        let mut cells = Vec::new();
+        let mut controls = Vec::new();
+        for (load_index, load) in suite.loads.iter().enumerate() {
+            for (server_index, server) in suite.servers.iter().enumerate() {
+                if !server.protocols.contains(&load.protocol) {
+                    continue;
+                }
+                let skipped = server.max_connections.filter(|most| load.connections > *most).map(|most| {
+                    let why = server.max_connections_reason.as_deref().unwrap_or("its stated limit");
+                    format!("takes at most {most} connections: {why}")
+                });
+                let cell = PlannedCell { server: server_index, load: load_index, control: false, skipped };
+                if suite.control && suite.baseline.as_ref() == Some(&server.id) && cell.skipped.is_none() {
+                    controls.push(PlannedCell { control: true, ..cell.clone() });
+                }
+                cells.push(cell);
+            }
+        }
+        cells.append(&mut controls);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let blocks = (0..suite.repeats)
+            .map(|_| {
+                let mut order: Vec<usize> =
+                    (0..cells.len()).filter(|i| cells[*i].skipped.is_none()).collect();
+                random.shuffle(&mut order);
+                order
+            })
+            .collect();
+        Plan { cells, blocks, seed }
+    }
+
+    /// Runs in all blocks together.
+    pub fn runs(&self) -> u32 {
+        u32::try_from(self.blocks.iter().map(Vec::len).sum::<usize>()).unwrap_or(u32::MAX)
+    }
+
+    /// How long all of it should take.
+    pub fn estimate(&self, suite: &Suite) -> Duration {
+        Duration::from_secs_f64(f64::from(self.runs()) * suite.run_estimate_s())
+    }
+}
+
+/// `model/load` of a cell, with a mark for the control.
+pub fn cell_name(suite: &Suite, cell: &PlannedCell) -> String {
+    let mark = if cell.control { " (again, A/A control)" } else { "" };
+    format!("{}/{}{mark}", suite.servers[cell.server].id, suite.loads[cell.load].id)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    #[test]
+    fn every_block_is_a_permutation_of_all_cells_that_can_run() {
+        let suite = Suite::quick().unwrap();
+        let plan = Plan::of(&suite, 7);
+        let all: Vec<usize> = (0..plan.cells.len()).collect();
+        assert_eq!(plan.cells.len(), 16, "seven models and the control, two loads");
+        assert_eq!(plan.blocks.len(), suite.repeats as usize);
+        for block in &plan.blocks {
+            let mut sorted = block.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, all);
+        }
+    }
+
+    #[test]
+    fn blocks_differ_and_the_seed_decides() {
+        let suite = Suite::quick().unwrap();
+        let plan = Plan::of(&suite, 7);
+        assert_ne!(plan.blocks[0], plan.blocks[1]);
+        assert_eq!(plan, Plan::of(&suite, 7));
+        assert_ne!(plan.blocks, Plan::of(&suite, 8).blocks);
+    }
+
+    #[test]
+    fn a_load_over_the_servers_limit_is_a_skipped_cell_with_the_reason() {
+        let text = r#"
+title = "t"
+duration_s = 1
+repeats = 2
+[[server]]
+id = "small"
+command = ["s", "{addr}"]
+ready = "connect"
+protocols = ["echo"]
+max_connections = 100
+max_connections_reason = "its table ends there"
+[[load]]
+id = "echo"
+protocol = "echo"
+connections = [100, 101]
+"#;
+        let plan = Plan::of(&Suite::parse(text, "t.toml", "t", None).unwrap(), 1);
+        assert_eq!(plan.cells.len(), 2);
+        assert_eq!(plan.cells[0].skipped, None);
+        let reason = plan.cells[1].skipped.clone().unwrap();
+        assert!(reason.contains("100") && reason.contains("its table ends there"), "{reason}");
+        assert_eq!(plan.blocks, vec![vec![0], vec![0]]);
+    }
+
+    #[test]
+    fn the_quick_suite_fits_its_budget() {
+        let suite = Suite::quick().unwrap();
+        let estimate = Plan::of(&suite, 1).estimate(&suite);
+        assert!(estimate <= Duration::from_secs(150), "{estimate:?}");
+    }
+}

@@ -1,0 +1,380 @@
+//! One run: a fresh server, a client process, the window, the end; everything gone afterwards.
+//!
+//! Failures are data here: a program that is missing, ends, or never answers gives a [`Failure`], and the suite
+//! goes on. Judging figures is `verdict`'s part. Start at [`Bench::run`].
+
+use crate::client::{self, ClientReport};
+use crate::error::Error;
+use crate::pin::Cores;
+use crate::program::{self, Filling, Program, STOP_DEADLINE, Start, StartError, wait_any};
+use crate::suite::{Client, Keep, Load, Protocol, Server, Suite};
+use crate::wrk;
+use ringroad_host::cpu::{self, ProcessClock};
+use ringroad_measure::Histogram;
+use ringroad_measure::record::Run;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// What all runs of a suite share.
+#[derive(Debug)]
+pub struct Bench<'a> {
+    /// The suite.
+    pub suite: &'a Suite,
+    /// Our own program, for `{ringroad}`.
+    pub ringroad: &'a Path,
+    /// The client's command; its options are appended as one JSON word.
+    pub client: &'a [String],
+    /// Who runs where.
+    pub cores: &'a Cores,
+    /// The caller's wish to stop.
+    pub stop: &'a AtomicBool,
+}
+
+/// What one run gave. `run` goes into the record as it is; the rest is for gates and medians.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    /// The figures of the record; `block`, `order` and `at_s` are the runner's to fill.
+    pub run: Run,
+    /// Requests sent in the whole run.
+    pub sent: u64,
+    /// Bytes sent and received by the client in the whole run.
+    pub bytes: Option<(u64, u64)>,
+    /// Connections that got an answer.
+    pub served: Option<u32>,
+    /// Mean latency of the window times its rate: requests in flight by Little's law.
+    pub in_flight: Option<f64>,
+    /// User part of the server's CPU time, 0 to 1.
+    pub user_share: Option<f64>,
+    /// System calls per request, and who counted them: `perf` or `program`.
+    pub syscalls: Option<(f64, &'static str)>,
+    /// Context switches per request.
+    pub switches_per_request: Option<f64>,
+    /// Resident memory, bytes.
+    pub rss_bytes: Option<u64>,
+    /// Growth of kernel memory, bytes.
+    pub kernel_bytes: Option<u64>,
+    /// Bytes of an answer's body or message.
+    pub payload_bytes: Option<u64>,
+    /// The server's own counts, if it prints them.
+    pub totals: Option<Totals>,
+    /// CPU use of the server over what it can use: its threads, at most its CPUs. 1 is all of it.
+    pub server_busy: Option<f64>,
+    /// All latencies of the window.
+    pub histogram: Option<Histogram>,
+    /// CPU time of the harness while the client ran.
+    pub harness_cpu: Option<Duration>,
+    /// How long the client ran.
+    pub watched: Duration,
+    /// What the program under test did that it must not, as a clause.
+    pub server_failed: Option<String>,
+    /// What went wrong first for the client, as a clause.
+    pub first_error: Option<String>,
+    /// The client leaves requests unanswered at its end (wrk), so counts may differ by this many.
+    pub count_slack: u64,
+}
+
+/// Why a run gave nothing.
+#[derive(Debug)]
+pub enum Failure {
+    /// It cannot run here: a cell with `skipped`.
+    Skipped(String),
+    /// It failed: an INVALID cell.
+    Failed(String),
+    /// The caller wants to stop.
+    Interrupted,
+    /// The client of ours does not work: no cell can be measured.
+    Client(Error),
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        match error {
+            StartError::Missing(how) | StartError::Unusable(how) => Failure::Skipped(how),
+            StartError::Failed(how) => Failure::Failed(how),
+            StartError::Interrupted => Failure::Interrupted,
+        }
+    }
+}
+
+/// The line our servers print when stopped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Connections accepted.
+    pub accepted: u64,
+    /// HTTP requests answered; 0 for echo, which knows bytes only.
+    pub requests: u64,
+    /// Bytes received.
+    pub bytes_in: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+    /// System calls made, by the program's own count.
+    pub syscalls: u64,
+}
+
+impl Totals {
+    /// The last totals line in a program's output.
+    pub fn find(output: &str) -> Option<Totals> {
+        #[derive(Deserialize)]
+        struct Line {
+            totals: Totals,
+        }
+        output.lines().rev().find_map(|line| serde_json::from_str::<Line>(line).ok()).map(|line| line.totals)
+    }
+
+    /// Requests by the server's count: HTTP requests, or whole messages echoed.
+    pub fn requests(&self, load: &Load) -> u64 {
+        match load.protocol {
+            Protocol::Http => self.requests,
+            Protocol::Echo => self.bytes_out / u64::from(load.payload_bytes.max(1)),
+        }
+    }
+}
+
+/// Connecting and draining may take the load's timeout each; starting and writing the report a little more.
+const CLIENT_MARGIN_S: f64 = 10.0;
+
+impl Bench<'_> {
+    /// Runs one server under one load. Returns when both processes are gone, whatever happened.
+    ///
+    /// # Errors
+    /// [`Failure`] says what to do with the cell.
+    pub fn run(&self, server: &Server, load: &Load) -> Result<Measured, Failure> {
+        let addr = program::free_address()
+            .map_err(|error| Failure::Failed(format!("no free port on the loopback: {error}")))?;
+        let filling = Filling { ringroad: self.ringroad, protocol: load.protocol, addr };
+        let folder = self.suite.folder.as_deref();
+        let (mut child, addr) =
+            Program::start_server(server, &filling, folder, &self.cores.server, self.stop)?;
+        let mut measured = match load.client {
+            Client::Own => self.own_client(&mut child, addr, load)?,
+            Client::Wrk => self.wrk(&mut child, addr, load)?,
+        };
+        if child.has_ended() {
+            measured.server_failed = Some(format!("{}: {}", child.how_it_ended(), child.last_words()));
+            return Ok(measured);
+        }
+        let ended = child.stop(STOP_DEADLINE);
+        if server.totals {
+            measured.totals = Totals::find(&ended.stdout);
+            if ended.killed {
+                measured.server_failed = Some(format!("it did not stop within {STOP_DEADLINE:?} of SIGTERM"));
+            } else if measured.totals.is_none() {
+                measured.server_failed = Some("it printed no totals when stopped".to_owned());
+            }
+        }
+        if let Some(totals) = &measured.totals {
+            let requests = totals.requests(load);
+            measured.run.server_count = Some(requests);
+            // The kernel's count is of the steady state; the program's includes accepting, so it is second choice.
+            if measured.syscalls.is_none()
+                && self.keeps(Keep::Syscalls)
+                && requests > 0
+                && totals.syscalls > 0
+            {
+                measured.syscalls = Some((totals.syscalls as f64 / requests as f64, "program"));
+            }
+        }
+        Ok(measured)
+    }
+
+    fn keeps(&self, what: Keep) -> bool {
+        self.suite.keep.contains(&what)
+    }
+
+    fn own_client(&self, server: &mut Program, addr: SocketAddr, load: &Load) -> Result<Measured, Failure> {
+        let options = client::Options {
+            addr,
+            protocol: load.protocol,
+            connections: load.connections,
+            pipeline: load.pipeline,
+            payload_bytes: load.payload_bytes,
+            path: load.path.clone(),
+            body: load.body.clone(),
+            warmup_s: self.suite.warmup_s,
+            duration_s: self.suite.duration_s,
+            syscalls_s: if self.keeps(Keep::Syscalls) { self.suite.syscalls_s } else { 0.0 },
+            memory: self.keeps(Keep::Memory),
+            timeout_s: load.timeout_s,
+            server_pid: Some(server.pid()),
+        };
+        let broken = |how: String| Failure::Client(Error::Client { how });
+        let word = serde_json::to_string(&options).map_err(|error| broken(error.to_string()))?;
+        let mut words = self.client.to_vec();
+        words.push(word);
+        let most_s = options.warmup_s
+            + options.duration_s
+            + options.syscalls_s
+            + 2.0 * options.timeout_s
+            + CLIENT_MARGIN_S;
+        let watched = self.watch(server, words, most_s)?;
+        let line = watched.stdout.lines().rev().find(|line| line.starts_with('{'));
+        let report: ClientReport = match (watched.success, line) {
+            (true, Some(line)) => serde_json::from_str(line)
+                .map_err(|error| broken(format!("its report cannot be read ({error}): {line}")))?,
+            _ => return Err(broken(watched.how)),
+        };
+        Ok(self.from_report(report, load, &watched))
+    }
+
+    fn from_report(&self, report: ClientReport, load: &Load, watched: &Watched) -> Measured {
+        let window = report.window.unwrap_or_default();
+        let duration_s = window.duration_ns as f64 / 1e9;
+        let share = |ns: Option<u64>| {
+            ns.filter(|_| window.duration_ns > 0).map(|ns| ns as f64 / window.duration_ns as f64)
+        };
+        let server_share = share(window.server_cpu_ns);
+        let cpu_us_per_request = window
+            .server_cpu_ns
+            .filter(|_| window.completed > 0)
+            .map(|ns| ns as f64 / 1e3 / window.completed as f64);
+        let rps = if duration_s > 0.0 { window.completed as f64 / duration_s } else { 0.0 };
+        // Of all answers the client took out of the loop, as latencies are of all of them.
+        let in_flight = window.mean_ns.map(|mean_ns| rps * mean_ns / 1e9);
+        let micros = |ns: u64| ns as f64 / 1e3;
+        Measured {
+            run: Run {
+                duration_s,
+                completed: window.completed,
+                rps,
+                mean_us: window.mean_ns.map(|ns| ns / 1e3),
+                p50_us: window.p50_ns.map(micros),
+                p99_us: window.p99_ns.map(micros),
+                cpu_us_per_request,
+                server_cpu_share: server_share,
+                client_cpu_share: share(window.client_cpu_ns),
+                client_wait_share: share(window.client_wait_ns),
+                steal_share: window.steal_share,
+                errors: report.errors,
+                client_count: report.answers,
+                ..Run::default()
+            },
+            sent: report.sent,
+            bytes: (load.protocol == Protocol::Echo).then_some((report.bytes_sent, report.bytes_received)),
+            served: Some(report.served),
+            in_flight,
+            user_share: window.server_user_share,
+            syscalls: window.syscalls_per_request.map(|calls| (calls, "perf")),
+            switches_per_request: window.switches_per_request,
+            rss_bytes: window.rss_bytes,
+            kernel_bytes: window.kernel_bytes,
+            payload_bytes: report.payload_bytes,
+            server_busy: server_share.zip(window.server_threads).map(|(share, threads)| {
+                share / f64::from(threads.max(1)).min(self.cores.server.len().max(1) as f64)
+            }),
+            // An empty text is a window that never was.
+            histogram: Histogram::from_base64(&window.histogram).ok(),
+            harness_cpu: watched.harness_cpu,
+            watched: watched.time,
+            first_error: report.first_error,
+            ..Measured::default()
+        }
+    }
+
+    /// wrk takes whole seconds and has no warm-up: one run of it to warm, one to measure.
+    fn wrk(&self, server: &mut Program, addr: SocketAddr, load: &Load) -> Result<Measured, Failure> {
+        let url = format!("http://{addr}{}", load.path);
+        let mut warm_requests = 0;
+        let call = |server: &mut Program, seconds_s: f64| -> Result<(wrk::WrkReport, Watched), Failure> {
+            let seconds = seconds_s.ceil().max(1.0);
+            let words = wrk::command(&url, load.connections, seconds as u64, load.timeout_s);
+            let most_s = seconds + 2.0 * load.timeout_s + CLIENT_MARGIN_S;
+            let watched = self.watch(server, words, most_s)?;
+            match wrk::parse(&watched.stdout) {
+                Some(report) if watched.success => Ok((report, watched)),
+                _ => Err(Failure::Failed(watched.how)),
+            }
+        };
+        if self.suite.warmup_s > 0.0 {
+            warm_requests = call(server, self.suite.warmup_s)?.0.requests;
+        }
+        let pids = client::window::family(server.pid());
+        let clocks: Vec<ProcessClock> = pids.iter().filter_map(|pid| ProcessClock::of(*pid).ok()).collect();
+        let read = || clocks.iter().map(|clock| clock.read().ok()).sum::<Option<Duration>>();
+        let (machine, before) = (cpu::machine().ok(), read());
+        let (report, watched) = call(server, self.suite.duration_s)?;
+        let server_cpu = before.zip(read()).and_then(|(before, after)| after.checked_sub(before));
+        let steal_share =
+            machine.zip(cpu::machine().ok()).and_then(|(before, after)| after.steal_share_since(&before));
+        let rps = report.requests as f64 / report.seconds;
+        let server_share = server_cpu.map(|cpu| cpu.as_secs_f64() / report.seconds);
+        Ok(Measured {
+            run: Run {
+                duration_s: report.seconds,
+                completed: report.requests,
+                rps,
+                mean_us: report.mean_us,
+                p50_us: report.p50_us,
+                p99_us: report.p99_us,
+                cpu_us_per_request: server_cpu
+                    .filter(|_| report.requests > 0)
+                    .map(|cpu| cpu.as_secs_f64() * 1e6 / report.requests as f64),
+                server_cpu_share: server_share,
+                client_cpu_share: watched.client_cpu.map(|cpu| cpu.as_secs_f64() / report.seconds),
+                steal_share,
+                errors: report.errors,
+                client_count: warm_requests + report.requests,
+                ..Run::default()
+            },
+            sent: warm_requests + report.requests,
+            in_flight: report.mean_us.map(|mean_us| rps * mean_us / 1e6),
+            rss_bytes: ringroad_host::memory::process(server.pid()).ok().and_then(|m| m.rss_bytes),
+            server_busy: server_share.map(|share| share / self.cores.server.len().max(1) as f64),
+            harness_cpu: watched.harness_cpu,
+            watched: watched.time,
+            count_slack: 2 * u64::from(load.connections),
+            ..Measured::default()
+        })
+    }
+
+    /// Starts a client on its cores and sleeps until it is done, keeping both programs' pipes empty.
+    fn watch(&self, server: &mut Program, words: Vec<String>, most_s: f64) -> Result<Watched, Failure> {
+        let started = Instant::now();
+        let own = ProcessClock::own();
+        let own_before = own.read().ok();
+        let start = Start { words, cpus: self.cores.client.clone(), ..Start::default() };
+        let mut client = Program::start(&start)?;
+        let clock = ProcessClock::of(client.pid()).ok();
+        let deadline = started + Duration::from_secs_f64(most_s);
+        while !client.is_zombie() {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Failure::Interrupted);
+            }
+            if Instant::now() >= deadline {
+                return Err(Failure::Failed(format!("the client did not end within {most_s:.0} s")));
+            }
+            if server.is_zombie() {
+                // Only the client can still tell something, and poll would return at once for the server.
+                wait_any(&mut [&mut client], program::slice());
+            } else {
+                wait_any(&mut [&mut client, server], program::slice());
+            }
+        }
+        let time = started.elapsed();
+        let harness_cpu = own_before.zip(own.read().ok()).and_then(|(before, now)| now.checked_sub(before));
+        // Ended but not reaped, so its clock still stands.
+        let client_cpu = clock.and_then(|clock| clock.read().ok());
+        let _ = client.has_ended();
+        let how = format!("{}: {}", client.how_it_ended(), client.last_words());
+        Ok(Watched {
+            time,
+            harness_cpu,
+            client_cpu,
+            success: client.succeeded(),
+            stdout: client.output(),
+            how,
+        })
+    }
+}
+
+/// A client that ended.
+struct Watched {
+    time: Duration,
+    harness_cpu: Option<Duration>,
+    client_cpu: Option<Duration>,
+    success: bool,
+    stdout: String,
+    how: String,
+}

@@ -1,0 +1,286 @@
+//! Runs a suite: block after block, cell after cell, and the record at the end, also when stopped half-way.
+//!
+//! Start at [`run`].
+
+use crate::collect::{self, CellRuns, Frame};
+use crate::error::{Error, SuiteError};
+use crate::event::{Event, Observer};
+use crate::pin::{Cores, Pinned};
+use crate::plan::{Plan, cell_name};
+use crate::run::{Bench, Failure};
+use crate::suite::Suite;
+use crate::verdict;
+use ringroad_measure::Record;
+use serde_json::{Map, Value, json};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+/// What the caller decides.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// Our own program, what `{ringroad}` in a suite stands for.
+    pub ringroad: PathBuf,
+    /// The client's command; the options are appended as one JSON word.
+    pub client: Vec<String>,
+    /// The command line for the record. Without a `--seed` in it, the one that was used is appended, so that the
+    /// recorded command repeats the same order.
+    pub command: Vec<String>,
+    /// Decides the order of the runs; chosen at random if absent.
+    pub seed: Option<u64>,
+    /// Instead of the suite's.
+    pub repeats: Option<u32>,
+    /// Instead of the suite's, seconds.
+    pub duration_s: Option<f64>,
+    /// Instead of the suite's, seconds.
+    pub warmup_s: Option<f64>,
+}
+
+impl RunOptions {
+    /// The options for a program that offers `lab server` and `lab client` itself.
+    pub fn of(ringroad: impl Into<PathBuf>) -> RunOptions {
+        let ringroad = ringroad.into();
+        let client = vec![ringroad.to_string_lossy().into_owned(), "lab".to_owned(), "client".to_owned()];
+        RunOptions { ringroad, client, ..RunOptions::default() }
+    }
+}
+
+/// A cell that failed this often is not tried again: each try may cost a time-out.
+const FAILURES_MAX: usize = 2;
+
+/// Runs the suite and returns the record. Call it on a thread that stays: the kernel kills the children when
+/// the calling thread ends.
+///
+/// Setting `stop` (a signal handler may) ends the current run within about 0.1 s, kills what was started, and
+/// returns the record of what was completed, marked as interrupted.
+///
+/// # Errors
+/// Only what keeps every cell from being measured: the affinity, a client that does not work, a plan over the
+/// suite's budget. What fails in a cell is in the record.
+pub fn run(
+    suite: &Suite,
+    options: &RunOptions,
+    observer: &mut dyn Observer,
+    stop: &AtomicBool,
+) -> Result<Record, Error> {
+    let suite = &overridden(suite, options)?;
+    let seed = options.seed.unwrap_or_else(|| fastrand::u64(..=u64::from(u32::MAX)));
+    let plan = Plan::of(suite, seed);
+    let estimate = plan.estimate(suite);
+    let overrides = options.repeats.is_some() || options.duration_s.is_some() || options.warmup_s.is_some();
+    if let Some(budget_s) = suite.budget_s.filter(|_| !overrides)
+        && estimate.as_secs_f64() > budget_s
+    {
+        let message = format!(
+            "{} runs of {:.2} s take {:.0} s, more than {budget_s:.0}: shorten, repeat less, or raise it",
+            plan.runs(),
+            suite.run_estimate_s(),
+            estimate.as_secs_f64(),
+        );
+        return Err(rule(suite, "budget_s", message).into());
+    }
+    let cores = Cores::of_this_process()?;
+    let _pinned = Pinned::to(&cores.harness).map_err(|source| Error::Machine {
+        what: format!("pin the harness to CPUs {:?}", cores.harness),
+        source,
+    })?;
+    let started = rfc3339(SystemTime::now());
+    let bench = Bench { suite, ringroad: &options.ringroad, client: &options.client, cores: &cores, stop };
+    let mut progress = Progress {
+        observer,
+        names: plan.cells.iter().map(|cell| cell_name(suite, cell)).collect(),
+        start: Instant::now(),
+        estimate,
+        done: 0,
+        total: plan.runs(),
+    };
+    progress.tell(&Event::Planned { suite, runs: plan.runs(), blocks: suite.repeats, estimate });
+    let mut cells: Vec<CellRuns> = Vec::new();
+    for (index, planned) in plan.cells.iter().enumerate() {
+        if let Some(reason) = &planned.skipped {
+            let name = progress.names[index].clone();
+            progress.tell(&Event::Skipped { cell: &name, reason });
+        }
+        cells.push(CellRuns { skipped: planned.skipped.clone(), ..CellRuns::default() });
+    }
+    let blocks = all_blocks(&bench, &plan, &mut cells, &mut progress)?;
+    let interrupted = blocks < suite.repeats;
+    progress.tell(&Event::Finished { interrupted, blocks });
+    let mut command = options.command.clone();
+    if !command.is_empty() && !command.iter().any(|word| word == "--seed" || word.starts_with("--seed=")) {
+        command.extend(["--seed".to_owned(), seed.to_string()]);
+    }
+    let shared_core = cores.shared();
+    let frame = Frame { command, started, host: host(&cores), blocks, interrupted, shared_core };
+    Ok(collect::record(suite, &plan, &cells, frame))
+}
+
+/// Runs block after block; answers how many were completed.
+fn all_blocks(
+    bench: &Bench<'_>,
+    plan: &Plan,
+    cells: &mut [CellRuns],
+    progress: &mut Progress<'_>,
+) -> Result<u32, Error> {
+    let mut blocks = 0;
+    for (block, order) in (0_u32..).zip(&plan.blocks) {
+        for (place, &index) in (0_u32..).zip(order) {
+            if bench.stop.load(Ordering::Relaxed) {
+                return Ok(blocks);
+            }
+            let (server, load) =
+                (&bench.suite.servers[plan.cells[index].server], &bench.suite.loads[plan.cells[index].load]);
+            if cells[index].skipped.is_some() || cells[index].failures.len() >= FAILURES_MAX {
+                progress.done += 1;
+                continue;
+            }
+            let name = progress.names[index].clone();
+            progress.tell(&Event::RunStarted {
+                cell: &name,
+                block,
+                done: progress.done,
+                total: progress.total,
+                time_left: progress.time_left(),
+            });
+            let at_s = progress.start.elapsed().as_secs_f64();
+            let result = bench.run(server, load);
+            progress.done += 1;
+            match result {
+                Ok(mut measured) => {
+                    measured.run.block = block;
+                    measured.run.order = place;
+                    measured.run.at_s = at_s;
+                    let caveats = verdict::of_run(&measured, load);
+                    progress.tell(&Event::RunDone {
+                        cell: &name,
+                        run: &measured.run,
+                        caveats: &caveats,
+                        done: progress.done,
+                        total: progress.total,
+                        time_left: progress.time_left(),
+                    });
+                    cells[index].runs.push(measured);
+                }
+                Err(Failure::Skipped(reason)) => {
+                    progress.tell(&Event::Skipped { cell: &name, reason: &reason });
+                    cells[index].skipped = Some(reason);
+                }
+                Err(Failure::Failed(how)) => {
+                    progress.tell(&Event::RunFailed { cell: &name, how: &how });
+                    cells[index].failures.push(how);
+                }
+                Err(Failure::Interrupted) => return Ok(blocks),
+                Err(Failure::Client(error)) => return Err(error),
+            }
+        }
+        blocks = block + 1;
+    }
+    Ok(blocks)
+}
+
+/// Where we are, and who wants to know.
+struct Progress<'a> {
+    observer: &'a mut dyn Observer,
+    names: Vec<String>,
+    start: Instant,
+    estimate: Duration,
+    done: u32,
+    total: u32,
+}
+
+impl Progress<'_> {
+    fn tell(&mut self, event: &Event<'_>) {
+        self.observer.event(event);
+    }
+
+    /// By the pace so far; by the estimate before there is one.
+    fn time_left(&self) -> Duration {
+        let left = self.total.saturating_sub(self.done);
+        match self.done {
+            0 => self.estimate,
+            done => self.start.elapsed() * left / done,
+        }
+    }
+}
+
+/// The suite with the caller's wishes in it.
+fn overridden(suite: &Suite, options: &RunOptions) -> Result<Suite, Error> {
+    let mut suite = suite.clone();
+    if let Some(repeats) = options.repeats {
+        if repeats == 0 {
+            return Err(rule(&suite, "repeats", "0 measures nothing".to_owned()).into());
+        }
+        suite.repeats = repeats;
+    }
+    for (wish, key, mine) in [
+        (options.duration_s, "duration_s", &mut suite.duration_s),
+        (options.warmup_s, "warmup_s", &mut suite.warmup_s),
+    ] {
+        if let Some(seconds) = wish {
+            let least = if key == "duration_s" { 0.01 } else { 0.0 };
+            if !(least..=86_400.0).contains(&seconds) {
+                let error = SuiteError {
+                    file: suite.name.clone(),
+                    line: None,
+                    key: Some(key.to_owned()),
+                    message: format!("{seconds} is not between {least} and 86400 seconds"),
+                };
+                return Err(error.into());
+            }
+            *mine = seconds;
+        }
+    }
+    Ok(suite)
+}
+
+fn rule(suite: &Suite, key: &str, message: String) -> SuiteError {
+    SuiteError { file: suite.name.clone(), line: None, key: Some(key.to_owned()), message }
+}
+
+/// The machine's facts, and who was pinned where.
+fn host(cores: &Cores) -> Map<String, Value> {
+    let mut host = match serde_json::to_value(ringroad_host::facts()) {
+        Ok(Value::Object(map)) => map,
+        _ => Map::new(),
+    };
+    host.insert(
+        "pinning".to_owned(),
+        json!({"server": cores.server, "client": cores.client, "harness": cores.harness}),
+    );
+    host
+}
+
+/// RFC 3339 in UTC, whole seconds. Days to civil date as in the proleptic Gregorian calendar; years from 1970.
+fn rfc3339(time: SystemTime) -> String {
+    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let (mut days, rest) = (seconds / 86_400, seconds % 86_400);
+    let leap = |year: u64| (year.is_multiple_of(4) && !year.is_multiple_of(100)) || year.is_multiple_of(400);
+    let mut year = 1970;
+    while days >= 365 + u64::from(leap(year)) {
+        days -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let lengths = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let mut month = 0;
+    while days >= lengths[month] {
+        days -= lengths[month];
+        month += 1;
+    }
+    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", month + 1, days + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_as_rfc_3339() {
+        let at = |seconds| rfc3339(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
+        // Example times with known answers: the epoch, a leap day, the last second of a century leap year.
+        assert_eq!(at(0), "1970-01-01T00:00:00Z");
+        assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(at(978_307_199), "2000-12-31T23:59:59Z");
+        assert_eq!(at(1_234_567_890), "2009-02-13T23:31:30Z");
+    }
+}

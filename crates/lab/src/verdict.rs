@@ -1,0 +1,139 @@
+//! What the gates object to, for one run and for one cell. Thresholds and sentences are `measure::caveat`'s.
+//!
+//! A run is judged on its own figures. A cell is judged on what it reports: medians, so one disturbed block
+//! among six does not condemn it; but a run that lost requests, counted wrong or failed does, because then it
+//! is not known what was measured. Start at [`of_run`] and [`of_cell`].
+
+use crate::run::Measured;
+use crate::suite::{Load, Protocol};
+use ringroad_measure::record::{Errors, Limiter};
+use ringroad_measure::{Caveat, Verdict, summary};
+
+/// What one run alone gives reason to doubt.
+pub fn of_run(measured: &Measured, load: &Load) -> Vec<Caveat> {
+    let run = &measured.run;
+    let mut caveats = exact(measured, load);
+    caveats.extend(Caveat::failures(run.errors, measured.sent));
+    if run.completed == 0 {
+        caveats.push(Caveat::NothingMeasured);
+        return caveats;
+    }
+    caveats.extend(continuous(std::slice::from_ref(&measured), load));
+    caveats
+}
+
+/// What all runs of a cell together give reason to doubt; `failures` are runs that gave no figures, as clauses.
+pub fn of_cell(runs: &[&Measured], failures: &[String], load: &Load, shared_core: bool) -> Verdict {
+    let mut verdict = Verdict::of(failures.iter().map(|how| Caveat::ServerFailed { how: how.clone() }));
+    if runs.is_empty() {
+        if failures.is_empty() {
+            verdict.add(Caveat::NothingMeasured);
+        }
+        return verdict;
+    }
+    for measured in runs {
+        for caveat in exact(measured, load) {
+            verdict.add(caveat);
+        }
+    }
+    let mut errors = Errors::default();
+    runs.iter().for_each(|measured| errors.add(&measured.run.errors));
+    let sent = runs.iter().map(|measured| measured.sent).sum();
+    let mut caveats: Vec<Caveat> = Caveat::failures(errors, sent).into_iter().collect();
+    if runs.iter().any(|measured| measured.run.completed == 0) {
+        caveats.push(Caveat::NothingMeasured);
+    }
+    let measured: Vec<&Measured> = runs.iter().copied().filter(|m| m.run.completed > 0).collect();
+    if !measured.is_empty() {
+        caveats.extend(continuous(&measured, load));
+        caveats.extend(Caveat::too_few_repeats(u32::try_from(measured.len()).unwrap_or(u32::MAX)));
+        if let Some(cpu) = all(&measured, |m| m.run.cpu_us_per_request)
+            && let Some((spread, middle)) = summary::mad(&cpu).zip(summary::median(&cpu))
+            && middle > 0.0
+        {
+            caveats.extend(Caveat::unsteady(spread / middle));
+        }
+    }
+    if shared_core {
+        caveats.push(Caveat::SharedCore);
+    }
+    caveats.into_iter().for_each(|caveat| verdict.add(caveat));
+    verdict
+}
+
+/// What bounded the rate, by the medians over the runs; `None` where CPU use is not known.
+pub fn limiter(runs: &[&Measured]) -> Option<Limiter> {
+    use ringroad_measure::caveat::BUSY_SHARE;
+    let server = middle(runs, |m| m.server_busy)?;
+    let client = middle(runs, |m| m.run.client_cpu_share)?;
+    Some(if server >= BUSY_SHARE {
+        Limiter::Server
+    } else if client >= BUSY_SHARE {
+        Limiter::Client
+    } else {
+        Limiter::Neither
+    })
+}
+
+/// Gates without tolerance: counts, connections, the program itself. One bad run is one too many.
+fn exact(measured: &Measured, load: &Load) -> Vec<Caveat> {
+    let mut caveats = Vec::new();
+    if let Some(how) = &measured.server_failed {
+        caveats.push(Caveat::ServerFailed { how: how.clone() });
+    }
+    if let Some(served) = measured.served {
+        caveats.extend(Caveat::not_served(load.connections, served));
+    }
+    if let Some(totals) = &measured.totals {
+        match (load.protocol, measured.bytes) {
+            (Protocol::Echo, Some((sent, received))) => {
+                // What the server got and what it gave back, each against the client's other end.
+                caveats.extend(
+                    Caveat::counts_differ("bytes", sent, totals.bytes_in)
+                        .or_else(|| Caveat::counts_differ("bytes", received, totals.bytes_out)),
+                );
+            }
+            _ => {
+                let (client, server) = (measured.run.client_count, totals.requests);
+                if client.abs_diff(server) > measured.count_slack {
+                    caveats.extend(Caveat::counts_differ("requests", client, server));
+                }
+            }
+        }
+    }
+    caveats
+}
+
+/// Gates on figures, by the medians over the runs.
+fn continuous(runs: &[&Measured], load: &Load) -> Vec<Caveat> {
+    let in_flight = f64::from(load.connections) * f64::from(load.pipeline);
+    let mut caveats = Vec::new();
+    // Rate times latency is what `in_flight` of a run already holds.
+    caveats.extend(middle(runs, |m| m.in_flight).and_then(|x| Caveat::littles_law(x, 1.0, in_flight)));
+    caveats.extend(middle(runs, |m| Some(m.run.duration_s)).and_then(Caveat::window_too_short));
+    if let Some((client, server)) =
+        middle(runs, |m| m.run.client_cpu_share).zip(middle(runs, |m| m.server_busy))
+    {
+        caveats.extend(Caveat::client_bound(client, server));
+    }
+    caveats.extend(middle(runs, |m| m.run.client_wait_share).and_then(Caveat::client_starved));
+    caveats.extend(middle(runs, |m| m.run.steal_share).and_then(Caveat::steal));
+    if runs.iter().any(|m| m.run.cpu_us_per_request.is_none()) {
+        caveats.push(Caveat::Unknown {
+            what: "the program's CPU time".to_owned(),
+            why: "its process clock could not be read in every run".to_owned(),
+        });
+    }
+    caveats
+}
+
+/// The median of a figure over the runs that have it.
+pub(crate) fn middle(runs: &[&Measured], figure: impl Fn(&Measured) -> Option<f64>) -> Option<f64> {
+    let values: Vec<f64> = runs.iter().filter_map(|m| figure(m)).collect();
+    summary::median(&values)
+}
+
+/// A figure of every run; `None` if one has none.
+pub(crate) fn all(runs: &[&Measured], figure: impl Fn(&Measured) -> Option<f64>) -> Option<Vec<f64>> {
+    runs.iter().map(|m| figure(m)).collect()
+}
