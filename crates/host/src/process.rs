@@ -77,10 +77,10 @@ mod tests {
     use std::process::Command;
 
     /// The tied child is started by a thread that then ends, which is what the kernel means by "parent". Without
-    /// the tie `wait` would last 1000 seconds.
+    /// the tie it would sleep to its end and exit with 0.
     #[test]
     fn a_tied_child_dies_with_the_thread_that_started_it() {
-        let start = || tie_to_parent(Command::new("sleep").arg("1000")).spawn().unwrap();
+        let start = || tie_to_parent(Command::new("sleep").arg("20")).spawn().unwrap();
         let mut child = std::thread::spawn(start).join().unwrap();
         assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
     }
