@@ -108,11 +108,23 @@ pub enum Model {
     EpollLt,
     /// One thread in `epoll(7)`, edge-triggered: the kernel speaks once per change, the program remembers.
     EpollEt,
+    /// One thread in `io_uring(7)`, a request for each receive, with a buffer per connection.
+    Uring,
+    /// One thread in `io_uring(7)`, one receive request per connection, buffers taken from a ring when data comes.
+    UringMultishot,
 }
 
 impl Model {
     /// Every model, from the oldest idea to the newest.
-    pub const ALL: &[Model] = &[Model::Threads, Model::Select, Model::Poll, Model::EpollLt, Model::EpollEt];
+    pub const ALL: &[Model] = &[
+        Model::Threads,
+        Model::Select,
+        Model::Poll,
+        Model::EpollLt,
+        Model::EpollEt,
+        Model::Uring,
+        Model::UringMultishot,
+    ];
 
     /// The name used on command lines and in records.
     pub const fn name(self) -> &'static str {
@@ -122,6 +134,8 @@ impl Model {
             Model::Poll => "poll",
             Model::EpollLt => "epoll-lt",
             Model::EpollEt => "epoll-et",
+            Model::Uring => "uring",
+            Model::UringMultishot => "uring-multishot",
         }
     }
 }

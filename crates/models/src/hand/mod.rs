@@ -6,8 +6,8 @@
 //! burdens. What is left for a model's own file is its set of descriptors and its wait call, which is the
 //! thing to be compared.
 //!
-//! Reading order: `connection.rs`, `crowd.rs`, then `poll.rs`, `select.rs`, `epoll.rs`; `threads.rs` stands
-//! alone.
+//! Reading order: `connection.rs`, `crowd.rs`, then `poll.rs`, `select.rs`, `epoll.rs`; `threads.rs` and
+//! `uring.rs` stand alone: they do not wait for readiness.
 
 mod accept;
 mod connection;
@@ -19,6 +19,7 @@ mod select;
 mod slab;
 mod socket;
 mod threads;
+mod uring;
 mod work;
 
 pub(crate) use socket::listen;
@@ -50,6 +51,8 @@ pub(crate) fn run(model: Model, site: Site, stop: &Stop) -> Result<Totals> {
         Model::Poll => poll::run(site, stop),
         Model::EpollLt => epoll::run(site, stop, epoll::Trigger::Level),
         Model::EpollEt => epoll::run(site, stop, epoll::Trigger::Edge),
+        Model::Uring => uring::run(site, stop, uring::Receive::Single),
+        Model::UringMultishot => uring::run(site, stop, uring::Receive::Multishot),
     }?;
     Ok(counters.totals(model))
 }
