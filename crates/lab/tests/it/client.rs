@@ -1,0 +1,345 @@
+//! The client against servers in this process: honest ones, whose counts must agree, and liars, whose every lie
+//! must be counted, without a hang.
+
+use ringroad_lab::client::{self, ClientReport, Options};
+use ringroad_lab::suite::Protocol;
+use ringroad_measure::Histogram;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+const BODY: &str = "<h1>Hello World</h1>";
+
+/// Starts a server that gives every connection to `talk` on a thread of its own. The threads end with their
+/// connections, the accepting one with the test process.
+fn server(talk: impl Fn(TcpStream) -> std::io::Result<()> + Send + Sync + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let talk = Arc::new(talk);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let talk = Arc::clone(&talk);
+            std::thread::spawn(move || stream.and_then(|stream| talk(stream)));
+        }
+    });
+    addr
+}
+
+fn options(addr: SocketAddr, protocol: Protocol) -> Options {
+    Options {
+        addr,
+        protocol,
+        connections: 3,
+        pipeline: 1,
+        payload_bytes: 64,
+        path: "/".to_owned(),
+        body: None,
+        warmup_s: 0.05,
+        duration_s: 0.1,
+        syscalls_s: 0.0,
+        memory: false,
+        timeout_s: 2.0,
+        server_pid: None,
+    }
+}
+
+fn http(addr: SocketAddr) -> Options {
+    Options { body: Some(BODY.to_owned()), ..options(addr, Protocol::Http) }
+}
+
+/// Reads whole requests and calls `answer` with each one's number; writes what it returns, and closes after
+/// `None`.
+fn each_request(
+    mut stream: TcpStream,
+    mut answer: impl FnMut(u64) -> Option<Vec<u8>>,
+) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let (mut carry, mut piece, mut number) = (Vec::new(), [0; 4096], 0);
+    loop {
+        let bytes = stream.read(&mut piece)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        carry.extend_from_slice(&piece[..bytes]);
+        let mut out = Vec::new();
+        while let Some(end) = memchr::memmem::find(&carry, b"\r\n\r\n") {
+            carry.drain(..end + 4);
+            match answer(number) {
+                Some(bytes) => out.extend_from_slice(&bytes),
+                None => return stream.write_all(&out),
+            }
+            number += 1;
+        }
+        stream.write_all(&out)?;
+    }
+}
+
+fn good() -> Vec<u8> {
+    answer_with(BODY.len(), BODY)
+}
+
+fn answer_with(length: usize, body: &str) -> Vec<u8> {
+    format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}").into_bytes()
+}
+
+fn run(options: &Options) -> ClientReport {
+    client::run(options).unwrap()
+}
+
+fn no_errors(report: &ClientReport) {
+    assert_eq!(report.errors.total(), 0, "{:?}", report.first_error);
+    assert_eq!(report.sent, report.completed);
+    assert_eq!((report.connected, report.served), (3, 3));
+}
+
+#[test]
+fn an_honest_http_server_and_the_client_count_the_same() {
+    let served = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&served);
+    let addr = server(move |stream| {
+        each_request(stream, |_| {
+            count.fetch_add(1, Ordering::SeqCst);
+            Some(good())
+        })
+    });
+    for pipeline in [1, 16] {
+        served.store(0, Ordering::SeqCst);
+        let report = run(&Options { pipeline, ..http(addr) });
+        no_errors(&report);
+        assert!(report.completed >= u64::from(3 * pipeline));
+        assert_eq!(report.answers, served.load(Ordering::SeqCst));
+        assert_eq!(report.payload_bytes, Some(20));
+        let window = report.window.unwrap();
+        assert!(window.completed > 0 && window.completed < report.completed);
+        assert_eq!(Histogram::from_base64(&window.histogram).unwrap().count(), window.completed);
+        // Little's law holds by construction in a closed loop, so the client's own clocks must obey it.
+        let in_flight = window.completed as f64 * window.mean_ns.unwrap() / window.duration_ns as f64;
+        let asked = f64::from(3 * pipeline);
+        assert!((in_flight / asked - 1.0).abs() < 0.5, "{in_flight} in flight instead of {asked}");
+    }
+}
+
+#[test]
+fn an_honest_echo_server_gets_back_every_byte_it_returns() {
+    let bytes_in = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&bytes_in);
+    let addr = server(move |mut stream| {
+        stream.set_nodelay(true)?;
+        let mut piece = [0; 1000];
+        loop {
+            let bytes = stream.read(&mut piece)?;
+            if bytes == 0 {
+                return Ok(());
+            }
+            count.fetch_add(bytes as u64, Ordering::SeqCst);
+            stream.write_all(&piece[..bytes])?;
+        }
+    });
+    // Smaller than a piece, not a divisor of anything, larger than a piece and the socket's buffers.
+    for (payload_bytes, pipeline) in [(64, 1), (333, 5), (300_000, 2)] {
+        bytes_in.store(0, Ordering::SeqCst);
+        let report = run(&Options { payload_bytes, pipeline, ..options(addr, Protocol::Echo) });
+        no_errors(&report);
+        assert_eq!(report.bytes_sent, bytes_in.load(Ordering::SeqCst));
+        assert_eq!(report.bytes_received, report.bytes_sent);
+        assert_eq!(report.bytes_sent, report.sent * u64::from(payload_bytes));
+    }
+}
+
+#[test]
+fn answers_split_byte_by_byte_are_whole_answers() {
+    let addr = server(|mut stream| {
+        stream.set_nodelay(true)?;
+        let mut piece = [0; 4096];
+        while stream.read(&mut piece)? > 0 {
+            for byte in good() {
+                stream.write_all(&[byte])?;
+            }
+        }
+        Ok(())
+    });
+    no_errors(&run(&http(addr)));
+}
+
+#[test]
+fn answers_that_differ_but_are_valid_are_accepted() {
+    let addr = server(|stream| {
+        each_request(stream, |number| {
+            let date = format!("HTTP/1.1 200 OK\r\nDate: {}\r\ncontent-length: 20\r\n\r\n{BODY}", number % 7);
+            let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n<h1>H\r\nf\r\nello World</h1>\r\n0\r\n\r\n";
+            Some(if number % 2 == 0 { date.into_bytes() } else { chunked.as_bytes().to_vec() })
+        })
+    });
+    for pipeline in [1, 7] {
+        no_errors(&run(&Options { pipeline, ..http(addr) }));
+    }
+}
+
+/// A server that answers well twice per connection and then with `lie`.
+fn liar(lie: impl Fn() -> Option<Vec<u8>> + Send + Sync + 'static) -> SocketAddr {
+    server(move |stream| each_request(stream, |number| if number < 2 { Some(good()) } else { lie() }))
+}
+
+#[test]
+fn a_wrong_body_is_a_protocol_error() {
+    let report = run(&http(liar(|| Some(answer_with(20, "<h1>Hullo World</h1>")))));
+    assert_eq!((report.errors.protocol, report.errors.total()), (3, 3));
+    assert!(report.first_error.unwrap().contains("Hullo"));
+    assert_eq!(report.completed, 6);
+    assert_eq!(report.window, None, "a load that broke down measured nothing");
+}
+
+#[test]
+fn a_length_that_is_no_length_is_a_protocol_error() {
+    for head in
+        ["Content-Length: 2O", "Content-Length: +20", "Content-Length: 20\r\nContent-Length: 21", "X: y"]
+    {
+        let text = format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{BODY}");
+        let report = run(&http(liar(move || Some(text.clone().into_bytes()))));
+        assert_eq!(
+            (report.errors.protocol, report.errors.total()),
+            (3, 3),
+            "{head}: {:?}",
+            report.first_error
+        );
+    }
+}
+
+#[test]
+fn too_long_an_answer_leaves_bytes_that_are_no_answer() {
+    let report = run(&http(liar(|| Some(answer_with(20, "<h1>Hello World</h1>!!")))));
+    assert_eq!((report.errors.protocol, report.errors.total()), (3, 3));
+}
+
+#[test]
+fn more_answers_than_requests_are_a_protocol_error() {
+    let report = run(&http(liar(|| Some([good(), good()].concat()))));
+    assert_eq!((report.errors.protocol, report.errors.total()), (3, 3));
+    assert!(report.first_error.unwrap().contains("nobody asked"));
+}
+
+#[test]
+fn too_short_an_answer_is_a_timeout_when_the_connection_stays_open() {
+    let options = Options { timeout_s: 0.3, ..http(liar(|| Some(answer_with(20, "<h1>Hello")))) };
+    let report = run(&options);
+    assert_eq!((report.errors.timeout, report.errors.total()), (3, 3), "{:?}", report.first_error);
+    assert_eq!(report.sent - report.completed, 3);
+}
+
+#[test]
+fn a_server_that_closes_early_is_counted_per_connection() {
+    let report = run(&http(liar(|| None)));
+    assert_eq!((report.errors.reset, report.errors.total()), (3, 3));
+    assert_eq!(report.served, 3);
+}
+
+#[test]
+fn a_server_that_announces_the_close_is_counted_too() {
+    let text = format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 20\r\n\r\n{BODY}");
+    let report = run(&http(liar(move || Some(text.clone().into_bytes()))));
+    assert_eq!((report.errors.reset, report.errors.total()), (3, 3));
+    assert_eq!(report.completed, 9, "the answer itself was whole");
+}
+
+#[test]
+fn a_server_that_never_answers_is_a_timeout_and_no_hang() {
+    let addr = server(|mut stream| stream.read_to_end(&mut Vec::new()).map(drop));
+    let report = run(&Options { timeout_s: 0.3, pipeline: 4, ..http(addr) });
+    assert_eq!((report.errors.timeout, report.completed, report.served), (12, 0, 0));
+    assert_eq!(report.payload_bytes, None);
+}
+
+#[test]
+fn a_refused_status_is_an_answer_but_no_success() {
+    let text = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 3\r\n\r\nno\n";
+    let report = run(&http(server(move |stream| each_request(stream, |_| Some(text.as_bytes().to_vec())))));
+    assert!(report.errors.status > 0);
+    assert_eq!(report.errors.total(), report.errors.status);
+    assert_eq!((report.answers, report.completed), (report.errors.status, 0));
+}
+
+#[test]
+fn an_echo_of_other_bytes_is_a_protocol_error() {
+    let addr = server(|mut stream| {
+        let mut piece = [0; 64];
+        for number in 0.. {
+            stream.read_exact(&mut piece)?;
+            if number == 2 {
+                piece.swap(10, 11);
+                // Two neighbours may be equal; this one then differs for certain.
+                piece[12] = !piece[12];
+            }
+            stream.write_all(&piece)?;
+        }
+        Ok(())
+    });
+    let report = run(&options(addr, Protocol::Echo));
+    assert_eq!((report.errors.protocol, report.errors.total(), report.completed), (3, 3, 6));
+}
+
+#[test]
+fn an_echo_of_another_connections_bytes_is_a_protocol_error() {
+    let last: Arc<std::sync::Mutex<Vec<u8>>> = Arc::default();
+    let addr = server(move |mut stream| {
+        let mut piece = [0; 64];
+        stream.read_exact(&mut piece)?;
+        // The first gets its own; whoever comes next gets what the one before sent.
+        let mut last = last.lock().unwrap();
+        let mine = if last.is_empty() { piece.to_vec() } else { last.clone() };
+        *last = piece.to_vec();
+        drop(last);
+        stream.write_all(&mine)?;
+        std::thread::sleep(Duration::from_millis(500));
+        Ok(())
+    });
+    let report = run(&Options { timeout_s: 0.2, ..options(addr, Protocol::Echo) });
+    assert_eq!((report.errors.protocol, report.served), (2, 1), "{:?}", report.first_error);
+}
+
+#[test]
+fn nobody_listening_is_a_connect_error_per_connection() {
+    let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let report = run(&http(addr));
+    assert_eq!((report.errors.connect, report.connected), (3, 0));
+    assert_eq!(report.window, None);
+}
+
+#[test]
+fn options_out_of_range_are_refused() {
+    let good = http("127.0.0.1:1".parse().unwrap());
+    for bad in [
+        Options { connections: 0, ..good.clone() },
+        Options { pipeline: 0, ..good.clone() },
+        Options { timeout_s: -1.0, ..good.clone() },
+        Options { duration_s: f64::NAN, ..good.clone() },
+        Options { protocol: Protocol::Echo, payload_bytes: 0, ..good.clone() },
+    ] {
+        assert_eq!(client::run(&bad).unwrap_err().kind(), std::io::ErrorKind::InvalidInput, "{bad:?}");
+    }
+}
+
+#[test]
+fn the_window_holds_the_servers_cpu_time_when_its_process_is_known() {
+    let addr = server(|stream| each_request(stream, |_| Some(good())));
+    // Server and client are threads of this process: its clock holds both.
+    let options = Options {
+        server_pid: Some(std::process::id()),
+        memory: true,
+        warmup_s: 0.1,
+        duration_s: 0.2,
+        syscalls_s: 0.05,
+        ..http(addr)
+    };
+    let window = run(&options).window.unwrap();
+    let (server, client) = (window.server_cpu_ns.unwrap(), window.client_cpu_ns.unwrap());
+    assert!(client > 0 && server >= client / 2, "{server} {client}");
+    assert!(window.rss_bytes.unwrap() > 0);
+    match (window.syscalls_per_request, window.syscalls_unknown) {
+        // A receive and a send at either end of every request.
+        (Some(calls), None) => assert!(calls > 2.0, "{calls}"),
+        (None, Some(why)) => eprintln!("system calls are not counted here: {why}"),
+        both => panic!("{both:?}"),
+    }
+}

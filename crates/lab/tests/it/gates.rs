@@ -1,0 +1,314 @@
+//! Every gate fires on a run made to trip it, and not on a good one; and figures go into the record as medians.
+
+use ringroad_lab::collect::{self, CellRuns, Frame};
+use ringroad_lab::plan::Plan;
+use ringroad_lab::run::{Measured, Totals};
+use ringroad_lab::suite::Suite;
+use ringroad_lab::verdict;
+use ringroad_measure::record::{Errors, Limiter, Record, Run};
+use ringroad_measure::{Caveat, Level};
+
+fn suite() -> Suite {
+    let text = r#"
+title = "two programs"
+duration_s = 1
+repeats = 6
+baseline = "base"
+control = true
+[[server]]
+each = ["base", "other"]
+id = "{each}"
+command = ["{each}", "{addr}"]
+ready = "connect"
+protocols = ["http", "echo"]
+totals = true
+[[load]]
+id = "http"
+protocol = "http"
+connections = [10]
+[[load]]
+id = "echo"
+protocol = "echo"
+connections = [10]
+payload_bytes = 100
+"#;
+    Suite::parse(text, "t.toml", "t", None).unwrap()
+}
+
+/// A run nobody could object to: 10 connections, 100,000 requests in 1 s, 100 µs each.
+fn good(block: u32, cpu_us: f64) -> Measured {
+    Measured {
+        run: Run {
+            block,
+            duration_s: 1.0,
+            completed: 100_000,
+            rps: 100_000.0,
+            mean_us: Some(100.0),
+            p50_us: Some(99.0),
+            p99_us: Some(150.0),
+            cpu_us_per_request: Some(cpu_us),
+            server_cpu_share: Some(0.8),
+            client_cpu_share: Some(0.5),
+            client_wait_share: Some(0.0),
+            steal_share: Some(0.0),
+            client_count: 120_000,
+            server_count: Some(120_000),
+            ..Run::default()
+        },
+        sent: 120_000,
+        served: Some(10),
+        in_flight: Some(10.0),
+        user_share: Some(0.25),
+        syscalls: Some((2.0, "perf")),
+        server_busy: Some(0.8),
+        totals: Some(Totals { accepted: 10, requests: 120_000, ..Totals::default() }),
+        harness_cpu: Some(std::time::Duration::from_millis(1)),
+        watched: std::time::Duration::from_secs(1),
+        ..Measured::default()
+    }
+}
+
+fn verdict_of(spoil: impl Fn(&mut Measured)) -> ringroad_measure::Verdict {
+    let suite = suite();
+    let runs: Vec<Measured> = (0..6)
+        .map(|block| {
+            let mut run = good(block, 4.0);
+            spoil(&mut run);
+            run
+        })
+        .collect();
+    let runs: Vec<&Measured> = runs.iter().collect();
+    verdict::of_cell(&runs, &[], &suite.loads[0], false)
+}
+
+#[test]
+fn a_good_cell_is_valid() {
+    let verdict = verdict_of(|_| {});
+    assert_eq!(verdict.level, Level::Valid, "{verdict}");
+    assert_eq!(verdict::of_run(&good(0, 4.0), &suite().loads[0]).len(), 0);
+}
+
+/// One gate: its name, what trips it, how bad that is, and whether the caveat is the one meant.
+type Case = (&'static str, fn(&mut Measured), Level, fn(&Caveat) -> bool);
+
+#[test]
+fn each_gate_fires_for_its_reason_alone() {
+    let cases: &[Case] = &[
+        ("little", |m| m.in_flight = Some(9.0), Level::Suspect, |c| matches!(c, Caveat::LittlesLaw { .. })),
+        ("little", |m| m.in_flight = Some(2.0), Level::Invalid, |c| matches!(c, Caveat::LittlesLaw { .. })),
+        (
+            "counts",
+            |m| m.run.client_count += 1,
+            Level::Invalid,
+            |c| matches!(c, Caveat::CountsDiffer { what: "requests", client: 120_001, server: 120_000 }),
+        ),
+        (
+            "errors",
+            |m| m.run.errors.reset = 1,
+            Level::Suspect,
+            |c| matches!(c, Caveat::Failures { errors, sent: 720_000 } if errors.reset == 6),
+        ),
+        (
+            "errors",
+            |m| m.run.errors.timeout = 12_000,
+            Level::Invalid,
+            |c| matches!(c, Caveat::Failures { .. }),
+        ),
+        (
+            "served",
+            |m| m.served = Some(9),
+            Level::Invalid,
+            |c| matches!(c, Caveat::NotServed { wanted: 10, served: 9 }),
+        ),
+        ("steal", |m| m.run.steal_share = Some(0.03), Level::Suspect, |c| matches!(c, Caveat::Steal { .. })),
+        (
+            "starved",
+            |m| m.run.client_wait_share = Some(0.06),
+            Level::Suspect,
+            |c| matches!(c, Caveat::ClientStarved { .. }),
+        ),
+        (
+            "client-bound",
+            |m| m.run.client_cpu_share = Some(0.97),
+            Level::Suspect,
+            |c| matches!(c, Caveat::ClientBound { .. }),
+        ),
+        (
+            "window",
+            |m| m.run.duration_s = 0.5,
+            Level::Suspect,
+            |c| matches!(c, Caveat::WindowTooShort { .. }),
+        ),
+        ("nothing", |m| m.run.completed = 0, Level::Invalid, |c| matches!(c, Caveat::NothingMeasured)),
+        (
+            "server",
+            |m| m.server_failed = Some("it exited with code 1".to_owned()),
+            Level::Invalid,
+            |c| matches!(c, Caveat::ServerFailed { .. }),
+        ),
+        ("cpu", |m| m.run.cpu_us_per_request = None, Level::Suspect, |c| matches!(c, Caveat::Unknown { .. })),
+    ];
+    for (name, spoil, level, is_meant) in cases {
+        let verdict = verdict_of(spoil);
+        assert_eq!(verdict.level, *level, "{name}: {verdict}");
+        assert!(verdict.reasons.iter().all(is_meant) && verdict.reasons.len() == 1, "{name}: {verdict}");
+        let mut run = good(0, 4.0);
+        spoil(&mut run);
+        let caveats = verdict::of_run(&run, &suite().loads[0]);
+        assert!(!caveats.is_empty(), "{name}: the run itself must be objected to");
+    }
+}
+
+#[test]
+fn one_disturbed_block_of_six_does_not_condemn_a_cell_but_one_wrong_count_does() {
+    let once = |spoil: fn(&mut Measured)| {
+        let mut runs: Vec<Measured> = (0..6).map(|block| good(block, 4.0)).collect();
+        spoil(&mut runs[3]);
+        let runs: Vec<&Measured> = runs.iter().collect();
+        verdict::of_cell(&runs, &[], &suite().loads[0], false).level
+    };
+    assert_eq!(once(|m| m.run.steal_share = Some(0.5)), Level::Valid);
+    assert_eq!(once(|m| m.run.client_count -= 1), Level::Invalid);
+}
+
+#[test]
+fn too_few_runs_disagreeing_runs_and_a_shared_core_are_named() {
+    let load = &suite().loads[0];
+    let runs = [good(0, 4.0), good(1, 4.0)];
+    let few = verdict::of_cell(&runs.iter().collect::<Vec<_>>(), &[], load, true);
+    assert!(few.reasons.iter().any(|c| matches!(c, Caveat::TooFewRepeats { runs: 2, .. })), "{few}");
+    assert!(few.reasons.iter().any(|c| matches!(c, Caveat::SharedCore)), "{few}");
+    let runs: Vec<Measured> = (0..6).map(|b| good(b, 4.0 + f64::from(b))).collect();
+    let unsteady = verdict::of_cell(&runs.iter().collect::<Vec<_>>(), &[], load, false);
+    assert!(unsteady.reasons.iter().any(|c| matches!(c, Caveat::Unsteady { .. })), "{unsteady}");
+}
+
+#[test]
+fn echo_counts_bytes_at_both_ends() {
+    let load = &suite().loads[1];
+    let mut run = good(0, 4.0);
+    run.bytes = Some((12_000, 12_000));
+    run.totals = Some(Totals { bytes_in: 12_000, bytes_out: 12_000, ..Totals::default() });
+    assert!(verdict::of_run(&run, load).is_empty());
+    for (bytes_in, bytes_out) in [(11_999, 12_000), (12_000, 12_001)] {
+        run.totals = Some(Totals { bytes_in, bytes_out, ..Totals::default() });
+        let caveats = verdict::of_run(&run, load);
+        assert!(matches!(caveats.as_slice(), [Caveat::CountsDiffer { what: "bytes", .. }]), "{caveats:?}");
+    }
+}
+
+#[test]
+fn an_outside_client_may_leave_as_many_unanswered_as_it_has_connections() {
+    let load = &suite().loads[0];
+    let mut run = good(0, 4.0);
+    run.count_slack = 10;
+    run.totals = Some(Totals { requests: 120_010, ..Totals::default() });
+    assert!(verdict::of_run(&run, load).is_empty());
+    run.totals = Some(Totals { requests: 120_011, ..Totals::default() });
+    assert_eq!(verdict::of_run(&run, load).len(), 1);
+}
+
+#[test]
+fn the_limiter_is_who_is_busy() {
+    let with = |server, client| {
+        let mut run = good(0, 4.0);
+        run.server_busy = server;
+        run.run.client_cpu_share = client;
+        verdict::limiter(&[&run])
+    };
+    assert_eq!(with(Some(0.99), Some(0.99)), Some(Limiter::Server));
+    assert_eq!(with(Some(0.80), Some(0.99)), Some(Limiter::Client));
+    assert_eq!(with(Some(0.80), Some(0.80)), Some(Limiter::Neither));
+    assert_eq!(with(None, Some(0.80)), None);
+}
+
+/// The record of six blocks whose cells cost what `cost` says: server 0 is the baseline, 1 the other, 2 the
+/// baseline again.
+fn record(cost: impl Fn(usize, u32) -> f64) -> Record {
+    let suite = suite();
+    let plan = Plan::of(&suite, 1);
+    let runs: Vec<CellRuns> = plan
+        .cells
+        .iter()
+        .map(|cell| {
+            let who = if cell.control { 2 } else { cell.server };
+            let runs = (0..6).map(|block| {
+                let mut run = good(block, cost(who, block));
+                if suite.loads[cell.load].payload_bytes > 0 {
+                    run.totals = None;
+                }
+                run
+            });
+            CellRuns { runs: runs.collect(), ..CellRuns::default() }
+        })
+        .collect();
+    collect::record(&suite, &plan, &runs, Frame { blocks: 6, ..Frame::default() })
+}
+
+/// Noise that differs by block and is the same for all who run in it, as on a real machine.
+fn noise(block: u32) -> f64 {
+    1.0 + 0.02 * f64::from(block)
+}
+
+#[test]
+fn ratios_are_taken_within_blocks_so_that_common_noise_cancels() {
+    let record = record(|who, block| noise(block) * [4.0, 4.4, 4.0][who]);
+    assert_eq!(record.cells.len(), 4, "controls give no cell");
+    let other = record.cells.iter().find(|cell| cell.id == "other/http-10").unwrap();
+    let ratio = other.ratio.unwrap();
+    assert!((ratio.low - 1.1).abs() < 1e-9 && (ratio.high - 1.1).abs() < 1e-9, "{ratio:?}");
+    let base = record.cells.iter().find(|cell| cell.id == "base/http-10").unwrap();
+    assert_eq!(base.ratio, None);
+    let expected: Vec<f64> = (0..6).map(|block| 4.0 * noise(block)).collect();
+    assert_eq!(base.server.cpu_us_per_request, ringroad_measure::summary::median(&expected));
+    assert_eq!(base.server.user_us, base.server.cpu_us_per_request.map(|cpu| cpu * 0.25));
+    assert_eq!(record.control.len(), 2);
+    assert!((record.control[0].ratio.mid - 1.0).abs() < 1e-9);
+    assert!(record.harness_cpu_share.is_some_and(|share| (share - 0.001).abs() < 1e-9));
+    assert_eq!(record.verdict.level, Level::Valid, "{}", record.verdict);
+}
+
+#[test]
+fn a_control_that_finds_a_difference_makes_its_load_suspect() {
+    let record = record(|who, _| [4.0, 6.0, 4.4][who]);
+    assert!(
+        record.verdict.reasons.iter().any(|c| matches!(c, Caveat::ControlDiffers { .. })),
+        "{}",
+        record.verdict
+    );
+}
+
+#[test]
+fn a_difference_smaller_than_the_control_reaches_is_named() {
+    // The control wanders by 10 % either way; the other is steadily 3 % off.
+    let wander = |block| if block % 2 == 0 { 0.9 } else { 1.1 };
+    let record = record(|who, block| match who {
+        0 => 4.0,
+        1 => 4.12,
+        _ => 4.0 * wander(block),
+    });
+    let other = record.cells.iter().find(|cell| cell.id == "other/http-10").unwrap();
+    assert!(
+        other.verdict.reasons.iter().any(|c| matches!(c, Caveat::ControlTooWide { .. })),
+        "{}",
+        other.verdict
+    );
+}
+
+#[test]
+fn an_invalid_cell_makes_the_record_invalid() {
+    let suite = suite();
+    let plan = Plan::of(&suite, 1);
+    let mut runs: Vec<CellRuns> = vec![CellRuns::default(); plan.cells.len()];
+    runs[0].failures = vec!["it exited with code 9".to_owned()];
+    runs[1].skipped = Some("not installed".to_owned());
+    let record = collect::record(&suite, &plan, &runs, Frame { interrupted: true, ..Frame::default() });
+    assert_eq!(record.verdict.level, Level::Invalid);
+    assert_eq!(record.cells[0].verdict.level, Level::Invalid);
+    assert_eq!(record.cells[0].skipped, None);
+    assert_eq!(record.cells[0].rps, None);
+    assert_eq!(record.cells[1].skipped.as_deref(), Some("not installed"));
+    assert!(record.cells[2].skipped.is_some(), "a cell whose turn never came is skipped, not absent");
+    assert!(record.verdict.reasons.iter().any(|c| matches!(c, Caveat::Interrupted { done: 0, planned: 6 })));
+    assert_eq!(record.cells[0].errors, Errors::default());
+}

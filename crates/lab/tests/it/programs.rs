@@ -1,0 +1,177 @@
+//! Child processes: ready or not, willing or not, none is left behind.
+
+use ringroad_lab::program::{self, Filling, Program, Start, StartError};
+use ringroad_lab::suite::{Protocol, Ready, Server};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+fn shell(script: &str) -> Start {
+    Start { words: ["sh", "-c", script].map(str::to_owned).to_vec(), ..Start::default() }
+}
+
+fn server(script: &str, ready: Ready) -> Server {
+    Server {
+        id: "shell".to_owned(),
+        driver: None,
+        command: shell(script).words,
+        ready,
+        max_connections: None,
+        max_connections_reason: None,
+        protocols: vec![Protocol::Echo],
+        totals: false,
+        env: Default::default(),
+        cwd: None,
+        ready_timeout_s: 10.0,
+    }
+}
+
+fn start(server: &Server) -> Result<(Program, std::net::SocketAddr), StartError> {
+    let addr = program::free_address().unwrap();
+    let filling = Filling { ringroad: Path::new("/nonexistent"), protocol: Protocol::Echo, addr };
+    Program::start_server(server, &filling, None, &[], &AtomicBool::new(false))
+}
+
+fn line(pattern: &str) -> Ready {
+    Ready::Line(pattern.to_owned())
+}
+
+/// The process exists and is not a zombie that its parent has yet to bury.
+fn alive(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or("").trim_start().starts_with(['Z', 'X']))
+}
+
+/// SIGKILL is delivered at once but a process takes a moment to end; this one never would by itself.
+fn ends(pid: u32) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while alive(pid) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    !alive(pid)
+}
+
+/// Starts a child that ignores SIGTERM and has a child of its own that does; answers both pids.
+fn stubborn_family() -> (Program, u32, u32) {
+    let script = "trap '' TERM; sh -c \"trap '' TERM; while :; do sleep 100; done\" & echo family $! 127.0.0.1:1; while :; do sleep 100; done";
+    let (mut program, _) = start(&server(script, line("127.0.0.1:1"))).unwrap();
+    let text = program.output();
+    let grandchild = text.split_whitespace().nth(1).unwrap().parse().unwrap();
+    let child = program.pid();
+    assert!(alive(child) && alive(grandchild));
+    (program, child, grandchild)
+}
+
+#[test]
+fn a_stubborn_child_and_its_grandchildren_are_killed_after_the_deadline() {
+    let (program, child, grandchild) = stubborn_family();
+    let ended = program.stop(Duration::from_millis(100));
+    assert!(ended.killed);
+    assert!(ends(child) && ends(grandchild));
+}
+
+#[test]
+fn a_dropped_program_takes_its_grandchildren_along() {
+    let (program, child, grandchild) = stubborn_family();
+    drop(program);
+    assert!(ends(child) && ends(grandchild));
+}
+
+#[test]
+fn a_polite_child_stops_by_itself_and_its_last_output_is_kept() {
+    let script = "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.01; done";
+    let (program, _) = start(&server(script, line("up"))).unwrap();
+    let ended = program.stop(Duration::from_secs(10));
+    assert!(!ended.killed && ended.status.success());
+    assert_eq!(ended.stdout, "up\nbye\n");
+}
+
+#[test]
+fn the_address_is_read_out_of_the_ready_line() {
+    let script = "echo warming up; echo 'I am listening on 127.0.0.1:4242 now'; sleep 100";
+    let (_program, addr) = start(&server(script, line("listening on {addr} now"))).unwrap();
+    assert_eq!(addr, "127.0.0.1:4242".parse().unwrap());
+}
+
+#[test]
+fn a_half_written_ready_line_is_not_taken_for_a_whole_one() {
+    let script = "printf 'listening on 127.0.0.1:42'; sleep 0.2; echo 42; sleep 100";
+    let (_program, addr) = start(&server(script, line("listening on {addr}"))).unwrap();
+    assert_eq!(addr.port(), 4242);
+}
+
+#[test]
+fn an_unready_server_is_an_error_with_its_last_lines() {
+    let mut server = server("echo one; echo two >&2; echo three >&2; sleep 100", line("ready"));
+    server.ready_timeout_s = 0.3;
+    let error = start(&server).unwrap_err();
+    assert!(matches!(error, StartError::Failed(_)));
+    let text = error.to_string();
+    assert!(text.contains("\"ready\"") && text.contains("two | three"), "{text}");
+}
+
+#[test]
+fn a_server_that_never_listens_is_an_error_naming_the_address() {
+    let mut server = server("sleep 100", Ready::Connect);
+    server.ready_timeout_s = 0.3;
+    let text = start(&server).unwrap_err().to_string();
+    assert!(text.contains("127.0.0.1:") && text.contains("printed nothing"), "{text}");
+}
+
+#[test]
+fn a_server_that_ends_early_is_an_error_with_code_and_words() {
+    let error = start(&server("echo no luck >&2; exit 3", line("ready"))).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, StartError::Failed(_)));
+    assert!(text.contains("code 3") && text.contains("no luck"), "{text}");
+}
+
+#[test]
+fn exit_code_2_means_that_it_cannot_run_here() {
+    let error = start(&server("echo switched off >&2; exit 2", line("ready"))).unwrap_err();
+    assert!(matches!(error, StartError::Unusable(_)));
+    assert!(error.to_string().contains("switched off"));
+}
+
+#[test]
+fn a_program_that_is_not_there_is_missing() {
+    let start = Start { words: vec!["no-such-program-here".to_owned()], ..Start::default() };
+    let error = Program::start(&start).unwrap_err();
+    assert!(matches!(error, StartError::Missing(_)));
+    assert!(error.to_string().contains("no-such-program-here"));
+}
+
+#[test]
+fn a_wish_to_stop_ends_the_wait_for_a_server() {
+    let addr = program::free_address().unwrap();
+    let filling = Filling { ringroad: Path::new("x"), protocol: Protocol::Echo, addr };
+    let server = server("sleep 100", Ready::Connect);
+    let result = Program::start_server(&server, &filling, None, &[], &AtomicBool::new(true));
+    assert!(matches!(result, Err(StartError::Interrupted)));
+}
+
+#[test]
+fn a_child_runs_on_the_cpus_it_was_given() {
+    let cores = ringroad_lab::pin::Cores::of_this_process().unwrap();
+    let start = Start { cpus: cores.server.clone(), ..shell("grep Cpus_allowed_list /proc/self/status") };
+    let mut program = Program::start(&start).unwrap();
+    while !program.has_ended() {
+        program::wait_any(&mut [&mut program], Duration::from_secs(1));
+    }
+    let list = program.output().split_whitespace().nth(1).unwrap().to_owned();
+    assert_eq!(list.split([',', '-']).next().unwrap(), cores.server[0].to_string());
+    if cores.server.len() == 1 {
+        assert_eq!(list, cores.server[0].to_string());
+    }
+}
+
+#[test]
+fn output_beyond_the_pipe_does_not_block_the_child() {
+    let mut program =
+        Program::start(&shell("head -c 1000000 /dev/zero | tr '\\0' x; echo; echo end")).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !program.has_ended() && Instant::now() < deadline {
+        program::wait_any(&mut [&mut program], Duration::from_secs(1));
+    }
+    assert!(program.output().ends_with("\nend\n"));
+}

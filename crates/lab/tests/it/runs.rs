@@ -1,0 +1,213 @@
+//! Whole runs with child processes: the example `tiny` is the server and the client.
+
+use ringroad_lab::{Error, Event, RunOptions, Suite, runner};
+use ringroad_measure::record::Record;
+use ringroad_measure::{Caveat, Level};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The example that `cargo test` builds beside the tests.
+fn tiny() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let path = own.ancestors().nth(2).unwrap().join("examples/tiny");
+    assert!(path.exists(), "{} is not built: run `cargo test -p ringroad-lab` whole", path.display());
+    path
+}
+
+fn options() -> RunOptions {
+    let tiny = tiny();
+    RunOptions {
+        client: vec![tiny.to_string_lossy().into_owned(), "client".to_owned()],
+        command: vec!["tiny".to_owned()],
+        seed: Some(11),
+        ..RunOptions::of(tiny)
+    }
+}
+
+/// A suite of one server per quirk, named after it, on both protocols.
+fn suite(quirks: &[&str], more: &str) -> Suite {
+    let text = format!(
+        r#"title = "quirks"
+warmup_s = 0.05
+duration_s = 0.1
+syscalls_s = 0.05
+repeats = 2
+baseline = "{}"
+control = true
+[[server]]
+each = {quirks:?}
+id = "{{each}}"
+command = ["{{ringroad}}", "server", "{{protocol}}", "127.0.0.1:0", "{{each}}"]
+ready = "listening on {{addr}}"
+protocols = ["http", "echo"]
+totals = true
+{more}
+[[load]]
+id = "http"
+protocol = "http"
+connections = [4]
+timeout_s = 2
+[[load]]
+id = "echo"
+protocol = "echo"
+connections = [4]
+timeout_s = 2
+"#,
+        quirks[0]
+    );
+    Suite::parse(&text, "t.toml", "t", None).unwrap()
+}
+
+fn run(suite: &Suite) -> Record {
+    runner::run(suite, &options(), &mut (), &AtomicBool::new(false)).unwrap()
+}
+
+/// The processes whose command line has `mark` in it.
+fn processes_with(mark: &str) -> Vec<String> {
+    std::fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| {
+            let line = std::fs::read_to_string(entry.path().join("cmdline")).ok()?;
+            line.contains(mark).then(|| format!("{:?}: {line:?}", entry.file_name()))
+        })
+        .collect()
+}
+
+#[test]
+fn a_whole_run_counts_the_same_on_both_sides_and_fills_the_record() {
+    let record = run(&suite(&["plain"], ""));
+    assert_eq!(record.cells.len(), 2);
+    assert_eq!(record.blocks, 2);
+    assert_eq!(record.command, ["tiny", "--seed", "11"]);
+    assert_eq!(record.control.len(), 2);
+    assert!(record.harness_cpu_share.is_some());
+    assert!(record.host.contains_key("pinning"));
+    for cell in &record.cells {
+        assert_eq!(cell.skipped, None);
+        assert_eq!(cell.errors.total(), 0, "{}", cell.verdict);
+        assert_eq!(cell.sent, cell.completed, "{}", cell.id);
+        assert_eq!(cell.runs.len(), 2);
+        assert!(cell.server.cpu_us_per_request.is_some_and(|cpu| cpu > 0.0));
+        assert!(cell.server.rss_bytes.is_some_and(|rss| rss > 0));
+        assert!(cell.latency_us.response.is_some());
+        assert_ne!(cell.verdict.level, Level::Invalid, "{}: {}", cell.id, cell.verdict);
+        for run in &cell.runs {
+            assert_eq!(Some(run.client_count), run.server_count);
+        }
+    }
+    assert_eq!((record.cells[0].payload_bytes, record.cells[1].payload_bytes), (20, 64));
+    let text = serde_json::to_string(&record).unwrap();
+    assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
+}
+
+#[test]
+fn a_server_that_counts_otherwise_makes_its_cells_invalid() {
+    for cell in run(&suite(&["miscount"], "")).cells {
+        assert_eq!(cell.verdict.level, Level::Invalid);
+        assert!(
+            cell.verdict.reasons.iter().any(|c| matches!(c, Caveat::CountsDiffer { .. })),
+            "{}",
+            cell.verdict
+        );
+    }
+}
+
+#[test]
+fn a_server_that_dies_under_load_is_invalid_and_the_others_still_run() {
+    let record = run(&suite(&["plain", "die"], ""));
+    for cell in record.cells {
+        let failed = cell.verdict.reasons.iter().find(|c| matches!(c, Caveat::ServerFailed { .. }));
+        if cell.model == "die" {
+            let text = failed.unwrap().to_string();
+            assert!(text.contains("code 7") && text.contains("out of luck"), "{text}");
+            assert_eq!(cell.rps, None, "nothing was measured, which is not a rate of 0");
+        } else {
+            assert!(failed.is_none(), "{}", cell.verdict);
+        }
+    }
+}
+
+#[test]
+fn a_server_that_prints_no_totals_has_failed() {
+    let record = run(&suite(&["mute"], ""));
+    assert_eq!(record.verdict.level, Level::Invalid);
+    assert!(record.verdict.to_string().contains("no totals"), "{}", record.verdict);
+}
+
+#[test]
+fn a_program_that_is_missing_or_unusable_is_a_skipped_cell() {
+    let missing = r#"
+[[server]]
+id = "missing"
+command = ["no-such-program-here", "{addr}"]
+ready = "connect"
+protocols = ["http"]
+"#;
+    let record = run(&suite(&["plain", "unusable"], missing));
+    let skipped = |id: &str| record.cells.iter().find(|c| c.id == id).unwrap().skipped.clone();
+    assert_eq!(skipped("plain/http-4"), None);
+    assert!(skipped("missing/http-4").unwrap().contains("no-such-program-here"));
+    assert!(skipped("unusable/http-4").unwrap().contains("switched off"));
+    assert!(skipped("unusable/echo-4").is_some());
+}
+
+#[test]
+fn events_tell_of_every_run_in_order() {
+    let suite = suite(&["plain"], "");
+    let (mut started, mut done, mut finished) = (0, Vec::new(), None);
+    let mut observer = |event: &Event<'_>| match event {
+        Event::RunStarted { .. } => started += 1,
+        Event::RunDone { done: so_far, total, .. } => done.push((*so_far, *total)),
+        Event::Finished { interrupted, blocks } => finished = Some((*interrupted, *blocks)),
+        _ => {}
+    };
+    runner::run(&suite, &options(), &mut observer, &AtomicBool::new(false)).unwrap();
+    assert_eq!(started, 8);
+    assert_eq!(done, (1..=8).map(|n| (n, 8)).collect::<Vec<_>>());
+    assert_eq!(finished, Some((false, 2)));
+}
+
+#[test]
+fn an_interrupted_run_returns_what_was_done_and_leaves_no_process() {
+    // The quirk's name marks these processes among those of other tests.
+    let mark = format!("plain-{}", std::process::id());
+    let mut suite = suite(&[&mark], "");
+    suite.duration_s = 30.0;
+    suite.repeats = 3;
+    let stop = AtomicBool::new(false);
+    let record = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+            while processes_with(&mark).is_empty() && std::time::Instant::now() < deadline {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            assert!(!processes_with(&mark).is_empty(), "the server must be running to be interrupted");
+            stop.store(true, Ordering::SeqCst);
+        });
+        runner::run(&suite, &options(), &mut (), &stop).unwrap()
+    });
+    assert_eq!(processes_with(&mark), Vec::<String>::new());
+    assert_eq!(record.blocks, 0);
+    assert!(record.verdict.reasons.iter().any(|c| matches!(c, Caveat::Interrupted { done: 0, planned: 3 })));
+    assert_eq!(record.cells.len(), 2, "cells that never ran are present");
+}
+
+#[test]
+fn a_client_that_does_not_work_is_an_error_with_its_words() {
+    let broken = RunOptions {
+        client: vec![tiny().to_string_lossy().into_owned(), "nonsense".to_owned()],
+        ..options()
+    };
+    let error = runner::run(&suite(&["plain"], ""), &broken, &mut (), &AtomicBool::new(false)).unwrap_err();
+    assert!(matches!(error, Error::Client { .. }));
+    assert!(error.to_string().contains("usage"), "{error}");
+}
+
+#[test]
+fn a_plan_over_its_budget_is_refused_before_anything_runs() {
+    let mut suite = suite(&["plain"], "");
+    suite.budget_s = Some(1.0);
+    let error = runner::run(&suite, &options(), &mut (), &AtomicBool::new(false)).unwrap_err();
+    assert!(error.to_string().contains("budget_s"), "{error}");
+}

@@ -1,0 +1,147 @@
+//! Suites: what they expand to, and that every mistake is answered with file, line and key.
+
+use ringroad_lab::program::Filling;
+use ringroad_lab::suite::{Protocol, Ready, Suite};
+use ringroad_lab::{Error, error::SuiteError};
+use std::path::Path;
+
+const GOOD: &str = r#"title = "a suite"
+duration_s = 1
+repeats = 6
+baseline = "one"
+[[server]]
+each = ["one", "two"]
+id = "{each}"
+driver = "{each}"
+command = ["{ringroad}", "{each}", "--protocol={protocol}", "{addr}", "{\"json\": 1}"]
+ready = "listening on {addr}"
+protocols = ["echo", "http"]
+env = { WHO = "{each}" }
+[[load]]
+id = "http"
+protocol = "http"
+connections = [1, 64]
+[[load]]
+id = "echo"
+protocol = "echo"
+connections = [64]
+payload_bytes = 512
+pipeline = 16
+"#;
+
+fn mistake(text: &str) -> SuiteError {
+    match Suite::parse(text, "my.toml", "my", None) {
+        Err(Error::Suite(error)) => error,
+        other => panic!("expected a mistake, got {other:?}"),
+    }
+}
+
+/// The good suite with one text replaced, which must be in it.
+fn changed(from: &str, to: &str) -> String {
+    assert!(GOOD.contains(from), "{from}");
+    GOOD.replacen(from, to, 1)
+}
+
+#[test]
+fn each_stands_for_one_server_per_word_and_connections_for_one_load_per_count() {
+    let suite = Suite::parse(GOOD, "my.toml", "my", None).unwrap();
+    let ids: Vec<&str> = suite.servers.iter().map(|s| s.id.as_str()).collect();
+    assert_eq!(ids, ["one", "two"]);
+    assert_eq!(suite.servers[1].command[1], "two");
+    assert_eq!(suite.servers[1].driver.as_deref(), Some("two"));
+    assert_eq!(suite.servers[1].env["WHO"], "two");
+    assert_eq!(suite.servers[1].ready, Ready::Line("listening on {addr}".to_owned()));
+    let loads: Vec<(&str, u32)> = suite.loads.iter().map(|l| (l.id.as_str(), l.connections)).collect();
+    assert_eq!(loads, [("http-1", 1), ("http-64", 64), ("echo-64", 64)]);
+    assert_eq!((suite.loads[2].payload_bytes, suite.loads[2].pipeline), (512, 16));
+}
+
+#[test]
+fn placeholders_are_filled_and_other_braces_are_left_alone() {
+    let suite = Suite::parse(GOOD, "my.toml", "my", None).unwrap();
+    let addr = "127.0.0.1:8080".parse().unwrap();
+    let filling = Filling { ringroad: Path::new("/opt/ringroad"), protocol: Protocol::Http, addr };
+    let words: Vec<String> = suite.servers[0].command.iter().map(|word| filling.fill(word)).collect();
+    assert_eq!(words, ["/opt/ringroad", "one", "--protocol=http", "127.0.0.1:8080", "{\"json\": 1}"]);
+    assert_eq!(filling.fill("--port={port}"), "--port=8080");
+}
+
+#[test]
+fn a_mistake_in_the_syntax_names_the_line() {
+    let error = mistake(&changed("repeats = 6", "repeats = = 6"));
+    assert_eq!((error.file.as_str(), error.line), ("my.toml", Some(3)));
+}
+
+#[test]
+fn an_unknown_key_is_named_with_its_line() {
+    let error = mistake(&changed("repeats = 6", "repeets = 6"));
+    assert_eq!(error.line, Some(3), "{error}");
+    assert!(error.message.contains("repeets"), "{error}");
+}
+
+#[test]
+fn each_rule_names_line_and_key() {
+    let cases: &[(&str, &str, usize, &str, &str)] = &[
+        ("repeats = 6", "repeats = 0", 3, "repeats", "0"),
+        ("duration_s = 1", "duration_s = -1", 2, "duration_s", "-1"),
+        ("baseline = \"one\"", "baseline = \"three\"", 4, "baseline", "one, two"),
+        ("[\"one\", \"two\"]", "[\"one\", \"one\"]", 7, "server.id", "taken"),
+        ("[\"one\", \"two\"]", "[]", 6, "server.each", "empty"),
+        ("id = \"{each}\"", "id = \"same\"", 6, "server.each", "{each}"),
+        ("{protocol}", "{protcol}", 9, "server.command", "{protcol}"),
+        ("\"listening on {addr}\"", "\"listening on {adr}\"", 10, "server.ready", "{adr}"),
+        ("\"listening on {addr}\"", "\"\"", 10, "server.ready", "empty"),
+        ("connections = [1, 64]", "connections = []", 16, "load.connections", "empty"),
+        ("connections = [1, 64]", "connections = [0]", 16, "load.connections", "0"),
+        ("connections = [1, 64]", "connections = [1, 1]", 14, "load.id", "taken"),
+        ("payload_bytes = 512", "payload_bytes = 0", 21, "load.payload_bytes", "0"),
+        ("pipeline = 16", "pipeline = 5000", 22, "load.pipeline", "5000"),
+        ("connections = [1, 64]", "path = \"a b\"\nconnections = [1]", 16, "load.path", "/"),
+        ("connections = [1, 64]", "connections = [1]\npayload_bytes = 9", 17, "load.payload_bytes", "HTTP"),
+        ("payload_bytes = 512", "client = \"wrk\"", 18, "load.client", "wrk"),
+    ];
+    for (from, to, line, key, part) in cases {
+        let error = mistake(&changed(from, to));
+        assert_eq!((error.line, error.key.as_deref()), (Some(*line), Some(*key)), "{to}: {error}");
+        assert!(error.message.contains(part), "{to}: {error}");
+        assert!(error.to_string().starts_with(&format!("my.toml:{line}: {key}: ")), "{error}");
+    }
+}
+
+#[test]
+fn a_suite_without_servers_loads_or_a_base_for_its_control_says_so() {
+    let head = "title = \"t\"\nduration_s = 1\nrepeats = 1\n";
+    assert_eq!(mistake(head).key.as_deref(), Some("server"));
+    let server = "[[server]]\nid = \"a\"\ncommand = [\"a\", \"{port}\"]\nready = \"connect\"\nprotocols = [\"echo\"]\n";
+    assert_eq!(mistake(&format!("{head}{server}")).key.as_deref(), Some("load"));
+    let error = mistake(&changed("baseline = \"one\"", "control = true"));
+    assert_eq!(error.key.as_deref(), Some("control"));
+}
+
+#[test]
+fn a_server_whose_address_nobody_knows_is_a_mistake() {
+    let text = changed("\"{addr}\", ", "").replacen("listening on {addr}", "ready", 1);
+    assert_eq!(mistake(&text).key.as_deref(), Some("server.ready"));
+}
+
+#[test]
+fn an_unknown_suite_names_the_files_that_were_tried() {
+    let text = Suite::load("no-such-suite").unwrap_err().to_string();
+    assert!(text.contains("quick") && text.contains("benches/no-such-suite.toml"), "{text}");
+}
+
+#[test]
+fn the_suites_of_the_repository_are_all_valid() {
+    let benches = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches");
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(benches).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|e| e == "toml") {
+            let suite = Suite::load(path.to_str().unwrap()).unwrap();
+            assert!(suite.baseline.is_some(), "{}", path.display());
+            names.push(suite.name);
+        }
+    }
+    names.sort();
+    assert_eq!(names, ["aa", "floor", "planted", "wrk"]);
+}
