@@ -18,6 +18,8 @@ macro_rules! on_every_model {
             #[test] fn poll() { super::$scenario(Model::Poll) }
             #[test] fn epoll_lt() { super::$scenario(Model::EpollLt) }
             #[test] fn epoll_et() { super::$scenario(Model::EpollEt) }
+            #[test] fn uring() { super::$scenario(Model::Uring) }
+            #[test] fn uring_multishot() { super::$scenario(Model::UringMultishot) }
         }
     )*};
 }
