@@ -1,0 +1,279 @@
+//! `ringroad cat`: prints files and block devices, read through the ring with many reads in flight.
+//!
+//! Order is kept, memory is bounded by block size times queue depth, and what cannot be read is said and
+//! passed over: the rest is printed, and the exit code is 1. The ring's part is `uring::ReadAhead`; this file
+//! opens, decides how each source is read, and speaks.
+
+use crate::complaint::{DONE, FAILED, USAGE, say, why};
+use crate::flags::{CatFlags, Common, Driver};
+use ringroad_uring::{DIRECT_ALIGNMENT, ReadAhead, ReadError, Ring, Source};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::process::ExitCode;
+
+pub(crate) fn run(flags: &CatFlags, common: &Common) -> ExitCode {
+    let settings = match Settings::of(flags) {
+        Ok(settings) => settings,
+        Err(message) => {
+            say(&message);
+            return ExitCode::from(USAGE);
+        }
+    };
+    let mut reader = match reader(flags.driver, &settings) {
+        Ok((reader, note)) => {
+            if let Some(note) = note
+                && !common.quiet
+            {
+                say(&note);
+            }
+            reader
+        }
+        Err(message) => {
+            say(&message);
+            return ExitCode::from(USAGE);
+        }
+    };
+    if common.verbose > 0 {
+        say(&reader.describe(&settings));
+    }
+
+    let out = match Output::new() {
+        Ok(out) => out,
+        Err(error) => {
+            say(&format!("write, on standard output: {}", why(&error)));
+            return ExitCode::from(FAILED);
+        }
+    };
+    let stdin = [Path::new("-")];
+    let mut files: Vec<&Path> = flags.files.iter().map(|path| path.as_path()).collect();
+    if files.is_empty() {
+        files.extend(stdin);
+    }
+    let mut code = DONE;
+    for path in files {
+        match print(path, &mut reader, &out, flags.direct) {
+            Ok(bytes) if common.verbose > 0 => say(&format!("{}: {bytes} bytes", name(path))),
+            Ok(_) => {}
+            // Whoever read our output has gone: there is nobody to print for, and nothing to explain.
+            Err(Problem::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+                return ExitCode::from(FAILED);
+            }
+            Err(Problem::Output(error)) => {
+                say(&format!("write, on standard output: {}", why(&error)));
+                return ExitCode::from(FAILED);
+            }
+            Err(Problem::Ring(error)) => {
+                say(&format!(
+                    "io_uring_enter, while reading {}: {} (try --driver threads)",
+                    name(path),
+                    why(&error)
+                ));
+                return ExitCode::from(FAILED);
+            }
+            Err(Problem::Input(message)) => {
+                say(&message);
+                code = FAILED;
+            }
+        }
+    }
+    ExitCode::from(code)
+}
+
+/// What the ring and its blocks are to be.
+struct Settings {
+    block_bytes: u32,
+    depth: u32,
+    sqpoll: bool,
+}
+
+impl Settings {
+    fn of(flags: &CatFlags) -> Result<Settings, String> {
+        let mut settings =
+            Settings { block_bytes: flags.block_size, depth: flags.queue_depth, sqpoll: false };
+        for word in &flags.uring {
+            match word.split_once('=') {
+                None if word == "sqpoll" => settings.sqpoll = true,
+                Some(("entries", number)) => match number.parse() {
+                    Ok(entries @ 1..=4096) => settings.depth = entries,
+                    _ => return Err(format!("--uring entries={number}: from 1 to 4096")),
+                },
+                _ => return Err(format!("--uring {word}: not known here (sqpoll, entries=N)")),
+            }
+        }
+        if flags.direct && !settings.block_bytes.is_multiple_of(DIRECT_ALIGNMENT) {
+            return Err(format!(
+                "--block-size {}: with --direct a block is a multiple of {DIRECT_ALIGNMENT} bytes",
+                settings.block_bytes
+            ));
+        }
+        // Blocks are reserved at once; a typing error must not take all memory.
+        let total = u64::from(settings.block_bytes) * u64::from(settings.depth.next_power_of_two());
+        if total > 4 << 30 {
+            return Err(format!("--block-size times --queue-depth is {total} bytes: at most 4 GiB"));
+        }
+        Ok(settings)
+    }
+}
+
+enum Reader {
+    Ring(Box<ReadAhead>),
+    /// A buffer of one block, with room to begin it at an aligned address.
+    Plain(Vec<u8>),
+}
+
+impl Reader {
+    fn describe(&self, settings: &Settings) -> String {
+        match self {
+            Reader::Ring(ahead) => {
+                format!("io_uring: {} reads of {} bytes in flight", ahead.depth(), settings.block_bytes)
+            }
+            Reader::Plain(_) => format!("plain reads of {} bytes", settings.block_bytes),
+        }
+    }
+}
+
+/// The reader, and what is to be said about the choice.
+fn reader(driver: Driver, settings: &Settings) -> Result<(Reader, Option<String>), String> {
+    let plain = || Reader::Plain(vec![0; settings.block_bytes as usize + DIRECT_ALIGNMENT as usize]);
+    if driver == Driver::Threads {
+        return Ok((plain(), None));
+    }
+    let mut builder = Ring::builder(settings.depth);
+    if settings.sqpoll {
+        builder = builder.sqpoll(100);
+    }
+    let ahead = builder.build().map_err(|error| error.to_string()).and_then(|ring| {
+        ReadAhead::new(ring, settings.block_bytes).map_err(|error| format!("mmap: {}", why(&error)))
+    });
+    match (ahead, driver) {
+        (Ok(ahead), _) => Ok((Reader::Ring(Box::new(ahead)), None)),
+        (Err(error), Driver::Auto) => Ok((plain(), Some(format!("{error}: using plain reads")))),
+        (Err(error), _) => Err(format!("{error} (--driver auto falls back to plain reads)")),
+    }
+}
+
+/// Why a file was not printed whole.
+enum Problem {
+    /// Said as it stands; the next file is tried.
+    Input(String),
+    Output(io::Error),
+    Ring(io::Error),
+}
+
+/// Standard output, unbuffered (blocks are large), and what file it is.
+struct Output {
+    file: File,
+    regular: Option<(u64, u64)>,
+}
+
+impl Output {
+    fn new() -> io::Result<Output> {
+        let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+        let about = file.metadata()?;
+        Ok(Output { regular: about.is_file().then_some((about.dev(), about.ino())), file })
+    }
+
+    /// Whether what is read from `input` would be what was just written, without end (the rule of GNU cat).
+    fn feeds(&self, input: &mut File, length: u64) -> bool {
+        let Some(output) = self.regular else { return false };
+        let same = input.metadata().is_ok_and(|about| (about.dev(), about.ino()) == output);
+        same && input.stream_position().is_ok_and(|position| position < length)
+    }
+}
+
+fn name(path: &Path) -> String {
+    if path == Path::new("-") { "standard input".to_string() } else { path.display().to_string() }
+}
+
+fn print(path: &Path, reader: &mut Reader, out: &Output, direct: bool) -> Result<u64, Problem> {
+    let input = |what: &str, error: &io::Error, hint: &str| {
+        Problem::Input(format!("{what}, on {}: {}{hint}", name(path), why(error)))
+    };
+    let mut file = open(path, direct).map_err(|error| {
+        let hint = match error.raw_os_error() {
+            Some(libc::EINVAL) if direct => " (this file system has no O_DIRECT: leave --direct out)",
+            _ => "",
+        };
+        input("open", &error, hint)
+    })?;
+    let about = file.metadata().map_err(|error| input("stat", &error, ""))?;
+    let kind = about.file_type();
+    if kind.is_dir() {
+        return Err(Problem::Input(format!("read, on {}: Is a directory", name(path))));
+    }
+    if kind.is_file() && out.feeds(&mut file, about.len()) {
+        return Err(Problem::Input(format!(
+            "read, on {}: the output goes to the same file and would never end",
+            name(path)
+        )));
+    }
+    // Standard input may be a file that someone has read a part of: then its own position counts.
+    let from_start = path != Path::new("-");
+    let source = if from_start && (kind.is_file() || kind.is_block_device()) {
+        // The length of a device is where its end is; its metadata says zero.
+        let size = if kind.is_file() { about.len() } else { file.seek(SeekFrom::End(0)).unwrap_or(0) };
+        Source::Positioned { size }
+    } else {
+        Source::Stream
+    };
+    let mut write = |bytes: &[u8]| (&out.file).write_all(bytes);
+    match reader {
+        Reader::Ring(ahead) => ahead.read(file.as_fd(), source, &mut write).map_err(|error| match error {
+            ReadError::Source { offset, error } => input(&format!("read at byte {offset}"), &error, ""),
+            ReadError::Sink(error) => Problem::Output(error),
+            ReadError::Ring(error) => Problem::Ring(error),
+        }),
+        Reader::Plain(buffer) => {
+            let skip = buffer.as_ptr().align_offset(DIRECT_ALIGNMENT as usize);
+            let end = buffer.len() - DIRECT_ALIGNMENT as usize + skip;
+            let block = buffer.get_mut(skip..end).unwrap_or_default();
+            plainly(&mut file, block, source, direct, &mut write).map_err(|error| match error {
+                ReadError::Source { offset, error } => input(&format!("read at byte {offset}"), &error, ""),
+                ReadError::Sink(error) | ReadError::Ring(error) => Problem::Output(error),
+            })
+        }
+    }
+}
+
+/// The same as `ReadAhead::read`, one plain read after another.
+fn plainly(
+    file: &mut File,
+    block: &mut [u8],
+    source: Source,
+    direct: bool,
+    sink: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+) -> Result<u64, ReadError> {
+    let mut offset = 0;
+    if source != Source::Stream {
+        // A device was asked for its end.
+        file.rewind().map_err(|error| ReadError::Source { offset, error })?;
+    }
+    loop {
+        match file.read(block) {
+            Ok(0) => return Ok(offset),
+            Ok(count) => {
+                sink(block.get(..count).unwrap_or_default()).map_err(ReadError::Sink)?;
+                offset += count as u64;
+                // A direct read from here would not be aligned, and there is nothing left to read.
+                let off_alignment = offset % u64::from(DIRECT_ALIGNMENT) != 0;
+                if direct && off_alignment && matches!(source, Source::Positioned { size } if offset >= size)
+                {
+                    return Ok(offset);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(ReadError::Source { offset, error }),
+        }
+    }
+}
+
+fn open(path: &Path, direct: bool) -> io::Result<File> {
+    if path == Path::new("-") {
+        let fd: OwnedFd = io::stdin().as_fd().try_clone_to_owned()?;
+        return Ok(File::from(fd));
+    }
+    File::options().read(true).custom_flags(if direct { libc::O_DIRECT } else { 0 }).open(path)
+}

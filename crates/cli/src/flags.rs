@@ -1,0 +1,223 @@
+//! The command line as typed. One declaration gives parsing, help and usage errors.
+
+use clap::{Args, Parser, Subcommand};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// One completion-based I/O engine for Linux, and the tools on it.
+#[derive(Debug, Parser)]
+#[command(name = "ringroad", version, arg_required_else_help = true, disable_help_subcommand = true)]
+pub(crate) struct Flags {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// What every verb understands.
+#[derive(Args, Debug)]
+pub(crate) struct Common {
+    /// Say less: errors only
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+    /// Say more
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Print files and block devices, read through io_uring
+    Cat(CatFlags),
+    /// Measure which way of doing I/O is best on this machine
+    Lab(Box<LabFlags>),
+}
+
+/// Which kernel interface reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Driver {
+    /// io_uring where it can be used, else plain reads
+    Auto,
+    /// io_uring, or fail with the reason
+    #[value(name = "io_uring", alias = "uring")]
+    IoUring,
+    /// plain reads (files are always ready: what waits for readiness reads them plainly)
+    #[value(alias = "epoll", alias = "poll", alias = "select")]
+    Threads,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CatFlags {
+    /// Files to print, in this order; `-` or none: standard input
+    #[arg(value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// The kernel interface: auto, io_uring, threads (plain reads)
+    #[arg(long, value_name = "NAME", default_value = "auto", hide_possible_values = true)]
+    pub(crate) driver: Driver,
+    /// Bytes per read: a number, or one with K or M (multiples of 1024)
+    #[arg(long, value_name = "BYTES", default_value = "128K", value_parser = bytes)]
+    pub(crate) block_size: u32,
+    /// Reads in flight, rounded up to a power of two
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) queue_depth: u32,
+    /// Read past the page cache (O_DIRECT)
+    #[arg(long)]
+    pub(crate) direct: bool,
+    /// Settings of the ring: `sqpoll`, `entries=N` (the same as --queue-depth), comma-separated
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) uring: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct LabFlags {
+    #[command(subcommand)]
+    pub(crate) act: Option<LabAct>,
+    #[command(flatten)]
+    pub(crate) run: RunFlags,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LabAct {
+    /// Seven ways of doing I/O, echo and HTTP, 64 connections: two minutes (the same as bare `lab`)
+    Quick(RunFlags),
+    /// Run a suite: a name (`quick`) or a TOML file
+    Run {
+        /// `quick`, or the path of a suite
+        suite: String,
+        #[command(flatten)]
+        run: RunFlags,
+    },
+    /// Print the table of a record made earlier, and make its page again
+    Report {
+        /// The record to read (record.json)
+        #[arg(value_name = "RECORD")]
+        record: PathBuf,
+        /// Where to write the page (default: report.html beside the record)
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+    /// Run one of the reference servers
+    Server(ServerFlags),
+    /// Drive a server with the lab's own small client, and print what it saw as JSON
+    #[command(hide = true)]
+    Client(ClientFlags),
+}
+
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct RunFlags {
+    /// Folder for record.json and report.html (default: a new one under the user's state directory)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print the record as JSON instead of the table
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Only these programs of the suite (comma-separated)
+    #[arg(long, value_name = "IDS", value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
+    /// Times each cell is measured, instead of the suite's own number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) repeats: Option<u32>,
+    /// Seconds of each measured window, instead of the suite's own
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) duration: Option<Duration>,
+    /// Seed of the random order, instead of a fresh one
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Exit with 5 for SUSPECT too, not for INVALID alone
+    #[arg(long)]
+    pub(crate) strict: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ServerFlags {
+    /// threads, select, poll, epoll-lt, epoll-et, uring, uring-multishot
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: ringroad_models::Model,
+    /// echo or http
+    #[arg(long, value_name = "PROTOCOL", default_value = "http")]
+    pub(crate) protocol: ringroad_models::Protocol,
+    /// Address to listen on; port 0: a free one, printed
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    pub(crate) listen: SocketAddr,
+    /// Bytes of each receive buffer
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = bytes)]
+    pub(crate) buffer: u32,
+    /// Let each answer wait this long, others going on meanwhile
+    #[arg(long, value_name = "N", default_value = "0", value_parser = microseconds)]
+    pub(crate) delay_us: Duration,
+    /// Burn this much CPU time per request; fractions are allowed
+    #[arg(long, value_name = "N", default_value = "0", value_parser = microseconds)]
+    pub(crate) work_us: Duration,
+    /// Share the port with other servers (SO_REUSEPORT)
+    #[arg(long)]
+    pub(crate) reuse_port: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ClientFlags {
+    /// The options as JSON, as the harness writes them
+    pub(crate) options: String,
+}
+
+/// `4096`, `128K`, `1M`: at most 1 GiB.
+fn bytes(text: &str) -> Result<u32, String> {
+    let (digits, unit) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
+        _ => (text, 1),
+    };
+    let number: u64 =
+        digits.parse().map_err(|_| "not a number of bytes (examples: 4096, 128K, 1M)".to_string())?;
+    match number.checked_mul(unit) {
+        Some(bytes @ 1..=0x4000_0000) => Ok(bytes as u32),
+        _ => Err("from 1 byte to 1024M".to_string()),
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    span(text, 1.0)
+}
+
+fn microseconds(text: &str) -> Result<Duration, String> {
+    span(text, 1e-6)
+}
+
+fn span(text: &str, unit: f64) -> Result<Duration, String> {
+    let number: f64 = text.parse().map_err(|_| "not a number".to_string())?;
+    Duration::try_from_secs_f64(number * unit)
+        .map_err(|_| "not a span of time: it must be positive and finite".to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_declaration_is_consistent() {
+        use clap::CommandFactory;
+        Flags::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_are_read_with_their_units_and_bounded() {
+        for (text, expected) in
+            [("1", 1), ("4096", 4096), ("128K", 131_072), ("2m", 2_097_152), ("1024M", 1 << 30)]
+        {
+            assert_eq!(bytes(text), Ok(expected), "{text}");
+        }
+        for text in ["", "0", "K", "-1", "1G", "1025M", "99999999999999999999", "1.5K"] {
+            assert!(bytes(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn fractions_of_a_microsecond_are_kept() {
+        assert_eq!(microseconds("0.2").unwrap(), Duration::from_nanos(200));
+        assert!(
+            microseconds("-1").is_err() && microseconds("nan").is_err() && microseconds("1e300").is_err()
+        );
+    }
+}

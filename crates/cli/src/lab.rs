@@ -1,0 +1,244 @@
+//! `ringroad lab`: runs suites, shows what came out, and starts the reference servers.
+//!
+//! The measuring is in the `lab` library; this file turns flags into its options, its events into a progress
+//! line, its record into files, a table and an exit code.
+
+use crate::complaint::{DONE, FAILED, INTERRUPTED, INVALID, USAGE, say, why};
+use crate::flags::{ClientFlags, Common, LabAct, LabFlags, RunFlags, ServerFlags};
+use crate::progress::Progress;
+use ringroad_lab::{Error, RunOptions, Suite, client, page, runner, table};
+use ringroad_measure::caveat::Level;
+use ringroad_measure::record::{Record, SCHEMA};
+use ringroad_models::{Options, Server, Stop};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{env, fs};
+
+pub(crate) fn run(flags: Box<LabFlags>, common: &Common) -> ExitCode {
+    let LabFlags { act, run } = *flags;
+    let code = match act {
+        None => suite("quick", &run, common),
+        Some(LabAct::Quick(run)) => suite("quick", &run, common),
+        Some(LabAct::Run { suite: name, run }) => suite(&name, &run, common),
+        Some(LabAct::Report { record, out }) => report(&record, out.as_deref()),
+        Some(LabAct::Server(flags)) => server(&flags),
+        Some(LabAct::Client(flags)) => run_client(&flags),
+    };
+    ExitCode::from(code.unwrap_or_else(|Complaint { message, code }| {
+        say(&message);
+        code
+    }))
+}
+
+/// What to say, and the exit code that goes with it.
+struct Complaint {
+    message: String,
+    code: u8,
+}
+
+fn failed(what: &str, on: &Path, error: &io::Error) -> Complaint {
+    Complaint { message: format!("{what}, on {}: {}", on.display(), why(error)), code: FAILED }
+}
+
+/// Runs a suite and leaves record, page and table.
+fn suite(name: &str, flags: &RunFlags, common: &Common) -> Result<u8, Complaint> {
+    let mut suite = Suite::load(name).map_err(refused)?;
+    only(&mut suite, &flags.only)?;
+    let ringroad =
+        env::current_exe().map_err(|error| failed("finding this program", Path::new("ringroad"), &error))?;
+    let options = RunOptions {
+        command: env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+        seed: flags.seed,
+        repeats: flags.repeats,
+        duration_s: flags.duration.map(|span| span.as_secs_f64()),
+        ..RunOptions::of(ringroad)
+    };
+    // Before anything is measured: two minutes must not end in "permission denied".
+    let folder = Folder::prepare(flags.out.clone(), &suite.name)?;
+
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // The second one ends this process as if nothing were registered; the kernel ends the children then.
+        let twice = signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop));
+        let once = signal_hook::flag::register(signal, Arc::clone(&stop));
+        if let Err(error) = twice.and(once) {
+            return Err(Complaint {
+                message: format!("registering for signals: {}", why(&error)),
+                code: FAILED,
+            });
+        }
+    }
+    let mut progress = Progress::new(common);
+    let record = runner::run(&suite, &options, &mut progress, &stop);
+    progress.finish();
+    let record = record.map_err(refused)?;
+    let interrupted = stop.load(Ordering::Relaxed);
+
+    folder.write(&record)?;
+    if flags.json {
+        print(&json(&record))?
+    } else {
+        print(&table_for_here(&record))?
+    }
+    if !common.quiet && !flags.json {
+        print(&format!("\nrecord: {}\npage:   {}\n", folder.record().display(), folder.page().display()))?;
+    }
+    Ok(match record.verdict.level {
+        _ if interrupted => INTERRUPTED,
+        Level::Invalid => INVALID,
+        Level::Suspect if flags.strict => INVALID,
+        Level::Suspect | Level::Valid => DONE,
+    })
+}
+
+fn refused(error: Error) -> Complaint {
+    let code = match error {
+        Error::NoSuchSuite { .. } | Error::Read { .. } | Error::Suite(_) => USAGE,
+        _ => FAILED,
+    };
+    Complaint { message: error.to_string(), code }
+}
+
+/// Leaves the named programs in the suite, and the baseline that the ratios need.
+fn only(suite: &mut Suite, names: &[String]) -> Result<(), Complaint> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    if let Some(unknown) = names.iter().find(|name| !suite.servers.iter().any(|server| server.id == **name)) {
+        let known: Vec<&str> = suite.servers.iter().map(|server| server.id.as_str()).collect();
+        let message =
+            format!("--only {unknown}: not in suite {} (there are: {})", suite.name, known.join(", "));
+        return Err(Complaint { message, code: USAGE });
+    }
+    let baseline = suite.baseline.clone();
+    suite.servers.retain(|server| names.contains(&server.id) || Some(&server.id) == baseline.as_ref());
+    Ok(())
+}
+
+/// Where record and page go.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn prepare(wanted: Option<PathBuf>, suite: &str) -> Result<Folder, Complaint> {
+        let folder = wanted.unwrap_or_else(|| state_folder().join(format!("{suite}-{}", stamp())));
+        fs::create_dir_all(&folder).map_err(|error| failed("creating a folder", &folder, &error))?;
+        let folder = Folder(folder);
+        // A page of an earlier run beside a record of this one would lie.
+        for file in [folder.record(), folder.page()] {
+            match fs::remove_file(&file) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(failed("replacing", &file, &error));
+                }
+                _ => {}
+            }
+        }
+        Ok(folder)
+    }
+
+    fn record(&self) -> PathBuf {
+        self.0.join("record.json")
+    }
+
+    fn page(&self) -> PathBuf {
+        self.0.join("report.html")
+    }
+
+    fn write(&self, record: &Record) -> Result<(), Complaint> {
+        for (file, text) in [(self.record(), json(record)), (self.page(), page::html(record))] {
+            fs::write(&file, text).map_err(|error| failed("write", &file, &error))?;
+        }
+        Ok(())
+    }
+}
+
+/// `$XDG_STATE_HOME/ringroad/lab`, or its default place; without a home the folder we are in.
+fn state_folder() -> PathBuf {
+    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
+    state.unwrap_or_default().join("ringroad/lab")
+}
+
+/// Now, as part of a file name: seconds since 1970 sort as they follow each other.
+fn stamp() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+fn json(record: &Record) -> String {
+    // Strings, numbers and lists of ours: there is no value that JSON could not hold.
+    let mut text = serde_json::to_string_pretty(record).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+fn table_for_here(record: &Record) -> String {
+    let out = io::stdout();
+    let terminal = out.is_terminal();
+    let color = terminal && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let width = match rustix::termios::tcgetwinsize(&out) {
+        Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
+        _ => 100,
+    };
+    table::text(record, width, color)
+}
+
+fn print(text: &str) -> Result<(), Complaint> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        // Nobody reads any more; the files are written.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        answer => answer.map_err(|error| failed("write", Path::new("standard output"), &error)),
+    }
+}
+
+/// Table and page of a record made earlier.
+fn report(path: &Path, out: Option<&Path>) -> Result<u8, Complaint> {
+    let text = fs::read_to_string(path).map_err(|error| failed("read", path, &error))?;
+    let unreadable =
+        |how: String| Complaint { message: format!("read, on {}: {how}", path.display()), code: FAILED };
+    let record: Record = serde_json::from_str(&text)
+        .map_err(|error| unreadable(format!("not a record of {SCHEMA}: {error}")))?;
+    if record.schema != SCHEMA {
+        return Err(unreadable(format!("schema {:?}, and this version reads {SCHEMA}", record.schema)));
+    }
+    let file = out.map_or_else(|| path.with_file_name("report.html"), Path::to_path_buf);
+    fs::write(&file, page::html(&record)).map_err(|error| failed("write", &file, &error))?;
+    print(&table_for_here(&record))?;
+    print(&format!("\npage:   {}\n", file.display()))?;
+    Ok(DONE)
+}
+
+/// One of the reference servers, until SIGINT or SIGTERM.
+fn server(flags: &ServerFlags) -> Result<u8, Complaint> {
+    let complain = |error: ringroad_models::Error| Complaint { message: error.to_string(), code: FAILED };
+    let options = Options {
+        buffer_bytes: flags.buffer as usize,
+        delay: flags.delay_us,
+        work: flags.work_us,
+        reuse_port: flags.reuse_port,
+    };
+    let stop = Stop::new().map_err(complain)?;
+    for signal in [SIGINT, SIGTERM] {
+        stop.write_end()
+            .try_clone_to_owned()
+            .and_then(|end| signal_hook::low_level::pipe::register(signal, end))
+            .map_err(|error| failed("registering for signals", Path::new("the server"), &error))?;
+    }
+    let server = Server::bind(flags.model, flags.protocol, flags.listen, options).map_err(complain)?;
+    print(&format!("listening on {}\n", server.address()))?;
+    let totals = server.run(&stop).map_err(complain)?;
+    print(&format!("{totals}\n"))?;
+    Ok(DONE)
+}
+
+/// The lab's client: options in, report out, both JSON; for the harness.
+fn run_client(flags: &ClientFlags) -> Result<u8, Complaint> {
+    let options: client::Options = serde_json::from_str(&flags.options)
+        .map_err(|error| Complaint { message: format!("lab client: options: {error}"), code: USAGE })?;
+    let report = client::run(&options)
+        .map_err(|error| Complaint { message: format!("lab client: {}", why(&error)), code: FAILED })?;
+    print(&format!("{}\n", serde_json::to_string(&report).unwrap_or_default()))?;
+    Ok(DONE)
+}
