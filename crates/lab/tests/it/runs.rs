@@ -6,7 +6,8 @@ use ringroad_measure::{Caveat, Level};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The example that `cargo test` builds beside the tests.
+/// The example that `cargo test` builds beside the tests. With a test's name on the command line cargo leaves
+/// examples as they are: then `cargo build -p ringroad-lab --example tiny` first, or an older one is run.
 fn tiny() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let path = own.ancestors().nth(2).unwrap().join("examples/tiny");
@@ -191,6 +192,8 @@ fn an_interrupted_run_returns_what_was_done_and_leaves_no_process() {
     assert_eq!(record.blocks, 0);
     assert!(record.verdict.reasons.iter().any(|c| matches!(c, Caveat::Interrupted { done: 0, planned: 3 })));
     assert_eq!(record.cells.len(), 2, "cells that never ran are present");
+    let runs: usize = record.cells.iter().map(|cell| cell.runs.len()).sum();
+    assert_eq!(runs, 0, "the run in progress was cut off, not waited for");
 }
 
 #[test]
