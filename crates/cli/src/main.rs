@@ -6,6 +6,7 @@
 //! Exit codes: 0 done, 1 something failed and was said, 2 bad usage or an unusable driver, 5 the run is
 //! INVALID, 130 interrupted.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod cat;
 mod complaint;

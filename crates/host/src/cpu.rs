@@ -190,13 +190,11 @@ pub fn machine_under(root: &Root) -> io::Result<MachineTimes> {
 fn parse_machine(text: &str) -> Option<MachineTimes> {
     let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks: Vec<u64> = line.split_ascii_whitespace().map_while(|word| word.parse().ok()).take(8).collect();
-    if ticks.len() < 5 {
-        return None;
-    }
+    let [_user, _nice, _system, idle, iowait, ..] = ticks.as_slice() else { return None };
     let ns = |ticks: u64| ticks.saturating_mul(tick_ns());
     Some(MachineTimes {
         total_ns: ns(ticks.iter().fold(0, |sum: u64, t| sum.saturating_add(*t))),
-        idle_ns: ns(ticks[3].saturating_add(ticks[4])),
+        idle_ns: ns(idle.saturating_add(*iowait)),
         steal_ns: ticks.get(7).copied().map(ns),
     })
 }

@@ -5,6 +5,7 @@
 //! them `cli`'s, and pinning processes `lab`'s.
 //!
 //! Start at [`facts()`] for the machine, at [`cpu`] for the cost of a process.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 pub mod cgroup;
 pub mod cpu;

@@ -5,6 +5,7 @@
 //! read without threads: the harness sleeps in `poll` on pipes and a pidfd.
 //!
 //! Start at [`Program::start`].
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use crate::pin::Pinned;
 use crate::suite::{Ready, Server};
@@ -109,7 +110,7 @@ impl<R: Read + AsFd> Stream<R> {
             match pipe.read(&mut piece) {
                 Ok(0) => self.pipe = None,
                 Ok(bytes) => {
-                    self.kept.extend_from_slice(&piece[..bytes]);
+                    self.kept.extend_from_slice(piece.get(..bytes).unwrap_or_default());
                     if self.kept.len() > OUTPUT_MAX {
                         self.kept.drain(..self.kept.len() - OUTPUT_MAX / 2);
                     }
@@ -329,7 +330,7 @@ impl Program {
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         match lines.len() {
             0 => "it printed nothing".to_owned(),
-            count => lines[count.saturating_sub(3)..].join(" | "),
+            count => lines.get(count.saturating_sub(3)..).unwrap_or_default().join(" | "),
         }
     }
 }

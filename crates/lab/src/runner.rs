@@ -80,11 +80,13 @@ pub fn run(
         return Err(rule(suite, "budget_s", message).into());
     }
     let cores = Cores::of_this_process()?;
+    // Before pinning: the affinity in the facts is the one this process was given.
+    let host = host(&cores);
     let _pinned = Pinned::to(&cores.harness).map_err(|source| Error::Machine {
         what: format!("pin the harness to CPUs {:?}", cores.harness),
         source,
     })?;
-    let started = rfc3339(SystemTime::now());
+    let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let bench = Bench { suite, ringroad: &options.ringroad, client: &options.client, cores: &cores, stop };
     let mut progress = Progress {
         observer,
@@ -111,7 +113,7 @@ pub fn run(
         command.extend(["--seed".to_owned(), seed.to_string()]);
     }
     let shared_core = cores.shared();
-    let frame = Frame { command, started, host: host(&cores), blocks, interrupted, shared_core };
+    let frame = Frame { command, started, host, blocks, interrupted, shared_core };
     Ok(collect::record(suite, &plan, &cells, frame))
 }
 
@@ -248,39 +250,4 @@ fn host(cores: &Cores) -> Map<String, Value> {
         json!({"server": cores.server, "client": cores.client, "harness": cores.harness}),
     );
     host
-}
-
-/// RFC 3339 in UTC, whole seconds. Days to civil date as in the proleptic Gregorian calendar; years from 1970.
-fn rfc3339(time: SystemTime) -> String {
-    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let (mut days, rest) = (seconds / 86_400, seconds % 86_400);
-    let leap = |year: u64| (year.is_multiple_of(4) && !year.is_multiple_of(100)) || year.is_multiple_of(400);
-    let mut year = 1970;
-    while days >= 365 + u64::from(leap(year)) {
-        days -= 365 + u64::from(leap(year));
-        year += 1;
-    }
-    let lengths = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-    let mut month = 0;
-    while days >= lengths[month] {
-        days -= lengths[month];
-        month += 1;
-    }
-    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-    format!("{year:04}-{:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", month + 1, days + 1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_written_as_rfc_3339() {
-        let at = |seconds| rfc3339(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
-        // Example times with known answers: the epoch, a leap day, the last second of a century leap year.
-        assert_eq!(at(0), "1970-01-01T00:00:00Z");
-        assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
-        assert_eq!(at(978_307_199), "2000-12-31T23:59:59Z");
-        assert_eq!(at(1_234_567_890), "2009-02-13T23:31:30Z");
-    }
 }

@@ -5,6 +5,7 @@
 //! Placeholders that only a run knows (`{port}`, `{ringroad}`, …) stay in place here: `program` fills them.
 //!
 //! Start at [`Suite`].
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use crate::error::{Error, SuiteError};
 use serde::{Deserialize, Serialize};

@@ -2,6 +2,7 @@
 //!
 //! wrk reports in prose, rounds, and leaves the requests in flight at its end unanswered; so counts agree with
 //! the server's only to within the connections. Start at [`parse`].
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use ringroad_measure::record::Errors;
 

@@ -483,7 +483,7 @@ impl fmt::Display for Caveat {
             Caveat::Interrupted { done, planned } => write!(
                 f,
                 "the run was stopped after {done} of {planned} blocks: intervals are wider than planned, so \
-                 resume it for the rest.",
+                 run it again when there is time for the whole.",
             ),
             Caveat::ServerFailed { how } => write!(
                 f,

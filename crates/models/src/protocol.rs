@@ -11,6 +11,7 @@
 //! # References
 //! RFC 9112 (HTTP/1.1): §2.2 empty lines before a request, §3 request line, §6 message body, §7.1 chunked,
 //! §9.3 persistence, §9.6 tear-down. RFC 9110 §10.1.1 `Expect`.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use crate::UnknownName;
 use memchr::memchr;
@@ -520,6 +521,10 @@ macro_rules! page_body {
 const PLAIN: &[u8] = concat!(page_head!(), "\r\n", page_body!()).as_bytes();
 
 /// The plain answer, over and over, so that any number of them is a slice of one table.
+#[allow(
+    clippy::indexing_slicing,
+    reason = "evaluated by the compiler, which would refuse an index out of range"
+)]
 static PLAIN_BATCH: [u8; PLAIN.len() * BATCH_MAX] = {
     let mut batch = [0; PLAIN.len() * BATCH_MAX];
     let mut at = 0;

@@ -9,6 +9,7 @@
 //!   swapped and mixed-up bytes are all seen.
 //!
 //! Start at [`Script`]; [`Check`] holds a connection's place in the answers.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use super::Options;
 use crate::suite::Protocol;
@@ -82,9 +83,14 @@ impl Tape {
         Tape { bytes: period.repeat(repeats), period: period.len() }
     }
 
+    /// The stream's period, once.
+    fn once(&self) -> &[u8] {
+        self.bytes.get(..self.period).unwrap_or_default()
+    }
+
     /// Up to `bytes` of the stream from `place`, at most [`PIECE_BYTES`].
     fn piece(&self, place: usize, bytes: usize) -> &[u8] {
-        &self.bytes[place..place + bytes.min(PIECE_BYTES)]
+        self.bytes.get(place..place + bytes.min(PIECE_BYTES)).unwrap_or_default()
     }
 
     fn after(&self, place: usize, bytes: usize) -> usize {
@@ -177,7 +183,7 @@ impl Script {
             }
             Answers::Http { tape, body, body_bytes } => {
                 if check.carry.is_empty() && tape.period > 0 {
-                    if piece.len() == tape.period && piece == &tape.bytes[..tape.period] {
+                    if piece.len() == tape.period && piece == tape.once() {
                         return Ok(Got { right: 1, ..Got::default() });
                     }
                     if piece.len().is_multiple_of(tape.period) && piece == tape.piece(0, piece.len()) {
@@ -201,8 +207,8 @@ fn parse_all(
     let mut got = Got::default();
     let mut from = 0;
     while from < carry.len() {
-        let rest = &carry[from..];
-        if tape.period > 0 && rest.starts_with(&tape.bytes[..tape.period]) {
+        let rest = tail(carry, from);
+        if tape.period > 0 && rest.starts_with(tape.once()) {
             got.right += 1;
             from += tape.period;
             continue;
@@ -229,7 +235,7 @@ fn parse_all(
         *body_bytes = Some(answer.body.len() as u64);
         got.right += 1;
         if !answer.closes && answer.total_bytes <= PIECE_BYTES {
-            *tape = Tape::of(&rest[..answer.total_bytes]);
+            *tape = Tape::of(rest.get(..answer.total_bytes).unwrap_or_default());
         }
     }
     carry.drain(..from);
@@ -266,7 +272,7 @@ fn parse(bytes: &[u8]) -> Result<Option<Answer>, Wrong> {
     // RFC 9112 section 9.3: HTTP/1.0 closes unless it says otherwise.
     let closes = has_word("connection", "close")
         || (response.version == Some(0) && !has_word("connection", "keep-alive"));
-    let rest = &bytes[head_bytes..];
+    let rest = tail(bytes, head_bytes);
     // RFC 9112 section 6.3: these have no body whatever the headers say.
     let (body, body_bytes) = if status < 200 || status == 204 || status == 304 {
         (Vec::new(), 0)
@@ -287,10 +293,8 @@ fn parse(bytes: &[u8]) -> Result<Option<Answer>, Wrong> {
             .and_then(|text| text.parse::<usize>().ok())
             .filter(|length| *length <= ANSWER_MAX)
             .ok_or_else(|| format!("Content-Length is {}", excerpt(length)))?;
-        if rest.len() < length {
-            return Ok(None);
-        }
-        (rest[..length].to_vec(), length)
+        let Some(body) = rest.get(..length) else { return Ok(None) };
+        (body.to_vec(), length)
     };
     Ok(Some(Answer { status, body, total_bytes: head_bytes + body_bytes, closes }))
 }
@@ -300,16 +304,16 @@ fn unchunk(bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>, Wrong> {
     let mut body = Vec::new();
     let mut from = 0;
     loop {
-        let (line_bytes, size) = match httparse::parse_chunk_size(&bytes[from..]) {
+        let (line_bytes, size) = match httparse::parse_chunk_size(tail(bytes, from)) {
             Ok(httparse::Status::Complete((line_bytes, size))) => (line_bytes, size),
             Ok(httparse::Status::Partial) => return Ok(None),
-            Err(_) => return Err(format!("a bad chunk: {}", excerpt(&bytes[from..]))),
+            Err(_) => return Err(format!("a bad chunk: {}", excerpt(tail(bytes, from)))),
         };
         from += line_bytes;
         if size == 0 {
             // Trailers, if any, up to the empty line.
             loop {
-                let Some(end) = memchr::memmem::find(&bytes[from..], b"\r\n") else { return Ok(None) };
+                let Some(end) = memchr::memmem::find(tail(bytes, from), b"\r\n") else { return Ok(None) };
                 from += end + 2;
                 if end == 0 {
                     return Ok(Some((body, from)));
@@ -318,16 +322,21 @@ fn unchunk(bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>, Wrong> {
         }
         let size = usize::try_from(size).ok().filter(|s| *s <= ANSWER_MAX).ok_or("a chunk without end")?;
         let Some(data) = bytes.get(from..from + size + 2) else { return Ok(None) };
-        if &data[size..] != b"\r\n" {
+        let Some(data) = data.strip_suffix(b"\r\n") else {
             return Err("a chunk that does not end where it says".to_owned());
-        }
-        body.extend_from_slice(&data[..size]);
+        };
+        body.extend_from_slice(data);
         from += size + 2;
     }
 }
 
+/// What follows the first `from` bytes.
+fn tail(bytes: &[u8], from: usize) -> &[u8] {
+    bytes.get(from..).unwrap_or_default()
+}
+
 /// The first bytes of something, readable, in quotes.
 fn excerpt(bytes: &[u8]) -> String {
-    let shown = &bytes[..bytes.len().min(40)];
+    let shown = bytes.get(..40).unwrap_or(bytes);
     format!("\"{}{}\"", shown.escape_ascii(), if bytes.len() > shown.len() { "…" } else { "" })
 }
