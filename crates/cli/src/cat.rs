@@ -4,9 +4,10 @@
 //! passed over: the rest is printed, and the exit code is 1. The ring's part is `uring::ReadAhead`; this file
 //! opens, decides how each source is read, and speaks.
 
-use crate::complaint::{DONE, FAILED, USAGE, say, why};
+use crate::complaint::{self, DONE, FAILED, USAGE, say, why};
 use crate::flags::{CatFlags, Common, Driver};
 use ringroad_uring::{DIRECT_ALIGNMENT, ReadAhead, ReadError, Ring, Source};
+use rustix::event::{PollFd, PollFlags, poll};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -185,7 +186,7 @@ impl Output {
 }
 
 fn name(path: &Path) -> String {
-    if path == Path::new("-") { "standard input".to_string() } else { path.display().to_string() }
+    if path == Path::new("-") { "standard input".to_string() } else { complaint::name(path) }
 }
 
 fn print(path: &Path, reader: &mut Reader, out: &Output, direct: bool) -> Result<u64, Problem> {
@@ -215,7 +216,13 @@ fn print(path: &Path, reader: &mut Reader, out: &Output, direct: bool) -> Result
     let source = if from_start && (kind.is_file() || kind.is_block_device()) {
         // The length of a device is where its end is; its metadata says zero.
         let size = if kind.is_file() { about.len() } else { file.seek(SeekFrom::End(0)).unwrap_or(0) };
-        Source::Positioned { size }
+        if size == 0 {
+            // Either empty, or a file of /proc, which says so and then gives pieces of any length: there is
+            // nothing to read ahead, and a short piece is not its end.
+            Source::Stream
+        } else {
+            Source::Positioned { size }
+        }
     } else {
         Source::Stream
     };
@@ -265,8 +272,21 @@ fn plainly(
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // Someone who shares this input made it non-blocking; the ring waits by itself, so we do.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                wait(file).map_err(|error| ReadError::Source { offset, error })?;
+            }
             Err(error) => return Err(ReadError::Source { offset, error }),
         }
+    }
+}
+
+/// Sleeps until `file` has something to give: bytes, its end, or an error, which the next read will tell.
+fn wait(file: &File) -> io::Result<()> {
+    let mut files = [PollFd::new(file, PollFlags::IN)];
+    match poll(&mut files, None) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

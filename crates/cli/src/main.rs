@@ -20,7 +20,10 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     // The library caps depend on descriptors: servers, clients and files alike want the hard limit.
     let raised = ringroad_host::process::raise_nofile();
-    let flags::Flags { verb, common } = flags::Flags::parse();
+    let flags::Flags { verb, common } = match flags::Flags::try_parse() {
+        Ok(flags) => flags,
+        Err(error) => return refuse(&error),
+    };
     if let Err(error) = raised
         && common.verbose > 0
     {
@@ -30,4 +33,15 @@ fn main() -> ExitCode {
         flags::Verb::Cat(flags) => cat::run(&flags, &common),
         flags::Verb::Lab(flags) => lab::run(flags, &common),
     }
+}
+
+/// Help and version go to stdout as they are; a mistake in the arguments is said as every other one.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let text = error.render().to_string();
+    match text.strip_prefix("error: ") {
+        Some(message) => complaint::say(message.trim_end()),
+        // Help that was asked for, or that stands in for the verb that was not given.
+        None => drop(error.print()),
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(complaint::USAGE))
 }
