@@ -1,0 +1,13 @@
+//! The real binary, driven from outside as a user drives it: arguments, pipes, signals, files, exit codes.
+//!
+//! What the libraries promise is tested in their crates; here is what only the whole program can break. Start
+//! with the module named after the verb. `support` starts programs and never leaves one behind.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![forbid(unsafe_code)]
+
+mod cat;
+//LR
+mod lab_server;
+mod support;
+mod usage;

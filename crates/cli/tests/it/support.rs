@@ -1,0 +1,242 @@
+//! Starting the binary and outside programs, with deadlines, and ending them whatever a test does.
+//!
+//! Deadlines are generous: they turn a hang into a failure and measure nothing.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes on a loaded machine of two cores.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The binary under test.
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_ringroad");
+
+/// The binary with arguments; standard input is empty.
+pub(crate) fn ringroad<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(BINARY);
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// What a program that has ended did, bytes as they are.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// Its exit code; `None` if a signal ended it.
+    pub(crate) code: Option<i32>,
+    /// All it wrote to standard output.
+    pub(crate) stdout: Vec<u8>,
+    /// All it wrote to standard error.
+    pub(crate) stderr: String,
+}
+
+impl Outcome {
+    /// Standard output as text.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.stdout.clone()).expect("text on standard output")
+    }
+}
+
+impl From<Output> for Outcome {
+    fn from(output: Output) -> Outcome {
+        Outcome {
+            code: output.status.code(),
+            stdout: output.stdout,
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+/// Runs a command to its end. One that hangs is killed, and fails the test.
+pub(crate) fn run(command: &mut Command) -> Outcome {
+    feed(command, None)
+}
+
+/// Runs a command to its end with `input` written to a pipe as its standard input.
+pub(crate) fn run_with_input(command: &mut Command, input: &[u8]) -> Outcome {
+    feed(command, Some(input))
+}
+
+fn feed(command: &mut Command, input: Option<&[u8]>) -> Outcome {
+    if input.is_some() {
+        command.stdin(Stdio::piped());
+    }
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = Kill(command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")));
+    let pid = child.pid();
+    let (mut stdin, mut stdout, mut stderr) =
+        (child.0.stdin.take(), child.0.stdout.take().unwrap(), child.0.stderr.take().unwrap());
+    let (done, ended) = channel::<()>();
+    std::thread::scope(|scope| {
+        let watchdog = scope.spawn(move || {
+            let late = ended.recv_timeout(DEADLINE).is_err();
+            if late {
+                // Not reaped before `done` is sent, so the number is still its own.
+                let _ = kill_process(pid, Signal::KILL);
+            }
+            late
+        });
+        if let (Some(mut pipe), Some(input)) = (stdin.take(), input) {
+            // A program that does not read its input to the end is no failure of this helper.
+            scope.spawn(move || drop(pipe.write_all(input)));
+        }
+        let errors = scope.spawn(move || {
+            let mut bytes = Vec::new();
+            stderr.read_to_end(&mut bytes).map(|_| bytes)
+        });
+        let mut bytes = Vec::new();
+        stdout.read_to_end(&mut bytes).unwrap();
+        let stderr = errors.join().unwrap().unwrap();
+        done.send(()).unwrap_or_default();
+        let late = watchdog.join().unwrap();
+        let status = child.0.wait().unwrap();
+        assert!(!late, "{command:?} did not end within {DEADLINE:?}");
+        Outcome { code: status.code(), stdout: bytes, stderr: String::from_utf8_lossy(&stderr).into_owned() }
+    })
+}
+
+/// A child that is killed and reaped when dropped.
+pub(crate) struct Kill(pub(crate) Child);
+
+impl Kill {
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.0)
+    }
+
+    /// Sends a signal, which must find the process.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// Waits for its end and returns the exit code, `None` for a signal.
+    pub(crate) fn wait(&mut self) -> Option<i32> {
+        let mut status = None;
+        until("the process ends", || {
+            status = self.0.try_wait().unwrap();
+            status.is_some()
+        });
+        status.and_then(|status| status.code())
+    }
+}
+
+impl Drop for Kill {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The lines a running program writes, as they come.
+pub(crate) struct Lines(Receiver<String>);
+
+impl Lines {
+    pub(crate) fn of(pipe: impl Read + Send + 'static) -> Lines {
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Lines(lines)
+    }
+
+    /// The next line, or `None` at the end of the output.
+    pub(crate) fn next(&self) -> Option<String> {
+        match self.0.recv_timeout(DEADLINE) {
+            Ok(line) => Some(line),
+            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => None,
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("no line within {DEADLINE:?}"),
+        }
+    }
+
+    /// All lines from here to the end of the output.
+    pub(crate) fn rest(&self) -> Vec<String> {
+        std::iter::from_fn(|| self.next()).collect()
+    }
+}
+
+/// A `lab server` that said where it listens.
+pub(crate) struct Server {
+    process: Kill,
+    lines: Lines,
+    pub(crate) address: SocketAddr,
+}
+
+impl Server {
+    /// Starts `lab server` with these arguments and reads the line that says it is ready.
+    pub(crate) fn start(arguments: &[&str]) -> Server {
+        let mut command = ringroad(["lab", "server"].iter().chain(arguments));
+        let mut process = Kill(command.stdout(Stdio::piped()).spawn().unwrap());
+        let lines = Lines::of(process.0.stdout.take().unwrap());
+        let line = lines.next().unwrap_or_else(|| panic!("{arguments:?} ended without a word"));
+        let address = line.strip_prefix("listening on ").unwrap_or_else(|| panic!("{arguments:?}: {line}"));
+        let address = address.parse().unwrap();
+        Server { process, lines, address }
+    }
+
+    /// Stops it with a signal; it must end well and leave one line, the totals, which is returned.
+    pub(crate) fn stop(mut self, signal: Signal) -> serde_json::Value {
+        self.process.signal(signal);
+        let lines = self.lines.rest();
+        assert_eq!(self.process.wait(), Some(0), "after {lines:?}");
+        let [line] = lines.as_slice() else { panic!("one line of totals, not {lines:?}") };
+        serde_json::from_str::<serde_json::Value>(line).unwrap()["totals"].clone()
+    }
+}
+
+/// Waits for a condition by looking again and again; fails with `what` if it does not come true.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited {DEADLINE:?} in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Says on the real stderr, past the capture of the test harness, that something was not tested and why.
+pub(crate) fn skip(what: &str, why: &str) {
+    let _ = writeln!(std::io::stderr(), "skipped: {what}: {why}");
+}
+
+/// Whether a program that nobody here wrote is installed; says so if not.
+pub(crate) fn installed(program: &str) -> bool {
+    let found = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).is_file()));
+    if !found {
+        skip(program, "not installed");
+    }
+    found
+}
+
+/// Permission bits do not apply to this user.
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// The binary under a path of its own, by which its processes can be told from those of other tests.
+pub(crate) fn own_copy(folder: &Path) -> std::path::PathBuf {
+    let copy = folder.join("ringroad");
+    if std::fs::hard_link(BINARY, &copy).is_err() {
+        std::fs::copy(BINARY, &copy).unwrap();
+    }
+    copy
+}
+
+/// The command lines of all running processes that have `marker` in them.
+pub(crate) fn processes_with(marker: &str) -> Vec<String> {
+    std::fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().bytes().all(|byte| byte.is_ascii_digit()))
+        .filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok())
+        .map(|words| String::from_utf8_lossy(&words).replace('\0', " "))
+        .filter(|words| words.contains(marker))
+        .collect()
+}
