@@ -127,14 +127,12 @@ impl Folder {
         let folder = wanted.unwrap_or_else(|| state_folder().join(format!("{suite}-{}", stamp())));
         fs::create_dir_all(&folder).map_err(|error| failed("creating a folder", &folder, &error))?;
         let folder = Folder(folder);
-        // A page of an earlier run beside a record of this one would lie.
+        // Created, to see that they can be; and removed, since a page of an earlier run beside a record of this
+        // one would lie, and so would an empty record of a run that did not end.
         for file in [folder.record(), folder.page()] {
-            match fs::remove_file(&file) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(failed("replacing", &file, &error));
-                }
-                _ => {}
-            }
+            fs::File::create(&file)
+                .and_then(|_| fs::remove_file(&file))
+                .map_err(|error| failed("write", &file, &error))?;
         }
         Ok(folder)
     }

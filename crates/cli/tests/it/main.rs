@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod cat;
-//LR
+mod lab_run;
 mod lab_server;
 mod support;
 mod usage;

@@ -1,0 +1,385 @@
+//! `ringroad lab` and `lab run`: what is left behind in files and on stdout, with which exit code, and what is
+//! not left behind: processes.
+//!
+//! How the harness measures and judges is tested in `lab`; here a window lasts a tenth of a second and its
+//! figures are not looked at.
+
+use crate::support::{
+    BINARY, Kill, Lines, Outcome, installed, is_root, own_copy, processes_with, ringroad, run, until,
+};
+use ringroad_measure::caveat::Level;
+use ringroad_measure::record::{Record, SCHEMA};
+use rustix::process::Signal;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+/// A suite of one load on top of the given servers; nothing in it takes long.
+fn suite(folder: &TempDir, servers: &str) -> PathBuf {
+    let path = folder.path().join("small.toml");
+    let head = "title = \"small\"\nwarmup_s = 0.0\nduration_s = 0.1\nsyscalls_s = 0.0\nrepeats = 1\n";
+    let load = "[[load]]\nid = \"http\"\nprotocol = \"http\"\nconnections = [4]\ntimeout_s = 30\n";
+    fs::write(&path, format!("{head}{servers}{load}")).unwrap();
+    path
+}
+
+/// A server of ours for a suite.
+const OURS: &str = r#"
+[[server]]
+id = "ours"
+command = ["{ringroad}", "lab", "server", "--model", "poll", "--protocol", "{protocol}"]
+ready = "listening on {addr}"
+protocols = ["http"]
+totals = true
+"#;
+
+fn record_in(folder: &Path) -> Record {
+    let text = fs::read_to_string(folder.join("record.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// The exit code follows from the verdict, whatever the machine made of the figures.
+fn expect_code_of(record: &Record, outcome: &Outcome) {
+    let expected = if record.verdict.level == Level::Invalid { 5 } else { 0 };
+    assert_eq!(outcome.code, Some(expected), "{:?}: {}", record.verdict, outcome.stderr);
+}
+
+/// The table without the lines that say where files are.
+fn table(outcome: &Outcome) -> String {
+    let text = outcome.text();
+    let end = text.find("\nrecord: ").or_else(|| text.find("\npage: ")).unwrap_or(text.len());
+    text[..end].to_owned()
+}
+
+#[test]
+fn a_run_leaves_a_record_a_page_and_a_table_and_a_report_shows_the_same_again() {
+    let io_uring = run(&mut ringroad(["cat", "--driver", "io_uring", "/dev/null"])).code == Some(0);
+    let other = if io_uring { "uring" } else { "poll" };
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("new/folder");
+    let only = format!("--only=epoll-et,{other}");
+    let outcome = run(ringroad(["lab", "--repeats", "1", "--duration", "0.2", &only, "--out"]).arg(&out));
+    let record = record_in(&out);
+    expect_code_of(&record, &outcome);
+
+    assert_eq!((record.schema.as_str(), SCHEMA), (SCHEMA, "ringroad.record/1"));
+    assert_eq!((record.tool.as_str(), record.suite.as_deref()), ("lab", Some("quick")));
+    assert_eq!((record.blocks, record.baseline.as_deref()), (1, Some("epoll-et")));
+    assert!(record.command.contains(&only) && record.command.contains(&"--seed".to_owned()), "{record:?}");
+    let cell = |cell: &ringroad_measure::record::Cell| (cell.model.clone(), cell.protocol.clone());
+    let mut cells: Vec<_> = record.cells.iter().map(cell).collect();
+    cells.sort();
+    let expected = [("epoll-et", "echo"), ("epoll-et", "http"), (other, "echo"), (other, "http")];
+    assert_eq!(cells, expected.map(|(model, protocol)| (model.to_owned(), protocol.to_owned())));
+    for cell in &record.cells {
+        assert_eq!((cell.connections, &cell.skipped, cell.errors.total()), (64, &None, 0), "{}", cell.id);
+        assert_eq!(cell.runs.len(), 1, "{}", cell.id);
+        let counts = &cell.runs[0];
+        assert!(counts.client_count > 0, "{}", cell.id);
+        assert_eq!(counts.server_count, Some(counts.client_count), "{}", cell.id);
+        assert_eq!((cell.sent, cell.completed), (counts.client_count, counts.client_count), "{}", cell.id);
+    }
+    let page = fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(page.to_lowercase().starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"));
+    assert!(page.contains("<svg") && page.contains("epoll-et") && page.contains(other));
+    let text = outcome.text();
+    assert!(text.contains("epoll-et") && text.contains(other), "{text}");
+    assert!(text.ends_with(&format!("page:   {}\n", out.join("report.html").display())), "{text}");
+    assert!(!text.contains('\u{1b}') && !outcome.stderr.contains('\u{1b}'), "colours without a terminal");
+
+    fs::remove_file(out.join("report.html")).unwrap();
+    let again = run(ringroad(["lab", "report"]).arg(out.join("record.json")));
+    assert_eq!((again.code, again.stderr.as_str()), (Some(0), ""));
+    assert_eq!(table(&again), table(&outcome));
+    assert_eq!(fs::read_to_string(out.join("report.html")).unwrap(), page);
+    let elsewhere = folder.path().join("elsewhere.html");
+    let again = run(ringroad(["lab", "report", "--out"]).arg(&elsewhere).arg(out.join("record.json")));
+    assert_eq!(again.code, Some(0), "{again:?}");
+    assert_eq!(fs::read_to_string(elsewhere).unwrap(), page);
+}
+
+#[test]
+fn with_json_the_record_is_all_of_stdout() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = suite(&folder, OURS);
+    let outcome = run(ringroad(["lab", "run", "--json", "--out"]).arg(folder.path()).arg(path));
+    assert_eq!(outcome.text(), fs::read_to_string(folder.path().join("record.json")).unwrap());
+    expect_code_of(&record_in(folder.path()), &outcome);
+    assert!(folder.path().join("report.html").exists());
+}
+
+/// A tenth of a second, once, is never VALID.
+#[test]
+fn strict_turns_a_doubt_into_exit_5() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = suite(&folder, OURS);
+    let outcome = run(ringroad(["lab", "run", "--strict", "--out"]).arg(folder.path()).arg(path));
+    assert_eq!(outcome.code, Some(5), "{}", outcome.stderr);
+}
+
+#[test]
+fn the_default_folder_is_under_the_state_directory_and_named_last() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = suite(&folder, OURS);
+    let outcome = run(ringroad(["lab", "run"]).arg(path).env("XDG_STATE_HOME", folder.path()));
+    let text = outcome.text();
+    let page = Path::new(text.lines().last().unwrap().strip_prefix("page:   ").unwrap());
+    assert!(page.starts_with(folder.path().join("ringroad/lab")), "{text}");
+    assert!(page.exists());
+    expect_code_of(&record_in(page.parent().unwrap()), &outcome);
+}
+
+/// A process that runs our copy of the binary, so that all it starts can be found by that path.
+struct Interruptible {
+    folder: TempDir,
+    process: Kill,
+    errors: Lines,
+}
+
+impl Interruptible {
+    fn start(duration: &str) -> Interruptible {
+        let folder = tempfile::tempdir().unwrap();
+        let copy = own_copy(folder.path());
+        let mut command = Command::new(copy);
+        command.args(["lab", "-v", "--only=poll", "--repeats=50", "--duration", duration, "--out"]);
+        command.arg(folder.path().join("out")).stdin(Stdio::null()).stdout(Stdio::null());
+        let mut process = Kill(command.stderr(Stdio::piped()).spawn().unwrap());
+        let errors = Lines::of(process.0.stderr.take().unwrap());
+        Interruptible { folder, process, errors }
+    }
+
+    fn marker(&self) -> String {
+        self.folder.path().display().to_string()
+    }
+
+    /// A server and a client are there.
+    fn wait_for_both(&self) {
+        until("server and client run", || {
+            let all = processes_with(&self.marker());
+            [" lab server ", " lab client "].iter().all(|part| all.iter().any(|words| words.contains(part)))
+        });
+    }
+}
+
+#[test]
+fn an_interrupted_run_exits_130_keeps_its_record_and_leaves_no_process() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut lab = Interruptible::start("600");
+        lab.wait_for_both();
+        lab.process.signal(signal);
+        assert_eq!(lab.process.wait(), Some(130), "{signal:?}");
+        assert_eq!(processes_with(&lab.marker()), Vec::<String>::new(), "{signal:?}");
+        let record = record_in(&lab.folder.path().join("out"));
+        assert_eq!((record.blocks, record.cells.len()), (0, 4), "{signal:?}");
+        assert!(lab.folder.path().join("out/report.html").exists());
+        let said = lab.errors.rest();
+        assert!(said.iter().any(|line| line.contains("interrupted after 0 whole blocks")), "{said:?}");
+    }
+}
+
+#[test]
+fn what_was_measured_before_the_interruption_is_in_the_record() {
+    let mut lab = Interruptible::start("0.2");
+    // The first run may be one of the baseline.
+    let is_ours = |line: &str| line.starts_with("ringroad: poll/") && line.contains("requests/s");
+    while !is_ours(&lab.errors.next().unwrap()) {}
+    lab.process.signal(Signal::INT);
+    assert_eq!(lab.process.wait(), Some(130));
+    assert_eq!(processes_with(&lab.marker()), Vec::<String>::new());
+    let record = record_in(&lab.folder.path().join("out"));
+    let of_poll = record.cells.iter().filter(|cell| cell.model == "poll");
+    let runs: usize = of_poll.map(|cell| cell.runs.len()).sum();
+    assert!(runs > 0, "{record:?}");
+    assert!(record.verdict.level > Level::Valid, "{:?}", record.verdict);
+    let again = run(ringroad(["lab", "report"]).arg(lab.folder.path().join("out/record.json")));
+    assert_eq!(again.code, Some(0), "{again:?}");
+}
+
+/// The out-of-memory killer asks nobody.
+#[test]
+fn a_killed_run_leaves_no_process() {
+    let mut lab = Interruptible::start("600");
+    lab.wait_for_both();
+    lab.process.signal(Signal::KILL);
+    assert_eq!(lab.process.wait(), None);
+    until("its children are gone", || processes_with(&lab.marker()).is_empty());
+}
+
+#[test]
+fn a_program_from_outside_is_measured() {
+    if !installed("python3") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("site")).unwrap();
+    fs::write(folder.path().join("site/index.html"), "<p>hello</p>").unwrap();
+    let python = r#"
+[[server]]
+id = "python"
+command = ["python3", "-u", "-m", "http.server", "--protocol", "HTTP/1.1", "--bind", "127.0.0.1", "{port}"]
+ready = "connect"
+ready_timeout_s = 50
+protocols = ["http"]
+cwd = "site"
+"#;
+    let path = suite(&folder, &format!("{python}{OURS}"));
+    let outcome = run(ringroad(["lab", "run", "--out"]).arg(folder.path()).arg(path));
+    let record = record_in(folder.path());
+    expect_code_of(&record, &outcome);
+    let cell = &record.cells[0];
+    assert_eq!((cell.model.as_str(), &cell.skipped), ("python", &None), "{outcome:?}");
+    assert_eq!((cell.errors.total(), cell.payload_bytes), (0, 12), "{:?}", cell.verdict);
+    assert!(cell.completed > 0, "{outcome:?}");
+    // It counts nothing for us, and that is not a zero.
+    assert_eq!(cell.runs[0].server_count, None);
+    assert!(record.cells[1].runs[0].server_count.is_some());
+}
+
+#[test]
+fn a_program_that_is_not_installed_is_a_skipped_cell() {
+    let missing = r#"
+[[server]]
+id = "missing"
+command = ["no-such-program-anywhere", "{port}"]
+ready = "connect"
+protocols = ["http"]
+"#;
+    let folder = tempfile::tempdir().unwrap();
+    let path = suite(&folder, &format!("{missing}{OURS}"));
+    let outcome = run(ringroad(["lab", "run", "--out"]).arg(folder.path()).arg(path));
+    let record = record_in(folder.path());
+    expect_code_of(&record, &outcome);
+    let reason = record.cells[0].skipped.clone().unwrap();
+    assert!(reason.contains("no-such-program-anywhere") && reason.contains("not installed"), "{reason}");
+    assert!(record.cells[1].completed > 0);
+    assert!(outcome.text().contains("missing"), "{}", outcome.text());
+
+    // Nothing but it: nothing was measured wrong either.
+    let path = suite(&folder, missing);
+    let outcome = run(ringroad(["lab", "run", "--out"]).arg(folder.path()).arg(path));
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(record_in(folder.path()).cells[0].skipped.is_some());
+}
+
+#[test]
+fn a_program_that_breaks_makes_the_run_invalid_with_its_last_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let broken = r#"
+[[server]]
+id = "broken"
+command = ["sh", "-c", "echo 'out of cheese' >&2; exit 3", "{port}"]
+ready = "connect"
+protocols = ["http"]
+"#;
+    let path = suite(&folder, broken);
+    let outcome = run(ringroad(["lab", "run", "--out"]).arg(folder.path()).arg(path));
+    assert_eq!(outcome.code, Some(5), "{outcome:?}");
+    let record = record_in(folder.path());
+    assert_eq!(record.cells[0].verdict.level, Level::Invalid);
+    let reasons: String = record.cells[0].verdict.reasons.iter().map(ToString::to_string).collect();
+    assert!(reasons.contains("out of cheese"), "{reasons}");
+}
+
+#[test]
+fn a_mistake_in_a_suite_is_answered_with_file_line_and_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = fs::read_to_string(suite(&folder, OURS)).unwrap();
+    for (from, to, line, key) in [
+        ("warmup_s = 0.0", "warmup_s = -1.0", 2, "warmup_s"),
+        // A value of the wrong type: the line is told, and what belongs there.
+        ("repeats = 1", "repeats = \"often\"", 5, "expected u32"),
+        ("totals = true", "totls = true", 12, "totls"),
+        ("protocols = [\"http\"]", "protocols = [\"smtp\"]", 11, "smtp"),
+        ("connections = [4]", "connections = [0]", 16, "load.connections"),
+        ("{ringroad}", "{ringrod}", 9, "server.command"),
+        ("[[load]]", "[[load", 13, "small.toml"),
+    ] {
+        assert!(good.contains(from), "{from}");
+        let path = folder.path().join("small.toml");
+        fs::write(&path, good.replacen(from, to, 1)).unwrap();
+        let outcome = run(ringroad(["lab", "run", "--out"]).arg(folder.path().join("out")).arg(&path));
+        assert_eq!((outcome.code, outcome.stdout.len()), (Some(2), 0), "{to}: {outcome:?}");
+        let place = format!("{}:{line}", path.display());
+        assert!(outcome.stderr.starts_with("ringroad: "), "{to}: {outcome:?}");
+        assert!(outcome.stderr.contains(&place), "{place} is not in {}", outcome.stderr);
+        assert!(outcome.stderr.contains(key), "{key} is not in {}", outcome.stderr);
+        assert!(!folder.path().join("out").exists(), "a refused suite leaves no folder");
+    }
+}
+
+#[test]
+fn a_suite_or_a_program_that_is_not_there_is_refused_with_what_there_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let absent = run(ringroad(["lab", "run", "slow"]).current_dir(folder.path()));
+    assert_eq!(absent.code, Some(2), "{absent:?}");
+    assert!(absent.stderr.contains("quick") && absent.stderr.contains("benches/slow.toml"), "{absent:?}");
+    let directory = run(ringroad(["lab", "run"]).arg(format!("{}/", folder.path().display())));
+    assert_eq!(directory.code, Some(2), "{directory:?}");
+    let program = run(&mut ringroad(["lab", "--only", "kqueue"]));
+    assert_eq!(program.code, Some(2), "{program:?}");
+    assert!(program.stderr.contains("kqueue") && program.stderr.contains("epoll-et"), "{program:?}");
+}
+
+/// Two minutes of measuring must not end in "permission denied".
+#[test]
+fn a_folder_that_cannot_be_written_is_said_before_anything_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = suite(&folder, OURS);
+    let closed = if is_root() {
+        // Permission bits do not apply to root; sysfs takes no files from anybody.
+        PathBuf::from("/sys")
+    } else {
+        let closed = folder.path().join("closed");
+        fs::create_dir(&closed).unwrap();
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o555)).unwrap();
+        closed
+    };
+    for out in [closed, PathBuf::from(BINARY), path.join("below")] {
+        let outcome = run(ringroad(["lab", "run", "--out"]).arg(&out).arg(&path));
+        assert_eq!((outcome.code, outcome.stdout.len()), (Some(1), 0), "{outcome:?}");
+        assert_eq!(outcome.stderr.lines().count(), 1, "{outcome:?}");
+        let name = out.display().to_string();
+        assert!(outcome.stderr.starts_with("ringroad: ") && outcome.stderr.contains(&name), "{outcome:?}");
+    }
+}
+
+#[test]
+fn what_is_not_a_record_is_refused_and_no_page_is_made_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let junk = folder.path().join("junk.json");
+    for (text, why) in [
+        ("", "not a record"),
+        ("once upon a time", "not a record"),
+        ("{\"schema\": \"ringroad.record/1\"}", "not a record"),
+        ("[1, 2, 3]", "not a record"),
+    ] {
+        fs::write(&junk, text).unwrap();
+        let outcome = run(ringroad(["lab", "report"]).arg(&junk));
+        assert_eq!((outcome.code, outcome.stdout.len()), (Some(1), 0), "{text}: {outcome:?}");
+        assert!(outcome.stderr.contains("junk.json") && outcome.stderr.contains(why), "{text}: {outcome:?}");
+        assert!(!folder.path().join("report.html").exists(), "{text}");
+    }
+    fs::write(&junk, b"\xff\xfe").unwrap();
+    let not_text = run(ringroad(["lab", "report"]).arg(&junk));
+    assert_eq!(not_text.code, Some(1), "{not_text:?}");
+    let missing = run(ringroad(["lab", "report"]).arg(folder.path().join("missing.json")));
+    assert_eq!(missing.code, Some(1), "{missing:?}");
+    assert!(missing.stderr.contains("missing.json: No such file or directory"), "{missing:?}");
+}
+
+/// A record of a later version may mean other things by the same names.
+#[test]
+fn a_record_of_another_schema_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = suite(&folder, OURS);
+    let out = folder.path().join("out");
+    run(ringroad(["lab", "run", "--out"]).arg(&out).arg(path));
+    let record = out.join("record.json");
+    let text = fs::read_to_string(&record).unwrap();
+    fs::write(&record, text.replacen(SCHEMA, "ringroad.record/2", 1)).unwrap();
+    let outcome = run(ringroad(["lab", "report"]).arg(&record));
+    assert_eq!((outcome.code, outcome.stdout.len()), (Some(1), 0), "{outcome:?}");
+    assert!(outcome.stderr.contains("ringroad.record/2") && outcome.stderr.contains(SCHEMA), "{outcome:?}");
+}
