@@ -8,6 +8,8 @@ use crate::complaint::{self, DONE, FAILED, USAGE, say, why};
 use crate::flags::{CatFlags, Common, Driver};
 use ringroad_uring::{DIRECT_ALIGNMENT, ReadAhead, ReadError, Ring, Source};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -56,7 +58,9 @@ pub(crate) fn run(flags: &CatFlags, common: &Common) -> ExitCode {
     let mut code = DONE;
     for path in files {
         match print(path, &mut reader, &out, flags.direct) {
-            Ok(bytes) if common.verbose > 0 => say(&format!("{}: {bytes} bytes", name(path))),
+            Ok(bytes) if common.verbose > 0 => {
+                say(&format!("{}: {bytes} bytes{}", name(path), reader.calls()))
+            }
             Ok(_) => {}
             // Whoever read our output has gone: there is nobody to print for, and nothing to explain.
             Err(Problem::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
@@ -126,6 +130,14 @@ enum Reader {
 }
 
 impl Reader {
+    /// How many calls that took in all, where they are counted.
+    fn calls(&self) -> String {
+        match self {
+            Reader::Ring(ahead) => format!(", {} system calls so far", ahead.enters()),
+            Reader::Plain(_) => String::new(),
+        }
+    }
+
     fn describe(&self, settings: &Settings) -> String {
         match self {
             Reader::Ring(ahead) => {

@@ -67,6 +67,9 @@ impl std::error::Error for ReadError {
     }
 }
 
+/// Marks the completion of a wait, not of a read.
+const WAITED: u64 = 1 << 63;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Free,
@@ -94,6 +97,7 @@ pub struct ReadAhead {
     memory: Mapping,
     block_bytes: u32,
     in_flight: usize,
+    enters: u64,
 }
 
 impl ReadAhead {
@@ -108,7 +112,12 @@ impl ReadAhead {
         let depth = ring.submissions().entries() as usize;
         let memory = Mapping::anonymous(depth * block_bytes as usize)?;
         let free = Block { offset: 0, done: 0, state: State::Free, at_end: false };
-        Ok(ReadAhead { ring, blocks: vec![free; depth], memory, block_bytes, in_flight: 0 })
+        Ok(ReadAhead { ring, blocks: vec![free; depth], memory, block_bytes, in_flight: 0, enters: 0 })
+    }
+
+    /// How many `io_uring_enter` calls were made so far.
+    pub fn enters(&self) -> u64 {
+        self.enters
     }
 
     /// How many reads may be in flight.
@@ -219,9 +228,19 @@ impl ReadAhead {
         assert!(pushed.is_ok(), "a block without a submission entry");
     }
 
+    /// Puts a wait for the stream to become readable into the queue; the block stays `InFlight` meanwhile.
+    fn wait_for(&mut self, fd: RawFd, index: usize) {
+        let entry = Sqe::poll_add(fd, libc::POLLIN as u32).user_data(index as u64 | WAITED);
+        self.in_flight += 1;
+        // SAFETY: a poll names no memory.
+        let pushed = unsafe { self.ring.submissions().push(entry) };
+        assert!(pushed.is_ok(), "a block without a submission entry");
+    }
+
     /// One system call: submits what is queued and takes what has come, waiting if block `awaited` has not.
     fn turn(&mut self, fd: RawFd, source: Source, awaited: usize) -> io::Result<()> {
         let completions = u32::from(self.blocks[awaited].state == State::InFlight);
+        self.enters += 1;
         match self.ring.submit_and_wait(Wait { completions, ..Wait::default() }) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             answer => {
@@ -229,11 +248,19 @@ impl ReadAhead {
             }
         }
         while let Some(completion) = self.ring.completions().pop() {
-            let index = completion.user_data as usize;
+            let index = (completion.user_data & !WAITED) as usize;
             self.in_flight -= 1;
             let block = &mut self.blocks[index];
             let from = block.done - block.done % DIRECT_ALIGNMENT;
             match completion.result {
+                // What was waited for: the stream has something now, or never will.
+                _ if completion.user_data & WAITED != 0 => {
+                    block.state = State::Free;
+                    self.ask(fd, index, source);
+                }
+                // A stream in non-blocking mode that has nothing yet: io_uring takes O_NONBLOCK as "do not
+                // wait for me", so waiting must be asked for.
+                result if result == -libc::EAGAIN && source == Source::Stream => self.wait_for(fd, index),
                 // Interrupted before anything was read, or the file system wants another try (XFS may).
                 result if result == -libc::EINTR || result == -libc::EAGAIN => {
                     block.state = State::Free;
@@ -272,6 +299,7 @@ impl ReadAhead {
     /// Waits until the kernel has let go of every block.
     fn settle(&mut self) -> io::Result<()> {
         while self.in_flight > 0 {
+            self.enters += 1;
             match self.ring.submit_and_wait(Wait { completions: 1, ..Wait::default() }) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 answer => {

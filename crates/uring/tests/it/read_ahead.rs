@@ -168,3 +168,25 @@ fn blocks_without_bytes_are_refused() {
     let error = ReadAhead::new(Ring::builder(1).build().unwrap(), 0).unwrap_err();
     assert!(error.to_string().contains("1 to"), "{error}");
 }
+
+/// io_uring answers EAGAIN for a descriptor in non-blocking mode, and asking again at once would spin until the
+/// writer comes.
+#[test]
+fn a_stream_in_non_blocking_mode_is_waited_for_without_spinning() {
+    let (reading, writing) = io::pipe().unwrap();
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&reading);
+    // SAFETY: plain numbers; the descriptor is open.
+    assert_eq!(unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) }, 0);
+    let feeder = std::thread::spawn(move || {
+        for part in [&b"first"[..], b"second"] {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            (&writing).write_all(part).unwrap();
+        }
+    });
+    let file = File::from(std::os::fd::OwnedFd::from(reading));
+    let mut reader = reader(4, BLOCK);
+    assert_eq!(collect(&mut reader, &file, Source::Stream).unwrap(), b"firstsecond");
+    // A try and a wait for each part and for the end; spinning makes a hundred thousand.
+    assert!(reader.enters() < 20, "{} calls", reader.enters());
+    feeder.join().unwrap();
+}
