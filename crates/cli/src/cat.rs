@@ -8,8 +8,6 @@ use crate::complaint::{self, DONE, FAILED, USAGE, say, why};
 use crate::flags::{CatFlags, Common, Driver};
 use ringroad_uring::{DIRECT_ALIGNMENT, ReadAhead, ReadError, Ring, Source};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -284,7 +282,7 @@ fn plainly(
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // Someone who shares this input made it non-blocking; the ring waits by itself, so we do.
+            // Someone who shares this input made it non-blocking: then waiting is up to us.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 wait(file).map_err(|error| ReadError::Source { offset, error })?;
             }
