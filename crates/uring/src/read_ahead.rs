@@ -258,8 +258,8 @@ impl ReadAhead {
                     block.state = State::Free;
                     self.ask(fd, index, source);
                 }
-                // A stream in non-blocking mode that has nothing yet: io_uring takes O_NONBLOCK as "do not
-                // wait for me", so waiting must be asked for.
+                // A stream in non-blocking mode that has nothing yet. Linux 6.18 waits for a pipe all the same;
+                // where a kernel takes O_NONBLOCK as "do not wait for me", waiting must be asked for.
                 result if result == -libc::EAGAIN && source == Source::Stream => self.wait_for(fd, index),
                 // Interrupted before anything was read, or the file system wants another try (XFS may).
                 result if result == -libc::EINTR || result == -libc::EAGAIN => {

@@ -169,8 +169,8 @@ fn blocks_without_bytes_are_refused() {
     assert!(error.to_string().contains("1 to"), "{error}");
 }
 
-/// io_uring answers EAGAIN for a descriptor in non-blocking mode, and asking again at once would spin until the
-/// writer comes.
+/// Whether the kernel waits by itself (Linux 6.18 does) or answers EAGAIN: asking again at once would spin until
+/// the writer comes.
 #[test]
 fn a_stream_in_non_blocking_mode_is_waited_for_without_spinning() {
     let (reading, writing) = io::pipe().unwrap();
