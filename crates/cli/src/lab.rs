@@ -124,7 +124,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn prepare(wanted: Option<PathBuf>, suite: &str) -> Result<Folder, Complaint> {
-        let folder = wanted.unwrap_or_else(|| state_folder().join(format!("{suite}-{}", stamp())));
+        let folder = wanted
+            .unwrap_or_else(|| state_folder().join(format!("{suite}-{}-{}", stamp(), std::process::id())));
         fs::create_dir_all(&folder).map_err(|error| failed("creating a folder", &folder, &error))?;
         let folder = Folder(folder);
         // Created, to see that they can be; and removed, since a page of an earlier run beside a record of this

@@ -273,7 +273,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.action)?;
         if let Some(target) = &self.target {
-            write!(f, " on {target}")?;
+            write!(f, ", on {target}")?;
         }
         write!(f, ": {}", self.source)?;
         if let Some(hint) = self.hint {

@@ -89,6 +89,16 @@ struct Block {
     at_end: bool,
 }
 
+impl Block {
+    /// Where in the block the next read begins. A short direct read may end off alignment, where the next could
+    /// not begin: then at the last aligned place, and the bytes between are read twice, into the same memory.
+    /// Only then: a file of `/proc` answers in pieces of its own, and asked again from before its last piece it
+    /// gives the same piece, which would look like the end.
+    fn resume_at(&self, alignment: u32) -> u32 {
+        self.done - self.done % alignment
+    }
+}
+
 /// A ring and its blocks, good for one file after another.
 #[derive(Debug)]
 pub struct ReadAhead {
@@ -98,6 +108,8 @@ pub struct ReadAhead {
     block_bytes: u32,
     in_flight: usize,
     enters: u64,
+    /// What a read's place in the file must be a multiple of: 1, or [`DIRECT_ALIGNMENT`].
+    alignment: u32,
 }
 
 impl ReadAhead {
@@ -112,7 +124,15 @@ impl ReadAhead {
         let depth = ring.submissions().entries() as usize;
         let memory = Mapping::anonymous(depth * block_bytes as usize)?;
         let free = Block { offset: 0, done: 0, state: State::Free, at_end: false };
-        Ok(ReadAhead { ring, blocks: vec![free; depth], memory, block_bytes, in_flight: 0, enters: 0 })
+        Ok(ReadAhead {
+            ring,
+            blocks: vec![free; depth],
+            memory,
+            block_bytes,
+            in_flight: 0,
+            enters: 0,
+            alignment: 1,
+        })
     }
 
     /// How many `io_uring_enter` calls were made so far.
@@ -135,6 +155,10 @@ impl ReadAhead {
         source: Source,
         sink: &mut dyn FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<u64, ReadError> {
+        // SAFETY: F_GETFL takes numbers only; the borrow proves the descriptor open.
+        let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
+        let direct = flags >= 0 && flags & libc::O_DIRECT != 0;
+        self.alignment = if direct { DIRECT_ALIGNMENT } else { 1 };
         let outcome = self.pump(file.as_raw_fd(), source, sink);
         // Reads beyond the end, or beyond an error, are of no use to anyone but still write into the blocks.
         match self.settle() {
@@ -209,9 +233,7 @@ impl ReadAhead {
     fn ask(&mut self, fd: RawFd, index: usize, source: Source) {
         let block = &mut self.blocks[index];
         debug_assert!(block.state != State::InFlight);
-        // A short direct read may end off alignment, where the next could not begin: so begin again at the
-        // last aligned place. The bytes between are read twice, into the same memory.
-        let from = block.done - block.done % DIRECT_ALIGNMENT;
+        let from = block.resume_at(self.alignment);
         let offset = match source {
             Source::Stream => CURRENT_POSITION,
             Source::Positioned { .. } => block.offset + u64::from(from),
@@ -251,7 +273,7 @@ impl ReadAhead {
             let index = (completion.user_data & !WAITED) as usize;
             self.in_flight -= 1;
             let block = &mut self.blocks[index];
-            let from = block.done - block.done % DIRECT_ALIGNMENT;
+            let from = block.resume_at(self.alignment);
             match completion.result {
                 // What was waited for: the stream has something now, or never will.
                 _ if completion.user_data & WAITED != 0 => {

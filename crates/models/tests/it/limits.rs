@@ -141,7 +141,7 @@ fn an_address_in_use_is_named_with_what_to_do() {
     let first = bind(([127, 0, 0, 1], 0).into()).unwrap();
     let why = bind(first.address()).unwrap_err().to_string();
     assert!(
-        why.starts_with(&format!("bind on {}: ", first.address())) && why.contains("another port"),
+        why.starts_with(&format!("bind, on {}: ", first.address())) && why.contains("another port"),
         "{why}"
     );
 

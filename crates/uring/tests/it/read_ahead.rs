@@ -72,6 +72,15 @@ fn a_file_that_claims_to_be_empty_is_read() {
     assert!(String::from_utf8(got).unwrap().starts_with("Name:"));
 }
 
+/// `/proc/kallsyms` answers a read with a piece of less than a page, whatever was asked for, and claims 0 bytes.
+#[test]
+fn a_file_that_answers_in_short_pieces_is_read_to_its_end() {
+    let expected = std::fs::read("/proc/kallsyms").unwrap();
+    let file = File::open("/proc/kallsyms").unwrap();
+    let got = collect(&mut reader(4, 16 * BLOCK), &file, Source::Positioned { size: 0 }).unwrap();
+    assert!(got == expected, "{} of {} bytes", got.len(), expected.len());
+}
+
 #[test]
 fn direct_reads_give_the_same_bytes() {
     // In the build folder: the system's temporary one may be a tmpfs, which knew no O_DIRECT before 6.6.
