@@ -156,9 +156,7 @@ fn reader(driver: Driver, settings: &Settings) -> Result<(Reader, Option<String>
     if settings.sqpoll {
         builder = builder.sqpoll(100);
     }
-    let ahead = builder.build().map_err(|error| error.to_string()).and_then(|ring| {
-        ReadAhead::new(ring, settings.block_bytes).map_err(|error| format!("mmap: {}", why(&error)))
-    });
+    let ahead = ReadAhead::new(builder, settings.block_bytes).map_err(|error| error.to_string());
     match (ahead, driver) {
         (Ok(ahead), _) => Ok((Reader::Ring(Box::new(ahead)), None)),
         (Err(error), Driver::Auto) => Ok((plain(), Some(format!("{error}: using plain reads")))),

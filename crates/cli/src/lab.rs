@@ -148,7 +148,12 @@ impl Folder {
 
     fn write(&self, record: &Record) -> Result<(), Complaint> {
         for (file, text) in [(self.record(), json(record)), (self.page(), page::html(record))] {
-            fs::write(&file, text).map_err(|error| failed("write", &file, &error))?;
+            let written = fs::write(&file, text);
+            if written.is_err() {
+                // A record cut off in the middle is worse than none. (Nothing to say if there is none.)
+                let _ = fs::remove_file(&file);
+            }
+            written.map_err(|error| failed("write", &file, &error))?;
         }
         Ok(())
     }

@@ -321,7 +321,8 @@ impl Program {
         }
     }
 
-    /// Its last lines of output, errors first choice, on one line.
+    /// Its last lines of output, errors first choice, on one line of at most [`LAST_WORDS_MAX`] characters,
+    /// control characters escaped: a program may print anything, and this goes to terminals and records.
     pub fn last_words(&mut self) -> String {
         self.stdout.drain();
         self.stderr.drain();
@@ -330,9 +331,26 @@ impl Program {
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         match lines.len() {
             0 => "it printed nothing".to_owned(),
-            count => lines.get(count.saturating_sub(3)..).unwrap_or_default().join(" | "),
+            count => {
+                let last = lines.get(count.saturating_sub(3)..).unwrap_or_default().join(" | ");
+                let shown: String = last.chars().take(LAST_WORDS_MAX).flat_map(visible).collect();
+                if last.chars().count() > LAST_WORDS_MAX { shown + " …" } else { shown }
+            }
         }
     }
+}
+
+/// The most characters of a program's output that are quoted.
+const LAST_WORDS_MAX: usize = 300;
+
+/// A character as it may be shown: as it is, or escaped if it would act on a terminal.
+fn visible(character: char) -> impl Iterator<Item = char> {
+    let (plain, escaped) = if character.is_control() {
+        (None, Some(character.escape_default()))
+    } else {
+        (Some(character), None)
+    };
+    plain.into_iter().chain(escaped.into_iter().flatten())
 }
 
 impl Drop for Program {

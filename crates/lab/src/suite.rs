@@ -325,6 +325,8 @@ impl Place<'_> {
 
 /// More connections than one client process can be asked for: the port range of a handful of source addresses.
 const CONNECTIONS_MAX: u32 = 1_000_000;
+/// More blocks than this would run for weeks.
+const REPEATS_MAX: u32 = 10_000;
 /// Deeper pipelines than this measure the client's buffers.
 const PIPELINE_MAX: u32 = 1024;
 /// Larger messages are a matter of throughput, not of requests.
@@ -337,6 +339,10 @@ fn check(raw: RawSuite, at: &Place<'_>, name: &str, folder: Option<PathBuf>) -> 
     let budget_s = raw.budget_s.as_ref().map(|s| at.seconds(s, "budget_s", 1.0)).transpose()?;
     if *raw.repeats.get_ref() == 0 {
         return Err(at.error(&raw.repeats, "repeats", "0 measures nothing; 6 is the least for an interval"));
+    }
+    if *raw.repeats.get_ref() > REPEATS_MAX {
+        let message = format!("{} is more than {REPEATS_MAX}", raw.repeats.get_ref());
+        return Err(at.error(&raw.repeats, "repeats", message));
     }
     if raw.server.is_empty() {
         return Err(

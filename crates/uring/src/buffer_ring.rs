@@ -4,8 +4,9 @@
 //! arrival of data picks a buffer. We own the tail (buffers offered), the kernel keeps its head to itself.
 //!
 //! INVARIANT: a buffer is in exactly one place: offered (between the kernel's head and our tail), or ours
-//! (taken by a completion, not yet given back). `outstanding` counts the second kind, so offering more buffers
-//! than exist is caught.
+//! (taken by a completion, not yet given back). `ours` remembers which, so that no buffer is offered twice and
+//! no bytes are shown that the kernel may be writing. Only a completion can tell that a buffer has become ours:
+//! that is why [`BufferRing::take`] is unsafe, and the rest is not.
 
 use crate::abi::{io_uring_buf, io_uring_buf_reg, io_uring_register_op};
 use crate::complete::Cqe;
@@ -27,6 +28,8 @@ pub struct BufferRing {
     entries: u16,
     buffer_bytes: u32,
     outstanding: u16,
+    /// By buffer: it is ours.
+    ours: Vec<bool>,
     /// The ring of `io_uring_buf` the kernel reads.
     slots: Mapping,
     /// The buffers, one after another.
@@ -70,6 +73,7 @@ impl BufferRing {
             entries,
             buffer_bytes,
             outstanding: entries,
+            ours: vec![true; usize::from(entries)],
             slots,
             memory,
             handle: Rc::clone(&ring.handle),
@@ -105,20 +109,27 @@ impl BufferRing {
 
     /// The bytes a completion brought, or `None` if it carries no buffer. They stay valid until this buffer is
     /// given back; [`give_back`](Self::give_back) must be called once for each `Some`, also when it is empty.
+    ///
+    /// # Safety
+    /// The completion came from this ring, for an entry that selects from this group, and is shown here for the
+    /// first time. A completion that is made up, another group's, or shown again would let the kernel write
+    /// what is read here.
     #[inline]
-    pub fn take(&mut self, completion: &Cqe) -> Option<(u16, &mut [u8])> {
+    pub unsafe fn take(&mut self, completion: &Cqe) -> Option<(u16, &mut [u8])> {
         let id = completion.buffer_id()?;
         assert!(id < self.entries, "the kernel names buffer {id} of {}", self.entries);
+        assert!(!std::mem::replace(&mut self.ours[usize::from(id)], true), "buffer {id} is taken already");
         self.outstanding += 1;
         Some((id, self.bytes(id, completion.result.max(0) as usize)))
     }
 
-    /// The first `length` bytes of buffer `id`, which a completion has taken and not yet given back.
+    /// The first `length` bytes of buffer `id`, which a completion has taken and which is not yet given back.
     #[inline]
     pub fn bytes(&mut self, id: u16, length: usize) -> &mut [u8] {
         assert!(id < self.entries && length <= self.buffer_bytes as usize);
-        // SAFETY: inside the mapping, by the line above. The kernel does not write a buffer it has taken from
-        // the ring after the completion that names it, until it is offered again by `stage` and `offer`, which
+        assert!(self.ours[usize::from(id)], "buffer {id} is offered: the kernel may write it");
+        // SAFETY: inside the mapping, by the first line. The buffer is ours, by the second: the kernel does not
+        // write it after the completion that named it, until it is offered again by `stage` and `offer`, which
         // need `&mut self` while this slice borrows it. The memory is initialised: anonymous pages are zeroed.
         unsafe {
             std::slice::from_raw_parts_mut(
@@ -139,7 +150,10 @@ impl BufferRing {
     #[inline]
     pub fn stage(&mut self, id: u16) {
         assert!(id < self.entries, "buffer {id} of {}", self.entries);
-        assert!(self.outstanding > 0, "buffer {id} is given back, but none is outstanding");
+        assert!(
+            std::mem::replace(&mut self.ours[usize::from(id)], false),
+            "buffer {id} is given back, but not taken"
+        );
         self.handle.guard.assert_owner();
         self.outstanding -= 1;
         let index = usize::from(self.tail & self.mask);

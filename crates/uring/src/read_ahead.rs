@@ -10,7 +10,7 @@
 
 use crate::entry::{CURRENT_POSITION, Sqe};
 use crate::map::Mapping;
-use crate::ring::{Ring, Wait};
+use crate::ring::{Builder, Ring, SetupError, Wait};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -113,16 +113,20 @@ pub struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// As many blocks of `block_bytes` as `ring` has submission entries. For `O_DIRECT` the size is a multiple
-    /// of [`DIRECT_ALIGNMENT`]. Errors: no memory; a block of no bytes or of 2 GiB and more (a read returns an
-    /// `i32`).
-    pub fn new(mut ring: Ring, block_bytes: u32) -> io::Result<ReadAhead> {
+    /// Makes the ring, and as many blocks of `block_bytes` as it has submission entries. The ring is made here
+    /// because every completion in it must be one of ours. For `O_DIRECT` the size is a multiple of
+    /// [`DIRECT_ALIGNMENT`]. Errors: as [`Builder::build`]; no memory; a block of no bytes or of 2 GiB and more
+    /// (a read returns an `i32`).
+    pub fn new(ring: Builder, block_bytes: u32) -> Result<ReadAhead, SetupError> {
         if block_bytes == 0 || block_bytes > i32::MAX as u32 {
             let why = format!("a block has 1 to {} bytes, not {block_bytes}", i32::MAX);
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+            return Err(ring.refused("ReadAhead::new", io::Error::new(io::ErrorKind::InvalidInput, why)));
         }
-        let depth = ring.submissions().entries() as usize;
-        let memory = Mapping::anonymous(depth * block_bytes as usize)?;
+        let mut made = ring.clone().build()?;
+        let depth = made.submissions().entries() as usize;
+        let memory =
+            Mapping::anonymous(depth * block_bytes as usize).map_err(|why| ring.refused("mmap", why))?;
+        let ring = made;
         let free = Block { offset: 0, done: 0, state: State::Free, at_end: false };
         Ok(ReadAhead {
             ring,
@@ -155,6 +159,8 @@ impl ReadAhead {
         source: Source,
         sink: &mut dyn FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<u64, ReadError> {
+        // Nothing is in flight here, unless waiting for it failed last time: then it must succeed now.
+        self.settle().map_err(ReadError::Ring)?;
         // SAFETY: F_GETFL takes numbers only; the borrow proves the descriptor open.
         let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
         let direct = flags >= 0 && flags & libc::O_DIRECT != 0;
@@ -183,7 +189,7 @@ impl ReadAhead {
                 let index = (next % depth) as usize;
                 let offset = next * u64::from(self.block_bytes);
                 self.blocks[index] = Block { offset, done: 0, state: State::Free, at_end: false };
-                self.ask(fd, index, source);
+                self.ask(fd, index, source).map_err(ReadError::Ring)?;
                 next += 1;
             }
             let index = (first % depth) as usize;
@@ -230,8 +236,8 @@ impl ReadAhead {
     }
 
     /// Puts a read for what `index` lacks into the submission queue.
-    fn ask(&mut self, fd: RawFd, index: usize, source: Source) {
-        let block = &mut self.blocks[index];
+    fn ask(&mut self, fd: RawFd, index: usize, source: Source) -> io::Result<()> {
+        let block = &self.blocks[index];
         debug_assert!(block.state != State::InFlight);
         let from = block.resume_at(self.alignment);
         let offset = match source {
@@ -240,23 +246,39 @@ impl ReadAhead {
         };
         let start = self.memory.start().wrapping_add(index * self.block_bytes as usize + from as usize);
         let entry = Sqe::read(fd, start, self.block_bytes - from, offset).user_data(index as u64);
-        block.state = State::InFlight;
-        self.in_flight += 1;
         // SAFETY: the memory is block `index` from `from` on, inside our mapping. By the INVARIANT nobody reads
         // or writes it while the block is `InFlight`, and the mapping is not released before `settle` has seen
         // the completion (`read` and `drop` call it on every path).
+        unsafe { self.push(entry)? };
+        self.blocks[index].state = State::InFlight;
+        Ok(())
+    }
+
+    /// Queues an entry, making room first if there is none. With as many blocks as entries there nearly always
+    /// is; but a kernel thread that submits for us (SQPOLL) may post a completion before it gives the entry back.
+    ///
+    /// # Safety
+    /// As [`crate::Slot::fill`].
+    unsafe fn push(&mut self, entry: Sqe) -> io::Result<()> {
+        while self.ring.submissions().is_full() {
+            self.enters += 1;
+            match self.ring.make_room() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                answer => answer?,
+            }
+        }
+        // SAFETY: promised by the caller.
         let pushed = unsafe { self.ring.submissions().push(entry) };
-        // As many blocks as entries, and each block has at most one read in the queue.
-        assert!(pushed.is_ok(), "a block without a submission entry");
+        pushed.map_err(io::Error::other)?;
+        self.in_flight += 1;
+        Ok(())
     }
 
     /// Puts a wait for the stream to become readable into the queue; the block stays `InFlight` meanwhile.
-    fn wait_for(&mut self, fd: RawFd, index: usize) {
+    fn wait_for(&mut self, fd: RawFd, index: usize) -> io::Result<()> {
         let entry = Sqe::poll_add(fd, libc::POLLIN as u32).user_data(index as u64 | WAITED);
-        self.in_flight += 1;
         // SAFETY: a poll names no memory.
-        let pushed = unsafe { self.ring.submissions().push(entry) };
-        assert!(pushed.is_ok(), "a block without a submission entry");
+        unsafe { self.push(entry) }
     }
 
     /// One system call: submits what is queued and takes what has come, waiting if block `awaited` has not.
@@ -278,15 +300,17 @@ impl ReadAhead {
                 // What was waited for: the stream has something now, or never will.
                 _ if completion.user_data & WAITED != 0 => {
                     block.state = State::Free;
-                    self.ask(fd, index, source);
+                    self.ask(fd, index, source)?;
                 }
                 // A stream in non-blocking mode that has nothing yet. Linux 6.18 waits for a pipe all the same;
                 // where a kernel takes O_NONBLOCK as "do not wait for me", waiting must be asked for.
-                result if result == -libc::EAGAIN && source == Source::Stream => self.wait_for(fd, index),
+                result if result == -libc::EAGAIN && source == Source::Stream => {
+                    self.wait_for(fd, index)?;
+                }
                 // Interrupted before anything was read, or the file system wants another try (XFS may).
                 result if result == -libc::EINTR || result == -libc::EAGAIN => {
                     block.state = State::Free;
-                    self.ask(fd, index, source);
+                    self.ask(fd, index, source)?;
                 }
                 result if result < 0 => block.state = State::Failed(-result),
                 result => {
@@ -297,7 +321,7 @@ impl ReadAhead {
                     let stream_has_some = source == Source::Stream && block.done > 0;
                     block.state = State::Whole;
                     if !block.at_end && block.done < self.block_bytes && !stream_has_some {
-                        self.ask(fd, index, source);
+                        self.ask(fd, index, source)?;
                     }
                 }
             }

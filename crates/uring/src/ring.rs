@@ -159,6 +159,11 @@ impl Builder {
         self
     }
 
+    /// An error in the form of [`build`](Self::build)'s.
+    pub(crate) fn refused(&self, call: &'static str, source: io::Error) -> SetupError {
+        SetupError { entries: self.entries, flags: self.params.flags, call, source }
+    }
+
     /// Makes the ring, for the thread that calls this.
     pub fn build(self) -> Result<Ring, SetupError> {
         let Builder { entries, mut params, separate_mappings } = self;
@@ -178,7 +183,9 @@ impl Builder {
         let features = Features(params.features);
 
         let array_entries = if flags & IORING_SETUP_NO_SQARRAY != 0 { 0 } else { params.sq_entries as usize };
-        let sq_bytes = params.sq_off.array as usize + array_entries * size_of::<u32>();
+        // Without an index array its offset is zero, and the words before it still have to be mapped.
+        let words_end = params.sq_off.flags.max(params.sq_off.dropped) as usize + size_of::<u32>();
+        let sq_bytes = words_end.max(params.sq_off.array as usize + array_entries * size_of::<u32>());
         let cq_bytes = params.cq_off.cqes as usize + params.cq_entries as usize * size_of::<io_uring_cqe>();
         let slots_bytes = params.sq_entries as usize * size_of::<io_uring_sqe>();
         let map = |offset, bytes| Mapping::of_ring(fd.as_fd(), offset, bytes).map_err(failed("mmap"));
@@ -278,8 +285,8 @@ impl Ring {
         (&mut self.sq, &mut self.cq)
     }
 
-    /// Submits what the queue holds, without waiting. Returns how many entries the kernel consumed; the rest
-    /// stays queued. Errors: EBUSY (completions overflowed and must be taken first), EAGAIN (no memory for
+    /// Submits what the queue holds, without waiting. Returns how many entries the kernel consumed (with
+    /// SQPOLL: how many it has been shown and may not have consumed yet); the rest stays queued. Errors: EBUSY (completions overflowed and must be taken first), EAGAIN (no memory for
     /// requests now), EINTR, EBADR (5.19: a completion was really lost; the ring is no longer true).
     pub fn submit(&mut self) -> io::Result<u32> {
         self.handle.guard.check()?;
@@ -327,6 +334,18 @@ impl Ring {
             Err(error) if error.raw_os_error() == Some(libc::ETIME) => Ok(0),
             answer => answer,
         }
+    }
+
+    /// Submits, and returns when the queue has room again. With SQPOLL that may mean waiting for the kernel
+    /// thread (`IORING_ENTER_SQ_WAIT`, 5.10); without, submitting is enough. Errors as [`submit`](Self::submit).
+    pub fn make_room(&mut self) -> io::Result<()> {
+        if self.flags & IORING_SETUP_SQPOLL == 0 {
+            return self.submit().map(|_| ());
+        }
+        self.handle.guard.check()?;
+        let pending = self.sq.publish();
+        let wakeup = if self.sq.needs_wakeup() { IORING_ENTER_SQ_WAKEUP } else { 0 };
+        self.enter(pending, 0, IORING_ENTER_SQ_WAIT | wakeup, None).map(|_| ())
     }
 
     /// Brings completions that did not fit in their queue from kernel memory into it, as far as there is room.

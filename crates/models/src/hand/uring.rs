@@ -25,6 +25,7 @@ use ringroad_uring::abi::setup::{
 };
 use ringroad_uring::abi::{IORING_FEAT_NO_IOWAIT, IORING_FEAT_NODROP};
 use ringroad_uring::{BufferRing, Cqe, Ring, Sqe, Wait};
+use std::collections::VecDeque;
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -72,8 +73,10 @@ struct Server {
     /// The ring of receive buffers, multishot only.
     buffers: Option<BufferRing>,
     peers: Slab<Peer>,
-    /// Connections whose multishot receive found the buffer ring empty.
+    /// Connections whose multishot receive found the buffer ring empty, each once.
     starved: Vec<Token>,
+    /// Operations that found the submission queue full, in order.
+    waiting: VecDeque<Sqe>,
     delay: Delay<Token>,
     worker: Worker,
     protocol: Protocol,
@@ -107,6 +110,8 @@ struct Peer {
     receiving: bool,
     sending: bool,
     cancelling: bool,
+    /// Its receive waits for buffers to come back.
+    starved: bool,
     /// The answer waits for its time.
     delayed: bool,
     /// The answer has waited.
@@ -181,6 +186,7 @@ impl Server {
             buffers,
             peers: Slab::new(),
             starved: Vec::new(),
+            waiting: VecDeque::new(),
             delay: Delay::new(site.options.delay),
             worker: Worker::new(&site.options),
             protocol: site.protocol,
@@ -201,6 +207,7 @@ impl Server {
             }
             (due, None) => due,
         };
+        self.refill()?;
         self.enter(Wait { completions: 1, timeout, batch_for: None, no_iowait: self.no_iowait })?;
         while let Some(completion) = self.ring.completions().pop() {
             if !completion.more() {
@@ -237,16 +244,33 @@ impl Server {
 
     /// Hands an operation over; what it names is covered by the INVARIANT at the call site.
     fn push(&mut self, entry: Sqe) -> Result<()> {
-        if self.ring.submissions().is_full() {
-            self.worker.counters.syscalls += 1;
-            self.ring.submit().map_err(|why| Error::new("io_uring_enter", why))?;
+        self.in_flight += 1;
+        if self.waiting.is_empty() && self.ring.submissions().is_full() {
+            self.enter(Wait::default())?;
         }
+        // What waits already goes first: a send must not overtake.
+        if !self.waiting.is_empty() || self.ring.submissions().is_full() {
+            self.waiting.push_back(entry);
+            return Ok(());
+        }
+        self.fill(entry)
+    }
+
+    /// Puts an operation into the queue, which has room.
+    fn fill(&mut self, entry: Sqe) -> Result<()> {
         // SAFETY: the memory an entry of this file names is in a `Peer` or in `buffers`, and both keep it in
         // place and untouched until the completion, by the INVARIANT; entries that name a descriptor name one
         // owned by `self` or, for the stop, borrowed for the whole of `run`.
         let pushed = unsafe { self.ring.submissions().push(entry) };
-        pushed.map_err(|why| Error::new("io_uring_enter", io::Error::other(why)))?;
-        self.in_flight += 1;
+        pushed.map_err(|why| Error::new("io_uring_enter", io::Error::other(why)))
+    }
+
+    /// Moves what found the queue full into it, as far as there is room.
+    fn refill(&mut self) -> Result<()> {
+        while !self.ring.submissions().is_full() {
+            let Some(entry) = self.waiting.pop_front() else { break };
+            self.fill(entry)?;
+        }
         Ok(())
     }
 
@@ -306,14 +330,18 @@ impl Server {
                 self.take_in(token, completion)?;
             }
             errno => match -errno {
-                libc::ENOBUFS => self.starved.push(token),
+                libc::ENOBUFS => {
+                    peer.starved = true;
+                    self.starved.push(token);
+                }
                 libc::ECANCELED | libc::EINTR | libc::EAGAIN => {}
                 _ => (peer.ended, peer.broken) = (true, true),
             },
         }
         if completion.result == 0
             && let Some(buffers) = &mut self.buffers
-            && let Some((id, _)) = buffers.take(completion)
+            // SAFETY: as in `take_in`, which was not called for this completion.
+            && let Some((id, _)) = (unsafe { buffers.take(completion) })
         {
             buffers.give_back(id);
         }
@@ -339,14 +367,20 @@ impl Server {
                 peer.buffer = buffer;
             }
             Some(buffers) => {
-                let Some((id, bytes)) = buffers.take(completion) else { return Ok(()) };
+                // SAFETY: a completion of a receive that names this group, handed here once by `received`.
+                let Some((id, bytes)) = (unsafe { buffers.take(completion) }) else { return Ok(()) };
                 if busy {
                     peer.backlog.extend_from_slice(bytes);
                 } else {
                     peer.answer(bytes, worker);
                     if peer.answer.lies_in(bytes) {
-                        peer.held = Some(id);
-                        return Ok(());
+                        // Sent from where it lies while buffers are plenty. Peers that do not read keep what
+                        // they hold, so past half of the ring answers are copied, and the rest goes round.
+                        if buffers.outstanding() <= buffers.entries() / 2 {
+                            peer.held = Some(id);
+                            return Ok(());
+                        }
+                        peer.keep_answer();
                     }
                 }
                 buffers.give_back(id);
@@ -441,7 +475,7 @@ impl Server {
     /// Asks for bytes, unless it has been asked.
     fn receive(&mut self, token: Token) -> Result<()> {
         let Some(peer) = self.peers.get_mut(token) else { return Ok(()) };
-        if peer.receiving || peer.ended || !peer.backlog.is_empty() {
+        if peer.receiving || peer.starved || peer.ended || !peer.backlog.is_empty() {
             return Ok(());
         }
         let fd = peer.socket.as_raw_fd();
@@ -449,8 +483,11 @@ impl Server {
             Receive::Single => Sqe::recv(fd, peer.buffer.as_mut_ptr(), peer.buffer.len() as u32, 0),
             Receive::Multishot => Sqe::recv_multishot(fd, GROUP),
         };
-        // Known to be empty: a first try would only learn EAGAIN.
-        let entry = if peer.more_waiting { entry } else { entry.poll_first() };
+        // Known to be empty: a first try would only learn EAGAIN. Not for a multishot, which is asked for once:
+        // one that begins by waiting on a socket already reset delivers its bytes, drops the reset, and is
+        // never woken again (Linux 6.18).
+        let known_empty = self.receive == Receive::Single && !peer.more_waiting;
+        let entry = if known_empty { entry.poll_first() } else { entry };
         peer.receiving = true;
         self.push(entry.user_data(token.to_bits() | RECEIVE))
     }
@@ -498,16 +535,30 @@ impl Server {
 
     /// Lets those receive again that found the buffer ring empty, if there are buffers now.
     fn feed_the_starved(&mut self) -> Result<()> {
-        let Some(buffers) = self.buffers.as_ref().filter(|_| !self.starved.is_empty()) else { return Ok(()) };
-        let available = usize::from(buffers.entries() - buffers.outstanding());
-        for token in self.starved.drain(..available.min(self.starved.len())).collect::<Vec<_>>() {
-            self.advance(token)?;
+        if self.starved.is_empty() {
+            return Ok(());
+        }
+        let available = self.buffers.as_ref().map_or(0, |buffers| buffers.entries() - buffers.outstanding());
+        let fed = usize::from(available).min(self.starved.len());
+        for token in self.starved.drain(..fed).collect::<Vec<_>>() {
+            if let Some(peer) = self.peers.get_mut(token) {
+                peer.starved = false;
+                self.advance(token)?;
+            }
         }
         Ok(())
     }
 
     /// Cancels everything and takes every last completion, so that the kernel holds nothing of ours.
     fn settle(&mut self) -> Result<()> {
+        // What is queued but not submitted would not be found by the cancel.
+        while self.ring.submissions().pending() > 0 || !self.waiting.is_empty() {
+            self.refill()?;
+            self.enter(Wait::default())?;
+            if self.ring.submissions().is_full() {
+                break;
+            }
+        }
         let cancelled = self.ring.cancel_all(SETTLE_FOR);
         let deadline = Instant::now() + SETTLE_FOR;
         while self.in_flight > 0 && Instant::now() < deadline {
@@ -572,6 +623,7 @@ impl Peer {
             receiving: false,
             sending: false,
             cancelling: false,
+            starved: false,
             delayed: false,
             waited: false,
             ended: false,
@@ -635,8 +687,8 @@ impl Peer {
     /// Copies the answer into memory of the peer's own.
     fn keep_answer(&mut self) {
         // SAFETY: the answer's memory is valid and unchanged: no send is in flight (the caller is about to make
-        // one), and by the INVARIANT it lies in a table, in `buffer` with no receive in flight, or in the ring
-        // buffer that `held` still names.
+        // one), and by the INVARIANT it lies in a table, in `buffer` with no receive in flight, or in a ring
+        // buffer that has not been given back.
         let bytes = unsafe { std::slice::from_raw_parts(self.answer.start, self.answer.bytes) };
         self.own = bytes.to_vec();
         self.answer = Answer::of(&self.own);

@@ -37,6 +37,8 @@ on_every_model!(
     a_thousand_connections_are_served_at_once,
     a_peer_that_reads_nothing_is_not_read_from_and_costs_bounded_memory,
     a_greedy_sender_does_not_starve_the_others,
+    data_and_the_end_that_arrive_together_are_both_seen,
+    peers_that_do_not_read_do_not_starve_the_others,
     stop_ends_idle_busy_and_delayed_connections,
     a_delayed_answer_is_right_and_not_early_and_holds_up_nobody_else,
     a_delayed_peer_may_reset,
@@ -284,6 +286,60 @@ fn a_peer_that_reads_nothing_is_not_read_from_and_costs_bounded_memory(model: Mo
     }
     request(&mut stream);
     server.stop();
+}
+
+/// Bytes that ask for no answer yet, and the end or a reset right behind them: one wake-up for both, before the
+/// server has accepted and after. If the end is lost, the connection stays for ever.
+fn data_and_the_end_that_arrive_together_are_both_seen(model: Model) {
+    let server = Server::start(model, Protocol::Http);
+    let mut witness = connect(&server);
+    request(&mut witness);
+    server.settle();
+    let before = server.descriptors();
+    let unfinished = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 99999\r\n\r\nabc";
+    for accepted_before in [false, true] {
+        let early: Vec<_> = (0..40).filter(|_| accepted_before).map(|_| connect(&server)).collect();
+        let mut streams = early;
+        streams.iter_mut().for_each(request);
+        server.settle();
+        server.pause();
+        streams.extend((0..40).filter(|_| !accepted_before).map(|_| connect(&server)));
+        for (nth, mut stream) in streams.into_iter().enumerate() {
+            stream.write_all(unfinished).unwrap();
+            if nth % 2 == 0 { reset(stream) } else { drop(stream) }
+        }
+        server.resume();
+        let deadline = Instant::now() + PATIENCE;
+        while server.descriptors() > before {
+            assert!(
+                Instant::now() < deadline,
+                "{} connections are left, accepted before: {accepted_before}",
+                server.descriptors() - before
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    request(&mut witness);
+}
+
+/// More of them than there are buffers in any ring.
+fn peers_that_do_not_read_do_not_starve_the_others(model: Model) {
+    let options = Options { buffer_bytes: 32 * 1024, ..Options::default() };
+    let server = Server::with(model, Protocol::Echo, options);
+    let flood = pattern(3000);
+    let silent: Vec<TcpStream> = (0..40).map(|_| connect(&server)).collect();
+    silent.iter().for_each(|stream| stream.set_nonblocking(true).unwrap());
+    for _ in 0..3 {
+        for mut stream in &silent {
+            while stream.write(&flood).is_ok() {}
+        }
+        // Asleep, with all of them stuck: not spinning.
+        server.settle();
+    }
+    for _ in 0..20 {
+        let mut newcomer = connect(&server);
+        assert!(exchange(&mut newcomer, &flood) == flood, "the bytes differ");
+    }
 }
 
 fn a_greedy_sender_does_not_starve_the_others(model: Model) {

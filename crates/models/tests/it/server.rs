@@ -107,6 +107,29 @@ impl Server {
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
     }
 
+    /// Descriptors it has open now.
+    pub(crate) fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+
+    /// Stops its threads until [`Server::resume`], so that what clients do meanwhile meets it all at once.
+    pub(crate) fn pause(&self) {
+        self.signal(libc::SIGSTOP);
+        let path = format!("/proc/{}/status", self.child.id());
+        while !std::fs::read_to_string(&path).unwrap().contains("State:\tT") {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub(crate) fn resume(&self) {
+        self.signal(libc::SIGCONT);
+    }
+
+    fn signal(&self, signal: libc::c_int) {
+        // SAFETY: plain numbers; the child is ours and not waited for, so its number is nobody else's.
+        assert_eq!(unsafe { libc::kill(self.child.id() as libc::pid_t, signal) }, 0);
+    }
+
     /// CPU time used by all its living threads.
     pub(crate) fn cpu(&self) -> Duration {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();

@@ -44,6 +44,18 @@ fn entries_come_back_once_and_in_order_without_an_index_array() {
 }
 
 #[test]
+fn entries_come_back_once_and_in_order_with_separate_mappings_and_no_index_array() {
+    match Ring::builder(8).flags(IORING_SETUP_NO_SQARRAY).separate_mappings().build() {
+        Ok(ring) => goes_round(ring),
+        Err(error) => {
+            // Old kernels only: a mapping of the wrong size would be refused by another call.
+            assert_eq!(error.call, "io_uring_setup", "{error}");
+            eprintln!("skipped, this kernel lacks NO_SQARRAY (6.6): {error}");
+        }
+    }
+}
+
+#[test]
 fn entries_come_back_once_and_in_order_with_deferred_task_work() {
     goes_round(
         Ring::builder(8).flags(IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN).build().unwrap(),
