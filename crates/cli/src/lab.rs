@@ -51,7 +51,7 @@ fn suite(name: &str, flags: &RunFlags, common: &Common) -> Result<u8, Complaint>
     let ringroad =
         env::current_exe().map_err(|error| failed("finding this program", Path::new("ringroad"), &error))?;
     let options = RunOptions {
-        command: env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+        command: command(),
         seed: flags.seed,
         repeats: flags.repeats,
         duration_s: flags.duration.map(|span| span.as_secs_f64()),
@@ -93,6 +93,12 @@ fn suite(name: &str, flags: &RunFlags, common: &Common) -> Result<u8, Complaint>
         Level::Suspect if flags.strict => INVALID,
         Level::Suspect | Level::Valid => DONE,
     })
+}
+
+/// The command line for the record: by our name, since where this program lies says nothing about the run.
+fn command() -> Vec<String> {
+    let words = env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    std::iter::once("ringroad".to_string()).chain(words).collect()
 }
 
 fn refused(error: Error) -> Complaint {
