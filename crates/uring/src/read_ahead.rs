@@ -214,10 +214,6 @@ impl ReadAhead {
                 }
                 first += 1;
                 moved = true;
-                // A stream keeps reading into the one block it has; a file moves on to places freed here.
-                if first == next || self.blocks[index].at_end {
-                    break;
-                }
             }
             if moved {
                 continue;
