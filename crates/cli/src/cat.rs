@@ -224,13 +224,7 @@ fn print(path: &Path, reader: &mut Reader, out: &Output, direct: bool) -> Result
     let source = if from_start && (kind.is_file() || kind.is_block_device()) {
         // The length of a device is where its end is; its metadata says zero.
         let size = if kind.is_file() { about.len() } else { file.seek(SeekFrom::End(0)).unwrap_or(0) };
-        if size == 0 {
-            // Either empty, or a file of /proc, which says so and then gives pieces of any length: there is
-            // nothing to read ahead, and a short piece is not its end.
-            Source::Stream
-        } else {
-            Source::Positioned { size }
-        }
+        Source::Positioned { size }
     } else {
         Source::Stream
     };
