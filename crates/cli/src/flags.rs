@@ -100,6 +100,8 @@ pub(crate) enum LabAct {
     },
     /// Run one of the reference servers
     Server(ServerFlags),
+    /// Write a tree of files to copy: imagenet, coco, mnist, cifar10, mixed
+    Dataset(DatasetFlags),
     /// Drive a server with the lab's own small client, and print what it saw as JSON
     #[command(hide = true)]
     Client(ClientFlags),
@@ -153,6 +155,19 @@ pub(crate) struct ServerFlags {
     /// Share the port with other servers (SO_REUSEPORT)
     #[arg(long)]
     pub(crate) reuse_port: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DatasetFlags {
+    /// imagenet, coco, mnist, cifar10, mixed; or COUNTxBYTES[/FOLDERS] as in 100000x4K/100
+    #[arg(value_name = "NAME")]
+    pub(crate) dataset: ringroad_lab::dataset::Dataset,
+    /// The folder to make it in: a new one, or an empty one
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+    /// How much of it: 1 is the whole dataset, 0.01 a hundredth of its files
+    #[arg(long, value_name = "F", default_value_t = 1.0)]
+    pub(crate) scale: f64,
 }
 
 #[derive(Args, Debug)]

@@ -4,8 +4,9 @@
 //! line, its record into files, a table and an exit code.
 
 use crate::complaint::{DONE, FAILED, INTERRUPTED, INVALID, USAGE, say, why};
-use crate::flags::{ClientFlags, Common, LabAct, LabFlags, RunFlags, ServerFlags};
+use crate::flags::{ClientFlags, Common, DatasetFlags, LabAct, LabFlags, RunFlags, ServerFlags};
 use crate::progress::Progress;
+use ringroad_lab::dataset::{self, DatasetError};
 use ringroad_lab::{Error, RunOptions, Suite, client, page, runner, table};
 use ringroad_measure::caveat::Level;
 use ringroad_measure::record::{Record, SCHEMA};
@@ -26,6 +27,7 @@ pub(crate) fn run(flags: Box<LabFlags>, common: &Common) -> ExitCode {
         Some(LabAct::Run { suite: name, run }) => suite(&name, &run, common),
         Some(LabAct::Report { record, out }) => report(&record, out.as_deref()),
         Some(LabAct::Server(flags)) => server(&flags),
+        Some(LabAct::Dataset(flags)) => make_dataset(&flags, common),
         Some(LabAct::Client(flags)) => run_client(&flags),
     };
     ExitCode::from(code.unwrap_or_else(|Complaint { message, code }| {
@@ -240,6 +242,20 @@ fn server(flags: &ServerFlags) -> Result<u8, Complaint> {
     print(&format!("listening on {}\n", server.address()))?;
     let totals = server.run(&stop).map_err(complain)?;
     print(&format!("{totals}\n"))?;
+    Ok(DONE)
+}
+
+/// A tree of files to copy. SIGINT ends it where it is: what is there can be looked at and removed.
+fn make_dataset(flags: &DatasetFlags, common: &Common) -> Result<u8, Complaint> {
+    let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let made = dataset::make(flags.dataset, flags.scale, &flags.folder, threads).map_err(|error| {
+        let code = if matches!(error, DatasetError::Scale(_)) { USAGE } else { FAILED };
+        Complaint { message: error.to_string(), code }
+    })?;
+    if !common.quiet {
+        let dataset::Made { files, bytes, folders, links } = made;
+        print(&format!("{files} files, {bytes} bytes, {folders} folders, {links} links\n"))?;
+    }
     Ok(DONE)
 }
 

@@ -11,6 +11,7 @@
 
 pub mod client;
 pub mod collect;
+pub mod dataset;
 pub mod error;
 pub mod event;
 pub mod page;

@@ -26,7 +26,7 @@ fn help_lists_the_verbs_and_the_acts_of_lab() {
             .collect::<Vec<_>>()
     };
     assert_eq!(verbs(&["--help"]), ["cat", "lab"]);
-    assert_eq!(verbs(&["lab", "--help"]), ["quick", "run", "report", "server"]);
+    assert_eq!(verbs(&["lab", "--help"]), ["quick", "run", "report", "server", "dataset"]);
 }
 
 #[test]
@@ -48,6 +48,8 @@ fn what_is_not_known_is_refused_by_name_with_exit_2() {
         (&["lab", "--duration=-1"], "--duration"),
         (&["lab", "run"], "<SUITE>"),
         (&["lab", "report"], "<RECORD>"),
+        (&["lab", "dataset", "cifar100", "/nowhere"], "cifar100"),
+        (&["lab", "dataset", "mnist", "/nowhere", "--scale", "0"], "--scale 0"),
     ] {
         let outcome = run(&mut ringroad(arguments));
         assert_eq!(outcome.code, Some(2), "{arguments:?}: {outcome:?}");
