@@ -13,6 +13,7 @@ use crate::complete::Cqe;
 use crate::map::Mapping;
 use crate::ring::{Handle, Ring};
 use std::io;
+use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -98,6 +99,12 @@ impl BufferRing {
     /// Size of each buffer in bytes.
     pub fn buffer_bytes(&self) -> u32 {
         self.buffer_bytes
+    }
+
+    /// Where the buffers begin: buffer `id` lies `id * buffer_bytes` further. For users that keep track of
+    /// who owns which by themselves; reading one needs the promise of [`take`](Self::take).
+    pub fn start(&self) -> NonNull<u8> {
+        self.memory.start_non_null()
     }
 
     /// Buffers that completions have taken and [`give_back`](Self::give_back) has not returned.

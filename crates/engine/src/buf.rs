@@ -1,0 +1,267 @@
+//! Owned buffers: what a program hands to the engine for the kernel to read or write, and gets back.
+//!
+//! The kernel may touch a buffer until the last completion of its operation, also after the future is dropped.
+//! So operations take buffers by value; [`Buf`] is the closed list of what they may be, each with bytes that
+//! stay in place when the owner moves.
+
+use crate::op::Span;
+use crate::pool::Lease;
+use std::io;
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+/// Bytes to be sent, with whoever owns them.
+#[derive(Debug)]
+pub(crate) enum Buf {
+    Vec(Vec<u8>),
+    Static(&'static [u8]),
+    Shared(Rc<[u8]>),
+    Lease(Lease),
+    Pages(Pages),
+}
+
+const _: () = assert!(size_of::<Buf>() == 24);
+
+impl Buf {
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Buf::Vec(bytes) => bytes,
+            Buf::Static(bytes) => bytes,
+            Buf::Shared(bytes) => bytes,
+            Buf::Lease(lease) => lease,
+            Buf::Pages(pages) => pages,
+        }
+    }
+
+    /// What is left after `done` bytes, for the kernel to read.
+    #[inline]
+    pub(crate) fn span_after(&self, done: usize) -> Span {
+        let bytes = self.bytes().get(done..).unwrap_or_default();
+        Span { start: bytes.as_ptr().cast_mut(), bytes: bytes.len() }
+    }
+
+    /// Takes a pooled lease out of its pool: it is going to wait.
+    pub(crate) fn settle(&mut self, done: &mut u32) {
+        if let Buf::Lease(lease) = self
+            && lease.is_pooled()
+        {
+            let mut lease = match std::mem::replace(self, Buf::Static(&[])) {
+                Buf::Lease(lease) => lease,
+                _ => return,
+            };
+            lease.advance(*done as usize);
+            *done = 0;
+            *self = Buf::Lease(lease.into_own());
+        }
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A buffer whose bytes can be sent. Its bytes `0..len` are.
+///
+/// Implemented for `Vec<u8>`, `&'static [u8]`, `&'static str`, `Rc<[u8]>`, [`Lease`] and [`Pages`].
+pub trait IoBuf: sealed::Sealed + Sized {
+    #[doc(hidden)]
+    fn into_buf(self) -> Loan;
+    #[doc(hidden)]
+    fn from_buf(loan: Loan) -> Self;
+}
+
+/// A buffer on its way.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Loan(pub(crate) Buf);
+
+macro_rules! io_buf {
+    ($type:ty, $variant:ident, $from:expr) => {
+        impl sealed::Sealed for $type {}
+        impl IoBuf for $type {
+            #[inline]
+            fn into_buf(self) -> Loan {
+                Loan(Buf::$variant(self))
+            }
+            #[inline]
+            fn from_buf(loan: Loan) -> Self {
+                match loan.0 {
+                    Buf::$variant(this) => this,
+                    // A buffer comes back as what it went in as, except that a lease may have been copied,
+                    // which is still a lease.
+                    _ => $from,
+                }
+            }
+        }
+    };
+}
+
+io_buf!(Vec<u8>, Vec, Vec::new());
+io_buf!(&'static [u8], Static, &[]);
+io_buf!(Rc<[u8]>, Shared, Rc::new([]));
+io_buf!(Lease, Lease, Lease::own(Box::new(crate::pool::Tail { bytes: Vec::new(), start: 0 })));
+io_buf!(Pages, Pages, Pages::empty());
+
+impl sealed::Sealed for &'static str {}
+impl IoBuf for &'static str {
+    fn into_buf(self) -> Loan {
+        Loan(Buf::Static(self.as_bytes()))
+    }
+    fn from_buf(loan: Loan) -> Self {
+        match loan.0 {
+            Buf::Static(bytes) => std::str::from_utf8(bytes).unwrap_or_default(),
+            _ => "",
+        }
+    }
+}
+
+/// A buffer the kernel may write into: `Vec<u8>` (its spare capacity) and [`Pages`] (from its length on).
+pub trait IoBufMut: IoBuf {
+    #[doc(hidden)]
+    fn spare(loan: &mut Loan) -> (NonNull<u8>, usize);
+    /// # Safety
+    /// The kernel has written this many bytes at the start of what `spare` told.
+    #[doc(hidden)]
+    unsafe fn filled(loan: &mut Loan, bytes: usize);
+}
+
+impl IoBufMut for Vec<u8> {
+    fn spare(loan: &mut Loan) -> (NonNull<u8>, usize) {
+        spare_of(&mut loan.0)
+    }
+    unsafe fn filled(loan: &mut Loan, bytes: usize) {
+        // SAFETY: promised by the caller.
+        unsafe { filled(&mut loan.0, bytes) }
+    }
+}
+
+impl IoBufMut for Pages {
+    fn spare(loan: &mut Loan) -> (NonNull<u8>, usize) {
+        spare_of(&mut loan.0)
+    }
+    unsafe fn filled(loan: &mut Loan, bytes: usize) {
+        // SAFETY: promised by the caller.
+        unsafe { filled(&mut loan.0, bytes) }
+    }
+}
+
+/// Where the kernel may write, and how much. Nothing for buffers that are only read.
+pub(crate) fn spare_of(buf: &mut Buf) -> (NonNull<u8>, usize) {
+    match buf {
+        Buf::Vec(bytes) => {
+            let spare = bytes.spare_capacity_mut();
+            (NonNull::from(&mut *spare).cast(), spare.len())
+        }
+        Buf::Pages(pages) => pages.spare(),
+        _ => (NonNull::dangling(), 0),
+    }
+}
+
+/// Makes `bytes` that the kernel has written part of the buffer.
+///
+/// # Safety
+/// The kernel has written them at the start of what [`spare_of`] told.
+pub(crate) unsafe fn filled(buf: &mut Buf, bytes: usize) {
+    match buf {
+        Buf::Vec(vec) => {
+            assert!(bytes <= vec.capacity() - vec.len(), "more than there was room for");
+            // SAFETY: inside the capacity, and initialised by the kernel, as the caller promises.
+            unsafe { vec.set_len(vec.len() + bytes) }
+        }
+        Buf::Pages(pages) => {
+            assert!(bytes <= pages.capacity() - pages.len(), "more than there was room for");
+            // Fits: at most the capacity.
+            pages.length += bytes as u32;
+        }
+        _ => {}
+    }
+}
+
+/// Whole pages of memory, aligned as direct I/O wants them.
+///
+/// When dropped they go back to the system at once, so that memory the kernel should no longer touch *cannot* be
+/// touched: a late write becomes EFAULT (a test's net; it costs two system calls per buffer).
+pub struct Pages {
+    start: NonNull<u8>,
+    /// Bytes, as `length`; 32 bits each keep the whole in 16 bytes and a transfer in the kernel's limits.
+    capacity: u32,
+    length: u32,
+}
+
+impl Pages {
+    /// At least `bytes` of memory, rounded up to whole pages, holding none yet.
+    ///
+    /// # Errors
+    /// ENOMEM from `mmap(2)`; InvalidInput for 2 GiB and more.
+    pub fn new(bytes: usize) -> io::Result<Pages> {
+        if bytes > PAGES_BYTES_MAX {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a buffer of pages holds less than 2 GiB"));
+        }
+        let capacity = bytes.max(1).next_multiple_of(PAGE_BYTES);
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new anonymous mapping at an address the kernel chooses touches nothing that exists.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), capacity, protection, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        match NonNull::new(start.cast()) {
+            Some(start) => Ok(Pages { start, capacity: capacity as u32, length: 0 }),
+            None => Err(io::Error::from_raw_os_error(libc::ENOMEM)),
+        }
+    }
+
+    /// Where the memory begins.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// No memory at all.
+    fn empty() -> Pages {
+        Pages { start: NonNull::dangling(), capacity: 0, length: 0 }
+    }
+
+    /// How many bytes it can hold.
+    pub fn capacity(&self) -> usize {
+        self.capacity as usize
+    }
+
+    /// Forgets what it holds, so that it can be filled again.
+    pub fn clear(&mut self) {
+        self.length = 0;
+    }
+
+    fn spare(&mut self) -> (NonNull<u8>, usize) {
+        // SAFETY: `length <= capacity`, inside or at the end of the mapping.
+        (unsafe { self.start.add(self.len()) }, self.capacity() - self.len())
+    }
+}
+
+const PAGE_BYTES: usize = 4096;
+
+/// What one transfer can be, in whole pages.
+const PAGES_BYTES_MAX: usize = 0x7fff_f000;
+
+impl std::ops::Deref for Pages {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the first `length` bytes were written; anonymous pages are initialised anyway; they are ours.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length as usize) }
+    }
+}
+
+impl std::fmt::Debug for Pages {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pages").field("length", &self.length).field("capacity", &self.capacity).finish()
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        if self.capacity > 0 {
+            // SAFETY: our own mapping, of this size, reached by nobody else: `self` is its only owner.
+            unsafe { libc::munmap(self.start.as_ptr().cast(), self.capacity()) };
+        }
+    }
+}

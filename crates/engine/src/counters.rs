@@ -1,0 +1,47 @@
+//! What a runtime has done so far: plain numbers, raised where the thing happens.
+
+/// Counts since the runtime was made. They cost an addition each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// System calls made by the driver, as a tracer would count them.
+    pub system_calls: u64,
+    /// Waits among them.
+    pub waits: u64,
+    /// Operations answered by an attempt, without waiting.
+    pub answered_at_once: u64,
+    /// Attempts the kernel answered with EAGAIN.
+    pub would_block: u64,
+    /// Operations handed to the driver.
+    pub submitted: u64,
+    /// Results of submitted operations, standing ones counted each time.
+    pub completed: u64,
+    /// Most results taken in one turn.
+    pub batch_max: u64,
+    /// Times the submission queue was full.
+    pub queue_full: u64,
+    /// Times completions overflowed their queue and had to be fetched from the kernel.
+    pub overflows: u64,
+    /// Receives that found the buffer ring empty.
+    pub ring_empty: u64,
+    /// Receives stopped because their stream had not read what it already got.
+    pub out_of_credit: u64,
+    /// Cancels asked for.
+    pub cancels: u64,
+    /// Operations submitted again after a short transfer or a wake-up that came to nothing.
+    pub retries: u64,
+    /// Completions for slots that had been given up: must be zero.
+    pub stale: u64,
+    /// Operations whose futures were dropped while the kernel had them.
+    pub orphaned: u64,
+    /// Accepting paused for want of descriptors.
+    pub accept_parked: u64,
+    /// Tasks polled.
+    pub polls: u64,
+    /// Turns of the loop.
+    pub turns: u64,
+    /// Wake-ups from other threads.
+    pub remote_wakes: u64,
+    /// Operations that could not be ended at shutdown, and whose memory was left to the kernel.
+    pub leaked: u64,
+}

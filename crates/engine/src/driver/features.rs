@@ -1,0 +1,23 @@
+//! What of the kernel's abilities a driver may use: a mask passed in, so that tests switch them off anywhere.
+
+/// Abilities of io_uring beyond those it cannot do without.
+///
+/// All are on by default and used where the kernel has them; switched off, the driver does the same another way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Features {
+    /// One accept request brings many connections (5.19). Off: a request each.
+    pub multishot_accept: bool,
+    /// Waits are not counted as iowait (6.15).
+    pub no_iowait: bool,
+    /// `io_uring_enter` finds the ring by a registered index instead of the descriptor table (5.18).
+    pub registered_ring: bool,
+    /// One receive completion may fill several buffers (6.10).
+    pub bundles: bool,
+}
+
+impl Default for Features {
+    fn default() -> Features {
+        Features { multishot_accept: true, no_iowait: true, registered_ring: true, bundles: true }
+    }
+}

@@ -1,0 +1,129 @@
+//! Drivers: how operations reach the kernel, and how their results come back.
+//!
+//! Three interpretations of one list of operations ([`crate::op`]): *submit* (io_uring), *wait for readiness,
+//! then attempt* (epoll), and *pretend* (sim). A driver never runs user code and never blocks but in
+//! [`Driver::wait`]; what happened is returned as data.
+
+pub(crate) mod epoll;
+pub(crate) mod features;
+pub(crate) mod readiness;
+pub(crate) mod sim;
+pub(crate) mod uring;
+
+use crate::clock::{Clock, Until};
+use crate::counters::Counters;
+use crate::op::{Answer, Call, Completion, Kind, Op, Outcome, Target, Token};
+use crate::pool::Pool;
+use std::fmt;
+use std::io;
+use std::rc::Rc;
+use std::str::FromStr;
+
+/// A driver, by the name used on command lines and in records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Name {
+    /// `io_uring(7)`: operations are submitted and completed.
+    IoUring,
+    /// `epoll(7)`, edge-triggered: readiness is waited for, then the operation is attempted.
+    Epoll,
+    /// A simulated kernel with virtual time and faults, for tests.
+    Sim,
+}
+
+impl Name {
+    /// Every driver, sim last.
+    pub const ALL: &[Name] = &[Name::IoUring, Name::Epoll, Name::Sim];
+
+    /// The name as printed.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Name::IoUring => "io_uring",
+            Name::Epoll => "epoll",
+            Name::Sim => "sim",
+        }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Name {
+    type Err = UnknownName;
+
+    /// `uring` is accepted for `io_uring`.
+    fn from_str(name: &str) -> Result<Name, UnknownName> {
+        let name = if name == "uring" { "io_uring" } else { name };
+        let found = Name::ALL.iter().copied().find(|known| known.as_str() == name);
+        found.ok_or_else(|| UnknownName(name.to_owned()))
+    }
+}
+
+/// A name that stands for no driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownName(String);
+
+impl fmt::Display for UnknownName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known: Vec<_> = Name::ALL.iter().map(|name| name.as_str()).collect();
+        write!(f, "unknown driver {:?} (one of: {})", self.0, known.join(", "))
+    }
+}
+
+impl std::error::Error for UnknownName {}
+
+/// What became of a cancel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cancelled {
+    /// The driver has let go of the operation, which had no effect; no completion will come.
+    Gone,
+    /// Asked for; the last completion tells the true outcome.
+    Asked,
+}
+
+/// One way of doing I/O.
+pub(crate) trait Driver {
+    fn name(&self) -> Name;
+
+    /// Does what never waits.
+    fn call(&mut self, call: Call<'_>) -> io::Result<Answer>;
+
+    /// Does the operation now if that takes no waiting and this driver is one that tries; otherwise `None`. What
+    /// the operation names is used during the call only.
+    fn attempt(&mut self, op: &Op<'_>) -> Option<Outcome>;
+
+    /// Takes the operation on. What it names stays in place and untouched until the driver has let go of it:
+    /// with [`News::Last`](crate::op::News::Last), for a one-shot operation also with `News::Ready`, or by
+    /// [`Cancelled::Gone`]. A descriptor has at most one operation of each direction with the driver (accept and
+    /// receive are one, connect and send the other).
+    fn submit(&mut self, token: Token, op: &Op<'_>);
+
+    /// Asks for an end of a submitted operation. Needs no free queue entry: it cannot be lost. Asking again, or
+    /// for one that has just completed, does nothing.
+    fn cancel(&mut self, token: Token, kind: Kind, on: Target) -> Cancelled;
+
+    /// Hands over what was submitted, waits for news at most as long as told, and appends them to `out`, at most
+    /// `crate::COMPLETIONS_PER_TURN` of them. Interrupted or too early is no error: it returns with no news.
+    fn wait(&mut self, until: Until, out: &mut Vec<Completion>) -> io::Result<()>;
+
+    /// A descriptor of the same kernel that ends a wait when it is written to (`eventfd(2)`); `None` where no
+    /// other thread can.
+    fn alarm(&self) -> Option<std::sync::Arc<std::os::fd::OwnedFd>>;
+
+    /// Where leases come from.
+    fn pool(&self) -> &Rc<Pool>;
+
+    /// Whether the kernel works on a sent buffer by itself, so that a lease may be left in it; otherwise what has
+    /// to wait is taken out of the pool first.
+    fn sends_from_pool(&self) -> bool;
+
+    /// Where time comes from.
+    fn clock(&self) -> Clock;
+
+    fn counters(&self) -> Counters;
+
+    /// Gives up what could not be ended, without freeing what the kernel may still touch.
+    fn abandon(self: Box<Self>);
+}

@@ -1,0 +1,124 @@
+//! What went wrong: the operation, its target, what the system said, and on which driver.
+
+use crate::driver::Name;
+use std::fmt;
+use std::io;
+
+/// Shorthand for what this crate returns.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An operation that failed.
+///
+/// One word, so that a result is as small as its value; the rest is made only when something fails.
+#[derive(Debug)]
+pub struct Error(Box<Details>);
+
+#[derive(Debug)]
+struct Details {
+    operation: &'static str,
+    target: Option<String>,
+    driver: Option<Name>,
+    source: io::Error,
+    hint: Option<&'static str>,
+}
+
+impl Error {
+    /// `operation` by its kernel name, or what was being done.
+    #[cold]
+    pub(crate) fn new(operation: &'static str, source: io::Error) -> Error {
+        Error(Box::new(Details { operation, target: None, driver: None, source, hint: None }))
+    }
+
+    #[cold]
+    pub(crate) fn errno(operation: &'static str, errno: i32) -> Error {
+        Error::new(operation, io::Error::from_raw_os_error(errno))
+    }
+
+    pub(crate) fn on(mut self, target: impl fmt::Display) -> Error {
+        self.0.target = Some(target.to_string());
+        self
+    }
+
+    pub(crate) fn by(mut self, driver: Name) -> Error {
+        self.0.driver = Some(driver);
+        self
+    }
+
+    pub(crate) fn hint(mut self, hint: &'static str) -> Error {
+        self.0.hint = Some(hint);
+        self
+    }
+
+    /// The operation that failed, by its kernel name (`connect`, `recv`, …).
+    pub fn operation(&self) -> &'static str {
+        self.0.operation
+    }
+
+    /// The driver it ran on, if it got that far.
+    pub fn driver(&self) -> Option<Name> {
+        self.0.driver
+    }
+
+    /// What the system said, as a kind.
+    pub fn kind(&self) -> io::ErrorKind {
+        self.0.source.kind()
+    }
+
+    /// What the system said, as its number.
+    pub fn raw_os_error(&self) -> Option<i32> {
+        self.0.source.raw_os_error()
+    }
+
+    /// Whether the operation was cancelled, and had no effect.
+    pub fn is_cancelled(&self) -> bool {
+        self.raw_os_error() == Some(libc::ECANCELED)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Details { operation, target, driver, source, hint } = &*self.0;
+        f.write_str(operation)?;
+        if let Some(target) = target {
+            write!(f, ", on {target}")?;
+        }
+        write!(f, ": {source}")?;
+        if let Some(driver) = driver {
+            write!(f, " (driver {driver})")?;
+        }
+        if let Some(hint) = hint {
+            write!(f, " ({hint})")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0.source)
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        io::Error::new(error.kind(), error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_says_operation_target_errno_driver_and_what_to_do() {
+        let error = Error::errno("connect", libc::ECONNREFUSED)
+            .on("127.0.0.1:1")
+            .by(Name::Epoll)
+            .hint("nothing listens there");
+        assert_eq!(
+            error.to_string(),
+            "connect, on 127.0.0.1:1: Connection refused (os error 111) (driver epoll) (nothing listens there)"
+        );
+        assert_eq!(size_of::<Result<()>>(), size_of::<usize>());
+    }
+}

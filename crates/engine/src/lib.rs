@@ -1,0 +1,23 @@
+//! One completion-based I/O engine with interchangeable kernel drivers under one async API.
+#![cfg(target_os = "linux")]
+
+mod buf;
+mod clock;
+mod counters;
+mod descriptor;
+mod driver;
+mod error;
+pub mod net;
+mod op;
+mod pool;
+mod sys;
+
+pub use buf::{IoBuf, IoBufMut, Pages};
+pub use counters::Counters;
+pub use driver::features::Features;
+pub use driver::{Name, UnknownName};
+pub use error::{Error, Result};
+pub use pool::Lease;
+
+/// Results taken from a driver per turn, so that timers and tasks get theirs.
+pub(crate) const COMPLETIONS_PER_TURN: usize = 1024;

@@ -1,0 +1,5 @@
+//! TCP: streams, listeners, their options.
+
+mod option;
+
+pub use option::SocketOption;

@@ -1,0 +1,242 @@
+//! Operations: the closed list of what a program can ask of a driver, as plain data.
+//!
+//! Two kinds. A [`Call`] never waits (make a socket, set an option, close): it is answered at once. An [`Op`]
+//! may wait for a peer: it is attempted, and if it cannot be done now it is submitted under a [`Token`] and
+//! answered later by a [`Completion`].
+//!
+//! This file names no driver. A new operation is a variant here, a row in `sys`, and an arm in each of the
+//! interpretations (readiness, io_uring, sim); the compiler names the missing ones.
+
+use crate::descriptor::Descriptor;
+use crate::net::SocketOption;
+use crate::pool::Lease;
+use socket2::SockAddr;
+use std::fmt;
+use std::net::{Shutdown, SocketAddr};
+
+/// Names one life of one slot: an index, and the generation that tells it from earlier lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Token {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+impl Token {
+    /// As one word, for the kernel to carry.
+    #[inline]
+    pub(crate) fn to_bits(self) -> u64 {
+        (u64::from(self.generation) << 32) | u64::from(self.index)
+    }
+
+    /// Back from [`Token::to_bits`].
+    #[inline]
+    pub(crate) fn from_bits(bits: u64) -> Token {
+        Token { index: bits as u32, generation: (bits >> 32) as u32 }
+    }
+}
+
+/// A descriptor as a driver is told of it: its number (the kernel's, or the simulation's) and its place in the
+/// engine's table, under which a driver may keep what it knows about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) number: i32,
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+/// What kind of operation a slot holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// Connections, one after another, until cancelled.
+    Accept,
+    Connect,
+    /// Leases of received bytes, one after another, until cancelled or the end.
+    Receive,
+    /// One receive into memory of the caller's.
+    ReceiveInto,
+    Send,
+    SendVectored,
+}
+
+impl Kind {
+    /// May complete more than once: it stays with the driver and brings items.
+    #[inline]
+    pub(crate) fn is_standing(self) -> bool {
+        matches!(self, Kind::Accept | Kind::Receive)
+    }
+
+    /// The name of the system call that does this.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::Accept => "accept",
+            Kind::Connect => "connect",
+            Kind::Receive | Kind::ReceiveInto => "recv",
+            Kind::Send => "send",
+            Kind::SendVectored => "sendmsg",
+        }
+    }
+}
+
+/// An operation that may wait. What it points to is owned by the slot it was submitted under, which keeps it in
+/// place until the last completion; during an attempt, by the caller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Op<'a> {
+    Accept {
+        on: Target,
+    },
+    Connect {
+        on: Target,
+        address: &'a SockAddr,
+    },
+    Receive {
+        on: Target,
+    },
+    ReceiveInto {
+        on: Target,
+        memory: Span,
+    },
+    /// Sends all of it if it can; fewer is not an error.
+    Send {
+        on: Target,
+        bytes: Span,
+    },
+    SendVectored {
+        on: Target,
+        message: &'a libc::msghdr,
+    },
+}
+
+impl Op<'_> {
+    /// The descriptor it is about.
+    #[inline]
+    pub(crate) fn target(&self) -> Target {
+        match *self {
+            Op::Accept { on }
+            | Op::Connect { on, .. }
+            | Op::Receive { on }
+            | Op::ReceiveInto { on, .. }
+            | Op::Send { on, .. }
+            | Op::SendVectored { on, .. } => on,
+        }
+    }
+}
+
+/// Memory the kernel may touch. Who keeps it alive is said where it is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    pub(crate) start: *mut u8,
+    pub(crate) bytes: usize,
+}
+
+/// What an attempt came to, or one completion: a count, a descriptor number, zero, or a negated errno.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) result: i32,
+    /// The received bytes, for a [`Op::Receive`] that brought some.
+    pub(crate) lease: Option<Lease>,
+}
+
+impl Outcome {
+    #[inline]
+    pub(crate) fn of(result: i32) -> Outcome {
+        Outcome { result, lease: None }
+    }
+}
+
+/// News from a driver about a submitted operation.
+#[derive(Debug)]
+pub(crate) struct Completion {
+    pub(crate) token: Token,
+    pub(crate) news: News,
+}
+
+/// What the news is.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// Nothing was done yet, but an attempt may succeed now. For a one-shot operation the driver has let go of
+    /// it: it is attempted, and if need be submitted, again.
+    Ready,
+    /// One result of a standing operation; more will follow.
+    Item(Outcome),
+    /// The last result: the driver and the kernel have let go of everything the operation names.
+    Last(Outcome),
+}
+
+/// Something that never waits.
+#[derive(Debug)]
+pub(crate) enum Call<'a> {
+    /// A TCP socket for addresses of this family.
+    Socket {
+        for_address: &'a SocketAddr,
+    },
+    /// Makes a socket that came from outside fit for the driver (blocking or not, as it needs).
+    Adopt {
+        on: Target,
+    },
+    Bind {
+        on: Target,
+        address: &'a SocketAddr,
+    },
+    Listen {
+        on: Target,
+        backlog: i32,
+    },
+    SetOption {
+        on: Target,
+        option: SocketOption,
+    },
+    /// The current value of the same option; the value inside is ignored.
+    GetOption {
+        on: Target,
+        option: SocketOption,
+    },
+    LocalName {
+        on: Target,
+    },
+    PeerName {
+        on: Target,
+    },
+    Shutdown {
+        on: Target,
+        how: Shutdown,
+    },
+    /// Nothing of this descriptor is with the driver any more.
+    Close {
+        on: Target,
+        descriptor: Descriptor,
+    },
+}
+
+impl Call<'_> {
+    /// The system call's name.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Call::Socket { .. } => "socket",
+            Call::Adopt { .. } => "fcntl",
+            Call::Bind { .. } => "bind",
+            Call::Listen { .. } => "listen",
+            Call::SetOption { .. } => "setsockopt",
+            Call::GetOption { .. } => "getsockopt",
+            Call::LocalName { .. } => "getsockname",
+            Call::PeerName { .. } => "getpeername",
+            Call::Shutdown { .. } => "shutdown",
+            Call::Close { .. } => "close",
+        }
+    }
+}
+
+/// The answer to a [`Call`].
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Done,
+    Descriptor(Descriptor),
+    Name(SocketAddr),
+    Option(SocketOption),
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
