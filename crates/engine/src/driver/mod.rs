@@ -74,6 +74,27 @@ impl fmt::Display for UnknownName {
 
 impl std::error::Error for UnknownName {}
 
+/// What a driver is made with.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// Submission queue entries (io_uring).
+    pub(crate) entries: u32,
+    /// Completion queue entries (io_uring); `None`: four times the submission entries.
+    pub(crate) completions: Option<u32>,
+    /// Receive buffers of the pool: a power of two.
+    pub(crate) buffers: u16,
+    /// Size of each in bytes, at most [`crate::pool::BUFFER_BYTES_MAX`].
+    pub(crate) buffer_bytes: usize,
+    pub(crate) features: features::Features,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        // 512 KiB of buffers, as many as the hand-written models post.
+        Settings { entries: 1024, completions: None, buffers: 128, buffer_bytes: 4096, features: features::Features::default() }
+    }
+}
+
 /// What became of a cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cancelled {
