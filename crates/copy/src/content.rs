@@ -1,0 +1,275 @@
+//! The bytes of one file, by plain calls: cloned, copied in one piece, or read and written in order.
+//!
+//! Partial results are continued, interruptions repeated; a source that ends early ends the copy early and is
+//! noticed by whoever compares the facts before and after. Which side failed is part of the answer.
+
+use crate::clock::{Clock, For};
+use crate::options::{Options, Reflink, Sparse};
+use crate::plan::Facts;
+use crate::report::Control;
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Bytes moved by one read and one write: the files of datasets fit in it.
+pub(crate) const BUFFER_BYTES: usize = 1 << 20;
+/// What `O_DIRECT` asks of addresses, offsets and lengths.
+pub(crate) const ALIGNMENT: usize = 4096;
+/// Zero runs shorter than this are written.
+const HOLE_BYTES: usize = 4096;
+
+/// Page-aligned memory, reused for every file of a worker.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    memory: Vec<u8>,
+    start: usize,
+}
+
+impl Buffer {
+    pub(crate) fn new(bytes: usize) -> Buffer {
+        let memory = vec![0; bytes + ALIGNMENT];
+        let start = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
+        Buffer { memory, start }
+    }
+
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        let end = self.memory.len() - ALIGNMENT + self.start;
+        self.memory.get_mut(self.start..end).unwrap_or_default()
+    }
+}
+
+/// Which side failed, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    Read(Errno),
+    Write(Errno),
+    Extend(Errno),
+    Clone(Errno),
+    /// The copy was cancelled between two pieces.
+    Cancelled,
+}
+
+/// What was moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Moved {
+    pub(crate) bytes: u64,
+    /// Of these, shared with the source.
+    pub(crate) shared: u64,
+}
+
+/// Whether cloning works between the two file systems of this copy: asked once, remembered.
+#[derive(Debug, Default)]
+pub(crate) struct Cloning(AtomicU8);
+
+impl Cloning {
+    const REFUSED: u8 = 1;
+
+    fn is_refused(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == Self::REFUSED
+    }
+
+    fn refuse(&self) {
+        self.0.store(Self::REFUSED, Ordering::Relaxed);
+    }
+}
+
+/// One transfer.
+pub(crate) struct Transfer<'a> {
+    pub(crate) options: &'a Options,
+    pub(crate) control: &'a Control,
+    pub(crate) cloning: &'a Cloning,
+    pub(crate) source: BorrowedFd<'a>,
+    pub(crate) target: BorrowedFd<'a>,
+    /// The source's.
+    pub(crate) facts: Facts,
+    /// Sees every byte, in order, where one is given; then nothing moves past us.
+    pub(crate) hasher: Option<&'a mut blake3::Hasher>,
+}
+
+impl Transfer<'_> {
+    /// Moves everything. Both descriptors stand at the beginning.
+    pub(crate) fn run(&mut self, clock: &mut Clock, buffer: &mut [u8]) -> Result<Moved, Fault> {
+        let regular = self.facts.kind == rustix::fs::FileType::RegularFile;
+        if regular && self.options.reflink != Reflink::Never && self.facts.size > 0 {
+            let must = self.options.reflink == Reflink::Always;
+            if self.hasher.is_none() && (must || !self.cloning.is_refused()) {
+                match clock.call(For::Write, || rustix::fs::ioctl_ficlone(self.target, self.source)) {
+                    Ok(()) => return Ok(Moved { bytes: self.facts.size, shared: self.facts.size }),
+                    Err(why) if must => return Err(Fault::Clone(why)),
+                    Err(Errno::OPNOTSUPP | Errno::XDEV | Errno::NOTTY | Errno::NOSYS) => {
+                        self.cloning.refuse()
+                    }
+                    // Not this file (a swap file, an odd size): the bytes then.
+                    Err(_) => {}
+                }
+            }
+        }
+        let holes = regular && self.facts.stored < self.facts.size;
+        if holes && self.options.sparse != Sparse::Never {
+            return self.around_holes(clock, buffer);
+        }
+        let mut moved = 0;
+        let mut tail = 0;
+        self.pieces(clock, buffer, u64::MAX, &mut moved, &mut tail)?;
+        self.end(clock, moved, tail)
+    }
+
+    /// Reads and writes until the end or `limit`. `tail`: bytes of zeros at the end that were skipped, not
+    /// written.
+    fn pieces(
+        &mut self,
+        clock: &mut Clock,
+        buffer: &mut [u8],
+        limit: u64,
+        moved: &mut u64,
+        tail: &mut u64,
+    ) -> Result<(), Fault> {
+        let mut left = limit;
+        // A regular file that gave exactly its size has ended, unless it grew: one byte more than the size is
+        // asked for, and a short answer at the size is the end.
+        let size = self.facts.size;
+        let small = size > 0 && size < buffer.len() as u64 && limit == u64::MAX;
+        while left > 0 {
+            if self.control.is_cancelled() {
+                return Err(Fault::Cancelled);
+            }
+            let want = left.min(buffer.len() as u64) as usize;
+            let room = buffer.get_mut(..want).unwrap_or_default();
+            let got = match clock.call(For::Read, || rustix::io::read(self.source, &mut *room)) {
+                Ok(0) => break,
+                Ok(got) => got,
+                Err(Errno::INTR) => continue,
+                Err(why) => return Err(Fault::Read(why)),
+            };
+            let piece = buffer.get(..got).unwrap_or_default();
+            if let Some(hasher) = &mut self.hasher {
+                hasher.update(piece);
+            }
+            if self.options.sparse == Sparse::Always {
+                self.skipping_zeros(clock, piece, tail)?;
+            } else {
+                self.write(clock, piece)?;
+            }
+            *moved += got as u64;
+            left -= got as u64;
+            if small && *moved == size {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all of `piece` at the target's position.
+    fn write(&mut self, clock: &mut Clock, mut piece: &[u8]) -> Result<(), Fault> {
+        while !piece.is_empty() {
+            match clock.call(For::Write, || rustix::io::write(self.target, piece)) {
+                // A regular file that takes nothing and does not say why is full.
+                Ok(0) => return Err(Fault::Write(Errno::NOSPC)),
+                Ok(put) => piece = piece.get(put..).unwrap_or_default(),
+                Err(Errno::INTR) => {}
+                Err(why) => return Err(Fault::Write(why)),
+            }
+        }
+        Ok(())
+    }
+
+    fn skipping_zeros(&mut self, clock: &mut Clock, piece: &[u8], tail: &mut u64) -> Result<(), Fault> {
+        let mut rest = piece;
+        while !rest.is_empty() {
+            let zeros =
+                rest.chunks(HOLE_BYTES).take_while(|block| is_zero(block)).map(<[u8]>::len).sum::<usize>();
+            let (hole, after) = rest.split_at(zeros);
+            if !hole.is_empty() {
+                *tail += hole.len() as u64;
+                rest = after;
+                continue;
+            }
+            let data =
+                rest.chunks(HOLE_BYTES).take_while(|block| !is_zero(block)).map(<[u8]>::len).sum::<usize>();
+            let (data, after) = rest.split_at(data);
+            self.skip(clock, std::mem::take(tail))?;
+            self.write(clock, data)?;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    fn skip(&mut self, clock: &mut Clock, bytes: u64) -> Result<(), Fault> {
+        if bytes > 0 {
+            let forward = SeekFrom::Current(bytes as i64);
+            clock.call(For::Write, || rustix::fs::seek(self.target, forward)).map_err(Fault::Extend)?;
+        }
+        Ok(())
+    }
+
+    /// Sets the size where the last bytes were a hole.
+    fn end(&mut self, clock: &mut Clock, bytes: u64, tail: u64) -> Result<Moved, Fault> {
+        if tail > 0 {
+            clock.call(For::Write, || rustix::fs::ftruncate(self.target, bytes)).map_err(Fault::Extend)?;
+        }
+        Ok(Moved { bytes, shared: 0 })
+    }
+
+    /// Moves what is between the holes, and leaves holes where they were.
+    fn around_holes(&mut self, clock: &mut Clock, buffer: &mut [u8]) -> Result<Moved, Fault> {
+        let mut at = 0_u64;
+        let mut tail = 0;
+        loop {
+            let data = match clock.call(For::Read, || rustix::fs::seek(self.source, SeekFrom::Data(at))) {
+                Ok(data) => data,
+                // Only a hole is left, if anything.
+                Err(Errno::NXIO) => break,
+                // This file system cannot tell: then everything is data.
+                Err(Errno::INVAL | Errno::OPNOTSUPP) if at == 0 => {
+                    let mut moved = 0;
+                    self.pieces(clock, buffer, u64::MAX, &mut moved, &mut tail)?;
+                    return self.end(clock, moved, tail);
+                }
+                Err(why) => return Err(Fault::Read(why)),
+            };
+            let hole = clock
+                .call(For::Read, || rustix::fs::seek(self.source, SeekFrom::Hole(data)))
+                .or_else(|why| if why == Errno::NXIO { Ok(data) } else { Err(why) })
+                .map_err(Fault::Read)?;
+            if hole <= data {
+                break;
+            }
+            clock
+                .call(For::Read, || rustix::fs::seek(self.source, SeekFrom::Start(data)))
+                .map_err(Fault::Read)?;
+            self.hash_zeros(data - at);
+            tail += data - at;
+            if self.options.sparse == Sparse::Auto {
+                self.skip(clock, std::mem::take(&mut tail))?;
+            }
+            let mut moved = 0;
+            self.pieces(clock, buffer, hole - data, &mut moved, &mut tail)?;
+            at = data + moved;
+            if moved < hole - data {
+                // It shrank under us; the facts will tell.
+                return self.end(clock, at, tail);
+            }
+        }
+        let size = self.facts.size.max(at);
+        self.hash_zeros(size - at);
+        self.end(clock, size, tail + (size - at))
+    }
+
+    fn hash_zeros(&mut self, bytes: u64) {
+        static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+        let Some(hasher) = &mut self.hasher else { return };
+        let mut left = bytes;
+        while left > 0 {
+            let some = left.min(ZEROS.len() as u64);
+            hasher.update(ZEROS.get(..some as usize).unwrap_or_default());
+            left -= some;
+        }
+    }
+}
+
+fn is_zero(block: &[u8]) -> bool {
+    // Sixteen bytes at a time, which the compiler turns into vector compares.
+    let mut words = block.chunks_exact(16);
+    words.all(|word| word == [0; 16]) && words.remainder().iter().all(|byte| *byte == 0)
+}

@@ -1,0 +1,353 @@
+//! A directory being copied: a descriptor on each side, what is still to do in it, and its way to the root.
+//!
+//! Everything below is opened relative to these descriptors, one component at a time and without following
+//! links, so a path is never resolved twice and can be of any length. Descriptors are scarce: those of a
+//! directory that only waits for its children may be closed, and are opened again by the same steps. Then the
+//! identity must be what it was: something else in its place is an error, never followed.
+//!
+//! INVARIANT: `pending` counts what keeps the directory from being finished: its own scan, each batch of files,
+//! each child directory, each link that waits. Whoever takes it to zero finishes the directory, and nobody else
+//! does.
+
+use crate::error::{Error, ErrorKind};
+use crate::plan::Facts;
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use std::ffi::{CStr, CString, OsStr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+/// How a directory is opened for listing or as a place to open others in.
+pub(crate) const OPEN_DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
+
+/// The two sides, open.
+#[derive(Debug)]
+pub(crate) struct Handles {
+    pub(crate) source: OwnedFd,
+    pub(crate) target: OwnedFd,
+    budget: Option<Arc<Budget>>,
+}
+
+impl Handles {
+    pub(crate) fn source(&self) -> BorrowedFd<'_> {
+        self.source.as_fd()
+    }
+
+    pub(crate) fn target(&self) -> BorrowedFd<'_> {
+        self.target.as_fd()
+    }
+}
+
+impl Drop for Handles {
+    fn drop(&mut self) {
+        if let Some(budget) = &self.budget {
+            budget.open.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// How many directories may stay open.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    open: AtomicUsize,
+    most: usize,
+}
+
+impl Budget {
+    pub(crate) fn new(most: usize) -> Arc<Budget> {
+        Arc::new(Budget { open: AtomicUsize::new(0), most })
+    }
+
+    fn is_spent(&self) -> bool {
+        self.open.load(Ordering::Relaxed) >= self.most
+    }
+}
+
+/// One directory, or the place of an operand ([`Dir::place`]).
+#[derive(Debug)]
+pub(crate) struct Dir {
+    pub(crate) parent: Option<Arc<Dir>>,
+    source_name: CString,
+    target_name: CString,
+    /// For a place: what the operand's target is below, as the user wrote it.
+    target_prefix: PathBuf,
+    handles: Mutex<Slot>,
+    pub(crate) facts: Facts,
+    target_identity: (u64, u64),
+    /// Made by this copy: nothing was in it.
+    pub(crate) fresh: bool,
+    /// Links of the source are followed here and below.
+    pub(crate) follow: bool,
+    pub(crate) pending: AtomicUsize,
+    /// The owner and group that new files get here, once one was made and looked at.
+    pub(crate) newborn_owner: OnceLock<(u32, u32)>,
+    /// Whether a default ACL decides about the mode of new files here.
+    pub(crate) default_acl: OnceLock<bool>,
+    /// The device of the operand, for `--one-file-system`.
+    pub(crate) device: u64,
+    /// Bytes of the operand's own path, which `exclude` does not look at.
+    pub(crate) depth: usize,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    strong: Option<Arc<Handles>>,
+    weak: Weak<Handles>,
+}
+
+/// What a new [`Dir`] is made of.
+pub(crate) struct Child {
+    pub(crate) source_name: CString,
+    pub(crate) target_name: CString,
+    pub(crate) source: OwnedFd,
+    pub(crate) target: OwnedFd,
+    pub(crate) facts: Facts,
+    pub(crate) target_identity: (u64, u64),
+    pub(crate) fresh: bool,
+    pub(crate) follow: bool,
+    pub(crate) device: u64,
+}
+
+impl Dir {
+    /// Where an operand is copied: its source is named from the working directory, its target in `target`.
+    pub(crate) fn place(
+        source: OwnedFd,
+        target: OwnedFd,
+        target_prefix: PathBuf,
+    ) -> rustix::io::Result<Arc<Dir>> {
+        let facts = Facts::from(rustix::fs::fstat(&target)?);
+        let handles = Arc::new(Handles { source, target, budget: None });
+        Ok(Arc::new(Dir {
+            parent: None,
+            source_name: CString::default(),
+            target_name: CString::default(),
+            target_prefix,
+            handles: Mutex::new(Slot { weak: Arc::downgrade(&handles), strong: Some(handles) }),
+            facts,
+            target_identity: facts.identity(),
+            fresh: false,
+            follow: false,
+            pending: AtomicUsize::new(1),
+            newborn_owner: OnceLock::new(),
+            default_acl: OnceLock::new(),
+            device: 0,
+            depth: 0,
+        }))
+    }
+
+    /// A directory below `parent`. Its scan is pending.
+    pub(crate) fn child(parent: &Arc<Dir>, child: Child, budget: &Arc<Budget>) -> Arc<Dir> {
+        if budget.is_spent() {
+            parent.close_ancestors();
+        }
+        budget.open.fetch_add(1, Ordering::Relaxed);
+        let handles = Arc::new(Handles {
+            source: child.source,
+            target: child.target,
+            budget: Some(Arc::clone(budget)),
+        });
+        Arc::new(Dir {
+            parent: Some(Arc::clone(parent)),
+            source_name: child.source_name,
+            target_name: child.target_name,
+            target_prefix: PathBuf::new(),
+            handles: Mutex::new(Slot { weak: Arc::downgrade(&handles), strong: Some(handles) }),
+            facts: child.facts,
+            target_identity: child.target_identity,
+            fresh: child.fresh,
+            follow: child.follow,
+            pending: AtomicUsize::new(1),
+            newborn_owner: OnceLock::new(),
+            default_acl: OnceLock::new(),
+            device: child.device,
+            depth: parent.depth + 1,
+        })
+    }
+
+    /// Lets go of the descriptors of this directory and those above it, except a place's.
+    fn close_ancestors(self: &Arc<Dir>) {
+        let mut dir = Some(self);
+        while let Some(this) = dir.filter(|dir| dir.parent.is_some()) {
+            this.close();
+            dir = this.parent.as_ref();
+        }
+    }
+
+    /// Lets go of the descriptors; whoever uses them now keeps them.
+    pub(crate) fn close(&self) {
+        self.slot().strong = None;
+    }
+
+    fn slot(&self) -> std::sync::MutexGuard<'_, Slot> {
+        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open_now(&self) -> Option<Arc<Handles>> {
+        let slot = self.slot();
+        slot.strong.clone().or_else(|| slot.weak.upgrade())
+    }
+
+    /// The descriptors, opened again where they were let go of.
+    pub(crate) fn handles(&self, budget: &Arc<Budget>) -> Result<Arc<Handles>, Error> {
+        if let Some(handles) = self.open_now() {
+            return Ok(handles);
+        }
+        // From the nearest open ancestor down; a place is always open.
+        let mut closed = vec![self];
+        let mut above = self.parent.as_deref();
+        let mut handles = loop {
+            let dir = above.unwrap_or(self);
+            match dir.open_now() {
+                Some(handles) => break handles,
+                None => {
+                    closed.push(dir);
+                    above = dir.parent.as_deref();
+                }
+            }
+        };
+        while let Some(dir) = closed.pop() {
+            handles = dir.reopen(&handles, budget)?;
+        }
+        Ok(handles)
+    }
+
+    fn reopen(&self, parent: &Handles, budget: &Arc<Budget>) -> Result<Arc<Handles>, Error> {
+        let failed = |kind, path: PathBuf| move |why: Errno| Error::system(kind, path, why);
+        let nofollow = if self.follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let open = |at: BorrowedFd<'_>, name: &CStr, flags| {
+            rustix::fs::openat(at, name, OPEN_DIRECTORY | flags, Mode::empty())
+        };
+        let source = open(parent.source(), &self.source_name, nofollow)
+            .map_err(failed(ErrorKind::Access, self.source_path()))?;
+        let target = open(parent.target(), &self.target_name, OFlags::NOFOLLOW)
+            .map_err(failed(ErrorKind::Access, self.target_path()))?;
+        for (fd, identity, path) in [
+            (&source, self.facts.identity(), Dir::source_path as fn(&Dir) -> PathBuf),
+            (&target, self.target_identity, Dir::target_path),
+        ] {
+            let now = rustix::fs::fstat(fd).map_err(failed(ErrorKind::Stat, path(self)))?;
+            if Facts::from(now).identity() != identity {
+                return Err(Error::plain(ErrorKind::Replaced, path(self)));
+            }
+        }
+        budget.open.fetch_add(1, Ordering::Relaxed);
+        let handles = Arc::new(Handles { source, target, budget: Some(Arc::clone(budget)) });
+        let mut slot = self.slot();
+        slot.weak = Arc::downgrade(&handles);
+        if !budget.is_spent() {
+            slot.strong = Some(Arc::clone(&handles));
+        }
+        Ok(handles)
+    }
+
+    /// The path as the user would write it.
+    pub(crate) fn source_path(&self) -> PathBuf {
+        self.path(|dir| &dir.source_name, PathBuf::new())
+    }
+
+    /// The target's path as the user would write it.
+    pub(crate) fn target_path(&self) -> PathBuf {
+        let mut root = self;
+        while let Some(parent) = &root.parent {
+            root = parent;
+        }
+        self.path(|dir| &dir.target_name, root.target_prefix.clone())
+    }
+
+    fn path(&self, name: fn(&Dir) -> &CString, mut path: PathBuf) -> PathBuf {
+        let mut names = Vec::new();
+        let mut dir = Some(self);
+        while let Some(this) = dir {
+            if this.parent.is_some() {
+                names.push(name(this));
+            }
+            dir = this.parent.as_deref();
+        }
+        for name in names.iter().rev() {
+            path.push(os(name));
+        }
+        path
+    }
+
+    /// The path of an entry on the source side.
+    pub(crate) fn source_of(&self, name: &CStr) -> PathBuf {
+        join(self.source_path(), name)
+    }
+
+    /// The path of an entry on the target side.
+    pub(crate) fn target_of(&self, name: &CStr) -> PathBuf {
+        join(self.target_path(), name)
+    }
+
+    /// The path below the operand, for `exclude`.
+    pub(crate) fn below_operand(&self, name: &CStr) -> PathBuf {
+        let mut names = vec![name];
+        let mut dir = Some(self);
+        while let Some(this) = dir {
+            if this.depth > 1 {
+                names.push(&this.source_name);
+            }
+            dir = this.parent.as_deref();
+        }
+        names.iter().rev().map(|name| os(name)).collect()
+    }
+
+    /// Whether `identity` is this source directory or one above it.
+    pub(crate) fn is_at_or_below(&self, identity: (u64, u64)) -> bool {
+        let mut dir = Some(self);
+        while let Some(this) = dir.filter(|dir| dir.parent.is_some()) {
+            if this.facts.identity() == identity {
+                return true;
+            }
+            dir = this.parent.as_deref();
+        }
+        false
+    }
+
+    /// Whether the targets here are in the working directory, which is where relative links are right.
+    pub(crate) fn is_here(&self, handles: &Handles) -> bool {
+        let here = rustix::fs::stat(c".").map(Facts::from);
+        let there = rustix::fs::fstat(handles.target()).map(Facts::from);
+        matches!((here, there), (Ok(here), Ok(there)) if here.identity() == there.identity())
+    }
+
+    /// Whether new files get their mode from a default ACL. Looked up once.
+    pub(crate) fn has_default_acl(&self, handles: &Handles) -> bool {
+        *self.default_acl.get_or_init(|| {
+            let none: &mut [u8] = &mut [];
+            // Doubt counts as yes: then modes are set again where they could be wrong.
+            !matches!(
+                rustix::fs::fgetxattr(handles.target(), c"system.posix_acl_default", none),
+                Err(Errno::NODATA | Errno::OPNOTSUPP)
+            )
+        })
+    }
+}
+
+/// A name as the rest of the library writes paths.
+pub(crate) fn os(name: &CStr) -> &OsStr {
+    OsStr::from_bytes(name.to_bytes())
+}
+
+/// `Path::push` without its wish to make an empty name a trailing slash.
+fn join(mut path: PathBuf, name: &CStr) -> PathBuf {
+    if path.as_os_str().is_empty() {
+        return PathBuf::from(os(name));
+    }
+    path.push(Path::new(os(name)));
+    path
+}
+
+/// `stat` of a name itself.
+pub(crate) fn lstat(at: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<Facts> {
+    rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW).map(Facts::from)
+}
+
+/// `stat` of what a name leads to.
+pub(crate) fn stat(at: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<Facts> {
+    rustix::fs::statat(at, name, AtFlags::empty()).map(Facts::from)
+}

@@ -1,0 +1,385 @@
+//! One entry that is no directory: which way it goes, and all ways but a regular file's.
+//!
+//! Leaves to others: regular files (`file.rs`), what to do where the target exists (`plan.rs`), and making that
+//! room (`place.rs`). Start at [`Worker::entry`].
+
+use crate::clock::For;
+use crate::dir::{Dir, Handles, lstat, stat};
+use crate::error::{Error, ErrorKind};
+use crate::links::{Claim, Made, Waiter};
+use crate::metadata::{Finish, Named};
+use crate::options::Link;
+use crate::place::Room;
+use crate::plan::{Facts, Side};
+use crate::queue::Task;
+use crate::report::{Kind, Skip};
+use crate::worker::Worker;
+use rustix::fs::{AtFlags, FileType, Mode};
+use rustix::io::Errno;
+use std::ffi::CStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// One name on each side.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry<'e> {
+    pub(crate) dir: &'e Arc<Dir>,
+    pub(crate) handles: &'e Handles,
+    pub(crate) source: &'e CStr,
+    pub(crate) target: &'e CStr,
+    /// Named by the user.
+    pub(crate) operand: bool,
+    /// A link is followed.
+    pub(crate) follow: bool,
+    /// What the listing said it is.
+    pub(crate) kind: Option<FileType>,
+}
+
+/// What became of an entry.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Copied {
+        kind: Kind,
+        bytes: u64,
+        backup: Option<PathBuf>,
+    },
+    Skipped(Skip),
+    /// A directory: its scan is on the stack, and its end counts it.
+    Descended,
+    /// A name of a file that is being copied: it comes back.
+    Waiting,
+}
+
+impl Entry<'_> {
+    pub(crate) fn source_path(&self) -> PathBuf {
+        self.dir.source_of(self.source)
+    }
+
+    pub(crate) fn target_path(&self) -> PathBuf {
+        self.dir.target_of(self.target)
+    }
+
+    pub(crate) fn source_error(&self, kind: ErrorKind, why: Errno) -> Error {
+        Error::system(kind, self.source_path(), why)
+    }
+
+    pub(crate) fn target_error(&self, kind: ErrorKind, why: Errno) -> Error {
+        Error::system(kind, self.target_path(), why)
+    }
+
+    /// The source's facts, of what it leads to where links are followed.
+    pub(crate) fn source_facts(&self) -> Result<Facts, Error> {
+        let look = if self.follow { stat } else { lstat };
+        look(self.handles.source(), self.source).map_err(|why| self.source_error(ErrorKind::Stat, why))
+    }
+
+    /// Both facts of the source.
+    pub(crate) fn source_side(&self) -> Result<Side, Error> {
+        let link = lstat(self.handles.source(), self.source)
+            .map_err(|why| self.source_error(ErrorKind::Stat, why))?;
+        let file = if link.kind == FileType::Symlink {
+            stat(self.handles.source(), self.source).ok()
+        } else {
+            Some(link)
+        };
+        Ok(Side { link, file })
+    }
+
+    /// Both facts of a target that exists.
+    pub(crate) fn target_side(&self) -> Result<Side, Error> {
+        let link = lstat(self.handles.target(), self.target)
+            .map_err(|why| self.target_error(ErrorKind::Stat, why))?;
+        let file = if link.kind == FileType::Symlink {
+            stat(self.handles.target(), self.target).ok()
+        } else {
+            Some(link)
+        };
+        Ok(Side { link, file })
+    }
+}
+
+impl Worker<'_, '_> {
+    /// Copies one entry of any kind.
+    pub(crate) fn entry(&mut self, entry: &Entry<'_>) -> Result<Outcome, Error> {
+        let options = self.run.options;
+        let plain = options.link == Link::No && !self.run.looks_first;
+        if entry.kind == Some(FileType::RegularFile) && plain {
+            return self.regular(entry, None);
+        }
+        let facts = self.clock.call(For::Open, || entry.source_facts())?;
+        if facts.kind == FileType::Directory {
+            if entry.kind.is_some_and(|kind| kind != FileType::Directory) {
+                // It is a directory now, and was not when the files were listed.
+                return Err(Error::plain(ErrorKind::Replaced, entry.source_path()));
+            }
+            return self.descend(entry);
+        }
+        if entry.kind == Some(FileType::Directory) {
+            return Err(Error::plain(ErrorKind::Replaced, entry.source_path()));
+        }
+        match options.link {
+            Link::Hard => return self.hard_link(entry, &facts),
+            Link::Symbolic => return self.symbolic_link_to(entry, &facts),
+            Link::No => {}
+        }
+        let like_a_file = !options.recursive || options.copy_contents;
+        match facts.kind {
+            FileType::RegularFile => self.regular(entry, Some(&facts)),
+            FileType::Symlink => self.linked(entry, &facts, |worker| worker.symlink(entry, &facts)),
+            _ if like_a_file => self.regular(entry, Some(&facts)),
+            FileType::Fifo | FileType::Socket | FileType::CharacterDevice | FileType::BlockDevice => {
+                self.linked(entry, &facts, |worker| worker.special(entry, &facts))
+            }
+            _ => Err(Error::plain(ErrorKind::UnknownType, entry.source_path())),
+        }
+    }
+
+    /// Copies one of perhaps several names of a file: the first is copied by `copy`, the rest are linked to it.
+    pub(crate) fn linked(
+        &mut self,
+        entry: &Entry<'_>,
+        facts: &Facts,
+        copy: impl FnOnce(&mut Self) -> Result<Outcome, Error>,
+    ) -> Result<Outcome, Error> {
+        // Following links, two names may lead to one file that has one name.
+        let several = facts.nlink > 1 || entry.follow;
+        if !self.run.options.preserve.links || !several {
+            return copy(self);
+        }
+        let identity = facts.identity();
+        let claim = self.run.links.claim(identity, facts.nlink, || {
+            entry.dir.pending.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Waiter {
+                dir: Arc::clone(entry.dir),
+                source: entry.source.to_owned(),
+                target: entry.target.to_owned(),
+                operand: entry.operand,
+                follow: entry.follow,
+            }
+        });
+        match claim {
+            Claim::Wait => Ok(Outcome::Waiting),
+            Claim::Link(made) => {
+                let outcome = self.link_to(entry, &made);
+                self.run.links.linked(identity);
+                outcome
+            }
+            Claim::Copy => {
+                let outcome = copy(self);
+                let there = match &outcome {
+                    Ok(Outcome::Copied { .. }) => true,
+                    Ok(Outcome::Skipped(why)) => {
+                        matches!(why, Skip::Resumed | Skip::NotOlder | Skip::Exists | Skip::Same)
+                    }
+                    _ => false,
+                };
+                let made = there.then_some((entry.dir, entry.target));
+                for waiter in self.run.links.settle(identity, made) {
+                    self.run.queue.push([Task::Name(waiter)]);
+                }
+                outcome
+            }
+        }
+    }
+
+    /// Another name of a file that was copied.
+    fn link_to(&mut self, entry: &Entry<'_>, made: &Made) -> Result<Outcome, Error> {
+        let at = made.dir.handles(&self.run.budget)?;
+        let failed =
+            |why| entry.target_error(ErrorKind::CreateHardLink, why).with(made.dir.target_of(&made.name));
+        let link = || {
+            let (from, to) = (at.target(), entry.handles.target());
+            rustix::fs::linkat(from, &*made.name, to, entry.target, AtFlags::empty())
+        };
+        match self.clock.call(For::Create, link) {
+            Ok(()) => return Ok(Outcome::Copied { kind: Kind::HardLink, bytes: 0, backup: None }),
+            Err(Errno::EXIST) => {}
+            Err(why) => return Err(failed(why)),
+        }
+        let first = lstat(at.target(), &made.name).map_err(failed)?;
+        let there = entry.target_side()?;
+        if there.link.identity() == first.identity() {
+            return Ok(Outcome::Skipped(Skip::Resumed));
+        }
+        let room = match self.make_room(entry, &entry.source_side()?, true)? {
+            Ok(room) => room,
+            Err(skip) => return Ok(Outcome::Skipped(skip)),
+        };
+        if let Err(why) = self.clock.call(For::Create, link) {
+            self.undo(entry, &room);
+            return Err(failed(why));
+        }
+        Ok(Outcome::Copied { kind: Kind::HardLink, bytes: 0, backup: room.backup_path(entry) })
+    }
+
+    /// A name that waited for its file's copy.
+    pub(crate) fn waited(&mut self, waiter: Waiter) {
+        let dir = Arc::clone(&waiter.dir);
+        if self.run.stopped() {
+            self.tally.skipped += 1;
+            return self.release(dir);
+        }
+        match dir.handles(&self.run.budget) {
+            Ok(handles) => {
+                let entry = Entry {
+                    dir: &dir,
+                    handles: &handles,
+                    source: &waiter.source,
+                    target: &waiter.target,
+                    operand: waiter.operand,
+                    follow: waiter.follow,
+                    kind: None,
+                };
+                let outcome = self.entry(&entry);
+                self.account(&entry, outcome);
+            }
+            Err(error) => {
+                self.tally.failed += 1;
+                self.tell(error);
+            }
+        }
+        self.release(dir);
+    }
+
+    /// `--link`.
+    fn hard_link(&mut self, entry: &Entry<'_>, facts: &Facts) -> Result<Outcome, Error> {
+        if facts.kind == FileType::Directory {
+            return Err(
+                Error::plain(ErrorKind::HardLinkToDirectory, entry.target_path()).with(entry.source_path())
+            );
+        }
+        let flags = if entry.follow { AtFlags::SYMLINK_FOLLOW } else { AtFlags::empty() };
+        let (from, to) = (entry.handles.source(), entry.handles.target());
+        self.make_link(entry, ErrorKind::CreateHardLink, Kind::HardLink, entry.source_path(), || {
+            rustix::fs::linkat(from, entry.source, to, entry.target, flags)
+        })
+    }
+
+    /// `--symbolic-link`.
+    fn symbolic_link_to(&mut self, entry: &Entry<'_>, _: &Facts) -> Result<Outcome, Error> {
+        let text = entry.source_path();
+        if !text.is_absolute() && !entry.dir.is_here(entry.handles) {
+            return Err(Error::plain(ErrorKind::RelativeSymlink, entry.target_path()));
+        }
+        let to = entry.handles.target();
+        let said = text.clone();
+        self.make_link(entry, ErrorKind::CreateSymlink, Kind::Symlink, text, || {
+            rustix::fs::symlinkat(&said, to, entry.target)
+        })
+    }
+
+    fn make_link(
+        &mut self,
+        entry: &Entry<'_>,
+        failing: ErrorKind,
+        kind: Kind,
+        other: PathBuf,
+        link: impl Fn() -> rustix::io::Result<()>,
+    ) -> Result<Outcome, Error> {
+        let failed = |why| entry.target_error(failing, why).with(other.clone());
+        match self.clock.call(For::Create, &link) {
+            Ok(()) => return Ok(Outcome::Copied { kind, bytes: 0, backup: None }),
+            Err(Errno::EXIST) => {}
+            Err(why) => return Err(failed(why)),
+        }
+        let room = match self.make_room(entry, &entry.source_side()?, false)? {
+            Ok(room) => room,
+            Err(skip) => return Ok(Outcome::Skipped(skip)),
+        };
+        if let Err(why) = self.clock.call(For::Create, &link) {
+            self.undo(entry, &room);
+            return Err(failed(why));
+        }
+        Ok(Outcome::Copied { kind, bytes: 0, backup: room.backup_path(entry) })
+    }
+
+    fn symlink(&mut self, entry: &Entry<'_>, facts: &Facts) -> Result<Outcome, Error> {
+        let text = self
+            .clock
+            .call(For::Read, || rustix::fs::readlinkat(entry.handles.source(), entry.source, Vec::new()));
+        let text = text.map_err(|why| match why {
+            Errno::INVAL => Error::plain(ErrorKind::Replaced, entry.source_path()),
+            why => entry.source_error(ErrorKind::ReadLink, why),
+        })?;
+        let said = PathBuf::from(std::ffi::OsStr::from_bytes(text.to_bytes()));
+        let to = entry.handles.target();
+        self.node(entry, facts, ErrorKind::CreateSymlink, Kind::Symlink, Some(said), |_| {
+            rustix::fs::symlinkat(&*text, to, entry.target)
+        })
+    }
+
+    fn special(&mut self, entry: &Entry<'_>, facts: &Facts) -> Result<Outcome, Error> {
+        let fifo = facts.kind == FileType::Fifo;
+        let failing = if fifo { ErrorKind::CreateFifo } else { ErrorKind::CreateSpecial };
+        let device = if matches!(facts.kind, FileType::CharacterDevice | FileType::BlockDevice) {
+            facts.rdev
+        } else {
+            0
+        };
+        let to = entry.handles.target();
+        self.node(entry, facts, failing, Kind::Special, None, |mode| {
+            rustix::fs::mknodat(to, entry.target, facts.kind, Mode::from_raw_mode(mode), device)
+        })
+    }
+
+    /// A target that is made whole by one call, and then gets its attributes by name.
+    fn node(
+        &mut self,
+        entry: &Entry<'_>,
+        facts: &Facts,
+        failing: ErrorKind,
+        kind: Kind,
+        other: Option<PathBuf>,
+        make: impl Fn(u32) -> rustix::io::Result<()>,
+    ) -> Result<Outcome, Error> {
+        let failed = |why| Error { other: other.clone(), ..entry.target_error(failing, why) };
+        let options = self.run.options;
+        let mode = crate::metadata::creation_mode(options, facts, false);
+        let mut room = Room::default();
+        match self.clock.call(For::Create, || make(mode)) {
+            Ok(()) => {}
+            Err(Errno::EXIST) => {
+                let side = Side { link: *facts, file: entry.source_side()?.file };
+                room = match self.make_room(entry, &side, false)? {
+                    Ok(room) => room,
+                    Err(skip) => return Ok(Outcome::Skipped(skip)),
+                };
+                if let Err(why) = self.clock.call(For::Create, || make(mode)) {
+                    self.undo(entry, &room);
+                    return Err(failed(why));
+                }
+            }
+            Err(why) => return Err(failed(why)),
+        }
+        let preserve = options.preserve;
+        let finish = Finish {
+            options,
+            me: self.run.me,
+            source: Named::Name(entry.handles.source(), entry.source),
+            target: Named::Name(entry.handles.target(), entry.target),
+            facts,
+            owner: if preserve.ownership {
+                lstat(entry.handles.target(), entry.target).ok().map(|now| (now.uid, now.gid))
+            } else {
+                None
+            },
+            mode: None,
+            plain_mode: None,
+        };
+        let mut errors = Vec::new();
+        let mut fail = |error: Error| errors.push(Error { path: entry.target_path(), ..error });
+        finish.before_times(&mut self.clock, &mut fail);
+        finish.times(&mut self.clock, &mut fail);
+        self.first_of(errors)?;
+        Ok(Outcome::Copied { kind, bytes: 0, backup: room.backup_path(entry) })
+    }
+
+    /// Of several errors of one entry the first is its own; the others are told beside it.
+    pub(crate) fn first_of(&mut self, errors: Vec<Error>) -> Result<(), Error> {
+        let mut errors = errors.into_iter();
+        let Some(first) = errors.next() else { return Ok(()) };
+        errors.for_each(|error| self.tell(error));
+        Err(first)
+    }
+}

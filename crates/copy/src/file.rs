@@ -1,0 +1,449 @@
+//! One regular file: opened, its target made, its bytes moved, its attributes set, its name given.
+//!
+//! A new file is written in place, under a name that did not exist; an existing one is replaced by a finished copy
+//! that takes its name by rename, unless something about it must stay (other names, an owner we cannot give,
+//! attributes): then it is opened and written. What was begun and cannot be finished is removed.
+
+use crate::clock::For;
+use crate::content::{Fault, Moved, Transfer};
+use crate::dir::lstat;
+use crate::entry::{Entry, Outcome};
+use crate::error::{Error, ErrorKind};
+use crate::metadata::{Finish, Named, creation_mode};
+use crate::options::Durability;
+use crate::place::Room;
+use crate::plan::{Facts, How, Side};
+use crate::report::{Kind, Skip};
+use crate::worker::Worker;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+use std::ffi::CString;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// How often a source that changed is read again.
+const ATTEMPTS: u32 = 2;
+const CREATE: OFlags = OFlags::WRONLY
+    .union(OFlags::CREATE)
+    .union(OFlags::EXCL)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NOCTTY);
+
+/// A source, open.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) fd: OwnedFd,
+    pub(crate) facts: Facts,
+}
+
+/// A target, open for writing.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) fd: OwnedFd,
+    place: Place,
+    room: Room,
+    /// The permission bits it has, if known.
+    mode: Option<u32>,
+    /// The mode it shall have where the source's is not preserved.
+    plain_mode: Option<u32>,
+}
+
+#[derive(Debug)]
+enum Place {
+    /// Under its name, which was free.
+    New,
+    /// Under this name until it is whole.
+    Temporary(CString),
+    /// An existing file, emptied.
+    Existing,
+}
+
+impl Worker<'_, '_> {
+    /// Copies the contents of a file. `known`: what was found at the name before.
+    pub(crate) fn regular(&mut self, entry: &Entry<'_>, known: Option<&Facts>) -> Result<Outcome, Error> {
+        if self.run.looks_first
+            && let Ok(link) = lstat(entry.handles.target(), entry.target)
+            && let Some(skip) = self.skips(entry, link)?
+        {
+            return Ok(Outcome::Skipped(skip));
+        }
+        let opened = self.open_source(entry, known)?;
+        self.opened(entry, &opened)
+    }
+
+    /// Copies a file whose source is open.
+    pub(crate) fn opened(&mut self, entry: &Entry<'_>, opened: &Opened) -> Result<Outcome, Error> {
+        self.linked(entry, &opened.facts, |worker| worker.contents(entry, opened))
+    }
+
+    /// Whether the entry stays out, found without opening anything.
+    fn skips(&mut self, entry: &Entry<'_>, link: Facts) -> Result<Option<Skip>, Error> {
+        let options = self.run.options;
+        if options.interactive {
+            // The question is asked when the target is found, once.
+            return Ok(None);
+        }
+        let target = if link.kind == FileType::Symlink {
+            entry.target_side()?
+        } else {
+            Side { link, file: Some(link) }
+        };
+        let source = entry.source_side()?;
+        match self.decide(entry, &source, &target)? {
+            Err(skip) => Ok(Some(skip)),
+            Ok(_) => Ok(None),
+        }
+    }
+
+    fn open_source(&mut self, entry: &Entry<'_>, known: Option<&Facts>) -> Result<Opened, Error> {
+        let expected = known.map_or(FileType::RegularFile, |facts| facts.kind);
+        let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+        if !entry.follow {
+            flags |= OFlags::NOFOLLOW;
+        }
+        if expected == FileType::RegularFile {
+            // What has become a FIFO meanwhile must not hold us.
+            flags |= OFlags::NONBLOCK;
+        }
+        let fd = self.clock.call(For::Open, || {
+            rustix::fs::openat(entry.handles.source(), entry.source, flags, Mode::empty())
+        });
+        let fd = fd.map_err(|why| match why {
+            Errno::LOOP if !entry.follow => Error::plain(ErrorKind::Replaced, entry.source_path()),
+            Errno::NXIO if expected == FileType::RegularFile => {
+                Error::plain(ErrorKind::Replaced, entry.source_path())
+            }
+            Errno::NOENT => entry.source_error(ErrorKind::Stat, why),
+            why => entry.source_error(ErrorKind::OpenSource, why),
+        })?;
+        let facts = self.clock.call(For::Open, || rustix::fs::fstat(&fd));
+        let facts = Facts::from(facts.map_err(|why| entry.source_error(ErrorKind::Stat, why))?);
+        let replaced =
+            facts.kind != expected || known.is_some_and(|known| known.identity() != facts.identity());
+        if replaced {
+            return Err(Error::plain(ErrorKind::Replaced, entry.source_path()));
+        }
+        Ok(Opened { fd, facts })
+    }
+
+    /// Makes the target, moves the bytes, finishes it; or removes what it began.
+    fn contents(&mut self, entry: &Entry<'_>, opened: &Opened) -> Result<Outcome, Error> {
+        let target = match self.target(entry, opened)? {
+            Ok(target) => target,
+            Err(skip) => return Ok(Outcome::Skipped(skip)),
+        };
+        let moved = self.fill(entry, opened, &target);
+        match moved.and_then(|moved| self.complete(entry, opened, &target).map(|()| moved)) {
+            Ok(moved) => {
+                self.tally.bytes_shared += moved.shared;
+                let backup = target.room.backup_path(entry);
+                self.close(entry, target)?;
+                Ok(Outcome::Copied { kind: Kind::File, bytes: moved.bytes, backup })
+            }
+            Err(Broken { error, keep }) => {
+                self.abandon(entry, &target, keep);
+                match error {
+                    Some(error) => Err(error),
+                    None => Ok(Outcome::Skipped(Skip::Stopped)),
+                }
+            }
+        }
+    }
+
+    /// Moves the bytes, again where the source changed meanwhile.
+    fn fill(&mut self, entry: &Entry<'_>, opened: &Opened, target: &Target) -> Result<Moved, Broken> {
+        let options = self.run.options;
+        if options.attributes_only {
+            return Ok(Moved::default());
+        }
+        let mut facts = opened.facts;
+        for attempt in 1.. {
+            let mut transfer = Transfer {
+                options,
+                control: self.run.control,
+                cloning: &self.run.cloning,
+                source: opened.fd.as_fd(),
+                target: target.fd.as_fd(),
+                facts,
+                hasher: None,
+            };
+            let moved = transfer.run(&mut self.clock, self.buffer.bytes());
+            let moved = moved.map_err(|fault| broken(entry, fault))?;
+            if facts.kind != FileType::RegularFile {
+                return Ok(moved);
+            }
+            let later = self.clock.call(For::Read, || rustix::fs::fstat(&opened.fd));
+            let later =
+                Facts::from(later.map_err(|why| Broken::new(entry.source_error(ErrorKind::Stat, why)))?);
+            if facts.unchanged(&later) {
+                return Ok(moved);
+            }
+            if attempt == ATTEMPTS {
+                let error = Some(Error::plain(ErrorKind::Changed, entry.source_path()));
+                return Err(Broken { error, keep: true });
+            }
+            facts = later;
+            self.rewind(opened, target)
+                .map_err(|why| Broken::new(entry.target_error(ErrorKind::Extend, why)))?;
+        }
+        Ok(Moved::default())
+    }
+
+    fn rewind(&mut self, opened: &Opened, target: &Target) -> rustix::io::Result<()> {
+        rustix::fs::seek(&opened.fd, SeekFrom::Start(0))?;
+        rustix::fs::seek(&target.fd, SeekFrom::Start(0))?;
+        rustix::fs::ftruncate(&target.fd, 0)
+    }
+
+    /// Attributes, durability, times, and the name.
+    fn complete(&mut self, entry: &Entry<'_>, opened: &Opened, target: &Target) -> Result<(), Broken> {
+        let options = self.run.options;
+        let owner = options.preserve.ownership.then(|| self.newborn_owner(entry, target)).flatten();
+        let finish = Finish {
+            options,
+            me: self.run.me,
+            source: Named::Open(opened.fd.as_fd()),
+            target: Named::Open(target.fd.as_fd()),
+            facts: &opened.facts,
+            owner,
+            mode: target.mode,
+            plain_mode: target.plain_mode,
+        };
+        let mut errors = Vec::new();
+        let mut fail = |error: Error| errors.push(Error { path: entry.target_path(), ..error });
+        finish.before_times(&mut self.clock, &mut fail);
+        if options.durability == Durability::File {
+            // Once: after a failure the kernel has forgotten what it could not write.
+            self.clock
+                .call(For::Sync, || rustix::fs::fsync(&target.fd))
+                .map_err(|why| Broken::new(entry.target_error(ErrorKind::Sync, why)))?;
+        }
+        finish.times(&mut self.clock, &mut fail);
+        if let Place::Temporary(name) = &target.place {
+            let to = entry.handles.target();
+            self.clock
+                .call(For::Create, || rustix::fs::renameat(to, &**name, to, entry.target))
+                .map_err(|why| Broken::new(entry.target_error(ErrorKind::Rename, why)))?;
+        }
+        // The copy is there and whole; what it lacks is an error of the entry.
+        self.first_of(errors).map_err(|error| Broken { error: Some(error), keep: true })
+    }
+
+    /// The owner a new file gets in this directory.
+    fn newborn_owner(&mut self, entry: &Entry<'_>, target: &Target) -> Option<(u32, u32)> {
+        let look = |worker: &mut Self| {
+            let stat = worker.clock.call(For::Metadata, || rustix::fs::fstat(&target.fd)).ok()?;
+            let facts = Facts::from(stat);
+            Some((facts.uid, facts.gid))
+        };
+        if matches!(target.place, Place::Existing) {
+            return look(self);
+        }
+        if let Some(owner) = entry.dir.newborn_owner.get() {
+            return Some(*owner);
+        }
+        let owner = look(self)?;
+        Some(*entry.dir.newborn_owner.get_or_init(|| owner))
+    }
+
+    /// Closes a whole copy; some file systems say only now that it could not be written.
+    fn close(&mut self, entry: &Entry<'_>, target: Target) -> Result<(), Error> {
+        self.clock
+            .call(For::Create, || crate::sys::close(target.fd))
+            .map_err(|why| entry.target_error(ErrorKind::Close, why))
+    }
+
+    /// Removes what was begun.
+    fn abandon(&mut self, entry: &Entry<'_>, target: &Target, keep: bool) {
+        let to = entry.handles.target();
+        let name = match &target.place {
+            Place::New if !keep => Some(entry.target),
+            Place::Temporary(name) => Some(&**name),
+            Place::New | Place::Existing => None,
+        };
+        if keep && matches!(target.place, Place::New | Place::Existing) {
+            return;
+        }
+        if let Some(name) = name {
+            match rustix::fs::unlinkat(to, name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(why) => {
+                    let error = Error::system(ErrorKind::Remove, entry.dir.target_of(name), why);
+                    self.tell(error);
+                }
+            }
+        }
+        self.undo(entry, &target.room);
+    }
+
+    /// Makes or opens the target.
+    fn target(&mut self, entry: &Entry<'_>, opened: &Opened) -> Result<Result<Target, Skip>, Error> {
+        let options = self.run.options;
+        let owner_is_right = entry.dir.newborn_owner.get() == Some(&(opened.facts.uid, opened.facts.gid));
+        let mode = creation_mode(options, &opened.facts, owner_is_right);
+        let mut room = Room::default();
+        for _ in 0..8 {
+            let made = self.clock.call(For::Create, || {
+                rustix::fs::openat(entry.handles.target(), entry.target, CREATE, Mode::from_raw_mode(mode))
+            });
+            match made {
+                Ok(fd) => {
+                    let acl = options.preserve.mode && entry.dir.has_default_acl(entry.handles);
+                    let mode = self.run.me.mode_comes_out(mode, acl).then_some(mode);
+                    return Ok(Ok(Target { fd, place: Place::New, room, mode, plain_mode: None }));
+                }
+                Err(Errno::EXIST) => {}
+                Err(Errno::ISDIR) if entry.target.to_bytes().ends_with(b"/") => {
+                    return Err(entry.target_error(ErrorKind::Create, Errno::NOTDIR));
+                }
+                Err(why) => {
+                    self.undo(entry, &room);
+                    return Err(create_error(entry, why));
+                }
+            }
+            let target = match lstat(entry.handles.target(), entry.target) {
+                Ok(link) if link.kind != FileType::Symlink => Side { link, file: Some(link) },
+                Ok(_) => entry.target_side()?,
+                // Gone again: then it can be made.
+                Err(Errno::NOENT) => continue,
+                Err(why) => return Err(entry.target_error(ErrorKind::Stat, why)),
+            };
+            let source = if entry.follow {
+                let link = lstat(entry.handles.source(), entry.source).unwrap_or(opened.facts);
+                Side { link, file: Some(opened.facts) }
+            } else {
+                Side { link: opened.facts, file: Some(opened.facts) }
+            };
+            match self.decide(entry, &source, &target)? {
+                Err(skip) => return Ok(Err(skip)),
+                Ok(How::Backup) => {
+                    room = self.back_up_room(entry)?;
+                }
+                Ok(How::Remove) => self.remove(entry)?,
+                Ok(how @ (How::Swap | How::InPlace)) => {
+                    if let Some(target) = self.existing(entry, opened, &target, how)? {
+                        return Ok(Ok(target));
+                    }
+                }
+                Ok(How::Merge) => {
+                    return Err(Error::plain(ErrorKind::DirectoryByOther, entry.target_path())
+                        .with(entry.source_path()));
+                }
+            }
+        }
+        Err(create_error(entry, Errno::EXIST))
+    }
+
+    /// Opens an existing target for writing, or a new file that will take its name. `None`: it is gone, and the
+    /// target can be made anew.
+    fn existing(
+        &mut self,
+        entry: &Entry<'_>,
+        opened: &Opened,
+        target: &Side,
+        how: How,
+    ) -> Result<Option<Target>, Error> {
+        let options = self.run.options;
+        let to = entry.handles.target();
+        let there = target.file.unwrap_or(target.link);
+        let link = target.link.kind == FileType::Symlink;
+        let mut flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+        if !link {
+            flags |= OFlags::NOFOLLOW;
+        }
+        if there.kind == FileType::RegularFile {
+            flags |= OFlags::NONBLOCK;
+        }
+        let fd =
+            match self.clock.call(For::Create, || rustix::fs::openat(to, entry.target, flags, Mode::empty()))
+            {
+                Ok(fd) => fd,
+                Err(Errno::NOENT) => return Ok(None),
+                Err(_) if options.force => {
+                    self.remove(entry)?;
+                    return Ok(None);
+                }
+                Err(why) => return Err(create_error(entry, why)),
+            };
+        let now = rustix::fs::fstat(&fd).map_err(|why| entry.target_error(ErrorKind::Stat, why))?;
+        let now = Facts::from(now);
+        if now.identity() != there.identity() {
+            // Something else took the name since it was judged; it is judged anew.
+            return Ok(None);
+        }
+        if how == How::Swap
+            && !Named::Open(fd.as_fd()).has_attributes()
+            && let Some(target) = self.swap(entry, &now)?
+        {
+            return Ok(Some(target));
+        }
+        if now.kind == FileType::RegularFile && !options.attributes_only {
+            if options.preserve.mode && now.mode & !opened.facts.mode & 0o077 != 0 {
+                // Whoever may read the old contents and not the source must not read the new contents.
+                let narrow = Mode::from_raw_mode(now.mode & opened.facts.mode);
+                let _ = rustix::fs::fchmod(&fd, narrow);
+            }
+            self.clock
+                .call(For::Create, || rustix::fs::ftruncate(&fd, 0))
+                .map_err(|why| create_error(entry, why))?;
+        }
+        Ok(Some(Target { fd, place: Place::Existing, room: Room::default(), mode: None, plain_mode: None }))
+    }
+
+    /// A new file that will take the existing one's name, owner and mode. `None`: that is not possible here.
+    fn swap(&mut self, entry: &Entry<'_>, there: &Facts) -> Result<Option<Target>, Error> {
+        let options = self.run.options;
+        let to = entry.handles.target();
+        let name = self.temporary_name();
+        let made = self
+            .clock
+            .call(For::Create, || rustix::fs::openat(to, &*name, CREATE, Mode::from_raw_mode(0o600)));
+        let Ok(fd) = made else { return Ok(None) };
+        let target = Target {
+            fd,
+            place: Place::Temporary(name),
+            room: Room::default(),
+            mode: None,
+            plain_mode: Some(there.mode),
+        };
+        if !options.preserve.ownership {
+            let own = rustix::fs::fstat(&target.fd).map(Facts::from);
+            let same = own.is_ok_and(|own| (own.uid, own.gid) == (there.uid, there.gid));
+            let (uid, gid) = (rustix::fs::Uid::from_raw(there.uid), rustix::fs::Gid::from_raw(there.gid));
+            if !same && rustix::fs::fchown(&target.fd, Some(uid), Some(gid)).is_err() {
+                self.abandon(entry, &target, false);
+                return Ok(None);
+            }
+        }
+        Ok(Some(target))
+    }
+}
+
+/// A copy that will not be.
+#[derive(Debug)]
+struct Broken {
+    /// `None`: it was cancelled.
+    error: Option<Error>,
+    /// What is there stays.
+    keep: bool,
+}
+
+impl Broken {
+    fn new(error: Error) -> Broken {
+        Broken { error: Some(error), keep: false }
+    }
+}
+
+fn broken(entry: &Entry<'_>, fault: Fault) -> Broken {
+    match fault {
+        Fault::Read(why) => Broken::new(entry.source_error(ErrorKind::Read, why)),
+        Fault::Write(why) => Broken::new(entry.target_error(ErrorKind::Write, why)),
+        Fault::Extend(why) => Broken::new(entry.target_error(ErrorKind::Extend, why)),
+        Fault::Clone(why) => Broken::new(entry.target_error(ErrorKind::Clone, why).with(entry.source_path())),
+        Fault::Cancelled => Broken { error: None, keep: false },
+    }
+}
+
+fn create_error(entry: &Entry<'_>, why: Errno) -> Error {
+    entry.target_error(ErrorKind::Create, why).with(entry.source_path())
+}

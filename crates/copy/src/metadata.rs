@@ -1,0 +1,283 @@
+//! Owner, extended attributes, mode and times of a copy, in the order in which nothing is ever more open than
+//! its source: owner first, then access lists, then the mode with its setuid bits, times last.
+//!
+//! Times come last for a second reason: a copy whose modification time is its source's is whole, which is what
+//! `resume` relies on.
+
+use crate::clock::{Clock, For};
+use crate::error::{Error, ErrorKind};
+use crate::options::{Demand, Options};
+use crate::plan::Facts;
+use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::io::Errno;
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+const ACL: &[&[u8]] = &[b"system.posix_acl_access", b"system.posix_acl_default"];
+
+/// Who we are, as far as metadata is concerned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Me {
+    pub(crate) uid: u32,
+    pub(crate) umask: u32,
+    umask_is_known: bool,
+}
+
+impl Me {
+    pub(crate) fn now() -> Me {
+        // umask(2) tells the mask only by changing it, for every thread; /proc tells without.
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let umask = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Umask:"))
+            .and_then(|digits| u32::from_str_radix(digits.trim(), 8).ok());
+        Me {
+            uid: rustix::process::geteuid().as_raw(),
+            umask: umask.unwrap_or(0o077),
+            umask_is_known: umask.is_some(),
+        }
+    }
+
+    fn is_root(self) -> bool {
+        self.uid == 0
+    }
+
+    /// Whether a file made with `mode` has it already.
+    pub(crate) fn mode_comes_out(self, mode: u32, default_acl: bool) -> bool {
+        self.umask_is_known && !default_acl && mode & (self.umask | 0o7000) == 0
+    }
+}
+
+/// The mode a new file is made with.
+///
+/// Never more than the source's. Where the owner will change, nothing for group and others: the group is not yet
+/// the one the bits are meant for. Where attributes follow, they may hold an access list, which comes first too.
+pub(crate) fn creation_mode(options: &Options, source: &Facts, owner_is_right: bool) -> u32 {
+    if options.default_modes {
+        return 0o666;
+    }
+    let mode = source.mode & 0o777;
+    if options.preserve.ownership && !owner_is_right { mode & 0o700 } else { mode }
+}
+
+/// What is being finished.
+pub(crate) struct Finish<'a> {
+    pub(crate) options: &'a Options,
+    pub(crate) me: Me,
+    /// The source, for extended attributes.
+    pub(crate) source: Named<'a>,
+    pub(crate) target: Named<'a>,
+    /// The source's facts.
+    pub(crate) facts: &'a Facts,
+    /// The owner and group the target has now.
+    pub(crate) owner: Option<(u32, u32)>,
+    /// The permission bits the target has now, if known.
+    pub(crate) mode: Option<u32>,
+    /// The mode it shall have when the source's is not preserved; `None`: what it has.
+    pub(crate) plain_mode: Option<u32>,
+}
+
+/// A file to be finished: an open descriptor, or a name where opening would do something (FIFOs, devices) or is
+/// not possible (links).
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Named<'a> {
+    Open(BorrowedFd<'a>),
+    Name(BorrowedFd<'a>, &'a CStr),
+}
+
+impl Finish<'_> {
+    /// Everything but the times. The errors are the entry's; the copy stays.
+    pub(crate) fn before_times(&self, clock: &mut Clock, fail: &mut dyn FnMut(Error)) {
+        let preserve = self.options.preserve;
+        let mut mode = self.facts.mode;
+        let symlink = self.facts.kind == rustix::fs::FileType::Symlink;
+        if preserve.ownership && self.owner != Some((self.facts.uid, self.facts.gid)) {
+            match clock.call(For::Metadata, || self.chown(Some(self.facts.uid), self.facts.gid)) {
+                Ok(()) => {}
+                Err(Errno::PERM | Errno::INVAL) if !self.me.is_root() => {
+                    // The group may be ours to give. The owner is not, so nobody gains by setuid bits; they go.
+                    let group = clock.call(For::Metadata, || self.chown(None, self.facts.gid));
+                    mode &= if group.is_ok() { !0o4000 } else { !0o6000 };
+                    let is_ours = self.owner.is_some_and(|(uid, _)| uid == self.facts.uid);
+                    mode |= if group.is_ok() && is_ours { self.facts.mode & 0o4000 } else { 0 };
+                }
+                Err(why) => {
+                    mode &= !0o7000;
+                    fail(self.error(ErrorKind::PreserveOwnership, why));
+                }
+            }
+        }
+        let mut acl_set = false;
+        if preserve.mode || preserve.xattr != Demand::No {
+            acl_set = self.attributes(clock, fail);
+        }
+        if symlink {
+            return;
+        }
+        let wanted = if preserve.mode { Some(mode) } else { self.plain_mode };
+        if let Some(wanted) = wanted
+            && (acl_set || self.mode != Some(wanted))
+            && let Err(why) = clock.call(For::Metadata, || self.chmod(wanted))
+        {
+            fail(self.error(ErrorKind::PreserveMode, why));
+        }
+    }
+
+    /// The times, last of all.
+    pub(crate) fn times(&self, clock: &mut Clock, fail: &mut dyn FnMut(Error)) {
+        if !self.options.preserve.timestamps && !self.options.resume {
+            return;
+        }
+        let of = |(tv_sec, tv_nsec): (i64, i64)| Timespec { tv_sec, tv_nsec: tv_nsec as _ };
+        let times = Timestamps { last_access: of(self.facts.atime), last_modification: of(self.facts.mtime) };
+        let set = clock.call(For::Metadata, || match self.target {
+            Named::Open(fd) => rustix::fs::futimens(fd, &times),
+            Named::Name(at, name) => rustix::fs::utimensat(at, name, &times, AtFlags::SYMLINK_NOFOLLOW),
+        });
+        if let Err(why) = set {
+            fail(self.error(ErrorKind::PreserveTimes, why));
+        }
+    }
+
+    fn chown(&self, uid: Option<u32>, gid: u32) -> rustix::io::Result<()> {
+        let (uid, gid) = (uid.map(Uid::from_raw), Some(Gid::from_raw(gid)));
+        match self.target {
+            Named::Open(fd) => rustix::fs::fchown(fd, uid, gid),
+            Named::Name(at, name) => rustix::fs::chownat(at, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW),
+        }
+    }
+
+    fn chmod(&self, mode: u32) -> rustix::io::Result<()> {
+        let mode = Mode::from_raw_mode(mode);
+        match self.target {
+            Named::Open(fd) => rustix::fs::fchmod(fd, mode),
+            Named::Name(at, name) => {
+                // chmod follows links, and there is no flag against it before Linux 6.6: so the name is held by a
+                // descriptor that cannot be a link to elsewhere, and changed through that.
+                let held = rustix::fs::openat(
+                    at,
+                    name,
+                    OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+                    Mode::empty(),
+                )?;
+                if Facts::from(rustix::fs::fstat(&held)?).kind == rustix::fs::FileType::Symlink {
+                    return Err(Errno::LOOP);
+                }
+                rustix::fs::chmodat(
+                    CWD,
+                    format!("/proc/self/fd/{}", held.as_raw_fd()),
+                    mode,
+                    AtFlags::empty(),
+                )
+            }
+        }
+    }
+
+    /// Copies extended attributes and access lists. Returns whether an access list was set, which changes what
+    /// the mode's group bits mean.
+    fn attributes(&self, clock: &mut Clock, fail: &mut dyn FnMut(Error)) -> bool {
+        let preserve = self.options.preserve;
+        let names = match clock.call(For::Metadata, || self.source.list()) {
+            Ok(names) if names.is_empty() => return false,
+            Ok(names) => names,
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return false,
+            Err(why) => {
+                if preserve.xattr == Demand::Must {
+                    fail(self.error(ErrorKind::PreserveXattr, why));
+                }
+                return false;
+            }
+        };
+        let mut acl_set = false;
+        for name in names.split_inclusive(|byte| *byte == 0) {
+            let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
+            let acl = ACL.contains(&name.to_bytes());
+            let wanted = if acl { preserve.mode } else { preserve.xattr != Demand::No };
+            if !wanted {
+                continue;
+            }
+            let copied = clock
+                .call(For::Metadata, || self.source.get(name))
+                .and_then(|value| clock.call(For::Metadata, || self.target.set(name, &value)));
+            match copied {
+                Ok(()) => acl_set |= acl,
+                // Gone since it was listed.
+                Err(Errno::NODATA) => {}
+                Err(why) if acl && why != Errno::OPNOTSUPP => fail(self.error(ErrorKind::SetMode, why)),
+                Err(why) if !acl && preserve.xattr == Demand::Must => {
+                    fail(self.error(ErrorKind::PreserveXattr, why));
+                }
+                Err(_) => {}
+            }
+        }
+        acl_set
+    }
+
+    /// The path is filled in by whoever knows it.
+    fn error(&self, kind: ErrorKind, why: Errno) -> Error {
+        Error::system(kind, std::path::PathBuf::new(), why)
+    }
+}
+
+impl Named<'_> {
+    /// A path that needs no resolution of what is above, for calls without an `at` form.
+    fn path(&self) -> Option<CString> {
+        let Named::Name(at, name) = self else { return None };
+        let mut path = format!("/proc/self/fd/{}/", at.as_raw_fd()).into_bytes();
+        path.extend_from_slice(name.to_bytes());
+        CString::new(path).ok()
+    }
+
+    fn list(&self) -> rustix::io::Result<Vec<u8>> {
+        grow(|buffer| match (self, self.path()) {
+            (Named::Open(fd), _) => rustix::fs::flistxattr(fd, buffer),
+            (_, Some(path)) => rustix::fs::llistxattr(&path, buffer),
+            (_, None) => Ok(0),
+        })
+    }
+
+    fn get(&self, attribute: &CStr) -> rustix::io::Result<Vec<u8>> {
+        grow(|buffer| match (self, self.path()) {
+            (Named::Open(fd), _) => rustix::fs::fgetxattr(fd, attribute, buffer),
+            (_, Some(path)) => rustix::fs::lgetxattr(&path, attribute, buffer),
+            (_, None) => Ok(0),
+        })
+    }
+
+    fn set(&self, attribute: &CStr, value: &[u8]) -> rustix::io::Result<()> {
+        match (self, self.path()) {
+            (Named::Open(fd), _) => rustix::fs::fsetxattr(fd, attribute, value, XattrFlags::empty()),
+            (_, Some(path)) => rustix::fs::lsetxattr(&path, attribute, value, XattrFlags::empty()),
+            (_, None) => Ok(()),
+        }
+    }
+
+    /// Whether there is any attribute that a new file in its place would lack.
+    pub(crate) fn has_attributes(&self) -> bool {
+        !matches!(self.list(), Ok(names) if names.is_empty())
+            && !matches!(self.list(), Err(Errno::OPNOTSUPP | Errno::NOSYS))
+    }
+}
+
+/// Asks with a small buffer, then with one as large as the kernel says, until it fits.
+fn grow(mut ask: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::Result<Vec<u8>> {
+    let mut small = [0_u8; 256];
+    match ask(&mut small) {
+        Ok(length) => return Ok(small.get(..length).unwrap_or_default().to_vec()),
+        Err(Errno::RANGE) => {}
+        Err(why) => return Err(why),
+    }
+    loop {
+        let wanted = ask(&mut [])?;
+        let mut buffer = vec![0; wanted.max(1)];
+        match ask(&mut buffer) {
+            Ok(length) => {
+                buffer.truncate(length);
+                return Ok(buffer);
+            }
+            // It grew between the two questions.
+            Err(Errno::RANGE) => {}
+            Err(why) => return Err(why),
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! What the user named: where each source goes, in which order, and the directories of `--parents`.
+
+use crate::dir::{Dir, OPEN_DIRECTORY};
+use crate::entry::{Entry, Outcome};
+use crate::error::{Error, ErrorKind};
+use crate::metadata::{Finish, Named};
+use crate::options::{Dereference, Destination};
+use crate::plan::Facts;
+use crate::report::{Event, Kind, Skip};
+use crate::worker::{Run, Worker};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+use std::collections::HashSet;
+use std::ffi::{CString, OsStr, OsString};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+/// One source and the name it gets.
+#[derive(Debug)]
+pub(crate) struct Operand {
+    pub(crate) source: CString,
+    pub(crate) target: CString,
+    /// Directories of `--parents`, outermost first, as source paths; their targets are below the destination.
+    pub(crate) parents: Vec<PathBuf>,
+    /// What the destination was called.
+    pub(crate) below: PathBuf,
+}
+
+/// Removes trailing slashes, but not from the root.
+fn stripped(path: &Path) -> PathBuf {
+    let bytes = path.as_os_str().as_bytes();
+    let end = bytes.iter().rposition(|byte| *byte != b'/').map_or(bytes.len().min(1), |at| at + 1);
+    PathBuf::from(OsStr::from_bytes(bytes.get(..end).unwrap_or_default()))
+}
+
+/// The last component, slashes and all gone; `.` and `..` stay what they are.
+fn base(path: &Path) -> OsString {
+    let bytes = path.as_os_str().as_bytes();
+    let end = bytes.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
+    let bytes = bytes.get(..end).unwrap_or_default();
+    let start = bytes.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+    OsString::from_vec(bytes.get(start..).unwrap_or_default().to_vec())
+}
+
+/// Copies the operands: one after the other where order could matter, else as work for everybody. `drain` is
+/// called to wait for what was given out.
+pub(crate) fn operands(
+    run: &Run<'_>,
+    worker: &mut Worker<'_, '_>,
+    sources: &[PathBuf],
+    destination: &Destination,
+    drain: &mut dyn FnMut(&mut Worker<'_, '_>),
+) {
+    let mut names: HashSet<OsString> = HashSet::new();
+    let mut seen: HashSet<(u64, u64, OsString)> = HashSet::new();
+    for source in sources {
+        worker.tally.scanned += 1;
+        if run.stopped() {
+            worker.tally.skipped += 1;
+            continue;
+        }
+        let source = if run.options.strip_trailing_slashes { stripped(source) } else { source.clone() };
+        let name = if run.options.parents { source.as_os_str().to_owned() } else { base(&source) };
+        if is_repeated(run, worker, &source, &name, &mut seen) {
+            worker.tally.skipped += 1;
+            continue;
+        }
+        // Two operands under one name: the second must find what the first made.
+        if !names.insert(name) {
+            drain(worker);
+        }
+        match place(run, &source, destination) {
+            Ok((dir, operand)) => {
+                // Without parallel work there is nothing to win by handing it out.
+                worker.operand(&dir, &operand);
+            }
+            Err(error) => {
+                worker.tally.failed += 1;
+                worker.tell(error);
+            }
+        }
+    }
+    drain(worker);
+}
+
+/// Whether an operand was given before, which is told and not an error.
+fn is_repeated(
+    run: &Run<'_>,
+    worker: &mut Worker<'_, '_>,
+    source: &Path,
+    name: &OsStr,
+    seen: &mut HashSet<(u64, u64, OsString)>,
+) -> bool {
+    let follow = run.options.dereference != Dereference::Never;
+    let stat = if follow { rustix::fs::stat(source) } else { rustix::fs::lstat(source) };
+    let Ok(facts) = stat.map(Facts::from) else { return false };
+    let directory = facts.kind == rustix::fs::FileType::Directory;
+    if (directory && !run.options.recursive) || run.options.backup.is_some() {
+        return false;
+    }
+    if seen.insert((facts.dev, facts.ino, name.to_owned())) {
+        return false;
+    }
+    let kind = if directory { ErrorKind::DirectoryTwice } else { ErrorKind::SourceTwice };
+    worker.tell(Error::plain(kind, source.to_path_buf()));
+    true
+}
+
+/// Finds the directory an operand's target is made in, and its name there.
+fn place(run: &Run<'_>, source: &Path, destination: &Destination) -> Result<(Arc<Dir>, Operand), Error> {
+    let here =
+        open(Path::new(".")).map_err(|why| Error::system(ErrorKind::Access, PathBuf::from("."), why))?;
+    let nul = |_| Error::system(ErrorKind::Stat, source.to_path_buf(), Errno::INVAL);
+    let source_name = CString::new(source.as_os_str().as_bytes()).map_err(nul)?;
+    let mut parents = Vec::new();
+    let (below, target) = match destination {
+        Destination::Into(directory) if run.options.parents => {
+            let mut relative = PathBuf::new();
+            for component in stripped(source).components() {
+                match component {
+                    Component::RootDir | Component::Prefix(_) => {}
+                    other => relative.push(other),
+                }
+            }
+            let mut above = stripped(source);
+            while above.pop() && !above.as_os_str().is_empty() && above != Path::new("/") {
+                parents.push(above.clone());
+            }
+            parents.reverse();
+            let name = base(source);
+            let mut below = directory.clone();
+            if let Some(parent) = relative.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+                below.push(parent);
+            }
+            (below, name)
+        }
+        Destination::Into(directory) => {
+            let name = base(source);
+            // `cp -r dir/.. into` merges into it, as `.` does.
+            let name = if name.is_empty() || name == ".." { OsString::from(".") } else { name };
+            (directory.clone(), name)
+        }
+        Destination::At(target) => {
+            let plain = stripped(target);
+            let mut name = base(target);
+            if target.as_os_str().as_bytes().ends_with(b"/") && !name.is_empty() {
+                name.push("/");
+            }
+            let parent = plain.parent().map(Path::to_path_buf).unwrap_or_default();
+            if name.is_empty() || name == "." || name == ".." || name == "./" || name == "../" {
+                (plain, OsString::from("."))
+            } else {
+                (parent, name)
+            }
+        }
+    };
+    let top = match destination {
+        Destination::Into(directory) => directory.clone(),
+        Destination::At(_) => below.clone(),
+    };
+    let target_name = CString::new(target.as_bytes()).map_err(nul)?;
+    let operand = Operand { source: source_name, target: target_name, parents, below: top };
+    let make_parents = !operand.parents.is_empty();
+    let opened = if make_parents { make_directories(run, &operand) } else { open_target(&below, &target) };
+    let opened = opened?;
+    let dir = Dir::place(here, opened, below.clone())
+        .map_err(|why| Error::system(ErrorKind::Stat, below.clone(), why))?;
+    Ok((dir, operand))
+}
+
+fn open_target(below: &Path, name: &OsStr) -> Result<OwnedFd, Error> {
+    let path = if below.as_os_str().is_empty() { Path::new(".") } else { below };
+    open(path).map_err(|why| Error::system(ErrorKind::Create, below.join(name), why))
+}
+
+/// A directory of the user's, links followed. A directory that may be written but not listed will do.
+fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::openat(CWD, path, OPEN_DIRECTORY, Mode::empty()).or_else(|why| match why {
+        Errno::ACCESS => {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            rustix::fs::openat(CWD, path, flags, Mode::empty())
+        }
+        why => Err(why),
+    })
+}
+
+/// Makes the directories of `--parents`, one below the other.
+fn make_directories(run: &Run<'_>, operand: &Operand) -> Result<OwnedFd, Error> {
+    let mut at = open_target(&operand.below, OsStr::new(""))?;
+    let mut path = operand.below.clone();
+    for source in &operand.parents {
+        let name = base(source);
+        path.push(&name);
+        let facts = rustix::fs::stat(source)
+            .map(Facts::from)
+            .map_err(|why| Error::system(ErrorKind::Stat, source.clone(), why))?;
+        let made = rustix::fs::mkdirat(&at, &*name, Mode::from_raw_mode(facts.mode & 0o777 | 0o700));
+        match made {
+            Ok(()) if run.wants_entries => {
+                run.observer.event(Event::Copied {
+                    kind: Kind::Directory,
+                    source,
+                    target: &path,
+                    backup: None,
+                    bytes: 0,
+                });
+            }
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(why) => return Err(Error::system(ErrorKind::Parent, path, why)),
+        }
+        at = rustix::fs::openat(&at, &*name, OPEN_DIRECTORY, Mode::empty())
+            .map_err(|why| Error::system(ErrorKind::Parent, path.clone(), why))?;
+    }
+    Ok(at)
+}
+
+impl Worker<'_, '_> {
+    /// Copies one operand.
+    pub(crate) fn operand(&mut self, dir: &Arc<Dir>, operand: &Operand) {
+        let handles = match dir.handles(&self.run.budget) {
+            Ok(handles) => handles,
+            Err(error) => {
+                self.tally.failed += 1;
+                return self.tell(error);
+            }
+        };
+        let entry = Entry {
+            dir,
+            handles: &handles,
+            source: &operand.source,
+            target: &operand.target,
+            operand: true,
+            follow: self.run.options.dereference != Dereference::Never,
+            kind: None,
+        };
+        let outcome = self.entry(&entry);
+        if let Ok(Outcome::Copied { .. }) = &outcome {
+            self.run.created(&entry);
+        }
+        debug_assert!(!matches!(outcome, Ok(Outcome::Skipped(Skip::Twice))));
+        self.account(&entry, outcome);
+    }
+
+    /// Gives the directories of `--parents` their attributes, innermost first, when nothing changes in them any
+    /// more.
+    pub(crate) fn finish_parents(&mut self, sources: &[PathBuf], destination: &Destination) {
+        let options = self.run.options;
+        let Destination::Into(below) = destination else { return };
+        if !options.parents || self.run.stopped() {
+            return;
+        }
+        let preserve = options.preserve;
+        if !(preserve.mode || preserve.ownership || preserve.timestamps) {
+            return;
+        }
+        let mut done = HashSet::new();
+        for source in sources {
+            let mut above = stripped(source);
+            while above.pop() && !above.as_os_str().is_empty() && above != Path::new("/") {
+                if !done.insert(above.clone()) {
+                    break;
+                }
+                let relative: PathBuf =
+                    above.components().filter(|part| !matches!(part, Component::RootDir)).collect();
+                let target = below.join(relative);
+                let (Ok(from), Ok(to)) = (open(&above), open(&target)) else { continue };
+                let facts = |fd: &OwnedFd| rustix::fs::fstat(fd).map(Facts::from);
+                let (Ok(facts), Ok(now)) = (facts(&from), facts(&to)) else { continue };
+                let finish = Finish {
+                    options,
+                    me: self.run.me,
+                    source: Named::Open(std::os::fd::AsFd::as_fd(&from)),
+                    target: Named::Open(std::os::fd::AsFd::as_fd(&to)),
+                    facts: &facts,
+                    owner: Some((now.uid, now.gid)),
+                    mode: Some(now.mode),
+                    plain_mode: None,
+                };
+                let mut errors = Vec::new();
+                let mut fail = |error: Error| errors.push(Error { path: target.clone(), ..error });
+                finish.before_times(&mut self.clock, &mut fail);
+                finish.times(&mut self.clock, &mut fail);
+                errors.into_iter().for_each(|error| self.tell(error));
+            }
+        }
+    }
+}

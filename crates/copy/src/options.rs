@@ -1,0 +1,254 @@
+//! What a copy may be asked to do, as data. The names are GNU `cp`'s where it has the idea, ours beyond it.
+//!
+//! Nothing here looks at a file. How the options act on one entry is decided in `plan.rs`.
+
+use std::path::PathBuf;
+
+/// Everything that can be asked of a copy. The default is `cp` without options: regular files, links followed,
+/// existing files overwritten, nothing preserved but the permission bits the umask leaves.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// `-R`: directories are copied with what is in them.
+    pub recursive: bool,
+    /// `-P`, `-H`, `-L`: which symbolic links of the source are followed.
+    pub dereference: Dereference,
+    /// `--preserve`: which properties the copy takes from its source.
+    pub preserve: Preserve,
+    /// `--no-preserve=mode` was given: new files get 0666 (directories 0777) less the umask instead of the
+    /// source's permission bits less the umask.
+    pub default_modes: bool,
+    /// `--parents`: the directories named in a source are made below the destination.
+    pub parents: bool,
+    /// `--backup`: an existing target is renamed, not lost.
+    pub backup: Option<Backup>,
+    /// `-u`, `-n`: when an existing target stays as it is.
+    pub update: Update,
+    /// `-i`: [`Observer::overwrite`](crate::Observer::overwrite) is asked before a target is replaced. Everything
+    /// is done by one worker then.
+    pub interactive: bool,
+    /// `-f`: a target that cannot be opened is removed, and the copy tried again.
+    pub force: bool,
+    /// `--remove-destination`: an existing target is removed before its source is opened.
+    pub remove_destination: bool,
+    /// `-l`, `-s`: links instead of copies.
+    pub link: Link,
+    /// `-x`: directories on other file systems are made, but what is in them stays out.
+    pub one_file_system: bool,
+    /// `--attributes-only`: what is preserved is set; contents are neither read nor written.
+    pub attributes_only: bool,
+    /// `--copy-contents`: FIFOs and devices are read like files when copying recursively.
+    pub copy_contents: bool,
+    /// `--strip-trailing-slashes`: `link/` names the link.
+    pub strip_trailing_slashes: bool,
+    /// `--keep-directory-symlink`: an existing target that is a link to a directory is used as that directory.
+    pub keep_directory_symlink: bool,
+    /// `--sparse`: what becomes of holes and of runs of zero bytes.
+    pub sparse: Sparse,
+    /// `--reflink`: whether blocks may be, must be, or must not be shared with the source.
+    pub reflink: Reflink,
+
+    /// Entries whose path below their operand matches one of these globs stay out, directories with all that is
+    /// in them. `*` does not match `/`; `**` does; a pattern without `/` matches the name at any depth.
+    pub exclude: Vec<String>,
+    /// A file whose target has the same type, size and modification time (nanoseconds) is not copied again.
+    /// Times are preserved, whatever [`Preserve::timestamps`] says: the next resume needs them.
+    pub resume: bool,
+    /// Each copied file is read again, with its source, and compared.
+    pub verify: bool,
+    /// Writes the BLAKE3 hash of every regular file: one line `HASH  PATH` as `b3sum` does, sorted by bytes,
+    /// paths relative to the destination; JSON lines when the name ends in `.ndjson`.
+    pub manifest: Option<PathBuf>,
+    /// Files are read and written past the page cache (`O_DIRECT`), where the file system can.
+    pub direct: bool,
+    /// When the copy is known to be on the disk.
+    pub durability: Durability,
+    /// How contents are moved.
+    pub engine: Engine,
+    /// Workers. `None`: as many as pay here, found while copying.
+    pub jobs: Option<usize>,
+    /// Files in flight per ring (1 to 4096; a ring's default is 64).
+    pub in_flight: Option<usize>,
+    /// The order in which the files of one directory are read.
+    pub order: Order,
+    /// Counts system calls and time per phase, for [`Report::phases`](crate::Report::phases). Costs about 1 % on
+    /// small files.
+    pub explain: bool,
+}
+
+/// Which symbolic links of the source are followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dereference {
+    /// `-P`: none; they are copied as links.
+    Never,
+    /// `-H`: those given as operands.
+    Operands,
+    /// `-L`: all. What plain `cp` does without `-R`.
+    #[default]
+    Always,
+}
+
+/// Which properties the copy takes from its source, and whether failing to is an error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Preserve {
+    /// Permission bits with setuid, setgid and sticky, and access control lists.
+    pub mode: bool,
+    /// Owner and group. Without privilege the group may be all that can be kept; then setuid and setgid go.
+    pub ownership: bool,
+    /// Access and modification times, in nanoseconds.
+    pub timestamps: bool,
+    /// Names of one file in the source become names of one file in the target.
+    pub links: bool,
+    /// Extended attributes other than access control lists.
+    pub xattr: Demand,
+}
+
+impl Preserve {
+    /// `--preserve=all`, as `-a` means it: extended attributes as far as they go.
+    pub const ALL: Preserve =
+        Preserve { mode: true, ownership: true, timestamps: true, links: true, xattr: Demand::Try };
+    /// `-p`: mode, ownership, timestamps.
+    pub const DEFAULT: Preserve =
+        Preserve { mode: true, ownership: true, timestamps: true, links: false, xattr: Demand::No };
+}
+
+/// How much a property is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Demand {
+    /// Not at all.
+    #[default]
+    No,
+    /// Where possible, in silence.
+    Try,
+    /// A failure is an error.
+    Must,
+}
+
+/// How a replaced target is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backup {
+    /// How the name is made.
+    pub kind: BackupKind,
+    /// What a simple backup's name ends in; GNU's default is `~`.
+    pub suffix: std::ffi::OsString,
+}
+
+/// How a backup's name is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackupKind {
+    /// `name` + suffix, replacing an earlier one.
+    Simple,
+    /// `name.~N~`, with N one more than the highest there is.
+    Numbered,
+    /// Numbered where numbered ones exist, else simple.
+    Existing,
+}
+
+/// When an existing target stays as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Update {
+    /// `--update=all`: never.
+    #[default]
+    All,
+    /// `--update=older`, `-u`: unless its modification time is older than the source's.
+    Older,
+    /// `--update=none`, `-n`: always, in silence.
+    None,
+    /// `--update=none-fail`: always, and each is an error.
+    NoneFail,
+}
+
+/// Links instead of copies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Link {
+    /// Copies.
+    #[default]
+    No,
+    /// `-l`: hard links.
+    Hard,
+    /// `-s`: symbolic links.
+    Symbolic,
+}
+
+/// What becomes of holes and zeros.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sparse {
+    /// Holes of the source stay holes.
+    #[default]
+    Auto,
+    /// Every run of zero bytes of 4096 and more, aligned, becomes a hole.
+    Always,
+    /// The copy has no holes.
+    Never,
+}
+
+/// Whether blocks are shared with the source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reflink {
+    /// Where the file system can.
+    #[default]
+    Auto,
+    /// Or it is an error.
+    Always,
+    /// Never: the bytes are moved.
+    Never,
+}
+
+/// When the copy is known to be on the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// When the kernel sees fit. As `cp`.
+    #[default]
+    None,
+    /// When the copy returns: one `syncfs` for each file system written to.
+    End,
+    /// File by file: `fsync` before the file's times are set, so that what a later resume takes for whole is
+    /// whole, even after a power cut.
+    File,
+}
+
+/// How contents are moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Engine {
+    /// By file system, by what the kernel allows, and by what is measured while copying.
+    #[default]
+    Auto,
+    /// Plain system calls on some threads.
+    Threads,
+    /// A ring per worker opens and reads many sources ahead; the worker creates and writes by plain calls.
+    Ring,
+    /// A ring per worker does everything, and contents move through pipes: many files in flight, each a state
+    /// machine. The design of uring-sync.
+    RingSplice,
+}
+
+impl Engine {
+    /// The name used on command lines and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Engine::Auto => "auto",
+            Engine::Threads => "threads",
+            Engine::Ring => "ring",
+            Engine::RingSplice => "ring-splice",
+        }
+    }
+}
+
+/// In which order the files of one directory are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// By inode number within windows of 65536 entries: near the order on a disk that has one.
+    #[default]
+    Inode,
+    /// As the directory lists them.
+    Directory,
+}
+
+/// Where operands go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// Below this existing directory, each under its last component (with [`Options::parents`]: under its whole
+    /// path).
+    Into(PathBuf),
+    /// To exactly this name. For one operand.
+    At(PathBuf),
+}

@@ -1,0 +1,251 @@
+//! Making room for a target whose name is taken: asking, backing up, removing, and names for copies in the
+//! making.
+
+use crate::clock::For;
+use crate::dir::lstat;
+use crate::entry::Entry;
+use crate::error::{Error, ErrorKind};
+use crate::options::BackupKind;
+use crate::plan::{self, Action, Facts, How, Question, Side};
+use crate::report::{Event, Skip};
+use crate::worker::Worker;
+use rustix::fs::{Access, AtFlags, FileType, Mode, RawDir, RenameFlags};
+use rustix::io::Errno;
+use std::ffi::{CStr, CString};
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+/// What copies in the making are called: `.ringroad-PID-START-NUMBER.part`, START being when the process began,
+/// so that a later process with the same number is not taken for it.
+pub(crate) const PREFIX: &str = ".ringroad-";
+/// The end of such a name.
+pub(crate) const SUFFIX: &str = ".part";
+
+/// What was done to make room, so that it can be undone.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    pub(crate) backup: Option<CString>,
+}
+
+impl Room {
+    /// Where the backup is, as the user would write it.
+    pub(crate) fn backup_path(&self, entry: &Entry<'_>) -> Option<PathBuf> {
+        self.backup.as_ref().map(|name| entry.dir.target_of(name))
+    }
+}
+
+impl Worker<'_, '_> {
+    /// What is to happen where the target exists. The user is asked here, if at all.
+    pub(crate) fn decide(
+        &mut self,
+        entry: &Entry<'_>,
+        source: &Side,
+        target: &Side,
+    ) -> Result<Result<How, Skip>, Error> {
+        let same_name = source.link.identity() == target.link.identity() && same_entry(entry);
+        let question = Question {
+            source: *source,
+            target: *target,
+            follow: entry.follow,
+            same_name,
+            operand: entry.operand,
+            just_created: entry.operand && self.run.was_created(target.link.identity()),
+        };
+        match plan::decide(self.run.options, &question) {
+            Action::Skip(why) => Ok(Err(why)),
+            Action::Refuse(kind @ (ErrorKind::SameFile | ErrorKind::HardLinkToDirectory)) => {
+                Err(Error::plain(kind, entry.source_path()).with(entry.target_path()))
+            }
+            Action::Refuse(kind) => Err(Error::plain(kind, entry.target_path()).with(entry.source_path())),
+            Action::Replace(how) => {
+                if self.run.options.interactive && how != How::Merge {
+                    let protected = rustix::fs::accessat(
+                        entry.handles.target(),
+                        entry.target,
+                        Access::WRITE_OK,
+                        AtFlags::EACCESS,
+                    );
+                    let mode = protected.is_err().then_some(target.link.mode);
+                    let mode = mode.filter(|_| target.link.kind != FileType::Symlink);
+                    if !self.run.observer.overwrite(&entry.target_path(), mode) {
+                        return Ok(Err(Skip::Declined));
+                    }
+                }
+                Ok(Ok(how))
+            }
+        }
+    }
+
+    /// Makes room for something that cannot be written into an existing file. With `must`, the target goes
+    /// whatever it is but a directory.
+    pub(crate) fn make_room(
+        &mut self,
+        entry: &Entry<'_>,
+        source: &Side,
+        must: bool,
+    ) -> Result<Result<Room, Skip>, Error> {
+        let target = entry.target_side()?;
+        match self.decide(entry, source, &target)? {
+            Err(skip) => Ok(Err(skip)),
+            Ok(How::Backup) => self.back_up_room(entry).map(Ok),
+            Ok(How::Remove) => self.remove(entry).map(|()| Ok(Room::default())),
+            Ok(How::Swap | How::InPlace) if must => self.remove(entry).map(|()| Ok(Room::default())),
+            // The call that finds the name taken says so again.
+            Ok(How::Swap | How::InPlace | How::Merge) => Ok(Ok(Room::default())),
+        }
+    }
+
+    /// Removes the target.
+    pub(crate) fn remove(&mut self, entry: &Entry<'_>) -> Result<(), Error> {
+        let unlink = || rustix::fs::unlinkat(entry.handles.target(), entry.target, AtFlags::empty());
+        match self.clock.call(For::Create, unlink) {
+            Ok(()) => {
+                if self.run.wants_entries {
+                    self.run.observer.event(Event::Removed(&entry.target_path()));
+                }
+                Ok(())
+            }
+            Err(Errno::NOENT) => Ok(()),
+            Err(why) => Err(entry.target_error(ErrorKind::Remove, why)),
+        }
+    }
+
+    /// Brings a backup back after a copy that failed.
+    pub(crate) fn undo(&mut self, entry: &Entry<'_>, room: &Room) {
+        if let Some(backup) = &room.backup {
+            let to = entry.handles.target();
+            if let Err(why) = rustix::fs::renameat(to, &**backup, to, entry.target) {
+                let error = entry.target_error(ErrorKind::Backup, why).with(entry.dir.target_of(backup));
+                self.tell(error);
+            }
+        }
+    }
+
+    /// Renames the target to its backup's name.
+    pub(crate) fn back_up(&mut self, entry: &Entry<'_>) -> Result<PathBuf, Error> {
+        self.back_up_name(entry).map(|name| entry.dir.target_of(&name))
+    }
+
+    /// Renames the target to its backup's name, so that it can be undone.
+    pub(crate) fn back_up_room(&mut self, entry: &Entry<'_>) -> Result<Room, Error> {
+        self.back_up_name(entry).map(|name| Room { backup: Some(name) })
+    }
+
+    fn back_up_name(&mut self, entry: &Entry<'_>) -> Result<CString, Error> {
+        let failed = |why| entry.target_error(ErrorKind::Backup, why);
+        let Some(backup) = &self.run.options.backup else { return Err(failed(Errno::INVAL)) };
+        let to = entry.handles.target();
+        let highest = match backup.kind {
+            BackupKind::Simple => None,
+            BackupKind::Numbered | BackupKind::Existing => highest_backup(entry).map_err(failed)?,
+        };
+        let numbered = backup.kind == BackupKind::Numbered || highest.is_some();
+        let mut number = highest.unwrap_or(0) + 1;
+        loop {
+            let mut name = entry.target.to_bytes().to_vec();
+            if numbered {
+                name.extend_from_slice(format!(".~{number}~").as_bytes());
+            } else {
+                name.extend_from_slice(backup.suffix.as_bytes());
+            }
+            let name = CString::new(name).map_err(|_| failed(Errno::INVAL))?;
+            if !numbered && let Ok(there) = lstat(to, &name) {
+                let source = lstat(entry.handles.source(), entry.source);
+                if source.is_ok_and(|source| source.identity() == there.identity()) {
+                    return Err(Error::plain(ErrorKind::BackupDestroysSource, entry.target_path())
+                        .with(entry.source_path()));
+                }
+            }
+            let renamed = if numbered {
+                rustix::fs::renameat_with(to, entry.target, to, &*name, RenameFlags::NOREPLACE).or_else(
+                    |why| {
+                        if why == Errno::INVAL {
+                            rustix::fs::renameat(to, entry.target, to, &*name)
+                        } else {
+                            Err(why)
+                        }
+                    },
+                )
+            } else {
+                rustix::fs::renameat(to, entry.target, to, &*name)
+            };
+            match renamed {
+                Ok(()) => return Ok(name),
+                // Somebody made a backup of this number meanwhile.
+                Err(Errno::EXIST) if numbered => number += 1,
+                Err(why) => return Err(failed(why)),
+            }
+        }
+    }
+
+    /// A name for a copy in the making, next to where it will be.
+    pub(crate) fn temporary_name(&self) -> CString {
+        let number = self.run.temporary.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{PREFIX}{}-{}-{number}{SUFFIX}", std::process::id(), self.run.started);
+        CString::new(name).unwrap_or_default()
+    }
+}
+
+/// Both sides are the same name in the same directory.
+fn same_entry(entry: &Entry<'_>) -> bool {
+    let base = |name: &CStr| {
+        let bytes = name.to_bytes();
+        let end = bytes.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
+        let bytes = bytes.get(..end).unwrap_or_default();
+        let start = bytes.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+        bytes.get(start..).unwrap_or_default().to_vec()
+    };
+    if base(entry.source) != base(entry.target) {
+        return false;
+    }
+    // The directories the two names are in.
+    let parent = |at, name: &CStr| {
+        let path = std::path::Path::new(crate::dir::os(name));
+        match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            Some(parent) => rustix::fs::statat(at, parent, AtFlags::empty()),
+            None => rustix::fs::fstat(at),
+        }
+        .map(Facts::from)
+    };
+    let source = parent(entry.handles.source(), entry.source);
+    let target = parent(entry.handles.target(), entry.target);
+    matches!((source, target), (Ok(source), Ok(target)) if source.identity() == target.identity())
+}
+
+/// The highest N of `name.~N~`.
+fn highest_backup(entry: &Entry<'_>) -> rustix::io::Result<Option<u64>> {
+    let listing =
+        rustix::fs::openat(entry.handles.target(), c".", crate::dir::OPEN_DIRECTORY, Mode::empty())?;
+    let mut buffer = vec![MaybeUninit::<u8>::uninit(); 1 << 15];
+    let mut entries = RawDir::new(&listing, &mut buffer);
+    let mut highest = None;
+    while let Some(found) = entries.next() {
+        let found = found?;
+        let number = found
+            .file_name()
+            .to_bytes()
+            .strip_prefix(entry.target.to_bytes())
+            .and_then(|rest| rest.strip_prefix(b".~"))
+            .and_then(|rest| rest.strip_suffix(b"~"))
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .filter(|digits| !digits.starts_with(['0', '+']))
+            .and_then(|digits| digits.parse::<u64>().ok());
+        highest = highest.max(number);
+    }
+    Ok(highest)
+}
+
+/// When this process began, in clock ticks after boot: with its number, a name no other process has.
+pub(crate) fn process_start() -> u64 {
+    start_of(std::process::id()).unwrap_or(0)
+}
+
+/// When process `pid` began; `None` where there is none.
+pub(crate) fn start_of(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold anything, spaces and brackets too; behind its last bracket are numbers only.
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_whitespace().nth(19)?.parse().ok()
+}

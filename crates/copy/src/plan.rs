@@ -1,0 +1,284 @@
+//! What is to happen to one entry, decided from facts and options alone. No file is touched here, so every rule
+//! can be tried dry.
+//!
+//! Leaves to others: gathering the facts (`entry.rs`), doing what was decided (`entry.rs`, `place.rs`). Start at
+//! [`decide`].
+
+use crate::error::ErrorKind;
+use crate::options::{Dereference, Link, Options, Update};
+use crate::report::Skip;
+use rustix::fs::{FileType, Stat};
+
+/// The facts about one file, as `stat` gives them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
+    pub(crate) kind: FileType,
+    /// Permission bits with setuid, setgid and sticky.
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) size: u64,
+    /// Bytes on the disk.
+    pub(crate) stored: u64,
+    pub(crate) dev: u64,
+    pub(crate) ino: u64,
+    pub(crate) nlink: u64,
+    pub(crate) rdev: u64,
+    pub(crate) atime: (i64, i64),
+    pub(crate) mtime: (i64, i64),
+    pub(crate) ctime: (i64, i64),
+}
+
+impl From<Stat> for Facts {
+    #[allow(clippy::unnecessary_cast)] // The fields' widths differ between architectures.
+    fn from(stat: Stat) -> Facts {
+        Facts {
+            kind: FileType::from_raw_mode(stat.st_mode),
+            mode: stat.st_mode & 0o7777,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            size: stat.st_size as u64,
+            stored: stat.st_blocks as u64 * 512,
+            dev: stat.st_dev as u64,
+            ino: stat.st_ino as u64,
+            nlink: stat.st_nlink as u64,
+            rdev: stat.st_rdev as u64,
+            atime: (stat.st_atime as i64, stat.st_atime_nsec as i64),
+            mtime: (stat.st_mtime as i64, stat.st_mtime_nsec as i64),
+            ctime: (stat.st_ctime as i64, stat.st_ctime_nsec as i64),
+        }
+    }
+}
+
+impl Facts {
+    pub(crate) fn identity(&self) -> (u64, u64) {
+        (self.dev, self.ino)
+    }
+
+    /// Whether `later`, taken of the same descriptor, shows that nobody wrote meanwhile.
+    pub(crate) fn unchanged(&self, later: &Facts) -> bool {
+        self.identity() == later.identity()
+            && self.size == later.size
+            && self.mtime == later.mtime
+            && self.ctime == later.ctime
+    }
+}
+
+/// One side of a copy: the name's own facts, and those of what it leads to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Side {
+    /// Of the name itself.
+    pub(crate) link: Facts,
+    /// Of what it leads to; the same where it is no symbolic link. `None`: it leads nowhere.
+    pub(crate) file: Option<Facts>,
+}
+
+impl Side {
+    fn is_symlink(&self) -> bool {
+        self.link.kind == FileType::Symlink
+    }
+}
+
+/// What is decided from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question {
+    pub(crate) source: Side,
+    pub(crate) target: Side,
+    /// Whether the source's links are followed here.
+    pub(crate) follow: bool,
+    /// Both sides are one directory entry.
+    pub(crate) same_name: bool,
+    /// Whether the source was named by the user.
+    pub(crate) operand: bool,
+    /// Whether this copy made the target, from another operand.
+    pub(crate) just_created: bool,
+}
+
+/// What happens where a target exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Nothing, for this reason.
+    Skip(Skip),
+    /// Nothing, and that is an error.
+    Refuse(ErrorKind),
+    /// The target makes room.
+    Replace(How),
+}
+
+/// How the target makes room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// A directory takes more entries.
+    Merge,
+    /// It is renamed.
+    Backup,
+    /// It is removed.
+    Remove,
+    /// A finished copy takes its name by rename.
+    Swap,
+    /// It is opened, through links, emptied and written: it has other names, or is no regular file, or is
+    /// somebody else's, and all that must stay so.
+    InPlace,
+}
+
+/// Decides what happens to an entry whose target exists.
+pub(crate) fn decide(options: &Options, question: &Question) -> Action {
+    let Question { source, target, follow, operand, .. } = *question;
+    let from = if follow { source.file.unwrap_or(source.link) } else { source.link };
+    let regular = from.kind == FileType::RegularFile;
+    let reads_contents = regular || (options.copy_contents && !is_tree(from.kind)) || !options.recursive;
+    let directory = from.kind == FileType::Directory;
+    let linking = options.link != Link::No;
+    // A regular file is written through a link; nothing else is, and neither is what will be removed.
+    let through_link = reads_contents
+        && !directory
+        && from.kind != FileType::Symlink
+        && !linking
+        && options.backup.is_none()
+        && !options.remove_destination;
+    let through_link =
+        through_link || (directory && options.keep_directory_symlink && leads_to_tree(&target));
+    let to = if through_link { target.file } else { Some(target.link) };
+    let Some(to) = to else {
+        // A link to nothing. With -f or --remove-destination it would be removed; else it stays.
+        return if options.force {
+            Action::Replace(How::Remove)
+        } else {
+            Action::Refuse(ErrorKind::DanglingTarget)
+        };
+    };
+    if to.kind == FileType::Directory && directory {
+        // Directories are merged, whatever the options on files say.
+        if from.identity() == to.identity() {
+            return Action::Refuse(ErrorKind::SameFile);
+        }
+        return Action::Replace(How::Merge);
+    }
+    if let Some(answer) = same_file(options, question, from, to) {
+        return answer;
+    }
+    match options.update {
+        Update::All => {}
+        Update::Older if !directory && to.mtime >= from.mtime => return Action::Skip(Skip::NotOlder),
+        Update::Older => {}
+        Update::None => return Action::Skip(Skip::Exists),
+        Update::NoneFail => return Action::Refuse(ErrorKind::NotReplacing),
+    }
+    if options.resume && regular && to.kind == from.kind && to.size == from.size && to.mtime == from.mtime {
+        return Action::Skip(Skip::Resumed);
+    }
+    if directory {
+        let backed_up = options.backup.is_some() && !operand;
+        return if backed_up {
+            Action::Replace(How::Backup)
+        } else {
+            Action::Refuse(ErrorKind::OtherByDirectory)
+        };
+    }
+    if to.kind == FileType::Directory {
+        return Action::Refuse(ErrorKind::DirectoryByOther);
+    }
+    if operand
+        && question.just_created
+        && options.backup.as_ref().is_none_or(|b| b.kind != crate::BackupKind::Numbered)
+    {
+        return Action::Refuse(ErrorKind::JustCreated);
+    }
+    if options.backup.is_some() {
+        return Action::Replace(How::Backup);
+    }
+    let never_followed = options.dereference == Dereference::Never;
+    let must_go = options.remove_destination
+        || linking
+        || !reads_contents
+        || (!options.attributes_only
+            && options.preserve.links
+            && target.link.nlink > 1
+            && !target.is_symlink())
+        || (never_followed && !regular && !options.attributes_only);
+    if must_go && options.link == Link::Hard && !options.force && !options.remove_destination {
+        // link(2) itself says that the name is taken.
+        return Action::Replace(How::InPlace);
+    }
+    if must_go && options.link == Link::Symbolic && !options.force && !options.remove_destination {
+        return Action::Replace(How::InPlace);
+    }
+    if must_go {
+        return Action::Replace(How::Remove);
+    }
+    let simple = to.kind == FileType::RegularFile && to.nlink == 1 && !target.is_symlink();
+    if simple && regular && !options.attributes_only {
+        Action::Replace(How::Swap)
+    } else {
+        Action::Replace(How::InPlace)
+    }
+}
+
+/// Whether a kind is copied as itself in a recursive copy.
+fn is_tree(kind: FileType) -> bool {
+    matches!(kind, FileType::Directory | FileType::Symlink)
+}
+
+fn leads_to_tree(side: &Side) -> bool {
+    side.file.is_some_and(|file| file.kind == FileType::Directory)
+}
+
+/// The answer where both sides are one file and copying would destroy it; `None` where it may go on.
+fn same_file(options: &Options, question: &Question, from: Facts, to: Facts) -> Option<Action> {
+    let Question { source, target, follow, same_name, .. } = *question;
+    let refuse = Some(Action::Refuse(ErrorKind::SameFile));
+    let same = from.identity() == to.identity();
+    let same_link = source.link.identity() == target.link.identity();
+    if same && options.link == Link::Hard {
+        return Some(Action::Skip(Skip::Same));
+    }
+    if !follow && source.is_symlink() && target.is_symlink() {
+        // Two links: replaced, unless they are one.
+        return match (same_name, options.backup.is_some(), same) {
+            (true, _, _) => refuse,
+            (false, true, _) => None,
+            (false, false, true) => Some(Action::Skip(Skip::Same)),
+            (false, false, false) => None,
+        };
+    }
+    // Where links are followed, different files may be copied; where not, a file may still be what the other
+    // side's link leads to.
+    if follow && !same {
+        return None;
+    }
+    if follow && source.is_symlink() && target.is_symlink() && options.remove_destination {
+        return None;
+    }
+    if options.backup.is_some() {
+        // The backup keeps what was there, unless moving it aside moves the source too.
+        if !same_link {
+            let source_would_dangle = follow && source.is_symlink() && !target.is_symlink();
+            return if source_would_dangle { refuse } else { None };
+        }
+        return if same_name { refuse } else { None };
+    }
+    if options.remove_destination || options.force {
+        if target.is_symlink() {
+            return None;
+        }
+        if same_link && target.link.nlink > 1 && !same_name {
+            return None;
+        }
+    }
+    if !source.is_symlink() && !target.is_symlink() && !same_link {
+        return None;
+    }
+    if options.link == Link::Symbolic && target.is_symlink() {
+        return None;
+    }
+    if !follow {
+        let (Some(source_file), Some(target_file)) = (source.file, target.file) else { return None };
+        if source_file.identity() != target_file.identity() {
+            return None;
+        }
+        if options.link == Link::Hard {
+            return if target.is_symlink() { None } else { Some(Action::Skip(Skip::Same)) };
+        }
+    }
+    refuse
+}

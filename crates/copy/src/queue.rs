@@ -1,0 +1,142 @@
+//! The work that waits, shared by all workers: a stack, so that a tree is walked depth first and what waits stays
+//! small.
+//!
+//! A directory is listed in windows; what remains of the listing waits *below* the work its last window made. So
+//! at any time a bounded number of names is held for each level of the tree, however many a directory has.
+//!
+//! INVARIANT: `outstanding` counts tasks that wait or run. A task adds what it makes before it is done, so zero
+//! means that nothing more will come.
+
+use crate::dir::Dir;
+use crate::links::Waiter;
+use rustix::fs::FileType;
+use std::ffi::CStr;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Names of one directory, packed: a million of them are a few hundred allocations.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    bytes: Vec<u8>,
+    index: Vec<Name>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Name {
+    start: u32,
+    end: u32,
+    ino: u64,
+    kind: FileType,
+}
+
+impl Names {
+    pub(crate) fn push(&mut self, name: &CStr, ino: u64, kind: FileType) {
+        let start = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(name.to_bytes_with_nul());
+        self.index.push(Name { start, end: self.bytes.len() as u32, ino, kind });
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    pub(crate) fn sort_by_inode(&mut self) {
+        self.index.sort_unstable_by_key(|name| name.ino);
+    }
+
+    pub(crate) fn get(&self, at: usize) -> Option<(&CStr, FileType)> {
+        let name = self.index.get(at)?;
+        let bytes = self.bytes.get(name.start as usize..name.end as usize)?;
+        Some((CStr::from_bytes_with_nul(bytes).ok()?, name.kind))
+    }
+
+    /// Takes the last name.
+    pub(crate) fn pop(&mut self) -> Option<std::ffi::CString> {
+        let last = self.get(self.len().checked_sub(1)?)?.0.to_owned();
+        self.index.pop();
+        Some(last)
+    }
+}
+
+/// Work that waits.
+#[derive(Debug)]
+pub(crate) enum Task {
+    /// The rest of a directory's listing: its own descriptor keeps the position.
+    Scan(Arc<Dir>, OwnedFd),
+    /// Everything but directories, all of it pending once in `dir`.
+    Files(Arc<Dir>, Arc<Names>, std::ops::Range<usize>),
+    /// A name that waited for the copy of its file, pending once.
+    Name(Waiter),
+    /// Child directories, each pending in `dir`.
+    Directories(Arc<Dir>, Names),
+}
+
+/// The stack.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: Vec<Task>,
+    outstanding: usize,
+    idle: usize,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts `tasks` on top; the last is taken first.
+    pub(crate) fn push(&self, tasks: impl IntoIterator<Item = Task>) {
+        let mut state = self.lock();
+        let before = state.waiting.len();
+        state.waiting.extend(tasks);
+        let more = state.waiting.len() - before;
+        state.outstanding += more;
+        let idle = state.idle;
+        drop(state);
+        for _ in 0..more.min(idle) {
+            self.changed.notify_one();
+        }
+    }
+
+    /// The next task, waiting for one; `None` when there will be no more.
+    pub(crate) fn take(&self) -> Option<Task> {
+        let mut state = self.lock();
+        loop {
+            if let Some(task) = state.waiting.pop() {
+                return Some(task);
+            }
+            if state.outstanding == 0 {
+                return None;
+            }
+            state.idle += 1;
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.idle -= 1;
+        }
+    }
+
+    /// The task that was taken is done.
+    pub(crate) fn done(&self) {
+        let mut state = self.lock();
+        state.outstanding -= 1;
+        let last = state.outstanding == 0;
+        drop(state);
+        if last {
+            self.changed.notify_all();
+        }
+    }
+
+    /// How many tasks wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.lock().waiting.len()
+    }
+}
