@@ -100,7 +100,7 @@ macro_rules! io_buf {
 io_buf!(Vec<u8>, Vec, Vec::new());
 io_buf!(&'static [u8], Static, &[]);
 io_buf!(Rc<[u8]>, Shared, Rc::new([]));
-io_buf!(Lease, Lease, Lease::own(Box::new(crate::pool::Tail { bytes: Vec::new(), start: 0 })));
+io_buf!(Lease, Lease, Lease::nothing());
 io_buf!(Pages, Pages, Pages::empty());
 
 impl sealed::Sealed for &'static str {}
@@ -196,7 +196,10 @@ impl Pages {
     /// ENOMEM from `mmap(2)`; InvalidInput for 2 GiB and more.
     pub fn new(bytes: usize) -> io::Result<Pages> {
         if bytes > PAGES_BYTES_MAX {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a buffer of pages holds less than 2 GiB"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a buffer of pages holds less than 2 GiB",
+            ));
         }
         let capacity = bytes.max(1).next_multiple_of(PAGE_BYTES);
         let protection = libc::PROT_READ | libc::PROT_WRITE;

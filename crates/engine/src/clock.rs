@@ -38,7 +38,9 @@ impl Clock {
     /// Reads the clock: about 20 ns when real.
     pub(crate) fn now(&self) -> Moment {
         match self {
-            Clock::Monotonic(origin) => Moment(u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX)),
+            Clock::Monotonic(origin) => {
+                Moment(u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+            }
             Clock::Virtual(now) => Moment(now.get()),
         }
     }

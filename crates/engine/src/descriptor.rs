@@ -50,6 +50,8 @@ pub(crate) struct Entry {
     pub(crate) broken: bool,
     /// Its standing operation was asked to stop, and is not armed again.
     pub(crate) stopped: bool,
+    /// A negated errno that a dropped receive brought; the next receive gets it. 0: none.
+    pub(crate) failed: i32,
     /// Bytes a dropped receive brought, or that did not fit; the next receive gets them first.
     pub(crate) kept: Option<Box<Tail>>,
 }
@@ -86,6 +88,7 @@ impl Table {
             ended: false,
             broken: false,
             stopped: false,
+            failed: 0,
             kept: None,
         };
         let index = self.free;
@@ -119,6 +122,12 @@ impl Table {
         self.entries.get(target.index as usize).is_some_and(|entry| {
             entry.generation == target.generation && entry.descriptor.is_some() && !entry.closing
         })
+    }
+
+    /// Whether this is still the same life of the entry, closing or not.
+    pub(crate) fn is_current(&self, target: Target) -> bool {
+        let entry = self.entries.get(target.index as usize);
+        entry.is_some_and(|entry| entry.generation == target.generation && entry.descriptor.is_some())
     }
 
     /// Gives the entry up and the descriptor out, to be closed or handed on.

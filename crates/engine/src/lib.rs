@@ -7,16 +7,21 @@ mod counters;
 mod descriptor;
 mod driver;
 mod error;
+mod exec;
+mod inflight;
+mod io;
 pub mod net;
 mod op;
 mod pool;
 mod sys;
+pub mod time;
 
 pub use buf::{IoBuf, IoBufMut, Pages};
 pub use counters::Counters;
 pub use driver::features::Features;
 pub use driver::{Name, UnknownName};
 pub use error::{Error, Result};
+pub use exec::{Builder, Gone, JoinError, JoinHandle, Remote, Runtime, Stuck, spawn, yield_now};
 pub use pool::Lease;
 
 /// Results taken from a driver per turn, so that timers and tasks get theirs.

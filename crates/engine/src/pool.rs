@@ -169,9 +169,16 @@ impl fmt::Debug for Pool {
 pub struct Lease(Inner);
 
 enum Inner {
-    Pooled { pool: Rc<Pool>, id: u16, start: u16, end: u16 },
+    Pooled {
+        pool: Rc<Pool>,
+        id: u16,
+        start: u16,
+        end: u16,
+    },
     /// Bytes that could not stay in their buffer.
     Own(Box<Tail>),
+    /// No bytes: the end of a stream.
+    Nothing,
 }
 
 /// Bytes of their own, and how many at the front are used up.
@@ -184,6 +191,11 @@ pub(crate) struct Tail {
 const _: () = assert!(size_of::<Lease>() == 16);
 
 impl Lease {
+    /// No bytes.
+    pub(crate) fn nothing() -> Lease {
+        Lease(Inner::Nothing)
+    }
+
     /// Bytes that came some other way.
     pub(crate) fn own(tail: Box<Tail>) -> Lease {
         Lease(Inner::Own(tail))
@@ -199,6 +211,7 @@ impl Lease {
             // Fits: at most `end - start`.
             Inner::Pooled { start, .. } => *start += bytes as u16,
             Inner::Own(tail) => tail.start += bytes,
+            Inner::Nothing => {}
         }
     }
 
@@ -210,7 +223,7 @@ impl Lease {
     /// The same bytes in memory of their own; the buffer goes back.
     pub(crate) fn into_own(self) -> Lease {
         match self.0 {
-            Inner::Own(_) => self,
+            Inner::Own(_) | Inner::Nothing => self,
             Inner::Pooled { .. } => Lease(Inner::Own(Box::new(Tail { bytes: self.to_vec(), start: 0 }))),
         }
     }
@@ -223,8 +236,8 @@ impl Lease {
                 let empty = Tail { bytes: Vec::new(), start: 0 };
                 Box::new(std::mem::replace(&mut **tail, empty))
             }
-            // `into_own` makes no other.
-            Inner::Pooled { .. } => Box::new(Tail { bytes: Vec::new(), start: 0 }),
+            // `into_own` leaves no pooled one.
+            Inner::Pooled { .. } | Inner::Nothing => Box::new(Tail { bytes: Vec::new(), start: 0 }),
         }
     }
 }
@@ -245,6 +258,7 @@ impl Deref for Lease {
                 }
             }
             Inner::Own(tail) => tail.bytes.get(tail.start..).unwrap_or_default(),
+            Inner::Nothing => &[],
         }
     }
 }

@@ -1,1 +1,138 @@
-//! To be written.
+//! `epoll(7)`: the kernel keeps the set, and tells each change once.
+//!
+//! Every descriptor is registered once, for both directions, edge-triggered, when something first has to wait
+//! for it; it is never changed, and leaves the set by being closed (no other process shares our sockets). An
+//! event carries the entry's index and generation, so that one still on its way when the number is reused
+//! reaches nobody.
+//!
+//! References: epoll(7), epoll_ctl(2) (EPOLLERR and EPOLLHUP are reported unasked), epoll_pwait2(2), Linux 5.11.
+
+use super::Name;
+use super::readiness::{Event, HANG_UP, IN, OUT, Poller};
+use crate::clock::Until;
+use crate::counters::Counters;
+use crate::op::{Target, Token};
+use crate::sys::check;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Event data that is no entry's: an index is never that high.
+const ALARM: u64 = u64::MAX;
+
+/// The set, and the alarm in it.
+pub(crate) struct Epoll {
+    set: OwnedFd,
+    alarm: Arc<OwnedFd>,
+    events: Vec<libc::epoll_event>,
+    /// The kernel takes a timeout in nanoseconds.
+    has_pwait2: bool,
+}
+
+impl Epoll {
+    pub(crate) fn new() -> io::Result<Epoll> {
+        // SAFETY: takes a number; what it gives is new and known to nobody else.
+        let set = unsafe { OwnedFd::from_raw_fd(check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) };
+        let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
+        // SAFETY: as above.
+        let alarm = Arc::new(unsafe { OwnedFd::from_raw_fd(check(libc::eventfd(0, flags))?) });
+        let events = vec![libc::epoll_event { events: 0, u64: 0 }; crate::COMPLETIONS_PER_TURN];
+        let epoll = Epoll { set, alarm, events, has_pwait2: true };
+        // Edge-triggered: every write is told once, and the counter never has to be read.
+        epoll.add(epoll.alarm.as_raw_fd(), (libc::EPOLLIN | libc::EPOLLET) as u32, ALARM)?;
+        Ok(epoll)
+    }
+
+    fn add(&self, fd: i32, events: u32, data: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events, u64: data };
+        // SAFETY: one live event, read during the call only.
+        check(unsafe { libc::epoll_ctl(self.set.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) })
+            .map(|_| ())
+    }
+
+    /// One wait: how many events, at most as many as there is room for.
+    fn wait_raw(&mut self, until: Until) -> io::Result<usize> {
+        let set = self.set.as_raw_fd();
+        let (room, count) = (self.events.as_mut_ptr(), self.events.len() as i32);
+        let timeout_ms = match until {
+            Until::Now | Until::For(Duration::ZERO) => 0,
+            Until::News => -1,
+            Until::For(span) if self.has_pwait2 => {
+                let span = libc::timespec {
+                    tv_sec: libc::time_t::try_from(span.as_secs()).unwrap_or(libc::time_t::MAX),
+                    tv_nsec: span.subsec_nanos().into(),
+                };
+                let no_mask = std::ptr::null::<libc::sigset_t>();
+                // SAFETY: `room` holds `count` events, written during the call only; the timespec is read during
+                // the call; no signal mask is given. (Not in every C library: so by number.)
+                let ready = unsafe {
+                    libc::syscall(libc::SYS_epoll_pwait2, set, room, count, &raw const span, no_mask, 0usize)
+                };
+                match check(ready as i32) {
+                    Err(why) if why.raw_os_error() == Some(libc::ENOSYS) => {
+                        self.has_pwait2 = false;
+                        millis(Duration::new(span.tv_sec as u64, span.tv_nsec as u32))
+                    }
+                    ready => return ready.map(|ready| ready as usize),
+                }
+            }
+            Until::For(span) => millis(span),
+        };
+        // SAFETY: as above.
+        let ready = check(unsafe { libc::epoll_wait(set, room, count, timeout_ms) })?;
+        Ok(ready as usize)
+    }
+}
+
+/// Rounded up: waking too early would only mean waiting again.
+fn millis(span: Duration) -> i32 {
+    i32::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
+}
+
+impl Poller for Epoll {
+    const NAME: Name = Name::Epoll;
+
+    fn register(&mut self, on: Target, counters: &mut Counters) -> io::Result<()> {
+        counters.system_calls += 1;
+        let events = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET;
+        self.add(on.number, events as u32, Token { index: on.index, generation: on.generation }.to_bits())
+    }
+
+    fn forget(&mut self, _: Target) {
+        // Closing takes it out of the set.
+    }
+
+    fn wait(&mut self, until: Until, counters: &mut Counters, out: &mut Vec<Event>) -> io::Result<()> {
+        counters.system_calls += 1;
+        let ready = match self.wait_raw(until) {
+            Err(why) if why.kind() == io::ErrorKind::Interrupted => 0,
+            ready => ready?,
+        };
+        for event in self.events.iter().take(ready) {
+            // Copied out: the struct is packed, so its fields cannot be borrowed.
+            let (happened, data) = (event.events as i32, event.u64);
+            if data == ALARM {
+                continue;
+            }
+            let broken = happened & (libc::EPOLLERR | libc::EPOLLHUP) != 0;
+            let mut ready = 0;
+            if broken || happened & (libc::EPOLLIN | libc::EPOLLRDHUP) != 0 {
+                ready |= IN;
+            }
+            if broken || happened & libc::EPOLLOUT != 0 {
+                ready |= OUT;
+            }
+            if broken || happened & libc::EPOLLRDHUP != 0 {
+                ready |= HANG_UP;
+            }
+            let Token { index, generation } = Token::from_bits(data);
+            out.push(Event { index, generation, ready });
+        }
+        Ok(())
+    }
+
+    fn alarm(&self) -> &Arc<OwnedFd> {
+        &self.alarm
+    }
+}

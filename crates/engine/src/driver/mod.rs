@@ -91,7 +91,13 @@ pub(crate) struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         // 512 KiB of buffers, as many as the hand-written models post.
-        Settings { entries: 1024, completions: None, buffers: 128, buffer_bytes: 4096, features: features::Features::default() }
+        Settings {
+            entries: 1024,
+            completions: None,
+            buffers: 128,
+            buffer_bytes: 4096,
+            features: features::Features::default(),
+        }
     }
 }
 

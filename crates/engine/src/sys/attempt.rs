@@ -56,8 +56,9 @@ pub(crate) unsafe fn receive(socket: i32, memory: Span, counters: &mut Counters)
 pub(crate) unsafe fn send(socket: i32, bytes: Span, counters: &mut Counters) -> i32 {
     counters.system_calls += 1;
     // SAFETY: the kernel reads at most `bytes` bytes, during the call only; promised by the caller.
-    let sent =
-        unsafe { libc::send(socket, bytes.start.cast_const().cast(), bounded(bytes.bytes), libc::MSG_NOSIGNAL) };
+    let sent = unsafe {
+        libc::send(socket, bytes.start.cast_const().cast(), bounded(bytes.bytes), libc::MSG_NOSIGNAL)
+    };
     if sent < 0 { negated_errno() } else { sent as i32 }
 }
 

@@ -47,7 +47,7 @@ pub(crate) fn perform(call: Call<'_>, blocking: Blocking, counters: &mut Counter
         }
         Call::Bind { on, address } => {
             with(on, |socket| socket.bind(&SockAddr::from(*address))).map(|()| Answer::Done)
-        },
+        }
         Call::Listen { on, backlog } => with(on, |socket| socket.listen(backlog)).map(|()| Answer::Done),
         Call::SetOption { on, option } => with(on, |socket| set(&socket, option)).map(|()| Answer::Done),
         Call::GetOption { on, option } => with(on, |socket| get(&socket, option)).map(Answer::Option),

@@ -1,0 +1,705 @@
+//! The executor: one runtime on one thread.
+//!
+//! A turn: run the tasks that are ready, take in what other threads sent, fire timers, then wait for news, which
+//! makes tasks ready again. One clock read and one wait per turn. Tasks never move to another thread; for more
+//! cores make more runtimes, each in its thread, and speak to them through a [`Remote`].
+//!
+//! Start at [`Runtime`]; the loop is [`Core::run`].
+
+mod inbox;
+mod task;
+mod waker;
+
+pub use task::{JoinError, JoinHandle};
+
+use crate::clock::{Moment, Until};
+use crate::counters::Counters;
+use crate::driver::features::Features;
+#[derive(Clone, Debug, Default)]
+pub struct SimConfig;
+use crate::driver::{Driver, Name, Settings, epoll, readiness};
+use crate::error::{Error, Result};
+use crate::io::{ANSWERS_PER_POLL, Io};
+use crate::time::{TimerId, Wheel};
+use inbox::{Alarm, Inbox, Message};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use task::{Place, Tasks, boxed};
+use waker::Packed;
+
+/// The future given to `block_on`, among the tasks.
+const MAIN: u32 = u32::MAX;
+
+/// Tasks polled per turn at most, so that I/O and timers get theirs.
+const POLLS_PER_TURN: usize = 1024;
+
+/// How long a runtime that is dropped waits for the kernel to let go.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// One runtime's insides. Handles (streams, timers, tasks) share it.
+pub(crate) struct Core {
+    io: RefCell<Option<Io>>,
+    pub(self) tasks: RefCell<Tasks>,
+    /// Tasks to be polled, each once.
+    ready: RefCell<VecDeque<u32>>,
+    main_ready: Cell<bool>,
+    timers: RefCell<Wheel>,
+    inbox: Arc<Inbox>,
+    number: u16,
+    counts: Cell<Counts>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    polls: u64,
+    turns: u64,
+    remote_wakes: u64,
+    leaked: u64,
+}
+
+thread_local! {
+    /// The runtime that runs on this thread now.
+    static CURRENT: RefCell<Option<Rc<Core>>> = const { RefCell::new(None) };
+}
+
+/// Wakes a task of the runtime that runs here. `false`: it is another's.
+fn wake_here(task: Packed) -> bool {
+    let here = CURRENT.try_with(|current| match &*current.borrow() {
+        Some(core) if core.number == task.runtime() => {
+            core.wake(task);
+            true
+        }
+        _ => false,
+    });
+    // While the thread ends there is no current runtime.
+    here.unwrap_or(false)
+}
+
+/// Marks a runtime as the current one, for as long as it lives.
+struct Entered(Option<Rc<Core>>);
+
+impl Entered {
+    fn new(core: &Rc<Core>) -> Entered {
+        Entered(CURRENT.with(|current| current.replace(Some(Rc::clone(core)))))
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let before = self.0.take();
+        let me = CURRENT.with(|current| current.replace(before));
+        drop(me);
+    }
+}
+
+impl Core {
+    /// The runtime that runs on this thread.
+    pub(crate) fn current(what: &str) -> Rc<Core> {
+        let core = CURRENT.with(|current| current.borrow().clone());
+        #[allow(clippy::panic, reason = "a mistake of the program, told where it is made")]
+        core.unwrap_or_else(|| panic!("{what} outside of a runtime: call it inside `Runtime::block_on`"))
+    }
+
+    /// The I/O; gone when the runtime is.
+    #[inline]
+    pub(crate) fn with_io<R>(&self, use_it: impl FnOnce(&mut Io) -> R) -> Option<R> {
+        self.io.borrow_mut().as_mut().map(use_it)
+    }
+
+    #[inline]
+    fn wake(&self, task: Packed) {
+        if task.index() == MAIN {
+            self.main_ready.set(true);
+            return;
+        }
+        let mut tasks = self.tasks.borrow_mut();
+        if let Some(slot) = tasks.slot(task.index())
+            && slot.generation as u16 == task.generation()
+            && !slot.queued
+            && matches!(slot.place, Place::Idle(_) | Place::Running { .. })
+        {
+            slot.queued = true;
+            self.ready.borrow_mut().push_back(task.index());
+        }
+    }
+
+    /// Wakes and drops what the I/O has put aside, with nothing borrowed.
+    #[inline]
+    fn flush_wakes(&self) {
+        loop {
+            let (mut wakes, trash) = {
+                let mut io = self.io.borrow_mut();
+                let Some(io) = io.as_mut() else { return };
+                if io.wakes.is_empty() && io.trash.is_empty() {
+                    return;
+                }
+                (std::mem::take(&mut io.wakes), std::mem::take(&mut io.trash))
+            };
+            drop(trash);
+            for waker in wakes.drain(..) {
+                match Packed::of(&waker) {
+                    Some(task) if task.runtime() == self.number => self.wake(task),
+                    _ => waker.wake(),
+                }
+            }
+            // Its memory is used again, so that a turn allocates nothing.
+            if let Some(io) = self.io.borrow_mut().as_mut()
+                && io.wakes.capacity() == 0
+            {
+                io.wakes = wakes;
+            }
+        }
+    }
+
+    fn spawn<F>(self: &Rc<Core>, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        let (index, generation) = self.tasks.borrow_mut().insert(boxed(future));
+        self.wake(Packed::new(self.number, index, generation as u16));
+        JoinHandle::new(Rc::clone(self), index, generation)
+    }
+
+    /// Polls one task from the queue.
+    fn run_task(&self, index: u32) {
+        let (mut task, generation) = {
+            let mut tasks = self.tasks.borrow_mut();
+            let Some(slot) = tasks.slot(index).filter(|slot| slot.queued) else { return };
+            slot.queued = false;
+            match std::mem::replace(&mut slot.place, Place::Running { cancelled: false }) {
+                Place::Idle(task) => (task, slot.generation),
+                other => {
+                    slot.place = other;
+                    return;
+                }
+            }
+        };
+        let waker = Packed::new(self.number, index, generation as u16).waker();
+        let mut context = Context::from_waker(&waker);
+        // A task that panics ends alone. Its own state is dropped, and ours is not touched in between.
+        let polled = catch_unwind(AssertUnwindSafe(|| task.as_mut().run(&mut context)));
+        let mut tasks = self.tasks.borrow_mut();
+        let Some(slot) = tasks.slot(index) else { return };
+        let cancelled = matches!(slot.place, Place::Running { cancelled: true });
+        let (place, keep) = match polled {
+            Ok(Poll::Pending) if !cancelled => {
+                slot.place = Place::Idle(task);
+                return;
+            }
+            Ok(Poll::Pending) => (Place::Failed(JoinError::Cancelled), Some(task)),
+            Ok(Poll::Ready(())) => (Place::Over(task), None),
+            Err(why) => (Place::Failed(JoinError::Panicked(why)), Some(task)),
+        };
+        slot.place = place;
+        slot.queued = false;
+        let joiner = slot.joiner.take();
+        let freed = slot.detached.then(|| tasks.free(index));
+        drop(tasks);
+        // Futures and outputs are the user's: dropped when nothing is borrowed.
+        drop((keep, freed));
+        if let Some(joiner) = joiner {
+            joiner.wake();
+        }
+    }
+
+    fn cancel_task(&self, index: u32, generation: u32) {
+        let mut tasks = self.tasks.borrow_mut();
+        let Some(slot) = tasks.alive(index, generation) else { return };
+        let task = match &mut slot.place {
+            Place::Idle(_) => match std::mem::replace(&mut slot.place, Place::Failed(JoinError::Cancelled)) {
+                Place::Idle(task) => task,
+                _ => return,
+            },
+            Place::Running { cancelled } => {
+                *cancelled = true;
+                return;
+            }
+            Place::Free { .. } | Place::Over(_) | Place::Failed(_) => return,
+        };
+        let joiner = slot.joiner.take();
+        drop(tasks);
+        drop(task);
+        if let Some(joiner) = joiner {
+            joiner.wake();
+        }
+    }
+
+    /// Runs tasks until `main` is ready.
+    fn run<F: Future>(self: &Rc<Core>, main: F) -> Result<F::Output> {
+        let _entered = Entered::new(self);
+        let mut main = pin!(main);
+        let main_waker = Packed::new(self.number, MAIN, 0).waker();
+        let mut messages = Vec::new();
+        self.main_ready.set(true);
+        loop {
+            let mut counts = self.counts.get();
+            counts.turns += 1;
+            if self.main_ready.take() {
+                self.refresh_answers();
+                counts.polls += 1;
+                let polled = main.as_mut().poll(&mut Context::from_waker(&main_waker));
+                self.flush_wakes();
+                if let Poll::Ready(output) = polled {
+                    self.counts.set(counts);
+                    return Ok(output);
+                }
+            }
+            // What is woken meanwhile has its turn next time, after the I/O.
+            let ready = self.ready.borrow().len().min(POLLS_PER_TURN);
+            for _ in 0..ready {
+                let Some(index) = self.ready.borrow_mut().pop_front() else { break };
+                self.refresh_answers();
+                self.run_task(index);
+                self.flush_wakes();
+            }
+            counts.polls += ready as u64;
+            self.inbox.take(&mut messages);
+            for message in messages.drain(..) {
+                match message {
+                    Message::Wake(task) => {
+                        counts.remote_wakes += 1;
+                        self.wake(Packed(task));
+                    }
+                    Message::Call(call) => call(),
+                }
+            }
+            self.counts.set(counts);
+            self.turn()?;
+        }
+    }
+
+    /// Waits for news and takes it in.
+    fn turn(&self) -> Result<()> {
+        let busy = !self.ready.borrow().is_empty() || self.main_ready.get();
+        let until = if busy { Until::Now } else { self.until() };
+        let asleep = until != Until::Now && self.inbox.fall_asleep();
+        let until = if asleep { until } else { Until::Now };
+        let turned = self.with_io(|io| {
+            let turned = io.turn(until);
+            self.timers.borrow_mut().advance(io.now, &mut io.wakes);
+            turned
+        });
+        if asleep {
+            self.inbox.wake_up();
+        }
+        self.flush_wakes();
+        turned.unwrap_or(Ok(()))
+    }
+
+    /// How long there is nothing to do but wait.
+    fn until(&self) -> Until {
+        let timer = self.timers.borrow().deadline();
+        let (now, parked) = self.with_io(|io| (io.now, io.deadline())).unwrap_or((Moment(0), None));
+        match timer.into_iter().chain(parked).min() {
+            // A moment has passed since the clock was read: the wait is so much too long, never too short.
+            Some(deadline) if deadline > now => Until::For(deadline.since(now)),
+            Some(_) => Until::Now,
+            None => Until::News,
+        }
+    }
+
+    #[inline]
+    fn refresh_answers(&self) {
+        if let Some(io) = self.io.borrow_mut().as_mut() {
+            io.answers_left = ANSWERS_PER_POLL;
+        }
+    }
+
+    pub(crate) fn set_timer(&self, span: Duration, waker: &Waker) -> TimerId {
+        // The clock as read this turn, and then the tick is rounded up: the time spent in this turn counts, so
+        // read it anew, or a long turn would make a timer early.
+        let now = self.with_io(|io| io.driver().clock().now()).unwrap_or(Moment(0));
+        self.timers.borrow_mut().set(now.after(span), waker.clone())
+    }
+
+    pub(crate) fn poll_timer(&self, id: &TimerId, waker: &Waker) -> bool {
+        let (fired, before) = self.timers.borrow_mut().poll(id, waker);
+        drop(before);
+        fired
+    }
+
+    pub(crate) fn drop_timer(&self, id: TimerId) {
+        let waker = self.timers.borrow_mut().drop_timer(id);
+        drop(waker);
+    }
+
+    /// Ends everything: tasks first, then what the kernel has.
+    fn shut_down(self: &Rc<Core>, patience: Duration) -> u64 {
+        let _entered = Entered::new(self);
+        drop(self.inbox.close());
+        // Dropping a task may spawn another; each round drops what is there.
+        loop {
+            let dropped = self.tasks.borrow_mut().drain();
+            if dropped.is_empty() {
+                break;
+            }
+            for (place, joiner) in dropped {
+                drop(place);
+                if let Some(joiner) = joiner {
+                    joiner.wake();
+                }
+            }
+        }
+        self.ready.borrow_mut().clear();
+        self.flush_wakes();
+        waker::strike(self.number);
+        let io = self.io.borrow_mut().take();
+        io.map_or(0, |io| io.shut_down(patience))
+    }
+
+    fn counters(&self) -> Counters {
+        let counts = self.counts.get();
+        let mut all = self.with_io(|io| io.counters()).unwrap_or_default();
+        all.polls = counts.polls;
+        all.turns = counts.turns;
+        all.remote_wakes = counts.remote_wakes;
+        all.leaked = counts.leaked;
+        all
+    }
+
+    fn dump(&self) -> String {
+        let mut text = String::new();
+        let tasks = self.tasks.borrow().alive;
+        let dumped = self.with_io(|io| io.dump(&mut text));
+        text.push_str(&format!("{tasks} tasks, {} ready\n", self.ready.borrow().len()));
+        match dumped {
+            Some(_) => text,
+            None => "the runtime is shut down\n".to_owned(),
+        }
+    }
+}
+
+/// Writes to the eventfd a wait ends on.
+struct EventFd(Arc<OwnedFd>);
+
+impl Alarm for EventFd {
+    fn raise(&self) {
+        let one = 1u64;
+        // SAFETY: eight bytes of a live local are read during the call; the descriptor is open while we own it.
+        // EAGAIN means that 2^64 - 2 alarms are pending: it rings already.
+        unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), size_of::<u64>()) };
+    }
+}
+
+/// For drivers that no other thread can wake.
+struct NoAlarm;
+
+impl Alarm for NoAlarm {
+    fn raise(&self) {}
+}
+
+/// How a runtime is made.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    driver: Name,
+    settings: Settings,
+    sim: SimConfig,
+}
+
+impl Builder {
+    /// On this driver.
+    pub fn new(driver: Name) -> Builder {
+        Builder { driver, settings: Settings::default(), sim: SimConfig::default() }
+    }
+
+    /// Submission queue entries of io_uring, rounded up to a power of two. 1024 by default, halved as long as
+    /// the kernel says ENOMEM (RLIMIT_MEMLOCK).
+    pub fn entries(mut self, entries: u32) -> Builder {
+        self.settings.entries = entries;
+        self
+    }
+
+    /// Completion queue entries of io_uring; four times the submission entries by default.
+    pub fn completion_entries(mut self, entries: u32) -> Builder {
+        self.settings.completions = Some(entries);
+        self
+    }
+
+    /// Receive buffers: how many (a power of two, 128 by default) of how many bytes each (4096; at most 32 KiB).
+    /// An idle connection holds none.
+    pub fn buffers(mut self, count: u16, bytes: usize) -> Builder {
+        self.settings.buffers = count;
+        self.settings.buffer_bytes = bytes;
+        self
+    }
+
+    /// What of the kernel's abilities may be used.
+    pub fn features(mut self, features: Features) -> Builder {
+        self.settings.features = features;
+        self
+    }
+
+    /// Seed and faults of the simulation; for [`Name::Sim`].
+    pub fn sim(mut self, sim: SimConfig) -> Builder {
+        self.sim = sim;
+        self
+    }
+
+    /// Makes the runtime, for the thread that calls this.
+    ///
+    /// # Errors
+    /// The driver is not to be had here (for io_uring: ENOSYS, EPERM, ENOMEM, or an ability it lacks), or a
+    /// setting is out of its range.
+    pub fn build(self) -> Result<Runtime> {
+        let Builder { driver: name, settings, sim } = self;
+        let bad = |why: String| {
+            Err(Error::new("making a runtime", io::Error::new(io::ErrorKind::InvalidInput, why)))
+        };
+        if !settings.buffers.is_power_of_two() || settings.buffers < 2 {
+            return bad(format!("{} buffers: a power of two is wanted, at least 2", settings.buffers));
+        }
+        if !(1..=crate::pool::BUFFER_BYTES_MAX).contains(&settings.buffer_bytes) {
+            let max = crate::pool::BUFFER_BYTES_MAX;
+            return bad(format!("buffers of {} bytes: 1 to {max} are possible", settings.buffer_bytes));
+        }
+        let failed = |call: &'static str| move |why| Error::new(call, why).by(name);
+        let driver: Box<dyn Driver> = match name {
+            Name::Epoll => {
+                let poller = epoll::Epoll::new().map_err(failed("epoll_create1"))?;
+                Box::new(readiness::Readiness::new(poller, &settings).map_err(failed("mmap"))?)
+            }
+            _ => {
+                let _ = sim;
+                return bad("not yet".to_owned());
+            }
+        };
+        let alarm: Box<dyn Alarm> = match driver.alarm() {
+            Some(fd) => Box::new(EventFd(fd)),
+            None => Box::new(NoAlarm),
+        };
+        let inbox = Arc::new(Inbox::new(alarm));
+        let number = waker::enlist(&inbox).ok_or_else(|| {
+            Error::new(
+                "making a runtime",
+                io::Error::other("a process has at most 65,536 runtimes at a time"),
+            )
+        })?;
+        let now = driver.clock().now();
+        let core = Rc::new(Core {
+            io: RefCell::new(Some(Io::new(driver))),
+            tasks: RefCell::new(Tasks::new()),
+            ready: RefCell::new(VecDeque::new()),
+            main_ready: Cell::new(false),
+            timers: RefCell::new(Wheel::new(now)),
+            inbox,
+            number,
+            counts: Cell::new(Counts::default()),
+        });
+        Ok(Runtime { core })
+    }
+}
+
+/// An executor with its driver, on the thread that made it.
+///
+/// ```
+/// use ringroad_engine::{Name, Runtime, net::{TcpListener, TcpStream}};
+///
+/// let runtime = Runtime::new(Name::Epoll)?;
+/// runtime.block_on(async {
+///     let mut listener = TcpListener::bind(([127, 0, 0, 1], 0).into())?;
+///     let address = listener.local_addr()?;
+///     let echo = ringroad_engine::spawn(async move {
+///         let mut stream = listener.accept().await?;
+///         let bytes = stream.recv().await?;
+///         stream.write_all(bytes).await.0
+///     });
+///     let mut stream = TcpStream::connect(address).await?;
+///     stream.write_all("hello").await.0?;
+///     assert_eq!(&*stream.recv().await?, b"hello");
+///     echo.await.unwrap()
+/// })??;
+/// # Ok::<(), ringroad_engine::Error>(())
+/// ```
+pub struct Runtime {
+    core: Rc<Core>,
+}
+
+impl Runtime {
+    /// On this driver, with default settings.
+    ///
+    /// # Errors
+    /// As [`Builder::build`].
+    pub fn new(driver: Name) -> Result<Runtime> {
+        Builder::new(driver).build()
+    }
+
+    /// Settings for a runtime on this driver.
+    pub fn builder(driver: Name) -> Builder {
+        Builder::new(driver)
+    }
+
+    /// Runs `future` and everything spawned until `future` is done. Spawned tasks that are not over wait for the
+    /// next call.
+    ///
+    /// # Errors
+    /// The driver itself failed (EBADR: a completion was lost; or in `sim`: nothing can happen any more).
+    ///
+    /// # Panics
+    /// When called inside a runtime; and with whatever `future` panics with.
+    pub fn block_on<F: Future>(&self, future: F) -> Result<F::Output> {
+        let inside = CURRENT.with(|current| current.borrow().is_some());
+        assert!(!inside, "block_on inside a runtime would stop that runtime: await instead");
+        self.core.run(future)
+    }
+
+    /// Starts a task. It runs while `block_on` does.
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        self.core.spawn(future)
+    }
+
+    /// A handle for other threads.
+    pub fn remote(&self) -> Remote {
+        Remote { inbox: Arc::clone(&self.core.inbox) }
+    }
+
+    /// The driver it runs on.
+    pub fn driver(&self) -> Option<Name> {
+        self.core.with_io(|io| io.driver_name())
+    }
+
+    /// What has been done so far.
+    pub fn counters(&self) -> Counters {
+        self.core.counters()
+    }
+
+    /// Every operation with its state, target and age, as text for a person who wonders why nothing happens.
+    pub fn dump(&self) -> String {
+        self.core.dump()
+    }
+
+    /// Operations that are not over, including those the kernel has.
+    pub fn in_flight(&self) -> usize {
+        self.core.with_io(|io| io.in_flight()).unwrap_or(0)
+    }
+
+    /// Descriptors that are open, including those about to be closed.
+    pub fn descriptors(&self) -> usize {
+        self.core.with_io(|io| io.table.open()).unwrap_or(0)
+    }
+
+    /// Drops all tasks, cancels and reaps everything in flight, and closes every descriptor; at most for
+    /// `patience`. What the kernel has not let go of by then is leaked, since freeing it would be unsound.
+    ///
+    /// # Errors
+    /// How many operations were leaked.
+    pub fn shutdown(self, patience: Duration) -> std::result::Result<(), Stuck> {
+        match self.core.shut_down(patience) {
+            0 => Ok(()),
+            operations => Err(Stuck { operations }),
+        }
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        if self.core.io.borrow().is_some() {
+            let leaked = self.core.shut_down(PATIENCE);
+            let counts = self.core.counts.get();
+            self.core.counts.set(Counts { leaked, ..counts });
+        }
+    }
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime").field("driver", &self.driver()).finish()
+    }
+}
+
+/// The kernel did not let go of everything in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stuck {
+    /// Operations whose memory was leaked.
+    pub operations: u64,
+}
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the kernel did not let go of {} operations in time; their memory is leaked",
+            self.operations
+        )
+    }
+}
+
+impl std::error::Error for Stuck {}
+
+/// Reaches a runtime from other threads.
+#[derive(Clone)]
+pub struct Remote {
+    inbox: Arc<Inbox>,
+}
+
+impl Remote {
+    /// Starts on the runtime's thread the task that `make` makes there.
+    ///
+    /// # Errors
+    /// [`Gone`]: the runtime has been shut down; `make` is dropped here.
+    pub fn spawn<M, F>(&self, make: M) -> std::result::Result<(), Gone>
+    where
+        M: FnOnce() -> F + Send + 'static,
+        F: Future<Output = ()> + 'static,
+    {
+        let call = Box::new(move || spawn(make()).detach());
+        self.inbox.send(Message::Call(call)).map_err(|_| Gone)
+    }
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Remote")
+    }
+}
+
+/// The runtime has been shut down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gone;
+
+impl fmt::Display for Gone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the runtime has been shut down")
+    }
+}
+
+impl std::error::Error for Gone {}
+
+/// Starts a task on the current runtime.
+///
+/// # Panics
+/// Outside of a runtime.
+pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    Core::current("spawn").spawn(future)
+}
+
+/// Lets every other ready task run, and I/O be looked at, before this one goes on.
+pub async fn yield_now() {
+    let mut yielded = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}

@@ -1,0 +1,154 @@
+//! A socket as its owner holds it: an entry of the table that closes itself.
+
+use crate::descriptor::Descriptor;
+use crate::error::{Error, Result};
+use crate::exec::Core;
+use crate::io::Io;
+use crate::net::SocketOption;
+use crate::op::{Answer, Call, Kind, Target};
+use std::fmt;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+/// Owns an entry of a runtime's table of descriptors. Dropping it closes the descriptor as soon as nothing of it
+/// is with the kernel.
+pub(super) struct Socket {
+    core: Rc<Core>,
+    index: u32,
+}
+
+/// What an operation on a runtime that is gone comes to.
+#[cold]
+fn gone(operation: &'static str) -> Error {
+    Error::errno(operation, libc::ECANCELED).hint("the runtime has been shut down")
+}
+
+impl Socket {
+    /// Makes one for addresses of this family.
+    pub(super) fn new(core: Rc<Core>, address: &SocketAddr) -> Result<Socket> {
+        let made = core.with_io(|io| match io.call(Call::Socket { for_address: address })? {
+            Answer::Descriptor(descriptor) => Ok(io.open(descriptor)),
+            other => unreachable!("a socket is a descriptor, not {other:?}"),
+        });
+        let target = made.unwrap_or_else(|| Err(gone("socket")))?;
+        Ok(Socket { core, index: target.index })
+    }
+
+    /// Takes over one that was made elsewhere.
+    pub(super) fn adopt(core: Rc<Core>, fd: OwnedFd) -> Result<Socket> {
+        let target = core.with_io(|io| io.open(Descriptor::Os(fd))).ok_or_else(|| gone("fcntl"))?;
+        let socket = Socket { core, index: target.index };
+        socket.call(|on| Call::Adopt { on })?;
+        Ok(socket)
+    }
+
+    /// One that an accept brought.
+    pub(super) fn accepted(core: &Rc<Core>, target: Target) -> Socket {
+        Socket { core: Rc::clone(core), index: target.index }
+    }
+
+    pub(super) fn core(&self) -> &Rc<Core> {
+        &self.core
+    }
+
+    pub(super) fn call<'a>(&self, call: impl FnOnce(Target) -> Call<'a>) -> Result<Answer> {
+        let mut name = "";
+        let called = self.with_io(|io, index| {
+            let call = call(io.table.target(index));
+            name = call.name();
+            io.call(call)
+        });
+        called.unwrap_or_else(|| Err(gone(name)))
+    }
+
+    /// Works on the entry; `None` if the runtime is gone.
+    #[inline]
+    pub(super) fn with_io<R>(&self, work: impl FnOnce(&mut Io, u32) -> R) -> Option<R> {
+        let index = self.index;
+        self.core.with_io(|io| work(io, index))
+    }
+
+    /// The same, with an error instead.
+    #[inline]
+    pub(super) fn io<R>(&self, kind: Kind, work: impl FnOnce(&mut Io, u32) -> Result<R>) -> Result<R> {
+        self.with_io(work).unwrap_or_else(|| Err(gone(kind.name())))
+    }
+
+    pub(super) fn local_addr(&self) -> Result<SocketAddr> {
+        match self.call(|on| Call::LocalName { on })? {
+            Answer::Name(name) => Ok(name),
+            other => unreachable!("a name, not {other:?}"),
+        }
+    }
+
+    pub(super) fn peer_addr(&self) -> Result<SocketAddr> {
+        match self.call(|on| Call::PeerName { on })? {
+            Answer::Name(name) => Ok(name),
+            other => unreachable!("a name, not {other:?}"),
+        }
+    }
+
+    pub(super) fn set(&self, option: SocketOption) -> Result<()> {
+        let set = self.call(|on| Call::SetOption { on, option });
+        set.map(|_| ()).map_err(|why| why.on(option.name()))
+    }
+
+    pub(super) fn get(&self, option: SocketOption) -> Result<SocketOption> {
+        match self.call(|on| Call::GetOption { on, option }).map_err(|why| why.on(option.name()))? {
+            Answer::Option(option) => Ok(option),
+            other => unreachable!("an option, not {other:?}"),
+        }
+    }
+
+    pub(super) fn shutdown(&self, how: Shutdown) -> Result<()> {
+        self.call(|on| Call::Shutdown { on, how }).map(|_| ())
+    }
+
+    pub(super) fn canceller(&self, stops: bool) -> Canceller {
+        let target = self.with_io(|io, index| io.table.target(index));
+        let never = Target { number: -1, index: u32::MAX, generation: 0 };
+        Canceller { core: Rc::clone(&self.core), target: target.unwrap_or(never), stops }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // On a runtime that is gone everything is closed.
+        self.with_io(Io::close);
+    }
+}
+
+impl fmt::Debug for Socket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Socket").field(&self.index).finish()
+    }
+}
+
+/// Ends what somebody else waits for on a socket, without owning it.
+///
+/// A cancelled operation tells its true outcome: what it has done if it was faster, else ECANCELED
+/// ([`Error::is_cancelled`]). On a stream this ends the operations that are awaited now, and later ones are not
+/// affected. On a listener it is for good: connections the kernel had already handed over are still accepted,
+/// then accept says ECANCELED.
+#[derive(Clone)]
+pub struct Canceller {
+    core: Rc<Core>,
+    target: Target,
+    stops: bool,
+}
+
+impl Canceller {
+    /// Asks for the end. Does nothing if the socket is closed.
+    pub fn cancel(&self) {
+        self.core.with_io(|io| io.cancel(self.target, self.stops));
+    }
+}
+
+impl fmt::Debug for Canceller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Canceller").field(&self.target.index).finish()
+    }
+}
+
+const _: () = assert!(size_of::<Socket>() == 16);

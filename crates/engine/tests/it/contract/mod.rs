@@ -1,0 +1,3 @@
+//! What every driver promises alike.
+
+mod echo;
