@@ -1,0 +1,272 @@
+//! Where a body ends, and what of the bytes before is content: lengths, chunks, or the end of the connection.
+//!
+//! The chunk header is read a byte at a time by a state machine, so that it may be cut anywhere and nothing of it
+//! has to be kept; trailers are header lines and go through [`fields`](crate::fields).
+
+use crate::error::{Error, Problem};
+use crate::fields::{Bounds, Lines, Progress, Scratch, lines};
+use crate::limits::Limits;
+use crate::message::Body;
+use crate::scan::{is_token, is_value, is_word};
+
+/// What is left of a body.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Decoder {
+    Length { left: u64 },
+    Chunked(Chunked),
+    UntilClose { received: u64 },
+}
+
+/// What came out of the front of a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Piece<'a> {
+    Data(&'a [u8]),
+    /// The body is over, after as many trailers in these bytes.
+    End {
+        section: &'a [u8],
+        trailers: u8,
+    },
+    /// More is needed.
+    Nothing,
+}
+
+impl Decoder {
+    /// For a body that is not empty.
+    pub(crate) fn new(body: Body) -> Option<Decoder> {
+        match body {
+            Body::Empty => None,
+            Body::Length(left) => Some(Decoder::Length { left }),
+            Body::Chunked => Some(Decoder::Chunked(Chunked::default())),
+            Body::UntilClose => Some(Decoder::UntilClose { received: 0 }),
+        }
+    }
+
+    /// Bytes of content still to come, where that is known.
+    pub(crate) fn left(&self) -> Option<u64> {
+        match self {
+            Decoder::Length { left } => Some(*left),
+            _ => None,
+        }
+    }
+
+    /// The next piece, and how many bytes were used. Trailers are noted in `scratch`.
+    pub(crate) fn next<'a>(
+        &mut self,
+        scratch: &mut Scratch,
+        body_bytes_max: u64,
+        bytes: &'a [u8],
+    ) -> Result<(usize, Piece<'a>), Error> {
+        match self {
+            Decoder::Length { left: 0 } => Ok((0, Piece::End { section: &[], trailers: 0 })),
+            Decoder::Length { left } => Ok(take(bytes, left)),
+            Decoder::Chunked(chunked) => chunked.next(scratch, body_bytes_max, bytes),
+            Decoder::UntilClose { received } => {
+                let mut allowed = body_bytes_max.saturating_sub(*received);
+                if allowed == 0 && !bytes.is_empty() {
+                    return Err(Error::new(Problem::BodyTooLong, &[]));
+                }
+                let taken = take(bytes, &mut allowed);
+                *received += taken.0 as u64;
+                Ok(taken)
+            }
+        }
+    }
+}
+
+/// Up to `left` bytes from the front.
+fn take<'a>(bytes: &'a [u8], left: &mut u64) -> (usize, Piece<'a>) {
+    let data = usize::try_from(*left).ok().and_then(|left| bytes.get(..left)).unwrap_or(bytes);
+    if data.is_empty() {
+        return (0, Piece::Nothing);
+    }
+    *left -= data.len() as u64;
+    (data.len(), Piece::Data(data))
+}
+
+/// RFC 9112 §7.1, to the letter.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Chunked {
+    at: At,
+    /// Digits of the size seen.
+    digits: u8,
+    /// Bytes of extensions seen in the whole body.
+    extension_bytes: u32,
+    /// The size as far as it was read; in data, what is left of the chunk.
+    size: u64,
+    /// Content announced so far.
+    total: u64,
+    trailers: Progress,
+}
+
+/// What comes next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum At {
+    /// A digit of the size, or what ends it.
+    #[default]
+    Size,
+    /// Blanks that only a semicolon may follow.
+    Gap,
+    /// The name of an extension, after a semicolon and blanks.
+    NameStart,
+    Name,
+    /// Blanks after a name: an equals sign or a semicolon follows.
+    NameGap,
+    /// The value, after an equals sign and blanks.
+    ValueStart,
+    Token,
+    Quoted,
+    QuotedEscape,
+    QuotedEnd,
+    /// The line feed of the chunk header.
+    LineFeed,
+    Data,
+    DataReturn,
+    DataLineFeed,
+    Trailers,
+}
+
+impl Chunked {
+    fn next<'a>(
+        &mut self,
+        scratch: &mut Scratch,
+        body_bytes_max: u64,
+        bytes: &'a [u8],
+    ) -> Result<(usize, Piece<'a>), Error> {
+        let mut used = 0;
+        loop {
+            if self.at == At::Data {
+                let (data_bytes, piece) = take(bytes.get(used..).unwrap_or_default(), &mut self.size);
+                if self.size == 0 {
+                    self.at = At::DataReturn;
+                }
+                return Ok((used + data_bytes, piece));
+            }
+            if self.at == At::Trailers {
+                return self.trailers(scratch, used, bytes);
+            }
+            let Some(&byte) = bytes.get(used) else { return Ok((used, Piece::Nothing)) };
+            self.header_byte(byte, &scratch.limits, body_bytes_max)?;
+            used += 1;
+        }
+    }
+
+    /// One byte of what stands between data.
+    #[inline]
+    fn header_byte(&mut self, byte: u8, limits: &Limits, body_bytes_max: u64) -> Result<(), Error> {
+        let next = match (self.at, byte) {
+            (At::Size, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') if self.digits < 16 => {
+                let digit = (byte as char).to_digit(16).unwrap_or_default();
+                self.size = self.size << 4 | u64::from(digit);
+                self.digits += 1;
+                return Ok(());
+            }
+            (At::Size, b'\r') if self.digits > 0 => At::LineFeed,
+            (At::Size, b';') if self.digits > 0 => At::NameStart,
+            (At::Size, b' ' | b'\t') if self.digits > 0 => At::Gap,
+            (At::LineFeed, b'\n') => return self.begin_data(body_bytes_max),
+            (At::DataReturn, b'\r') => At::DataLineFeed,
+            (At::DataLineFeed, b'\n') => At::Size,
+
+            (At::Gap | At::NameGap | At::NameStart | At::ValueStart, b' ' | b'\t') => self.at,
+            (At::Gap | At::Name | At::NameGap | At::Token | At::QuotedEnd, b';') => At::NameStart,
+            (At::Name | At::NameGap, b'=') => At::ValueStart,
+            (At::Name | At::Token | At::QuotedEnd, b'\r') => At::LineFeed,
+            (At::Name, b' ' | b'\t') => At::NameGap,
+            (At::Token | At::QuotedEnd, b' ' | b'\t') => At::Gap,
+            (At::NameStart | At::Name, _) if is_token(byte) => At::Name,
+            (At::ValueStart | At::Token, _) if is_token(byte) => At::Token,
+            (At::ValueStart, b'"') => At::Quoted,
+            (At::Quoted, b'"') => At::QuotedEnd,
+            (At::Quoted, b'\\') => At::QuotedEscape,
+            (At::Quoted | At::QuotedEscape, _) if is_value(byte) => At::Quoted,
+
+            (At::Size, _) => return Err(Error::at(Problem::ChunkSize, byte)),
+            (At::LineFeed, _) => return Err(Error::at(Problem::LineEnd, byte)),
+            (At::DataReturn | At::DataLineFeed, _) => return Err(Error::at(Problem::ChunkEnd, byte)),
+            _ => return Err(Error::at(Problem::ChunkExtension, byte)),
+        };
+        if !matches!(next, At::Size | At::LineFeed | At::DataLineFeed) {
+            self.extension_bytes = self.extension_bytes.saturating_add(1);
+            if self.extension_bytes > limits.chunk_extension_bytes {
+                return Err(Error::new(Problem::ChunkExtensionsTooLong, &[]));
+            }
+        }
+        self.at = next;
+        Ok(())
+    }
+
+    fn begin_data(&mut self, body_bytes_max: u64) -> Result<(), Error> {
+        self.digits = 0;
+        self.at = if self.size == 0 { At::Trailers } else { At::Data };
+        match self.total.checked_add(self.size) {
+            Some(total) if total <= body_bytes_max => self.total = total,
+            _ => return Err(Error::new(Problem::BodyTooLong, &[])),
+        }
+        Ok(())
+    }
+
+    fn trailers<'a>(
+        &mut self,
+        scratch: &mut Scratch,
+        used: usize,
+        bytes: &'a [u8],
+    ) -> Result<(usize, Piece<'a>), Error> {
+        let limits = &scratch.limits;
+        let bounds = Bounds {
+            section_bytes: limits.trailer_bytes,
+            line_bytes: limits.field_line_bytes,
+            fields: limits.fields,
+            section_too_long: Problem::TrailersTooLong,
+            line_too_long: Problem::TrailersTooLong,
+            too_many: Problem::TrailersTooLong,
+        };
+        let section = bytes.get(used..).unwrap_or_default();
+        let from = self.trailers;
+        let mut scan = |from| {
+            lines(section, from, &bounds, &mut scratch.slots, |_, name, _| {
+                if is_forbidden_trailer(name) {
+                    return Err(Error::new(Problem::TrailerForbidden, name));
+                }
+                Ok(())
+            })
+        };
+        let mut found = scan(from)?;
+        // The table holds the lines since `from` only: fill it from the first.
+        if from.count > 0 && matches!(found, Lines::Whole { .. }) {
+            found = scan(Progress::default())?;
+        }
+        match found {
+            Lines::Partial(progress) => {
+                self.trailers = progress;
+                Ok((used, Piece::Nothing))
+            }
+            Lines::Whole { end, count } => Ok((used + end, Piece::End { section, trailers: count })),
+        }
+    }
+}
+
+/// Fields that decide about framing, routing, the connection, who is asking or what the content is must come
+/// before it (RFC 9110 §6.5.1): nobody looks at them any more, and somebody who merges them would be misled.
+pub(crate) fn is_forbidden_trailer(name: &[u8]) -> bool {
+    const FORBIDDEN: [&str; 18] = [
+        "authorization",
+        "cache-control",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-range",
+        "content-type",
+        "cookie",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-authorization",
+        "proxy-connection",
+        "set-cookie",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ];
+    FORBIDDEN.iter().any(|forbidden| is_word(name, forbidden.as_bytes()))
+}

@@ -1,0 +1,270 @@
+//! Header lines and trailer lines: where each name and value lies, found in one pass.
+//!
+//! A line that is whole is judged once. What a head that comes in pieces costs again is the line it stopped in,
+//! and one more pass at the end to fill the table.
+//!
+//! Start at [`lines`], the scanner; [`Fields`] is what a user sees.
+
+use crate::error::{Error, Problem};
+use crate::limits::{FIELDS_MAX, HEAD_BYTES_MAX, Limits};
+use crate::scan::{is_word, token_len, value_len};
+use std::fmt;
+
+/// Where one header line lies in its head, in bytes from the start of the head.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slot {
+    name: u16,
+    name_end: u16,
+    value: u16,
+    value_end: u16,
+}
+
+/// What a worker keeps once for all its connections: the limits, and the table the header lines of the head at
+/// hand are noted in. An idle connection has neither.
+#[derive(Clone, Debug)]
+pub struct Scratch {
+    pub(crate) limits: Limits,
+    pub(crate) slots: Slots,
+}
+
+pub(crate) type Slots = [Slot; FIELDS_MAX];
+
+impl Scratch {
+    /// A table under these limits.
+    pub fn new(limits: Limits) -> Self {
+        Scratch { limits, slots: [Slot::default(); FIELDS_MAX] }
+    }
+
+    /// The limits everything read with this table is held to.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    pub(crate) fn used(&self, count: u8) -> &[Slot] {
+        self.slots.get(..usize::from(count)).unwrap_or_default()
+    }
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Scratch::new(Limits::default())
+    }
+}
+
+/// Header or trailer lines, in the order they came.
+#[derive(Clone, Copy, Default)]
+pub struct Fields<'a> {
+    bytes: &'a [u8],
+    slots: &'a [Slot],
+}
+
+/// One header line.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Field<'a> {
+    /// The name as it was sent: a token, in any case.
+    pub name: &'a [u8],
+    /// The value without the blanks around it: no control characters but tabs; not necessarily UTF-8.
+    pub value: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    /// The lines that `slots` notes in `bytes`: for one who kept copies of [`Fields::slots`] and of the bytes.
+    /// Slots of other bytes give other, possibly empty, names and values.
+    pub fn new(bytes: &'a [u8], slots: &'a [Slot]) -> Self {
+        Fields { bytes, slots }
+    }
+
+    /// How many lines.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Where they lie, for keeping.
+    pub fn slots(&self) -> &'a [Slot] {
+        self.slots
+    }
+
+    /// Every line.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Field<'a>> + DoubleEndedIterator + use<'a> {
+        let bytes = self.bytes;
+        self.slots.iter().map(move |slot| slot.field(bytes))
+    }
+
+    /// The value of the first line of this name, in any case.
+    pub fn get(&self, name: &str) -> Option<&'a [u8]> {
+        self.get_all(name).next()
+    }
+
+    /// The values of all lines of this name, in any case. A list may be spread over several.
+    pub fn get_all<'n>(&self, name: &'n str) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
+        let bytes = self.bytes;
+        let same_length = move |slot: &&Slot| usize::from(slot.name_end - slot.name) == name.len();
+        let fields = self.slots.iter().filter(same_length).map(move |slot| slot.field(bytes));
+        fields.filter(move |field| field.name.eq_ignore_ascii_case(name.as_bytes())).map(|field| field.value)
+    }
+}
+
+impl fmt::Debug for Fields<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl fmt::Debug for Field<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.name.escape_ascii(), self.value.escape_ascii())
+    }
+}
+
+impl Slot {
+    pub(crate) fn field(self, bytes: &[u8]) -> Field<'_> {
+        let part = |from: u16, to: u16| bytes.get(usize::from(from)..usize::from(to)).unwrap_or_default();
+        Field { name: part(self.name, self.name_end), value: part(self.value, self.value_end) }
+    }
+}
+
+/// How far into its lines a section has been judged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// Where the section begins.
+    pub(crate) section: u16,
+    /// Where the first line begins that is not known to be whole. section <= line.
+    pub(crate) line: u16,
+    /// Lines before it.
+    pub(crate) count: u8,
+}
+
+impl Progress {
+    /// Before the first line of a section that begins at `start`.
+    pub(crate) fn begin(start: usize) -> Self {
+        let start = u16::try_from(start).unwrap_or(u16::MAX);
+        Progress { section: start, line: start, count: 0 }
+    }
+}
+
+/// How much a section may hold, and what is said when it holds more.
+#[derive(Clone, Copy)]
+pub(crate) struct Bounds {
+    pub(crate) section_bytes: u16,
+    pub(crate) line_bytes: u16,
+    pub(crate) fields: u8,
+    pub(crate) section_too_long: Problem,
+    pub(crate) line_too_long: Problem,
+    pub(crate) too_many: Problem,
+}
+
+/// What the front of a buffer holds of a section.
+#[derive(Clone, Copy)]
+pub(crate) enum Lines {
+    /// All of it, up to `end`, its empty line included.
+    Whole { end: usize, count: u8 },
+    /// A beginning.
+    Partial(Progress),
+}
+
+/// Reads the lines at `from`, notes them in `slots` and shows each to `each` with its number.
+///
+/// The verdict on a prefix of `bytes` is either that more is needed or already the verdict on the whole: bytes
+/// are judged from left to right, and a limit is broken at the byte that goes over it, whether or not more bytes
+/// lie behind. That is what makes a message mean the same however it is cut.
+#[inline(always)]
+pub(crate) fn lines(
+    bytes: &[u8],
+    from: Progress,
+    bounds: &Bounds,
+    slots: &mut Slots,
+    mut each: impl FnMut(u8, &[u8], &[u8]) -> Result<(), Error>,
+) -> Result<Lines, Error> {
+    // Every place that is noted is below HEAD_BYTES_MAX, so that it fits the slot.
+    let section_end = (usize::from(from.section) + usize::from(bounds.section_bytes)).min(HEAD_BYTES_MAX - 2);
+    let fields_max = bounds.fields.min(FIELDS_MAX as u8);
+    let mut at = usize::from(from.line);
+    let mut count = from.count;
+    loop {
+        let partial = Ok(Lines::Partial(Progress { section: from.section, line: at as u16, count }));
+        let Some(&first) = bytes.get(at) else { return partial };
+        if first == b'\r' {
+            return match bytes.get(at + 1) {
+                Some(b'\n') => Ok(Lines::Whole { end: at + 2, count }),
+                Some(&other) => Err(Error::at(Problem::LineEnd, other)),
+                None => partial,
+            };
+        }
+        if count == fields_max {
+            return Err(Error::new(bounds.too_many, &[]));
+        }
+        // The CR of this line lies at `cr_max` or before.
+        let line_end = at + usize::from(bounds.line_bytes);
+        let cr_max = line_end.min(section_end);
+        let line = bytes.get(at..bytes.len().min(cr_max + 1)).unwrap_or_default();
+        let ended = || {
+            if bytes.len() <= cr_max {
+                return partial;
+            }
+            let problem =
+                if line_end <= section_end { bounds.line_too_long } else { bounds.section_too_long };
+            Err(Error::new(problem, &[]))
+        };
+
+        let name_len = token_len(line);
+        let Some(&colon) = line.get(name_len) else { return ended() };
+        if colon != b':' || name_len == 0 {
+            return Err(not_a_name(name_len, colon));
+        }
+        let mut value = name_len + 1;
+        while let Some(b' ' | b'\t') = line.get(value) {
+            value += 1;
+        }
+        let mut value_end = value + value_len(line.get(value..).unwrap_or_default());
+        let Some(&stop) = line.get(value_end) else { return ended() };
+        if stop != b'\r' {
+            let problem = if stop == b'\n' { Problem::LineEnd } else { Problem::FieldValue };
+            return Err(Error::at(problem, stop));
+        }
+        let next = at + value_end + 2;
+        match bytes.get(next - 1) {
+            Some(b'\n') => {}
+            Some(&other) => return Err(Error::at(Problem::LineEnd, other)),
+            None => return partial,
+        }
+        while let Some([.., b' ' | b'\t']) = line.get(value..value_end) {
+            value_end -= 1;
+        }
+
+        if let Some(slot) = slots.get_mut(usize::from(count)) {
+            *slot = Slot {
+                name: at as u16,
+                name_end: (at + name_len) as u16,
+                value: (at + value) as u16,
+                value_end: (at + value_end) as u16,
+            };
+        }
+        each(
+            count,
+            line.get(..name_len).unwrap_or_default(),
+            line.get(value..value_end).unwrap_or_default(),
+        )?;
+        count += 1;
+        at = next;
+    }
+}
+
+#[cold]
+fn not_a_name(name_len: usize, stop: u8) -> Error {
+    let problem = match stop {
+        b' ' | b'\t' if name_len == 0 => Problem::LeadingSpace,
+        b'\n' => Problem::LineEnd,
+        _ => Problem::FieldName,
+    };
+    Error::at(problem, stop)
+}
+
+/// Whether a comma-separated list holds `option`, which is in lower case, in any case.
+pub(crate) fn list_holds(list: &[u8], option: &[u8]) -> bool {
+    list.split(|byte| *byte == b',').any(|element| is_word(element.trim_ascii(), option))
+}

@@ -1,0 +1,67 @@
+//! HTTP/1.1, both directions, as state machines: bytes in, events out.
+//!
+//! No I/O, no clock, no threads, and no memory for an ordinary message: a head is a view of the caller's bytes,
+//! and what was not used is shown again. One reader and one writer serve clients and servers, so that what one
+//! end says the other understands.
+//!
+//! It is strict, because leniency is where the holes are: whatever two readers could take for two things is
+//! refused, with the status that answers it. The rules are in [`Problem`], the sizes in [`Limits`].
+//!
+//! Start at [`Requests`] and [`Encoder`], a server's two halves:
+//!
+//! ```
+//! use ringroad_wire::{BodySize, Encoder, Event, ReplyTo, Requests, Scratch, Status};
+//!
+//! let mut scratch = Scratch::default(); // one per worker
+//! let mut requests = Requests::new(); // one per connection
+//! let mut out = Vec::new();
+//! let bytes = b"GET /a?b HTTP/1.1\r\nHost: example.org\r\n\r\nGET /c";
+//! let mut at = 0;
+//! loop {
+//!     let step = requests.next(&mut scratch, &bytes[at..])?;
+//!     at += step.used;
+//!     match step.event {
+//!         Some(Event::Head(head)) => {
+//!             assert_eq!((head.path(), head.query()), ("/a", Some("b")));
+//!             let mut answer = Encoder::response(&mut out, Status::OK, ReplyTo::from(&head));
+//!             answer.field("Content-Type", "text/plain")?;
+//!             let mut body = answer.finish(BodySize::Known(5));
+//!             body.data(&mut out, b"hello")?;
+//!             body.end(&mut out)?;
+//!         }
+//!         Some(Event::Data(_) | Event::End(_)) => {}
+//!         None => break, // bytes[at..] is the beginning of the next request: keep it, read more behind it
+//!     }
+//! }
+//! assert_eq!(&bytes[at..], b"GET /c");
+//! assert_eq!(out, b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Left to others: deadlines (their lengths are in [`Deadlines`]), dispatch, decoding of paths, content codings.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
+mod body;
+mod body_encode;
+mod encode;
+mod error;
+mod fields;
+mod limits;
+mod message;
+mod request;
+mod response;
+mod scan;
+mod status;
+mod target;
+
+pub use body_encode::BodyEncoder;
+pub use encode::{BodySize, CONTINUE, DateLine, EncodeError, Encoder, FieldBlock, ReplyTo};
+pub use error::{Error, Problem};
+pub use fields::{Field, Fields, Scratch, Slot};
+pub use limits::{Deadlines, FIELDS_MAX, HEAD_BYTES_MAX, Limits};
+pub use message::{Body, Method, Version};
+pub use request::{Event, Phase, RequestHead, RequestMeta, Requests, Step};
+pub use response::{Asked, ResponseEvent, ResponseHead, ResponseMeta, Responses};
+pub use status::Status;
+pub use target::Form;

@@ -1,0 +1,99 @@
+//! Every bound this protocol needs, in one place: sizes, which the machines of this crate keep, and times, which
+//! their caller keeps, because there is no clock here.
+//!
+//! The defaults are those of `ringroad serve`; what others chose is in the comments where it tells something.
+
+use std::time::Duration;
+
+/// Most header lines in one head. The table that holds them is a fixed array of this size.
+pub const FIELDS_MAX: usize = 100;
+
+/// Longest head, start line and header lines together, whatever is configured: places in a head are kept in 16
+/// bits.
+pub const HEAD_BYTES_MAX: usize = u16::MAX as usize;
+
+/// How much of each thing a peer may send. What goes over is refused with the status of
+/// [`Error::status`](crate::Error::status).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest request line or status line, without its line end (414).
+    pub start_line_bytes: u16,
+    /// Longest header line or trailer line, without its line end (431).
+    pub field_line_bytes: u16,
+    /// All header lines together, with their line ends (431).
+    pub header_bytes: u16,
+    /// Most header lines, and most trailer lines; at most [`FIELDS_MAX`] (431).
+    pub fields: u8,
+    /// Longest body, chunked or not (413). A caller may narrow it for one message, never widen it.
+    pub body_bytes: u64,
+    /// Chunk extensions of one body together (400). hyper: 16 KiB.
+    pub chunk_extension_bytes: u32,
+    /// Trailer lines of one body together, with their line ends (400). hyper: 16 KiB.
+    pub trailer_bytes: u16,
+    /// Empty lines before a start line (400). RFC 9112 §2.2 asks to ignore "at least one".
+    pub empty_lines: u8,
+    /// Interim responses (1xx) before the final one.
+    pub interim_responses: u8,
+    /// Most of a body nobody wants that is read and thrown away to keep a connection; past it, close.
+    pub drain_bytes: u32,
+    /// Whether methods other than those of [`Method`](crate::Method) are taken (501 otherwise).
+    pub extension_methods: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            start_line_bytes: 8 * 1024,
+            field_line_bytes: 8 * 1024,
+            header_bytes: 32 * 1024,
+            fields: FIELDS_MAX as u8,
+            body_bytes: 8 * 1024 * 1024,
+            chunk_extension_bytes: 16 * 1024,
+            trailer_bytes: 16 * 1024,
+            empty_lines: 8,
+            interim_responses: 16,
+            drain_bytes: 256 * 1024,
+            extension_methods: false,
+        }
+    }
+}
+
+impl Limits {
+    /// The same for a client, whose bodies are as long as its user asked for.
+    pub fn client() -> Self {
+        Limits { body_bytes: u64::MAX, ..Limits::default() }
+    }
+}
+
+/// How long, how often and how many at once: for whoever owns the clock and the sockets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deadlines {
+    /// From the first byte of a head to its end, however the bytes trickle (408, then close).
+    pub head: Duration,
+    /// Slowest body, in bytes per second, once `body_grace` is over (408, then close).
+    pub body_bytes_per_second_min: u32,
+    /// How long a body may be slower than that.
+    pub body_grace: Duration,
+    /// Longest time without progress while sending; then close.
+    pub send_stall: Duration,
+    /// Longest silence between two requests, and before the first; then close.
+    pub keep_alive: Duration,
+    /// Requests taken from one connection; the last is answered with `Connection: close`.
+    pub requests_per_connection: u32,
+    /// Requests taken from one connection before the first of them is answered.
+    pub pipeline_depth: u16,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Deadlines {
+            head: Duration::from_secs(10),
+            body_bytes_per_second_min: 1024,
+            body_grace: Duration::from_secs(10),
+            send_stall: Duration::from_secs(30),
+            keep_alive: Duration::from_secs(60),
+            requests_per_connection: 10_000,
+            pipeline_depth: 64,
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! Responses, as a client reads them.
+//!
+//! [`Responses`] is one connection's state and mirrors [`Requests`](crate::Requests); what differs is that a
+//! response means nothing without its request, so each is announced ([`Responses::begin`]), and that a body may
+//! end with the connection.
+
+use crate::body::{Decoder, Piece};
+use crate::error::{Error, Problem};
+use crate::fields::{Bounds, Fields, Lines, Progress, Scratch, Slot, Slots, lines};
+use crate::limits::Limits;
+use crate::message::{Body, Facts, Method, Version};
+use crate::request::{Phase, Step};
+use crate::scan::value_len;
+use crate::status::Status;
+use std::fmt;
+
+/// What happens on a connection, seen by a client.
+#[derive(Debug)]
+pub enum ResponseEvent<'a> {
+    /// An interim response (1xx): the final one is still to come.
+    Interim(ResponseHead<'a>),
+    /// The response begins. If its [`body`](ResponseHead::body) is [`Body::Empty`] it ends here too.
+    Head(ResponseHead<'a>),
+    /// A piece of its body, never empty.
+    Data(&'a [u8]),
+    /// It is complete, with these trailers.
+    End(Fields<'a>),
+}
+
+/// The head of a response.
+#[derive(Clone, Copy)]
+pub struct ResponseHead<'a> {
+    bytes: &'a [u8],
+    slots: &'a [Slot],
+    meta: ResponseMeta,
+}
+
+/// What was understood of a head, without the bytes: with copies of them and of the slots, a head can be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResponseMeta {
+    status: Status,
+    version: Version,
+    body: Body,
+    keep_alive: bool,
+    reason_end: u16,
+}
+
+impl<'a> ResponseHead<'a> {
+    /// A head from parts that were kept, as with [`RequestHead::from_parts`](crate::RequestHead::from_parts).
+    pub fn from_parts(bytes: &'a [u8], slots: &'a [Slot], meta: ResponseMeta) -> Self {
+        ResponseHead { bytes, slots, meta }
+    }
+
+    /// All bytes of the head, its empty line included.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// What was understood, for keeping.
+    pub fn meta(&self) -> ResponseMeta {
+        self.meta
+    }
+
+    /// The status.
+    pub fn status(&self) -> Status {
+        self.meta.status
+    }
+
+    /// The reason phrase as it was sent, often empty.
+    pub fn reason(&self) -> &'a [u8] {
+        self.bytes.get(REASON..usize::from(self.meta.reason_end)).unwrap_or_default()
+    }
+
+    /// The version.
+    pub fn version(&self) -> Version {
+        self.meta.version
+    }
+
+    /// The header lines.
+    pub fn fields(&self) -> Fields<'a> {
+        Fields::new(self.bytes, self.slots)
+    }
+
+    /// How the body is framed. [`Body::Empty`] after HEAD, whatever the header lines promise to a GET.
+    pub fn body(&self) -> Body {
+        self.meta.body
+    }
+
+    /// Whether the connection can be used again after this response.
+    pub fn keep_alive(&self) -> bool {
+        self.meta.keep_alive
+    }
+}
+
+impl fmt::Debug for ResponseHead<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseHead")
+            .field("status", &self.status())
+            .field("version", &self.version())
+            .field("body", &self.body())
+            .field("keep_alive", &self.keep_alive())
+            .field("fields", &self.fields())
+            .finish()
+    }
+}
+
+/// The request whose response comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Its method, which decides whether the response has a body.
+    pub method: Method,
+    /// Whether it offered another protocol, so that 101 may come.
+    pub upgrade: bool,
+}
+
+impl From<Method> for Asked {
+    fn from(method: Method) -> Self {
+        Asked { method, upgrade: false }
+    }
+}
+
+/// The responses of one connection.
+#[derive(Clone, Debug)]
+pub struct Responses {
+    state: State,
+    body_bytes_max: u64,
+    asked: Asked,
+    interim: u8,
+    keep_alive: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// No request is waiting for its response.
+    Idle,
+    Head {
+        progress: Progress,
+    },
+    Body(Decoder),
+    Closed,
+    HandedOver,
+    Failed(Error),
+}
+
+impl Default for Responses {
+    fn default() -> Self {
+        Responses::new()
+    }
+}
+
+impl Responses {
+    /// A connection just opened.
+    pub const fn new() -> Self {
+        Responses {
+            state: State::Idle,
+            body_bytes_max: 0,
+            asked: Asked { method: Method::Get, upgrade: false },
+            interim: 0,
+            keep_alive: true,
+        }
+    }
+
+    /// The next response answers a request like this. With several requests under way, call it for each when the
+    /// response before it is complete. An error, if it is not, or if the connection is not to be used again.
+    pub fn begin(&mut self, asked: impl Into<Asked>) -> Result<(), Error> {
+        match self.state {
+            State::Idle => {
+                self.asked = asked.into();
+                self.interim = 0;
+                self.state = State::Head { progress: Progress::default() };
+                Ok(())
+            }
+            State::Failed(error) => Err(error),
+            _ => Err(Error::new(Problem::Busy, &[]).in_response()),
+        }
+    }
+
+    /// Looks at the front of `bytes` for the next event. An error is final: it is given again to every later call.
+    /// Bytes without a request are an error: whoever took them for the response to the next one would mix up two
+    /// users' answers.
+    pub fn next<'a>(
+        &mut self,
+        scratch: &'a mut Scratch,
+        bytes: &'a [u8],
+    ) -> Result<Step<ResponseEvent<'a>>, Error> {
+        let step = match self.state {
+            State::Head { progress } => return self.head(scratch, bytes, progress),
+            State::Body(_) => self.body(scratch, bytes),
+            State::Idle | State::Closed if bytes.is_empty() => Ok(Step { used: 0, event: None }),
+            State::Idle => Err(Error::new(Problem::Unsolicited, bytes.get(..1).unwrap_or_default())),
+            State::Closed => Ok(Step { used: bytes.len(), event: None }),
+            State::HandedOver => Ok(Step { used: 0, event: None }),
+            State::Failed(error) => Err(error),
+        };
+        step.map_err(|error| self.fail(error))
+    }
+
+    fn head<'a>(
+        &mut self,
+        scratch: &'a mut Scratch,
+        bytes: &'a [u8],
+        progress: Progress,
+    ) -> Result<Step<ResponseEvent<'a>>, Error> {
+        match parse(bytes, &scratch.limits, &mut scratch.slots, progress, self.asked) {
+            Ok(Parsed::Partial(progress)) => {
+                self.state = State::Head { progress };
+                Ok(Step { used: 0, event: None })
+            }
+            Ok(Parsed::Whole { meta, end, count }) => {
+                let next = self.after_head(&meta, &scratch.limits);
+                self.state = next.map_err(|error| self.fail(error))?;
+                let bytes = bytes.get(..end).unwrap_or_default();
+                let head = ResponseHead { bytes, slots: scratch.used(count), meta };
+                let event = if meta.status.is_interim() {
+                    ResponseEvent::Interim(head)
+                } else {
+                    ResponseEvent::Head(head)
+                };
+                Ok(Step { used: end, event: Some(event) })
+            }
+            Err(error) => Err(self.fail(error)),
+        }
+    }
+
+    fn after_head(&mut self, meta: &ResponseMeta, limits: &Limits) -> Result<State, Error> {
+        if meta.status.is_interim() {
+            if self.interim == limits.interim_responses {
+                return Err(Error::new(Problem::TooManyInterim, &[]));
+            }
+            self.interim += 1;
+            return Ok(State::Head { progress: Progress::default() });
+        }
+        if meta.status == Status::SWITCHING_PROTOCOLS {
+            return if self.asked.upgrade {
+                Ok(State::HandedOver)
+            } else {
+                Err(Error::new(Problem::UnofferedUpgrade, &[]))
+            };
+        }
+        if self.asked.method == Method::Connect && meta.status.is_success() {
+            return Ok(State::HandedOver);
+        }
+        self.keep_alive = meta.keep_alive;
+        self.body_bytes_max = limits.body_bytes;
+        Ok(Decoder::new(meta.body).map_or_else(|| self.after(), State::Body))
+    }
+
+    fn body<'a>(
+        &mut self,
+        scratch: &'a mut Scratch,
+        bytes: &'a [u8],
+    ) -> Result<Step<ResponseEvent<'a>>, Error> {
+        let State::Body(decoder) = &mut self.state else { return Ok(Step { used: 0, event: None }) };
+        let (used, piece) = decoder.next(scratch, self.body_bytes_max, bytes)?;
+        let event = match piece {
+            Piece::Nothing => None,
+            Piece::Data(data) => Some(ResponseEvent::Data(data)),
+            Piece::End { section, trailers } => {
+                self.state = self.after();
+                Some(ResponseEvent::End(Fields::new(section, scratch.used(trailers))))
+            }
+        };
+        Ok(Step { used, event })
+    }
+
+    fn after(&self) -> State {
+        if self.keep_alive { State::Idle } else { State::Closed }
+    }
+
+    #[cold]
+    fn fail(&mut self, error: Error) -> Error {
+        let error = error.in_response();
+        self.state = State::Failed(error);
+        error
+    }
+
+    /// Where in the conversation the connection is. [`Phase::Head`] as soon as a response is due.
+    pub fn phase(&self) -> Phase {
+        match self.state {
+            State::Idle => Phase::Idle,
+            State::Head { .. } => Phase::Head,
+            State::Body(_) => Phase::Body,
+            State::Closed => Phase::Closed,
+            State::HandedOver => Phase::HandedOver,
+            State::Failed(_) => Phase::Failed,
+        }
+    }
+
+    /// The peer will send nothing more. True: this is how the response at hand ends, and it is complete. An error:
+    /// it is cut short.
+    pub fn end_of_input(&mut self) -> Result<bool, Error> {
+        match self.state {
+            State::Body(Decoder::UntilClose { .. }) => {
+                self.state = State::Closed;
+                Ok(true)
+            }
+            State::Head { .. } | State::Body(_) => Err(self.fail(Error::new(Problem::Truncated, &[]))),
+            State::Failed(error) => Err(error),
+            State::Idle => {
+                self.state = State::Closed;
+                Ok(false)
+            }
+            State::Closed | State::HandedOver => Ok(false),
+        }
+    }
+
+    /// Bytes of the body at hand that are still to come, where its framing tells.
+    pub fn body_left(&self) -> Option<u64> {
+        match &self.state {
+            State::Body(decoder) => decoder.left(),
+            _ => Some(0),
+        }
+    }
+}
+
+enum Parsed {
+    Whole { meta: ResponseMeta, end: usize, count: u8 },
+    Partial(Progress),
+}
+
+fn parse(
+    bytes: &[u8],
+    limits: &Limits,
+    slots: &mut Slots,
+    from: Progress,
+    asked: Asked,
+) -> Result<Parsed, Error> {
+    let bounds = Bounds {
+        section_bytes: limits.header_bytes,
+        line_bytes: limits.field_line_bytes,
+        fields: limits.fields,
+        section_too_long: Problem::HeadersTooLong,
+        line_too_long: Problem::FieldLineTooLong,
+        too_many: Problem::TooManyFields,
+    };
+    if (1..=bytes.len()).contains(&usize::from(from.line)) {
+        let mut new = Facts::default();
+        let found = lines(bytes, from, &bounds, slots, |_, name, value| new.note(name, value))?;
+        if let Lines::Partial(progress) = found {
+            return Ok(Parsed::Partial(progress));
+        }
+    }
+    let Some(line) = status_line(bytes, limits)? else { return Ok(Parsed::Partial(Progress::default())) };
+    let mut facts = Facts::default();
+    let begin = Progress::begin(usize::from(line.reason_end) + 2);
+    match lines(bytes, begin, &bounds, slots, |_, name, value| facts.note(name, value))? {
+        Lines::Partial(progress) => Ok(Parsed::Partial(progress)),
+        Lines::Whole { end, count } => {
+            let meta = meta(&line, &facts, asked, limits)?;
+            Ok(Parsed::Whole { meta, end, count })
+        }
+    }
+}
+
+/// RFC 9112 §6.3, without its leniencies.
+fn meta(line: &StatusLine, facts: &Facts, asked: Asked, limits: &Limits) -> Result<ResponseMeta, Error> {
+    let framing = facts.framing(line.version)?;
+    let tunnel = asked.method == Method::Connect && line.status.is_success();
+    let body = if line.status.forbids_body() || asked.method == Method::Head || tunnel {
+        Body::Empty
+    } else {
+        framing.unwrap_or(Body::UntilClose)
+    };
+    if matches!(body, Body::Length(length) if length > limits.body_bytes) {
+        return Err(Error::new(Problem::BodyTooLong, &[]));
+    }
+    Ok(ResponseMeta {
+        status: line.status,
+        version: line.version,
+        body,
+        keep_alive: facts.persists(line.version) && body != Body::UntilClose,
+        reason_end: line.reason_end,
+    })
+}
+
+struct StatusLine {
+    status: Status,
+    version: Version,
+    reason_end: u16,
+}
+
+/// Where the reason phrase begins.
+const REASON: usize = "HTTP/1.1 200 ".len();
+
+/// `None`: more bytes are needed.
+fn status_line(bytes: &[u8], limits: &Limits) -> Result<Option<StatusLine>, Error> {
+    const PATTERN: &[u8; 12] = b"HTTP/1.v ddd";
+    for (&byte, &pattern) in bytes.iter().zip(PATTERN) {
+        let fits = match pattern {
+            b'v' => matches!(byte, b'0' | b'1'),
+            b'd' => byte.is_ascii_digit(),
+            _ => byte == pattern,
+        };
+        if !fits {
+            return Err(Error::new(Problem::StatusLine, &[byte]));
+        }
+    }
+    let Some([.., version, b' ', a, b, c]) = bytes.first_chunk::<12>() else { return Ok(None) };
+    let version = if *version == b'1' { Version::Http11 } else { Version::Http10 };
+    let code = [a, b, c].iter().fold(0, |code, digit| code * 10 + u16::from(**digit - b'0'));
+    let Some(status) = Status::new(code) else { return Err(Error::new(Problem::StatusLine, &[*a, *b, *c])) };
+
+    // Many servers leave out the space before an empty phrase. Nothing else can be meant, so it is taken.
+    let line_max = usize::from(limits.start_line_bytes).max(PATTERN.len());
+    let line = bytes.get(..line_max + 1).unwrap_or(bytes);
+    let reason_end = match bytes.get(PATTERN.len()) {
+        Some(b' ') => REASON + value_len(line.get(REASON..).unwrap_or_default()),
+        Some(b'\r') => PATTERN.len(),
+        Some(&other) => return Err(Error::at(Problem::StatusLine, other)),
+        None => return Ok(None),
+    };
+    match line.get(reason_end) {
+        Some(b'\r') => {}
+        Some(&other) => return Err(Error::at(Problem::StatusLine, other)),
+        None if bytes.len() <= line_max => return Ok(None),
+        None => return Err(Error::new(Problem::StatusLineTooLong, &[])),
+    }
+    match bytes.get(reason_end + 1) {
+        Some(b'\n') => Ok(Some(StatusLine { status, version, reason_end: reason_end as u16 })),
+        Some(&other) => Err(Error::at(Problem::LineEnd, other)),
+        None => Ok(None),
+    }
+}

@@ -1,0 +1,204 @@
+//! Which bytes may stand where, and how long a run of them is.
+//!
+//! One table of classes decides. In front of it stands a look at eight bytes at a time that may doubt a good byte
+//! but never passes a bad one: what it doubts, the table settles. So the table alone is what has to be right,
+//! and the words only have to be cautious.
+
+/// `tchar` of RFC 9110 §5.6.2: methods, header names, options.
+const TOKEN: u8 = 1;
+/// `field-vchar`, space and tab of RFC 9110 §5.5: values, reason phrases.
+const VALUE: u8 = 2;
+/// What a request target may hold: visible ASCII, without what every client escapes (`"`, `<`, `>`) and without
+/// the fragment, which is never sent. Wider than RFC 3986, because browsers send `|`, `{`, `}`, `^` and `[` raw.
+const TARGET: u8 = 4;
+/// A registered name as DNS and hosts files have it: letters, digits, `-`, `.`, `_`, `~`. Narrower than RFC 3986:
+/// a comma or an escape in `Host` has only ever meant that somebody hopes two readers will differ.
+const HOST: u8 = 8;
+
+// Evaluated by the compiler, which would refuse a place outside.
+#[allow(clippy::indexing_slicing)]
+static CLASSES: [u8; 256] = {
+    let mut classes = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let b = byte as u8;
+        let letter_or_digit = b.is_ascii_alphanumeric();
+        let token = letter_or_digit
+            || matches!(
+                b,
+                b'!' | b'#'
+                    | b'$'
+                    | b'%'
+                    | b'&'
+                    | b'\''
+                    | b'*'
+                    | b'+'
+                    | b'-'
+                    | b'.'
+                    | b'^'
+                    | b'_'
+                    | b'`'
+                    | b'|'
+                    | b'~'
+            );
+        let value = b == b'\t' || (b >= 0x20 && b != 0x7f);
+        let target = b > 0x20 && b < 0x7f && !matches!(b, b'"' | b'<' | b'>' | b'#');
+        let host = letter_or_digit || matches!(b, b'-' | b'.' | b'_' | b'~');
+        classes[byte] =
+            (token as u8 * TOKEN) | (value as u8 * VALUE) | (target as u8 * TARGET) | (host as u8 * HOST);
+        byte += 1;
+    }
+    classes
+};
+
+#[inline(always)]
+fn is(byte: u8, class: u8) -> bool {
+    CLASSES.get(usize::from(byte)).is_some_and(|classes| classes & class != 0)
+}
+
+/// Whether a byte may stand in a token.
+pub(crate) fn is_token(byte: u8) -> bool {
+    is(byte, TOKEN)
+}
+
+/// Whether a byte may stand in a header value.
+pub(crate) fn is_value(byte: u8) -> bool {
+    is(byte, VALUE)
+}
+
+/// Bytes of `bytes` that are a token, from its beginning.
+#[inline]
+pub(crate) fn token_len(bytes: &[u8]) -> usize {
+    run(bytes, TOKEN, |word| {
+        // In doubt unless a letter or a dash, which most names are made of. With the eighth bit cleared no sum
+        // carries into the next byte, so each byte is judged by itself.
+        let low = word & SEVEN_BITS;
+        let folded = low | each(0x20);
+        let from_a = folded + each(0x80 - b'a');
+        let past_z = folded + each(0x80 - b'z' - 1);
+        let not_dash = (low ^ each(b'-')) + each(0x7f);
+        !((from_a & !past_z) | !not_dash) | word
+    })
+}
+
+/// Bytes of `bytes` that are a header value, from its beginning.
+#[inline]
+pub(crate) fn value_len(bytes: &[u8]) -> usize {
+    run(bytes, VALUE, |word| below(word, 0x20) | equal(word, 0x7f))
+}
+
+/// Bytes of `bytes` that are a request target, from its beginning.
+#[inline]
+pub(crate) fn target_len(bytes: &[u8]) -> usize {
+    run(bytes, TARGET, |word| {
+        let quote_or_fragment = equal(word & each(!1), b'"');
+        let angle = equal(word & each(!2), b'<');
+        below(word, 0x21) | equal(word, 0x7f) | word | quote_or_fragment | angle
+    })
+}
+
+/// Bytes of `bytes` that are a host name, from its beginning.
+pub(crate) fn host_len(bytes: &[u8]) -> usize {
+    run(bytes, HOST, |_| !0)
+}
+
+/// Bytes of `class` at the beginning of `bytes`. `doubt` sets the top bit of each byte of a word (the first byte
+/// lowest) that may not be of the class; bits set in error above a rightly set one are allowed, since the lowest
+/// is asked first.
+#[inline(always)]
+fn run(bytes: &[u8], class: u8, doubt: impl Fn(u64) -> u64) -> usize {
+    let mut rest = bytes;
+    while let Some((word, after)) = rest.split_first_chunk::<8>() {
+        let doubts = doubt(u64::from_le_bytes(*word)) & TOP_BITS;
+        if doubts == 0 {
+            rest = after;
+            continue;
+        }
+        let sure = (doubts.trailing_zeros() / 8) as usize;
+        let Some((doubted, after)) = rest.get(sure..).and_then(<[u8]>::split_first) else { break };
+        if !is(*doubted, class) {
+            return bytes.len() - after.len() - 1;
+        }
+        rest = after;
+    }
+    while let Some((byte, after)) = rest.split_first() {
+        if !is(*byte, class) {
+            break;
+        }
+        rest = after;
+    }
+    bytes.len() - rest.len()
+}
+
+const TOP_BITS: u64 = each(0x80);
+const SEVEN_BITS: u64 = each(0x7f);
+
+const fn each(byte: u8) -> u64 {
+    u64::from_le_bytes([byte; 8])
+}
+
+/// Top bits of the bytes below `limit` (at most 0x80); above the first one a borrow may set more.
+const fn below(word: u64, limit: u8) -> u64 {
+    word.wrapping_sub(each(limit)) & !word
+}
+
+/// Top bits of the bytes equal to `byte`; above the first one a borrow may set more.
+const fn equal(word: u64, byte: u8) -> u64 {
+    below(word ^ each(byte), 1)
+}
+
+/// Whether `bytes` is `lower`, which is in lower case, in any case.
+#[inline]
+pub(crate) fn is_word(bytes: &[u8], lower: &[u8]) -> bool {
+    bytes.eq_ignore_ascii_case(lower)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every byte at every place of a word and beside it, among good neighbours: the words never decide
+    /// otherwise than the table.
+    #[test]
+    fn a_run_ends_where_the_table_says_wherever_the_byte_stands() {
+        type Run = fn(&[u8]) -> usize;
+        let runs: [(u8, Run); 4] =
+            [(TOKEN, token_len), (VALUE, value_len), (TARGET, target_len), (HOST, host_len)];
+        for (class, run) in runs {
+            for byte in 0..=255u8 {
+                for place in 0..20 {
+                    for neighbour in [b'a', b'Z', b'0', b'-'] {
+                        let mut bytes = [neighbour; 20];
+                        bytes[place] = byte;
+                        let expected = if is(byte, class) { 20 } else { place };
+                        assert_eq!(run(&bytes), expected, "class {class} byte {byte} at {place}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn two_odd_bytes_in_one_word_do_not_hide_each_other() {
+        for first in 0..=255u8 {
+            for second in 0..=255u8 {
+                let bytes = [b'a', first, second, b'a', b'a', b'a', b'a', b'a'];
+                for (class, run) in
+                    [(TOKEN, token_len as fn(&[u8]) -> usize), (VALUE, value_len), (TARGET, target_len)]
+                {
+                    let slow = bytes.iter().position(|byte| !is(*byte, class)).unwrap_or(8);
+                    assert_eq!(run(&bytes), slow, "{first} {second}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_classes_are_those_of_the_rfcs() {
+        let count = |class| (0..=255u8).filter(|byte| is(*byte, class)).count();
+        assert_eq!(count(TOKEN), 26 * 2 + 10 + 15);
+        assert_eq!(count(VALUE), 256 - 32 - 1 + 1);
+        assert_eq!(count(TARGET), 94 - 4);
+        assert_eq!(count(HOST), 26 * 2 + 10 + 4);
+    }
+}

@@ -1,0 +1,151 @@
+//! What a request is for: the four forms of a target, and what may stand in `Host`.
+//!
+//! Decoding escapes and walking paths is left to whoever maps targets to things.
+
+use crate::message::Method;
+use crate::scan::host_len;
+use std::net::Ipv6Addr;
+
+/// The four forms of RFC 9112 §3.2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// `/path?query`
+    Origin,
+    /// `http://host/path?query`
+    Absolute,
+    /// `host:port`, with CONNECT
+    Authority,
+    /// `*`, with OPTIONS
+    Asterisk,
+}
+
+/// A target taken apart: where its host is, if it names one, and where its path begins, in bytes from its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) form: Form,
+    pub(crate) host: u16,
+    pub(crate) host_end: u16,
+}
+
+/// The form of a target, if it has one that goes with the method.
+pub(crate) fn classify(target: &[u8], method: Method) -> Option<Target> {
+    let whole = target.len() as u16;
+    if method == Method::Connect {
+        // The port must be there: it has no default. The last colon of an address in brackets is no port's.
+        let port = target.iter().rposition(|byte| *byte == b':').and_then(|colon| target.get(colon + 1..));
+        let names_port = port.is_some_and(|port| port_number(port).is_some());
+        return (names_port && is_host(target)).then_some(Target {
+            form: Form::Authority,
+            host: 0,
+            host_end: whole,
+        });
+    }
+    match target {
+        [b'/', ..] => Some(Target { form: Form::Origin, host: 0, host_end: 0 }),
+        b"*" => (method == Method::Options).then_some(Target { form: Form::Asterisk, host: 0, host_end: 0 }),
+        _ => {
+            let scheme = ["http://", "https://"].into_iter().find(|scheme| {
+                target.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme.as_bytes()))
+            })?;
+            let rest = target.get(scheme.len()..)?;
+            let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
+            is_host(rest.get(..end)?).then_some(Target {
+                form: Form::Absolute,
+                host: scheme.len() as u16,
+                host_end: (scheme.len() + end) as u16,
+            })
+        }
+    }
+}
+
+/// Whether this is a name or an address, not empty, with a port at most: RFC 9110 §7.2, without user information
+/// and without what no name has.
+pub(crate) fn is_host(host: &[u8]) -> bool {
+    let after = match host {
+        [b'[', inside @ ..] => {
+            let Some(end) = inside.iter().position(|byte| *byte == b']') else { return false };
+            let address = inside.get(..end).and_then(|address| str::from_utf8(address).ok());
+            if address.is_none_or(|address| address.parse::<Ipv6Addr>().is_err()) {
+                return false;
+            }
+            inside.get(end + 1..).unwrap_or_default()
+        }
+        _ => {
+            let name = host_len(host);
+            if name == 0 {
+                return false;
+            }
+            host.get(name..).unwrap_or_default()
+        }
+    };
+    match after {
+        [] | [b':'] => true,
+        [b':', port @ ..] => port.len() <= 5 && port_number(port).is_some(),
+        _ => false,
+    }
+}
+
+fn port_number(digits: &[u8]) -> Option<u16> {
+    crate::message::decimal(digits).and_then(|port| u16::try_from(port).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_a_name_or_an_address_with_a_port_at_most() {
+        for good in
+            ["a", "example.org", "a_b.~c-d", "127.0.0.1:80", "[::1]", "[2001:db8::7]:8080", "a:", "a:65535"]
+        {
+            assert!(is_host(good.as_bytes()), "{good}");
+        }
+        for bad in [
+            "",
+            ":",
+            ":80",
+            "a b",
+            "a/",
+            "a@b",
+            "a:b",
+            "a:65536",
+            "a:080000",
+            "a:8:0",
+            "[::1",
+            "[::1]x",
+            "[]",
+            "[1.2.3.4]",
+            "a,b",
+            "a%41",
+            "\u{e9}",
+            "a\0",
+            "[::1]:x",
+            "a:+1",
+        ] {
+            assert!(!is_host(bad.as_bytes()), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_target_has_the_form_its_method_allows() {
+        let form = |target: &str, method| classify(target.as_bytes(), method).map(|target| target.form);
+        let get = |target| form(target, Method::Get);
+        assert_eq!(get("/"), Some(Form::Origin));
+        assert_eq!(get("//x"), Some(Form::Origin));
+        for absolute in ["http://a", "HTTPS://a:1/", "http://a/b?c", "http://a?b", "http://[::1]/"] {
+            assert_eq!(get(absolute), Some(Form::Absolute), "{absolute}");
+        }
+        for bad in ["*", "!", "a:80", "http://", "http:///x", "http://u@a/", "ftp://a/", "http:/a", "?x", ""]
+        {
+            assert_eq!(get(bad), None, "{bad}");
+        }
+        assert_eq!(form("*", Method::Options), Some(Form::Asterisk));
+        assert_eq!(form("*x", Method::Options), None);
+        for good in ["a:80", "[::1]:443"] {
+            assert_eq!(form(good, Method::Connect), Some(Form::Authority), "{good}");
+        }
+        for bad in ["a", "a:", "/", "http://a:80", "*", "[::1]", "80", ":80", "a:80/"] {
+            assert_eq!(form(bad, Method::Connect), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! What a server understands of good requests, and how a connection goes on.
+
+use crate::bad_inputs::places;
+use crate::checks::{self, Entry, tell_requests};
+use crate::server::serve;
+use ringroad_wire::{
+    Body, Error, Event, Form, Limits, Method, Phase, Problem, RequestHead, Requests, Scratch, Slot, Status,
+    Step, Version,
+};
+
+/// Shows the first head of `bytes` to `look`.
+fn head_of<T>(bytes: &[u8], look: impl FnOnce(RequestHead<'_>) -> T) -> T {
+    let mut scratch = Scratch::default();
+    let mut requests = Requests::new();
+    match requests.next(&mut scratch, bytes) {
+        Ok(Step { event: Some(Event::Head(head)), .. }) => look(head),
+        other => panic!("expected a head, got {other:?}"),
+    }
+}
+
+/// Good messages of every kind; each is cut at every byte.
+fn good() -> Vec<&'static [u8]> {
+    vec![
+        b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET / HTTP/1.0\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost:a\r\nEmpty:\r\nBlank: \t \r\nTab: a\tb \t\r\nOld: \xe9\r\n\r\n",
+        b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n\x16\x03\x01",
+        b"GET http://b/c?d HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhelloGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: CHUNKED\r\n\r\n\
+          5;a\r\nhello\r\n00A ;b = \"c\\\"\t\xe9\" ; d=e \t;f\r\n0123456789\r\n0;g=h\r\nX: y\r\nZ: \r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\nabc",
+        b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\nGET / HTTP/1.0\r\n\r\nGET / HTTP/1.0\r\n\r\n",
+        b"GET /chat HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: [::1]:80\r\nConnection: x, close\r\n\r\n",
+    ]
+}
+
+#[test]
+fn a_message_tells_the_same_wherever_it_is_cut() {
+    for bytes in good() {
+        for limits in [Limits::default(), checks::tight()] {
+            let told = tell_requests(bytes, &[], &limits);
+            for first in 0..=bytes.len() {
+                assert_eq!(tell_requests(bytes, &[first], &limits), told, "cut at {first}");
+                let second = (first + 7).min(bytes.len());
+                assert_eq!(
+                    tell_requests(bytes, &[first, second], &limits),
+                    told,
+                    "cut at {first} and {second}"
+                );
+            }
+            let every: Vec<usize> = (0..bytes.len()).collect();
+            assert_eq!(tell_requests(bytes, &every, &limits), told, "cut everywhere");
+        }
+        checks::requests(bytes);
+        crate::differential::httparse(bytes);
+        crate::differential::hyper(bytes);
+    }
+}
+
+#[test]
+fn every_good_message_is_taken() {
+    let answers: Vec<usize> = good().iter().map(|bytes| serve(bytes, &[], false).statuses.len()).collect();
+    // The bytes behind CONNECT are no request: who answers 2xx hands the connection over first.
+    assert_eq!(answers, [1, 2, 1, 1, 1, 2, 1, 2, 2, 2, 1, 1, 1, 2, 1, 1]);
+    for bytes in good() {
+        let told = tell_requests(bytes, &[], &Limits::default());
+        let refused = matches!(told.last(), Some(Entry::Failed(_)));
+        assert_eq!(refused, bytes.starts_with(b"CONNECT"), "{told:?}");
+    }
+}
+
+#[test]
+fn a_head_says_what_was_sent() {
+    let bytes =
+        b"GET http://b:81/c/d?e=f?g HTTP/1.1\r\nhOSt: a\r\nX-One:  1 \t\r\nx-one: 2\r\nEmpty:\r\n\r\n";
+    head_of(bytes, |head| {
+        assert_eq!(
+            (head.method(), head.method_name(), head.version()),
+            (Method::Get, "GET", Version::Http11)
+        );
+        assert_eq!((head.form(), head.target()), (Form::Absolute, "http://b:81/c/d?e=f?g"));
+        assert_eq!((head.authority(), head.path(), head.query()), (Some("b:81"), "/c/d", Some("e=f?g")));
+        assert_eq!((head.body(), head.keep_alive(), head.upgrade()), (Body::Empty, true, false));
+        assert_eq!(head.bytes(), bytes);
+        let fields = head.fields();
+        assert_eq!((fields.len(), fields.is_empty()), (4, false));
+        assert_eq!(fields.get("host"), Some(&b"a"[..]));
+        assert_eq!(fields.get_all("X-ONE").collect::<Vec<_>>(), [b"1", b"2"]);
+        assert_eq!(fields.get("Empty"), Some(&b""[..]));
+        assert_eq!(fields.get("X-Two"), None);
+    });
+}
+
+#[test]
+fn paths_and_queries_are_those_of_the_form() {
+    let parts = |line: &str| {
+        head_of(format!("{line} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes(), |head| {
+            (head.path().to_string(), head.query().map(str::to_string), head.authority().map(str::to_string))
+        })
+    };
+    let expected = |path: &str, query: Option<&str>, authority: &str| {
+        (path.to_string(), query.map(str::to_string), Some(authority.to_string()))
+    };
+    assert_eq!(parts("GET /"), expected("/", None, "h"));
+    assert_eq!(parts("GET /?"), expected("/", Some(""), "h"));
+    assert_eq!(parts("GET //a//b?c"), expected("//a//b", Some("c"), "h"));
+    assert_eq!(parts("GET http://a"), expected("/", None, "a"));
+    assert_eq!(parts("GET http://a?b"), expected("/", Some("b"), "a"));
+    assert_eq!(parts("OPTIONS http://a"), expected("*", None, "a"));
+    assert_eq!(parts("OPTIONS http://a/"), expected("/", None, "a"));
+    assert_eq!(parts("OPTIONS *"), expected("*", None, "h"));
+    assert_eq!(parts("CONNECT a:1"), expected("", None, "a:1"));
+}
+
+#[test]
+fn a_head_can_be_kept_in_parts() {
+    let bytes = b"POST /a HTTP/1.1\r\nHost: h\r\nX: y\r\nContent-Length: 5\r\n\r\n";
+    let (kept, slots, meta) =
+        head_of(bytes, |head| (head.bytes().to_vec(), head.fields().slots().to_vec(), head.meta()));
+    let head = RequestHead::from_parts(&kept, &slots, meta);
+    assert_eq!((head.target(), head.authority(), head.body()), ("/a", Some("h"), Body::Length(5)));
+    assert_eq!(head.fields().get("x"), Some(&b"y"[..]));
+
+    let nonsense = RequestHead::from_parts(b"", &slots, meta);
+    assert_eq!((nonsense.target(), nonsense.authority()), ("", Some("")));
+    assert_eq!(nonsense.fields().get("x"), None);
+    assert_eq!(RequestHead::from_parts(&kept, &[Slot::default()], meta).fields().get("x"), None);
+}
+
+#[test]
+fn who_keeps_a_connection_is_decided_by_version_and_options() {
+    let keeps = |version: &str, option: &str| {
+        let connection = if option.is_empty() { String::new() } else { format!("Connection: {option}\r\n") };
+        head_of(format!("GET / {version}\r\nHost: a\r\n{connection}\r\n").as_bytes(), |head| {
+            head.keep_alive()
+        })
+    };
+    for (option, in_11, in_10) in [
+        ("", true, false),
+        ("keep-alive", true, true),
+        ("Keep-Alive, X", true, true),
+        ("close", false, false),
+        ("CLOSE", false, false),
+        ("x ,\tclose", false, false),
+        ("keep-alive, close", false, false),
+        ("closed", true, false),
+    ] {
+        assert_eq!((keeps("HTTP/1.1", option), keeps("HTTP/1.0", option)), (in_11, in_10), "{option}");
+    }
+}
+
+#[test]
+fn after_the_last_request_bytes_are_used_and_ignored() {
+    let mut scratch = Scratch::default();
+    let mut requests = Requests::new();
+    let bytes = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let step = requests.next(&mut scratch, bytes).unwrap();
+    let rest = &bytes[step.used..];
+    assert_eq!(requests.phase(), Phase::Closed);
+    let step = requests.next(&mut scratch, rest).unwrap();
+    assert_eq!((step.used, step.event.is_none()), (rest.len(), true));
+    assert_eq!(requests.end_of_input(), Ok(()));
+}
+
+#[test]
+fn a_connection_handed_over_leaves_its_bytes_alone() {
+    let offers: [&[u8]; 2] = [
+        b"GET /chat HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n\x81\x05hello",
+        b"CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n\x16\x03\x01",
+    ];
+    for bytes in offers {
+        let mut scratch = Scratch::default();
+        let mut requests = Requests::new();
+        let Step { used, event } = requests.next(&mut scratch, bytes).unwrap();
+        assert!(matches!(event, Some(Event::Head(head)) if head.upgrade() || head.form() == Form::Authority));
+        assert!(requests.hand_over());
+        let step = requests.next(&mut scratch, &bytes[used..]).unwrap();
+        assert_eq!((step.used, step.event.is_none(), requests.phase()), (0, true, Phase::HandedOver));
+    }
+}
+
+#[test]
+fn a_connection_is_not_handed_over_within_a_request() {
+    let bytes =
+        b"POST / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\nConnection: upgrade\r\nContent-Length: 5\r\n\r\nhello";
+    let mut scratch = Scratch::default();
+    let mut requests = Requests::new();
+    let mut at = requests.next(&mut scratch, &bytes[..9]).unwrap().used;
+    assert!(!requests.hand_over());
+    loop {
+        let step = requests.next(&mut scratch, &bytes[at..]).unwrap();
+        at += step.used;
+        match step.event {
+            Some(Event::End(_)) => break,
+            Some(_) => assert!(!requests.hand_over()),
+            None => panic!("the body is all there"),
+        }
+    }
+    assert!(requests.hand_over());
+}
+
+#[test]
+fn an_upgrade_needs_both_lines_and_version_11() {
+    let upgrades = |lines: &str, version: &str| {
+        head_of(format!("GET / {version}\r\nHost: a\r\n{lines}\r\n").as_bytes(), |head| head.upgrade())
+    };
+    assert!(upgrades("Connection: Upgrade\r\nUpgrade: x\r\n", "HTTP/1.1"));
+    assert!(!upgrades("Connection: Upgrade\r\nUpgrade: x\r\n", "HTTP/1.0"));
+    assert!(!upgrades("Connection: Upgrade\r\n", "HTTP/1.1"));
+    assert!(!upgrades("Upgrade: x\r\n", "HTTP/1.1"));
+}
+
+#[test]
+fn an_expectation_needs_a_body_and_version_11() {
+    let expects = |lines: &str, version: &str| {
+        let bytes = format!("POST / {version}\r\nHost: a\r\nExpect: 100-continue\r\n{lines}\r\n");
+        head_of(bytes.as_bytes(), |head| head.expects_continue())
+    };
+    assert!(expects("Content-Length: 5\r\n", "HTTP/1.1"));
+    assert!(expects("Transfer-Encoding: chunked\r\n", "HTTP/1.1"));
+    assert!(!expects("Content-Length: 5\r\n", "HTTP/1.0"));
+    assert!(!expects("Content-Length: 0\r\n", "HTTP/1.1"));
+    assert!(!expects("", "HTTP/1.1"));
+}
+
+#[test]
+fn a_body_is_skipped_if_it_was_promised_or_has_begun() {
+    let head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
+    let limits = Limits::default();
+    let mut scratch = Scratch::default();
+    let begin = |scratch: &mut Scratch| {
+        let mut requests = Requests::new();
+        requests.next(scratch, head).unwrap();
+        requests
+    };
+    assert!(!begin(&mut scratch).skip_body(&limits));
+
+    let mut told = begin(&mut scratch);
+    told.continue_sent();
+    assert!(told.skip_body(&limits));
+    let step = told.next(&mut scratch, b"helloGET").unwrap();
+    assert!(matches!(step.event, Some(Event::End(_))) && step.used == 5);
+
+    let mut begun = begin(&mut scratch);
+    assert_eq!(begun.next(&mut scratch, b"he").unwrap().used, 2);
+    assert!(begun.skip_body(&limits));
+    assert!(Requests::new().skip_body(&limits), "there is nothing to skip");
+}
+
+#[test]
+fn a_caller_may_take_less_of_a_body_never_more() {
+    let mut scratch = Scratch::default();
+    let mut requests = Requests::new();
+    requests.next(&mut scratch, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n").unwrap();
+    assert_eq!(requests.limit_body(5), Ok(()));
+    assert_eq!(requests.limit_body(u64::MAX), Ok(()));
+    let error = requests.limit_body(4).unwrap_err();
+    assert_eq!((error.problem(), error.status()), (Problem::BodyTooLong, Status::CONTENT_TOO_LARGE));
+    assert_eq!(requests.next(&mut scratch, b"hello").unwrap_err(), error);
+
+    let mut requests = Requests::new();
+    requests.next(&mut scratch, b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();
+    assert_eq!(requests.limit_body(4), Ok(()));
+    assert_eq!(requests.next(&mut scratch, b"5\r\n").unwrap_err().problem(), Problem::BodyTooLong);
+}
+
+#[test]
+fn extension_methods_are_taken_where_they_are_allowed() {
+    let bytes = b"PROPFIND / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let told = tell_requests(bytes, &[], &Limits { extension_methods: true, ..Limits::default() });
+    assert!(matches!(&told[0], Entry::Head(head) if head.contains("PROPFIND")), "{told:?}");
+}
+
+#[test]
+fn methods_without_content_take_none() {
+    for line in ["CONNECT a:1", "TRACE /"] {
+        for framing in ["Content-Length: 5", "Transfer-Encoding: chunked"] {
+            let bytes = format!("{line} HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n");
+            let served = serve(bytes.as_bytes(), &[], false);
+            assert_eq!(
+                (served.statuses.as_slice(), served.problem),
+                (&[400][..], Some(Problem::BodyNotAllowed))
+            );
+        }
+    }
+}
+
+/// However it comes, a head costs work in proportion to its bytes, not to their square: a line that is whole is
+/// not read again until the head is.
+#[test]
+fn a_long_head_in_single_bytes_is_taken() {
+    let line = [b"X: ", &b"x".repeat(300)[..], b"\r\n"].concat();
+    let bytes = [b"GET / HTTP/1.1\r\nHost: a\r\n", &line.repeat(99)[..], b"\r\n"].concat();
+    let every: Vec<usize> = (0..bytes.len()).collect();
+    let told = tell_requests(&bytes, &every, &Limits::default());
+    assert_eq!(told, tell_requests(&bytes, &[], &Limits::default()));
+    assert_eq!((told.len(), places(bytes.len()).count() > 100), (2, true));
+}
+
+#[test]
+fn bytes_taken_back_do_no_harm() {
+    let mut scratch = Scratch::default();
+    let mut requests = Requests::new();
+    requests.next(&mut scratch, b"GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n").unwrap();
+    assert!(matches!(requests.next(&mut scratch, b"GET").map(|step| step.event), Ok(None)));
+    let step = requests.next(&mut scratch, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    assert!(matches!(step.event, Some(Event::Head(_))));
+}
+
+#[test]
+fn an_error_says_what_was_expected_and_what_came() {
+    let told =
+        tell_requests(b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 0x10\r\n\r\n", &[], &Limits::default());
+    let [Entry::Failed(error)] = told[..] else { panic!("{told:?}") };
+    let error: Error = error;
+    assert_eq!(
+        error.to_string(),
+        "Content-Length: expected 1 to 19 digits, got \"0x10\" (answer 400 and close)"
+    );
+    let statuses: Vec<u16> = Problem::ALL.iter().map(|problem| problem.status().code()).collect();
+    assert!(statuses.iter().all(|status| [400, 413, 414, 417, 431, 501, 502, 505].contains(status)));
+}

@@ -1,0 +1,177 @@
+//! What a client understands of responses, good and bad.
+
+use crate::checks::{self, Entry, tell_responses};
+use ringroad_wire::{
+    Asked, Body, Limits, Method, Phase, Problem, ResponseEvent, ResponseHead, Responses, Scratch, Status,
+    Step, Version,
+};
+
+const GET: Asked = Asked { method: Method::Get, upgrade: false };
+
+fn tell(bytes: &[u8], asked: impl Into<Asked>) -> Vec<Entry> {
+    tell_responses(bytes, &[], &Limits::client(), asked.into())
+}
+
+fn problem(bytes: &[u8], asked: impl Into<Asked>) -> Option<Problem> {
+    match tell(bytes, asked).last() {
+        Some(Entry::Failed(error)) => {
+            assert_eq!(error.status(), Status::BAD_GATEWAY);
+            Some(error.problem())
+        }
+        _ => None,
+    }
+}
+
+fn good() -> Vec<(Asked, &'static [u8])> {
+    let upgrade = Asked { method: Method::Get, upgrade: true };
+    vec![
+        (GET, b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloHTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"),
+        (GET, b"HTTP/1.1 200 \r\nTransfer-Encoding: chunked\r\n\r\n5;a=b\r\nhello\r\n0\r\nX: y\r\n\r\n"),
+        (GET, b"HTTP/1.1 200\r\nContent-Length: 1\r\n\r\nx"),
+        (GET, b"HTTP/1.0 200 OK\r\n\r\nto the end"),
+        (GET, b"HTTP/1.1 200 OK\r\n\r\n"),
+        (GET, b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n"),
+        (GET, b"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\nHTTP/1.1 299 \xe9t\xe9\r\nContent-Length: 0\r\n\r\n"),
+        (Method::Head.into(), b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        (upgrade, b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nHTTP/1.1"),
+        (Method::Connect.into(), b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nraw bytes"),
+        (Method::Connect.into(), b"HTTP/1.1 407 No\r\nContent-Length: 5\r\n\r\nhello"),
+        (GET, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhiHTTP/1.1 200 OK\r\n\r\n"),
+    ]
+}
+
+#[test]
+fn a_response_tells_the_same_wherever_it_is_cut() {
+    for (asked, bytes) in good() {
+        for limits in [Limits::client(), checks::tight()] {
+            let told = tell_responses(bytes, &[], &limits, asked);
+            for first in 0..=bytes.len() {
+                assert_eq!(tell_responses(bytes, &[first], &limits, asked), told, "cut at {first}");
+            }
+            let every: Vec<usize> = (0..bytes.len()).collect();
+            assert_eq!(tell_responses(bytes, &every, &limits, asked), told, "cut everywhere");
+        }
+    }
+}
+
+#[test]
+fn every_good_response_ends_as_its_framing_says() {
+    let shapes: Vec<String> = good()
+        .iter()
+        .map(|(asked, bytes)| {
+            tell(bytes, *asked)
+                .iter()
+                .map(|entry| match entry {
+                    Entry::Interim(_) => 'i',
+                    Entry::Head(_) => 'h',
+                    Entry::Data(_) => 'd',
+                    Entry::End(_) => 'e',
+                    Entry::HandedOver => '>',
+                    Entry::InputEnded(true) => '!',
+                    Entry::InputEnded(false) => '.',
+                    Entry::Failed(error) => panic!("{error}"),
+                })
+                .collect()
+        })
+        .collect();
+    assert_eq!(
+        shapes,
+        ["hdeh.", "hde.", "hde.", "hd!", "h!", "iih.", "hh.", "hh.", "h>", "h>", "hde.", "hde."],
+    );
+}
+
+#[test]
+fn a_head_says_what_was_sent() {
+    let bytes = b"HTTP/1.0 404 Not  here\r\nConnection: keep-alive\r\nContent-Length: 7\r\nX: y\r\n\r\n";
+    let mut scratch = Scratch::default();
+    let mut responses = Responses::new();
+    responses.begin(Method::Get).unwrap();
+    let Step { used, event: Some(ResponseEvent::Head(head)) } = responses.next(&mut scratch, bytes).unwrap()
+    else {
+        panic!("expected a head")
+    };
+    assert_eq!(
+        (head.status(), head.reason(), head.version()),
+        (Status::NOT_FOUND, &b"Not  here"[..], Version::Http10)
+    );
+    assert_eq!((head.body(), head.keep_alive(), used), (Body::Length(7), true, bytes.len()));
+    assert_eq!(head.fields().get("x"), Some(&b"y"[..]));
+    let (kept, slots, meta) = (head.bytes().to_vec(), head.fields().slots().to_vec(), head.meta());
+    let head = ResponseHead::from_parts(&kept, &slots, meta);
+    assert_eq!((head.reason(), head.fields().len()), (&b"Not  here"[..], 3));
+    assert_eq!(responses.body_left(), Some(7));
+}
+
+#[test]
+fn bad_responses_are_refused_with_502() {
+    use Problem as P;
+    for (bytes, expected) in [
+        (&b"HTTP/1.1 200 OK\nContent-Length: 0\n\n"[..], P::StatusLine),
+        (b"HTTP/1.1 200 O\0K\r\n\r\n", P::StatusLine),
+        (b"HTTP/1.1 200 OK\rX", P::LineEnd),
+        (b"HTTP/1.1  200 OK\r\n\r\n", P::StatusLine),
+        (b"HTTP/1.1 20 OK\r\n\r\n", P::StatusLine),
+        (b"HTTP/1.1 2000 OK\r\n\r\n", P::StatusLine),
+        (b"HTTP/1.1 099 OK\r\n\r\n", P::StatusLine),
+        (b"HTTP/2.0 200 OK\r\n\r\n", P::StatusLine),
+        (b"HTTP/1.2 200 OK\r\n\r\n", P::StatusLine),
+        (b"ICY 200 OK\r\n\r\n", P::StatusLine),
+        (b"<html>", P::StatusLine),
+        (b"\r\nHTTP/1.1 200 OK\r\n\r\n", P::StatusLine),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", P::LengthAndCoding),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n", P::ContentLengthTwice),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\n", P::ContentLength),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", P::UnsupportedCoding),
+        (b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", P::TransferEncodingIn10),
+        (b"HTTP/1.1 200 OK\r\n X: y\r\n\r\n", P::LeadingSpace),
+        (b"HTTP/1.1 200 OK\r\nX : y\r\n\r\n", P::FieldName),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell", P::Truncated),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", P::Truncated),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx", P::ChunkSize),
+        (b"HTTP/1.1 200 OK", P::Truncated),
+        (b"HTTP/1.1 101 Switching Protocols\r\n\r\n", P::UnofferedUpgrade),
+        (&b"HTTP/1.1 100 Continue\r\n\r\n".repeat(17), P::TooManyInterim),
+        (&[b"HTTP/1.1 200 ", &b"x".repeat(9000)[..]].concat(), P::StatusLineTooLong),
+    ] {
+        let shown = bytes.escape_ascii().to_string();
+        assert_eq!(problem(bytes, GET), Some(expected), "{}", &shown[..shown.len().min(200)]);
+        if bytes.len() < 3000 {
+            checks::responses(&[b"\0", bytes].concat());
+        }
+    }
+}
+
+#[test]
+fn bytes_without_a_request_are_never_taken_for_an_answer() {
+    let mut scratch = Scratch::default();
+    let mut responses = Responses::new();
+    responses.begin(Method::Get).unwrap();
+    let bytes = b"HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\n\r\n";
+    let used = responses.next(&mut scratch, bytes).unwrap().used;
+    assert_eq!(responses.phase(), Phase::Idle);
+    let error = responses.next(&mut scratch, &bytes[used..]).unwrap_err();
+    assert_eq!((error.problem(), error.status()), (Problem::Unsolicited, Status::BAD_GATEWAY));
+    assert_eq!(responses.begin(Method::Get), Err(error));
+}
+
+#[test]
+fn a_response_is_announced_once_and_not_on_a_connection_that_is_over() {
+    let mut scratch = Scratch::default();
+    let mut responses = Responses::new();
+    responses.begin(Method::Get).unwrap();
+    assert_eq!(responses.begin(Method::Get).unwrap_err().problem(), Problem::Busy);
+    responses.next(&mut scratch, b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").unwrap();
+    assert_eq!(responses.phase(), Phase::Closed);
+    assert_eq!(responses.begin(Method::Get).unwrap_err().problem(), Problem::Busy);
+    assert!(size_of::<Responses>() <= 56, "{}", size_of::<Responses>());
+}
+
+#[test]
+fn a_body_to_the_end_of_the_connection_has_a_limit_too() {
+    let limits = Limits { body_bytes: 8, ..Limits::default() };
+    let told = tell_responses(b"HTTP/1.1 200 OK\r\n\r\n0123456789", &[], &limits, GET);
+    let [Entry::Head(_), Entry::Data(data), Entry::Failed(error)] = &told[..] else { panic!("{told:?}") };
+    assert_eq!((data.as_slice(), error.problem()), (&b"01234567"[..], Problem::BodyTooLong));
+    let told = tell_responses(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", &[], &limits, GET);
+    assert!(matches!(told[..], [Entry::Failed(error)] if error.problem() == Problem::BodyTooLong));
+}
