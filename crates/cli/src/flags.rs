@@ -134,7 +134,7 @@ pub(crate) struct RunFlags {
 
 #[derive(Args, Debug)]
 pub(crate) struct ServerFlags {
-    /// threads, select, poll, epoll-lt, epoll-et, uring, uring-multishot
+    /// threads, select, poll, epoll-lt, epoll-et, uring, uring-multishot, engine-epoll, engine-io_uring
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: ringroad_models::Model,
     /// echo or http

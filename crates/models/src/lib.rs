@@ -8,9 +8,11 @@
 //! This crate binds, serves and counts. It leaves arguments, signals and printing of results to the program
 //! around it. Start at [`Server`]; then read `hand/poll.rs`, the plainest loop, and `hand/epoll.rs`, the fastest.
 
+mod engine;
 mod hand;
 pub mod protocol;
 mod stop;
+mod work;
 
 pub use protocol::Protocol;
 pub use stop::Stop;
@@ -82,7 +84,10 @@ impl Server {
     /// # Errors
     /// Only what makes serving impossible: the listener or the wait call itself failed.
     pub fn run(self, stop: &Stop) -> Result<Totals> {
-        hand::run(self.model, hand::Site::new(self.listener, self.protocol, self.options), stop)
+        match self.model.engine_driver() {
+            Some(driver) => engine::run(driver, self, stop),
+            None => hand::run(self.model, hand::Site::new(self.listener, self.protocol, self.options), stop),
+        }
     }
 }
 
@@ -112,6 +117,10 @@ pub enum Model {
     Uring,
     /// One thread in `io_uring(7)`, one receive request per connection, buffers taken from a ring when data comes.
     UringMultishot,
+    /// One task per connection on the engine, over epoll.
+    EngineEpoll,
+    /// One task per connection on the engine, over io_uring.
+    EngineIoUring,
 }
 
 impl Model {
@@ -124,6 +133,8 @@ impl Model {
         Model::EpollEt,
         Model::Uring,
         Model::UringMultishot,
+        Model::EngineEpoll,
+        Model::EngineIoUring,
     ];
 
     /// The name used on command lines and in records.
@@ -136,6 +147,17 @@ impl Model {
             Model::EpollEt => "epoll-et",
             Model::Uring => "uring",
             Model::UringMultishot => "uring-multishot",
+            Model::EngineEpoll => "engine-epoll",
+            Model::EngineIoUring => "engine-io_uring",
+        }
+    }
+
+    /// The engine's driver, for models that are on the engine.
+    fn engine_driver(self) -> Option<ringroad_engine::Name> {
+        match self {
+            Model::EngineEpoll => Some(ringroad_engine::Name::Epoll),
+            Model::EngineIoUring => Some(ringroad_engine::Name::IoUring),
+            _ => None,
         }
     }
 }

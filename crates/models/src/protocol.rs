@@ -27,6 +27,9 @@ const CHUNK_LINE_BYTES_MAX: u16 = 8192;
 /// Most answers that leave as one slice.
 pub const BATCH_MAX: usize = 64;
 
+/// Bytes read and thrown away after a closing answer ([`End::Linger`]) before the connection is closed all the same.
+pub const LINGER_BYTES_MAX: u32 = 256 * 1024;
+
 /// What is spoken on the connections of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
@@ -88,6 +91,9 @@ pub struct Session {
 pub struct Reply<'a> {
     /// The bytes: a part of the input (`echo`) or of a static table (`http`).
     pub bytes: &'a [u8],
+    /// The same bytes, if they lie in the table: they may be sent when the input is gone. `None`: they are all of
+    /// the input.
+    pub fixed: Option<&'static [u8]>,
     /// HTTP requests these bytes answer with 200.
     pub requests: u32,
     /// Portions of work they stand for: requests with `http`, 1 with `echo`.
@@ -128,7 +134,8 @@ impl Session {
         match self.protocol {
             Protocol::Echo if input.is_empty() => None,
             Protocol::Echo => {
-                Some(Reply { bytes: std::mem::take(input), requests: 0, portions: 1, end: End::Open })
+                let bytes = std::mem::take(input);
+                Some(Reply { bytes, fixed: None, requests: 0, portions: 1, end: End::Open })
             }
             Protocol::Http => self.next_http(input),
         }
@@ -152,10 +159,18 @@ impl Session {
                 *input = &[];
             }
             let requests = answer.requests();
-            return Some(Reply { bytes: answer.bytes(), requests, portions: requests, end: answer.end() });
+            let bytes = answer.bytes();
+            return Some(Reply {
+                bytes,
+                fixed: Some(bytes),
+                requests,
+                portions: requests,
+                end: answer.end(),
+            });
         }
         let bytes = PLAIN_BATCH.get(..plain * PLAIN.len()).filter(|bytes| !bytes.is_empty())?;
-        Some(Reply { bytes, requests: plain as u32, portions: plain as u32, end: End::Open })
+        let requests = plain as u32;
+        Some(Reply { bytes, fixed: Some(bytes), requests, portions: requests, end: End::Open })
     }
 
     /// Consumes input up to the next point where something must be said. `None`: the input is used up.

@@ -14,15 +14,12 @@
 
 use super::socket;
 use super::{Counters, Worker};
-use crate::protocol::{End, Protocol, Session};
+use crate::protocol::{End, LINGER_BYTES_MAX, Protocol, Session};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 /// Receives per turn of one connection.
 const READS_PER_TURN: u32 = 16;
-
-/// Bytes read and thrown away after a closing answer before we close all the same.
-pub(super) const LINGER_BYTES_MAX: u32 = 256 * 1024;
 
 /// An accepted socket and its conversation. Idle, it owns no heap memory.
 #[derive(Debug)]

@@ -2,8 +2,8 @@
 //!
 //! What they share is here once. [`socket`] has the system calls and counts them; [`accept`] takes
 //! connections and knows when to pause; [`connection`] moves one connection forward when it may move;
-//! [`crowd`] is all connections of one loop, kept in a [`slab`]; [`delay`] and [`work`] are the two artificial
-//! burdens. What is left for a model's own file is its set of descriptors and its wait call, which is the
+//! [`crowd`] is all connections of one loop, kept in a [`slab`]; [`delay`] is the artificial
+//! burden of a wait (that of work is every model's, in `work.rs`). What is left for a model's own file is its set of descriptors and its wait call, which is the
 //! thing to be compared.
 //!
 //! Reading order: `connection.rs`, `crowd.rs`, then `poll.rs`, `select.rs`, `epoll.rs`; `threads.rs` and
@@ -20,14 +20,13 @@ mod slab;
 mod socket;
 mod threads;
 mod uring;
-mod work;
 
 pub(crate) use socket::listen;
 
+use crate::work::Work;
 use crate::{Model, Options, Protocol, Result, Stop, Totals};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
-use work::Work;
 
 /// What a model is given to serve with.
 #[derive(Debug)]
@@ -53,6 +52,7 @@ pub(crate) fn run(model: Model, site: Site, stop: &Stop) -> Result<Totals> {
         Model::EpollEt => epoll::run(site, stop, epoll::Trigger::Edge),
         Model::Uring => uring::run(site, stop, uring::Receive::Single),
         Model::UringMultishot => uring::run(site, stop, uring::Receive::Multishot),
+        Model::EngineEpoll | Model::EngineIoUring => unreachable!("dispatched by `Server::run`"),
     }?;
     Ok(counters.totals(model))
 }

@@ -10,11 +10,10 @@
 //! Start at [`run`]; a connection's life is [`serve`].
 
 use super::accept::Acceptor;
-use super::connection::LINGER_BYTES_MAX;
 use super::slab::{Slab, Token};
 use super::socket::{self, check};
 use super::{Counters, Notice, Site, Worker};
-use crate::protocol::{End, Protocol, Session};
+use crate::protocol::{End, LINGER_BYTES_MAX, Protocol, Session};
 use crate::{Error, Options, Result, Stop};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};

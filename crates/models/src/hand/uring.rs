@@ -14,11 +14,10 @@
 //! What the kernel must offer is Linux 6.1's; on an older one starting says so.
 
 use super::accept::PARKED_FOR;
-use super::connection::LINGER_BYTES_MAX;
 use super::delay::Delay;
 use super::slab::{Slab, Token};
 use super::{Counters, Site, Worker, socket};
-use crate::protocol::{End, Protocol, Session};
+use crate::protocol::{End, LINGER_BYTES_MAX, Protocol, Session};
 use crate::{Error, Result, Stop};
 use ringroad_uring::abi::setup::{
     IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_NO_SQARRAY, IORING_SETUP_SINGLE_ISSUER,

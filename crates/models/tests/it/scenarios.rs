@@ -20,6 +20,8 @@ macro_rules! on_every_model {
             #[test] fn epoll_et() { super::$scenario(Model::EpollEt) }
             #[test] fn uring() { super::$scenario(Model::Uring) }
             #[test] fn uring_multishot() { super::$scenario(Model::UringMultishot) }
+            #[test] fn engine_epoll() { super::$scenario(Model::EngineEpoll) }
+            #[test] fn engine_io_uring() { super::$scenario(Model::EngineIoUring) }
         }
     )*};
 }

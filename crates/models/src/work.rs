@@ -15,13 +15,13 @@ const SAMPLES: usize = 32;
 
 /// How much to burn for each portion.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Work {
+pub(crate) struct Work {
     rounds: u64,
 }
 
 impl Work {
     /// Finds out how many rounds take `each` here. Takes some 10 ms, and nothing if `each` is zero.
-    pub(super) fn calibrate(each: Duration) -> Self {
+    pub(crate) fn calibrate(each: Duration) -> Self {
         if each.is_zero() {
             return Work { rounds: 0 };
         }
@@ -37,7 +37,7 @@ impl Work {
 
     /// Burns `portions` times the calibrated time on this thread.
     #[inline]
-    pub(super) fn perform(self, portions: u32) {
+    pub(crate) fn perform(self, portions: u32) {
         if self.rounds > 0 {
             burn(self.rounds * u64::from(portions));
         }
