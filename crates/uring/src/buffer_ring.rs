@@ -31,6 +31,12 @@ pub struct BufferRing {
     outstanding: u16,
     /// By buffer: it is ours.
     ours: Vec<bool>,
+    /// By buffer: the one offered right after it. A bundle names its first buffer only; the kernel took the rest
+    /// in this order. Kept beside the slots because a slot may be filled anew before the completion that used
+    /// it is seen: completions come in an order of their own. A buffer's follower changes only when the buffer
+    /// itself is offered again.
+    next: Vec<u16>,
+    last_staged: u16,
     /// The ring of `io_uring_buf` the kernel reads.
     slots: Mapping,
     /// The buffers, one after another.
@@ -75,6 +81,8 @@ impl BufferRing {
             buffer_bytes,
             outstanding: entries,
             ours: vec![true; usize::from(entries)],
+            next: vec![0; usize::from(entries)],
+            last_staged: 0,
             slots,
             memory,
             handle: Rc::clone(&ring.handle),
@@ -130,6 +138,33 @@ impl BufferRing {
         Some((id, self.bytes(id, completion.result.max(0) as usize)))
     }
 
+    /// Calls `each` with every buffer a completion filled, in the order of the bytes, and with how many of them
+    /// it holds: one buffer, or several for a receive with [`Sqe::bundle`](crate::Sqe::bundle). None for a
+    /// completion that carries no buffer. Each one must be given back once.
+    ///
+    /// # Safety
+    /// As [`take`](Self::take).
+    #[inline]
+    pub unsafe fn take_each(&mut self, completion: &Cqe, mut each: impl FnMut(u16, u32)) {
+        let Some(mut id) = completion.buffer_id() else { return };
+        let mut left = completion.result.max(0) as u32;
+        loop {
+            assert!(id < self.entries, "the kernel names buffer {id} of {}", self.entries);
+            assert!(
+                !std::mem::replace(&mut self.ours[usize::from(id)], true),
+                "buffer {id} is taken already"
+            );
+            self.outstanding += 1;
+            let bytes = left.min(self.buffer_bytes);
+            left -= bytes;
+            each(id, bytes);
+            if left == 0 {
+                return;
+            }
+            id = self.next[usize::from(id)];
+        }
+    }
+
     /// The first `length` bytes of buffer `id`, which a completion has taken and which is not yet given back.
     #[inline]
     pub fn bytes(&mut self, id: u16, length: usize) -> &mut [u8] {
@@ -163,6 +198,8 @@ impl BufferRing {
         );
         self.handle.guard.assert_owner();
         self.outstanding -= 1;
+        self.next[usize::from(self.last_staged)] = id;
+        self.last_staged = id;
         let index = usize::from(self.tail & self.mask);
         let address = self.memory.start() as u64 + u64::from(id) * u64::from(self.buffer_bytes);
         // SAFETY: `index < entries`, inside the mapping. By the INVARIANT at most `entries` buffers are offered,

@@ -153,6 +153,12 @@ impl Sqe {
         Sqe::new(io_uring_op::IORING_OP_SEND, fd).memory(buffer, bytes).call_flags(flags as u32)
     }
 
+    /// `IORING_OP_SENDMSG` (5.3), as sendmsg(2). What the message names counts as named by the entry.
+    #[inline]
+    pub fn sendmsg(fd: RawFd, message: *const libc::msghdr, flags: i32) -> Sqe {
+        Sqe::new(io_uring_op::IORING_OP_SENDMSG, fd).memory(message.cast(), 1).call_flags(flags as u32)
+    }
+
     /// `IORING_OP_ACCEPT` (5.5), as accept4(2) without the peer's address. `flags`: `SOCK_CLOEXEC`, …
     #[inline]
     pub fn accept(fd: RawFd, flags: i32) -> Sqe {
@@ -292,6 +298,14 @@ impl Sqe {
     #[inline]
     pub fn poll_first(mut self) -> Sqe {
         self.raw.ioprio |= IORING_RECVSEND_POLL_FIRST as u16;
+        self
+    }
+
+    /// `IORING_RECVSEND_BUNDLE` (6.10), for a receive from a buffer group: one completion may fill several
+    /// buffers, which [`BufferRing::take_each`](crate::BufferRing::take_each) names in order.
+    #[inline]
+    pub fn bundle(mut self) -> Sqe {
+        self.raw.ioprio |= IORING_RECVSEND_BUNDLE as u16;
         self
     }
 

@@ -267,6 +267,12 @@ impl Ring {
         self.flags
     }
 
+    /// Whether this is the process that made the ring. In a forked child it is not, and there is nothing to be
+    /// done with the ring there but to drop it.
+    pub fn is_of_this_process(&self) -> bool {
+        self.handle.guard.is_owner()
+    }
+
     /// The submission queue.
     #[inline]
     pub fn submissions(&mut self) -> &mut SubmissionQueue {

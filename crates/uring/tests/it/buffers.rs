@@ -1,6 +1,6 @@
 //! Buffer rings: the kernel picks, we give back, nothing is offered twice.
 use crate::take;
-use ringroad_uring::{BufferRing, Ring, Sqe, Wait};
+use ringroad_uring::{BufferRing, Cqe, Ring, Sqe, Wait};
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -120,4 +120,99 @@ fn a_completion_shown_twice_is_noticed_while_its_buffer_is_out() {
         // SAFETY: false the second time, which is the point; nothing is read through the answer.
         let _ = unsafe { buffers.take(&completion) };
     }
+}
+
+/// Bytes that differ at every position of a round, and between rounds.
+fn pattern(round: usize, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (round * 31 + at) as u8).collect()
+}
+
+/// The kernel names the first buffer of a bundle; the others are those offered after it, in whatever order they
+/// had been given back.
+#[test]
+fn a_bundle_fills_buffers_in_the_order_they_were_offered() {
+    const BUFFERS: usize = 8;
+    let mut ring = Ring::builder(8).build().unwrap();
+    if !ring.features().has(ringroad_uring::abi::IORING_FEAT_RECVSEND_BUNDLE) {
+        eprintln!("skipped: bundles came with Linux 6.10");
+        return;
+    }
+    let mut buffers = BufferRing::new(&ring, 7, BUFFERS as u16, 16).unwrap();
+    let (mut writer, reader) = UnixStream::pair().unwrap();
+    let arm = |ring: &mut Ring| {
+        // SAFETY: the group's memory lives in `buffers`, which outlives the last completion.
+        unsafe { ring.submissions().push(Sqe::recv_multishot(reader.as_raw_fd(), 7).bundle()) }.unwrap();
+    };
+    arm(&mut ring);
+    let mut several = 0;
+    for round in 0..100 {
+        let sent = pattern(round, 16 * (BUFFERS - 1) - round % 16);
+        writer.write_all(&sent).unwrap();
+        let (mut received, mut ids) = (Vec::new(), Vec::new());
+        while received.len() < sent.len() {
+            let completion = take(&mut ring, 1)[0];
+            if !completion.more() {
+                // The bundle took the last buffer, with whatever it brought.
+                arm(&mut ring);
+            }
+            let mut filled = Vec::new();
+            // SAFETY: a completion of this group, shown once.
+            unsafe { buffers.take_each(&completion, |id, bytes| filled.push((id, bytes as usize))) };
+            several += usize::from(filled.len() > 1);
+            for (id, bytes) in filled {
+                received.extend_from_slice(buffers.bytes(id, bytes));
+                ids.push(id);
+            }
+        }
+        assert_eq!(received, sent, "round {round}");
+        // Back in another order each time.
+        ids.rotate_left(round % 3);
+        if round % 2 == 0 {
+            ids.reverse();
+        }
+        ids.into_iter().for_each(|id| buffers.stage(id));
+        buffers.offer();
+        assert_eq!(buffers.outstanding(), 0);
+    }
+    assert!(several >= 50, "{several} bundles of more than one buffer");
+}
+
+/// A bundle that is seen late: meanwhile a later completion's buffer went round, into the slot the bundle had.
+#[test]
+fn a_bundle_seen_after_a_later_completion_still_knows_its_buffers() {
+    let mut ring = Ring::builder(8).build().unwrap();
+    if !ring.features().has(ringroad_uring::abi::IORING_FEAT_RECVSEND_BUNDLE) {
+        eprintln!("skipped: bundles came with Linux 6.10");
+        return;
+    }
+    let mut buffers = BufferRing::new(&ring, 7, 4, 16).unwrap();
+    let (mut early, from_early) = UnixStream::pair().unwrap();
+    let (mut late, from_late) = UnixStream::pair().unwrap();
+    let standing = Sqe::recv_multishot(from_early.as_raw_fd(), 7).bundle().user_data(1);
+    // SAFETY: the group's memory lives in `buffers`, which outlives the last completion.
+    unsafe { ring.submissions().push(standing) }.unwrap();
+    early.write_all(&pattern(1, 48)).unwrap();
+    let mut first = take(&mut ring, 1);
+    let filled = |completions: &[Cqe]| completions.iter().map(|c| c.result).sum::<i32>();
+    while filled(&first) < 48 {
+        first.extend(take(&mut ring, 1));
+    }
+    late.write_all(&pattern(2, 16)).unwrap();
+    let once = Sqe::recv(from_late.as_raw_fd(), std::ptr::null_mut(), 0, 0).buffer_group(7).user_data(2);
+    // SAFETY: as above.
+    unsafe { ring.submissions().push(once) }.unwrap();
+    let second = take(&mut ring, 1)[0];
+    // SAFETY: a completion of this group, shown once; likewise below.
+    let (id, bytes) = unsafe { buffers.take(&second) }.unwrap();
+    assert_eq!(bytes, pattern(2, 16));
+    buffers.give_back(id);
+    let (mut received, mut all) = (Vec::new(), Vec::new());
+    for completion in &first {
+        // SAFETY: as above.
+        unsafe { buffers.take_each(completion, |id, bytes| all.push((id, bytes as usize))) };
+    }
+    for (id, bytes) in all {
+        received.extend_from_slice(buffers.bytes(id, bytes));
+    }
+    assert_eq!(received, pattern(1, 48));
 }

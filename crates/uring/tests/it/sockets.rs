@@ -170,3 +170,24 @@ fn a_connect_to_a_closed_port_is_refused() {
     // SAFETY: our own descriptor, closed once.
     unsafe { libc::close(socket) };
 }
+
+#[test]
+fn a_message_of_several_pieces_is_sent_as_one() {
+    let mut ring = deferred(8);
+    let (mut reader, writer) = std::os::unix::net::UnixStream::pair().unwrap();
+    let pieces = [&b"one, "[..], b"two, ", b"three"];
+    let mut vectors =
+        pieces.map(|piece| libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() });
+    // SAFETY: integers and pointers, for which zero is valid.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = vectors.as_mut_ptr();
+    message.msg_iovlen = vectors.len();
+    // SAFETY: message, vectors and pieces outlive the completion, taken in the next line.
+    unsafe { ring.submissions().push(Sqe::sendmsg(writer.as_raw_fd(), &message, libc::MSG_NOSIGNAL)) }
+        .unwrap();
+    assert_eq!(take(&mut ring, 1)[0].result, 15);
+    drop(writer);
+    let mut received = String::new();
+    reader.read_to_string(&mut received).unwrap();
+    assert_eq!(received, "one, two, three");
+}
