@@ -17,7 +17,7 @@ use crate::counters::Counters;
 use crate::driver::features::Features;
 #[derive(Clone, Debug, Default)]
 pub struct SimConfig;
-use crate::driver::{Driver, Name, Settings, epoll, readiness};
+use crate::driver::{Driver, Name, Settings, epoll, readiness, uring};
 use crate::error::{Error, Result};
 use crate::io::{ANSWERS_PER_POLL, Io};
 use crate::time::{TimerId, Wheel};
@@ -469,6 +469,7 @@ impl Builder {
                 let poller = epoll::Epoll::new().map_err(failed("epoll_create1"))?;
                 Box::new(readiness::Readiness::new(poller, &settings).map_err(failed("mmap"))?)
             }
+            Name::IoUring => Box::new(uring::Uring::new(&settings)?),
             _ => {
                 let _ = sim;
                 return bad("not yet".to_owned());

@@ -1,0 +1,629 @@
+//! The io_uring driver: operations become entries of a ring; one `io_uring_enter` per turn hands them over and
+//! waits for what comes back.
+//!
+//! The kernel does the waiting and the attempting, so there is little state here: what an operation names is
+//! kept by its slot, and the completion carries the slot's token. Left to others: making the ring (`setup`),
+//! the queues and the buffer ring ([`ringroad_uring`]), who owns memory (`inflight`).
+//!
+//! An operation is in one place at a time, told by `holds`: in `starved` or in `line`, where the kernel has not seen
+//! it; in the submission queue or with the kernel; or out. Why some wait:
+//!
+//! - `starved`: a receive that would find the buffer ring empty would only be told so. It goes on once buffers
+//!   are back.
+//! - `line`: the submission queue is full, or as much was handed over this turn as the completion queue can
+//!   hold. The bound is per turn and not on what is in flight: operations that wait for peers may be any number,
+//!   and one that waited behind them could be the very one their peers wait for.
+//!
+//! Start reading at [`Uring::wait`].
+
+mod setup;
+#[cfg(test)]
+mod tests;
+
+use super::{Cancelled, Driver, Name, Settings};
+use crate::clock::{Clock, Until};
+use crate::counters::Counters;
+use crate::op::{Answer, Call, Completion, Kind, News, Op, Outcome, Target, Token};
+use crate::pool::Pool;
+use crate::sys::attempt::bounded;
+use crate::sys::call::{self, Blocking};
+use crate::{COMPLETIONS_PER_TURN, Result};
+use ringroad_uring::{Cqe, Ring, Sqe, Wait};
+use std::cell::UnsafeCell;
+use std::collections::VecDeque;
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The buffer group of the standing receives.
+const GROUP: u16 = 0;
+
+/// How long giving up waits for the kernel to let go.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long giving up waits before it asks again.
+const SLICE: Duration = Duration::from_millis(10);
+
+// A completion carries the token, and in the three top bits of its index what it is a completion of. (There are
+// fewer slots than descriptors, and fewer descriptors than 2^29.)
+const TAG: u64 = 3 << 29;
+const ONE_SHOT: u64 = 0;
+const RECEIVE: u64 = 1 << 29;
+const ACCEPT: u64 = 2 << 29;
+/// Of the cancel of what the other bits say.
+const CANCEL: u64 = 1 << 31;
+/// Of the read from the alarm. No slot has this index.
+const ALARM: u64 = u64::MAX & !CANCEL;
+
+pub(crate) struct Uring {
+    kernel: ManuallyDrop<Shared>,
+    /// Entries handed over whose last completion was not taken. Cancels are not counted: they name no memory.
+    in_flight: u64,
+    /// What may still be handed over in this turn.
+    room: u32,
+    /// Operations not handed over yet, in order, with what their completions will carry.
+    line: VecDeque<(u64, Sqe)>,
+    /// Receives that wait for a buffer in the ring, each once.
+    starved: VecDeque<(u64, i32)>,
+    /// What is to be cancelled, as its completion will carry it.
+    cancels: Vec<u64>,
+    /// By slot: where its operation is.
+    holds: Vec<Hold>,
+    /// A completion that was too long for the turn that took it.
+    held: Option<Cqe>,
+    /// Of the ring itself, met where it could not be told.
+    failed: Option<io::Error>,
+    abilities: Abilities,
+    clock: Clock,
+    counters: Counters,
+}
+
+/// What the kernel can reach. Freed only when it has let go of everything.
+struct Shared {
+    ring: Ring,
+    pool: Rc<Pool>,
+    alarm: Arc<OwnedFd>,
+    /// Where the alarm is read to.
+    alarm_count: Box<UnsafeCell<u64>>,
+}
+
+/// Where the operation of a slot is. The next operation of a slot may have the token of the one before: only here
+/// is told whether a cancel is for one that is still held.
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    generation: u32,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Not with us: never was, or its last completion has been told.
+    Out,
+    /// In line, or starved.
+    Waiting,
+    /// Handed over.
+    Kernel,
+    /// Handed over, and to be cancelled: it is in `cancels`.
+    Doomed,
+    /// Handed over, and so is its cancel.
+    Cancelled,
+}
+
+/// What this kernel has, and may be used.
+#[derive(Clone, Copy, Debug)]
+struct Abilities {
+    multishot_accept: bool,
+    no_iowait: bool,
+    bundles: bool,
+}
+
+impl Uring {
+    /// Makes a ring for the thread that calls this.
+    ///
+    /// # Errors
+    /// What `io_uring_setup(2)` says, with what to do; what the kernel lacks, by name.
+    pub(crate) fn new(settings: &Settings) -> Result<Uring> {
+        let (shared, abilities) = setup::make(settings)?;
+        let mut driver = Uring {
+            kernel: ManuallyDrop::new(shared),
+            in_flight: 0,
+            room: 0,
+            line: VecDeque::new(),
+            starved: VecDeque::new(),
+            cancels: Vec::new(),
+            holds: Vec::new(),
+            held: None,
+            failed: None,
+            abilities,
+            clock: Clock::monotonic(),
+            counters: Counters::default(),
+        };
+        driver.room = driver.kernel.ring.completions().entries();
+        driver.watch_alarm();
+        Ok(driver)
+    }
+
+    /// Hands an operation over, or has it wait in line; nothing overtakes.
+    #[inline]
+    fn push(&mut self, bits: u64, entry: Sqe) {
+        let waiting = match self.line.is_empty() {
+            true => self.fill(bits, entry).err(),
+            false => Some(entry),
+        };
+        if let Some(entry) = waiting {
+            self.put(bits, Place::Waiting);
+            self.line.push_back((bits, entry));
+        }
+    }
+
+    /// Hands an operation over, or gives it back if there is no room.
+    #[inline]
+    fn fill(&mut self, bits: u64, entry: Sqe) -> std::result::Result<(), Sqe> {
+        self.write(entry.user_data(bits))?;
+        self.in_flight += 1;
+        self.put(bits, Place::Kernel);
+        Ok(())
+    }
+
+    /// Remembers where an operation is.
+    #[inline]
+    fn put(&mut self, bits: u64, place: Place) {
+        let Token { index, generation } = Token::from_bits(bits & !TAG);
+        let index = index as usize;
+        if index >= self.holds.len() {
+            if bits == ALARM {
+                return;
+            }
+            self.holds.resize(index + 1, Hold { generation, place: Place::Out });
+        }
+        self.holds[index] = Hold { generation, place };
+    }
+
+    /// Where the operation with this token is, if that is known of this life of its slot.
+    #[inline]
+    fn hold(&mut self, bits: u64) -> Option<&mut Place> {
+        let Token { index, generation } = Token::from_bits(bits & !TAG);
+        let hold = self.holds.get_mut(index as usize)?;
+        (hold.generation == generation).then_some(&mut hold.place)
+    }
+
+    /// Writes an entry into the submission queue, or gives it back if there is no room in this turn.
+    #[inline]
+    fn write(&mut self, entry: Sqe) -> std::result::Result<(), Sqe> {
+        if self.room == 0 {
+            return Err(entry);
+        }
+        if self.kernel.ring.submissions().is_full() {
+            self.counters.queue_full += 1;
+            self.hand_over();
+        }
+        let Some(slot) = self.kernel.ring.submissions().reserve() else { return Err(entry) };
+        // SAFETY: what an operation names stays in place and untouched until we have told its last completion:
+        // that is the contract of `Driver::submit`. The alarm's memory and the buffers that receives select are
+        // in `Shared`, freed only when nothing is in flight (`drop`). Cancels name no memory.
+        unsafe { slot.fill(entry) };
+        self.room -= 1;
+        Ok(())
+    }
+
+    /// Submits what the queue holds, without waiting.
+    #[cold]
+    fn hand_over(&mut self) {
+        self.counters.system_calls += 1;
+        if let Err(why) = self.kernel.ring.submit()
+            && !is_passing(&why)
+        {
+            self.failed = Some(why);
+        }
+    }
+
+    /// Asks to be woken by the alarm.
+    fn watch_alarm(&mut self) {
+        let Shared { alarm, alarm_count, .. } = &*self.kernel;
+        let entry = Sqe::read(alarm.as_raw_fd(), alarm_count.get().cast(), size_of::<u64>() as u32, 0);
+        self.push(ALARM, entry);
+    }
+
+    fn receive(&self, socket: i32) -> Sqe {
+        // Never POLL_FIRST: a multishot that begins by waiting on a socket already reset delivers its bytes,
+        // drops the reset, and is never woken again (Linux 6.18).
+        let entry = Sqe::recv_multishot(socket, GROUP);
+        if self.abilities.bundles { entry.bundle() } else { entry }
+    }
+
+    /// Buffers in the ring, as far as completions have told.
+    #[inline]
+    fn buffers_offered(&self) -> u16 {
+        self.kernel.pool.with_ring(|ring| ring.entries() - ring.outstanding()).unwrap_or_default()
+    }
+
+    /// Gives free buffers back to the ring, and lets those receive that waited for them.
+    #[inline]
+    fn refill(&mut self) {
+        self.kernel.pool.refill(|ring, free| {
+            free.drain(..).for_each(|id| ring.stage(id));
+            ring.offer();
+        });
+        if !self.starved.is_empty() {
+            self.feed_the_starved();
+        }
+    }
+
+    /// As many as there are buffers: more would only be told again that there is none.
+    #[cold]
+    fn feed_the_starved(&mut self) {
+        for _ in 0..self.buffers_offered() {
+            let Some((bits, socket)) = self.starved.pop_front() else { break };
+            let entry = self.receive(socket);
+            self.push(bits, entry);
+        }
+    }
+
+    /// Hands cancels over, as far as there is room; a success needs no answer.
+    #[cold]
+    fn flush_cancels(&mut self) {
+        while let Some(bits) = self.cancels.pop() {
+            // What has completed meanwhile, and perhaps begun anew, is left alone.
+            if self.hold(bits).is_none_or(|place| *place != Place::Doomed) {
+                continue;
+            }
+            if self.write(Sqe::cancel(bits).user_data(bits | CANCEL).skip_success()).is_err() {
+                return self.cancels.push(bits);
+            }
+            self.put(bits, Place::Cancelled);
+        }
+    }
+
+    /// Moves what waits in line into the queue, as far as there is room.
+    #[cold]
+    fn advance_line(&mut self) {
+        while let Some((bits, entry)) = self.line.pop_front() {
+            if let Err(entry) = self.fill(bits, entry) {
+                return self.line.push_front((bits, entry));
+            }
+        }
+    }
+
+    fn enter(&mut self, wait: Wait) -> io::Result<()> {
+        self.counters.system_calls += 1;
+        match self.kernel.ring.submit_and_wait(wait) {
+            Err(why) if !is_passing(&why) => Err(why),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes completions and appends what they mean.
+    fn take(&mut self, out: &mut Vec<Completion>) -> io::Result<()> {
+        let start = out.len();
+        let end = start + COMPLETIONS_PER_TURN;
+        while out.len() < end {
+            let Some(completion) = self.next_completion()? else { break };
+            if self.pieces(&completion) > end - out.len() && out.len() > start {
+                self.held = Some(completion);
+                break;
+            }
+            self.tell(&completion, out);
+        }
+        // What is handed over next may complete at once, and has to find room beside what was left.
+        let queue = self.kernel.ring.completions();
+        self.room = queue.entries().saturating_sub(queue.ready());
+        Ok(())
+    }
+
+    #[inline]
+    fn next_completion(&mut self) -> io::Result<Option<Cqe>> {
+        if let Some(held) = self.held.take() {
+            return Ok(Some(held));
+        }
+        let (submissions, completions) = self.kernel.ring.queues();
+        let next = completions.pop();
+        if next.is_some() || !submissions.completion_overflow() {
+            return Ok(next);
+        }
+        self.fetch_overflow()
+    }
+
+    /// Has the kernel bring completions that found their queue full.
+    #[cold]
+    fn fetch_overflow(&mut self) -> io::Result<Option<Cqe>> {
+        self.counters.overflows += 1;
+        self.counters.system_calls += 1;
+        match self.kernel.ring.flush_overflow() {
+            Err(why) if !is_passing(&why) => Err(why),
+            _ => Ok(self.kernel.ring.completions().pop()),
+        }
+    }
+
+    /// How many pieces of news a completion is: a bundle one for each buffer.
+    #[inline]
+    fn pieces(&self, completion: &Cqe) -> usize {
+        if !self.abilities.bundles || completion.user_data & TAG != RECEIVE {
+            return 1;
+        }
+        (completion.result.max(1) as usize).div_ceil(self.kernel.pool.buffer_bytes())
+    }
+
+    #[inline]
+    fn tell(&mut self, completion: &Cqe, out: &mut Vec<Completion>) {
+        let bits = completion.user_data;
+        if bits & CANCEL != 0 {
+            return self.cancel_missed(bits & !CANCEL);
+        }
+        if bits == ALARM {
+            return self.alarm_read(completion.result);
+        }
+        if !completion.more() {
+            self.in_flight -= 1;
+            self.put(bits, Place::Out);
+        }
+        let token = Token::from_bits(bits & !TAG);
+        if bits & TAG == RECEIVE {
+            return self.tell_received(token, completion, out);
+        }
+        let outcome = Outcome::of(completion.result);
+        let news = if completion.more() { News::Item(outcome) } else { News::Last(outcome) };
+        out.push(Completion { token, news });
+    }
+
+    #[inline]
+    fn tell_received(&mut self, token: Token, completion: &Cqe, out: &mut Vec<Completion>) {
+        let pool = &self.kernel.pool;
+        let mut left = completion.result.max(0) as u32;
+        let mut tell = |outcome, last: bool| {
+            let news = if last { News::Last(outcome) } else { News::Item(outcome) };
+            out.push(Completion { token, news });
+        };
+        pool.with_ring(|ring| {
+            let each = |id, bytes: u32| {
+                if bytes == 0 {
+                    return pool.put(id);
+                }
+                left -= bytes;
+                // SAFETY: the completion has just told that the kernel took this buffer and is done with it. It
+                // is offered again only from the pool's free list, where the lease's drop puts it.
+                let lease = unsafe { pool.lease(id, bytes as usize) };
+                let outcome = Outcome { result: bytes as i32, lease: Some(lease) };
+                tell(outcome, left == 0 && !completion.more());
+            };
+            // SAFETY: a completion of a receive, all of which select from this ring's group; completions are
+            // popped once, and this is the only place that shows one (`discard` takes those of a given-up ring).
+            unsafe { ring.take_each(completion, each) }
+        });
+        if completion.result > 0 && left == 0 {
+            return;
+        }
+        if completion.result == -libc::ENOBUFS {
+            self.counters.ring_empty += 1;
+        }
+        // Bytes without a buffer would be bytes lost.
+        let result = if left > 0 { -libc::EIO } else { completion.result };
+        tell(Outcome::of(result), !completion.more());
+    }
+
+    /// The alarm rang: that the wait is over is all it is for.
+    #[cold]
+    fn alarm_read(&mut self, result: i32) {
+        self.in_flight -= 1;
+        if result < 0 && !matches!(-result, libc::EINTR | libc::EAGAIN) {
+            self.failed = Some(io::Error::from_raw_os_error(-result));
+            return;
+        }
+        self.watch_alarm();
+    }
+
+    /// A cancel found nothing. What it was for has completed, which is told in its turn; or it was between two
+    /// tries, where the kernel does not see it, and goes on: then it is cancelled again.
+    #[cold]
+    fn cancel_missed(&mut self, bits: u64) {
+        if let Some(place) = self.hold(bits).filter(|place| **place == Place::Cancelled) {
+            *place = Place::Doomed;
+            self.cancels.push(bits);
+        }
+    }
+
+    /// Cancels everything and takes every last completion. Whether that came to an end in time.
+    fn settle(&mut self) -> bool {
+        // The kernel has not seen these.
+        self.line.clear();
+        self.starved.clear();
+        self.cancels.clear();
+        let deadline = Instant::now() + PATIENCE;
+        let mut slice = None;
+        loop {
+            // What is queued but not submitted would not be found by the cancel.
+            let completions = u32::from(slice.is_some());
+            let entered = self.enter(Wait { completions, timeout: slice, ..Wait::default() });
+            while let Some(completion) = self.held.take().or_else(|| self.kernel.ring.completions().pop()) {
+                self.discard(&completion);
+            }
+            if self.in_flight == 0 {
+                return true;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if entered.is_err() || left.is_zero() {
+                return false;
+            }
+            // What it comes to is told by the completions. Again and again: one between two tries is not found.
+            let _ = self.kernel.ring.cancel_all(left);
+            slice = Some(left.min(SLICE));
+        }
+    }
+
+    /// Disposes of what nobody wants any more.
+    fn discard(&mut self, completion: &Cqe) {
+        let bits = completion.user_data;
+        if bits & CANCEL != 0 {
+            return;
+        }
+        if !completion.more() {
+            self.in_flight -= 1;
+        }
+        match bits & TAG {
+            RECEIVE => {
+                let pool = &self.kernel.pool;
+                // SAFETY: as in `tell_received`.
+                pool.with_ring(|ring| unsafe { ring.take_each(completion, |id, _| pool.put(id)) });
+            }
+            ACCEPT if completion.result >= 0 => {
+                // SAFETY: the kernel has just opened this descriptor for us; nobody else knows its number.
+                drop(unsafe { OwnedFd::from_raw_fd(completion.result) });
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Driver for Uring {
+    fn name(&self) -> Name {
+        Name::IoUring
+    }
+
+    fn call(&mut self, call: Call<'_>) -> io::Result<Answer> {
+        call::perform(call, Blocking::Yes, &mut self.counters)
+    }
+
+    /// Never: the kernel attempts what it is handed, many in one system call.
+    #[inline]
+    fn attempt(&mut self, _: &Op<'_>) -> Option<Outcome> {
+        None
+    }
+
+    #[inline]
+    fn submit(&mut self, token: Token, op: &Op<'_>) {
+        debug_assert!(u64::from(token.index) < RECEIVE, "slots are fewer than descriptors");
+        let bits = token.to_bits();
+        // A peer that is gone is EPIPE, never a signal. WAITALL: the kernel goes on after a short send by itself.
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+        match *op {
+            Op::Receive { on } => {
+                let bits = bits | RECEIVE;
+                if self.buffers_offered() == 0 {
+                    self.put(bits, Place::Waiting);
+                    return self.starved.push_back((bits, on.number));
+                }
+                let entry = self.receive(on.number);
+                self.push(bits, entry);
+            }
+            Op::Send { on, bytes } => {
+                let length = bounded(bytes.bytes) as u32;
+                self.push(bits | ONE_SHOT, Sqe::send(on.number, bytes.start, length, flags));
+            }
+            Op::SendVectored { on, message } => {
+                self.push(bits | ONE_SHOT, Sqe::sendmsg(on.number, message, flags));
+            }
+            Op::ReceiveInto { on, memory } => {
+                let length = bounded(memory.bytes) as u32;
+                self.push(bits | ONE_SHOT, Sqe::recv(on.number, memory.start, length, 0));
+            }
+            Op::Accept { on } => {
+                let flags = Blocking::Yes.socket_flags();
+                let entry = match self.abilities.multishot_accept {
+                    true => Sqe::accept_multishot(on.number, flags),
+                    false => Sqe::accept(on.number, flags),
+                };
+                self.push(bits | ACCEPT, entry);
+            }
+            Op::Connect { on, address } => {
+                let entry = Sqe::connect(on.number, address.as_ptr().cast(), address.len());
+                self.push(bits | ONE_SHOT, entry);
+            }
+        }
+    }
+
+    fn cancel(&mut self, token: Token, kind: Kind, _: Target) -> Cancelled {
+        let tag = match kind {
+            Kind::Accept => ACCEPT,
+            Kind::Receive => RECEIVE,
+            Kind::Connect | Kind::ReceiveInto | Kind::Send | Kind::SendVectored => ONE_SHOT,
+        };
+        let bits = token.to_bits() | tag;
+        match self.hold(bits) {
+            // The kernel has not seen it.
+            Some(place @ Place::Waiting) => {
+                *place = Place::Out;
+                let _ = remove(&mut self.line, bits) || remove(&mut self.starved, bits);
+                Cancelled::Gone
+            }
+            Some(place @ Place::Kernel) => {
+                *place = Place::Doomed;
+                self.cancels.push(bits);
+                Cancelled::Asked
+            }
+            Some(Place::Out | Place::Doomed | Place::Cancelled) | None => Cancelled::Asked,
+        }
+    }
+
+    fn wait(&mut self, until: Until, out: &mut Vec<Completion>) -> io::Result<()> {
+        self.refill();
+        if !self.cancels.is_empty() {
+            self.flush_cancels();
+        }
+        if !self.line.is_empty() {
+            self.advance_line();
+        }
+        if let Some(why) = self.failed.take() {
+            return Err(why);
+        }
+        // What found no room is handed over in the next turn, which must come soon. Completions that are there
+        // already end a wait before it begins.
+        let may_block = self.line.is_empty() && self.cancels.is_empty() && self.held.is_none();
+        let (completions, timeout) = match until {
+            Until::Now => (0, None),
+            _ if !may_block => (0, None),
+            Until::For(span) => (1, Some(span)),
+            Until::News => (1, None),
+        };
+        self.counters.waits += 1;
+        let no_iowait = self.abilities.no_iowait;
+        self.enter(Wait { completions, timeout, batch_for: None, no_iowait })?;
+        self.take(out)
+    }
+
+    fn alarm(&self) -> Option<Arc<OwnedFd>> {
+        Some(Arc::clone(&self.kernel.alarm))
+    }
+
+    fn pool(&self) -> &Rc<Pool> {
+        &self.kernel.pool
+    }
+
+    fn sends_from_pool(&self) -> bool {
+        true
+    }
+
+    fn clock(&self) -> Clock {
+        self.clock.clone()
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Waits a second for the kernel to let go; if it does not, what it may touch is never freed.
+    fn abandon(self: Box<Self>) {}
+}
+
+impl Drop for Uring {
+    fn drop(&mut self) {
+        // A forked child has nothing in flight: the operations are its parent's.
+        if !self.kernel.ring.is_of_this_process() || self.settle() {
+            // SAFETY: dropped once, here, and not used after. The kernel has let go of all of it.
+            unsafe { ManuallyDrop::drop(&mut self.kernel) }
+        }
+    }
+}
+
+/// Takes what will complete as `bits` out of a queue. Whether it was there.
+fn remove<T>(queue: &mut VecDeque<(u64, T)>, bits: u64) -> bool {
+    let at = queue.iter().position(|(waiting, _)| *waiting == bits);
+    at.and_then(|at| queue.remove(at)).is_some()
+}
+
+/// Errors of `io_uring_enter(2)` that are over by the next call: EBUSY when completions overflowed and must be
+/// taken first. EBADR is none of them: a completion was lost, and what the ring tells is no longer true.
+fn is_passing(why: &io::Error) -> bool {
+    matches!(why.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN))
+}

@@ -1,0 +1,204 @@
+//! Making the ring: what is asked of the kernel, what it must have, and trying it out.
+//!
+//! Found by probing, never by version: a kernel may be patched, a sandbox may forbid. What is missing is named.
+
+use super::{Abilities, GROUP, Shared};
+use crate::driver::{Name, Settings};
+use crate::pool::Pool;
+use crate::sys::check;
+use crate::{Error, Result};
+use ringroad_uring::abi::setup::*;
+use ringroad_uring::abi::{
+    IORING_FEAT_CQE_SKIP, IORING_FEAT_EXT_ARG, IORING_FEAT_FAST_POLL, IORING_FEAT_NO_IOWAIT,
+    IORING_FEAT_NODROP, IORING_FEAT_RECVSEND_BUNDLE, io_uring_op,
+};
+use ringroad_uring::{BufferRing, Cqe, Probe, Ring, SetupError, Sqe, Wait};
+use std::cell::UnsafeCell;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Fewer submission entries than this are not tried when locked memory is short.
+const ENTRIES_MIN: u32 = 64;
+
+/// Kernel workers for what cannot be waited for by polling. No socket operation needs one.
+const WORKERS_MAX: u32 = 4;
+
+/// How long the trial may take before the ring counts as unusable.
+const TRIAL_PATIENCE: Duration = Duration::from_secs(1);
+
+/// What the kernel says by one bit each, as io_uring_setup(2) names them.
+const FEATURES: [(u32, &str); 4] = [
+    (IORING_FEAT_NODROP, "IORING_FEAT_NODROP"),
+    (IORING_FEAT_FAST_POLL, "IORING_FEAT_FAST_POLL"),
+    (IORING_FEAT_EXT_ARG, "IORING_FEAT_EXT_ARG"),
+    (IORING_FEAT_CQE_SKIP, "IORING_FEAT_CQE_SKIP"),
+];
+
+const OPERATIONS: [(io_uring_op, &str); 7] = [
+    (io_uring_op::IORING_OP_ACCEPT, "IORING_OP_ACCEPT"),
+    (io_uring_op::IORING_OP_CONNECT, "IORING_OP_CONNECT"),
+    (io_uring_op::IORING_OP_RECV, "IORING_OP_RECV"),
+    (io_uring_op::IORING_OP_SEND, "IORING_OP_SEND"),
+    (io_uring_op::IORING_OP_SENDMSG, "IORING_OP_SENDMSG"),
+    (io_uring_op::IORING_OP_READ, "IORING_OP_READ"),
+    (io_uring_op::IORING_OP_ASYNC_CANCEL, "IORING_OP_ASYNC_CANCEL"),
+];
+
+/// A ring that works, with its buffers offered, and what else it can do.
+pub(super) fn make(settings: &Settings) -> Result<(Shared, Abilities)> {
+    let mut ring = make_ring(settings)?;
+    probe(&ring)?;
+    let mut buffers = make_buffers(&ring, settings)?;
+    try_out(&mut ring, &mut buffers)?;
+    if settings.features.registered_ring {
+        // Sixteen rings of a thread can be registered. One more works without, a little slower.
+        let _ = ring.register_ring_fd();
+    }
+    ring.limit_workers(WORKERS_MAX, WORKERS_MAX).map_err(|why| failed("io_uring_register", why))?;
+    // SAFETY: eventfd(2) takes numbers only. Blocking: io_uring takes O_NONBLOCK as "do not wait".
+    let alarm =
+        check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) }).map_err(|why| failed("eventfd", why))?;
+    // SAFETY: just opened, and known to nobody else.
+    let alarm = unsafe { OwnedFd::from_raw_fd(alarm) };
+    let has = |bit| ring.features().has(bit);
+    let abilities = Abilities {
+        multishot_accept: settings.features.multishot_accept,
+        no_iowait: settings.features.no_iowait && has(IORING_FEAT_NO_IOWAIT),
+        bundles: settings.features.bundles && has(IORING_FEAT_RECVSEND_BUNDLE),
+    };
+    let shared = Shared {
+        ring,
+        pool: Pool::of_ring(buffers),
+        alarm: Arc::new(alarm),
+        alarm_count: Box::new(UnsafeCell::new(0)),
+    };
+    Ok((shared, abilities))
+}
+
+/// As many entries as asked, or as locked memory allows.
+fn make_ring(settings: &Settings) -> Result<Ring> {
+    let mut entries = settings.entries.max(1);
+    let mut completions = settings.completions.unwrap_or(entries.saturating_mul(4));
+    loop {
+        match build(entries, completions) {
+            Ok(ring) => return Ok(ring),
+            Err(why) if is(&why.source, libc::ENOMEM) && entries / 2 >= ENTRIES_MIN => {
+                entries /= 2;
+                completions /= 2;
+            }
+            Err(why) => {
+                let hint = hint_for(&why.source);
+                return Err(failed("io_uring_setup", why.source).hint(hint));
+            }
+        }
+    }
+}
+
+fn build(entries: u32, completions: u32) -> std::result::Result<Ring, SetupError> {
+    // One refused entry does not hold up those behind it (SUBMIT_ALL).
+    let wanted = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_SUBMIT_ALL;
+    let build =
+        |flags| Ring::builder(entries).completion_entries(completions.max(entries)).flags(flags).build();
+    // NO_SQARRAY (6.6) spares an indirection per entry.
+    match build(wanted | IORING_SETUP_NO_SQARRAY) {
+        Err(why) if is(&why.source, libc::EINVAL) => build(wanted),
+        answer => answer,
+    }
+}
+
+const FORBIDDEN: &str =
+    "forbidden by the sysctl kernel.io_uring_disabled or by a seccomp filter; the driver epoll works";
+
+/// What to do about a refusal.
+fn hint_for(why: &io::Error) -> &'static str {
+    match why.raw_os_error() {
+        Some(libc::ENOSYS) => {
+            "no io_uring in this kernel, or a seccomp filter hides it; the driver epoll works"
+        }
+        Some(libc::EPERM) => FORBIDDEN,
+        Some(libc::EINVAL) => {
+            "this kernel lacks SINGLE_ISSUER or DEFER_TASKRUN, which Linux 6.1 has; the driver epoll works"
+        }
+        Some(libc::ENOMEM) => {
+            "more locked memory than allowed: raise RLIMIT_MEMLOCK, or use the driver epoll"
+        }
+        Some(libc::EMFILE | libc::ENFILE) => "no descriptor is left: raise RLIMIT_NOFILE",
+        _ => "the driver epoll needs no io_uring",
+    }
+}
+
+/// What the kernel lacks is an error that names it.
+fn probe(ring: &Ring) -> Result<()> {
+    let known = Probe::of(ring).map_err(|why| failed("io_uring_register", why))?;
+    let features = FEATURES.iter().filter(|(bit, _)| !ring.features().has(*bit)).map(|(_, name)| *name);
+    let operations = OPERATIONS.iter().filter(|(op, _)| !known.supports(*op as u8)).map(|(_, name)| *name);
+    lacks(features.chain(operations).collect())
+}
+
+fn lacks(missing: Vec<&str>) -> Result<()> {
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let why = format!("this kernel's io_uring lacks {}", missing.join(", "));
+    let why = io::Error::new(io::ErrorKind::Unsupported, why);
+    Err(failed("io_uring_setup", why).hint("Linux 6.1 has what is needed; the driver epoll works"))
+}
+
+fn make_buffers(ring: &Ring, settings: &Settings) -> Result<BufferRing> {
+    let bytes = u32::try_from(settings.buffer_bytes).unwrap_or(u32::MAX);
+    BufferRing::new(ring, GROUP, settings.buffers, bytes).map_err(|why| {
+        if is(&why, libc::EINVAL) {
+            let missing = lacks(vec!["buffer rings"]);
+            return missing.err().unwrap_or_else(|| failed("io_uring_register", why));
+        }
+        failed("io_uring_register", why).on(format!("{} buffers of {bytes} bytes", settings.buffers))
+    })
+}
+
+/// Receives a byte by a standing receive, and cancels it. Set-up may be allowed where entering is not, and no bit
+/// tells whether a receive can stand.
+fn try_out(ring: &mut Ring, buffers: &mut BufferRing) -> Result<()> {
+    const STANDING: u64 = 1;
+    const CANCEL: u64 = 2;
+    let on_pair = |why| failed("socketpair", why);
+    let (mut writer, reader) = UnixStream::pair().map_err(on_pair)?;
+    writer.write_all(b"!").map_err(on_pair)?;
+    let entered = |why| failed("io_uring_enter", why).hint(FORBIDDEN);
+    let mut exchange = |entry: Sqe, count: u32| -> Result<Vec<Cqe>> {
+        // SAFETY: names no memory but the group's buffers, of which the kernel takes none once `BufferRing` is
+        // dropped, if the trial fails and leaves the receive standing.
+        unsafe { ring.submissions().push(entry) }.map_err(|why| entered(io::Error::other(why)))?;
+        let timeout = Some(TRIAL_PATIENCE);
+        ring.submit_and_wait(Wait { completions: count, timeout, ..Wait::default() }).map_err(entered)?;
+        let mut answers = Vec::new();
+        while let Some(completion) = ring.completions().pop() {
+            // SAFETY: a completion of this ring, popped once; its only receive selects from this group.
+            if let Some((id, _)) = unsafe { buffers.take(&completion) } {
+                buffers.give_back(id);
+            }
+            answers.push(completion);
+        }
+        Ok(answers)
+    };
+    let stands = exchange(Sqe::recv_multishot(reader.as_raw_fd(), GROUP).user_data(STANDING), 1)?
+        .iter()
+        .any(|answer| answer.result == 1 && answer.more() && answer.buffer_id().is_some());
+    if !stands {
+        return lacks(vec!["multishot receive (IORING_RECV_MULTISHOT)"]);
+    }
+    let ended = exchange(Sqe::cancel(STANDING).user_data(CANCEL), 2)?
+        .iter()
+        .any(|answer| answer.user_data == STANDING && answer.result == -libc::ECANCELED && !answer.more());
+    if ended { Ok(()) } else { lacks(vec!["a cancel that ends a multishot receive"]) }
+}
+
+fn failed(call: &'static str, why: io::Error) -> Error {
+    Error::new(call, why).by(Name::IoUring)
+}
+
+fn is(why: &io::Error, errno: i32) -> bool {
+    why.raw_os_error() == Some(errno)
+}

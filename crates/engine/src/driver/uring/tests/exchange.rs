@@ -1,0 +1,241 @@
+//! What operations bring, with features on and off.
+
+use super::*;
+use crate::op::{Answer, Call};
+use socket2::SockAddr;
+use std::io::{Read, Write};
+use std::os::fd::{FromRawFd, OwnedFd};
+
+#[test]
+fn every_operation_works_with_every_mask_of_features() {
+    for features in masks() {
+        let mut rig = Rig::with(Settings { features, ..Settings::default() });
+        let listener = listener();
+        rig.submit(&Op::Accept { on: target(&listener) });
+        let address = listener.local_addr().unwrap();
+        let Ok(Answer::Descriptor(descriptor)) = rig.driver.call(Call::Socket { for_address: &address })
+        else {
+            panic!("no socket");
+        };
+        let near = Target { number: descriptor.number(), ..target(&listener) };
+        let address = SockAddr::from(address);
+        rig.submit(&Op::Connect { on: near, address: &address });
+        let (mut accepted, mut connected) = (None, None);
+        while accepted.is_none() || connected.is_none() {
+            match rig.next() {
+                (Token { index: 0, .. }, News::Item(outcome)) => {
+                    assert!(features.multishot_accept);
+                    accepted = Some(outcome.result);
+                }
+                (Token { index: 0, .. }, News::Last(outcome)) => {
+                    assert!(!features.multishot_accept);
+                    accepted = Some(outcome.result);
+                }
+                (_, News::Last(outcome)) => connected = Some(outcome.result),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(connected, Some(0));
+        // SAFETY: the kernel has just opened this descriptor for us.
+        let far = unsafe { OwnedFd::from_raw_fd(accepted.unwrap()) };
+
+        let mut one = *b"sent whole, ";
+        rig.submit(&Op::Send { on: near, bytes: span(&mut one) });
+        assert_eq!(rig.last().1, 12);
+        let (two, three) = (*b"and in ", *b"pieces");
+        let mut vectors = [&two[..], &three]
+            .map(|piece| libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() });
+        // SAFETY: integers and pointers, for which zero is valid.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        (message.msg_iov, message.msg_iovlen) = (vectors.as_mut_ptr(), vectors.len());
+        rig.submit(&Op::SendVectored { on: near, message: &message });
+        assert_eq!(rig.last().1, 13);
+        let mut memory = [0; 5];
+        rig.submit(&Op::ReceiveInto { on: target(&far), memory: span(&mut memory) });
+        assert_eq!((rig.last().1, &memory), (5, b"sent "));
+        assert_eq!(rig.receive_all(&far, 20), b"whole, and in pieces", "{features:?}");
+        drop(far);
+        assert!(matches!(rig.driver.call(Call::Close { on: near, descriptor }), Ok(Answer::Done)));
+    }
+}
+
+#[test]
+fn one_standing_accept_brings_many_connections() {
+    let mut rig = Rig::new();
+    let listener = listener();
+    let standing = rig.submit(&Op::Accept { on: target(&listener) });
+    let address = listener.local_addr().unwrap();
+    for _ in 0..3 {
+        let _clients: Vec<_> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
+        for _ in 0..20 {
+            let (token, News::Item(outcome)) = rig.next() else { panic!("not an item") };
+            assert_eq!(token, standing);
+            // SAFETY: the kernel has just opened this descriptor for us.
+            drop(unsafe { OwnedFd::from_raw_fd(outcome.result) });
+        }
+    }
+    assert_eq!(rig.tokens, 1);
+}
+
+#[test]
+fn a_standing_receive_brings_bytes_as_they_come_and_then_the_end() {
+    for bundles in [true, false] {
+        let mut rig = Rig::with(Settings { features: with_bundles(bundles), ..Settings::default() });
+        let (mut near, far) = pair();
+        let standing = rig.submit(&Op::Receive { on: target(&far) });
+        for round in 0..300 {
+            let sent = pattern(1 + round);
+            near.write_all(&sent).unwrap();
+            let (token, News::Item(outcome)) = rig.next() else { panic!("not an item") };
+            assert_eq!((token, outcome.result as usize), (standing, sent.len()));
+            assert_eq!(&*outcome.lease.unwrap(), sent);
+        }
+        drop(near);
+        assert_eq!(rig.last(), (standing, 0));
+        assert_eq!(rig.driver.pool().out(), 0);
+        assert_eq!(rig.tokens, 1);
+    }
+}
+
+/// The reason against POLL_FIRST on a multishot (axboe/liburing issue 1549).
+#[test]
+fn data_and_the_end_that_arrive_together_are_both_told() {
+    for bundles in [true, false] {
+        let mut rig = Rig::with(Settings { features: with_bundles(bundles), ..Settings::default() });
+        for armed_before in [true, false] {
+            let (mut near, far) = pair();
+            let receive = |rig: &mut Rig| rig.submit(&Op::Receive { on: target(&far) });
+            if armed_before {
+                receive(&mut rig);
+                rig.turn(Until::Now);
+            }
+            near.write_all(b"and goodbye").unwrap();
+            drop(near);
+            if !armed_before {
+                receive(&mut rig);
+            }
+            let (_, News::Item(outcome)) = rig.next() else { panic!("not an item") };
+            assert_eq!(&*outcome.lease.unwrap(), b"and goodbye");
+            assert_eq!(rig.last().1, 0);
+        }
+    }
+}
+
+#[test]
+fn a_reset_is_told_as_an_error_of_the_receive() {
+    let mut rig = Rig::new();
+    let (near, far) = pair();
+    rig.submit(&Op::Receive { on: target(&far) });
+    socket2::SockRef::from(&near).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(near);
+    assert_eq!(rig.last().1, -libc::ECONNRESET);
+}
+
+#[test]
+fn a_send_larger_than_every_buffer_completes_once_when_all_is_out() {
+    let mut rig = Rig::new();
+    let (near, mut far) = pair();
+    let mut sent = pattern(8 << 20);
+    let reader = std::thread::spawn(move || {
+        let mut received = Vec::new();
+        far.read_to_end(&mut received).unwrap();
+        received
+    });
+    rig.submit(&Op::Send { on: target(&near), bytes: span(&mut sent) });
+    assert_eq!(rig.last().1 as usize, sent.len());
+    drop(near);
+    assert_eq!(reader.join().unwrap(), sent);
+}
+
+#[test]
+fn a_send_to_a_peer_that_is_gone_is_an_error_and_no_signal() {
+    let mut rig = Rig::new();
+    let (near, far) = pair();
+    socket2::SockRef::from(&far).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(far);
+    let mut bytes = *b"anybody?";
+    let results: Vec<_> = (0..2)
+        .map(|_| {
+            rig.submit(&Op::Send { on: target(&near), bytes: span(&mut bytes) });
+            rig.last().1
+        })
+        .collect();
+    assert_eq!(results, [-libc::ECONNRESET, -libc::EPIPE]);
+}
+
+#[test]
+fn a_connect_to_a_closed_port_is_refused() {
+    let mut rig = Rig::new();
+    let address = listener().local_addr().unwrap();
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    rig.submit(&Op::Connect { on: target(&socket), address: &SockAddr::from(address) });
+    assert_eq!(rig.last().1, -libc::ECONNREFUSED);
+}
+
+#[test]
+fn nothing_is_answered_by_an_attempt() {
+    let mut rig = Rig::new();
+    let (near, _far) = pair();
+    let mut bytes = *b"x";
+    assert!(rig.driver.attempt(&Op::Send { on: target(&near), bytes: span(&mut bytes) }).is_none());
+    assert!(rig.driver.sends_from_pool());
+}
+
+#[test]
+fn a_wait_that_may_not_wait_or_whose_time_is_up_brings_nothing() {
+    let mut rig = Rig::new();
+    let (_near, far) = pair();
+    rig.submit(&Op::Receive { on: target(&far) });
+    assert_eq!(rig.turn(Until::Now), 0);
+    assert_eq!(rig.turn(Until::For(Duration::from_millis(1))), 0);
+    assert_eq!(rig.turn(Until::For(Duration::ZERO)), 0);
+}
+
+#[test]
+fn the_alarm_ends_a_wait_without_news_every_time() {
+    let mut rig = Rig::new();
+    let alarm = rig.driver.alarm().unwrap();
+    for _ in 0..10 {
+        let alarm = std::sync::Arc::clone(&alarm);
+        let other = std::thread::spawn(move || ring(&*alarm));
+        // Ends: nothing else could end it.
+        assert_eq!(rig.turn(Until::News), 0);
+        other.join().unwrap();
+    }
+    // Several at once are one.
+    (0..3).for_each(|_| ring(&*alarm));
+    assert_eq!(rig.turn(Until::News), 0);
+    assert_eq!(rig.turn(Until::Now), 0);
+}
+
+pub(super) fn ring(alarm: &impl AsRawFd) {
+    let one = 1_u64;
+    // SAFETY: eight bytes are read from a live local.
+    assert_eq!(unsafe { libc::write(alarm.as_raw_fd(), (&raw const one).cast(), 8) }, 8);
+}
+
+/// What the engine must arrive at: the hand-written model's one `io_uring_enter` per turn.
+#[test]
+fn a_request_and_its_answer_are_one_system_call() {
+    let mut rig = Rig::new();
+    let (mut near, far) = pair();
+    rig.submit(&Op::Receive { on: target(&far) });
+    let mut answer = *b"answer";
+    near.write_all(b"ask").unwrap();
+    let mut echoed = [0; 6];
+    for _ in 0..10 {
+        let before = rig.driver.counters();
+        // The answer of the last round goes out with the wait that brings the next question.
+        assert_eq!(rig.turn(Until::News), 1);
+        let (_, News::Item(outcome)) = rig.next() else { panic!("not an item") };
+        drop(outcome);
+        rig.submit(&Op::Send { on: target(&far), bytes: span(&mut answer) });
+        assert_eq!(rig.turn(Until::News), 1);
+        assert_eq!(rig.last().1, 6);
+        near.read_exact(&mut echoed).unwrap();
+        near.write_all(b"ask").unwrap();
+        let after = rig.driver.counters();
+        assert_eq!(after.system_calls - before.system_calls, 2);
+        assert_eq!(after.waits - before.waits, 2);
+    }
+}
