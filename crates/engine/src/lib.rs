@@ -16,6 +16,11 @@ mod pool;
 mod sys;
 pub mod time;
 
+/// The simulated kernel: its settings, and its books. See [`Builder::sim`].
+pub mod sim {
+    pub use crate::driver::sim::{Faults, Ledger, SimConfig, Style};
+}
+
 pub use buf::{IoBuf, IoBufMut, Pages};
 pub use counters::Counters;
 pub use driver::features::Features;

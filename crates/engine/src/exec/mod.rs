@@ -15,8 +15,7 @@ pub use task::{JoinError, JoinHandle};
 use crate::clock::{Moment, Until};
 use crate::counters::Counters;
 use crate::driver::features::Features;
-#[derive(Clone, Debug, Default)]
-pub struct SimConfig;
+use crate::driver::sim::{Faults, Sim, SimConfig};
 use crate::driver::{Driver, Name, Settings, epoll, readiness, uring};
 use crate::error::{Error, Result};
 use crate::io::{ANSWERS_PER_POLL, Io};
@@ -410,7 +409,7 @@ pub struct Builder {
 impl Builder {
     /// On this driver.
     pub fn new(driver: Name) -> Builder {
-        Builder { driver, settings: Settings::default(), sim: SimConfig::default() }
+        Builder { driver, settings: Settings::default(), sim: SimConfig::new(0, Faults::none()) }
     }
 
     /// Submission queue entries of io_uring, rounded up to a power of two. 1024 by default, halved as long as
@@ -470,10 +469,7 @@ impl Builder {
                 Box::new(readiness::Readiness::new(poller, &settings).map_err(failed("mmap"))?)
             }
             Name::IoUring => Box::new(uring::Uring::new(&settings)?),
-            _ => {
-                let _ = sim;
-                return bad("not yet".to_owned());
-            }
+            Name::Sim => Box::new(Sim::new(&sim, &settings).map_err(failed("mmap"))?),
         };
         let alarm: Box<dyn Alarm> = match driver.alarm() {
             Some(fd) => Box::new(EventFd(fd)),

@@ -1,0 +1,168 @@
+//! What the simulation does to a program, and the one source of chance behind it.
+//!
+//! Everything a seed decides comes from [`Chance`]; nothing else here is random, so a seed is a whole run.
+
+/// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): one addition and a mix per number, and every seed is a good one.
+#[derive(Clone, Debug)]
+pub(super) struct Chance(u64);
+
+impl Chance {
+    pub(super) fn new(seed: u64) -> Chance {
+        Chance(seed)
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `end`; 0 when that is 0. The bias of the remainder does not matter at these sizes.
+    pub(super) fn below(&mut self, end: u64) -> u64 {
+        if end == 0 { 0 } else { self.next() % end }
+    }
+
+    /// True `per_mille` times in a thousand. Draws nothing for 0, so that an absent fault costs nothing.
+    pub(super) fn hits(&mut self, per_mille: u16) -> bool {
+        per_mille > 0 && self.below(1000) < u64::from(per_mille)
+    }
+}
+
+/// How operations are answered, as the real drivers differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// As epoll: operations are tried at once; what waits is told when trying again may succeed.
+    Readiness,
+    /// As io_uring: operations are submitted, and what comes back is done.
+    Completion,
+    /// Each operation this way or that.
+    Mixed,
+}
+
+/// What goes wrong, each in times per thousand; and how late things are.
+///
+/// All of it is what a kernel may do, and none of it for ever: below 1000 every program still comes to its end,
+/// but for [`stuck`](Faults::stuck).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Faults {
+    /// Sends and receives that move fewer bytes than they could.
+    pub short: u16,
+    /// Operations that end with EINTR or EAGAIN and nothing done.
+    pub again: u16,
+    /// Attempts that would have succeeded and answer "not now".
+    pub would_block: u16,
+    /// Submitted operations told to try when there is nothing.
+    pub spurious: u16,
+    /// Standing operations that end with a result, and have to be armed again.
+    pub series_end: u16,
+    /// Receives that find no buffer (ENOBUFS).
+    pub ring_empty: u16,
+    /// Accepts that answer EMFILE, as if others had the descriptors.
+    pub no_descriptor: u16,
+    /// Accepts that answer ECONNABORTED.
+    pub aborted: u16,
+    /// Waits that return with nothing, as after a signal.
+    pub interrupted: u16,
+    /// Events that come up to 3 s late.
+    pub stall: u16,
+    /// Cancels that come up to 1 s late, so that the operation wins.
+    pub lost_race: u16,
+    /// Cancels that never arrive: the operation can only be abandoned. Not part of any [`swarm`](Faults::swarm).
+    pub stuck: u16,
+    /// Every event comes up to this much later than its cause, in nanoseconds; so events overtake each other.
+    pub delay_ns_max: u64,
+    /// What a socket buffers each way unless it was set, in bytes.
+    pub socket_buffer_bytes: usize,
+    /// Most results told per wait; 0 for no limit but the engine's own.
+    pub batch_max: usize,
+}
+
+impl Faults {
+    /// A kernel on a good day.
+    pub const fn none() -> Faults {
+        Faults {
+            short: 0,
+            again: 0,
+            would_block: 0,
+            spurious: 0,
+            series_end: 0,
+            ring_empty: 0,
+            no_descriptor: 0,
+            aborted: 0,
+            interrupted: 0,
+            stall: 0,
+            lost_race: 0,
+            stuck: 0,
+            delay_ns_max: 2_000,
+            socket_buffer_bytes: 64 * 1024,
+            batch_max: 0,
+        }
+    }
+
+    /// Some of all faults, another selection for each seed: what one fault hides, a run without it shows.
+    pub fn swarm(seed: u64) -> Faults {
+        let mut chance = Chance::new(seed ^ 0x5357_4152_4d00_0000);
+        let mut some = |most: u64| {
+            if chance.below(2) == 0 { 0 } else { (10 + chance.below(most)) as u16 }
+        };
+        let mut faults = Faults {
+            short: some(600),
+            again: some(200),
+            would_block: some(300),
+            spurious: some(300),
+            series_end: some(400),
+            ring_empty: some(300),
+            no_descriptor: some(100),
+            aborted: some(200),
+            interrupted: some(200),
+            stall: some(30),
+            lost_race: some(500),
+            ..Faults::none()
+        };
+        faults.delay_ns_max = [1, 2_000, 100_000, 5_000_000][chance.below(4) as usize];
+        faults.socket_buffer_bytes = [1, 37, 256, 1500, 4096, 65_536, 1 << 20][chance.below(7) as usize];
+        faults.batch_max = [0, 1, 3, 16][chance.below(4) as usize];
+        faults
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first numbers of seed 1234567, from the table in Vigna's `splitmix64.c` as others check theirs.
+    #[test]
+    fn the_generator_is_the_known_one() {
+        let mut chance = Chance::new(1_234_567);
+        let first: Vec<_> = (0..3).map(|_| chance.next()).collect();
+        assert_eq!(first, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
+    }
+
+    #[test]
+    fn each_fault_is_on_in_some_swarms_and_off_in_others() {
+        let swarms: Vec<_> = (0..64).map(Faults::swarm).collect();
+        let fault: [fn(&Faults) -> u16; 11] = [
+            |faults| faults.short,
+            |faults| faults.again,
+            |faults| faults.would_block,
+            |faults| faults.spurious,
+            |faults| faults.series_end,
+            |faults| faults.ring_empty,
+            |faults| faults.no_descriptor,
+            |faults| faults.aborted,
+            |faults| faults.interrupted,
+            |faults| faults.stall,
+            |faults| faults.lost_race,
+        ];
+        for of in fault {
+            let on = swarms.iter().filter(|faults| of(faults) > 0).count();
+            assert!((10..55).contains(&on), "{on} of 64");
+            assert!(swarms.iter().all(|faults| of(faults) < 1000), "or nothing would ever end");
+        }
+        assert!(swarms.iter().all(|faults| faults.stuck == 0));
+        assert_eq!(Faults::swarm(7), Faults::swarm(7));
+    }
+}

@@ -1,0 +1,639 @@
+//! A simulated kernel: sockets, buffers, faults and a clock in one thread, all decided by one seed.
+//!
+//! To a program it is a driver like the others. To a test it is the one that can be asked: the seed of a failure
+//! shows it again, step by step, and the [`Ledger`] says what was not given back. Nothing here makes a system call
+//! or reads a clock, so Miri can run it.
+//!
+//! - [`net`] is the network: what sockets are.
+//! - [`operation`] holds what was submitted, and watches the memory it names.
+//! - [`progress`] is what becomes of an operation, now or later.
+//! - [`faults`] says what goes wrong, [`ledger`] keeps the books.
+//! - This file is the driver: what is answered when, and how.
+//!
+//! Time passes only in [`Driver::wait`], from one event to the next. When nothing can happen any more and somebody
+//! waits all the same, that is an error: the program hangs.
+//!
+//! It is stricter than a kernel: it panics where a caller breaks the driver's contract (two operations in one
+//! direction, a closed descriptor with operations, memory touched while it was lent).
+
+#![expect(clippy::expect_used, reason = "it finds mistakes of its caller, and panics by design")]
+
+mod faults;
+mod ledger;
+mod net;
+mod operation;
+mod progress;
+#[cfg(test)]
+mod tests;
+
+pub use faults::{Faults, Style};
+pub use ledger::Ledger;
+
+use super::{Cancelled, Driver, Name, Settings};
+use crate::clock::{Clock, Until};
+use crate::counters::Counters;
+use crate::descriptor::Descriptor;
+use crate::op::{Answer, Call, Completion, Kind, News, Op, Outcome, Target, Token};
+use crate::pool::Pool;
+use faults::Chance;
+use net::{Direction, Effect, Network};
+use operation::Operation;
+use std::cell::Cell;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// How to simulate.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SimConfig {
+    /// Decides everything that is left to chance.
+    pub seed: u64,
+    /// What goes wrong.
+    pub faults: Faults,
+    /// How operations are answered; `None`: as the seed has it.
+    pub style: Option<Style>,
+    /// Most open descriptors; then EMFILE.
+    pub descriptors_max: usize,
+    /// Steps after which a simulation is taken for one that runs in circles, and ends with an error.
+    pub steps_max: u64,
+    /// The books of the simulation made with this: keep a clone.
+    pub ledger: Ledger,
+}
+
+impl SimConfig {
+    /// A simulation of `seed` with these faults.
+    pub fn new(seed: u64, faults: Faults) -> SimConfig {
+        SimConfig {
+            seed,
+            faults,
+            style: None,
+            descriptors_max: 20_000,
+            steps_max: 50_000_000,
+            ledger: Ledger::default(),
+        }
+    }
+}
+
+/// The simulated kernel, as a driver.
+pub(crate) struct Sim {
+    faults: Faults,
+    style: Style,
+    chance: Chance,
+    ledger: Ledger,
+    network: Network,
+    operations: BTreeMap<u64, Operation>,
+    /// By number of descriptor.
+    places: Vec<Place>,
+    /// What is going to happen, the earliest first; at the same time, as chance has it.
+    future: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    /// Receives that wait for a buffer.
+    starved: Vec<u64>,
+    now: Rc<Cell<u64>>,
+    pool: Rc<Pool>,
+    sends_from_pool: bool,
+    counters: Counters,
+    /// What the next wait costs.
+    turn_ns: u64,
+    steps: u64,
+    steps_max: u64,
+}
+
+/// What is known of a descriptor's number while it is open.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    /// Entry of the engine's table, and its generation: those that first named it.
+    owner: Option<(u32, u32)>,
+    /// The operation of each direction.
+    users: [Option<u64>; 2],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Shake(usize),
+    Carry(usize),
+    Reset(usize),
+    /// An operation may get further.
+    Look(u64),
+    /// An operation is told to try, whatever there is.
+    Nudge(u64),
+    /// A cancel takes effect.
+    Cancel(u64),
+    /// A result reaches its owner.
+    Arrive(u64, Parcel),
+}
+
+/// A result on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Parcel {
+    result: i32,
+    last: bool,
+    buffer: Option<u16>,
+}
+
+/// What a wait costs. A program that only spins sees time pass ever faster, up to [`SPIN_NS_MAX`] a turn.
+const TURN_NS: u64 = 100;
+const SPIN_NS_MAX: u64 = 1_000_000;
+
+impl Sim {
+    /// A kernel as `config` has it, with the buffers of `settings`.
+    ///
+    /// # Errors
+    /// ENOMEM for the buffers.
+    pub(crate) fn new(config: &SimConfig, settings: &Settings) -> io::Result<Sim> {
+        let mut chance = Chance::new(config.seed);
+        let styles = [Style::Readiness, Style::Completion, Style::Mixed];
+        let style = styles[chance.below(3) as usize];
+        let sends_from_pool = chance.below(2) == 0;
+        let pool = Pool::new(settings.buffers, settings.buffer_bytes)?;
+        config.ledger.begin(&pool);
+        Ok(Sim {
+            style: config.style.unwrap_or(style),
+            network: Network::new(config.descriptors_max, config.faults.socket_buffer_bytes.max(1)),
+            faults: config.faults.clone(),
+            chance,
+            ledger: config.ledger.clone(),
+            operations: BTreeMap::new(),
+            places: Vec::new(),
+            future: BinaryHeap::new(),
+            starved: Vec::new(),
+            now: Rc::new(Cell::new(0)),
+            pool,
+            sends_from_pool,
+            counters: Counters::default(),
+            turn_ns: TURN_NS,
+            steps: 0,
+            steps_max: config.steps_max,
+        })
+    }
+
+    // ---- chance and time --------------------------------------------------------------------------------------
+
+    fn note(&self, what: &'static str, on: u64, value: i64) {
+        self.ledger.note(self.now.get(), what, on, value);
+    }
+
+    /// How late the next event is.
+    fn delay(&mut self) -> u64 {
+        let stall = if self.chance.hits(self.faults.stall) { 3_000_000_000 } else { 0 };
+        self.chance.below(self.faults.delay_ns_max.max(1)) + self.chance.below(stall)
+    }
+
+    fn later(&mut self, event: Event) {
+        let at = self.now.get() + 1 + self.delay();
+        self.at(at, event);
+    }
+
+    fn at(&mut self, at: u64, event: Event) {
+        let tie = self.chance.next();
+        self.future.push(Reverse((at, tie, event)));
+    }
+
+    /// Less than `most`, if that goes wrong.
+    fn shortened(&mut self, most: usize) -> usize {
+        if most > 1 && self.chance.hits(self.faults.short) {
+            1 + self.chance.below(most as u64 - 1) as usize
+        } else {
+            most
+        }
+    }
+
+    /// What the network's calls have caused is to happen.
+    fn settle(&mut self) {
+        while let Some(effect) = self.network.effects.pop_front() {
+            match effect {
+                Effect::Shake(id) => self.later(Event::Shake(id)),
+                Effect::Carry(id) => self.later(Event::Carry(id)),
+                Effect::Reset(id) => self.later(Event::Reset(id)),
+                Effect::Changed(number, direction) => {
+                    if let Some(bits) = self.user(number, direction) {
+                        self.look_soon(bits, true);
+                    }
+                }
+            }
+        }
+    }
+
+    /// An operation may get further. `changed`: there is something it has not been told of.
+    fn look_soon(&mut self, bits: u64, changed: bool) {
+        let Some(operation) = self.operations.get_mut(&bits) else { return };
+        operation.told &= !changed;
+        if !operation.due && !operation.over {
+            operation.due = true;
+            self.later(Event::Look(bits));
+        }
+    }
+
+    // ---- descriptors ------------------------------------------------------------------------------------------
+
+    fn place(&mut self, number: u32) -> &mut Place {
+        let at = number as usize;
+        if at >= self.places.len() {
+            self.places.resize(at + 1, Place::default());
+        }
+        &mut self.places[at]
+    }
+
+    fn user(&mut self, number: u32, direction: Direction) -> Option<u64> {
+        self.place(number).users[direction as usize]
+    }
+
+    /// The number of a target, which must be the same life of it as ever.
+    fn number(&mut self, on: Target) -> u32 {
+        let number = u32::try_from(on.number).expect("the engine's table gives numbers of open descriptors");
+        let owner = (on.index, on.generation);
+        let known = *self.place(number).owner.get_or_insert(owner);
+        assert!(known == owner, "descriptor {number} is entry {known:?} and is named by {owner:?}");
+        number
+    }
+
+    fn opened(&mut self, number: u32, how: &'static str) {
+        self.ledger.opened_by(number, how);
+        self.note(how, u64::from(number), 0);
+    }
+
+    fn perform(&mut self, call: Call<'_>) -> Result<Answer, i32> {
+        let done = |()| Answer::Done;
+        match call {
+            Call::Socket { for_address } => {
+                let number = self.network.open(for_address.is_ipv4())?;
+                self.opened(number, "socket");
+                Ok(Answer::Descriptor(Descriptor::Sim(number)))
+            }
+            Call::Adopt { on } => {
+                self.number(on);
+                Ok(Answer::Done)
+            }
+            Call::Bind { on, address } => {
+                let number = self.number(on);
+                self.network.bind(number, *address).map(done)
+            }
+            Call::Listen { on, backlog } => {
+                let number = self.number(on);
+                self.network.listen(number, backlog).map(done)
+            }
+            Call::SetOption { on, option } => {
+                let number = self.number(on);
+                self.network.set_option(number, option).map(done)
+            }
+            Call::GetOption { on, option } => {
+                let number = self.number(on);
+                self.network.option(number, option).map(Answer::Option)
+            }
+            Call::LocalName { on } => {
+                let number = self.number(on);
+                self.network.local_name(number).map(Answer::Name)
+            }
+            Call::PeerName { on } => {
+                let number = self.number(on);
+                self.network.peer_name(number).map(Answer::Name)
+            }
+            Call::Shutdown { on, how } => {
+                let number = self.number(on);
+                self.note("shutdown", u64::from(number), how as i64);
+                self.network.shutdown(number, how).map(done)
+            }
+            Call::Close { on, descriptor } => {
+                let number = self.number(on);
+                assert!(
+                    matches!(descriptor, Descriptor::Sim(closed) if closed == number),
+                    "descriptor {number} is closed as {descriptor:?}"
+                );
+                self.close(number).map(done)
+            }
+        }
+    }
+
+    fn close(&mut self, number: u32) -> Result<(), i32> {
+        let users = self.place(number).users;
+        assert!(users == [None; 2], "descriptor {number} is closed with operations in flight: {users:?}");
+        *self.place(number) = Place::default();
+        self.ledger.closed(number);
+        self.note("close", u64::from(number), 0);
+        self.network.close(number)
+    }
+
+    // ---- operations with the driver ---------------------------------------------------------------------------
+
+    /// Looks at an operation: tells its owner to try, or gets on with it.
+    fn look(&mut self, bits: u64, out: &mut Vec<Completion>) {
+        let Some(operation) = self.operations.get_mut(&bits) else { return };
+        operation.due = false;
+        if operation.over {
+            return;
+        }
+        let (number, direction, told) = (operation.number(), operation.direction(), operation.told);
+        if operation.completes {
+            self.advance(bits);
+        } else if !told && self.network.is_ready(number, direction) {
+            self.tell(bits, out);
+        }
+    }
+
+    /// Tells an operation's owner to try. A one-shot is let go of by that.
+    fn tell(&mut self, bits: u64, out: &mut Vec<Completion>) {
+        let Some(operation) = self.operations.get_mut(&bits) else { return };
+        operation.told = true;
+        let (token, standing) = (operation.token, operation.kind.is_standing());
+        self.note("ready", bits, 0);
+        if !standing {
+            self.let_go(bits);
+        }
+        out.push(Completion { token, news: News::Ready });
+    }
+
+    /// Ends an operation: its memory and its direction are free.
+    fn let_go(&mut self, bits: u64) {
+        let operation = self.operations.remove(&bits).expect("let go of once, where it was just found");
+        let direction = operation.direction() as usize;
+        self.place(operation.number()).users[direction] = None;
+        self.ledger.let_go(operation.token);
+        operation.let_go();
+    }
+
+    /// Sends a result on its way; results of one operation stay in order.
+    fn send_result(&mut self, bits: u64, result: i32, last: bool, buffer: Option<u16>) {
+        let mut at = self.now.get() + 1 + self.delay();
+        let Some(operation) = self.operations.get_mut(&bits) else { return };
+        at = at.max(operation.arrives + 1);
+        operation.arrives = at;
+        operation.underway += 1;
+        operation.over = last;
+        self.at(at, Event::Arrive(bits, Parcel { result, last, buffer }));
+    }
+
+    /// A cancel takes effect, if there is still something to cancel.
+    fn end(&mut self, bits: u64) {
+        let Some(operation) = self.operations.get(&bits) else { return };
+        let done = operation.done;
+        if !operation.over {
+            // Never "cancelled" of what had an effect.
+            self.send_result(bits, if done > 0 { done as i32 } else { -libc::ECANCELED }, true, None);
+        }
+    }
+
+    /// A result reaches its owner.
+    fn arrive(&mut self, bits: u64, parcel: Parcel, out: &mut Vec<Completion>) {
+        let operation =
+            self.operations.get_mut(&bits).expect("an operation stays until its last result is told");
+        operation.underway -= 1;
+        let token = operation.token;
+        let Parcel { result, last, buffer } = parcel;
+        self.note(if last { "last" } else { "item" }, bits, i64::from(result));
+        // SAFETY: taken from the pool when it was filled, and named by this parcel only.
+        let lease = buffer.map(|id| unsafe { self.pool.lease(id, result as usize) });
+        let outcome = Outcome { result, lease };
+        if last {
+            self.let_go(bits);
+        }
+        self.counters.completed += 1;
+        out.push(Completion { token, news: if last { News::Last(outcome) } else { News::Item(outcome) } });
+    }
+
+    fn happen(&mut self, event: Event, out: &mut Vec<Completion>) {
+        match event {
+            Event::Shake(id) => {
+                let chance = &mut self.chance;
+                self.network.shake(id, |listeners| chance.below(listeners as u64) as usize);
+            }
+            Event::Carry(id) => {
+                let most = self.shortened(64 * 1024);
+                self.network.carry(id, most);
+            }
+            Event::Reset(id) => self.network.reset(id),
+            Event::Look(bits) => self.look(bits, out),
+            Event::Nudge(bits) => self.tell(bits, out),
+            Event::Cancel(bits) => self.end(bits),
+            Event::Arrive(bits, parcel) => self.arrive(bits, parcel, out),
+        }
+        self.settle();
+    }
+
+    /// Buffers may be back.
+    fn feed_the_starved(&mut self) {
+        if self.starved.is_empty() {
+            return;
+        }
+        if let Some(id) = self.pool.take() {
+            self.pool.put(id);
+            for bits in std::mem::take(&mut self.starved) {
+                self.look_soon(bits, true);
+            }
+        }
+    }
+
+    fn step(&mut self) -> io::Result<()> {
+        self.steps += 1;
+        if self.steps > self.steps_max {
+            return Err(io::Error::other(format!(
+                "{} steps and no end: the program runs in circles",
+                self.steps_max
+            )));
+        }
+        Ok(())
+    }
+
+    /// Gives up what is in flight: nobody is told of it any more.
+    fn give_up(&mut self) {
+        for Reverse((_, _, event)) in std::mem::take(&mut self.future).into_vec() {
+            let Event::Arrive(bits, Parcel { result, buffer, .. }) = event else { continue };
+            if let Some(id) = buffer {
+                self.pool.put(id);
+            }
+            let accepts = self.operations.get(&bits).is_some_and(|operation| operation.kind == Kind::Accept);
+            if accepts && result >= 0 {
+                let _ = self.close(result as u32);
+            }
+        }
+        self.network.effects.clear();
+        self.counters.leaked += self.operations.len() as u64;
+        self.operations.clear();
+        self.places.clear();
+        self.starved.clear();
+        self.ledger.abandon();
+    }
+}
+
+impl Driver for Sim {
+    fn name(&self) -> Name {
+        Name::Sim
+    }
+
+    fn call(&mut self, call: Call<'_>) -> io::Result<Answer> {
+        let answer = self.perform(call);
+        self.settle();
+        answer.map_err(io::Error::from_raw_os_error)
+    }
+
+    fn attempt(&mut self, op: &Op<'_>) -> Option<Outcome> {
+        let kind = operation::kind(op);
+        let number = self.number(op.target());
+        let user = self.user(number, operation::direction(kind));
+        let tries = match user.and_then(|bits| self.operations.get(&bits)) {
+            Some(operation) => {
+                let same = operation.kind == kind && kind.is_standing();
+                assert!(same, "{kind} is attempted on descriptor {number}, which does {}", operation.kind);
+                !operation.completes
+            }
+            None => match self.style {
+                Style::Readiness => true,
+                Style::Completion => false,
+                Style::Mixed => self.chance.below(2) == 0,
+            },
+        };
+        if !tries {
+            return None;
+        }
+        let refused = self.chance.hits(self.faults.would_block);
+        let outcome = if refused { Outcome::of(-libc::EAGAIN) } else { self.try_now(op) };
+        self.note("attempt", u64::from(number), i64::from(outcome.result));
+        let over = !matches!(-outcome.result, libc::EAGAIN | libc::EINPROGRESS | libc::EALREADY);
+        if let Some(bits) = user {
+            // As an edge: once there was nothing, it is told of the next thing; so too of what was withheld.
+            let drained = !self.network.is_ready(number, operation::direction(kind));
+            self.look_soon(bits, !over || drained);
+        }
+        self.settle();
+        if over {
+            return Some(outcome);
+        }
+        self.counters.would_block += 1;
+        None
+    }
+
+    fn submit(&mut self, token: Token, op: &Op<'_>) {
+        let kind = operation::kind(op);
+        let number = self.number(op.target());
+        let bits = token.to_bits();
+        let user = &mut self.place(number).users[operation::direction(kind) as usize];
+        let before = user.replace(bits);
+        assert!(
+            before.is_none(),
+            "{kind} is submitted on descriptor {number}, which has {before:?} in flight"
+        );
+        let completes = match self.style {
+            Style::Readiness => false,
+            Style::Completion => true,
+            Style::Mixed => self.chance.below(2) == 0,
+        };
+        self.ledger.taken_on(token, kind, number);
+        self.note(kind.name(), bits, i64::from(number));
+        self.operations.insert(bits, Operation::new(token, op, completes));
+        self.look_soon(bits, true);
+        if !completes && self.chance.hits(self.faults.spurious) {
+            self.later(Event::Nudge(bits));
+        }
+    }
+
+    fn cancel(&mut self, token: Token, kind: Kind, on: Target) -> Cancelled {
+        self.counters.cancels += 1;
+        let bits = token.to_bits();
+        let Some(operation) = self.operations.get(&bits) else {
+            // Its last result was told, or it is unknown: nothing to do.
+            return Cancelled::Asked;
+        };
+        assert!(operation.kind == kind && operation.on == on, "{token:?} is no {kind} on {on:?}");
+        // Begun, or with results underway, it may have had an effect.
+        let untouched = operation.done == 0 && operation.underway == 0 && kind != Kind::Connect;
+        let gone = !operation.completes || (untouched && !operation.cancelling && self.chance.below(3) == 0);
+        self.note("cancel", bits, i64::from(gone));
+        if gone {
+            self.let_go(bits);
+            return Cancelled::Gone;
+        }
+        if let Some(operation) = self.operations.get_mut(&bits)
+            && !operation.cancelling
+        {
+            operation.cancelling = true;
+            if !self.chance.hits(self.faults.stuck) {
+                let late = if self.chance.hits(self.faults.lost_race) { 1_000_000_000 } else { 0 };
+                let at = self.now.get() + 1 + self.delay() + self.chance.below(late);
+                self.at(at, Event::Cancel(bits));
+            }
+        }
+        Cancelled::Asked
+    }
+
+    fn wait(&mut self, until: Until, out: &mut Vec<Completion>) -> io::Result<()> {
+        self.step()?;
+        self.counters.waits += 1;
+        self.feed_the_starved();
+        let began = self.now.get() + self.turn_ns;
+        let deadline = match until {
+            Until::Now => Some(began),
+            Until::For(span) => {
+                Some(began.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
+            }
+            Until::News => None,
+        };
+        if until != Until::Now && self.chance.hits(self.faults.interrupted) {
+            self.now.set(began);
+            self.note("interrupted", 0, 0);
+            return Ok(());
+        }
+        let before = out.len();
+        // News that comes until then is told together.
+        let mut horizon = began;
+        let most = match self.faults.batch_max {
+            0 => crate::COMPLETIONS_PER_TURN,
+            most => most.min(crate::COMPLETIONS_PER_TURN),
+        };
+        while out.len() - before < most {
+            let next = self.future.peek().map(|Reverse((at, _, _))| *at);
+            let news = out.len() > before;
+            match next {
+                Some(at) if at > horizon && news => break,
+                Some(at) if deadline.is_none_or(|deadline| at <= deadline) => {
+                    self.step()?;
+                    self.now.set(self.now.get().max(at));
+                    if let Some(Reverse((_, _, event))) = self.future.pop() {
+                        self.happen(event, out);
+                    }
+                    if !news && out.len() > before {
+                        horizon = horizon.max(at + self.chance.below(self.faults.delay_ns_max));
+                    }
+                }
+                _ if news => break,
+                _ => match deadline {
+                    Some(deadline) => {
+                        self.now.set(self.now.get().max(deadline));
+                        break;
+                    }
+                    None => return Err(io::Error::other("every task waits, and nothing will happen")),
+                },
+            }
+        }
+        self.now.set(self.now.get().max(began));
+        let spins = until == Until::Now && out.len() == before;
+        self.turn_ns = if spins { (self.turn_ns * 2).min(SPIN_NS_MAX) } else { TURN_NS };
+        self.counters.batch_max = self.counters.batch_max.max((out.len() - before) as u64);
+        Ok(())
+    }
+
+    fn alarm(&self) -> Option<Arc<OwnedFd>> {
+        None
+    }
+
+    fn pool(&self) -> &Rc<Pool> {
+        &self.pool
+    }
+
+    fn sends_from_pool(&self) -> bool {
+        self.sends_from_pool
+    }
+
+    fn clock(&self) -> Clock {
+        Clock::Virtual(Rc::clone(&self.now))
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn abandon(mut self: Box<Self>) {
+        self.give_up();
+    }
+}

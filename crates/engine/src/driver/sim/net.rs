@@ -1,0 +1,783 @@
+//! The simulated network: TCP sockets on one machine that nothing leaves.
+//!
+//! Purely what a kernel *is*; when things happen, and what goes wrong, the driver decides. Calls change sockets and
+//! leave [`Effect`]s, which the driver carries out later and in an order of its own: [`Network::shake`],
+//! [`Network::carry`], [`Network::reset`].
+//!
+//! What it follows is Linux: `net/ipv4/tcp.c` for the order in which a receive looks at data, end and error
+//! (`tcp_recvmsg_locked`) and what a close with unread data does (`__tcp_close`), `tcp_input.c` for what a reset
+//! leaves behind (`tcp_reset`). Not modelled: loss, urgent data, TIME_WAIT, addresses beyond the loopback ones.
+
+use crate::net::SocketOption;
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
+
+/// A socket, whether or not a descriptor names it. Never reused, so that late effects meet nobody else.
+pub(super) type Id = usize;
+
+/// The two sides of a descriptor that operations wait on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// Receive and accept.
+    In,
+    /// Send and connect.
+    Out,
+}
+
+/// What follows from a call, a little later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// A connecting socket's first segment reaches the listener.
+    Shake(Id),
+    /// What this socket sent comes nearer to its peer.
+    Carry(Id),
+    /// A reset reaches this socket.
+    Reset(Id),
+    /// An operation on this descriptor may get further.
+    Changed(u32, Direction),
+}
+
+pub(super) struct Network {
+    sockets: Vec<Option<Box<Socket>>>,
+    /// By number.
+    descriptors: Vec<Option<Id>>,
+    descriptors_max: usize,
+    buffer_bytes: usize,
+    next_port: u16,
+    pub(super) effects: VecDeque<Effect>,
+}
+
+struct Socket {
+    /// None while it waits to be accepted, and after its close.
+    descriptor: Option<u32>,
+    local: SocketAddr,
+    bound: bool,
+    options: Options,
+    state: State,
+}
+
+#[derive(Clone, Copy)]
+struct Options {
+    no_delay: bool,
+    reuse_address: bool,
+    reuse_port: bool,
+    keep_alive: bool,
+    receive_bytes: usize,
+    send_bytes: usize,
+    linger: Option<std::time::Duration>,
+    only_v6: bool,
+}
+
+enum State {
+    Fresh,
+    Listening {
+        queue: VecDeque<Id>,
+        backlog: usize,
+        /// Connecting sockets that found the queue full.
+        knocking: VecDeque<Id>,
+    },
+    Connecting(SocketAddr),
+    /// Connecting came to this errno, which nobody has been told.
+    Refused(i32),
+    Connected(Stream),
+}
+
+struct Stream {
+    peer: Option<Id>,
+    peer_name: SocketAddr,
+    /// `connect` has been told.
+    told: bool,
+    arrived: VecDeque<u8>,
+    leaving: VecDeque<u8>,
+    /// A [`Effect::Carry`] of this socket is due.
+    carrying: bool,
+    /// Nothing more is sent after `leaving`.
+    shut_out: bool,
+    /// The end has reached the peer.
+    end_carried: bool,
+    shut_in: bool,
+    /// The peer's end has arrived.
+    ended: bool,
+    /// Told once, to whoever asks first: an errno, or 0.
+    error: i32,
+    /// A reset came.
+    dead: bool,
+}
+
+impl Stream {
+    fn to(peer: Id, peer_name: SocketAddr) -> Stream {
+        Stream {
+            peer: Some(peer),
+            peer_name,
+            told: false,
+            arrived: VecDeque::new(),
+            leaving: VecDeque::new(),
+            carrying: false,
+            shut_out: false,
+            end_carried: false,
+            shut_in: false,
+            ended: false,
+            error: 0,
+            dead: false,
+        }
+    }
+
+    fn has_something_to_carry(&self) -> bool {
+        !self.dead && (!self.leaving.is_empty() || (self.shut_out && !self.end_carried))
+    }
+}
+
+/// An errno, positive.
+type Answer<T> = Result<T, i32>;
+
+impl Network {
+    pub(super) fn new(descriptors_max: usize, buffer_bytes: usize) -> Network {
+        Network {
+            sockets: Vec::new(),
+            descriptors: Vec::new(),
+            descriptors_max,
+            buffer_bytes,
+            next_port: 32_768,
+            effects: VecDeque::new(),
+        }
+    }
+
+    // ---- descriptors --------------------------------------------------------------------------------------
+
+    /// Names a socket by the lowest free number.
+    fn name(&mut self, id: Id) -> Answer<u32> {
+        let free = self.descriptors.iter().position(Option::is_none).unwrap_or(self.descriptors.len());
+        if free >= self.descriptors_max {
+            return Err(libc::EMFILE);
+        }
+        if free == self.descriptors.len() {
+            self.descriptors.push(None);
+        }
+        self.descriptors[free] = Some(id);
+        self.socket(id).descriptor = Some(free as u32);
+        Ok(free as u32)
+    }
+
+    fn id(&self, number: u32) -> Answer<Id> {
+        self.descriptors.get(number as usize).copied().flatten().ok_or(libc::EBADF)
+    }
+
+    fn socket(&mut self, id: Id) -> &mut Socket {
+        self.sockets[id].as_mut().expect("descriptors, queues and peers name sockets that exist")
+    }
+
+    /// The stream of a connected socket that still exists.
+    fn stream(&mut self, id: Id) -> Option<&mut Stream> {
+        match self.sockets.get_mut(id)?.as_mut()?.state {
+            State::Connected(ref mut stream) => Some(stream),
+            _ => None,
+        }
+    }
+
+    fn add(&mut self, socket: Socket) -> Id {
+        self.sockets.push(Some(Box::new(socket)));
+        self.sockets.len() - 1
+    }
+
+    fn changed(&mut self, id: Id, direction: Direction) {
+        if let Some(number) = self.sockets[id].as_ref().and_then(|socket| socket.descriptor) {
+            self.effects.push_back(Effect::Changed(number, direction));
+        }
+    }
+
+    // ---- calls ----------------------------------------------------------------------------------------------
+
+    pub(super) fn open(&mut self, ipv4: bool) -> Answer<u32> {
+        let any = if ipv4 { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
+        let options = Options {
+            no_delay: false,
+            reuse_address: false,
+            reuse_port: false,
+            keep_alive: false,
+            receive_bytes: self.buffer_bytes,
+            send_bytes: self.buffer_bytes,
+            linger: None,
+            only_v6: false,
+        };
+        let local = SocketAddr::new(any, 0);
+        let id = self.add(Socket { descriptor: None, local, bound: false, options, state: State::Fresh });
+        self.name(id).inspect_err(|_| self.sockets[id] = None)
+    }
+
+    pub(super) fn bind(&mut self, number: u32, address: SocketAddr) -> Answer<()> {
+        let id = self.id(number)?;
+        let socket = self.socket(id);
+        if socket.bound || !matches!(socket.state, State::Fresh) {
+            return Err(libc::EINVAL);
+        }
+        if socket.local.is_ipv4() != address.is_ipv4() {
+            return Err(libc::EAFNOSUPPORT);
+        }
+        if !is_here(address.ip()) {
+            return Err(libc::EADDRNOTAVAIL);
+        }
+        self.take_address(id, address)
+    }
+
+    fn take_address(&mut self, id: Id, mut address: SocketAddr) -> Answer<()> {
+        if address.port() == 0 {
+            address.set_port(self.free_port()?);
+        } else if self.is_taken(id, address) {
+            return Err(libc::EADDRINUSE);
+        }
+        let socket = self.socket(id);
+        socket.local = address;
+        socket.bound = true;
+        Ok(())
+    }
+
+    /// A port that nobody has.
+    fn free_port(&mut self) -> Answer<u16> {
+        for _ in 32_768..=u16::MAX {
+            let port = self.next_port;
+            self.next_port = port.checked_add(1).unwrap_or(32_768);
+            if !self.sockets.iter().flatten().any(|socket| socket.bound && socket.local.port() == port) {
+                return Ok(port);
+            }
+        }
+        Err(libc::EADDRINUSE)
+    }
+
+    /// Whether another socket keeps `id` from this address. Accepted sockets do not count, as with SO_REUSEADDR.
+    fn is_taken(&mut self, id: Id, address: SocketAddr) -> bool {
+        let mine = self.socket(id).options;
+        self.sockets.iter().enumerate().any(|(other, socket)| {
+            let Some(socket) = socket.as_ref().filter(|socket| other != id && socket.bound) else {
+                return false;
+            };
+            let theirs = socket.options;
+            let listening = matches!(socket.state, State::Listening { .. });
+            let shared = (mine.reuse_port && theirs.reuse_port)
+                || (mine.reuse_address && theirs.reuse_address && !listening);
+            socket.local.port() == address.port()
+                && !matches!(socket.state, State::Connected(_))
+                && socket.local.is_ipv4() == address.is_ipv4()
+                && (socket.local.ip() == address.ip()
+                    || socket.local.ip().is_unspecified()
+                    || address.ip().is_unspecified())
+                && !shared
+        })
+    }
+
+    pub(super) fn listen(&mut self, number: u32, backlog: i32) -> Answer<()> {
+        let id = self.id(number)?;
+        // Negative means as many as may be (listen(2)); somaxconn is 4096 since Linux 5.4.
+        let wanted = usize::try_from(backlog).unwrap_or(4096).min(4096);
+        match self.socket(id).state {
+            State::Listening { ref mut backlog, .. } => {
+                *backlog = wanted;
+                self.let_in(id);
+                return Ok(());
+            }
+            State::Fresh => {}
+            _ => return Err(libc::EINVAL),
+        }
+        if !self.socket(id).bound {
+            let any = self.socket(id).local;
+            self.take_address(id, any)?;
+        }
+        let local = self.socket(id).local;
+        let mine = self.socket(id).options.reuse_port;
+        let rival = self.sockets.iter().enumerate().any(|(other, socket)| {
+            socket.as_ref().is_some_and(|socket| {
+                other != id
+                    && matches!(socket.state, State::Listening { .. })
+                    && socket.local == local
+                    && !(mine && socket.options.reuse_port)
+            })
+        });
+        if rival {
+            return Err(libc::EADDRINUSE);
+        }
+        let (queue, knocking) = (VecDeque::new(), VecDeque::new());
+        self.socket(id).state = State::Listening { queue, backlog: wanted, knocking };
+        Ok(())
+    }
+
+    pub(super) fn set_option(&mut self, number: u32, option: SocketOption) -> Answer<()> {
+        let id = self.id(number)?;
+        let socket = self.socket(id);
+        let ipv4 = socket.local.is_ipv4();
+        let options = &mut socket.options;
+        match option {
+            SocketOption::NoDelay(on) => options.no_delay = on,
+            SocketOption::ReuseAddress(on) => options.reuse_address = on,
+            SocketOption::ReusePort(on) => options.reuse_port = on,
+            SocketOption::KeepAlive(on) => options.keep_alive = on,
+            // Doubled, with a least size of each kind (socket(7)).
+            SocketOption::ReceiveBuffer(bytes) => options.receive_bytes = (bytes as usize * 2).max(2304),
+            SocketOption::SendBuffer(bytes) => options.send_bytes = (bytes as usize * 2).max(4608),
+            SocketOption::Linger(span) => options.linger = span,
+            SocketOption::OnlyV6(_) if ipv4 => return Err(libc::ENOPROTOOPT),
+            SocketOption::OnlyV6(on) => options.only_v6 = on,
+        }
+        Ok(())
+    }
+
+    pub(super) fn option(&mut self, number: u32, option: SocketOption) -> Answer<SocketOption> {
+        let id = self.id(number)?;
+        let socket = self.socket(id);
+        let options = &socket.options;
+        let bytes = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+        Ok(match option {
+            SocketOption::NoDelay(_) => SocketOption::NoDelay(options.no_delay),
+            SocketOption::ReuseAddress(_) => SocketOption::ReuseAddress(options.reuse_address),
+            SocketOption::ReusePort(_) => SocketOption::ReusePort(options.reuse_port),
+            SocketOption::KeepAlive(_) => SocketOption::KeepAlive(options.keep_alive),
+            SocketOption::ReceiveBuffer(_) => SocketOption::ReceiveBuffer(bytes(options.receive_bytes)),
+            SocketOption::SendBuffer(_) => SocketOption::SendBuffer(bytes(options.send_bytes)),
+            SocketOption::Linger(_) => SocketOption::Linger(options.linger),
+            SocketOption::OnlyV6(_) if socket.local.is_ipv4() => return Err(libc::ENOPROTOOPT),
+            SocketOption::OnlyV6(_) => SocketOption::OnlyV6(options.only_v6),
+        })
+    }
+
+    pub(super) fn local_name(&mut self, number: u32) -> Answer<SocketAddr> {
+        let id = self.id(number)?;
+        Ok(self.socket(id).local)
+    }
+
+    pub(super) fn peer_name(&mut self, number: u32) -> Answer<SocketAddr> {
+        let id = self.id(number)?;
+        match &self.socket(id).state {
+            State::Connected(stream) if !stream.dead => Ok(stream.peer_name),
+            _ => Err(libc::ENOTCONN),
+        }
+    }
+
+    pub(super) fn shutdown(&mut self, number: u32, how: Shutdown) -> Answer<()> {
+        let id = self.id(number)?;
+        let (shut_in, shut_out) = (how != Shutdown::Write, how != Shutdown::Read);
+        match &mut self.socket(id).state {
+            State::Connected(stream) if !stream.dead => {
+                stream.shut_in |= shut_in;
+                stream.shut_out |= shut_out;
+                if shut_out {
+                    self.carry_soon(id);
+                    self.changed(id, Direction::Out);
+                }
+                if shut_in {
+                    self.changed(id, Direction::In);
+                }
+                Ok(())
+            }
+            State::Listening { .. } if shut_in => {
+                self.stop_listening(id);
+                self.changed(id, Direction::In);
+                Ok(())
+            }
+            State::Listening { .. } => Ok(()),
+            _ => Err(libc::ENOTCONN),
+        }
+    }
+
+    /// Closes a descriptor; the connection goes on until its end is carried, or is reset.
+    pub(super) fn close(&mut self, number: u32) -> Answer<()> {
+        let id = self.id(number)?;
+        self.descriptors[number as usize] = None;
+        self.socket(id).descriptor = None;
+        self.release(id);
+        Ok(())
+    }
+
+    /// Nobody has this socket any more.
+    fn release(&mut self, id: Id) {
+        let socket = self.socket(id);
+        let no_linger = socket.options.linger == Some(std::time::Duration::ZERO);
+        match &mut socket.state {
+            State::Listening { .. } => {
+                self.stop_listening(id);
+                self.sockets[id] = None;
+            }
+            State::Connected(stream) if !stream.dead => {
+                let peer = stream.peer;
+                if no_linger || !stream.arrived.is_empty() {
+                    self.sockets[id] = None;
+                    self.lose(id, peer);
+                    return;
+                }
+                stream.shut_out = true;
+                if stream.end_carried {
+                    self.sockets[id] = None;
+                    if let Some(peer) = peer.and_then(|peer| self.stream(peer)) {
+                        peer.peer = None;
+                    }
+                    return;
+                }
+                self.carry_soon(id);
+                // What the peer could not send for want of room comes, and is answered by a reset.
+                if let Some(peer) = peer {
+                    self.carry_soon(peer);
+                }
+            }
+            State::Fresh | State::Connecting(_) | State::Refused(_) | State::Connected(_) => {
+                self.sockets[id] = None;
+            }
+        }
+    }
+
+    fn stop_listening(&mut self, id: Id) {
+        let before = std::mem::replace(&mut self.socket(id).state, State::Fresh);
+        if let State::Listening { queue, knocking, .. } = before {
+            for waiting in queue {
+                let peer = self.stream(waiting).and_then(|stream| stream.peer);
+                self.sockets[waiting] = None;
+                self.lose(waiting, peer);
+            }
+            // Each knocks again, and finds nobody.
+            self.effects.extend(knocking.into_iter().map(Effect::Shake));
+        }
+    }
+
+    /// This end is gone without a proper end; the other hears of it.
+    fn lose(&mut self, id: Id, peer: Option<Id>) {
+        let Some(peer) = peer else { return };
+        if let Some(stream) = self.stream(peer)
+            && stream.peer == Some(id)
+        {
+            stream.peer = None;
+            self.effects.push_back(Effect::Reset(peer));
+        }
+    }
+
+    // ---- operations, each as one system call that does not wait -----------------------------------------------
+
+    /// 0, EINPROGRESS, EALREADY, or what came of it, as negated errno.
+    pub(super) fn connect(&mut self, number: u32, to: SocketAddr) -> i32 {
+        let id = match self.id(number) {
+            Ok(id) => id,
+            Err(errno) => return -errno,
+        };
+        let socket = self.socket(id);
+        match socket.state {
+            State::Fresh => {}
+            State::Connecting(_) => return -libc::EALREADY,
+            State::Refused(errno) => {
+                socket.state = State::Fresh;
+                return -errno;
+            }
+            State::Connected(ref mut stream) => {
+                if stream.error != 0 {
+                    return -std::mem::take(&mut stream.error);
+                }
+                return if std::mem::replace(&mut stream.told, true) { -libc::EISCONN } else { 0 };
+            }
+            State::Listening { .. } => return -libc::EISCONN,
+        }
+        if socket.local.is_ipv4() != to.is_ipv4() {
+            return -libc::EAFNOSUPPORT;
+        }
+        if !is_here(to.ip()) {
+            return -libc::ENETUNREACH;
+        }
+        let here = loopback(to.is_ipv4());
+        let to = if to.ip().is_unspecified() { SocketAddr::new(here, to.port()) } else { to };
+        let (bound, mut local) = (socket.bound, socket.local);
+        if !bound {
+            match self.free_port() {
+                Ok(port) => local.set_port(port),
+                Err(_) => return -libc::EADDRNOTAVAIL,
+            }
+        }
+        if local.ip().is_unspecified() {
+            local.set_ip(here);
+        }
+        let socket = self.socket(id);
+        socket.local = local;
+        socket.bound = true;
+        socket.state = State::Connecting(to);
+        self.effects.push_back(Effect::Shake(id));
+        -libc::EINPROGRESS
+    }
+
+    /// The next connection of the listener's queue, named by a descriptor.
+    pub(super) fn accept(&mut self, number: u32) -> Answer<u32> {
+        let id = self.id(number)?;
+        let State::Listening { queue, .. } = &mut self.socket(id).state else { return Err(libc::EINVAL) };
+        let first = *queue.front().ok_or(libc::EAGAIN)?;
+        // Without a descriptor left it stays in the queue.
+        let accepted = self.name(first)?;
+        if let State::Listening { queue, .. } = &mut self.socket(id).state {
+            queue.pop_front();
+        }
+        self.let_in(id);
+        Ok(accepted)
+    }
+
+    /// How many bytes were put into `into`, 0 at the end, or a negated errno.
+    pub(super) fn receive(&mut self, number: u32, into: &mut [u8]) -> i32 {
+        let Ok(id) = self.id(number) else { return -libc::EBADF };
+        let stream = match &mut self.socket(id).state {
+            State::Connected(stream) => stream,
+            State::Connecting(_) => return -libc::EAGAIN,
+            State::Fresh | State::Refused(_) | State::Listening { .. } => return -libc::ENOTCONN,
+        };
+        if into.is_empty() {
+            return 0;
+        }
+        if !stream.arrived.is_empty() {
+            let count = into.len().min(stream.arrived.len());
+            for (place, byte) in into.iter_mut().zip(stream.arrived.drain(..count)) {
+                *place = byte;
+            }
+            if let Some(peer) = stream.peer {
+                self.carry_soon(peer);
+            }
+            return count as i32;
+        }
+        // The peer's end comes first, then an error, told once, then what a reset or a shutdown leaves.
+        if stream.ended {
+            0
+        } else if stream.error != 0 {
+            -std::mem::take(&mut stream.error)
+        } else if stream.dead || stream.shut_in {
+            0
+        } else {
+            -libc::EAGAIN
+        }
+    }
+
+    /// How many bytes the socket's buffer took, or a negated errno.
+    pub(super) fn send(&mut self, number: u32, bytes: &[u8]) -> i32 {
+        let Ok(id) = self.id(number) else { return -libc::EBADF };
+        let room = self.socket(id).options.send_bytes;
+        let stream = match &mut self.socket(id).state {
+            State::Connected(stream) => stream,
+            State::Connecting(_) => return -libc::EAGAIN,
+            State::Fresh | State::Refused(_) | State::Listening { .. } => return -libc::EPIPE,
+        };
+        if stream.error != 0 {
+            return -std::mem::take(&mut stream.error);
+        }
+        if stream.dead || stream.shut_out {
+            return -libc::EPIPE;
+        }
+        let count = bytes.len().min(room.saturating_sub(stream.leaving.len()));
+        if count == 0 && !bytes.is_empty() {
+            return -libc::EAGAIN;
+        }
+        stream.leaving.extend(&bytes[..count]);
+        self.carry_soon(id);
+        count as i32
+    }
+
+    /// Whether an operation of this direction would be answered at once.
+    pub(super) fn is_ready(&mut self, number: u32, direction: Direction) -> bool {
+        let Ok(id) = self.id(number) else { return true };
+        let socket = self.socket(id);
+        let room = socket.options.send_bytes;
+        match (&socket.state, direction) {
+            (State::Fresh | State::Refused(_), _) => true,
+            (State::Connecting(_), _) => false,
+            (State::Listening { queue, .. }, Direction::In) => !queue.is_empty(),
+            (State::Listening { .. }, Direction::Out) => true,
+            (State::Connected(stream), _) if stream.error != 0 || stream.dead => true,
+            (State::Connected(stream), Direction::In) => {
+                !stream.arrived.is_empty() || stream.ended || stream.shut_in
+            }
+            (State::Connected(stream), Direction::Out) => {
+                !stream.told || stream.shut_out || stream.leaving.len() < room
+            }
+        }
+    }
+
+    // ---- what happens by itself -------------------------------------------------------------------------------
+
+    /// A connecting socket reaches the listener of its address, one of them by `pick` if several share it.
+    pub(super) fn shake(&mut self, id: Id, pick: impl FnOnce(usize) -> usize) {
+        let Some(Some(socket)) = self.sockets.get(id) else { return };
+        let State::Connecting(to) = socket.state else { return };
+        let listeners: Vec<Id> = (0..self.sockets.len()).filter(|&id| self.listens_for(id, to)).collect();
+        let Some(&listener) = listeners.get(if listeners.len() > 1 { pick(listeners.len()) } else { 0 })
+        else {
+            self.socket(id).state = State::Refused(libc::ECONNREFUSED);
+            self.changed(id, Direction::Out);
+            self.changed(id, Direction::In);
+            return;
+        };
+        if let State::Listening { knocking, .. } = &mut self.socket(listener).state {
+            knocking.push_back(id);
+        }
+        self.let_in(listener);
+    }
+
+    fn listens_for(&self, id: Id, to: SocketAddr) -> bool {
+        self.sockets[id].as_ref().is_some_and(|socket| {
+            let any = socket.local.ip().is_unspecified()
+                && (socket.local.is_ipv4() == to.is_ipv4() || (to.is_ipv4() && !socket.options.only_v6));
+            matches!(socket.state, State::Listening { .. })
+                && socket.local.port() == to.port()
+                && (any || socket.local.ip() == to.ip())
+        })
+    }
+
+    /// Fills the listener's queue from those who knock. It holds one more than the backlog (`sk_acceptq_is_full`).
+    fn let_in(&mut self, listener: Id) {
+        loop {
+            let options = self.socket(listener).options;
+            let ipv4 = self.socket(listener).local.is_ipv4();
+            let State::Listening { queue, backlog, knocking } = &mut self.socket(listener).state else {
+                return;
+            };
+            if queue.len() > *backlog {
+                return;
+            }
+            let Some(client) = knocking.pop_front() else { return };
+            // It may have been closed while it waited.
+            let Some(Some(socket)) = self.sockets.get(client) else { continue };
+            let State::Connecting(to) = socket.state else { continue };
+            let from = socket.local;
+            let (local, peer_name) = if ipv4 { (to, from) } else { (as_v6(to), as_v6(from)) };
+            let stream = Stream { told: true, ..Stream::to(client, peer_name) };
+            let state = State::Connected(stream);
+            // An accepted socket has the options of its listener.
+            let accepted = self.add(Socket { descriptor: None, local, bound: true, options, state });
+            self.socket(client).state = State::Connected(Stream::to(accepted, to));
+            if let State::Listening { queue, .. } = &mut self.socket(listener).state {
+                queue.push_back(accepted);
+            }
+            self.changed(listener, Direction::In);
+            self.changed(client, Direction::Out);
+        }
+    }
+
+    /// Something of this socket is to be carried; once at a time.
+    fn carry_soon(&mut self, id: Id) {
+        if let Some(stream) = self.stream(id)
+            && !stream.carrying
+            && stream.has_something_to_carry()
+        {
+            stream.carrying = true;
+            self.effects.push_back(Effect::Carry(id));
+        }
+    }
+
+    /// Carries at most `most` bytes (at least one) to the peer, or the end.
+    pub(super) fn carry(&mut self, id: Id, most: usize) {
+        let Some(stream) = self.stream(id) else { return };
+        stream.carrying = false;
+        if !stream.has_something_to_carry() {
+            return;
+        }
+        let mut leaving = std::mem::take(&mut stream.leaving);
+        let (peer, shut_out) = (stream.peer, stream.shut_out);
+        let alive = peer.filter(|&peer| {
+            self.sockets[peer].as_ref().is_some_and(|socket| {
+                socket.descriptor.is_some() || matches!(&socket.state, State::Connected(at) if !at.shut_out)
+            })
+        });
+        let Some(peer) = alive else {
+            if leaving.is_empty() {
+                // Only the end, and both are over.
+                self.both_over(id, peer);
+            } else {
+                // Nobody is there to take it.
+                if let Some(peer) = peer {
+                    self.sockets[peer] = None;
+                }
+                if let Some(stream) = self.stream(id) {
+                    stream.peer = None;
+                }
+                self.effects.push_back(Effect::Reset(id));
+            }
+            return;
+        };
+        let room = self.socket(peer).options.receive_bytes;
+        let Some(to) = self.stream(peer) else { return };
+        let count = leaving.len().min(room.saturating_sub(to.arrived.len())).min(most.max(1));
+        to.arrived.extend(leaving.drain(..count));
+        let ends = leaving.is_empty() && shut_out;
+        to.ended |= ends;
+        if count > 0 || ends {
+            self.changed(peer, Direction::In);
+        }
+        let Some(stream) = self.stream(id) else { return };
+        stream.end_carried |= ends;
+        // Without room it goes on when the peer has received.
+        stream.carrying = count > 0 && !leaving.is_empty();
+        let again = stream.carrying;
+        stream.leaving = leaving;
+        if again {
+            self.effects.push_back(Effect::Carry(id));
+        }
+        if count > 0 {
+            self.changed(id, Direction::Out);
+        }
+        if ends && self.is_orphan(id) {
+            self.sockets[id] = None;
+            if let Some(to) = self.stream(peer) {
+                to.peer = None;
+            }
+        }
+    }
+
+    /// Closed by its owner, and not waiting to be accepted: that ended its sending.
+    fn is_orphan(&self, id: Id) -> bool {
+        self.sockets[id].as_ref().is_some_and(|socket| {
+            socket.descriptor.is_none()
+                && matches!(&socket.state, State::Connected(stream) if stream.shut_out)
+        })
+    }
+
+    /// The end of `id` reaches a peer that is gone, or going.
+    fn both_over(&mut self, id: Id, peer: Option<Id>) {
+        if let Some(stream) = peer.and_then(|peer| self.stream(peer)) {
+            stream.ended = true;
+        }
+        if let Some(stream) = self.stream(id) {
+            stream.end_carried = true;
+        }
+        if self.is_orphan(id) {
+            self.sockets[id] = None;
+            if let Some(stream) = peer.and_then(|peer| self.stream(peer)) {
+                stream.peer = None;
+            }
+        }
+    }
+
+    /// A reset arrives: what is here may still be received, then it is told.
+    pub(super) fn reset(&mut self, id: Id) {
+        let Some(stream) = self.stream(id) else { return };
+        if stream.dead || (stream.ended && stream.end_carried) {
+            return;
+        }
+        stream.dead = true;
+        // Who has seen the peer's end is not surprised by its going (`tcp_reset`, CLOSE_WAIT).
+        stream.error = if stream.ended { libc::EPIPE } else { libc::ECONNRESET };
+        stream.peer = None;
+        stream.leaving.clear();
+        if self.is_orphan(id) {
+            self.sockets[id] = None;
+            return;
+        }
+        self.changed(id, Direction::In);
+        self.changed(id, Direction::Out);
+    }
+
+    /// Sockets that exist, named or not; and of those, the ones that only wait for their end to be carried.
+    #[cfg(test)]
+    pub(super) fn sockets(&self) -> usize {
+        self.sockets.iter().flatten().count()
+    }
+}
+
+fn loopback(ipv4: bool) -> IpAddr {
+    if ipv4 { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { IpAddr::V6(Ipv6Addr::LOCALHOST) }
+}
+
+fn is_here(ip: IpAddr) -> bool {
+    ip.is_loopback() || ip.is_unspecified()
+}
+
+/// An IPv4 address as an IPv6 socket names it.
+fn as_v6(address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(ip) => SocketAddr::new(IpAddr::V6(ip.to_ipv6_mapped()), address.port()),
+        IpAddr::V6(_) => address,
+    }
+}

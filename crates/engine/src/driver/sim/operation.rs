@@ -1,0 +1,236 @@
+//! An operation that the simulation has taken on, and the watch over the memory it names.
+//!
+//! Between `submit` and the end of an operation its memory belongs to the driver. So memory to be written is filled
+//! with a pattern that must still be there when the result is, and memory to be read must still be what it was:
+//! whoever frees, moves or touches it is found by a comparison, or by Miri.
+
+use super::net::Direction;
+use crate::op::{Kind, Op, Span, Target, Token};
+use socket2::SockAddr;
+
+pub(super) struct Operation {
+    pub(super) token: Token,
+    pub(super) kind: Kind,
+    pub(super) on: Target,
+    /// It is completed by us; otherwise its owner is told when to try.
+    pub(super) completes: bool,
+    work: Work,
+    /// What the memory looks like while it is ours.
+    seal: u64,
+    /// Bytes sent so far.
+    pub(super) done: usize,
+    /// It was told to try, and has not found that there is nothing since.
+    pub(super) told: bool,
+    /// A look at it is due.
+    pub(super) due: bool,
+    /// Results on their way to its owner, and when the last of them arrives.
+    pub(super) underway: u32,
+    pub(super) arrives: u64,
+    /// Its last result is on the way.
+    pub(super) over: bool,
+    pub(super) cancelling: bool,
+}
+
+/// What it names, by address: valid until we let go of it ([`Driver::submit`](crate::driver::Driver::submit)).
+#[derive(Clone, Copy)]
+enum Work {
+    Nothing,
+    Connect(*const SockAddr),
+    Receive(Span),
+    Send(Span),
+    SendVectored(*const libc::msghdr),
+}
+
+/// What memory that will be written to holds until then.
+const PATTERN: u8 = 0xa5;
+
+pub(super) fn kind(op: &Op<'_>) -> Kind {
+    match op {
+        Op::Accept { .. } => Kind::Accept,
+        Op::Connect { .. } => Kind::Connect,
+        Op::Receive { .. } => Kind::Receive,
+        Op::ReceiveInto { .. } => Kind::ReceiveInto,
+        Op::Send { .. } => Kind::Send,
+        Op::SendVectored { .. } => Kind::SendVectored,
+    }
+}
+
+pub(super) fn direction(kind: Kind) -> Direction {
+    match kind {
+        Kind::Accept | Kind::Receive | Kind::ReceiveInto => Direction::In,
+        Kind::Connect | Kind::Send | Kind::SendVectored => Direction::Out,
+    }
+}
+
+impl Operation {
+    /// Takes the memory of `op` over.
+    pub(super) fn new(token: Token, op: &Op<'_>, completes: bool) -> Operation {
+        let work = match *op {
+            Op::Accept { .. } | Op::Receive { .. } => Work::Nothing,
+            Op::Connect { address, .. } => Work::Connect(address),
+            Op::ReceiveInto { memory, .. } => Work::Receive(memory),
+            Op::Send { bytes, .. } => Work::Send(bytes),
+            Op::SendVectored { message, .. } => Work::SendVectored(message),
+        };
+        if let Work::Receive(memory) = work {
+            // SAFETY: ours until we let go of it (contract of `Driver::submit`).
+            let _ = unsafe { fill(memory) };
+        }
+        let mut operation = Operation {
+            token,
+            kind: kind(op),
+            on: op.target(),
+            completes,
+            work,
+            seal: 0,
+            done: 0,
+            told: false,
+            due: false,
+            underway: 0,
+            arrives: 0,
+            over: false,
+            cancelling: false,
+        };
+        operation.seal();
+        operation
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.on.number as u32
+    }
+
+    pub(super) fn direction(&self) -> Direction {
+        direction(self.kind)
+    }
+
+    /// Where it connects to.
+    pub(super) fn address(&self) -> Option<&SockAddr> {
+        match self.work {
+            // SAFETY: in place and unchanged until we let go of the operation (contract of `Driver::submit`), which
+            // consumes `self`; nobody writes it meanwhile.
+            Work::Connect(address) => Some(unsafe { &*address }),
+            _ => None,
+        }
+    }
+
+    /// Where it receives to, if that is memory of its owner's.
+    pub(super) fn room(&mut self) -> &mut [u8] {
+        match self.work {
+            // SAFETY: valid for writes and ours alone until we let go of the operation, as above; filled, and so
+            // initialised, when it was taken over.
+            Work::Receive(Span { start, bytes }) if bytes > 0 => unsafe {
+                std::slice::from_raw_parts_mut(start, bytes)
+            },
+            _ => &mut [],
+        }
+    }
+
+    /// What it has left to send, in pieces.
+    pub(super) fn rest(&self) -> Vec<&[u8]> {
+        let mut skip = self.done;
+        let mut pieces = self.pieces();
+        for piece in &mut pieces {
+            let used = skip.min(piece.len());
+            *piece = &piece[used..];
+            skip -= used;
+        }
+        pieces
+    }
+
+    fn pieces(&self) -> Vec<&[u8]> {
+        match self.work {
+            Work::Nothing | Work::Connect(_) => Vec::new(),
+            // SAFETY: valid for reads, and written by nobody, until we let go of the operation (contract of
+            // `Driver::submit`).
+            Work::Send(span) | Work::Receive(span) => unsafe { vec![bytes_of(span)] },
+            // SAFETY: as above, for the message, its vectors and what they name.
+            Work::SendVectored(message) => unsafe { vectors_of(&*message) },
+        }
+    }
+
+    /// Notes how the memory looks now: from here on it must stay so.
+    pub(super) fn seal(&mut self) {
+        self.seal = self.look();
+    }
+
+    /// What it looks like, as a number.
+    fn look(&self) -> u64 {
+        let mut sum = 0;
+        for piece in self.pieces() {
+            sum = mix(sum, piece);
+        }
+        if let Some(address) = self.address() {
+            let text = format!("{:?}", address.as_socket());
+            sum = mix(sum, text.as_bytes());
+        }
+        sum
+    }
+
+    /// Lets go of the memory.
+    ///
+    /// # Panics
+    /// If somebody else touched it.
+    pub(super) fn let_go(self) {
+        assert!(
+            self.look() == self.seal,
+            "memory of {} on descriptor {} changed while it was with the driver",
+            self.kind,
+            self.on.number
+        );
+    }
+}
+
+/// Fills memory that is about to be written, which also initialises it.
+///
+/// # Safety
+/// Valid for writes of its length, and reached by nobody else, as long as the result is used.
+pub(super) unsafe fn fill<'a>(memory: Span) -> &'a mut [u8] {
+    if memory.bytes == 0 {
+        return &mut [];
+    }
+    // SAFETY: promised by the caller.
+    unsafe {
+        memory.start.write_bytes(PATTERN, memory.bytes);
+        std::slice::from_raw_parts_mut(memory.start, memory.bytes)
+    }
+}
+
+/// # Safety
+/// Valid for reads, and not written, as long as the result is used.
+pub(super) unsafe fn bytes_of<'a>(span: Span) -> &'a [u8] {
+    if span.bytes == 0 {
+        return &[];
+    }
+    // SAFETY: promised by the caller.
+    unsafe { std::slice::from_raw_parts(span.start, span.bytes) }
+}
+
+/// # Safety
+/// As [`bytes_of`], for the vectors and all that they name.
+pub(super) unsafe fn vectors_of<'a>(message: &'a libc::msghdr) -> Vec<&'a [u8]> {
+    if message.msg_iovlen == 0 {
+        return Vec::new();
+    }
+    // SAFETY: promised by the caller.
+    let vectors: &'a [libc::iovec] =
+        unsafe { std::slice::from_raw_parts(message.msg_iov, message.msg_iovlen) };
+    let span = |vector: &libc::iovec| Span { start: vector.iov_base.cast(), bytes: vector.iov_len };
+    // SAFETY: promised by the caller.
+    vectors.iter().map(|vector| unsafe { bytes_of(span(vector)) }).collect()
+}
+
+/// A checksum, eight bytes at a time: it has to find accidents, not enemies.
+fn mix(mut sum: u64, bytes: &[u8]) -> u64 {
+    let mut take = |word: u64| sum = (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    let words = bytes.chunks_exact(8);
+    take(bytes.len() as u64);
+    for byte in words.remainder() {
+        take(u64::from(*byte));
+    }
+    for word in words {
+        let mut eight = [0; 8];
+        eight.copy_from_slice(word);
+        take(u64::from_le_bytes(eight));
+    }
+    sum
+}

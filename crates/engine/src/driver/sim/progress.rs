@@ -1,0 +1,197 @@
+//! How operations get on: what an attempt answers now, and what a submitted one does when it is looked at.
+
+use super::Sim;
+use super::net::Direction;
+use super::operation;
+use crate::op::{Kind, Op, Outcome};
+
+impl Sim {
+    /// Does the operation as far as it goes now: what a system call would answer, EAGAIN included.
+    pub(super) fn try_now(&mut self, op: &Op<'_>) -> Outcome {
+        let number = op.target().number as u32;
+        match *op {
+            Op::Accept { .. } => Outcome::of(self.accept(number)),
+            Op::Connect { address, .. } => match address.as_socket() {
+                Some(to) => Outcome::of(self.network.connect(number, to)),
+                None => Outcome::of(-libc::EAFNOSUPPORT),
+            },
+            Op::Receive { .. } => {
+                // At most half are out, the others at most with results underway.
+                let Some(id) = self.pool.take() else { return Outcome::of(-libc::EAGAIN) };
+                let result = self.receive_pooled(number, id);
+                if result <= 0 {
+                    self.pool.put(id);
+                    return Outcome::of(result);
+                }
+                // SAFETY: taken above, written by the line above, and named by nobody else.
+                let lease = unsafe { self.pool.lease(id, result as usize) };
+                Outcome { result, lease: Some(lease) }
+            }
+            Op::ReceiveInto { memory, .. } => {
+                // SAFETY: lent for the call, by the contract of `Driver::attempt`.
+                let room = unsafe { operation::fill(memory) };
+                let most = self.shortened(room.len());
+                Outcome::of(self.network.receive(number, &mut room[..most]))
+            }
+            Op::Send { bytes, .. } => {
+                // SAFETY: as above.
+                let bytes = unsafe { operation::bytes_of(bytes) };
+                let most = self.shortened(bytes.len());
+                Outcome::of(self.network.send(number, &bytes[..most]))
+            }
+            Op::SendVectored { message, .. } => {
+                // SAFETY: as above.
+                let pieces = unsafe { operation::vectors_of(message) };
+                Outcome::of(self.send_pieces(number, &pieces))
+            }
+        }
+    }
+
+    /// As one `sendmsg(2)`: what went of all of them.
+    fn send_pieces(&mut self, number: u32, pieces: &[&[u8]]) -> i32 {
+        let mut most = self.shortened(pieces.iter().map(|piece| piece.len()).sum());
+        let mut sent = 0;
+        for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
+            let part = &piece[..piece.len().min(most)];
+            match self.network.send(number, part) {
+                errno if errno < 0 => return if sent > 0 { sent } else { errno },
+                count => {
+                    sent += count;
+                    most -= count as usize;
+                    if (count as usize) < part.len() || most == 0 {
+                        return sent;
+                    }
+                }
+            }
+        }
+        // Nothing at all to send still finds out whether it could be.
+        if sent == 0 { self.network.send(number, &[]) } else { sent }
+    }
+
+    fn accept(&mut self, number: u32) -> i32 {
+        if self.network.is_ready(number, Direction::In) {
+            if self.chance.hits(self.faults.aborted) {
+                return -libc::ECONNABORTED;
+            }
+            if self.chance.hits(self.faults.no_descriptor) {
+                return -libc::EMFILE;
+            }
+        }
+        match self.network.accept(number) {
+            Ok(accepted) => {
+                self.opened(accepted, "accept");
+                accepted as i32
+            }
+            Err(errno) => -errno,
+        }
+    }
+
+    /// Receives into a buffer taken from the pool.
+    fn receive_pooled(&mut self, number: u32, id: u16) -> i32 {
+        let most = self.shortened(self.pool.buffer_bytes());
+        // SAFETY: the buffer was taken, so nobody else reaches it; it is that long, and pools begin initialised.
+        let room = unsafe { std::slice::from_raw_parts_mut(self.pool.buffer(id).as_ptr(), most) };
+        self.network.receive(number, room)
+    }
+
+    /// Gets on with an operation that we complete.
+    pub(super) fn advance(&mut self, bits: u64) {
+        let Some(operation) = self.operations.get(&bits) else { return };
+        let (kind, number, done) = (operation.kind, operation.number(), operation.done);
+        if kind != Kind::Connect && done == 0 && self.chance.hits(self.faults.again) {
+            let errno = if self.chance.below(2) == 0 { libc::EINTR } else { libc::EAGAIN };
+            return self.send_result(bits, -errno, true, None);
+        }
+        match kind {
+            Kind::Accept => self.advance_accept(bits, number),
+            Kind::Connect => self.advance_connect(bits, number),
+            Kind::Receive => self.advance_receive(bits, number),
+            Kind::ReceiveInto => self.advance_receive_into(bits, number),
+            Kind::Send | Kind::SendVectored => self.advance_send(bits, number),
+        }
+    }
+
+    fn advance_accept(&mut self, bits: u64, number: u32) {
+        loop {
+            let result = self.accept(number);
+            if result == -libc::EAGAIN {
+                return;
+            }
+            let last = result < 0 || self.chance.hits(self.faults.series_end);
+            self.send_result(bits, result, last, None);
+            if last {
+                return;
+            }
+        }
+    }
+
+    fn advance_connect(&mut self, bits: u64, number: u32) {
+        let Some(operation) = self.operations.get(&bits) else { return };
+        let to = operation.address().and_then(|address| address.as_socket());
+        let result = to.map_or(-libc::EAFNOSUPPORT, |to| self.network.connect(number, to));
+        if !matches!(-result, libc::EINPROGRESS | libc::EALREADY) {
+            self.send_result(bits, result, true, None);
+        }
+    }
+
+    fn advance_receive(&mut self, bits: u64, number: u32) {
+        while self.network.is_ready(number, Direction::In) {
+            let lacking = self.chance.hits(self.faults.ring_empty);
+            let Some(id) = (if lacking { None } else { self.pool.take() }) else {
+                self.counters.ring_empty += 1;
+                let fresh = self.operations.get(&bits).is_some_and(|operation| operation.arrives == 0);
+                if fresh && !lacking {
+                    // Buffers are underway to others: it waits for one in line.
+                    self.starved.push(bits);
+                } else {
+                    self.send_result(bits, -libc::ENOBUFS, true, None);
+                }
+                return;
+            };
+            let result = self.receive_pooled(number, id);
+            if result <= 0 {
+                self.pool.put(id);
+                if result != -libc::EAGAIN {
+                    self.send_result(bits, result, true, None);
+                }
+                return;
+            }
+            let last = self.chance.hits(self.faults.series_end);
+            self.send_result(bits, result, last, Some(id));
+            if last {
+                return;
+            }
+        }
+    }
+
+    fn advance_receive_into(&mut self, bits: u64, number: u32) {
+        let Some(mut operation) = self.operations.remove(&bits) else { return };
+        let room = operation.room().len();
+        let most = self.shortened(room);
+        let result = self.network.receive(number, &mut operation.room()[..most]);
+        operation.seal();
+        self.operations.insert(bits, operation);
+        if result != -libc::EAGAIN {
+            self.send_result(bits, result, true, None);
+        }
+    }
+
+    fn advance_send(&mut self, bits: u64, number: u32) {
+        let Some(mut operation) = self.operations.remove(&bits) else { return };
+        let left: usize = operation.rest().iter().map(|piece| piece.len()).sum();
+        let result = self.send_pieces(number, &operation.rest());
+        operation.done += usize::try_from(result).unwrap_or(0);
+        let done = operation.done;
+        self.operations.insert(bits, operation);
+        if result == -libc::EAGAIN {
+            // It goes on when there is room.
+        } else if result < 0 {
+            // What was sent before is told; the error is lost, and the next send meets its consequence.
+            self.send_result(bits, if done > 0 { done as i32 } else { result }, true, None);
+        } else if result as usize == left || self.chance.hits(self.faults.short) {
+            self.send_result(bits, done as i32, true, None);
+        } else {
+            self.look_soon(bits, true);
+        }
+    }
+}
