@@ -56,6 +56,14 @@ pub(crate) struct Entry {
     pub(crate) kept: Option<Box<Tail>>,
 }
 
+impl Entry {
+    /// The next receive is to look here first.
+    #[inline]
+    pub(crate) fn has_left_something(&self) -> bool {
+        self.ended || self.failed != 0 || self.kept.is_some()
+    }
+}
+
 /// All descriptors of a runtime, found by index, the last freed reused first.
 #[derive(Debug)]
 pub(crate) struct Table {

@@ -331,6 +331,25 @@ impl Inflight {
         }
     }
 
+    /// Whether the standing operation in slot `index` is with the driver and has brought nothing, and is a `kind`.
+    #[inline]
+    pub(crate) fn is_empty_handed(&mut self, index: u32, kind: Kind) -> bool {
+        let slot = self.slot(index);
+        slot.state == State::Armed
+            && slot.kind == kind
+            && matches!(slot.memory, Memory::Items(Items { count: 0, .. }))
+    }
+
+    /// As [`Inflight::set_waker`], for the slot that the table names.
+    #[inline]
+    pub(crate) fn set_waker_at(&mut self, index: u32, waker: &Waker) -> Option<Waker> {
+        let slot = self.slot(index);
+        match &slot.waker {
+            Some(before) if before.will_wake(waker) => None,
+            _ => slot.waker.replace(waker.clone()),
+        }
+    }
+
     /// Nobody waits any more.
     #[inline]
     pub(crate) fn clear_waker(&mut self, token: Token) -> Option<Waker> {

@@ -30,6 +30,8 @@ const PARKED_FOR: Duration = Duration::from_secs(1);
 /// The I/O of one runtime.
 pub(crate) struct Io {
     driver: Box<dyn Driver>,
+    /// The driver answers attempts: not asking one that never does spares a call.
+    tries: bool,
     slots: Inflight,
     pub(crate) table: Table,
     completions: Vec<Completion>,
@@ -47,7 +49,7 @@ pub(crate) struct Io {
     counters: Counters,
 }
 
-/// Where a send is. It owns the memory until a slot does, and again when it is over.
+/// Where a send is. It owns the memory until a slot does.
 #[derive(Debug)]
 pub(crate) enum Sending {
     /// Not with the driver yet.
@@ -57,11 +59,11 @@ pub(crate) enum Sending {
         done: u32,
     },
     InFlight(Token),
-    Over {
-        memory: Memory,
-        done: u32,
-    },
+    Over,
 }
+
+/// What a send came to: how much was sent altogether, or a negated errno; and the memory, back.
+pub(crate) type Sent = (std::result::Result<u32, i32>, Memory);
 
 /// A one-shot operation in a slot.
 #[derive(Debug)]
@@ -75,6 +77,7 @@ impl Io {
     pub(crate) fn new(driver: Box<dyn Driver>) -> Io {
         let now = driver.clock().now();
         Io {
+            tries: driver.tries(),
             driver,
             slots: Inflight::new(),
             table: Table::new(),
@@ -172,23 +175,44 @@ impl Io {
             return Poll::Pending;
         }
         let entry = self.table.entry(index);
-        if let Some(tail) = entry.kept.take() {
-            return Poll::Ready(Ok(Lease::own(tail)));
+        if entry.has_left_something() {
+            return Poll::Ready(Self::left(entry));
         }
-        if entry.failed != 0 {
-            return Poll::Ready(Err(std::mem::replace(&mut entry.failed, 0)));
-        }
-        if entry.ended {
-            return Poll::Ready(Ok(Lease::nothing()));
-        }
-        match self.poll_standing(Kind::Receive, index, waker) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(outcome) if outcome.result < 0 => Poll::Ready(Err(outcome.result)),
-            Poll::Ready(Outcome { lease: Some(lease), .. }) => Poll::Ready(Ok(lease)),
-            Poll::Ready(_) => {
+        // What happens nearly always: it stands already, and has brought nothing.
+        let slot = entry.receive;
+        let outcome = if slot != NONE && self.slots.is_empty_handed(slot, Kind::Receive) {
+            match self.attempt_standing(Kind::Receive, index) {
+                Some(outcome) => outcome,
+                None => {
+                    self.trash.extend(self.slots.set_waker_at(slot, waker));
+                    return Poll::Pending;
+                }
+            }
+        } else {
+            match self.poll_standing(Kind::Receive, index, waker) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(outcome) => outcome,
+            }
+        };
+        match outcome {
+            Outcome { lease: Some(lease), .. } => Poll::Ready(Ok(lease)),
+            Outcome { result, .. } if result < 0 => Poll::Ready(Err(result)),
+            Outcome { .. } => {
                 self.table.entry(index).ended = true;
                 Poll::Ready(Ok(Lease::nothing()))
             }
+        }
+    }
+
+    /// What earlier receives have left for the next.
+    #[cold]
+    fn left(entry: &mut Entry) -> std::result::Result<Lease, i32> {
+        if let Some(tail) = entry.kept.take() {
+            return Ok(Lease::own(tail));
+        }
+        match std::mem::replace(&mut entry.failed, 0) {
+            0 => Ok(Lease::nothing()),
+            errno => Err(errno),
         }
     }
 
@@ -230,7 +254,6 @@ impl Io {
     }
 
     /// An item or the end of a standing operation, armed as need be.
-    #[inline]
     fn poll_standing(&mut self, kind: Kind, index: u32, waker: &Waker) -> Poll<Outcome> {
         let slot = self.table.entry(index).receive;
         let token = if slot == NONE {
@@ -279,6 +302,9 @@ impl Io {
 
     #[inline]
     fn attempt_standing(&mut self, kind: Kind, index: u32) -> Option<Outcome> {
+        if !self.tries {
+            return None;
+        }
         let on = self.table.target(index);
         let op = if kind == Kind::Accept { Op::Accept { on } } else { Op::Receive { on } };
         loop {
@@ -301,7 +327,7 @@ impl Io {
 
     // ---- sends ----------------------------------------------------------------------------------------------
 
-    /// Sends, all of it or (`all` unset) what goes. Ready with how much was sent altogether.
+    /// Sends, all of it or (`all` unset) what goes. When it is ready, `sending` is Over.
     #[inline]
     pub(crate) fn poll_send(
         &mut self,
@@ -309,54 +335,60 @@ impl Io {
         sending: &mut Sending,
         all: bool,
         waker: &Waker,
-    ) -> Poll<std::result::Result<u32, i32>> {
+    ) -> Poll<Sent> {
         if self.must_yield(waker) {
             return Poll::Pending;
         }
-        if let Sending::Fresh { kind, memory, done } = sending {
-            let entry = self.table.entry(index);
-            if entry.broken {
-                return Poll::Ready(Err(-libc::EPIPE));
+        let (kind, memory, done) = match sending {
+            Sending::Fresh { kind, memory, done } => (*kind, memory, done),
+            Sending::InFlight(token) => {
+                let token = *token;
+                return self.poll_sending(index, sending, token, all, waker);
             }
-            if entry.send != NONE {
-                // A dropped send, still on its way: what follows it must not overtake it.
-                let token = self.slots.token(entry.send);
-                self.wait_for(token, waker);
-                return Poll::Pending;
-            }
+            Sending::Over => unreachable!("a send is polled after its end"),
+        };
+        let entry = self.table.entry(index);
+        if entry.broken {
+            return Poll::Ready(over(sending, Err(-libc::EPIPE)));
+        }
+        if entry.send != NONE {
+            // A dropped send, still on its way: what follows it must not overtake it.
+            let token = self.slots.token(entry.send);
+            self.wait_for(token, waker);
+            return Poll::Pending;
+        }
+        let total = memory.bytes();
+        if total == 0 {
+            return Poll::Ready(over(sending, Ok(0)));
+        }
+        if self.tries {
             let on = self.table.target(index);
-            let total = memory.bytes();
             loop {
-                if *done as usize >= total {
-                    return self.sent(sending, Ok(()));
-                }
-                let op = op_of(*kind, memory, *done as usize, on);
-                match self.attempt(&op).map(|outcome| outcome.result) {
+                match self.attempt(&op_of(kind, memory, *done as usize, on)).map(|outcome| outcome.result) {
                     None => break,
                     Some(sent) if sent >= 0 => {
                         *done += sent as u32;
-                        if !all {
-                            return self.sent(sending, Ok(()));
+                        if !all || *done as usize >= total {
+                            let done = *done;
+                            return Poll::Ready(over(sending, Ok(done)));
                         }
                     }
                     Some(errno) if errno == -libc::EINTR => {}
-                    Some(errno) => return self.sent(sending, Err(errno)),
+                    Some(errno) => return Poll::Ready(over(sending, Err(errno))),
                 }
             }
-            if !self.driver.sends_from_pool() || self.driver.pool().is_strained() {
-                memory.settle(done);
-            }
-            let (kind, done) = (*kind, *done);
-            let memory = std::mem::replace(memory, Memory::None);
-            let token = self.slots.insert(kind, index, memory, done, self.now);
-            self.table.entry(index).send = token.index;
-            self.submit(token, index);
-            self.wait_for(token, waker);
-            *sending = Sending::InFlight(token);
-            return Poll::Pending;
         }
-        let Sending::InFlight(token) = *sending else { unreachable!("a send is polled after its end") };
-        self.poll_sending(index, sending, token, all, waker)
+        if !self.driver.sends_from_pool() || self.driver.pool().is_strained() {
+            memory.settle(done);
+        }
+        let done = *done;
+        let memory = std::mem::replace(memory, Memory::None);
+        let token = self.slots.insert(kind, index, memory, done, self.now);
+        self.table.entry(index).send = token.index;
+        self.submit(token, index);
+        self.wait_for(token, waker);
+        *sending = Sending::InFlight(token);
+        Poll::Pending
     }
 
     fn poll_sending(
@@ -366,7 +398,7 @@ impl Io {
         token: Token,
         all: bool,
         waker: &Waker,
-    ) -> Poll<std::result::Result<u32, i32>> {
+    ) -> Poll<Sent> {
         let mut result = Ok(());
         match self.slots.state(token) {
             State::Done => match self.slots.result(token) {
@@ -419,22 +451,8 @@ impl Io {
         self.table.entry(index).send = NONE;
         self.trash.extend(self.slots.clear_waker(token));
         let memory = self.slots.release(token);
-        *sending = Sending::Over { memory, done };
-        Poll::Ready(result.map(|()| done))
-    }
-
-    /// Over without ever having been submitted.
-    #[inline]
-    fn sent(
-        &mut self,
-        sending: &mut Sending,
-        result: std::result::Result<(), i32>,
-    ) -> Poll<std::result::Result<u32, i32>> {
-        let Sending::Fresh { memory, done, .. } = sending else { unreachable!("called for fresh sends") };
-        let done = *done;
-        let memory = std::mem::replace(memory, Memory::None);
-        *sending = Sending::Over { memory, done };
-        Poll::Ready(result.map(|()| done))
+        *sending = Sending::Over;
+        Poll::Ready((result.map(|()| done), memory))
     }
 
     /// The future of a send is dropped.
@@ -446,7 +464,7 @@ impl Io {
                 }
             }
             Sending::InFlight(token) => self.abandon(*token, index),
-            Sending::Over { .. } => {}
+            Sending::Over => {}
         }
     }
 
@@ -524,7 +542,7 @@ impl Io {
         if let OneShot::Fresh(Memory::Buf(buf)) = operation {
             let (start, room) = spare_of(buf);
             let entry = self.table.entry(index);
-            let elsewhere = entry.receive != NONE || entry.kept.is_some() || entry.failed != 0 || entry.ended;
+            let elsewhere = entry.receive != NONE || entry.has_left_something();
             if room == 0 {
                 return Poll::Ready(Ok(0));
             }
@@ -870,6 +888,15 @@ impl Io {
         let (driver, open, used) = (self.driver.name(), self.table.open(), self.slots.used());
         writeln!(f, "driver {driver}: {open} descriptors, {used} operations")?;
         self.slots.dump(f, self.now)
+    }
+}
+
+/// A send is over without ever having been submitted.
+#[inline]
+fn over(sending: &mut Sending, result: std::result::Result<u32, i32>) -> Sent {
+    match std::mem::replace(sending, Sending::Over) {
+        Sending::Fresh { memory, .. } => (result, memory),
+        Sending::InFlight(_) | Sending::Over => (result, Memory::None),
     }
 }
 

@@ -23,7 +23,9 @@ pub(crate) struct Pool {
     start: NonNull<u8>,
     buffer_bytes: usize,
     count: u16,
-    /// Buffers nobody has. With a buffer ring: those that are to be offered to the kernel again.
+    /// The buffer that came back last, or [`NONE`]: the next to be used, since it is in the cache.
+    hot: Cell<u16>,
+    /// The others nobody has. With a buffer ring: those that are to be offered to the kernel again.
     free: RefCell<Vec<u16>>,
     /// Buffers named by leases.
     out: Cell<u16>,
@@ -51,6 +53,7 @@ impl Pool {
             start: pages.start(),
             buffer_bytes,
             count,
+            hot: Cell::new(NONE),
             free: RefCell::new((0..count).rev().collect()),
             out: Cell::new(0),
             memory: Memory::Own { _pages: pages },
@@ -65,6 +68,7 @@ impl Pool {
             start: ring.start(),
             buffer_bytes,
             count: ring.entries(),
+            hot: Cell::new(NONE),
             free: RefCell::new(Vec::with_capacity(usize::from(ring.entries()))),
             out: Cell::new(0),
             memory: Memory::Ring(RefCell::new(ring)),
@@ -97,13 +101,19 @@ impl Pool {
     /// Takes a free buffer, to be filled and made a lease by [`Pool::lease`], or put back.
     #[inline]
     pub(crate) fn take(&self) -> Option<u16> {
-        self.free.borrow_mut().pop()
+        match self.hot.replace(NONE) {
+            NONE => self.free.borrow_mut().pop(),
+            id => Some(id),
+        }
     }
 
     /// Puts a buffer back that no lease names.
     #[inline]
     pub(crate) fn put(&self, id: u16) {
-        self.free.borrow_mut().push(id);
+        match self.hot.replace(id) {
+            NONE => {}
+            other => self.free.borrow_mut().push(other),
+        }
     }
 
     /// Where buffer `id` begins.
@@ -131,6 +141,10 @@ impl Pool {
     pub(crate) fn refill(&self, offer: impl FnOnce(&mut BufferRing, &mut Vec<u16>)) {
         if let Memory::Ring(ring) = &self.memory {
             let mut free = self.free.borrow_mut();
+            match self.hot.replace(NONE) {
+                NONE => {}
+                id => free.push(id),
+            }
             if !free.is_empty() {
                 offer(&mut ring.borrow_mut(), &mut free);
             }
@@ -145,6 +159,9 @@ impl Pool {
         }
     }
 }
+
+/// No buffer: there are at most 2^15.
+const NONE: u16 = u16::MAX;
 
 /// A position inside a buffer has 15 bits and one to spare.
 pub(crate) const BUFFER_BYTES_MAX: usize = 32 * 1024;
@@ -316,7 +333,8 @@ mod tests {
         }
         drop(leases);
         assert_eq!(pool.out(), 0);
-        assert_eq!(pool.free.borrow().len(), 8);
+        let all: Vec<_> = std::iter::from_fn(|| pool.take()).collect();
+        assert_eq!(all.len(), 8);
     }
 
     #[test]

@@ -79,9 +79,11 @@ impl Epoll {
             }
             Until::For(span) => millis(span),
         };
-        // SAFETY: as above.
-        let ready = check(unsafe { libc::epoll_wait(set, room, count, timeout_ms) })?;
-        Ok(ready as usize)
+        // SAFETY: as above. (By number, as in `sys::attempt`.)
+        let ready = unsafe {
+            libc::syscall(libc::SYS_epoll_pwait, set, room, count, timeout_ms, std::ptr::null::<u8>(), 0usize)
+        };
+        check(ready as i32).map(|ready| ready as usize)
     }
 }
 

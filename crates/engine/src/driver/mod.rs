@@ -117,6 +117,9 @@ pub(crate) trait Driver {
     /// Does what never waits.
     fn call(&mut self, call: Call<'_>) -> io::Result<Answer>;
 
+    /// Whether [`Driver::attempt`] ever answers.
+    fn tries(&self) -> bool;
+
     /// Does the operation now if that takes no waiting and this driver is one that tries; otherwise `None`. What
     /// the operation names is used during the call only.
     fn attempt(&mut self, op: &Op<'_>) -> Option<Outcome>;

@@ -134,45 +134,37 @@ impl<P: Poller> Readiness<P> {
 
     #[inline]
     fn watch(&mut self, on: Target) -> &mut Watch {
-        let index = on.index as usize;
-        if index >= self.watches.len() {
-            self.watches.resize(index + 1, Watch::FRESH);
-        }
-        let watch = &mut self.watches[index];
-        if watch.generation != on.generation {
-            *watch = Watch { generation: on.generation, ..Watch::FRESH };
-        }
-        watch
+        watch_of(&mut self.watches, on)
     }
 
     /// Receives into a buffer of the pool, which becomes a lease.
     #[inline]
     fn receive(&mut self, on: Target) -> Option<Outcome> {
-        let watch = self.watch(on);
+        let watch = watch_of(&mut self.watches, on);
         if watch.ready & IN == 0 {
             return None;
         }
-        let hung_up = watch.ready & HANG_UP != 0;
+        let pool = &self.pool;
         // At most half are out (`Pool::lease`), and we use one at a time.
-        let id = self.pool.take()?;
-        let buffer_bytes = self.pool.buffer_bytes();
-        let memory = Span { start: self.pool.buffer(id).as_ptr(), bytes: buffer_bytes };
+        let id = pool.take()?;
+        let buffer_bytes = pool.buffer_bytes();
+        let memory = Span { start: pool.buffer(id).as_ptr(), bytes: buffer_bytes };
         // SAFETY: the buffer was taken from the pool: nobody else reaches it, and it is of that size.
         let result = unsafe { attempt::receive(on.number, memory, &mut self.counters) };
         if result <= 0 {
-            self.pool.put(id);
+            pool.put(id);
             if result == -libc::EAGAIN {
                 self.counters.would_block += 1;
-                self.watch(on).ready &= !IN;
+                watch.ready &= !IN;
                 return None;
             }
             return Some(Outcome::of(result));
         }
-        if (result as usize) < buffer_bytes && !hung_up {
-            self.watch(on).ready &= !IN;
+        if (result as usize) < buffer_bytes && watch.ready & HANG_UP == 0 {
+            watch.ready &= !IN;
         }
         // SAFETY: taken above, written only by the call that has returned.
-        let lease = unsafe { self.pool.lease(id, result as usize) };
+        let lease = unsafe { pool.lease(id, result as usize) };
         Some(Outcome { result, lease: Some(lease) })
     }
 
@@ -202,8 +194,11 @@ impl<P: Poller> Readiness<P> {
         }
         // SAFETY: an attempt's memory is the caller's, who lends it for the call (`Op`, `op_of`).
         let result = unsafe { attempt::send(on.number, bytes, &mut self.counters) };
+        if result >= 0 && result as usize == bytes.bytes {
+            return Some(Outcome::of(result));
+        }
         // A short send means a full socket: waiting is all that is left.
-        self.settle(on, OUT, result, result >= 0 && (result as usize) < bytes.bytes)
+        self.settle(on, OUT, result, result >= 0)
     }
 
     fn send_vectored(&mut self, on: Target, message: &libc::msghdr) -> Option<Outcome> {
@@ -251,6 +246,20 @@ impl<P: Poller> Readiness<P> {
     }
 }
 
+/// The entry of a descriptor, fresh if it is a new one.
+#[inline]
+fn watch_of(watches: &mut Vec<Watch>, on: Target) -> &mut Watch {
+    let index = on.index as usize;
+    if index >= watches.len() {
+        watches.resize(index + 1, Watch::FRESH);
+    }
+    let watch = &mut watches[index];
+    if watch.generation != on.generation {
+        *watch = Watch { generation: on.generation, ..Watch::FRESH };
+    }
+    watch
+}
+
 impl<P: Poller> Driver for Readiness<P> {
     fn name(&self) -> Name {
         P::NAME
@@ -261,6 +270,10 @@ impl<P: Poller> Driver for Readiness<P> {
             self.poller.forget(on);
         }
         call::perform(call, Blocking::No, &mut self.counters)
+    }
+
+    fn tries(&self) -> bool {
+        true
     }
 
     #[inline]

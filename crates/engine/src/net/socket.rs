@@ -75,6 +75,12 @@ impl Socket {
         self.with_io(work).unwrap_or_else(|| Err(gone(kind.name())))
     }
 
+    /// What a failed operation is told as.
+    #[cold]
+    pub(super) fn error(&self, kind: Kind, errno: i32) -> Error {
+        self.with_io(|io, index| io.error(kind, index, errno)).unwrap_or_else(|| gone(kind.name()))
+    }
+
     pub(super) fn local_addr(&self) -> Result<SocketAddr> {
         match self.call(|on| Call::LocalName { on })? {
             Answer::Name(name) => Ok(name),

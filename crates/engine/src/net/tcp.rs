@@ -305,17 +305,14 @@ impl Future for Recv<'_> {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let socket = self.socket;
-        let mut waits = false;
-        let polled = socket.io(Kind::Receive, |io, index| match io.poll_receive(index, context.waker()) {
-            Poll::Pending => {
-                waits = true;
-                Ok(Lease::nothing())
-            }
-            Poll::Ready(Ok(lease)) => Ok(lease),
-            Poll::Ready(Err(errno)) => Err(io.error(Kind::Receive, index, errno)),
-        });
-        self.waits = waits;
-        if waits { Poll::Pending } else { Poll::Ready(polled) }
+        let polled = socket.with_io(|io, index| io.poll_receive(index, context.waker()));
+        self.waits = matches!(polled, Some(Poll::Pending));
+        match polled {
+            Some(Poll::Pending) => Poll::Pending,
+            Some(Poll::Ready(Ok(lease))) => Poll::Ready(Ok(lease)),
+            Some(Poll::Ready(Err(errno))) => Poll::Ready(Err(socket.error(Kind::Receive, errno))),
+            None => Poll::Ready(Err(socket.error(Kind::Receive, -libc::ECANCELED))),
+        }
     }
 }
 
@@ -428,35 +425,20 @@ impl<B, R> Send<'_, B, R> {
     #[inline]
     fn poll_sent(&mut self, context: &mut Context<'_>) -> Poll<(Result<u32>, Memory)> {
         let Send { socket, sending, all, .. } = self;
-        let mut waits = false;
-        let polled =
-            socket.io(Kind::Send, |io, index| match io.poll_send(index, sending, *all, context.waker()) {
-                Poll::Pending => {
-                    waits = true;
-                    Ok(0)
-                }
-                Poll::Ready(Ok(sent)) => Ok(sent),
-                Poll::Ready(Err(errno)) => Err(send_error(io, index, errno)),
-            });
-        if waits {
-            return Poll::Pending;
-        }
-        let memory = match sending {
-            Sending::Fresh { memory, .. } | Sending::Over { memory, .. } => {
-                let memory = std::mem::replace(memory, Memory::None);
-                *sending = Sending::Over { memory: Memory::None, done: 0 };
-                memory
-            }
-            Sending::InFlight(_) => Memory::None,
-        };
-        Poll::Ready((polled, memory))
+        let (sent, memory) =
+            match socket.with_io(|io, index| io.poll_send(index, sending, *all, context.waker())) {
+                Some(Poll::Pending) => return Poll::Pending,
+                Some(Poll::Ready(sent)) => sent,
+                None => (Err(-libc::ECANCELED), Memory::None),
+            };
+        Poll::Ready((sent.map_err(|errno| send_error(socket, errno)), memory))
     }
 }
 
 #[cold]
-fn send_error(io: &mut crate::io::Io, index: u32, errno: i32) -> Error {
-    let broken = io.table.entry(index).broken;
-    let error = io.error(Kind::Send, index, errno);
+fn send_error(socket: &Socket, errno: i32) -> Error {
+    let broken = socket.with_io(|io, index| io.table.entry(index).broken).unwrap_or(false);
+    let error = socket.error(Kind::Send, errno);
     if broken {
         error.hint("an earlier send was dropped midway, so the peer has a part of it")
     } else {
@@ -501,7 +483,7 @@ impl<B: IoBuf + Unpin> Future for Send<'_, Vec<B>, ()> {
 impl<B, R> Drop for Send<'_, B, R> {
     #[inline]
     fn drop(&mut self) {
-        if !matches!(self.sending, Sending::Over { .. }) {
+        if !matches!(self.sending, Sending::Over) {
             self.socket.with_io(|io, index| io.drop_send(index, &mut self.sending));
         }
     }

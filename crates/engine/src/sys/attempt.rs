@@ -1,7 +1,10 @@
 //! One operation, one system call, on a non-blocking socket. Answers as io_uring gives them: a count or a
 //! descriptor, or a negated errno.
+//!
+//! Made by number: the C library's `recv` and `send` are points of thread cancellation, which in a process of
+//! several threads costs some 30 instructions each, and nobody cancels our threads.
 
-use super::negated_errno;
+use super::negated;
 use crate::counters::Counters;
 use crate::op::Span;
 use socket2::SockAddr;
@@ -10,18 +13,16 @@ use socket2::SockAddr;
 #[inline]
 pub(crate) fn accept(listener: i32, flags: i32, counters: &mut Counters) -> i32 {
     counters.system_calls += 1;
-    let (no_name, no_length) = (std::ptr::null_mut(), std::ptr::null_mut());
-    // SAFETY: null name and length are allowed, and mean that the peer's address is not wanted.
-    let fd = unsafe { libc::accept4(listener, no_name, no_length, flags) };
-    if fd < 0 { negated_errno() } else { fd }
+    let (no_name, no_length) = (std::ptr::null_mut::<u8>(), std::ptr::null_mut::<u8>());
+    // SAFETY: accept4(2). Null name and length are allowed, and mean that the peer's address is not wanted.
+    negated(unsafe { libc::syscall(libc::SYS_accept4, listener, no_name, no_length, flags) })
 }
 
 /// Begins to connect: 0, EINPROGRESS, or what was wrong.
 pub(crate) fn connect(socket: i32, address: &SockAddr, counters: &mut Counters) -> i32 {
     counters.system_calls += 1;
-    // SAFETY: the address is borrowed for the call, and is `len` bytes long by its type.
-    let answer = unsafe { libc::connect(socket, address.as_ptr().cast(), address.len()) };
-    if answer < 0 { negated_errno() } else { 0 }
+    // SAFETY: connect(2). The address is borrowed for the call, and is `len` bytes long by its type.
+    negated(unsafe { libc::syscall(libc::SYS_connect, socket, address.as_ptr(), address.len()) })
 }
 
 /// The pending error of a socket, taken from it: 0, or a negated errno.
@@ -33,7 +34,7 @@ pub(crate) fn take_error(socket: i32, counters: &mut Counters) -> i32 {
     let answer = unsafe {
         libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_ERROR, (&raw mut error).cast(), &raw mut bytes)
     };
-    if answer < 0 { negated_errno() } else { -error }
+    if answer < 0 { negated(answer.into()) } else { -error }
 }
 
 /// Receives into `memory`, which nobody else touches during the call.
@@ -43,9 +44,12 @@ pub(crate) fn take_error(socket: i32, counters: &mut Counters) -> i32 {
 #[inline]
 pub(crate) unsafe fn receive(socket: i32, memory: Span, counters: &mut Counters) -> i32 {
     counters.system_calls += 1;
-    // SAFETY: the kernel writes at most `bytes` bytes, during the call only; promised by the caller.
-    let bytes = unsafe { libc::recv(socket, memory.start.cast(), bounded(memory.bytes), 0) };
-    if bytes < 0 { negated_errno() } else { bytes as i32 }
+    let (no_name, no_length) = (std::ptr::null_mut::<u8>(), std::ptr::null_mut::<u8>());
+    // SAFETY: recvfrom(2) without a name is recv(2): the kernel writes at most `bytes` bytes, during the call
+    // only; promised by the caller.
+    negated(unsafe {
+        libc::syscall(libc::SYS_recvfrom, socket, memory.start, bounded(memory.bytes), 0, no_name, no_length)
+    })
 }
 
 /// Sends from the front of `bytes`. A peer that is gone is EPIPE, never a signal.
@@ -55,11 +59,12 @@ pub(crate) unsafe fn receive(socket: i32, memory: Span, counters: &mut Counters)
 #[inline]
 pub(crate) unsafe fn send(socket: i32, bytes: Span, counters: &mut Counters) -> i32 {
     counters.system_calls += 1;
-    // SAFETY: the kernel reads at most `bytes` bytes, during the call only; promised by the caller.
-    let sent = unsafe {
-        libc::send(socket, bytes.start.cast_const().cast(), bounded(bytes.bytes), libc::MSG_NOSIGNAL)
-    };
-    if sent < 0 { negated_errno() } else { sent as i32 }
+    let (length, flags) = (bounded(bytes.bytes), libc::MSG_NOSIGNAL);
+    // SAFETY: sendto(2) without a name is send(2): the kernel reads at most `bytes` bytes, during the call only;
+    // promised by the caller.
+    negated(unsafe {
+        libc::syscall(libc::SYS_sendto, socket, bytes.start, length, flags, std::ptr::null::<u8>(), 0)
+    })
 }
 
 /// Sends what `message` names.
@@ -68,9 +73,10 @@ pub(crate) unsafe fn send(socket: i32, bytes: Span, counters: &mut Counters) -> 
 /// Its vectors, and what they name, are valid for reads.
 pub(crate) unsafe fn send_vectored(socket: i32, message: &libc::msghdr, counters: &mut Counters) -> i32 {
     counters.system_calls += 1;
-    // SAFETY: read during the call only; promised by the caller.
-    let sent = unsafe { libc::sendmsg(socket, message, libc::MSG_NOSIGNAL) };
-    if sent < 0 { negated_errno() } else { sent as i32 }
+    // SAFETY: sendmsg(2). Read during the call only; promised by the caller.
+    negated(unsafe {
+        libc::syscall(libc::SYS_sendmsg, socket, std::ptr::from_ref(message), libc::MSG_NOSIGNAL)
+    })
 }
 
 /// A transfer's length as the kernel takes it: results are 32 bits wide, and `MAX_RW_COUNT` is a page less than

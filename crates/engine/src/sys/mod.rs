@@ -14,8 +14,9 @@ pub(crate) fn check(answer: libc::c_int) -> io::Result<libc::c_int> {
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
 }
 
-/// The last errno, negated as the kernel itself gives it.
+/// Undoes the C convention: a result as the kernel itself gives it, a count or a negated errno.
 #[inline]
-pub(crate) fn negated_errno() -> i32 {
-    -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+pub(crate) fn negated(answer: libc::c_long) -> i32 {
+    // A result that is not an error fits: transfers are bounded, descriptors are ints.
+    if answer >= 0 { answer as i32 } else { -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) }
 }

@@ -468,6 +468,10 @@ impl Driver for Sim {
         answer.map_err(io::Error::from_raw_os_error)
     }
 
+    fn tries(&self) -> bool {
+        true
+    }
+
     fn attempt(&mut self, op: &Op<'_>) -> Option<Outcome> {
         let kind = operation::kind(op);
         let number = self.number(op.target());

@@ -485,6 +485,10 @@ impl Driver for Uring {
         call::perform(call, Blocking::Yes, &mut self.counters)
     }
 
+    fn tries(&self) -> bool {
+        false
+    }
+
     /// Never: the kernel attempts what it is handed, many in one system call.
     #[inline]
     fn attempt(&mut self, _: &Op<'_>) -> Option<Outcome> {
