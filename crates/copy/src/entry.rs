@@ -365,7 +365,7 @@ impl Worker<'_, '_> {
                 None
             },
             mode: None,
-            plain_mode: None,
+            plain_mode: self.run.me.widened(options, facts),
         };
         let mut errors = Vec::new();
         let mut fail = |error: Error| errors.push(Error { path: entry.target_path(), ..error });

@@ -290,7 +290,8 @@ impl Worker<'_, '_> {
                 Ok(fd) => {
                     let acl = options.preserve.mode && entry.dir.has_default_acl(entry.handles);
                     let mode = self.run.me.mode_comes_out(mode, acl).then_some(mode);
-                    return Ok(Ok(Target { fd, place: Place::New, room, mode, plain_mode: None }));
+                    let plain_mode = self.run.me.widened(options, &opened.facts);
+                    return Ok(Ok(Target { fd, place: Place::New, room, mode, plain_mode }));
                 }
                 Err(Errno::EXIST) => {}
                 Err(Errno::ISDIR) if entry.target.to_bytes().ends_with(b"/") => {
@@ -354,20 +355,27 @@ impl Worker<'_, '_> {
         if there.kind == FileType::RegularFile {
             flags |= OFlags::NONBLOCK;
         }
-        let fd =
-            match self.clock.call(For::Create, || rustix::fs::openat(to, entry.target, flags, Mode::empty()))
-            {
-                Ok(fd) => fd,
-                Err(Errno::NOENT) => return Ok(None),
-                Err(_) if options.force => {
-                    self.remove(entry)?;
-                    return Ok(None);
-                }
-                Err(why) => return Err(create_error(entry, why)),
-            };
+        let dangling = target.file.is_none();
+        if dangling && options.through_dangling {
+            flags |= OFlags::CREATE;
+        }
+        let mode = Mode::from_raw_mode(creation_mode(options, &opened.facts, false));
+        let fd = match self.clock.call(For::Create, || rustix::fs::openat(to, entry.target, flags, mode)) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(_) if options.force => {
+                self.remove(entry)?;
+                return Ok(None);
+            }
+            Err(why) => return Err(create_error(entry, why)),
+        };
         let now = rustix::fs::fstat(&fd).map_err(|why| entry.target_error(ErrorKind::Stat, why))?;
         let now = Facts::from(now);
-        if now.identity() != there.identity() {
+        if now.identity() == opened.facts.identity() && !options.attributes_only {
+            // The last guard before anything is emptied, whatever was decided and however the names were moved.
+            return Err(Error::plain(ErrorKind::SameFile, entry.source_path()).with(entry.target_path()));
+        }
+        if now.identity() != there.identity() && !dangling {
             // Something else took the name since it was judged; it is judged anew.
             return Ok(None);
         }
@@ -445,5 +453,9 @@ fn broken(entry: &Entry<'_>, fault: Fault) -> Broken {
 }
 
 fn create_error(entry: &Entry<'_>, why: Errno) -> Error {
+    if matches!(why, Errno::NAMETOOLONG | Errno::LOOP) {
+        // Such a name cannot even be asked about.
+        return entry.target_error(ErrorKind::Stat, why);
+    }
     entry.target_error(ErrorKind::Create, why).with(entry.source_path())
 }

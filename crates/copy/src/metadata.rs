@@ -48,6 +48,15 @@ impl Me {
     }
 }
 
+impl Me {
+    /// The mode of a new copy that was made with less, because its owner changes, while the source's mode is not
+    /// preserved: what it would have had at once.
+    pub(crate) fn widened(self, options: &Options, source: &Facts) -> Option<u32> {
+        let narrowed = options.preserve.ownership && !options.preserve.mode && !options.default_modes;
+        (narrowed && self.umask_is_known).then_some(source.mode & 0o777 & !self.umask)
+    }
+}
+
 /// The mode a new file is made with.
 ///
 /// Never more than the source's. Where the owner will change, nothing for group and others: the group is not yet
@@ -178,9 +187,8 @@ impl Finish<'_> {
     fn attributes(&self, clock: &mut Clock, fail: &mut dyn FnMut(Error)) -> bool {
         let preserve = self.options.preserve;
         let names = match clock.call(For::Metadata, || self.source.list()) {
-            Ok(names) if names.is_empty() => return false,
             Ok(names) => names,
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return false,
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Vec::new(),
             Err(why) => {
                 if preserve.xattr == Demand::Must {
                     fail(self.error(ErrorKind::PreserveXattr, why));
@@ -188,7 +196,7 @@ impl Finish<'_> {
                 return false;
             }
         };
-        let mut acl_set = false;
+        let mut acl_set = preserve.mode && self.shed_lists(&names, clock, fail);
         for name in names.split_inclusive(|byte| *byte == 0) {
             let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
             let acl = ACL.contains(&name.to_bytes());
@@ -211,6 +219,28 @@ impl Finish<'_> {
             }
         }
         acl_set
+    }
+
+    /// Removes access lists that the source has not: what is made in a directory with a default list inherits
+    /// from it. Returns whether there was one. Not asked where the mode came out as wanted, which it does not
+    /// under such a list.
+    fn shed_lists(&self, names: &[u8], clock: &mut Clock, fail: &mut dyn FnMut(Error)) -> bool {
+        let directory = self.facts.kind == rustix::fs::FileType::Directory;
+        if !directory && self.mode.is_some() {
+            return false;
+        }
+        let Ok(inherited) = clock.call(For::Metadata, || self.target.list()) else { return false };
+        let has = |names: &[u8], list: &[u8]| names.split(|byte| *byte == 0).any(|name| name == list);
+        let mut shed = false;
+        for list in ACL.iter().filter(|list| has(&inherited, list) && !has(names, list)) {
+            let Ok(name) = CString::new(*list) else { continue };
+            match clock.call(For::Metadata, || self.target.remove(&name)) {
+                Ok(()) => shed = true,
+                Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+                Err(why) => fail(self.error(ErrorKind::SetMode, why)),
+            }
+        }
+        shed
     }
 
     /// The path is filled in by whoever knows it.
@@ -248,6 +278,14 @@ impl Named<'_> {
         match (self, self.path()) {
             (Named::Open(fd), _) => rustix::fs::fsetxattr(fd, attribute, value, XattrFlags::empty()),
             (_, Some(path)) => rustix::fs::lsetxattr(&path, attribute, value, XattrFlags::empty()),
+            (_, None) => Ok(()),
+        }
+    }
+
+    fn remove(&self, attribute: &CStr) -> rustix::io::Result<()> {
+        match (self, self.path()) {
+            (Named::Open(fd), _) => rustix::fs::fremovexattr(fd, attribute),
+            (_, Some(path)) => rustix::fs::lremovexattr(&path, attribute),
             (_, None) => Ok(()),
         }
     }

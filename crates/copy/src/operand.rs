@@ -8,7 +8,7 @@ use crate::options::{Dereference, Destination};
 use crate::plan::Facts;
 use crate::report::{Event, Kind, Skip};
 use crate::worker::{Run, Worker};
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::ffi::{CString, OsStr, OsString};
@@ -96,7 +96,7 @@ fn is_repeated(
     let follow = run.options.dereference != Dereference::Never;
     let stat = if follow { rustix::fs::stat(source) } else { rustix::fs::lstat(source) };
     let Ok(facts) = stat.map(Facts::from) else { return false };
-    let directory = facts.kind == rustix::fs::FileType::Directory;
+    let directory = facts.kind == FileType::Directory;
     if (directory && !run.options.recursive) || run.options.backup.is_some() {
         return false;
     }
@@ -142,6 +142,9 @@ fn place(run: &Run<'_>, source: &Path, destination: &Destination) -> Result<(Arc
             let name = if name.is_empty() || name == ".." { OsString::from(".") } else { name };
             (directory.clone(), name)
         }
+        Destination::At(target) if target.as_os_str().is_empty() => {
+            return Err(Error::system(ErrorKind::Create, PathBuf::new(), Errno::NOENT));
+        }
         Destination::At(target) => {
             let plain = stripped(target);
             let mut name = base(target);
@@ -163,16 +166,37 @@ fn place(run: &Run<'_>, source: &Path, destination: &Destination) -> Result<(Arc
     let target_name = CString::new(target.as_bytes()).map_err(nul)?;
     let operand = Operand { source: source_name, target: target_name, parents, below: top };
     let make_parents = !operand.parents.is_empty();
-    let opened = if make_parents { make_directories(run, &operand) } else { open_target(&below, &target) };
+    let opened = if make_parents {
+        make_directories(run, &operand)
+    } else {
+        open_target(run, source, &below, &target)
+    };
     let opened = opened?;
     let dir = Dir::place(here, opened, below.clone())
         .map_err(|why| Error::system(ErrorKind::Stat, below.clone(), why))?;
     Ok((dir, operand))
 }
 
-fn open_target(below: &Path, name: &OsStr) -> Result<OwnedFd, Error> {
+/// Opens the directory a target is made in. Where that cannot be, the error is that of making the target, or that
+/// of the source if there is none.
+fn open_target(run: &Run<'_>, source: &Path, below: &Path, name: &OsStr) -> Result<OwnedFd, Error> {
     let path = if below.as_os_str().is_empty() { Path::new(".") } else { below };
-    open(path).map_err(|why| Error::system(ErrorKind::Create, below.join(name), why))
+    open(path).map_err(|why| {
+        let follow = run.options.dereference != Dereference::Never;
+        let facts = if follow { rustix::fs::stat(source) } else { rustix::fs::lstat(source) };
+        let kind = match facts.map(|facts| Facts::from(facts).kind) {
+            Err(why) => return Error::system(ErrorKind::Stat, source.to_path_buf(), why),
+            Ok(FileType::Directory) if !run.options.recursive => {
+                return Error::plain(ErrorKind::OmittedDirectory, source.to_path_buf());
+            }
+            // Whether the target exists cannot even be asked.
+            Ok(_) if why != Errno::NOENT => ErrorKind::Stat,
+            Ok(FileType::Directory) => ErrorKind::CreateDirectory,
+            Ok(FileType::Symlink) => ErrorKind::CreateSymlink,
+            Ok(_) => ErrorKind::Create,
+        };
+        Error::system(kind, below.join(name), why)
+    })
 }
 
 /// A directory of the user's, links followed. A directory that may be written but not listed will do.
@@ -188,7 +212,8 @@ fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
 
 /// Makes the directories of `--parents`, one below the other.
 fn make_directories(run: &Run<'_>, operand: &Operand) -> Result<OwnedFd, Error> {
-    let mut at = open_target(&operand.below, OsStr::new(""))?;
+    let mut at =
+        open(&operand.below).map_err(|why| Error::system(ErrorKind::Access, operand.below.clone(), why))?;
     let mut path = operand.below.clone();
     for source in &operand.parents {
         let name = base(source);

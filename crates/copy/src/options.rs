@@ -42,6 +42,8 @@ pub struct Options {
     pub strip_trailing_slashes: bool,
     /// `--keep-directory-symlink`: an existing target that is a link to a directory is used as that directory.
     pub keep_directory_symlink: bool,
+    /// A target that is a link to nothing is written through, as POSIX has it (GNU: with `POSIXLY_CORRECT`).
+    pub through_dangling: bool,
     /// `--sparse`: what becomes of holes and of runs of zero bytes.
     pub sparse: Sparse,
     /// `--reflink`: whether blocks may be, must be, or must not be shared with the source.

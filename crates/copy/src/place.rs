@@ -20,6 +20,8 @@ use std::sync::atomic::Ordering;
 /// What copies in the making are called: `.ringroad-PID-START-NUMBER.part`, START being when the process began,
 /// so that a later process with the same number is not taken for it.
 pub(crate) const PREFIX: &str = ".ringroad-";
+/// Bytes in a name, on every file system of Linux that matters here.
+const NAME_MAX: usize = 255;
 /// The end of such a name.
 pub(crate) const SUFFIX: &str = ".part";
 
@@ -175,6 +177,15 @@ impl Worker<'_, '_> {
                 Ok(()) => return Ok(name),
                 // Somebody made a backup of this number meanwhile.
                 Err(Errno::EXIST) if numbered => number += 1,
+                // A name that has no room for the suffix is cut to make room for a tilde, by one byte more than it takes, as GNU does it.
+                Err(Errno::NAMETOOLONG) if !numbered => {
+                    let room = entry.target.to_bytes().len().min(NAME_MAX - 2);
+                    let mut cut = entry.target.to_bytes().get(..room).unwrap_or_default().to_vec();
+                    cut.push(b'~');
+                    let cut = CString::new(cut).map_err(|_| failed(Errno::INVAL))?;
+                    rustix::fs::renameat(to, entry.target, to, &*cut).map_err(failed)?;
+                    return Ok(cut);
+                }
                 Err(why) => return Err(failed(why)),
             }
         }

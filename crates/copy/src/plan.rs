@@ -140,9 +140,9 @@ pub(crate) fn decide(options: &Options, question: &Question) -> Action {
         through_link || (directory && options.keep_directory_symlink && leads_to_tree(&target));
     let to = if through_link { target.file } else { Some(target.link) };
     let Some(to) = to else {
-        // A link to nothing. With -f or --remove-destination it would be removed; else it stays.
-        return if options.force {
-            Action::Replace(How::Remove)
+        // A link to nothing is not followed to make a file somewhere else, with -f no more than without.
+        return if options.through_dangling {
+            Action::Replace(How::InPlace)
         } else {
             Action::Refuse(ErrorKind::DanglingTarget)
         };
@@ -257,7 +257,8 @@ fn same_file(options: &Options, question: &Question, from: Facts, to: Facts) -> 
         }
         return if same_name { refuse } else { None };
     }
-    if options.remove_destination || options.force {
+    // With -f alone too, a target is removed only where it cannot be opened: one file stays one file.
+    if options.remove_destination {
         if target.is_symlink() {
             return None;
         }

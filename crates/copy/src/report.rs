@@ -40,7 +40,7 @@ pub enum Event<'a> {
     /// The engine was chosen and work begins.
     Start(&'a Choice),
     /// An entry is in its place (`'source' -> 'target'` of `cp -v`). Directories are told when they are made, before
-    /// their contents.
+    /// their contents; those that were there already are not.
     Copied {
         /// What it is.
         kind: Kind,

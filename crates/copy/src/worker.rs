@@ -392,7 +392,9 @@ impl<'r, 'a> Worker<'r, 'a> {
                         facts: &dir.facts,
                         owner: now.map(|now| (now.uid, now.gid)),
                         mode: now.map(|now| now.mode),
-                        plain_mode: now.filter(|_| narrow).map(|now| now.mode & (!0o700 | dir.facts.mode)),
+                        plain_mode: self.run.me.widened(options, &dir.facts).filter(|_| dir.fresh).or_else(
+                            || now.filter(|_| narrow).map(|now| now.mode & (!0o700 | dir.facts.mode)),
+                        ),
                     };
                     let mut fail = |error: Error| errors.push(Error { path: dir.target_path(), ..error });
                     finish.before_times(&mut self.clock, &mut fail);
@@ -461,7 +463,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         if facts.identity() == target_identity {
             return Err(Error::plain(ErrorKind::IntoItself, entry.source_path()).with(entry.target_path()));
         }
-        if run.wants_entries {
+        if run.wants_entries && fresh {
             let (source, target) = (entry.source_path(), entry.target_path());
             run.observer.event(Event::Copied {
                 kind: Kind::Directory,
@@ -505,13 +507,14 @@ impl<'r, 'a> Worker<'r, 'a> {
     ) -> Result<(Option<CString>, bool, Option<PathBuf>), Error> {
         let options = self.run.options;
         let Entry { handles, target, .. } = *entry;
+        // The sticky bit is the one special bit that mkdir(2) takes, and that a copy has without being asked.
         let mode = if options.default_modes {
-            0o777
+            0o777 | facts.mode & 0o1000
         } else if options.preserve.mode || options.preserve.ownership {
             // Nobody else's until what is in it has its own mode.
             0o700
         } else {
-            facts.mode & 0o777 | 0o700
+            facts.mode & 0o1777 | 0o700
         };
         let mut backup = None;
         for _ in 0..2 {
