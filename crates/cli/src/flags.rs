@@ -1,6 +1,7 @@
 //! The command line as typed. One declaration gives parsing, help and usage errors.
 
 use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -30,6 +31,12 @@ pub(crate) struct Common {
 pub(crate) enum Verb {
     /// Print files and block devices, read through io_uring
     Cat(CatFlags),
+    /// Copy files and trees: GNU cp and more (read by its own parser; this is its entry in the list of verbs)
+    #[command(about = "Copy files and trees: what GNU cp does, faster, and more", disable_help_flag = true)]
+    Cp {
+        #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
+    },
     /// Measure which way of doing I/O is best on this machine
     Lab(Box<LabFlags>),
 }

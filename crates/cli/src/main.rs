@@ -3,13 +3,15 @@
 //! This crate is the only one that prints, exits, or reads arguments. Each verb has a file; what it does is in
 //! the libraries below. Start with [`flags`], then the verb.
 //!
-//! Exit codes: 0 done, 1 something failed and was said, 2 bad usage or an unusable driver, 5 the run is
-//! INVALID, 130 interrupted.
+//! Exit codes: 0 done, 1 something failed and was said, 2 bad usage or an unusable driver, 3 the destination is
+//! full, 4 a copy differs from its source, 5 the run is INVALID, 130 interrupted. Called by the name `cp`, this
+//! program is GNU's cp: 0 or 1.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod cat;
 mod complaint;
+mod cp;
 mod flags;
 mod lab;
 mod progress;
@@ -20,6 +22,10 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     // The library caps depend on descriptors: servers, clients and files alike want the hard limit.
     let raised = ringroad_host::process::raise_nofile();
+    // Its line is read as GNU programs read theirs, which clap does not.
+    if let Some((caller, words)) = cp::wanted(std::env::args_os()) {
+        return cp::run(caller, words);
+    }
     let flags::Flags { verb, common } = match flags::Flags::try_parse() {
         Ok(flags) => flags,
         Err(error) => return refuse(&error),
@@ -31,6 +37,7 @@ fn main() -> ExitCode {
     }
     match verb {
         flags::Verb::Cat(flags) => cat::run(&flags, &common),
+        flags::Verb::Cp { words } => cp::run(cp::Caller::Ringroad, words),
         flags::Verb::Lab(flags) => lab::run(flags, &common),
     }
 }

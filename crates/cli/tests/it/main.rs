@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod cat;
+mod cp;
 mod lab_run;
 mod lab_server;
 mod support;

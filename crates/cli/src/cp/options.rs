@@ -1,0 +1,668 @@
+//! From the words of the line to what the copier is asked: GNU's options, ours, and the rules of where it goes.
+//!
+//! [`parse`] is the whole of it. It reads the file system in one respect only: whether the last operand is a
+//! directory. Mistakes come back as [`Usage`], which knows both GNU's words and whether `--help` would help.
+
+use super::getopt::{Known, Mistake, Reader, Takes};
+use super::quote::{self, Charset};
+use ringroad_copy::{
+    Backup, BackupKind, Demand, Dereference, Destination, Durability, Engine, Link, Options, Order, Preserve,
+    Reflink, Sparse, Update,
+};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What of the environment takes part, read once.
+#[derive(Clone, Debug)]
+pub(super) struct Environment {
+    pub(super) charset: Charset,
+    /// POSIXLY_CORRECT is set.
+    pub(super) strict: bool,
+    /// SIMPLE_BACKUP_SUFFIX.
+    pub(super) suffix: Option<OsString>,
+    /// VERSION_CONTROL.
+    pub(super) control: Option<OsString>,
+    /// RINGROAD_DRIVER.
+    pub(super) driver: Option<OsString>,
+}
+
+impl Environment {
+    pub(super) fn read() -> Environment {
+        Environment {
+            charset: Charset::of_environment(),
+            strict: std::env::var_os("POSIXLY_CORRECT").is_some(),
+            suffix: std::env::var_os("SIMPLE_BACKUP_SUFFIX"),
+            control: std::env::var_os("VERSION_CONTROL"),
+            driver: std::env::var_os("RINGROAD_DRIVER"),
+        }
+    }
+}
+
+/// What the line asks for.
+#[derive(Debug)]
+pub(super) enum Wish {
+    Help,
+    Version,
+    Copy(Box<Request>),
+}
+
+/// A copy to make, and how to talk about it.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) options: Options,
+    pub(super) sources: Vec<PathBuf>,
+    pub(super) destination: Destination,
+    pub(super) verbose: bool,
+    pub(super) quiet: bool,
+    pub(super) json: bool,
+}
+
+/// A line that cannot be followed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Usage {
+    pub(super) message: String,
+    /// GNU points to `--help` after some mistakes and not after others.
+    pub(super) point_to_help: bool,
+}
+
+impl Usage {
+    fn new(message: impl Into<String>) -> Usage {
+        Usage { message: message.into(), point_to_help: true }
+    }
+
+    fn plain(message: impl Into<String>) -> Usage {
+        Usage { message: message.into(), point_to_help: false }
+    }
+}
+
+/// Every option; its meaning is in [`Line::take`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Id {
+    Archive,
+    AttributesOnly,
+    Backup,
+    BackupPlain,
+    CopyContents,
+    Dereference,
+    LinksAsThey,
+    Force,
+    OperandLinks,
+    Interactive,
+    KeepDirectorySymlink,
+    HardLink,
+    NoClobber,
+    NoDereference,
+    NoPreserve,
+    NoTargetDirectory,
+    OneFileSystem,
+    Parents,
+    Preserve,
+    PreserveDefault,
+    Recursive,
+    RemoveDestination,
+    Sparse,
+    Reflink,
+    Strip,
+    Suffix,
+    SymbolicLink,
+    TargetDirectory,
+    Update,
+    Verbose,
+    Context,
+    Help,
+    Version,
+    // Beyond GNU's.
+    Resume,
+    Verify,
+    Manifest,
+    Exclude,
+    Engine,
+    Driver,
+    Jobs,
+    InFlight,
+    Order,
+    Direct,
+    Durability,
+    Explain,
+    Json,
+    Quiet,
+}
+
+const fn known(long: &'static str, short: Option<u8>, takes: Takes, id: Id) -> Known<Id> {
+    Known { long, short, takes, id }
+}
+
+use Takes::{Maybe, Nothing, Value};
+
+/// GNU's options, in its order, which is the order of the names in "ambiguous" messages. An empty long name is
+/// never matched: those are letters only.
+const GNU: &[Known<Id>] = &[
+    known("archive", Some(b'a'), Nothing, Id::Archive),
+    known("attributes-only", None, Nothing, Id::AttributesOnly),
+    known("backup", None, Maybe, Id::Backup),
+    known("copy-contents", None, Nothing, Id::CopyContents),
+    known("dereference", Some(b'L'), Nothing, Id::Dereference),
+    known("force", Some(b'f'), Nothing, Id::Force),
+    known("interactive", Some(b'i'), Nothing, Id::Interactive),
+    known("keep-directory-symlink", None, Nothing, Id::KeepDirectorySymlink),
+    known("link", Some(b'l'), Nothing, Id::HardLink),
+    known("no-clobber", Some(b'n'), Nothing, Id::NoClobber),
+    known("no-dereference", Some(b'P'), Nothing, Id::NoDereference),
+    known("no-preserve", None, Value, Id::NoPreserve),
+    known("no-target-directory", Some(b'T'), Nothing, Id::NoTargetDirectory),
+    known("one-file-system", Some(b'x'), Nothing, Id::OneFileSystem),
+    known("parents", None, Nothing, Id::Parents),
+    known("path", None, Nothing, Id::Parents),
+    known("preserve", None, Maybe, Id::Preserve),
+    known("recursive", Some(b'R'), Nothing, Id::Recursive),
+    known("remove-destination", None, Nothing, Id::RemoveDestination),
+    known("sparse", None, Value, Id::Sparse),
+    known("reflink", None, Maybe, Id::Reflink),
+    known("strip-trailing-slashes", None, Nothing, Id::Strip),
+    known("suffix", Some(b'S'), Value, Id::Suffix),
+    known("symbolic-link", Some(b's'), Nothing, Id::SymbolicLink),
+    known("target-directory", Some(b't'), Value, Id::TargetDirectory),
+    known("update", None, Maybe, Id::Update),
+    known("verbose", Some(b'v'), Nothing, Id::Verbose),
+    known("context", None, Maybe, Id::Context),
+    known("help", None, Nothing, Id::Help),
+    known("version", None, Nothing, Id::Version),
+];
+
+/// Letters of GNU's that have no long name of their own, and our options.
+const EXTRA: &[Known<Id>] = &[
+    known("\0b", Some(b'b'), Nothing, Id::BackupPlain),
+    known("\0d", Some(b'd'), Nothing, Id::LinksAsThey),
+    known("\0H", Some(b'H'), Nothing, Id::OperandLinks),
+    known("\0p", Some(b'p'), Nothing, Id::PreserveDefault),
+    known("\0r", Some(b'r'), Nothing, Id::Recursive),
+    known("\0u", Some(b'u'), Nothing, Id::Update),
+    known("\0Z", Some(b'Z'), Nothing, Id::Context),
+    known("resume", None, Nothing, Id::Resume),
+    known("verify", None, Nothing, Id::Verify),
+    known("manifest", None, Value, Id::Manifest),
+    known("exclude", None, Value, Id::Exclude),
+    known("engine", None, Value, Id::Engine),
+    known("driver", None, Value, Id::Driver),
+    known("jobs", None, Value, Id::Jobs),
+    known("in-flight", None, Value, Id::InFlight),
+    known("order", None, Value, Id::Order),
+    known("direct", None, Nothing, Id::Direct),
+    known("durability", None, Value, Id::Durability),
+    known("explain", None, Nothing, Id::Explain),
+    known("json", None, Nothing, Id::Json),
+    known("quiet", None, Nothing, Id::Quiet),
+];
+
+/// A choice by name; names beside each other mean the same.
+type Choices<T> = &'static [(&'static [&'static str], T)];
+
+const BACKUPS: Choices<Option<BackupKind>> = &[
+    (&["none", "off"], None),
+    (&["simple", "never"], Some(BackupKind::Simple)),
+    (&["existing", "nil"], Some(BackupKind::Existing)),
+    (&["numbered", "t"], Some(BackupKind::Numbered)),
+];
+const SPARSE: Choices<Sparse> =
+    &[(&["never"], Sparse::Never), (&["auto"], Sparse::Auto), (&["always"], Sparse::Always)];
+const REFLINK: Choices<Reflink> =
+    &[(&["auto"], Reflink::Auto), (&["always"], Reflink::Always), (&["never"], Reflink::Never)];
+const UPDATE: Choices<Update> = &[
+    (&["all"], Update::All),
+    (&["none"], Update::None),
+    (&["none-fail"], Update::NoneFail),
+    (&["older"], Update::Older),
+];
+const PROPERTIES: Choices<Property> = &[
+    (&["mode"], Property::Mode),
+    (&["timestamps"], Property::Timestamps),
+    (&["ownership"], Property::Ownership),
+    (&["links"], Property::Links),
+    (&["context"], Property::Context),
+    (&["xattr"], Property::Xattr),
+    (&["all"], Property::All),
+];
+const ENGINES: Choices<Engine> = &[
+    (&["auto"], Engine::Auto),
+    (&["threads"], Engine::Threads),
+    (&["ring"], Engine::Ring),
+    (&["ring-splice"], Engine::RingSplice),
+];
+const DRIVERS: Choices<Engine> =
+    &[(&["auto"], Engine::Auto), (&["io_uring", "uring"], Engine::Ring), (&["threads"], Engine::Threads)];
+const ORDERS: Choices<Order> = &[(&["inode"], Order::Inode), (&["dir"], Order::Directory)];
+const DURABILITIES: Choices<Durability> =
+    &[(&["none"], Durability::None), (&["end"], Durability::End), (&["file"], Durability::File)];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Property {
+    Mode,
+    Timestamps,
+    Ownership,
+    Links,
+    Context,
+    Xattr,
+    All,
+}
+
+/// What the options have said so far.
+struct Line<'a> {
+    environment: &'a Environment,
+    options: Options,
+    dereference: Option<Dereference>,
+    copy_contents: bool,
+    /// `-b`, `--backup` or `-S` was given.
+    backup: bool,
+    control: Option<OsString>,
+    suffix: Option<OsString>,
+    /// The last of `-i` and `-n`.
+    no_clobber: bool,
+    link_hard: bool,
+    link_symbolic: bool,
+    target_directory: Option<PathBuf>,
+    no_target_directory: bool,
+    engine: Option<(&'static str, Engine)>,
+    verbose: bool,
+    quiet: bool,
+    json: bool,
+    /// Hears what is worth a word and changes nothing.
+    warn: &'a mut dyn FnMut(&str),
+}
+
+/// The words after the verb, or after the program's name. Warnings are told as they come up: before a mistake
+/// that follows them.
+pub(super) fn parse(
+    words: Vec<OsString>,
+    environment: &Environment,
+    warn: &mut dyn FnMut(&str),
+) -> Result<Wish, Usage> {
+    let mut line = Line {
+        environment,
+        options: Options::default(),
+        dereference: None,
+        copy_contents: false,
+        backup: false,
+        control: None,
+        suffix: environment.suffix.clone(),
+        no_clobber: false,
+        link_hard: false,
+        link_symbolic: false,
+        target_directory: None,
+        no_target_directory: false,
+        engine: None,
+        verbose: false,
+        quiet: false,
+        json: false,
+        warn,
+    };
+    let mut reader = Reader::new(GNU, EXTRA, words, environment.strict);
+    loop {
+        match reader.next() {
+            Ok(Some((Id::Help, _))) => return Ok(Wish::Help),
+            Ok(Some((Id::Version, _))) => return Ok(Wish::Version),
+            Ok(Some((id, value))) => line.take(id, value)?,
+            Ok(None) => return line.finish(reader.operands()).map(|request| Wish::Copy(Box::new(request))),
+            Err(mistake) => return Err(Usage::new(say(&mistake))),
+        }
+    }
+}
+
+fn say(mistake: &Mistake) -> String {
+    match mistake {
+        Mistake::UnknownLong(word) => format!("unrecognized option '{}'", word.to_string_lossy()),
+        Mistake::UnknownShort(letter) => {
+            format!("invalid option -- '{}'", OsStr::from_bytes(&[*letter]).display())
+        }
+        Mistake::Ambiguous(word, names) => {
+            let names: Vec<String> = names.iter().map(|name| format!(" '--{name}'")).collect();
+            format!("option '{}' is ambiguous; possibilities:{}", word.to_string_lossy(), names.concat())
+        }
+        Mistake::LongNeedsValue(name) => format!("option '--{name}' requires an argument"),
+        Mistake::ShortNeedsValue(letter) => {
+            format!("option requires an argument -- '{}'", char::from(*letter))
+        }
+        Mistake::NoValue(name) => format!("option '--{name}' doesn't allow an argument"),
+    }
+}
+
+impl Line<'_> {
+    /// One option. Later ones win where they speak of the same thing.
+    fn take(&mut self, id: Id, value: Option<OsString>) -> Result<(), Usage> {
+        let options = &mut self.options;
+        match id {
+            Id::Archive => {
+                self.dereference = Some(Dereference::Never);
+                options.preserve = Preserve::ALL;
+                options.recursive = true;
+                options.default_modes = false;
+            }
+            Id::AttributesOnly => options.attributes_only = true,
+            Id::Backup => {
+                self.backup = true;
+                self.control = value.or(self.control.take());
+            }
+            Id::BackupPlain => self.backup = true,
+            Id::CopyContents => self.copy_contents = true,
+            Id::Dereference => self.dereference = Some(Dereference::Always),
+            Id::NoDereference => self.dereference = Some(Dereference::Never),
+            Id::OperandLinks => self.dereference = Some(Dereference::Operands),
+            Id::LinksAsThey => {
+                self.dereference = Some(Dereference::Never);
+                options.preserve.links = true;
+            }
+            Id::Force => options.force = true,
+            Id::Interactive => {
+                options.interactive = true;
+                self.no_clobber = false;
+            }
+            Id::NoClobber => {
+                options.interactive = false;
+                self.no_clobber = true;
+            }
+            Id::KeepDirectorySymlink => options.keep_directory_symlink = true,
+            Id::HardLink => self.link_hard = true,
+            Id::SymbolicLink => self.link_symbolic = true,
+            Id::NoTargetDirectory => self.no_target_directory = true,
+            Id::TargetDirectory => {
+                if self.target_directory.is_some() {
+                    return Err(Usage::plain("multiple target directories specified"));
+                }
+                self.target_directory = value.map(PathBuf::from);
+            }
+            Id::OneFileSystem => options.one_file_system = true,
+            Id::Parents => options.parents = true,
+            Id::PreserveDefault => self.preserve_default(),
+            Id::Preserve => match value {
+                None => self.preserve_default(),
+                Some(list) => self.properties(&list, "--preserve", true)?,
+            },
+            Id::NoPreserve => self.properties(&value.unwrap_or_default(), "--no-preserve", false)?,
+            Id::Recursive => options.recursive = true,
+            Id::RemoveDestination => options.remove_destination = true,
+            Id::Sparse => self.options.sparse = self.choose(value, "--sparse", SPARSE)?,
+            Id::Reflink => {
+                self.options.reflink = match value {
+                    None => Reflink::Always,
+                    value => self.choose(value, "--reflink", REFLINK)?,
+                }
+            }
+            Id::Strip => options.strip_trailing_slashes = true,
+            Id::Suffix => {
+                self.backup = true;
+                self.suffix = value;
+            }
+            Id::Update => {
+                self.options.update = match value {
+                    None => Update::Older,
+                    value => self.choose(value, "--update", UPDATE)?,
+                }
+            }
+            Id::Verbose => self.verbose = true,
+            Id::Context => {
+                if value.is_some() {
+                    let warning = "ignoring --context; it requires an SELinux-enabled kernel";
+                    (self.warn)(warning);
+                }
+            }
+            Id::Help | Id::Version => {}
+            Id::Resume => options.resume = true,
+            Id::Verify => options.verify = true,
+            Id::Manifest => options.manifest = value.map(PathBuf::from),
+            Id::Exclude => {
+                let glob = value.unwrap_or_default();
+                let glob = glob.into_string().map_err(|glob| {
+                    let glob = quote::word(&glob, self.environment.charset);
+                    Usage::new(format!("--exclude {glob}: not UTF-8, as patterns must be"))
+                })?;
+                options.exclude.push(glob);
+            }
+            Id::Engine => self.engine(value, "--engine", ENGINES)?,
+            Id::Driver => self.engine(value, "--driver", DRIVERS)?,
+            Id::Jobs => options.jobs = Some(number(value, "--jobs", 1..=1024)?),
+            Id::InFlight => options.in_flight = Some(number(value, "--in-flight", 1..=4096)?),
+            Id::Order => self.options.order = self.choose(value, "--order", ORDERS)?,
+            Id::Direct => options.direct = true,
+            Id::Durability => self.options.durability = self.choose(value, "--durability", DURABILITIES)?,
+            Id::Explain => options.explain = true,
+            Id::Json => self.json = true,
+            Id::Quiet => self.quiet = true,
+        }
+        Ok(())
+    }
+
+    fn preserve_default(&mut self) {
+        let preserve = &mut self.options.preserve;
+        *preserve = Preserve { links: preserve.links, xattr: preserve.xattr, ..Preserve::DEFAULT };
+        self.options.default_modes = false;
+    }
+
+    fn properties(&mut self, list: &OsStr, option: &str, on: bool) -> Result<(), Usage> {
+        for name in list.as_bytes().split(|byte| *byte == b',') {
+            let property = self.choose(Some(OsStr::from_bytes(name).to_os_string()), option, PROPERTIES)?;
+            let preserve = &mut self.options.preserve;
+            match property {
+                Property::Mode => preserve.mode = on,
+                Property::Timestamps => preserve.timestamps = on,
+                Property::Ownership => preserve.ownership = on,
+                Property::Links => preserve.links = on,
+                Property::Xattr => preserve.xattr = if on { Demand::Must } else { Demand::No },
+                Property::All if on => *preserve = Preserve::ALL,
+                Property::All => *preserve = Preserve::default(),
+                Property::Context if on => {
+                    let message = "cannot preserve security context without an SELinux-enabled kernel";
+                    return Err(Usage::plain(message));
+                }
+                Property::Context => {}
+            }
+            if matches!(property, Property::Mode | Property::All) {
+                self.options.default_modes = !on;
+            }
+        }
+        Ok(())
+    }
+
+    fn engine(
+        &mut self,
+        value: Option<OsString>,
+        option: &'static str,
+        names: Choices<Engine>,
+    ) -> Result<(), Usage> {
+        let engine = self.choose(value, option, names)?;
+        match self.engine {
+            Some((other, named)) if other != option && named != engine => {
+                Err(Usage::new(format!("{option} and {other} name different engines; one is enough")))
+            }
+            _ => {
+                self.engine = Some((option, engine));
+                Ok(())
+            }
+        }
+    }
+
+    /// One of a few names, or a beginning that means one of them.
+    fn choose<T: Copy + PartialEq>(
+        &self,
+        value: Option<OsString>,
+        option: &str,
+        choices: Choices<T>,
+    ) -> Result<T, Usage> {
+        let value = value.unwrap_or_default();
+        let all = || choices.iter().flat_map(|(names, meaning)| names.iter().map(|name| (*name, *meaning)));
+        if let Some((_, meaning)) = all().find(|(name, _)| *name == value) {
+            return Ok(meaning);
+        }
+        let mut begun = all().filter(|(name, _)| name.as_bytes().starts_with(value.as_bytes()));
+        let what = match begun.next() {
+            Some((_, meaning)) if begun.all(|(_, other)| other == meaning) => return Ok(meaning),
+            Some(_) => "ambiguous",
+            None => "invalid",
+        };
+        let charset = self.environment.charset;
+        let (value, option) = (quote::word(&value, charset), quote::word(option, charset));
+        let mut message = format!("{what} argument {value} for {option}\nValid arguments are:");
+        for (names, _) in choices {
+            let names: Vec<String> = names.iter().map(|name| quote::word(name, charset)).collect();
+            message.push_str(&format!("\n  - {}", names.join(", ")));
+        }
+        Err(Usage::new(message))
+    }
+
+    /// What options mean together, and where the operands go.
+    fn finish(mut self, operands: Vec<OsString>) -> Result<Request, Usage> {
+        if self.link_hard && self.link_symbolic {
+            return Err(Usage::new("cannot make both hard and symbolic links"));
+        }
+        if self.backup && (self.no_clobber || self.options.update == Update::NoneFail) {
+            let message = if self.no_clobber {
+                "options --backup and --no-clobber are mutually exclusive"
+            } else {
+                "--backup is mutually exclusive with -n or --update=none-fail"
+            };
+            return Err(Usage::new(message));
+        }
+        if self.options.reflink == Reflink::Always && self.options.sparse != Sparse::Auto {
+            return Err(Usage::new("--reflink can be used only with --sparse=auto"));
+        }
+        if self.no_clobber {
+            self.options.update = Update::None;
+        }
+        if self.backup {
+            self.options.backup = self.backup()?;
+        }
+        let options = &mut self.options;
+        options.link = match (self.link_hard, self.link_symbolic) {
+            (true, _) => Link::Hard,
+            (_, true) => Link::Symbolic,
+            _ => Link::No,
+        };
+        if options.force && options.link != Link::No {
+            options.remove_destination = true;
+        }
+        options.through_dangling = self.environment.strict;
+        options.copy_contents = options.recursive && self.copy_contents;
+        options.dereference = self.dereference.unwrap_or({
+            if options.recursive && !self.link_hard { Dereference::Never } else { Dereference::Always }
+        });
+        self.options.engine = match self.engine {
+            Some((_, engine)) => engine,
+            None => self.engine_of_environment()?,
+        };
+        let (sources, mut destination) = self.destination(operands)?;
+        if let (Some(backup), true, [source]) = (&self.options.backup, self.options.force, sources.as_slice())
+            && destination == Destination::At(source.clone())
+            && std::fs::metadata(source).is_ok_and(|about| about.is_file())
+        {
+            // With -f and -b, a file copied onto itself is copied to its backup.
+            destination = Destination::At(backup_of(source, backup));
+            self.options.backup = None;
+        }
+        let Line { options, verbose, quiet, json, .. } = self;
+        Ok(Request { options, sources, destination, verbose, quiet, json })
+    }
+
+    /// What waits for readiness reads files plainly: those drivers mean threads here.
+    fn engine_of_environment(&self) -> Result<Engine, Usage> {
+        let name = self.environment.driver.as_deref().and_then(OsStr::to_str);
+        match name {
+            None | Some("" | "auto") => Ok(Engine::Auto),
+            Some("io_uring" | "uring") => Ok(Engine::Ring),
+            Some("threads" | "epoll" | "poll" | "select") => Ok(Engine::Threads),
+            Some(other) => {
+                let message = format!(
+                    "RINGROAD_DRIVER={other}: not a driver (there are: auto, io_uring, epoll, poll, select, threads)"
+                );
+                Err(Usage::plain(message))
+            }
+        }
+    }
+
+    fn backup(&self) -> Result<Option<Backup>, Usage> {
+        let kind = match (&self.control, &self.environment.control) {
+            (Some(control), _) => self.choose(Some(control.clone()), "backup type", BACKUPS)?,
+            (None, Some(control)) => self.choose(Some(control.clone()), "$VERSION_CONTROL", BACKUPS)?,
+            (None, None) => Some(BackupKind::Existing),
+        };
+        let usable = |suffix: &&OsString| !suffix.is_empty() && !suffix.as_bytes().contains(&b'/');
+        let suffix = self.suffix.as_ref().filter(usable).cloned().unwrap_or_else(|| "~".into());
+        Ok(kind.map(|kind| Backup { kind, suffix }))
+    }
+
+    /// The last operand is a directory to copy into, or the name of the copy.
+    fn destination(&mut self, operands: Vec<OsString>) -> Result<(Vec<PathBuf>, Destination), Usage> {
+        let mut sources: Vec<PathBuf> = operands.into_iter().map(PathBuf::from).collect();
+        let name = |path: &Path| quote::file(path, self.environment.charset);
+        let refused = |what: &str, path: &Path, why: io::Error| {
+            Usage::plain(format!("{what} {}: {}", name(path), crate::complaint::why(&why)))
+        };
+        if sources.len() <= usize::from(self.target_directory.is_none()) {
+            return Err(Usage::new(match sources.first() {
+                None => "missing file operand".to_string(),
+                Some(only) => format!("missing destination file operand after {}", name(only)),
+            }));
+        }
+        if let Some(folder) = self.target_directory.take() {
+            if self.no_target_directory {
+                let message = "cannot combine --target-directory (-t) and --no-target-directory (-T)";
+                return Err(Usage::plain(message));
+            }
+            is_directory(&folder).map_err(|why| refused("target directory", &folder, why))?;
+            return Ok((sources, Destination::Into(folder)));
+        }
+        let last = sources.pop().unwrap_or_default();
+        let destination = if self.no_target_directory {
+            if let Some(extra) = sources.get(1) {
+                // The third operand; the second was meant as the destination.
+                let extra = if sources.len() > 2 { sources.get(2).unwrap_or(extra) } else { &last };
+                return Err(Usage::new(format!("extra operand {}", name(extra))));
+            }
+            Destination::At(last)
+        } else {
+            match is_directory(&last) {
+                Ok(()) => Destination::Into(last),
+                Err(why) if sources.len() > 1 => return Err(refused("target", &last, why)),
+                Err(_) => Destination::At(last),
+            }
+        };
+        if self.options.parents && matches!(destination, Destination::At(_)) {
+            return Err(Usage::new("with --parents, the destination must be a directory"));
+        }
+        Ok((sources, destination))
+    }
+}
+
+/// The name a file's backup would have.
+fn backup_of(path: &Path, backup: &Backup) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let number = |found: OsString| {
+        let digits = found.as_bytes().strip_prefix(name)?.strip_prefix(b".~")?.strip_suffix(b"~")?;
+        std::str::from_utf8(digits).ok()?.parse::<u64>().ok()
+    };
+    let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let highest = names.filter_map(number).max();
+    let mut target = path.as_os_str().to_os_string();
+    match (backup.kind, highest) {
+        (BackupKind::Simple, _) | (BackupKind::Existing, None) => target.push(&backup.suffix),
+        (_, highest) => target.push(format!(".~{}~", highest.unwrap_or(0) + 1)),
+    }
+    target.into()
+}
+
+fn is_directory(path: &Path) -> io::Result<()> {
+    if std::fs::metadata(path)?.is_dir() { Ok(()) } else { Err(rustix::io::Errno::NOTDIR.into()) }
+}
+
+fn number(
+    value: Option<OsString>,
+    option: &str,
+    range: std::ops::RangeInclusive<usize>,
+) -> Result<usize, Usage> {
+    let value = value.unwrap_or_default();
+    let number = value.to_str().and_then(|text| text.parse().ok()).filter(|number| range.contains(number));
+    number.ok_or_else(|| {
+        let (least, most) = (range.start(), range.end());
+        Usage::new(format!("{option} {}: a number from {least} to {most}", value.display()))
+    })
+}

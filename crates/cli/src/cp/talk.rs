@@ -1,0 +1,220 @@
+//! What is said while a copy runs: `-v` lines, errors, JSON events, questions; from every worker, a line at a time.
+//!
+//! Start at [`Talk`]. Progress that moves is in `progress.rs`.
+
+use super::message::Voice;
+use base64::Engine as _;
+use ringroad_copy::{Choice, Error, Event, Observer, Phase, Report, Totals};
+use serde_json::{Map, Value, json};
+use std::ffi::OsStr;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+/// Standard output, and the first thing that went wrong with it.
+struct Out {
+    writer: io::BufWriter<io::Stdout>,
+    failed: Option<io::Error>,
+    /// Each line at once: somebody is looking, or a program reads events as they come.
+    each: bool,
+}
+
+/// Speaks for a running copy.
+pub(super) struct Talk {
+    voice: Voice,
+    verbose: bool,
+    json: bool,
+    /// What is asked about protected files depends on whether they would be removed.
+    overrides: bool,
+    out: Mutex<Out>,
+    /// Drawn over: it is cleared before anything else is written to the terminal.
+    bar: Option<indicatif::ProgressBar>,
+}
+
+impl Talk {
+    pub(super) fn new(
+        voice: Voice,
+        request: &super::options::Request,
+        bar: Option<indicatif::ProgressBar>,
+    ) -> Talk {
+        let each = request.json || request.options.interactive || io::stdout().is_terminal();
+        Talk {
+            voice,
+            verbose: request.verbose && !request.json,
+            json: request.json,
+            overrides: request.options.force || request.options.remove_destination,
+            out: Mutex::new(Out { writer: io::BufWriter::new(io::stdout()), failed: None, each }),
+            bar,
+        }
+    }
+
+    /// A line on stdout. What could not be written is told once, at the end, by [`Talk::finish`].
+    pub(super) fn line(&self, text: &str) {
+        let write = || {
+            let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+            if out.failed.is_some() {
+                return;
+            }
+            let mut written =
+                out.writer.write_all(text.as_bytes()).and_then(|()| out.writer.write_all(b"\n"));
+            if out.each {
+                written = written.and_then(|()| out.writer.flush());
+            }
+            out.failed = written.err();
+        };
+        match &self.bar {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
+    }
+
+    pub(super) fn complain(&self, message: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| self.voice.say(message)),
+            None => self.voice.say(message),
+        }
+    }
+
+    /// Whatever is buffered reaches its reader, or the reason why not is returned.
+    pub(super) fn finish(&self) -> io::Result<()> {
+        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+        match out.failed.take() {
+            Some(error) => Err(error),
+            None => out.writer.flush(),
+        }
+    }
+
+    pub(super) fn progress(&self, totals: &Totals, elapsed_s: f64, scan_done: bool) {
+        if self.json {
+            let mut event = counts("progress", totals);
+            event.insert("elapsed_s".into(), json!(elapsed_s));
+            event.insert("scan_done".into(), json!(scan_done));
+            self.line(&Value::Object(event).to_string());
+        }
+    }
+
+    pub(super) fn done(&self, report: &Report, exit_code: u8) {
+        if self.json {
+            let mut event = counts("done", &report.totals);
+            event.insert("elapsed_s".into(), json!(report.elapsed.as_secs_f64()));
+            event.insert("workers".into(), json!(report.workers));
+            event.insert("mismatches".into(), json!(report.mismatches));
+            event.insert("full".into(), json!(report.full));
+            event.insert("cancelled".into(), json!(report.cancelled));
+            event.insert("exit_code".into(), json!(exit_code));
+            if !report.phases.is_empty() {
+                let phases: Vec<Value> = report.phases.iter().map(phase).collect();
+                event.insert("phases".into(), json!(phases));
+            }
+            self.line(&Value::Object(event).to_string());
+        }
+    }
+
+    fn start(&self, choice: &Choice) {
+        if self.json {
+            let refused: Vec<Value> = choice
+                .refused
+                .iter()
+                .map(|(engine, reason)| json!({"engine": engine.name(), "reason": reason}))
+                .collect();
+            let event = json!({
+                "event": "start", "engine": choice.engine.name(), "why": choice.why, "refused": refused,
+                "jobs": choice.jobs, "in_flight": choice.in_flight,
+            });
+            self.line(&event.to_string());
+        }
+    }
+
+    fn error(&self, error: &Error) {
+        if self.json {
+            let mut event = Map::new();
+            event.insert("event".into(), json!("error"));
+            event.insert("what".into(), json!(error.kind.what()));
+            path(&mut event, "path", error.path.as_os_str());
+            if let Some(other) = &error.other {
+                path(&mut event, "other", other.as_os_str());
+            }
+            let system = error.source.as_ref().map(crate::complaint::why);
+            let reason = error.kind.why().map(str::to_owned).or(system);
+            event.insert("why".into(), json!(reason));
+            event.insert("warning".into(), json!(error.is_warning()));
+            if let Some(errno) = error.source.as_ref().and_then(io::Error::raw_os_error) {
+                event.insert("errno".into(), json!(errno));
+            }
+            self.line(&Value::Object(event).to_string());
+        }
+        self.complain(&self.voice.error(error));
+    }
+
+    fn copied(&self, source: &Path, target: &Path, backup: Option<&Path>) {
+        let name = |path| self.voice.name(path);
+        let backup = backup.map(|backup| format!(" (backup: {})", name(backup))).unwrap_or_default();
+        self.line(&format!("{} -> {}{backup}", name(source), name(target)));
+    }
+}
+
+impl Observer for Talk {
+    fn wants_entries(&self) -> bool {
+        self.verbose
+    }
+
+    fn event(&self, event: Event<'_>) {
+        match event {
+            Event::Start(choice) => self.start(choice),
+            Event::Copied { source, target, backup, .. } if self.verbose => {
+                self.copied(source, target, backup);
+            }
+            Event::Removed(target) if self.verbose => {
+                self.line(&format!("removed {}", self.voice.name(target)))
+            }
+            Event::Error(error) => self.error(error),
+            _ => {}
+        }
+    }
+
+    fn overwrite(&self, target: &Path, protected_mode: Option<u32>) -> bool {
+        let mut stderr = io::stderr().lock();
+        let _ = stderr.write_all(self.voice.question(target, protected_mode, self.overrides).as_bytes());
+        let _ = stderr.flush();
+        drop(stderr);
+        let mut answer = Vec::new();
+        // No answer is no: standard input may be closed or at its end.
+        let read = io::stdin().lock().read_until(b'\n', &mut answer);
+        read.is_ok() && matches!(answer.first(), Some(b'y' | b'Y'))
+    }
+}
+
+fn counts(event: &str, totals: &Totals) -> Map<String, Value> {
+    let Totals {
+        scanned,
+        copied,
+        skipped,
+        failed,
+        files,
+        directories,
+        bytes,
+        bytes_shared,
+        verified,
+        errors,
+    } = *totals;
+    let event = json!({
+        "event": event, "scanned": scanned, "copied": copied, "skipped": skipped, "failed": failed,
+        "files": files, "directories": directories, "bytes": bytes, "bytes_shared": bytes_shared,
+        "verified": verified, "errors": errors,
+    });
+    if let Value::Object(map) = event { map } else { Map::new() }
+}
+
+fn phase(phase: &Phase) -> Value {
+    json!({"name": phase.name, "time_s": phase.time.as_secs_f64(), "calls": phase.calls})
+}
+
+/// A path as text, and its bytes beside it when text cannot hold them.
+fn path(event: &mut Map<String, Value>, key: &str, path: &OsStr) {
+    event.insert(key.into(), json!(path.to_string_lossy()));
+    if path.to_str().is_none() {
+        let bytes = base64::engine::general_purpose::STANDARD.encode(path.as_bytes());
+        event.insert(format!("{key}_b64"), json!(bytes));
+    }
+}

@@ -1,0 +1,97 @@
+//! The installed `cp` and ours, side by side: the same shell lines, then exit codes, output, messages and trees
+//! compared. The lines are data, in `cases.rs`.
+//!
+//! What is compared is behaviour. Where GNU's own versions differ, or where we differ on purpose, the case is not
+//! here but stated as ours in `options.rs`.
+
+use super::cases::CASES;
+use super::compare::{TIMELESS, differences};
+use crate::support::{BINARY, Outcome, installed, run, skip};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+/// Two folders whose `cp` is the system's and ours.
+struct Sides {
+    folder: TempDir,
+    gnu: PathBuf,
+    ours: PathBuf,
+}
+
+impl Sides {
+    fn new() -> Option<Sides> {
+        let version = Command::new("/bin/cp").arg("--version").output().ok()?;
+        if !installed("sh") || !String::from_utf8_lossy(&version.stdout).contains("GNU coreutils") {
+            skip("comparison with GNU cp", "the installed cp is another one");
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (gnu, ours) = (folder.path().join("gnu"), folder.path().join("ours"));
+        for (side, program) in [(&gnu, "/bin/cp"), (&ours, BINARY)] {
+            fs::create_dir(side).unwrap();
+            symlink(program, side.join("cp")).unwrap();
+        }
+        Some(Sides { folder, gnu, ours })
+    }
+
+    /// Runs a script in a fresh folder with the `cp` of one side first in the path.
+    fn run(&self, cp: &Path, script: &str, name: &str) -> (Outcome, PathBuf) {
+        let place = self.folder.path().join(name);
+        fs::create_dir(&place).unwrap();
+        let path = format!("{}:/usr/bin:/bin", cp.display());
+        // `code` shows the code of the line before; the last line's own is the script's.
+        let prelude = "umask 022; code() { echo \"exit $?\"; }\n";
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(format!("{prelude}{script}")).current_dir(&place);
+        shell.env_clear().env("PATH", path).env("LC_ALL", "C").stdin(Stdio::null());
+        (run(&mut shell), place)
+    }
+}
+
+/// Lines in no order: which file of a directory comes first is nobody's promise.
+fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// What GNU says differently from one version to the next, in one form: since 9.2 the directory's replacement is
+/// named too.
+fn ageless(stderr: &str) -> String {
+    let cut = |line: &str| match line.split_once("with non-directory") {
+        Some((front, _)) => format!("{front}with non-directory\n"),
+        None => format!("{line}\n"),
+    };
+    stderr.lines().map(cut).collect()
+}
+
+#[test]
+fn every_case_ends_as_it_does_with_gnu_cp() {
+    let Some(sides) = Sides::new() else { return };
+    let mut failures = Vec::new();
+    let only = std::env::var("RINGROAD_CASE").ok();
+    for (nth, (name, script)) in CASES.iter().enumerate() {
+        if only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
+            continue;
+        }
+        let (theirs, expected) = sides.run(&sides.gnu, script, &format!("{nth}-gnu"));
+        let (ours, found) = sides.run(&sides.ours, script, &format!("{nth}-our"));
+        let mut differ: Vec<String> = differences(&expected, &found, TIMELESS);
+        if theirs.code != ours.code {
+            differ.push(format!("exit {:?}, expected {:?}", ours.code, theirs.code));
+        }
+        let (said, meant) = (String::from_utf8_lossy(&ours.stdout), String::from_utf8_lossy(&theirs.stdout));
+        if sorted(&said) != sorted(&meant) {
+            differ.push(format!("stdout:\n{said}expected:\n{meant}"));
+        }
+        if sorted(&ageless(&ours.stderr)) != sorted(&ageless(&theirs.stderr)) {
+            differ.push(format!("stderr:\n{}expected:\n{}", ours.stderr, theirs.stderr));
+        }
+        if !differ.is_empty() {
+            failures.push(format!("== {name}\n{script}\n-- {}", differ.join("\n-- ")));
+        }
+    }
+    assert!(failures.is_empty(), "{} of {} differ:\n{}", failures.len(), CASES.len(), failures.join("\n"));
+}

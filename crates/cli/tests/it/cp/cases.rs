@@ -1,0 +1,313 @@
+//! Shell lines whose outcome must be the same with GNU's cp and with ours: name, script.
+//!
+//! In a script, `code` prints the exit code of the line before. Each runs in an empty folder, umask 022.
+
+/// Grouped by what they are about.
+pub(super) const CASES: &[(&str, &str)] = &[
+    // The line.
+    ("no operand", "cp"),
+    ("one operand", "cp a"),
+    ("unknown options", "cp --what a b; code; cp -q a b; code; cp -rq a b; code; cp --what=x"),
+    ("values", "cp -t; code; cp -S; code; cp --sparse; code; cp --force=1 a b; code; cp --target-directory"),
+    ("ambiguous", "for o in a c n no p r re s v; do cp --$o a b; code; done"),
+    ("abbreviated", "echo x >a; cp --rec a b; cp --verb a c; cp --symb a d; cp --sp=al a e; cp --ref=n a f"),
+    (
+        "bad values",
+        "for o in sparse=x sparse= reflink=x backup=x backup=n preserve=x preserve= preserve=mode,x no-preserve=x; do cp --$o a b; code; done",
+    ),
+    (
+        "contradictions",
+        "cp -ls a b; code; cp -bn a b; code; cp --reflink --sparse=always a b; code; cp -T -t d a",
+    ),
+    (
+        "targets",
+        "touch a b; mkdir d; cp -T a b c; code; cp -t d; code; cp -t d -t e a; code; cp -t a b; code; cp a b a; code; cp a b nope; code; cp -t nope a; code; cp a b d/x/y; code; cp a b nope/",
+    ),
+    ("parents need a directory", "touch a; cp --parents a b"),
+    ("permuted", "touch a; cp a b -v; cp a -v c; cp -- a -v; ls -- *"),
+    ("posixly correct", "touch a; POSIXLY_CORRECT=1 cp a -f b"),
+    ("context", "touch a; cp -Z a b; code; cp --context=x a c; code; cp --preserve=context a d"),
+    (
+        "names in messages",
+        "for n in \"it's\" 'a b' \"$(printf 'a\\nb')\" \"$(printf '\\001')\" \"$(printf '\\303\\251')\" \"it's \\$x\" '~' '#'; do cp \"$n\" z; done",
+    ),
+    // Where it goes.
+    ("file to file", "echo x >a; cp a b; cp a a2; cat b"),
+    ("into a directory", "echo x >a; mkdir d; cp a d; cp a d/b; cp a d/; ls d"),
+    ("several into one", "echo x >a; echo y >b; mkdir d; cp a b d; cp -t e a b; code; cp -t d b a; ls d"),
+    (
+        "a directory under its name and into one",
+        "mkdir -p s/t; echo x >s/t/f; cp -r s new; cp -r s new; find new | sort",
+    ),
+    ("not into but over", "mkdir -p s d; echo x >s/f; cp -rT s d; code; cp -rT s n; find . | sort"),
+    ("dot and slash", "mkdir -p s/t; echo x >s/t/f; cp -r s/. d; cp -r s/ e; cp -r s/t/.. f; find . | sort"),
+    ("dot dot", "mkdir -p s/t d; echo x >s/f; cp -r s/t/.. d; find . | sort"),
+    (
+        "trailing slashes",
+        "echo x >a; cp a b/; code; cp a/ b; code; mkdir d; cp -r d e/; code; cp a d/e/; code; ls",
+    ),
+    (
+        "stripped slashes",
+        "echo x >a; mkdir d; ln -s d l; mkdir e; cp -d --strip-trailing-slashes l/ e; cp --strip-trailing-slashes a/ e; code; ls -l e/l | sed 's/.* e/e/'",
+    ),
+    ("empty names", "echo x >a; cp a ''; code; cp '' a; code; mkdir d; cp '' a d"),
+    (
+        "parents",
+        "mkdir -p s/t d; echo x >s/t/f; chmod 750 s/t; cp --parents s/t/f d; cp -v --parents s/t/f d; mkdir e; cp -r --parents s/t e; find d e | sort; stat -c %a d/s/t",
+    ),
+    (
+        "parents absolute and dotted",
+        "mkdir -p s/t d; echo x >s/t/f; cp --parents \"$PWD/s/t/f\" d; test -f \"d$PWD/s/t/f\"; code; rm -r d; mkdir d; cp --parents s/./t/f d; cp --parents s/../s/t/f d; find d | sort",
+    ),
+    ("missing source", "cp nope b; code; mkdir d; echo x >a; cp nope a d; code; ls d"),
+    (
+        "missing folder",
+        "echo x >a; cp a no/b; code; mkdir s; cp -r s no/b; code; ln -s nowhere l; cp -P l no/l",
+    ),
+    ("a file where a folder should be", "echo x >a; echo y >f; cp a f/b; code; cp f/b c"),
+    ("operands twice", "echo x >a; mkdir d s; cp a a d; code; cp -r s s d; code; cp a ./a d; code; ls d"),
+    ("two of one name", "mkdir d x y; echo 1 >x/f; echo 2 >y/f; cp x/f y/f d; code; cat d/f"),
+    (
+        "two directories of one name",
+        "mkdir -p d x/s y/s; echo 1 >x/s/f; echo 2 >y/s/f; echo 3 >y/s/g; cp -r x/s y/s d; code; cat d/s/f; ls d/s",
+    ),
+    // What is not done.
+    ("a directory without -r", "mkdir s; cp s d; code; echo x >a; mkdir e; cp a s e; code; ls e"),
+    (
+        "the same file",
+        "echo x >a; cp a a; code; cp a ./a; code; ln a b; cp a b; code; ln -s a l; cp a l; code; cp l a; code; cp -P l a; code; cat a",
+    ),
+    (
+        "the same file with -f",
+        "echo x >a; ln a b; ln -s a l; cp -f a a; code; cp -f a b; code; cp -f a l; code; cp -f l a; code; cat a b; ls -l l | sed 's/.* l/l/'",
+    ),
+    (
+        "the same file with --remove-destination",
+        "echo x >a; ln a b; ln -s a l; cp --remove-destination a a; code; cp --remove-destination a b; code; cp --remove-destination a l; code; ls; cat a b l",
+    ),
+    (
+        "the same file with -b",
+        "echo x >a; ln a b; ln -s a l; cp -b a a; code; cp -b a b; code; cp -b a l; code; ls; cat a b l",
+    ),
+    ("the same file with -fb", "echo x >a; cp -fb a a; code; cp -f --backup=numbered a a; code; ls; cat a*"),
+    (
+        "the same file with -l",
+        "echo x >a; ln a b; ln -s a l; cp -l a a; code; cp -l a b; code; cp -l a l; code; cp -lf a l; code; cp -l a c; stat -c %h c; ls",
+    ),
+    (
+        "the same file with -s",
+        "echo x >a; ln a b; cp -s a a; code; cp -s a b; code; cp -sf a a; code; cp -s a c; readlink c; cat a",
+    ),
+    (
+        "the same link",
+        "ln -s x l; cp -P l l; code; cp -d l m; cp -d l m; code; cp -d m l; readlink l m; code; ln l h; cp -P l h; code; readlink h",
+    ),
+    (
+        "into itself",
+        "for d in s s/t; do mkdir -p s/t; cp -r s $d; code; find . | sort; rm -r s; done; mkdir s; cp -rT s s; code; cp -r s s/new; code; cp -r . s; code; rm -rf s",
+    ),
+    ("into itself by a link", "mkdir s d; echo x >s/f; ln -s ../s d/l; cp -r s d/l/; code; find . | sort"),
+    (
+        "directory over file",
+        "mkdir s; echo x >f; cp -r s f; code; cp -rT s f; code; mkdir d; echo y >d/s; cp -r s d; code; cp -rf s d",
+    ),
+    (
+        "file over directory",
+        "mkdir -p d/a; echo x >a; cp a d; code; cp -T a d; code; cp -f a d; code; mkdir s; echo y >s/n; mkdir -p t/n; cp -rT s t; code; cp --remove-destination -T a d",
+    ),
+    (
+        "dangling target",
+        "echo x >a; ln -s nowhere l; cp a l; code; cp -f a l; code; POSIXLY_CORRECT=1 cp a l; code; rm -f nowhere; cp --remove-destination a l; code; ls -l l | cut -c1",
+    ),
+    ("link to a file as target", "echo x >a; echo y >t; ln -s t l; cp a l; code; cat t; ls -l l | cut -c1"),
+    (
+        "link to a directory as target",
+        "mkdir d; ln -s d l; echo x >a; cp a l; code; ls d; mkdir s; echo y >s/f; cp -r s l; cp -rT s l; code; find . | sort",
+    ),
+    (
+        "a directory over a link to one",
+        "mkdir -p s/n t/o; echo x >s/n/f; ln -s o t/n; cp -r s/n t; code; cp -a s/n t; code; find . | sort",
+    ),
+    (
+        "reading what may not be read",
+        "echo x >a; chmod 0 a; test $(id -u) = 0 || cp a b; mkdir d; chmod 0 d; test $(id -u) = 0 || cp -r d e; chmod 700 d e 2>/dev/null; ls",
+    ),
+    // Links.
+    (
+        "links followed or not",
+        "echo x >a; ln -s a l; cp l c; cp -P l p; cp -d l d; cp -L l q; cp -H l h; ls -l | cut -c1; readlink p d",
+    ),
+    (
+        "links in trees",
+        "mkdir s; echo x >s/a; ln -s a s/l; ln -s s t; cp -r s r; cp -rL s rl; cp -rH t rh; cp -rP t rp; cp -a t ra; cp -rd s rd; ls -l r rl rh rd | cut -c1 | sort | uniq -c; readlink r/l rp ra",
+    ),
+    (
+        "dangling links",
+        "ln -s nowhere l; cp l c; code; cp -P l c; code; mkdir s; ln -s nowhere s/l; cp -rL s d; code; cp -r s e; code; readlink c e/l",
+    ),
+    (
+        "cyclic links",
+        "mkdir s; ln -s ../s s/l; ln -s m m; cp -rL s d; code; cp m n; code; cp -r s e; find . | sort",
+    ),
+    (
+        "a link over what exists",
+        "ln -s new l; echo x >f; cp -P l f; code; readlink f; ln -s other g; cp -P l g; code; readlink g; mkdir d; cp -PT l d; code; echo y >h; cp -fP l h; readlink h",
+    ),
+    (
+        "making hard links",
+        "echo x >a; mkdir s; echo y >s/f; ln -s f s/l; cp -l a b; cp -rl s d; code; stat -c %h b d/f d/l; cp -l s e; code; ln -s a k; cp -l k m; ls -l m | cut -c1; cp -lP k n; ls -l n | cut -c1",
+    ),
+    (
+        "making hard links over",
+        "echo x >a; echo y >b; cp -l a b; code; cat b; cp -lf a b; code; cat b; cp -l --remove-destination a c; code",
+    ),
+    (
+        "making symbolic links",
+        "echo x >a; mkdir d s; echo y >s/f; cp -s a b; readlink b; cp -s a d; code; cp -s a 'd/a b'; cp -s /etc/hostname d; readlink d/hostname; cp -rs s e; code; cp -rs \"$PWD/s\" f; code; test \"$(readlink f/f)\" = \"$PWD/s/f\"; code; rm -r f; find e f -type l 2>/dev/null | sort",
+    ),
+    ("making symbolic links over", "echo x >a; echo y >b; cp -s a b; code; cp -sf a b; code; readlink b"),
+    (
+        "hard links kept or not",
+        "mkdir s; echo x >s/a; ln s/a s/b; cp -r s r; cp -a s p; cp -rd s d; cp -r --preserve=links s l; cp -a --no-preserve=links s n; for i in r p d l n; do stat -c %h $i/a; done; ls s/b | xargs echo; cp -d s/a s/b .; stat -c %h a",
+    ),
+    (
+        "hard links over what exists",
+        "mkdir s; echo x >s/a; ln s/a s/b; mkdir d; echo 1 >d/a; echo 2 >d/b; cp -aT s d; code; stat -c %h d/a; cat d/b; cp -aT s d; code; stat -c %h d/a",
+    ),
+    // What is kept.
+    (
+        "modes",
+        "for m in 644 600 755 4755 2755 1644 777; do echo x >f$m; chmod $m f$m; cp f$m d$m; cp -p f$m p$m; cp --no-preserve=mode f$m n$m; cp --preserve=mode f$m m$m; done; stat -c '%n %a' *",
+    ),
+    (
+        "modes over what exists",
+        "echo x >a; chmod 755 a; echo y >b; chmod 600 b; cp a b; stat -c %a b; cp -p a b; stat -c %a b; chmod 640 b; cp --no-preserve=mode a b; stat -c %a b",
+    ),
+    (
+        "modes of directories",
+        "mkdir -m 700 s; mkdir -m 1777 s/t; mkdir -m 2775 s/g; mkdir -m 555 s/r; cp -r s d; cp -rp s p; cp -r --no-preserve=mode s n; for i in d p n; do stat -c '%n %a' $i $i/*; done",
+    ),
+    (
+        "modes under another umask",
+        "umask 077; echo x >a; chmod 666 a; mkdir s; chmod 777 s; cp a b; cp -r s d; cp -a s e; cp -a a f; umask 0; cp a g; cp --no-preserve=mode a h; cp -r s i; stat -c '%n %a' b d e f g h i",
+    ),
+    (
+        "modes of directories that exist",
+        "mkdir -m 700 s; mkdir -m 755 d; mkdir -m 750 s/t; mkdir -m 711 d/t; cp -rT s d; stat -c '%n %a' d d/t; cp -aT s d; stat -c '%n %a' d d/t",
+    ),
+    (
+        "times",
+        "echo x >a; touch -d '2001-02-03 04:05:06.789' a; mkdir s; touch -d 2002-01-01 s/f; touch -h -d 2003-01-01 s; cp -p a b; cp --preserve=timestamps a c; cp -a s d; cp -rp s e; stat -c '%n %y' b c d d/f e",
+    ),
+    (
+        "times of links",
+        "ln -s x l; touch -h -d 2001-01-01 l; cp -a l m; cp -P --preserve=timestamps l n; stat -c '%n %y' m n",
+    ),
+    (
+        "owners",
+        "test $(id -u) = 0 || exit 0; echo x >a; chown 12:34 a; chmod 6755 a; ln -s a l; chown -h 56:78 l; cp a b; cp -p a c; cp -a l m; cp --preserve=ownership a d; cp --preserve=mode a e; cp -a --no-preserve=ownership a f; stat -c '%n %u:%g %a' b c d e f m",
+    ),
+    (
+        "fifos and devices",
+        "mkfifo -m 640 p; cp -r p q; code; cp -a p r; stat -c '%n %F %a' q r; mkdir s; mkfifo s/f; cp -r s d; stat -c %F d/f; test $(id -u) = 0 || exit 0; mknod n c 1 3; cp -a n o; stat -c '%n %F %t %T' o; cp n m; stat -c '%n %F %s' m; cp -r --copy-contents n k; stat -c '%n %F' k",
+    ),
+    (
+        "a fifo over what exists",
+        "mkfifo p; echo x >f; cp -r p f; code; stat -c %F f; cp -r p q; cp -r p q; code; mkdir d; cp -rT p d",
+    ),
+    (
+        "sparse",
+        "truncate -s 1M h; printf x | dd of=h bs=1 seek=500000 conv=notrunc 2>/dev/null; cp h a; cp --sparse=never h n; cp --sparse=always h s; cmp h a; cmp h n; cmp h s; test $(stat -c %b n) -ge 2048; code; test $(stat -c %b a) -le 64; code; test $(stat -c %b s) -le 64; code; head -c 100000 /dev/zero >z; cp --sparse=always z y; stat -c '%s %b' y; cp z x; test $(stat -c %b x) -ge 192; code",
+    ),
+    ("reflink", "echo x >a; cp --reflink=never a b; code; cp --reflink=auto a c; code; cat b c"),
+    (
+        "attributes only",
+        "echo x >a; chmod 755 a; touch -d 2001-01-01 a; cp --attributes-only -p a b; stat -c '%s %a %y' b; echo old >c; cp --attributes-only a c; cat c; stat -c %a c; mkdir s; echo y >s/f; cp -a --attributes-only s d; stat -c '%n %s' d/f",
+    ),
+    ("one file system", "mkdir s; echo x >s/f; cp -rx s d; code; find d | sort"),
+    (
+        "copying /proc",
+        "cp /proc/version v; test -s v; code; cp --sparse=always /proc/version x; test -s x; code",
+    ),
+    (
+        "devices as source and target",
+        "printf abc >a; cp a /dev/null; code; cp /dev/null e; stat -c '%F %s' e; echo x | cp /dev/stdin f; cat f; cp a /dev/stdout",
+    ),
+    // What is replaced, and how.
+    ("over what exists", "echo new >a; echo old >b; ln b c; cp a b; code; cat b c; stat -c %h b"),
+    ("force", "echo new >a; echo old >b; chmod 0 b; cp -f a b; code; cat b; ln -s nowhere l; cp -f a l"),
+    (
+        "remove destination",
+        "echo new >a; echo old >b; ln b c; cp --remove-destination a b; code; cat b c; cp -v --remove-destination a b; mkdir s d; echo 1 >s/f; echo 2 >d/f; cp -rv --remove-destination -T s d",
+    ),
+    (
+        "no clobber",
+        "echo new >a; echo old >b; cp -n a b; code; cat b; cp -nv a b; code; cp -nv a c; mkdir s d; echo 1 >s/f; echo 1 >s/g; echo 2 >d/f; cp -rnT s d; code; cat d/f d/g; cp -in a b; code; ln -s nowhere l; cp -n a l; code",
+    ),
+    (
+        "update",
+        "echo new >a; echo old >b; touch -d 2001-01-01 b; cp -u a b; cat b; touch -d 2001-01-01 a; echo newer >b; cp -u a b; code; cat b; cp -uv a b; cp -uv a c; mkdir s d; echo 1 >s/f; echo 2 >d/f; touch -d 2030-01-01 s/f; cp -ruvT s d; cat d/f; cp -nu a b; cp -pu a b; code",
+    ),
+    (
+        "interactive",
+        "echo new >a; echo old >b; echo n | cp -i a b; code; cat b; echo y | cp -i a b; code; cat b; cp -i a b </dev/null; code; cp -i a c; code; echo yes | cp -iv a b; echo | cp -i a b; code; cp -ni a b </dev/null; code; echo y | cp -ib a b; ls; mkdir d; echo z >d/a; echo y | cp -ri a b d; code; ls d",
+    ),
+    (
+        "backups",
+        "echo 1 >a; echo 2 >b; cp -b a b; ls; cp -bv a b; cp --backup=numbered a b; cp --backup=t -v a b; cp -b a b; cp --backup=simple a b; cp --backup=none a b; cp --backup=off a b; ls; cat b*",
+    ),
+    (
+        "backup suffixes",
+        "echo 1 >a; echo 2 >b; cp -S .x a b; cp -b -S .y a b; SIMPLE_BACKUP_SUFFIX=.z cp -b a b; SIMPLE_BACKUP_SUFFIX=.w cp -b -S .v a b; cp -b -S '' a b; cp -b -S x/y a b; SIMPLE_BACKUP_SUFFIX=a/b cp -b a b; ls",
+    ),
+    (
+        "version control",
+        "echo 1 >a; echo 2 >b; VERSION_CONTROL=numbered cp -b a b; VERSION_CONTROL=x cp -b a b; code; VERSION_CONTROL=x cp a b; code; VERSION_CONTROL=never cp -b a b; VERSION_CONTROL=numbered cp --backup=simple a b; VERSION_CONTROL=none cp -b a b; ls",
+    ),
+    (
+        "backups of trees",
+        "mkdir s d; echo 1 >s/f; echo 2 >d/f; ln -s x s/l; ln -s y d/l; cp -rbT s d; cp -rbvT s d; find d | sort; cp -rb s d; cp -rb s d; find d | sort",
+    ),
+    (
+        "a backup that would destroy the source",
+        "echo 1 >a; echo 2 >a~; cp -b a~ a; code; cat a a~; cp --backup=simple a~ a; code; cp -S .o a a.o; cp -b -S .o a.o a; code",
+    ),
+    (
+        "backup of a directory by a file",
+        "mkdir d; echo x >a; cp -bT a d; code; ls; mkdir e; echo y >f; cp -rbT e f; code; ls",
+    ),
+    (
+        "numbers of backups",
+        "echo 1 >a; echo 2 >b; echo >b.~9~; echo >b.~x~; echo >b.~10~; echo >b.~03~; cp -b a b; ls; cp --backup=existing a a2; ls",
+    ),
+    // What is told.
+    (
+        "verbose",
+        "echo x >a; mkdir -p s/t; echo y >s/t/f; ln -s f s/t/l; ln s/t/f s/t/h; cp -v a b; cp -rv s d; cp -av s e; cp -lv a c; cp -sv a g; cp -v a \"a b\"; cp -Pv s/t/l m",
+    ),
+    (
+        "verbose into directories",
+        "echo x >a; mkdir -p d s/t; cp -v a d; cp -v a d/; cp -v ./a d; cp -rv s/ d; cp -rv s/. d; cp -rvT s n; cp -vt d a",
+    ),
+    ("a full device", "echo x >a; cp a /dev/full; code; cp -v a b >/dev/full"),
+    ("a closed output", "echo x >a; cp a c >&-; code; cp a d </dev/null 2>&-; code; cp nope e 2>&-"),
+    // Odd things.
+    (
+        "names that are not text",
+        "n=$(printf '\\377\\376'); echo x >\"$n\"; mkdir d; cp \"$n\" d; cp -v \"$n\" b; ls d | od -c | head -1",
+    ),
+    ("names that look like options", "echo x >-r; cp -- -r b; cp ./-r c; mkdir d; cp -t d -- -r; ls d"),
+    (
+        "many levels",
+        "p=$(printf 'd/%.0s' $(seq 200)); mkdir -p s/$p; echo x >s/$p/f; cp -r s t; cmp s/$p/f t/$p/f",
+    ),
+    (
+        "a name of 255 bytes",
+        "n=$(printf 'n%.0s' $(seq 255)); echo x >$n; mkdir d; cp $n d; code; cp ${n}x d; code; cp $n d/${n}y; code; cp -b $n d; code",
+    ),
+    ("an empty tree", "mkdir s; cp -r s d; code; cp -r s d; find . | sort"),
+    (
+        "a mixture of good and bad",
+        "mkdir s d; for i in 1 2 3; do echo $i >s/f$i; done; mkdir d/f2; cp -rT s d; code; cat d/f1 d/f3; cp s/f1 nope s/f3 d; code",
+    ),
+];

@@ -1,0 +1,160 @@
+//! Everything that `-a` keeps, through each engine: judged by an own comparer and by rsync.
+
+use super::compare::{ALL, differences, rsync_differences};
+use super::engines;
+use super::tree::{Abilities, build, deep, everything, noise, sparse};
+use crate::support::{ringroad, run, skip};
+use std::fs;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// A source tree and a place for its copy, on the file system of a folder.
+struct Trees {
+    _folder: TempDir,
+    source: PathBuf,
+    target: PathBuf,
+}
+
+impl Trees {
+    fn on(place: &Path) -> Trees {
+        let folder = tempfile::tempdir_in(place).unwrap();
+        let (source, target) = (folder.path().join("source"), folder.path().join("target"));
+        fs::create_dir(&source).unwrap();
+        Trees { _folder: folder, source, target }
+    }
+
+    /// Copies by name: into a place that is not there yet.
+    fn copy(&self, engine: &str, more: &[&str]) {
+        let mut copy = ringroad(["cp", "-aT", "--engine", engine]);
+        let outcome = run(copy.args(more).arg(&self.source).arg(&self.target));
+        assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{engine} {more:?}");
+    }
+}
+
+/// Where trees are copied: the folder of temporary files, and memory.
+fn places() -> Vec<PathBuf> {
+    let mut places = vec![std::env::temp_dir()];
+    if fs::metadata("/dev/shm").is_ok_and(|about| about.is_dir()) {
+        places.push("/dev/shm".into());
+    } else {
+        skip("fidelity on tmpfs", "there is no /dev/shm");
+    }
+    places
+}
+
+#[test]
+fn archive_keeps_everything() {
+    for place in places() {
+        let trees = Trees::on(&place);
+        build(&trees.source, &everything(Abilities::of(&trees.source)));
+        for engine in engines() {
+            trees.copy(engine, &[]);
+            let context = format!("{engine} on {place:?}");
+            assert_eq!(differences(&trees.source, &trees.target, ALL), [""; 0], "{context}");
+            match rsync_differences(&trees.source, &trees.target) {
+                Some(said) => assert_eq!(said, "", "rsync, {context}"),
+                None => skip("rsync as a second judge", "not installed"),
+            }
+            fs::remove_dir_all(&trees.target).unwrap();
+        }
+    }
+}
+
+/// A second copy over the first must leave the same tree, whether files are replaced or removed first.
+#[test]
+fn archive_over_an_older_copy_keeps_everything() {
+    let trees = Trees::on(&std::env::temp_dir());
+    build(&trees.source, &everything(Abilities::of(&trees.source)));
+    for engine in engines() {
+        for how in ["--force", "--remove-destination"] {
+            trees.copy(engine, &[how]);
+            // What is there is to be replaced, not left because it is the same.
+            let stale = trees.target.join("sizes/4097");
+            fs::write(&stale, "older, and shorter").unwrap();
+            fs::write(trees.target.join("links/one"), "older").unwrap();
+            trees.copy(engine, &[how]);
+            assert_eq!(differences(&trees.source, &trees.target, ALL), [""; 0], "{engine} {how}");
+        }
+        fs::remove_dir_all(&trees.target).unwrap();
+    }
+}
+
+#[test]
+fn every_setting_leaves_the_same_tree() {
+    let trees = Trees::on(&std::env::temp_dir());
+    build(&trees.source, &everything(Abilities::of(&trees.source)));
+    for engine in engines() {
+        for more in [
+            &["--jobs", "1"][..],
+            &["--jobs", "7", "--in-flight", "3"],
+            &["--order", "dir"],
+            &["--durability", "end"],
+            &["--verify"],
+            &["--reflink=never"],
+        ] {
+            trees.copy(engine, more);
+            assert_eq!(differences(&trees.source, &trees.target, ALL), [""; 0], "{engine} {more:?}");
+            fs::remove_dir_all(&trees.target).unwrap();
+        }
+    }
+}
+
+/// Holes are not read: a tebibyte of them takes no time.
+#[test]
+fn a_tebibyte_of_nothing_is_copied_as_nothing() {
+    let trees = Trees::on(&std::env::temp_dir());
+    build(&trees.source, &[sparse("huge", 1 << 40, vec![(1 << 39, noise(9, 5))])]);
+    for engine in engines() {
+        trees.copy(engine, &[]);
+        assert_eq!(differences(&trees.source, &trees.target, ALL), [""; 0], "{engine}");
+        fs::remove_dir_all(&trees.target).unwrap();
+    }
+}
+
+#[test]
+fn a_tree_deeper_than_any_path_is_copied_to_its_bottom() {
+    let trees = Trees::on(&std::env::temp_dir());
+    build(&trees.source, &deep(60));
+    for engine in engines() {
+        trees.copy(engine, &[]);
+        assert_eq!(differences(&trees.source, &trees.target, ALL), [""; 0], "{engine}");
+        fs::remove_dir_all(&trees.target).unwrap();
+    }
+}
+
+/// The judge itself: each thing it looks at, spoilt once, must be found.
+#[test]
+fn the_comparer_finds_what_is_different() {
+    let trees = Trees::on(&std::env::temp_dir());
+    let abilities = Abilities::of(&trees.source);
+    build(&trees.source, &everything(abilities));
+    let spoil: &[(&str, &str)] = &[
+        (
+            "contents",
+            "printf y | dd of=sizes/131073 bs=1 seek=131072 conv=notrunc 2>/dev/null && touch -r \"$S/sizes/131073\" sizes/131073",
+        ),
+        ("size", "printf y >>sizes/1 && touch -r \"$S/sizes/1\" sizes/1"),
+        ("time", "touch -d '2009-02-13 23:31:30.987654320 UTC' times/nanoseconds"),
+        ("time", "touch -h -d 2001-01-01 times/link"),
+        ("time", "touch -d 2001-01-01 times/directory"),
+        ("mode", "chmod 0754 modes/file-0755"),
+        ("no longer names of one file", "cp -p links/one x && mv x links/one"),
+        ("target", "ln -sfn elsewhere/ links/to-directory"),
+        ("missing", "rm names/.hidden"),
+        ("nobody expects it", "touch empty/more"),
+        (
+            "data in a hole",
+            "dd if=/dev/zero of=holes/middle bs=4096 count=1 seek=100 conv=notrunc 2>/dev/null && touch -r \"$S/holes/middle\" holes/middle",
+        ),
+        ("type", "rm special/fifo && touch special/fifo"),
+    ];
+    for (expected, script) in spoil {
+        trees.copy("threads", &[]);
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", script]).current_dir(&trees.target).env("S", &trees.source);
+        assert!(shell.status().unwrap().success(), "{script}");
+        let found = differences(&trees.source, &trees.target, ALL);
+        assert!(found.iter().any(|line| line.contains(expected)), "{script}: {found:?}");
+        fs::remove_dir_all(&trees.target).unwrap();
+    }
+}

@@ -1,0 +1,284 @@
+//! What `ringroad cp` has and GNU's cp has not, and where ours is the house's: codes, messages, events.
+
+use super::compare::{CONTENTS, differences};
+use super::engines;
+use super::tree::{build, bytes, directory, file, noise, symlink};
+use crate::support::{BINARY, Outcome, is_root, ringroad, run, skip};
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+use tempfile::TempDir;
+
+/// A folder with a tree in `s`.
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("s");
+    fs::create_dir(&source).unwrap();
+    let inside = vec![
+        file("a", "alpha"),
+        directory("in", vec![file("b.jpg", noise(70_000, 1)), file("c.txt", ""), symlink("l", "b.jpg")]),
+        directory("cache", vec![file("d", "x")]),
+    ];
+    build(&source, &inside);
+    folder
+}
+
+/// `ringroad cp` in a folder.
+fn cp<S: AsRef<OsStr>>(folder: &TempDir, words: impl IntoIterator<Item = S>) -> Outcome {
+    run(ringroad(["cp"]).args(words).current_dir(folder.path()).env_remove("RINGROAD_DRIVER"))
+}
+
+fn done(outcome: &Outcome) {
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
+}
+
+/// The events of `--json`.
+fn events(outcome: &Outcome) -> Vec<Value> {
+    outcome.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn named<'e>(events: &'e [Value], name: &str) -> Vec<&'e Value> {
+    events.iter().filter(|event| event["event"] == name).collect()
+}
+
+#[test]
+fn mistakes_are_said_in_the_house_form_with_exit_2() {
+    let folder = folder();
+    for (words, named) in [
+        (&["--what", "a", "b"][..], "--what"),
+        (&["a"], "'a'"),
+        (&["--engine", "warp", "a", "b"], "warp"),
+        (&["--driver", "epoll", "a", "b"], "epoll"),
+        (&["--driver", "kqueue", "a", "b"], "kqueue"),
+        (&["--driver", "threads", "--engine", "ring", "a", "b"], "--engine"),
+        (&["--jobs", "0", "a", "b"], "--jobs 0"),
+        (&["--in-flight", "5000", "a", "b"], "--in-flight 5000"),
+        (&["--exclude", "[", "s", "d", "-r"], "["),
+        (&["--durability", "always", "a", "b"], "always"),
+    ] {
+        let outcome = cp(&folder, words);
+        assert_eq!(outcome.code, Some(2), "{words:?}: {outcome:?}");
+        assert!(outcome.stderr.starts_with("ringroad: "), "{words:?}: {outcome:?}");
+        assert!(outcome.stderr.contains(named), "{words:?}: {outcome:?}");
+        assert!(!folder.path().join("b").exists() && !folder.path().join("d").exists(), "{words:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_copied_is_said_with_its_path_and_exit_1() {
+    let folder = folder();
+    let outcome = cp(&folder, ["nowhere/a\nb", "d"]);
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.stderr.starts_with("ringroad: stat, on nowhere/a\\nb: No such file"), "{outcome:?}");
+    assert!(outcome.stderr.lines().all(|line| line.starts_with("ringroad: ")), "{outcome:?}");
+}
+
+#[test]
+fn driver_names_choose_engines() {
+    let folder = folder();
+    fs::write(folder.path().join("f"), "x").unwrap();
+    let engine = |words: &[&str], driver: Option<&str>| {
+        let mut copy = ringroad(words);
+        copy.args(["--json", "f", "g"]).current_dir(folder.path()).env_remove("RINGROAD_DRIVER");
+        copy.envs(driver.map(|driver| ("RINGROAD_DRIVER", driver)));
+        let outcome = run(&mut copy);
+        let events = if outcome.code == Some(0) { events(&outcome) } else { vec![] };
+        (outcome.code, events.first().map(|event| event["engine"].as_str().unwrap().to_string()))
+    };
+    let threads = (Some(0), Some("threads".to_string()));
+    assert_eq!(engine(&["cp", "--driver", "threads"], None), threads);
+    assert_eq!(engine(&["--driver", "threads", "cp"], None), threads);
+    assert_eq!(engine(&["--driver=threads", "cp"], Some("io_uring")), threads);
+    assert_eq!(engine(&["cp"], Some("epoll")), threads);
+    assert_eq!(engine(&["cp"], Some("kqueue")).0, Some(2));
+    if engines().contains(&"ring") {
+        let ring = (Some(0), Some("ring".to_string()));
+        assert_eq!(engine(&["cp", "--driver", "io_uring"], None), ring);
+        assert_eq!(engine(&["cp", "--driver", "uring"], None), ring);
+        assert_eq!(engine(&["cp"], Some("io_uring")), ring);
+    }
+}
+
+#[test]
+fn called_cp_it_has_only_gnus_codes_and_hears_nothing_of_drivers() {
+    let folder = folder();
+    let called = |words: &[&str]| {
+        let mut copy = Command::new(BINARY);
+        copy.arg0("/usr/bin/cp").args(words).current_dir(folder.path());
+        run(copy.env("LC_ALL", "C").env("RINGROAD_DRIVER", "nonsense"))
+    };
+    done(&called(&["s/a", "b"]));
+    for words in [&["--what"][..], &["--engine", "warp", "a", "b"], &["nope", "b"], &["-S"]] {
+        let outcome = called(words);
+        assert_eq!(outcome.code, Some(1), "{words:?}: {outcome:?}");
+        assert!(outcome.stderr.starts_with("cp: "), "{words:?}: {outcome:?}");
+    }
+}
+
+#[test]
+fn json_is_an_event_a_line_with_totals_that_add_up() {
+    let folder = folder();
+    let outcome = cp(&folder, ["-r", "--json", "s", "nope", "d"]);
+    // Two sources need a directory.
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    fs::create_dir(folder.path().join("d")).unwrap();
+    let outcome = cp(&folder, ["-r", "--json", "s", "nope", "d"]);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let events = events(&outcome);
+    assert_eq!(events[0]["event"], "start");
+    assert!(events[0]["why"].as_str().is_some_and(|why| !why.is_empty()), "{events:?}");
+    let error = named(&events, "error")[0];
+    assert_eq!((error["path"].as_str(), error["errno"].as_i64()), (Some("nope"), Some(2)));
+    let done = events.last().unwrap();
+    assert_eq!(done["event"], "done");
+    let number = |key: &str| done[key].as_u64().unwrap();
+    assert_eq!((number("scanned"), number("copied"), number("failed")), (9, 8, 1), "{done}");
+    assert_eq!(number("scanned"), number("copied") + number("skipped") + number("failed"));
+    assert_eq!((number("files"), number("bytes"), number("exit_code")), (4, 70_006, 1));
+}
+
+#[test]
+fn a_path_that_is_no_text_comes_whole_in_json() {
+    let folder = folder();
+    let outcome = cp(&folder, [OsStr::new("--json"), &bytes(b"no\xff"), OsStr::new("d")]);
+    let events = events(&outcome);
+    assert_eq!(named(&events, "error")[0]["path_b64"], "bm//");
+}
+
+#[test]
+fn excluded_names_stay_out_with_all_that_is_in_them() {
+    let folder = folder();
+    done(&cp(&folder, ["-r", "--exclude", "cache", "--exclude", "in/*.jpg", "s", "d"]));
+    let mut found: Vec<PathBuf> = vec![];
+    let mut folders = vec![folder.path().join("d")];
+    while let Some(at) = folders.pop() {
+        for entry in fs::read_dir(at).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path.clone());
+            }
+            found.push(path.strip_prefix(folder.path().join("d")).unwrap().to_path_buf());
+        }
+    }
+    found.sort();
+    assert_eq!(found, ["a", "in", "in/c.txt", "in/l"].map(PathBuf::from));
+}
+
+#[test]
+fn resume_leaves_what_is_whole_and_copies_what_is_not() {
+    for engine in engines() {
+        let folder = folder();
+        let resume = || cp(&folder, ["-r", "--resume", "--json", "--engine", engine, "-T", "s", "d"]);
+        done(&resume());
+        let at = |name: &str| folder.path().join("d").join(name);
+        let inode = |name: &str| at(name).metadata().unwrap().ino();
+        let whole = inode("in/b.jpg");
+        // Shorter, and as old as its source: not whole.
+        let about = folder.path().join("s/a").metadata().unwrap();
+        fs::write(at("a"), "alp").unwrap();
+        fs::File::options()
+            .write(true)
+            .open(at("a"))
+            .unwrap()
+            .set_modified(about.modified().unwrap())
+            .unwrap();
+        // As long as its source, and a nanosecond younger: another file.
+        let about = folder.path().join("s/cache/d").metadata().unwrap();
+        fs::write(at("cache/d"), "y").unwrap();
+        let later = about.modified().unwrap() + std::time::Duration::from_nanos(1);
+        fs::File::options().write(true).open(at("cache/d")).unwrap().set_modified(later).unwrap();
+        let again = resume();
+        done(&again);
+        assert_eq!(events(&again).last().unwrap()["files"], 2, "{engine}");
+        assert_eq!(inode("in/b.jpg"), whole, "{engine}");
+        assert_eq!(
+            differences(&folder.path().join("s"), &folder.path().join("d"), CONTENTS),
+            [""; 0],
+            "{engine}"
+        );
+    }
+}
+
+#[test]
+fn direct_copies_are_whole_whatever_their_size() {
+    for engine in engines() {
+        let folder = folder();
+        for size in [0, 1, 511, 4096, 4097, (1 << 20) + 3] {
+            fs::write(folder.path().join(format!("s/{size}")), noise(size, 7)).unwrap();
+        }
+        done(&cp(&folder, ["-r", "--direct", "--engine", engine, "s", "d"]));
+        assert_eq!(
+            differences(&folder.path().join("s"), &folder.path().join("d"), CONTENTS),
+            [""; 0],
+            "{engine}"
+        );
+    }
+}
+
+#[test]
+fn explain_tells_the_engine_why_and_each_phase() {
+    let folder = folder();
+    let outcome = cp(&folder, ["-r", "--explain", "s", "d"]);
+    done(&outcome);
+    let text = outcome.text();
+    assert!(text.starts_with("engine "), "{text}");
+    for phase in ["scan", "open", "read", "create", "write", "metadata"] {
+        assert!(text.lines().any(|line| line.starts_with(phase)), "{phase}: {text}");
+    }
+}
+
+#[test]
+fn a_full_destination_ends_cleanly_with_exit_3() {
+    if !is_root() {
+        return skip("a full destination", "mounting a small file system needs root");
+    }
+    let folder = folder();
+    let small = folder.path().join("small");
+    fs::create_dir(&small).unwrap();
+    let mut mount = Command::new("mount");
+    let mounted = run(mount.args(["-t", "tmpfs", "-o", "size=256k", "tmpfs"]).arg(&small));
+    if mounted.code != Some(0) {
+        return skip("a full destination", &mounted.stderr);
+    }
+    for nth in 0..8 {
+        fs::write(folder.path().join(format!("s/{nth}")), noise(90_000, nth)).unwrap();
+    }
+    let outcome = cp(&folder, ["-r", "s", "small"]);
+    // Looked at before it is unmounted: everything there is whole.
+    let torn: Vec<PathBuf> = fs::read_dir(small.join("s"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_file())
+        .filter(|path| {
+            let source = folder.path().join("s").join(path.file_name().unwrap());
+            fs::read(path).unwrap() != fs::read(&source).unwrap_or_default()
+        })
+        .collect();
+    assert_eq!(run(Command::new("umount").arg(&small)).code, Some(0));
+    assert_eq!(outcome.code, Some(3), "{outcome:?}");
+    assert!(torn.is_empty(), "{torn:?}: {outcome:?}");
+}
+
+#[test]
+fn a_mode_that_forbids_writing_is_asked_about_in_gnus_words() {
+    if is_root() {
+        // Run as somebody whom the mode concerns, if the system has such a user.
+        let folder = folder();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        fs::write(folder.path().join("t"), "old").unwrap();
+        fs::set_permissions(folder.path().join("t"), fs::Permissions::from_mode(0o444)).unwrap();
+        let copy = crate::support::own_copy(folder.path());
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut command = Command::new(&copy);
+        command.arg0("cp").args(["-i", "s/a", "t"]).current_dir(folder.path()).uid(65_534).gid(65_534);
+        let outcome = run(command.env("LC_ALL", "C").stdin(std::process::Stdio::null()));
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert_eq!(outcome.stderr, "cp: unwritable 't' (mode 0444, r--r--r--); try anyway? ");
+    } else {
+        skip("the question about protected files", "needs root to become somebody else");
+    }
+}
