@@ -9,7 +9,7 @@
 
 use crate::body_encode::{BodyEncoder, Framing};
 use crate::message::{Method, Version};
-use crate::request::RequestHead;
+use crate::request_head::RequestHead;
 use crate::scan::{is_word, target_len, token_len, value_len};
 use crate::status::Status;
 use crate::target::{classify, is_host};

@@ -17,22 +17,17 @@
 //! let mut out = Vec::new();
 //! let bytes = b"GET /a?b HTTP/1.1\r\nHost: example.org\r\n\r\nGET /c";
 //! let mut at = 0;
-//! loop {
-//!     let step = requests.next(&mut scratch, &bytes[at..])?;
-//!     at += step.used;
-//!     match step.event {
-//!         Some(Event::Head(head)) => {
-//!             assert_eq!((head.path(), head.query()), ("/a", Some("b")));
-//!             let mut answer = Encoder::response(&mut out, Status::OK, ReplyTo::from(&head));
-//!             answer.field("Content-Type", "text/plain")?;
-//!             let mut body = answer.finish(BodySize::Known(5));
-//!             body.data(&mut out, b"hello")?;
-//!             body.end(&mut out)?;
-//!         }
-//!         Some(Event::Data(_) | Event::End(_)) => {}
-//!         None => break, // bytes[at..] is the beginning of the next request: keep it, read more behind it
+//! while let Some(event) = requests.next(&mut scratch, bytes, &mut at)? {
+//!     if let Event::Head(head) = event {
+//!         assert_eq!((head.path(), head.query()), ("/a", Some("b")));
+//!         let mut answer = Encoder::response(&mut out, Status::OK, ReplyTo::from(&head));
+//!         answer.field("Content-Type", "text/plain")?;
+//!         let mut body = answer.finish(BodySize::Known(5));
+//!         body.data(&mut out, b"hello")?;
+//!         body.end(&mut out)?;
 //!     }
 //! }
+//! // What is left is the beginning of the next request: keep it, and read more behind it.
 //! assert_eq!(&bytes[at..], b"GET /c");
 //! assert_eq!(out, b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -47,9 +42,11 @@ mod body_encode;
 mod encode;
 mod error;
 mod fields;
+mod head;
 mod limits;
 mod message;
 mod request;
+mod request_head;
 mod response;
 mod scan;
 mod status;
@@ -60,8 +57,9 @@ pub use encode::{BodySize, CONTINUE, DateLine, EncodeError, Encoder, FieldBlock,
 pub use error::{Error, Problem};
 pub use fields::{Field, Fields, Scratch, Slot};
 pub use limits::{Deadlines, FIELDS_MAX, HEAD_BYTES_MAX, Limits};
-pub use message::{Body, Method, Version};
-pub use request::{Event, Phase, RequestHead, RequestMeta, Requests, Step};
+pub use message::{Body, Method, Phase, Version};
+pub use request::{Event, Requests};
+pub use request_head::{RequestHead, RequestMeta};
 pub use response::{Asked, ResponseEvent, ResponseHead, ResponseMeta, Responses};
 pub use status::Status;
 pub use target::Form;

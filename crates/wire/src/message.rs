@@ -5,6 +5,7 @@
 
 use crate::error::{Error, Problem};
 use crate::fields::list_holds;
+use crate::head::Note;
 use crate::scan::{is_token, is_word};
 use std::fmt;
 
@@ -82,6 +83,23 @@ impl fmt::Display for Method {
     }
 }
 
+/// Where in a conversation a connection is: which of the caller's deadlines applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Between messages. The end of the connection is in order here.
+    Idle,
+    /// Within a head.
+    Head,
+    /// Within a body.
+    Body,
+    /// After the last message; what comes is ignored.
+    Closed,
+    /// The connection speaks another protocol now.
+    HandedOver,
+    /// A message was refused.
+    Failed,
+}
+
 /// How the body of a message that is being read is framed: decided once, by its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Body {
@@ -112,10 +130,10 @@ pub(crate) struct Facts {
     upgrade: bool,
 }
 
-impl Facts {
-    /// Notes a header line, if it is one of those that matter in both directions.
+/// Notes the lines that matter in both directions.
+impl Note for Facts {
     #[inline(always)]
-    pub(crate) fn note(&mut self, name: &[u8], value: &[u8]) -> Result<(), Error> {
+    fn note(&mut self, _: u8, name: &[u8], value: &[u8]) -> Result<(), Error> {
         match name.len() {
             7 if is_word(name, b"upgrade") => self.upgrade = true,
             10 if is_word(name, b"connection") => self.connection(value),
@@ -134,7 +152,9 @@ impl Facts {
         }
         Ok(())
     }
+}
 
+impl Facts {
     fn connection(&mut self, value: &[u8]) {
         if is_word(value, b"keep-alive") {
             self.keep_alive = true;

@@ -6,10 +6,10 @@
 
 use crate::body::{Decoder, Piece};
 use crate::error::{Error, Problem};
-use crate::fields::{Bounds, Fields, Lines, Progress, Scratch, Slot, Slots, lines};
+use crate::fields::{Fields, Progress, Scratch, Slot, Slots};
+use crate::head::{self, Found};
 use crate::limits::Limits;
-use crate::message::{Body, Facts, Method, Version};
-use crate::request::{Phase, Step};
+use crate::message::{Body, Facts, Method, Phase, Version};
 use crate::scan::value_len;
 use crate::status::Status;
 use std::fmt;
@@ -175,48 +175,55 @@ impl Responses {
         }
     }
 
-    /// Looks at the front of `bytes` for the next event. An error is final: it is given again to every later call.
-    /// Bytes without a request are an error: whoever took them for the response to the next one would mix up two
-    /// users' answers.
+    /// Looks at `bytes` from `at` on for the next event, as [`Requests::next`](crate::Requests::next) does. Bytes
+    /// without a request are an error: whoever took them for the response to the next one would mix up two users'
+    /// answers.
     pub fn next<'a>(
         &mut self,
         scratch: &'a mut Scratch,
         bytes: &'a [u8],
-    ) -> Result<Step<ResponseEvent<'a>>, Error> {
-        let step = match self.state {
-            State::Head { progress } => return self.head(scratch, bytes, progress),
-            State::Body(_) => self.body(scratch, bytes),
-            State::Idle | State::Closed if bytes.is_empty() => Ok(Step { used: 0, event: None }),
-            State::Idle => Err(Error::new(Problem::Unsolicited, bytes.get(..1).unwrap_or_default())),
-            State::Closed => Ok(Step { used: bytes.len(), event: None }),
-            State::HandedOver => Ok(Step { used: 0, event: None }),
+        at: &mut usize,
+    ) -> Result<Option<ResponseEvent<'a>>, Error> {
+        match self.state {
+            State::Head { progress } => self.head(scratch, bytes, at, progress),
+            State::Body(_) => self.body(scratch, bytes, at),
+            State::Idle => match bytes.get(*at..) {
+                None | Some([]) => Ok(None),
+                Some([first, ..]) => Err(self.fail(Error::at(Problem::Unsolicited, *first))),
+            },
+            State::Closed => {
+                *at = bytes.len();
+                Ok(None)
+            }
+            State::HandedOver => Ok(None),
             State::Failed(error) => Err(error),
-        };
-        step.map_err(|error| self.fail(error))
+        }
     }
 
     fn head<'a>(
         &mut self,
         scratch: &'a mut Scratch,
         bytes: &'a [u8],
+        at: &mut usize,
         progress: Progress,
-    ) -> Result<Step<ResponseEvent<'a>>, Error> {
-        match parse(bytes, &scratch.limits, &mut scratch.slots, progress, self.asked) {
-            Ok(Parsed::Partial(progress)) => {
-                self.state = State::Head { progress };
-                Ok(Step { used: 0, event: None })
-            }
-            Ok(Parsed::Whole { meta, end, count }) => {
+    ) -> Result<Option<ResponseEvent<'a>>, Error> {
+        let rest = bytes.get(*at..).unwrap_or_default();
+        match read(rest, &scratch.limits, &mut scratch.slots, progress, self.asked) {
+            Ok(Found::Whole { meta, end, count }) => {
                 let next = self.after_head(&meta, &scratch.limits);
                 self.state = next.map_err(|error| self.fail(error))?;
-                let bytes = bytes.get(..end).unwrap_or_default();
-                let head = ResponseHead { bytes, slots: scratch.used(count), meta };
-                let event = if meta.status.is_interim() {
+                *at += end;
+                let bytes = rest.get(..end).unwrap_or_default();
+                let head = ResponseHead::from_parts(bytes, scratch.used(count), meta);
+                Ok(Some(if meta.status.is_interim() {
                     ResponseEvent::Interim(head)
                 } else {
                     ResponseEvent::Head(head)
-                };
-                Ok(Step { used: end, event: Some(event) })
+                }))
+            }
+            Ok(Found::Partial(progress)) => {
+                self.state = State::Head { progress };
+                Ok(None)
             }
             Err(error) => Err(self.fail(error)),
         }
@@ -249,18 +256,21 @@ impl Responses {
         &mut self,
         scratch: &'a mut Scratch,
         bytes: &'a [u8],
-    ) -> Result<Step<ResponseEvent<'a>>, Error> {
-        let State::Body(decoder) = &mut self.state else { return Ok(Step { used: 0, event: None }) };
-        let (used, piece) = decoder.next(scratch, self.body_bytes_max, bytes)?;
-        let event = match piece {
+        at: &mut usize,
+    ) -> Result<Option<ResponseEvent<'a>>, Error> {
+        let State::Body(decoder) = &mut self.state else { return Ok(None) };
+        let rest = bytes.get(*at..).unwrap_or_default();
+        let (used, piece) =
+            decoder.next(scratch, self.body_bytes_max, rest).map_err(|error| self.fail(error))?;
+        *at += used;
+        Ok(match piece {
             Piece::Nothing => None,
             Piece::Data(data) => Some(ResponseEvent::Data(data)),
             Piece::End { section, trailers } => {
                 self.state = self.after();
                 Some(ResponseEvent::End(Fields::new(section, scratch.used(trailers))))
             }
-        };
-        Ok(Step { used, event })
+        })
     }
 
     fn after(&self) -> State {
@@ -313,43 +323,21 @@ impl Responses {
     }
 }
 
-enum Parsed {
-    Whole { meta: ResponseMeta, end: usize, count: u8 },
-    Partial(Progress),
-}
-
-fn parse(
+fn read(
     bytes: &[u8],
     limits: &Limits,
     slots: &mut Slots,
     from: Progress,
     asked: Asked,
-) -> Result<Parsed, Error> {
-    let bounds = Bounds {
-        section_bytes: limits.header_bytes,
-        line_bytes: limits.field_line_bytes,
-        fields: limits.fields,
-        section_too_long: Problem::HeadersTooLong,
-        line_too_long: Problem::FieldLineTooLong,
-        too_many: Problem::TooManyFields,
-    };
-    if (1..=bytes.len()).contains(&usize::from(from.line)) {
-        let mut new = Facts::default();
-        let found = lines(bytes, from, &bounds, slots, |_, name, value| new.note(name, value))?;
-        if let Lines::Partial(progress) = found {
-            return Ok(Parsed::Partial(progress));
-        }
-    }
-    let Some(line) = status_line(bytes, limits)? else { return Ok(Parsed::Partial(Progress::default())) };
-    let mut facts = Facts::default();
-    let begin = Progress::begin(usize::from(line.reason_end) + 2);
-    match lines(bytes, begin, &bounds, slots, |_, name, value| facts.note(name, value))? {
-        Lines::Partial(progress) => Ok(Parsed::Partial(progress)),
-        Lines::Whole { end, count } => {
-            let meta = meta(&line, &facts, asked, limits)?;
-            Ok(Parsed::Whole { meta, end, count })
-        }
-    }
+) -> Result<Found<ResponseMeta>, Error> {
+    head::read(
+        bytes,
+        limits,
+        slots,
+        from,
+        |bytes| Ok(status_line(bytes, limits)?.map(|line| (usize::from(line.reason_end) + 2, line))),
+        |line, facts: Facts| meta(line, &facts, asked, limits),
+    )
 }
 
 /// RFC 9112 §6.3, without its leniencies.

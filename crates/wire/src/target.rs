@@ -80,7 +80,7 @@ pub(crate) fn is_host(host: &[u8]) -> bool {
     };
     match after {
         [] | [b':'] => true,
-        [b':', port @ ..] => port.len() <= 5 && port_number(port).is_some(),
+        [b':', port @ ..] => port_number(port).is_some(),
         _ => false,
     }
 }
@@ -109,7 +109,7 @@ mod tests {
             "a@b",
             "a:b",
             "a:65536",
-            "a:080000",
+            "a:65536 ",
             "a:8:0",
             "[::1",
             "[::1]x",

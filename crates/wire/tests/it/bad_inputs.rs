@@ -7,7 +7,7 @@ use crate::checks;
 use crate::server::serve;
 use ringroad_wire::{
     BodySize, DateLine, EncodeError, Encoder, Event, FieldBlock, Limits, Method, Phase, Problem, ReplyTo,
-    Requests, Scratch, Status, Step,
+    Requests, Scratch, Status,
 };
 use std::collections::BTreeSet;
 
@@ -117,6 +117,7 @@ fn cases() -> Vec<Case> {
         case(23, 400, P::ChunkEnd, &chunks(b"5\r\nhelloo\r\n0\r\n\r\n")),
         case(23, 400, P::ChunkEnd, &chunks(b"5\r\nhello\n0\r\n\r\n")),
         case(23, 400, P::ChunkEnd, &chunks(b"5\r\nhello0\r\n\r\n")),
+        case(23, 400, P::ChunkEnd, &chunks(b"5\r\nhello\rX0\r\n\r\n")),
         case(24, 400, P::ChunkExtensionsTooLong, &chunks(&[b"5;", &b"a".repeat(16 * 1024)[..]].concat())),
         case(24, 400, P::ChunkExtensionsTooLong, &chunks(&b"1;abcdefghijkl=mnop\r\nx\r\n".repeat(1000))),
         case(
@@ -203,6 +204,7 @@ fn cases() -> Vec<Case> {
         ),
         case(49, 413, P::BodyTooLong, &post(b"Content-Length: 8388609")),
         case(50, 413, P::BodyTooLong, &chunks(b"5\r\nhello\r\n7ffffc\r\n")),
+        case(50, 413, P::BodyTooLong, &chunks(b"5\r\nhello\r\n5\r\nworld\r\n7ffff7\r\n")),
         case(58, 417, P::Expect, &post(b"Content-Length: 5\r\nExpect: xyz")),
         case(58, 417, P::Expect, &post(b"Content-Length: 5\r\nExpect: 100-continue, xyz")),
     ];
@@ -244,7 +246,7 @@ impl Replace for Vec<u8> {
 }
 
 /// Every place to cut; in long messages those near the ends and near round numbers, and every 61st.
-pub(crate) fn places(len: usize) -> impl Iterator<Item = usize> {
+fn places(len: usize) -> impl Iterator<Item = usize> {
     (0..=len)
         .filter(move |at| len < 3000 || *at < 64 || len - at < 64 || (at + 40) % 4096 < 80 || at % 61 == 0)
 }
@@ -268,6 +270,20 @@ fn every_bad_input_gets_its_answer_and_nothing_behind_it_is_answered() {
         }
         let every: Vec<usize> = places(input.len()).collect();
         assert_eq!(serve(&input, &every, false), whole, "row {row}, cut everywhere: {shown}");
+    }
+}
+
+/// Nobody waits for the rest of what is already wrong: each beginning gets its verdict, in one piece or in many.
+#[test]
+fn every_beginning_of_a_bad_input_is_refused_as_early_in_single_bytes() {
+    let limits = Limits::default();
+    for (row, _, _, bytes) in cases().iter().filter(|case| case.3.len() < 300) {
+        let every: Vec<usize> = (0..bytes.len()).collect();
+        for end in 0..=bytes.len() {
+            let whole = checks::tell_requests(&bytes[..end], &[], &limits);
+            let pieces = checks::tell_requests(&bytes[..end], &every[..end], &limits);
+            assert_eq!(pieces, whole, "row {row}: {}", bytes[..end].escape_ascii());
+        }
     }
 }
 
@@ -361,13 +377,45 @@ fn what_is_at_a_limit_is_taken() {
             assert_eq!(serve(&bytes, &[at], false).statuses, [200], "{}", bytes.escape_ascii());
         }
     }
+    let twice = [&b"\r\n".repeat(8)[..], &with(b"X: y")].concat().repeat(2);
+    assert_eq!(
+        serve(&twice, &[], false).statuses,
+        [200, 200],
+        "empty lines are counted anew for each request"
+    );
     let mut scratch = Scratch::default();
     for framing in ["Content-Length: 8388608", "Transfer-Encoding: chunked"] {
         let head = format!("POST / HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n800000\r\n");
         let mut requests = Requests::new();
-        let Step { used, event } = requests.next(&mut scratch, head.as_bytes()).unwrap();
+        let mut at = 0;
+        let event = requests.next(&mut scratch, head.as_bytes(), &mut at).unwrap();
         assert!(matches!(event, Some(Event::Head(_))));
-        assert!(requests.next(&mut scratch, &head.as_bytes()[used..]).is_ok());
+        assert!(requests.next(&mut scratch, head.as_bytes(), &mut at).is_ok());
+    }
+}
+
+/// Rows 46 to 50, to the byte: so that nobody holds more of a refused message than its limit.
+#[test]
+fn a_limit_is_broken_at_the_byte_that_goes_over_it() {
+    let limits = Limits::default();
+    let (line, header) = (usize::from(limits.start_line_bytes), usize::from(limits.field_line_bytes));
+    let head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let x = b"x".repeat(40_000);
+    let lines = [b"GET / HTTP/1.1\r\n", &[b"X: ", &x[..995], b"\r\n"].concat().repeat(40)[..]].concat();
+    for (bytes, at, problem) in [
+        (x.clone(), line, Problem::RequestLineTooLong),
+        ([b"GET /", &x[..]].concat(), line, Problem::RequestLineTooLong),
+        ([b"GET / HTTP/1.1\r\n", &x[..]].concat(), 16 + header, Problem::FieldLineTooLong),
+        ([b"GET / HTTP/1.1\r\nX: ", &x[..]].concat(), 16 + header, Problem::FieldLineTooLong),
+        (lines, 16 + usize::from(limits.header_bytes), Problem::HeadersTooLong),
+        ([&head[..], b"0\r\nX: ", &x].concat(), head.len() + 3 + header, Problem::TrailersTooLong),
+        ([&head[..], b"5;", &x].concat(), head.len() + 1 + 16 * 1024, Problem::ChunkExtensionsTooLong),
+    ] {
+        let told = |end: usize| match checks::tell_requests(&bytes[..end], &[], &limits).last() {
+            Some(checks::Entry::Failed(error)) => error.problem(),
+            other => panic!("{problem:?}: {other:?}"),
+        };
+        assert_eq!((told(at), told(at + 1)), (Problem::Truncated, problem));
     }
 }
 
@@ -380,9 +428,7 @@ fn the_phase_tells_which_deadline_applies() {
     for end in 0..=bytes.len() {
         let mut requests = Requests::new();
         let mut at = 0;
-        while let Step { used, event: Some(_) } = requests.next(&mut scratch, &bytes[at..end]).unwrap() {
-            at += used;
-        }
+        while requests.next(&mut scratch, &bytes[..end], &mut at).unwrap().is_some() {}
         let expected = match end {
             0..=2 => Phase::Idle,
             _ if end < 2 + head.len() => Phase::Head,
@@ -400,9 +446,10 @@ fn ten_thousand_pipelined_requests_are_taken_one_at_a_time() {
     let one = bytes.len() / 10_000;
     let mut scratch = Scratch::default();
     let mut requests = Requests::new();
-    for number in 0..10_000 {
-        let step = requests.next(&mut scratch, &bytes[number * one..]).unwrap();
-        assert_eq!((step.used, step.event.is_some()), (one, true));
+    let mut at = 0;
+    for number in 1..=10_000 {
+        let event = requests.next(&mut scratch, &bytes, &mut at).unwrap();
+        assert_eq!((event.is_some(), at), (true, number * one));
     }
     assert!(size_of::<Requests>() <= 56, "{} bytes per connection", size_of::<Requests>());
 }
@@ -428,8 +475,8 @@ fn an_expectation_of_100_is_told_and_its_body_is_awaited() {
     let bytes = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-Continue\r\n\r\n";
     let mut scratch = Scratch::default();
     let mut requests = Requests::new();
-    let step = requests.next(&mut scratch, bytes).unwrap();
-    assert!(matches!(step.event, Some(Event::Head(head)) if head.expects_continue()));
+    let event = requests.next(&mut scratch, bytes, &mut 0).unwrap();
+    assert!(matches!(event, Some(Event::Head(head)) if head.expects_continue()));
     assert_eq!((requests.phase(), requests.body_left()), (Phase::Body, Some(5)));
     assert_eq!(requests.end_of_input().unwrap_err().problem(), Problem::Truncated);
 }

@@ -5,7 +5,7 @@
 
 use ringroad_wire::{
     Asked, Body, BodySize, Encoder, Error, Event, Field, Limits, Method, Phase, RequestHead, Requests,
-    ResponseEvent, Responses, Scratch, Step,
+    ResponseEvent, Responses, Scratch,
 };
 
 /// What a connection told, in order; pieces of one body are one entry.
@@ -29,18 +29,19 @@ fn put_data(told: &mut Vec<Entry>, data: &[u8]) {
     }
 }
 
-/// Shows `bytes` cut at `cuts` to `step` as a caller does who keeps what was not used, until it says enough.
-fn feed(bytes: &[u8], cuts: &[usize], mut step: impl FnMut(&[u8]) -> Option<usize>) {
+/// Shows `bytes` cut at `cuts` to `look` as a caller does who keeps what was not used. `look` moves its place and
+/// says whether to ask it again.
+fn feed(bytes: &[u8], cuts: &[usize], mut look: impl FnMut(&[u8], &mut usize) -> bool) {
     let mut kept = Vec::new();
     let mut from = 0;
     for &cut in cuts.iter().chain([&bytes.len()]) {
         let cut = cut.clamp(from, bytes.len());
         kept.extend_from_slice(&bytes[from..cut]);
         from = cut;
-        while let Some(used) = step(&kept) {
-            assert!(used <= kept.len(), "no more is used than there is");
-            kept.drain(..used);
-        }
+        let mut at = 0;
+        while look(&kept, &mut at) {}
+        assert!(at <= kept.len(), "no more is used than there is");
+        kept.drain(..at);
     }
 }
 
@@ -49,16 +50,15 @@ pub(crate) fn tell_requests(bytes: &[u8], cuts: &[usize], limits: &Limits) -> Ve
     let mut scratch = Scratch::new(limits.clone());
     let mut requests = Requests::new();
     let mut told = Vec::new();
-    feed(bytes, cuts, |kept| match requests.next(&mut scratch, kept) {
-        Ok(Step { used, event }) => {
-            let done = event.is_none();
+    feed(bytes, cuts, |kept, at| match requests.next(&mut scratch, kept, at) {
+        Ok(event) => {
             match event {
                 Some(Event::Head(head)) => told.push(Entry::Head(format!("{head:?}"))),
                 Some(Event::Data(data)) => put_data(&mut told, data),
                 Some(Event::End(trailers)) => told.push(Entry::End(format!("{trailers:?}"))),
-                None => {}
+                None => return false,
             }
-            (!done || used > 0).then_some(used)
+            true
         }
         Err(error) => {
             if !matches!(told.last(), Some(Entry::Failed(_))) {
@@ -66,7 +66,7 @@ pub(crate) fn tell_requests(bytes: &[u8], cuts: &[usize], limits: &Limits) -> Ve
             }
             assert_eq!(told.last(), Some(&Entry::Failed(error)), "an error stays");
             assert_eq!(requests.phase(), Phase::Failed);
-            None
+            false
         }
     });
     if requests.phase() != Phase::Failed {
@@ -84,28 +84,27 @@ pub(crate) fn tell_responses(bytes: &[u8], cuts: &[usize], limits: &Limits, aske
     let mut responses = Responses::new();
     let mut told = Vec::new();
     let mut failed = false;
-    feed(bytes, cuts, |kept| {
-        if responses.phase() == Phase::Idle && !kept.is_empty() {
+    feed(bytes, cuts, |kept, at| {
+        if responses.phase() == Phase::Idle && *at < kept.len() {
             responses.begin(asked).unwrap();
         }
-        match responses.next(&mut scratch, kept) {
-            Ok(Step { used, event }) => {
-                let done = event.is_none();
+        match responses.next(&mut scratch, kept, at) {
+            Ok(event) => {
                 match event {
                     Some(ResponseEvent::Interim(head)) => told.push(Entry::Interim(format!("{head:?}"))),
                     Some(ResponseEvent::Head(head)) => told.push(Entry::Head(format!("{head:?}"))),
                     Some(ResponseEvent::Data(data)) => put_data(&mut told, data),
                     Some(ResponseEvent::End(trailers)) => told.push(Entry::End(format!("{trailers:?}"))),
-                    None => {}
+                    None => return false,
                 }
-                (!done || used > 0).then_some(used)
+                true
             }
             Err(error) => {
                 if !failed {
                     told.push(Entry::Failed(error));
                 }
                 failed = true;
-                None
+                false
             }
         }
     });
@@ -175,8 +174,8 @@ pub(crate) fn requests(bytes: &[u8]) {
         let _ = encoder.finish(size);
         let mut scratch = Scratch::default();
         let mut second = Requests::new();
-        let step = second.next(&mut scratch, &again).expect("what we write we take");
-        let Some(Event::Head(same)) = step.event else { panic!("a whole head") };
+        let event = second.next(&mut scratch, &again, &mut 0).expect("what we write we take");
+        let Some(Event::Head(same)) = event else { panic!("a whole head") };
         assert_eq!((same.method_name(), same.target()), (head.method_name(), head.target()));
         assert_eq!((same.authority(), same.body()), (head.authority(), head.body()));
         assert_eq!((same.path(), same.query()), (head.path(), head.query()));
@@ -188,11 +187,10 @@ pub(crate) fn with_heads(bytes: &[u8], mut look: impl FnMut(RequestHead<'_>)) {
     let mut scratch = Scratch::default();
     let mut requests = Requests::new();
     let mut at = 0;
-    while let Ok(Step { used, event: Some(event) }) = requests.next(&mut scratch, &bytes[at..]) {
+    while let Ok(Some(event)) = requests.next(&mut scratch, bytes, &mut at) {
         if let Event::Head(head) = event {
             look(head);
         }
-        at += used;
     }
 }
 

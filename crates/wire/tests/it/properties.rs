@@ -139,9 +139,7 @@ proptest! {
         let mut at = 0;
         for end in [cut.index(bytes.len() + 1), bytes.len()] {
             loop {
-                let step = requests.next(&mut scratch, &bytes[at..end]).unwrap();
-                at += step.used;
-                match step.event {
+                match requests.next(&mut scratch, &bytes[..end], &mut at).unwrap() {
                     Some(Event::Head(head)) => {
                         prop_assert_eq!((head.method(), head.target()), (method, path.as_str()));
                         prop_assert_eq!(head.fields().get("host"), Some(&b"a:80"[..]));
@@ -189,9 +187,7 @@ proptest! {
         let mut at = 0;
         let mut heads = 0;
         loop {
-            let step = responses.next(&mut scratch, &bytes[at..]).unwrap();
-            at += step.used;
-            match step.event {
+            match responses.next(&mut scratch, &bytes, &mut at).unwrap() {
                 Some(ResponseEvent::Head(head)) => {
                     heads += 1;
                     prop_assert_eq!(head.status(), status);

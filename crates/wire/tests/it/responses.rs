@@ -3,7 +3,7 @@
 use crate::checks::{self, Entry, tell_responses};
 use ringroad_wire::{
     Asked, Body, Limits, Method, Phase, Problem, ResponseEvent, ResponseHead, Responses, Scratch, Status,
-    Step, Version,
+    Version,
 };
 
 const GET: Asked = Asked { method: Method::Get, upgrade: false };
@@ -86,20 +86,33 @@ fn a_head_says_what_was_sent() {
     let mut scratch = Scratch::default();
     let mut responses = Responses::new();
     responses.begin(Method::Get).unwrap();
-    let Step { used, event: Some(ResponseEvent::Head(head)) } = responses.next(&mut scratch, bytes).unwrap()
-    else {
+    let mut at = 0;
+    let Some(ResponseEvent::Head(head)) = responses.next(&mut scratch, bytes, &mut at).unwrap() else {
         panic!("expected a head")
     };
     assert_eq!(
         (head.status(), head.reason(), head.version()),
         (Status::NOT_FOUND, &b"Not  here"[..], Version::Http10)
     );
-    assert_eq!((head.body(), head.keep_alive(), used), (Body::Length(7), true, bytes.len()));
+    assert_eq!((head.body(), head.keep_alive(), at), (Body::Length(7), true, bytes.len()));
     assert_eq!(head.fields().get("x"), Some(&b"y"[..]));
     let (kept, slots, meta) = (head.bytes().to_vec(), head.fields().slots().to_vec(), head.meta());
     let head = ResponseHead::from_parts(&kept, &slots, meta);
     assert_eq!((head.reason(), head.fields().len()), (&b"Not  here"[..], 3));
     assert_eq!(responses.body_left(), Some(7));
+}
+
+#[test]
+fn a_body_to_the_end_of_the_connection_leaves_none_to_keep() {
+    let mut scratch = Scratch::default();
+    let mut responses = Responses::new();
+    responses.begin(Method::Get).unwrap();
+    let bytes = b"HTTP/1.1 200 OK\r\nConnection: keep-alive\r\n\r\n";
+    let Some(ResponseEvent::Head(head)) = responses.next(&mut scratch, bytes, &mut 0).unwrap() else {
+        panic!("expected a head")
+    };
+    assert_eq!((head.body(), head.keep_alive()), (Body::UntilClose, false));
+    assert_eq!((responses.body_left(), responses.end_of_input()), (None, Ok(true)));
 }
 
 #[test]
@@ -147,9 +160,10 @@ fn bytes_without_a_request_are_never_taken_for_an_answer() {
     let mut responses = Responses::new();
     responses.begin(Method::Get).unwrap();
     let bytes = b"HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\n\r\n";
-    let used = responses.next(&mut scratch, bytes).unwrap().used;
+    let mut at = 0;
+    assert!(responses.next(&mut scratch, bytes, &mut at).unwrap().is_some());
     assert_eq!(responses.phase(), Phase::Idle);
-    let error = responses.next(&mut scratch, &bytes[used..]).unwrap_err();
+    let error = responses.next(&mut scratch, bytes, &mut at).unwrap_err();
     assert_eq!((error.problem(), error.status()), (Problem::Unsolicited, Status::BAD_GATEWAY));
     assert_eq!(responses.begin(Method::Get), Err(error));
 }
@@ -160,7 +174,7 @@ fn a_response_is_announced_once_and_not_on_a_connection_that_is_over() {
     let mut responses = Responses::new();
     responses.begin(Method::Get).unwrap();
     assert_eq!(responses.begin(Method::Get).unwrap_err().problem(), Problem::Busy);
-    responses.next(&mut scratch, b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").unwrap();
+    responses.next(&mut scratch, b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n", &mut 0).unwrap();
     assert_eq!(responses.phase(), Phase::Closed);
     assert_eq!(responses.begin(Method::Get).unwrap_err().problem(), Problem::Busy);
     assert!(size_of::<Responses>() <= 56, "{}", size_of::<Responses>());

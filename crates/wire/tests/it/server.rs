@@ -1,7 +1,7 @@
 //! A server without sockets: what a caller of this crate does, so that tests can ask how it answers.
 
 use ringroad_wire::{
-    BodySize, Encoder, Event, FieldBlock, Limits, Problem, ReplyTo, Requests, Scratch, Status, Step,
+    BodySize, Encoder, Event, FieldBlock, Limits, Problem, ReplyTo, Requests, Scratch, Status,
 };
 
 /// What it did.
@@ -35,8 +35,9 @@ pub(crate) fn serve(bytes: &[u8], cuts: &[usize], ignores_bodies: bool) -> Serve
             if served.closes {
                 return served;
             }
-            let Step { used, event } = match requests.next(&mut scratch, &kept) {
-                Ok(step) => step,
+            let mut used = 0;
+            let event = match requests.next(&mut scratch, &kept, &mut used) {
+                Ok(event) => event,
                 Err(error) => {
                     served.problem = Some(error.problem());
                     served.answer(error.status(), ReplyTo::refused());

@@ -1,0 +1,102 @@
+//! A head, as both directions read it: a start line, header lines, an empty line; whole or not yet.
+
+use crate::error::{Error, Problem};
+use crate::fields::{Bounds, Lines, Progress, Slots, lines};
+use crate::limits::Limits;
+
+/// What the front of a buffer holds.
+pub(crate) enum Found<M> {
+    /// A head of `count` lines up to `end`, and what it means.
+    Whole { meta: M, end: usize, count: u8 },
+    /// A beginning, whose lines up to here need not be looked at before it is whole.
+    Partial(Progress),
+}
+
+/// Gathers what header lines mean.
+pub(crate) trait Note: Default {
+    /// Takes one line. An error may depend on this line alone: what depends on several is judged when all are there.
+    fn note(&mut self, number: u8, name: &[u8], value: &[u8]) -> Result<(), Error>;
+}
+
+/// Reads the head at the front of `bytes`, whose lines up to `from` are known to be whole and good: `start_line`
+/// gives the first line and its end, or `None` while it is not whole; `meaning` judges all of it.
+#[inline(always)]
+pub(crate) fn read<L, F: Note, M>(
+    bytes: &[u8],
+    limits: &Limits,
+    slots: &mut Slots,
+    from: Progress,
+    start_line: impl FnOnce(&[u8]) -> Result<Option<(usize, L)>, Error>,
+    meaning: impl FnOnce(&L, F) -> Result<M, Error>,
+) -> Result<Found<M>, Error> {
+    let bounds = Bounds {
+        section_bytes: limits.header_bytes,
+        line_bytes: limits.field_line_bytes,
+        fields: limits.fields,
+        section_too_long: Problem::HeadersTooLong,
+        line_too_long: Problem::FieldLineTooLong,
+        too_many: Problem::TooManyFields,
+    };
+    if (1..=bytes.len()).contains(&usize::from(from.line)) {
+        // What is new decides whether this is worth another pass over all of it.
+        if let Lines::Partial(progress) = resume::<F>(bytes, from, &bounds, slots)? {
+            return Ok(Found::Partial(progress));
+        }
+    }
+    let Some((line_end, line)) = start_line(bytes)? else { return Ok(Found::Partial(Progress::default())) };
+    let mut facts = F::default();
+    let begin = Progress::begin(line_end);
+    match lines(bytes, begin, &bounds, slots, |number, name, value| facts.note(number, name, value))? {
+        Lines::Partial(progress) => Ok(Found::Partial(progress)),
+        Lines::Whole { end, count } => Ok(Found::Whole { meta: meaning(&line, facts)?, end, count }),
+    }
+}
+
+/// Judges the lines from `from` on, by themselves.
+#[cold]
+fn resume<F: Note>(bytes: &[u8], from: Progress, bounds: &Bounds, slots: &mut Slots) -> Result<Lines, Error> {
+    let mut new = F::default();
+    lines(bytes, from, bounds, slots, |number, name, value| new.note(number, name, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::FIELDS_MAX;
+    use std::cell::Cell;
+
+    thread_local!(static NOTED: Cell<usize> = const { Cell::new(0) });
+
+    #[derive(Default)]
+    struct Counter;
+
+    impl Note for Counter {
+        fn note(&mut self, _: u8, _: &[u8], _: &[u8]) -> Result<(), Error> {
+            NOTED.set(NOTED.get() + 1);
+            Ok(())
+        }
+    }
+
+    /// However it comes, a head costs work in proportion to its bytes, not to their square.
+    #[test]
+    fn a_line_that_is_whole_is_read_again_only_once_the_head_is() {
+        let lines = 50;
+        let bytes = [b"first\r\n", &b"X: y\r\n".repeat(lines)[..], b"\r\n"].concat();
+        let mut slots = [Default::default(); FIELDS_MAX];
+        let mut from = Progress::default();
+        for end in 0..=bytes.len() {
+            let start_line = |bytes: &[u8]| Ok((bytes.len() >= 7).then_some((7, ())));
+            let limits = Limits::default();
+            let found = read(&bytes[..end], &limits, &mut slots, from, start_line, |(), _: Counter| Ok(()));
+            match found {
+                Ok(Found::Partial(progress)) => from = progress,
+                Ok(Found::Whole { end: at, count, .. }) => {
+                    assert_eq!((at, end, usize::from(count)), (bytes.len(), bytes.len(), lines));
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        // Each line as it came, and all of them once more at the end.
+        assert_eq!(NOTED.get(), 2 * lines);
+    }
+}

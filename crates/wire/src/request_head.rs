@@ -1,0 +1,344 @@
+//! The head of a request: what it says, and how it is read.
+//!
+//! A head is a view of the caller's bytes and costs no memory. What it means is decided here once: the form of its
+//! target, its host, the framing of its body, whether the connection goes on. Start at [`RequestHead`]; the reading
+//! begins at [`read`].
+
+use crate::error::{Error, Problem};
+use crate::fields::{Fields, Progress, Slot, Slots};
+use crate::head::{self, Found, Note};
+use crate::limits::Limits;
+use crate::message::{Body, Facts, Method, Version};
+use crate::scan::{is_word, target_len, token_len};
+use crate::target::{Form, Target, classify, is_host};
+use std::fmt;
+
+/// The head of a request.
+#[derive(Clone, Copy)]
+pub struct RequestHead<'a> {
+    bytes: &'a [u8],
+    slots: &'a [Slot],
+    meta: RequestMeta,
+}
+
+/// What was understood of a head, without the bytes: with copies of them and of the slots, a head can be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestMeta {
+    method: Method,
+    version: Version,
+    pub(crate) body: Body,
+    pub(crate) keep_alive: bool,
+    pub(crate) expects_continue: bool,
+    upgrade: bool,
+    method_end: u16,
+    target_end: u16,
+    target: Target,
+    /// Number of the line that is `Host`.
+    host: Option<u8>,
+}
+
+impl<'a> RequestHead<'a> {
+    /// A head from parts that were kept: [`bytes`](Self::bytes), [`Fields::slots`], [`meta`](Self::meta). Parts
+    /// of different heads give a head that tells nonsense, and nothing worse.
+    pub fn from_parts(bytes: &'a [u8], slots: &'a [Slot], meta: RequestMeta) -> Self {
+        RequestHead { bytes, slots, meta }
+    }
+
+    /// All bytes of the head, its empty line included.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// What was understood, for keeping.
+    pub fn meta(&self) -> RequestMeta {
+        self.meta
+    }
+
+    /// The method.
+    pub fn method(&self) -> Method {
+        self.meta.method
+    }
+
+    /// The method as it was sent: a token.
+    pub fn method_name(&self) -> &'a str {
+        self.text(0, self.meta.method_end.into())
+    }
+
+    /// The version.
+    pub fn version(&self) -> Version {
+        self.meta.version
+    }
+
+    /// The target as it was sent: visible ASCII.
+    pub fn target(&self) -> &'a str {
+        self.text(usize::from(self.meta.method_end) + 1, self.meta.target_end.into())
+    }
+
+    /// Its form.
+    pub fn form(&self) -> Form {
+        self.meta.target.form
+    }
+
+    /// The path of the target with its escapes: it begins with `/`, is `*` for OPTIONS to the whole server, and is
+    /// empty with CONNECT.
+    pub fn path(&self) -> &'a str {
+        self.path_and_query().0
+    }
+
+    /// The query of the target, without the question mark.
+    pub fn query(&self) -> Option<&'a str> {
+        self.path_and_query().1
+    }
+
+    fn path_and_query(&self) -> (&'a str, Option<&'a str>) {
+        let target = self.target();
+        let rest = match self.meta.target.form {
+            Form::Origin | Form::Asterisk => target,
+            Form::Absolute => target.get(self.meta.target.host_end.into()..).unwrap_or_default(),
+            Form::Authority => "",
+        };
+        let (path, query) = match rest.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (rest, None),
+        };
+        // RFC 9112 §3.2.4: an absolute target without path means the whole server with OPTIONS, else its root.
+        let path = match (path, self.meta.target.form) {
+            ("", Form::Absolute) if self.method() == Method::Options && query.is_none() => "*",
+            ("", Form::Absolute) => "/",
+            (path, _) => path,
+        };
+        (path, query)
+    }
+
+    /// The host the request is for, with its port if one was given: of the target if that names one, of `Host`
+    /// otherwise (RFC 9112 §3.2.2). Only an HTTP/1.0 request may have none.
+    pub fn authority(&self) -> Option<&'a str> {
+        match self.meta.target.form {
+            Form::Absolute | Form::Authority => {
+                self.target().get(self.meta.target.host.into()..self.meta.target.host_end.into())
+            }
+            Form::Origin | Form::Asterisk => {
+                let slot = self.slots.get(usize::from(self.meta.host?))?;
+                str::from_utf8(slot.field(self.bytes).value).ok()
+            }
+        }
+    }
+
+    /// The header lines.
+    pub fn fields(&self) -> Fields<'a> {
+        Fields::new(self.bytes, self.slots)
+    }
+
+    /// How the body is framed.
+    pub fn body(&self) -> Body {
+        self.meta.body
+    }
+
+    /// Whether the client means the connection to go on after this exchange.
+    pub fn keep_alive(&self) -> bool {
+        self.meta.keep_alive
+    }
+
+    /// Whether the client waits for `100 Continue` before it sends the body.
+    pub fn expects_continue(&self) -> bool {
+        self.meta.expects_continue
+    }
+
+    /// Whether the client offers another protocol, by `Upgrade` and `Connection: upgrade`. To take the offer,
+    /// answer 101 once the request is complete, and [`hand_over`](crate::Requests::hand_over).
+    pub fn upgrade(&self) -> bool {
+        self.meta.upgrade
+    }
+
+    fn text(&self, from: usize, to: usize) -> &'a str {
+        let bytes = self.bytes.get(from..to).unwrap_or_default();
+        // Method and target were checked to be ASCII.
+        str::from_utf8(bytes).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for RequestHead<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestHead")
+            .field("method", &self.method_name())
+            .field("target", &self.target())
+            .field("version", &self.version())
+            .field("body", &self.body())
+            .field("keep_alive", &self.keep_alive())
+            .field("fields", &self.fields())
+            .finish()
+    }
+}
+
+/// Reads the head at the front of `bytes`, whose lines up to `from` are known to be whole and good.
+#[inline]
+pub(crate) fn read(
+    bytes: &[u8],
+    limits: &Limits,
+    slots: &mut Slots,
+    from: Progress,
+) -> Result<Found<RequestMeta>, Error> {
+    head::read(
+        bytes,
+        limits,
+        slots,
+        from,
+        |bytes| Ok(request_line(bytes, limits)?.map(|line| (line.end, line))),
+        |line, facts: RequestFacts| facts.meta(line, limits),
+    )
+}
+
+struct RequestLine {
+    method: Method,
+    version: Version,
+    method_end: u16,
+    target_end: u16,
+    target: Target,
+    end: usize,
+}
+
+/// `None`: more bytes are needed.
+#[inline]
+fn request_line(bytes: &[u8], limits: &Limits) -> Result<Option<RequestLine>, Error> {
+    let line_max = usize::from(limits.start_line_bytes);
+    let line = bytes.get(..line_max + 1).unwrap_or(bytes);
+    let ended = || {
+        if bytes.len() <= line_max { Ok(None) } else { Err(Error::new(Problem::RequestLineTooLong, &[])) }
+    };
+
+    let (method, method_end) = match line {
+        [b'G', b'E', b'T', b' ', ..] => (Method::Get, 3),
+        _ => {
+            let end = token_len(line);
+            match line.get(end) {
+                Some(b' ') if end > 0 => (Method::new(line.get(..end).unwrap_or_default()), end),
+                Some(&other) => return Err(Error::at(Problem::Method, other)),
+                None => return ended(),
+            }
+        }
+    };
+    let from = method_end + 1;
+    let target_end = from + target_len(line.get(from..).unwrap_or_default());
+    match line.get(target_end) {
+        Some(b' ') if target_end > from => {}
+        Some(b'\r' | b'\n') => return Err(Error::new(Problem::Version, &[])),
+        Some(&other) => return Err(Error::at(Problem::Target, other)),
+        None => return ended(),
+    }
+    if target_end + " HTTP/1.1".len() > line_max {
+        return Err(Error::new(Problem::RequestLineTooLong, &[]));
+    }
+    let rest = bytes.get(target_end + 1..).unwrap_or_default();
+    let Some(version) = version(rest)? else { return Ok(None) };
+
+    let target = line.get(from..target_end).unwrap_or_default();
+    let target = match target {
+        [b'/', ..] if method != Method::Connect => Target { form: Form::Origin, host: 0, host_end: 0 },
+        _ => classify(target, method).ok_or_else(|| Error::new(Problem::TargetForm, target))?,
+    };
+    let version = version.map_err(|other| Error::new(Problem::UnsupportedVersion, &other))?;
+    if method == Method::Other && !limits.extension_methods {
+        return Err(Error::new(Problem::UnknownMethod, line.get(..method_end).unwrap_or_default()));
+    }
+    Ok(Some(RequestLine {
+        method,
+        version,
+        method_end: method_end as u16,
+        target_end: target_end as u16,
+        target,
+        end: target_end + 1 + VERSION_LINE_BYTES,
+    }))
+}
+
+const VERSION_LINE_BYTES: usize = "HTTP/1.1\r\n".len();
+
+/// The version and the line end at the front of `bytes`; another version of the same form as it is.
+#[inline]
+fn version(bytes: &[u8]) -> Result<Option<Result<Version, [u8; 8]>>, Error> {
+    match bytes.first_chunk::<VERSION_LINE_BYTES>() {
+        Some(b"HTTP/1.1\r\n") => Ok(Some(Ok(Version::Http11))),
+        Some(b"HTTP/1.0\r\n") => Ok(Some(Ok(Version::Http10))),
+        _ => other_version(bytes),
+    }
+}
+
+#[cold]
+fn other_version(bytes: &[u8]) -> Result<Option<Result<Version, [u8; 8]>>, Error> {
+    for (place, (&byte, &pattern)) in bytes.iter().zip(b"HTTP/d.d\r\n").enumerate() {
+        let fits = if pattern == b'd' { byte.is_ascii_digit() } else { byte == pattern };
+        if !fits {
+            let problem = if place < 8 { Problem::Version } else { Problem::LineEnd };
+            return Err(Error::at(problem, byte));
+        }
+    }
+    if bytes.len() < VERSION_LINE_BYTES { Ok(None) } else { Ok(bytes.first_chunk::<8>().map(|v| Err(*v))) }
+}
+
+/// What the header lines of a request say.
+#[derive(Clone, Copy, Default)]
+struct RequestFacts {
+    facts: Facts,
+    hosts: u8,
+    host: u8,
+    expects_continue: bool,
+}
+
+impl Note for RequestFacts {
+    #[inline(always)]
+    fn note(&mut self, number: u8, name: &[u8], value: &[u8]) -> Result<(), Error> {
+        match name.len() {
+            4 if is_word(name, b"host") => {
+                if !is_host(value) {
+                    return Err(Error::new(Problem::Host, value));
+                }
+                self.host = number;
+                self.hosts = self.hosts.saturating_add(1);
+                Ok(())
+            }
+            6 if is_word(name, b"expect") => {
+                if !is_word(value, b"100-continue") {
+                    return Err(Error::new(Problem::Expect, value));
+                }
+                self.expects_continue = true;
+                Ok(())
+            }
+            _ => self.facts.note(number, name, value),
+        }
+    }
+}
+
+impl RequestFacts {
+    /// The whole head, if its lines agree with each other.
+    #[inline]
+    fn meta(self, line: &RequestLine, limits: &Limits) -> Result<RequestMeta, Error> {
+        let problem = |problem| Err(Error::new(problem, &[]));
+        match (self.hosts, line.version) {
+            (1, _) | (0, Version::Http10) => {}
+            (0, Version::Http11) => return problem(Problem::HostMissing),
+            _ => return problem(Problem::HostTwice),
+        }
+        let body = self.facts.framing(line.version)?.unwrap_or(Body::Empty);
+        match body {
+            Body::Empty => {}
+            // RFC 9110 §9.3.6 and §9.3.8 give it no meaning, so two readers give it two.
+            _ if matches!(line.method, Method::Connect | Method::Trace) => {
+                return problem(Problem::BodyNotAllowed);
+            }
+            Body::Length(length) if length > limits.body_bytes => return problem(Problem::BodyTooLong),
+            _ => {}
+        }
+        Ok(RequestMeta {
+            method: line.method,
+            version: line.version,
+            body,
+            keep_alive: self.facts.persists(line.version),
+            // RFC 9110 §10.1.1: not from a 1.0 client, and there is nothing to wait for without a body.
+            expects_continue: self.expects_continue && line.version == Version::Http11 && body != Body::Empty,
+            upgrade: self.facts.upgrades(line.version),
+            method_end: line.method_end,
+            target_end: line.target_end,
+            target: line.target,
+            host: (self.hosts == 1).then_some(self.host),
+        })
+    }
+}
