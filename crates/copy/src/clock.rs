@@ -21,6 +21,9 @@ const NAMES: [&str; 7] = ["scan", "open", "read", "create", "write", "metadata",
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
     on: bool,
+    /// Opens and reads are timed, to see whether files are cached.
+    sampling: bool,
+    waited: Duration,
     spent: [(Duration, u64); 7],
 }
 
@@ -32,13 +35,30 @@ impl Clock {
     /// Makes one system call.
     #[inline]
     pub(crate) fn call<T>(&mut self, what: For, call: impl FnOnce() -> T) -> T {
-        if !self.on {
+        if !self.on && !self.sampling {
             return call();
         }
         let before = Instant::now();
         let answer = call();
-        self.add(what, before.elapsed(), 1);
+        let time = before.elapsed();
+        if matches!(what, For::Open | For::Read) {
+            self.waited += time;
+        }
+        if self.on {
+            self.add(what, time, 1);
+        }
         answer
+    }
+
+    /// Begins to time opens and reads, or stops.
+    pub(crate) fn sample(&mut self, sampling: bool) {
+        self.sampling = sampling;
+        self.waited = Duration::ZERO;
+    }
+
+    /// Time spent in opens and reads since sampling began.
+    pub(crate) fn sampled(&self) -> Duration {
+        self.waited
     }
 
     /// Adds what was measured elsewhere.
@@ -50,6 +70,7 @@ impl Clock {
     }
 
     pub(crate) fn merge(&mut self, other: &Clock) {
+        self.on |= other.on;
         for ((time, calls), (more_time, more_calls)) in self.spent.iter_mut().zip(other.spent) {
             *time += more_time;
             *calls += more_calls;

@@ -7,7 +7,7 @@ use crate::clock::{Clock, For};
 use crate::options::{Options, Reflink, Sparse};
 use crate::plan::Facts;
 use crate::report::Control;
-use rustix::fs::SeekFrom;
+use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -83,13 +83,17 @@ pub(crate) struct Transfer<'a> {
     pub(crate) target: BorrowedFd<'a>,
     /// The source's.
     pub(crate) facts: Facts,
+    /// The source's first bytes, read already.
+    pub(crate) ahead: Option<&'a [u8]>,
+    /// Whether both sides go past the page cache now.
+    pub(crate) direct: bool,
     /// Sees every byte, in order, where one is given; then nothing moves past us.
     pub(crate) hasher: Option<&'a mut blake3::Hasher>,
 }
 
 impl Transfer<'_> {
     /// Moves everything. Both descriptors stand at the beginning.
-    pub(crate) fn run(&mut self, clock: &mut Clock, buffer: &mut [u8]) -> Result<Moved, Fault> {
+    pub(crate) fn run(mut self, clock: &mut Clock, buffer: &mut [u8]) -> Result<Moved, Fault> {
         let regular = self.facts.kind == rustix::fs::FileType::RegularFile;
         if regular && self.options.reflink != Reflink::Never && self.facts.size > 0 {
             let must = self.options.reflink == Reflink::Always;
@@ -105,12 +109,24 @@ impl Transfer<'_> {
                 }
             }
         }
+        if regular && self.options.direct && self.facts.size > 0 {
+            self.go_direct(true);
+        }
         let holes = regular && self.facts.stored < self.facts.size;
         if holes && self.options.sparse != Sparse::Never {
             return self.around_holes(clock, buffer);
         }
         let mut moved = 0;
         let mut tail = 0;
+        if let Some(ahead) = self.ahead.take().filter(|ahead| !ahead.is_empty()) {
+            self.take_piece(clock, ahead, &mut tail)?;
+            moved = ahead.len() as u64;
+            if moved == self.facts.size {
+                // One byte more was asked for, and did not come.
+                return self.end(clock, moved, tail);
+            }
+            rustix::fs::seek(self.source, SeekFrom::Start(moved)).map_err(Fault::Read)?;
+        }
         self.pieces(clock, buffer, u64::MAX, &mut moved, &mut tail)?;
         self.end(clock, moved, tail)
     }
@@ -140,17 +156,14 @@ impl Transfer<'_> {
                 Ok(0) => break,
                 Ok(got) => got,
                 Err(Errno::INTR) => continue,
+                Err(Errno::INVAL) if self.direct => {
+                    self.go_direct(false);
+                    continue;
+                }
                 Err(why) => return Err(Fault::Read(why)),
             };
             let piece = buffer.get(..got).unwrap_or_default();
-            if let Some(hasher) = &mut self.hasher {
-                hasher.update(piece);
-            }
-            if self.options.sparse == Sparse::Always {
-                self.skipping_zeros(clock, piece, tail)?;
-            } else {
-                self.write(clock, piece)?;
-            }
+            self.take_piece(clock, piece, tail)?;
             *moved += got as u64;
             left -= got as u64;
             if small && *moved == size {
@@ -160,10 +173,42 @@ impl Transfer<'_> {
         Ok(())
     }
 
+    /// Hashes and writes a piece, or leaves out its zeros.
+    fn take_piece(&mut self, clock: &mut Clock, piece: &[u8], tail: &mut u64) -> Result<(), Fault> {
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update(piece);
+        }
+        if self.options.sparse == Sparse::Always {
+            self.skipping_zeros(clock, piece, tail)
+        } else {
+            self.write(clock, piece)
+        }
+    }
+
+    /// Sends both sides past the page cache, or back through it. Where that is not possible, nothing changes: the
+    /// calls that follow are right either way.
+    fn go_direct(&mut self, direct: bool) {
+        self.direct = direct;
+        for fd in [self.source, self.target] {
+            if let Ok(flags) = rustix::fs::fcntl_getfl(fd) {
+                let mut wanted = flags;
+                wanted.set(OFlags::DIRECT, direct);
+                let _ = rustix::fs::fcntl_setfl(fd, wanted);
+            }
+        }
+    }
+
     /// Writes all of `piece` at the target's position.
     fn write(&mut self, clock: &mut Clock, mut piece: &[u8]) -> Result<(), Fault> {
         while !piece.is_empty() {
-            match clock.call(For::Write, || rustix::io::write(self.target, piece)) {
+            // What does not fill a block at the end goes through the cache.
+            let whole = piece.len() - piece.len() % ALIGNMENT;
+            if self.direct && whole == 0 {
+                self.go_direct(false);
+            }
+            let now = if self.direct { piece.get(..whole).unwrap_or_default() } else { piece };
+            match clock.call(For::Write, || rustix::io::write(self.target, now)) {
+                Err(Errno::INVAL) if self.direct => self.go_direct(false),
                 // A regular file that takes nothing and does not say why is full.
                 Ok(0) => return Err(Fault::Write(Errno::NOSPC)),
                 Ok(put) => piece = piece.get(put..).unwrap_or_default(),

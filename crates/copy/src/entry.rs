@@ -43,6 +43,7 @@ pub(crate) enum Outcome {
         kind: Kind,
         bytes: u64,
         backup: Option<PathBuf>,
+        hash: Option<blake3::Hash>,
     },
     Skipped(Skip),
     /// A directory: its scan is on the stack, and its end counts it.
@@ -193,7 +194,9 @@ impl Worker<'_, '_> {
             rustix::fs::linkat(from, &*made.name, to, entry.target, AtFlags::empty())
         };
         match self.clock.call(For::Create, link) {
-            Ok(()) => return Ok(Outcome::Copied { kind: Kind::HardLink, bytes: 0, backup: None }),
+            Ok(()) => {
+                return Ok(Outcome::Copied { kind: Kind::HardLink, bytes: 0, backup: None, hash: None });
+            }
             Err(Errno::EXIST) => {}
             Err(why) => return Err(failed(why)),
         }
@@ -210,7 +213,7 @@ impl Worker<'_, '_> {
             self.undo(entry, &room);
             return Err(failed(why));
         }
-        Ok(Outcome::Copied { kind: Kind::HardLink, bytes: 0, backup: room.backup_path(entry) })
+        Ok(Outcome::Copied { kind: Kind::HardLink, bytes: 0, backup: room.backup_path(entry), hash: None })
     }
 
     /// A name that waited for its file's copy.
@@ -279,7 +282,7 @@ impl Worker<'_, '_> {
     ) -> Result<Outcome, Error> {
         let failed = |why| entry.target_error(failing, why).with(other.clone());
         match self.clock.call(For::Create, &link) {
-            Ok(()) => return Ok(Outcome::Copied { kind, bytes: 0, backup: None }),
+            Ok(()) => return Ok(Outcome::Copied { kind, bytes: 0, backup: None, hash: None }),
             Err(Errno::EXIST) => {}
             Err(why) => return Err(failed(why)),
         }
@@ -291,7 +294,7 @@ impl Worker<'_, '_> {
             self.undo(entry, &room);
             return Err(failed(why));
         }
-        Ok(Outcome::Copied { kind, bytes: 0, backup: room.backup_path(entry) })
+        Ok(Outcome::Copied { kind, bytes: 0, backup: room.backup_path(entry), hash: None })
     }
 
     fn symlink(&mut self, entry: &Entry<'_>, facts: &Facts) -> Result<Outcome, Error> {
@@ -335,7 +338,7 @@ impl Worker<'_, '_> {
     ) -> Result<Outcome, Error> {
         let failed = |why| Error { other: other.clone(), ..entry.target_error(failing, why) };
         let options = self.run.options;
-        let mode = crate::metadata::creation_mode(options, facts, false);
+        let mode = crate::metadata::creation_mode(options, facts, false, true);
         let mut room = Room::default();
         match self.clock.call(For::Create, || make(mode)) {
             Ok(()) => {}
@@ -359,6 +362,7 @@ impl Worker<'_, '_> {
             source: Named::Name(entry.handles.source(), entry.source),
             target: Named::Name(entry.handles.target(), entry.target),
             facts,
+            names: None,
             owner: if preserve.ownership {
                 lstat(entry.handles.target(), entry.target).ok().map(|now| (now.uid, now.gid))
             } else {
@@ -372,7 +376,7 @@ impl Worker<'_, '_> {
         finish.before_times(&mut self.clock, &mut fail);
         finish.times(&mut self.clock, &mut fail);
         self.first_of(errors)?;
-        Ok(Outcome::Copied { kind, bytes: 0, backup: room.backup_path(entry) })
+        Ok(Outcome::Copied { kind, bytes: 0, backup: room.backup_path(entry), hash: None })
     }
 
     /// Of several errors of one entry the first is its own; the others are told beside it.

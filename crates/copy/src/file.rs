@@ -6,11 +6,11 @@
 
 use crate::clock::For;
 use crate::content::{Fault, Moved, Transfer};
-use crate::dir::lstat;
+use crate::dir::{Dir, Handles, lstat};
 use crate::entry::{Entry, Outcome};
 use crate::error::{Error, ErrorKind};
-use crate::metadata::{Finish, Named, creation_mode};
-use crate::options::Durability;
+use crate::metadata::{Finish, Named, creation_mode, has_acl};
+use crate::options::{Demand, Durability};
 use crate::place::Room;
 use crate::plan::{Facts, How, Side};
 use crate::report::{Kind, Skip};
@@ -18,29 +18,38 @@ use crate::worker::Worker;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::ffi::CString;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// How often a source that changed is read again.
 const ATTEMPTS: u32 = 2;
-const CREATE: OFlags = OFlags::WRONLY
+/// How a target is made: under a name that did not exist.
+pub(crate) const CREATE: OFlags = OFlags::WRONLY
     .union(OFlags::CREATE)
     .union(OFlags::EXCL)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC)
     .union(OFlags::NOCTTY);
 
+/// How a regular source is opened. Not blocking: what has become a FIFO meanwhile must not hold us.
+pub(crate) const SOURCE_FLAGS: OFlags =
+    OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOCTTY).union(OFlags::NONBLOCK);
+
 /// A source, open.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct Opened<'a> {
     pub(crate) fd: OwnedFd,
     pub(crate) facts: Facts,
+    /// What was read of it already, from its beginning; the descriptor still stands there.
+    pub(crate) ahead: Option<&'a [u8]>,
+    /// The names of its attributes, where they are wanted.
+    pub(crate) attributes: Option<Vec<u8>>,
 }
 
 /// A target, open for writing.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) fd: OwnedFd,
-    place: Place,
+    pub(crate) place: Place,
     room: Room,
     /// The permission bits it has, if known.
     mode: Option<u32>,
@@ -49,7 +58,7 @@ pub(crate) struct Target {
 }
 
 #[derive(Debug)]
-enum Place {
+pub(crate) enum Place {
     /// Under its name, which was free.
     New,
     /// Under this name until it is whole.
@@ -72,7 +81,7 @@ impl Worker<'_, '_> {
     }
 
     /// Copies a file whose source is open.
-    pub(crate) fn opened(&mut self, entry: &Entry<'_>, opened: &Opened) -> Result<Outcome, Error> {
+    pub(crate) fn opened(&mut self, entry: &Entry<'_>, opened: &Opened<'_>) -> Result<Outcome, Error> {
         self.linked(entry, &opened.facts, |worker| worker.contents(entry, opened))
     }
 
@@ -95,27 +104,19 @@ impl Worker<'_, '_> {
         }
     }
 
-    fn open_source(&mut self, entry: &Entry<'_>, known: Option<&Facts>) -> Result<Opened, Error> {
+    fn open_source(&mut self, entry: &Entry<'_>, known: Option<&Facts>) -> Result<Opened<'static>, Error> {
         let expected = known.map_or(FileType::RegularFile, |facts| facts.kind);
-        let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let mut flags = SOURCE_FLAGS;
         if !entry.follow {
             flags |= OFlags::NOFOLLOW;
         }
-        if expected == FileType::RegularFile {
-            // What has become a FIFO meanwhile must not hold us.
-            flags |= OFlags::NONBLOCK;
+        if expected != FileType::RegularFile {
+            flags.remove(OFlags::NONBLOCK);
         }
         let fd = self.clock.call(For::Open, || {
             rustix::fs::openat(entry.handles.source(), entry.source, flags, Mode::empty())
         });
-        let fd = fd.map_err(|why| match why {
-            Errno::LOOP if !entry.follow => Error::plain(ErrorKind::Replaced, entry.source_path()),
-            Errno::NXIO if expected == FileType::RegularFile => {
-                Error::plain(ErrorKind::Replaced, entry.source_path())
-            }
-            Errno::NOENT => entry.source_error(ErrorKind::Stat, why),
-            why => entry.source_error(ErrorKind::OpenSource, why),
-        })?;
+        let fd = fd.map_err(|why| self.open_error(entry, expected, why))?;
         let facts = self.clock.call(For::Open, || rustix::fs::fstat(&fd));
         let facts = Facts::from(facts.map_err(|why| entry.source_error(ErrorKind::Stat, why))?);
         let replaced =
@@ -123,22 +124,66 @@ impl Worker<'_, '_> {
         if replaced {
             return Err(Error::plain(ErrorKind::Replaced, entry.source_path()));
         }
-        Ok(Opened { fd, facts })
+        let attributes = self.attributes_of(fd.as_fd());
+        Ok(Opened { fd, facts, ahead: None, attributes })
+    }
+
+    /// The names of a source's attributes, where they are to be preserved. What cannot be listed is listed again,
+    /// and told, when attributes are set.
+    pub(crate) fn attributes_of(&mut self, source: BorrowedFd<'_>) -> Option<Vec<u8>> {
+        let preserve = self.run.options.preserve;
+        if !preserve.mode && preserve.xattr == Demand::No {
+            return None;
+        }
+        self.clock.call(For::Metadata, || Named::Open(source).list()).ok()
+    }
+
+    /// Why a source could not be opened.
+    pub(crate) fn open_error(&self, entry: &Entry<'_>, expected: FileType, why: Errno) -> Error {
+        match why {
+            Errno::LOOP if !entry.follow => Error::plain(ErrorKind::Replaced, entry.source_path()),
+            Errno::NXIO if expected == FileType::RegularFile => {
+                Error::plain(ErrorKind::Replaced, entry.source_path())
+            }
+            Errno::NOENT => entry.source_error(ErrorKind::Stat, why),
+            why => entry.source_error(ErrorKind::OpenSource, why),
+        }
     }
 
     /// Makes the target, moves the bytes, finishes it; or removes what it began.
-    fn contents(&mut self, entry: &Entry<'_>, opened: &Opened) -> Result<Outcome, Error> {
+    fn contents(&mut self, entry: &Entry<'_>, opened: &Opened<'_>) -> Result<Outcome, Error> {
         let target = match self.target(entry, opened)? {
             Ok(target) => target,
             Err(skip) => return Ok(Outcome::Skipped(skip)),
         };
-        let moved = self.fill(entry, opened, &target);
-        match moved.and_then(|moved| self.complete(entry, opened, &target).map(|()| moved)) {
-            Ok(moved) => {
+        self.finished(entry, opened, target, None)
+    }
+
+    /// Finishes a target whose bytes were moved already.
+    pub(crate) fn moved(
+        &mut self,
+        entry: &Entry<'_>,
+        opened: &Opened<'_>,
+        target: Target,
+        moved: Moved,
+    ) -> Result<Outcome, Error> {
+        self.finished(entry, opened, target, Some(moved))
+    }
+
+    fn finished(
+        &mut self,
+        entry: &Entry<'_>,
+        opened: &Opened<'_>,
+        target: Target,
+        moved: Option<Moved>,
+    ) -> Result<Outcome, Error> {
+        let filled = self.fill(entry, opened, &target, moved);
+        match filled.and_then(|filled| self.complete(entry, opened, &target).map(|()| filled)) {
+            Ok((moved, hash)) => {
                 self.tally.bytes_shared += moved.shared;
                 let backup = target.room.backup_path(entry);
                 self.close(entry, target)?;
-                Ok(Outcome::Copied { kind: Kind::File, bytes: moved.bytes, backup })
+                Ok(Outcome::Copied { kind: Kind::File, bytes: moved.bytes, backup, hash })
             }
             Err(Broken { error, keep }) => {
                 self.abandon(entry, &target, keep);
@@ -150,33 +195,49 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Moves the bytes, again where the source changed meanwhile.
-    fn fill(&mut self, entry: &Entry<'_>, opened: &Opened, target: &Target) -> Result<Moved, Broken> {
+    /// Moves the bytes, again where the source changed meanwhile. `done`: what was moved already.
+    fn fill(
+        &mut self,
+        entry: &Entry<'_>,
+        opened: &Opened<'_>,
+        target: &Target,
+        mut done: Option<Moved>,
+    ) -> Result<(Moved, Option<blake3::Hash>), Broken> {
         let options = self.run.options;
         if options.attributes_only {
-            return Ok(Moved::default());
+            return Ok((Moved::default(), None));
         }
         let mut facts = opened.facts;
+        let mut ahead = opened.ahead;
         for attempt in 1.. {
-            let mut transfer = Transfer {
-                options,
-                control: self.run.control,
-                cloning: &self.run.cloning,
-                source: opened.fd.as_fd(),
-                target: target.fd.as_fd(),
-                facts,
-                hasher: None,
+            let mut hasher = self.run.manifest.as_ref().map(|_| blake3::Hasher::new());
+            let moved = match done.take() {
+                Some(moved) => moved,
+                None => {
+                    let transfer = Transfer {
+                        options,
+                        control: self.run.control,
+                        cloning: &self.run.cloning,
+                        source: opened.fd.as_fd(),
+                        target: target.fd.as_fd(),
+                        facts,
+                        ahead: ahead.take(),
+                        hasher: hasher.as_mut(),
+                        direct: false,
+                    };
+                    let moved = transfer.run(&mut self.clock, self.buffer.bytes());
+                    moved.map_err(|fault| broken(entry, fault))?
+                }
             };
-            let moved = transfer.run(&mut self.clock, self.buffer.bytes());
-            let moved = moved.map_err(|fault| broken(entry, fault))?;
+            let hash = hasher.map(|hasher| hasher.finalize());
             if facts.kind != FileType::RegularFile {
-                return Ok(moved);
+                return Ok((moved, hash));
             }
             let later = self.clock.call(For::Read, || rustix::fs::fstat(&opened.fd));
             let later =
                 Facts::from(later.map_err(|why| Broken::new(entry.source_error(ErrorKind::Stat, why)))?);
             if facts.unchanged(&later) {
-                return Ok(moved);
+                return Ok((moved, hash));
             }
             if attempt == ATTEMPTS {
                 let error = Some(Error::plain(ErrorKind::Changed, entry.source_path()));
@@ -186,17 +247,17 @@ impl Worker<'_, '_> {
             self.rewind(opened, target)
                 .map_err(|why| Broken::new(entry.target_error(ErrorKind::Extend, why)))?;
         }
-        Ok(Moved::default())
+        Ok((Moved::default(), None))
     }
 
-    fn rewind(&mut self, opened: &Opened, target: &Target) -> rustix::io::Result<()> {
+    fn rewind(&mut self, opened: &Opened<'_>, target: &Target) -> rustix::io::Result<()> {
         rustix::fs::seek(&opened.fd, SeekFrom::Start(0))?;
         rustix::fs::seek(&target.fd, SeekFrom::Start(0))?;
         rustix::fs::ftruncate(&target.fd, 0)
     }
 
     /// Attributes, durability, times, and the name.
-    fn complete(&mut self, entry: &Entry<'_>, opened: &Opened, target: &Target) -> Result<(), Broken> {
+    fn complete(&mut self, entry: &Entry<'_>, opened: &Opened<'_>, target: &Target) -> Result<(), Broken> {
         let options = self.run.options;
         let owner = options.preserve.ownership.then(|| self.newborn_owner(entry, target)).flatten();
         let finish = Finish {
@@ -205,6 +266,7 @@ impl Worker<'_, '_> {
             source: Named::Open(opened.fd.as_fd()),
             target: Named::Open(target.fd.as_fd()),
             facts: &opened.facts,
+            names: opened.attributes.as_deref(),
             owner,
             mode: target.mode,
             plain_mode: target.plain_mode,
@@ -212,6 +274,9 @@ impl Worker<'_, '_> {
         let mut errors = Vec::new();
         let mut fail = |error: Error| errors.push(Error { path: entry.target_path(), ..error });
         finish.before_times(&mut self.clock, &mut fail);
+        if options.verify && opened.facts.kind == FileType::RegularFile && !options.attributes_only {
+            self.verify(entry, opened, target)?;
+        }
         if options.durability == Durability::File {
             // Once: after a failure the kernel has forgotten what it could not write.
             self.clock
@@ -254,7 +319,7 @@ impl Worker<'_, '_> {
     }
 
     /// Removes what was begun.
-    fn abandon(&mut self, entry: &Entry<'_>, target: &Target, keep: bool) {
+    pub(crate) fn abandon(&mut self, entry: &Entry<'_>, target: &Target, keep: bool) {
         let to = entry.handles.target();
         let name = match &target.place {
             Place::New if !keep => Some(entry.target),
@@ -276,11 +341,31 @@ impl Worker<'_, '_> {
         self.undo(entry, &target.room);
     }
 
-    /// Makes or opens the target.
-    fn target(&mut self, entry: &Entry<'_>, opened: &Opened) -> Result<Result<Target, Skip>, Error> {
+    /// The mode a new target in `dir` is made with.
+    pub(crate) fn creation_mode(&self, dir: &Dir, source: &Facts, attributes: Option<&[u8]>) -> u32 {
+        let owner_is_right = dir.newborn_owner.get() == Some(&(source.uid, source.gid));
+        creation_mode(self.run.options, source, owner_is_right, attributes.is_some_and(has_acl))
+    }
+
+    /// A target that was just made with `mode`.
+    pub(crate) fn new_target(
+        &self,
+        dir: &Dir,
+        handles: &Handles,
+        mode: u32,
+        source: &Facts,
+        fd: OwnedFd,
+    ) -> Target {
         let options = self.run.options;
-        let owner_is_right = entry.dir.newborn_owner.get() == Some(&(opened.facts.uid, opened.facts.gid));
-        let mode = creation_mode(options, &opened.facts, owner_is_right);
+        let acl = options.preserve.mode && dir.has_default_acl(handles);
+        let plain_mode = self.run.me.widened(options, source);
+        let mode = self.run.me.mode_comes_out(mode, acl).then_some(mode);
+        Target { fd, place: Place::New, room: Room::default(), mode, plain_mode }
+    }
+
+    /// Makes or opens the target.
+    fn target(&mut self, entry: &Entry<'_>, opened: &Opened<'_>) -> Result<Result<Target, Skip>, Error> {
+        let mode = self.creation_mode(entry.dir, &opened.facts, opened.attributes.as_deref());
         let mut room = Room::default();
         for _ in 0..8 {
             let made = self.clock.call(For::Create, || {
@@ -288,10 +373,8 @@ impl Worker<'_, '_> {
             });
             match made {
                 Ok(fd) => {
-                    let acl = options.preserve.mode && entry.dir.has_default_acl(entry.handles);
-                    let mode = self.run.me.mode_comes_out(mode, acl).then_some(mode);
-                    let plain_mode = self.run.me.widened(options, &opened.facts);
-                    return Ok(Ok(Target { fd, place: Place::New, room, mode, plain_mode }));
+                    let target = self.new_target(entry.dir, entry.handles, mode, &opened.facts, fd);
+                    return Ok(Ok(Target { room, ..target }));
                 }
                 Err(Errno::EXIST) => {}
                 Err(Errno::ISDIR) if entry.target.to_bytes().ends_with(b"/") => {
@@ -340,7 +423,7 @@ impl Worker<'_, '_> {
     fn existing(
         &mut self,
         entry: &Entry<'_>,
-        opened: &Opened,
+        opened: &Opened<'_>,
         target: &Side,
         how: How,
     ) -> Result<Option<Target>, Error> {
@@ -359,7 +442,7 @@ impl Worker<'_, '_> {
         if dangling && options.through_dangling {
             flags |= OFlags::CREATE;
         }
-        let mode = Mode::from_raw_mode(creation_mode(options, &opened.facts, false));
+        let mode = Mode::from_raw_mode(creation_mode(options, &opened.facts, false, true));
         let fd = match self.clock.call(For::Create, || rustix::fs::openat(to, entry.target, flags, mode)) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
@@ -429,7 +512,7 @@ impl Worker<'_, '_> {
 
 /// A copy that will not be.
 #[derive(Debug)]
-struct Broken {
+pub(crate) struct Broken {
     /// `None`: it was cancelled.
     error: Option<Error>,
     /// What is there stays.
@@ -437,7 +520,7 @@ struct Broken {
 }
 
 impl Broken {
-    fn new(error: Error) -> Broken {
+    pub(crate) fn new(error: Error) -> Broken {
         Broken { error: Some(error), keep: false }
     }
 }

@@ -21,13 +21,16 @@
 #![cfg(target_os = "linux")]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+mod choose;
 mod clock;
 mod content;
 mod dir;
 mod entry;
 mod error;
 mod file;
+mod flight;
 mod links;
+mod manifest;
 mod metadata;
 mod operand;
 mod options;
@@ -35,8 +38,11 @@ mod place;
 mod plan;
 mod queue;
 mod report;
+mod ring;
 mod run;
+mod splice;
 mod sys;
+mod verify;
 mod worker;
 
 pub use error::{Error, ErrorKind, Refusal};

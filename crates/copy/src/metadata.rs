@@ -10,6 +10,7 @@ use crate::options::{Demand, Options};
 use crate::plan::Facts;
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
+use std::borrow::Cow;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -60,13 +61,15 @@ impl Me {
 /// The mode a new file is made with.
 ///
 /// Never more than the source's. Where the owner will change, nothing for group and others: the group is not yet
-/// the one the bits are meant for. Where attributes follow, they may hold an access list, which comes first too.
-pub(crate) fn creation_mode(options: &Options, source: &Facts, owner_is_right: bool) -> u32 {
+/// the one the bits are meant for. Where an access list will follow, neither: with one, the group's bits are the most
+/// that anybody named gets, and say nothing about the group.
+pub(crate) fn creation_mode(options: &Options, source: &Facts, owner_is_right: bool, acl: bool) -> u32 {
     if options.default_modes {
         return 0o666;
     }
     let mode = source.mode & 0o777;
-    if options.preserve.ownership && !owner_is_right { mode & 0o700 } else { mode }
+    let waits = (options.preserve.ownership && !owner_is_right) || (options.preserve.mode && acl);
+    if waits { mode & 0o700 } else { mode }
 }
 
 /// What is being finished.
@@ -78,6 +81,8 @@ pub(crate) struct Finish<'a> {
     pub(crate) target: Named<'a>,
     /// The source's facts.
     pub(crate) facts: &'a Facts,
+    /// The names of the source's attributes, where they were asked for already.
+    pub(crate) names: Option<&'a [u8]>,
     /// The owner and group the target has now.
     pub(crate) owner: Option<(u32, u32)>,
     /// The permission bits the target has now, if known.
@@ -92,6 +97,11 @@ pub(crate) struct Finish<'a> {
 pub(crate) enum Named<'a> {
     Open(BorrowedFd<'a>),
     Name(BorrowedFd<'a>, &'a CStr),
+}
+
+/// Whether an access list is among the names of a file's attributes.
+pub(crate) fn has_acl(names: &[u8]) -> bool {
+    names.split(|byte| *byte == 0).any(|name| ACL.contains(&name))
 }
 
 impl Finish<'_> {
@@ -186,9 +196,13 @@ impl Finish<'_> {
     /// the mode's group bits mean.
     fn attributes(&self, clock: &mut Clock, fail: &mut dyn FnMut(Error)) -> bool {
         let preserve = self.options.preserve;
-        let names = match clock.call(For::Metadata, || self.source.list()) {
+        let listed = match self.names {
+            Some(names) => Ok(Cow::Borrowed(names)),
+            None => clock.call(For::Metadata, || self.source.list()).map(Cow::Owned),
+        };
+        let names = match listed {
             Ok(names) => names,
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Vec::new(),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Cow::Owned(Vec::new()),
             Err(why) => {
                 if preserve.xattr == Demand::Must {
                     fail(self.error(ErrorKind::PreserveXattr, why));
@@ -258,7 +272,8 @@ impl Named<'_> {
         CString::new(path).ok()
     }
 
-    fn list(&self) -> rustix::io::Result<Vec<u8>> {
+    /// The attributes' names, each with its NUL.
+    pub(crate) fn list(&self) -> rustix::io::Result<Vec<u8>> {
         grow(|buffer| match (self, self.path()) {
             (Named::Open(fd), _) => rustix::fs::flistxattr(fd, buffer),
             (_, Some(path)) => rustix::fs::llistxattr(&path, buffer),

@@ -1,10 +1,11 @@
 //! What the user named: where each source goes, in which order, and the directories of `--parents`.
 
+use crate::clock::For;
 use crate::dir::{Dir, OPEN_DIRECTORY};
 use crate::entry::{Entry, Outcome};
 use crate::error::{Error, ErrorKind};
 use crate::metadata::{Finish, Named};
-use crate::options::{Dereference, Destination};
+use crate::options::{Dereference, Destination, Durability};
 use crate::plan::Facts;
 use crate::report::{Event, Kind, Skip};
 use crate::worker::{Run, Worker};
@@ -263,6 +264,15 @@ impl Worker<'_, '_> {
         let outcome = self.entry(&entry);
         if let Ok(Outcome::Copied { .. }) = &outcome {
             self.run.created(&entry);
+            match self.run.options.durability {
+                Durability::None => {}
+                Durability::End => self.run.writes_to(&handles.target, dir.facts.dev),
+                Durability::File => {
+                    if let Err(why) = self.clock.call(For::Sync, || rustix::fs::fsync(handles.target())) {
+                        self.tell(Error::system(ErrorKind::Sync, dir.target_path(), why));
+                    }
+                }
+            }
         }
         debug_assert!(!matches!(outcome, Ok(Outcome::Skipped(Skip::Twice))));
         self.account(&entry, outcome);
@@ -299,6 +309,7 @@ impl Worker<'_, '_> {
                     source: Named::Open(std::os::fd::AsFd::as_fd(&from)),
                     target: Named::Open(std::os::fd::AsFd::as_fd(&to)),
                     facts: &facts,
+                    names: None,
                     owner: Some((now.uid, now.gid)),
                     mode: Some(now.mode),
                     plain_mode: None,

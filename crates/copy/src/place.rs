@@ -13,6 +13,7 @@ use rustix::fs::{Access, AtFlags, FileType, Mode, RawDir, RenameFlags};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -191,6 +192,28 @@ impl Worker<'_, '_> {
         }
     }
 
+    /// Removes what a killed process left in a directory: copies in the making whose maker is gone.
+    pub(crate) fn remove_leftovers(&mut self, directory: &OwnedFd, entry: &Entry<'_>) {
+        let Ok(listing) = rustix::fs::openat(directory, c".", crate::dir::OPEN_DIRECTORY, Mode::empty())
+        else {
+            return;
+        };
+        let mut buffer = vec![MaybeUninit::<u8>::uninit(); 1 << 15];
+        let mut entries = RawDir::new(&listing, &mut buffer);
+        while let Some(Ok(found)) = entries.next() {
+            if !is_leftover(found.file_name()) {
+                continue;
+            }
+            match rustix::fs::unlinkat(directory, found.file_name(), AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(why) => {
+                    let path = entry.target_path().join(crate::dir::os(found.file_name()));
+                    self.tell(Error::system(ErrorKind::Remove, path, why));
+                }
+            }
+        }
+    }
+
     /// A name for a copy in the making, next to where it will be.
     pub(crate) fn temporary_name(&self) -> CString {
         let number = self.run.temporary.fetch_add(1, Ordering::Relaxed);
@@ -246,6 +269,15 @@ fn highest_backup(entry: &Entry<'_>) -> rustix::io::Result<Option<u64>> {
         highest = highest.max(number);
     }
     Ok(highest)
+}
+
+/// Whether a name is a copy in the making whose maker no longer runs.
+fn is_leftover(name: &CStr) -> bool {
+    let parts = name.to_str().ok().and_then(|name| name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX));
+    let Some(parts) = parts else { return false };
+    let numbers: Vec<Option<u64>> = parts.split('-').map(|part| part.parse().ok()).collect();
+    let [Some(pid), Some(start), Some(_)] = numbers.as_slice() else { return false };
+    u32::try_from(*pid).is_ok_and(|pid| start_of(pid) != Some(*start))
 }
 
 /// When this process began, in clock ticks after boot: with its number, a name no other process has.

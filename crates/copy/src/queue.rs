@@ -124,6 +124,11 @@ impl Queue {
         }
     }
 
+    /// The next task, if there is one now.
+    pub(crate) fn try_take(&self) -> Option<Task> {
+        self.lock().waiting.pop()
+    }
+
     /// The task that was taken is done.
     pub(crate) fn done(&self) {
         let mut state = self.lock();

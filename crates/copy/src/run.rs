@@ -1,19 +1,24 @@
 //! One copy from its first system call to its report: checks, workers, the operands, what comes last.
 
-use crate::clock::Clock;
+use crate::choose;
+use crate::clock::{Clock, For};
 use crate::content::Cloning;
 use crate::dir::Budget;
-use crate::error::Refusal;
+use crate::error::{Error, ErrorKind, Refusal};
 use crate::links::Links;
+use crate::manifest::Manifest;
 use crate::metadata::Me;
 use crate::operand;
-use crate::options::{Destination, Engine, Link, Options, Update};
+use crate::options::{Destination, Durability, Engine, Link, Options, Update};
 use crate::queue::Queue;
-use crate::report::{Choice, Control, Event, Observer, Report};
+use crate::report::{Control, Event, Observer, Report};
 use crate::worker::{Run, Worker};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+use std::thread::Scope;
 use std::time::Instant;
 
 /// Copies `sources` to `destination`.
@@ -37,12 +42,11 @@ pub fn copy(
     if options.jobs.is_some_and(|jobs| !(1..=1024).contains(&jobs)) {
         return Err(Refusal::Options("jobs: 1 to 1024".to_string()));
     }
-    let choice = Choice {
-        engine: Engine::Threads,
-        why: "plain calls".to_string(),
-        refused: Vec::new(),
-        jobs: if options.interactive { 1 } else { options.jobs.unwrap_or_else(default_jobs) },
-        in_flight: 1,
+    let chosen = choose::choose(options, sources)?;
+    let choice = chosen.choice.clone();
+    let manifest = match &options.manifest {
+        Some(path) => Some(Manifest::create(path).map_err(|why| Refusal::Manifest(path.clone(), why))?),
+        None => None,
     };
     let run = Run {
         options,
@@ -52,6 +56,12 @@ pub fn copy(
         budget: Budget::new(descriptors_for_directories()),
         links: Links::default(),
         cloning: Cloning::default(),
+        chosen,
+        manifest,
+        manifest_root: root_of(sources, destination),
+        written: Mutex::default(),
+        clocks: Mutex::new(Clock::new(options.explain)),
+        workers: 1.into(),
         me: Me::now(),
         exclude: globs(&options.exclude)?,
         full: false.into(),
@@ -68,53 +78,92 @@ pub fn copy(
             || options.link != Link::No,
     };
     observer.event(Event::Start(&choice));
-    let mut clock = Clock::new(options.explain);
     let mut main = Worker::new(&run);
     operand::operands(&run, &mut main, sources, destination, &mut |main| {
         main.flush();
-        let clocks = work_together(&run, main, choice.jobs);
-        clocks.iter().for_each(|other| clock.merge(other));
+        work_together(&run, main, choice.jobs);
     });
     main.finish_parents(sources, destination);
-    main.flush();
     control.scan_done.store(true, Ordering::Relaxed);
+    if options.durability == Durability::End {
+        sync(&run, &mut main);
+    }
+    if let Some(manifest) = &run.manifest
+        && !run.stopped()
+        && let Err(why) = manifest.finish()
+    {
+        let path = options.manifest.clone().unwrap_or_default();
+        main.tell(Error { kind: ErrorKind::Manifest, path, other: None, source: Some(why) });
+    }
+    main.flush();
+    let mut clock = std::mem::take(&mut *run.clocks.lock().unwrap_or_else(PoisonError::into_inner));
     clock.merge(&main.clock);
-    let report = Report {
+    let mut choice = choice;
+    if run.chosen.cold.load(Ordering::Relaxed) {
+        let what = if run.chosen.ring_when_cold { "reading ahead by rings" } else { "more threads" };
+        choice.why = format!("the files were not cached, which the first showed: {what}");
+        if run.chosen.ring_when_cold {
+            choice.engine = Engine::Ring;
+        }
+    }
+    Ok(Report {
         totals: control.totals(),
         elapsed: started.elapsed(),
-        workers: choice.jobs,
+        workers: run.workers.load(Ordering::Relaxed),
         choice,
         phases: clock.phases(),
         full: run.full.load(Ordering::Relaxed),
         cancelled: control.is_cancelled(),
         mismatches: run.mismatches.load(Ordering::Relaxed),
-    };
-    Ok(report)
-}
-
-/// Empties the queue with `jobs` workers, this thread being one.
-fn work_together(run: &Run<'_>, main: &mut Worker<'_, '_>, jobs: usize) -> Vec<Clock> {
-    if run.queue.waiting() == 0 {
-        return Vec::new();
-    }
-    std::thread::scope(|scope| {
-        let helpers: Vec<_> = (1..jobs)
-            .map(|_| {
-                scope.spawn(|| {
-                    let mut worker = Worker::new(run);
-                    worker.work();
-                    worker.clock
-                })
-            })
-            .collect();
-        main.work();
-        // A worker that panicked has told so; what it held is not counted, and the totals show it.
-        helpers.into_iter().filter_map(|helper| helper.join().ok()).collect()
     })
 }
 
-fn default_jobs() -> usize {
-    std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 16))
+/// What a manifest's paths are relative to: the directory that was copied into, or that the copy is.
+fn root_of(sources: &[PathBuf], destination: &Destination) -> PathBuf {
+    match destination {
+        Destination::Into(directory) => directory.clone(),
+        Destination::At(target) if sources.first().is_some_and(|source| source.is_dir()) => target.clone(),
+        Destination::At(target) => target.parent().map(PathBuf::from).unwrap_or_default(),
+    }
+}
+
+/// Every file system written to reaches its disk. A failure here means that nobody knows which files did.
+fn sync(run: &Run<'_>, main: &mut Worker<'_, '_>) {
+    let written = std::mem::take(&mut *run.written.lock().unwrap_or_else(PoisonError::into_inner));
+    for directory in written.into_values() {
+        if let Err(why) = main.clock.call(For::Sync, || rustix::fs::syncfs(&directory)) {
+            let path = std::fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+            main.tell(Error::system(ErrorKind::Sync, path.unwrap_or_default(), why));
+        }
+    }
+}
+
+/// Empties the queue with `jobs` workers, this thread being one; more join when `auto` wants them.
+fn work_together(run: &Run<'_>, main: &mut Worker<'_, '_>, jobs: usize) {
+    if run.queue.waiting() == 0 {
+        return;
+    }
+    std::thread::scope(|scope| {
+        for _ in 1..jobs {
+            spawn(scope, run);
+        }
+        main.work(&|| spawn(scope, run));
+    });
+    run.workers.store(run.workers.load(Ordering::Relaxed).max(jobs), Ordering::Relaxed);
+}
+
+/// One worker more. Where the system has no thread left, those there are go on.
+fn spawn<'scope, 'env>(scope: &'scope Scope<'scope, 'env>, run: &'env Run<'env>) {
+    run.workers.fetch_add(1, Ordering::Relaxed);
+    let spawned = std::thread::Builder::new().spawn_scoped(scope, move || {
+        let mut worker = Worker::new(run);
+        worker.work(&|| spawn(scope, run));
+        worker.flush();
+        run.clocks.lock().unwrap_or_else(PoisonError::into_inner).merge(&worker.clock);
+    });
+    if spawned.is_err() {
+        run.workers.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Directories that may stay open: two descriptors each, and half of what the process may have.

@@ -3,26 +3,29 @@
 //! Leaves to others: how one entry is copied (`entry.rs`, `file.rs`), what waits (`queue.rs`). Start at
 //! [`Worker::work`].
 
+use crate::choose::{COLD, Chosen, SAMPLE, THREADS_MOST};
 use crate::clock::{Clock, For};
 use crate::content::{Buffer, Cloning};
 use crate::dir::{Budget, Child, Dir, Handles, OPEN_DIRECTORY, lstat, stat};
 use crate::entry::{Entry, Outcome};
 use crate::error::{Error, ErrorKind};
+use crate::flight::Flight;
 use crate::links::Links;
+use crate::manifest::Manifest;
 use crate::metadata::{Finish, Me, Named};
-use crate::options::{Options, Order};
+use crate::options::{Durability, Options, Order};
 use crate::plan::{self, Action, Facts, How, Question, Side};
 use crate::queue::{Names, Queue, Task};
 use crate::report::{Control, Event, Kind, Observer, Skip, Totals, count};
 use globset::GlobSet;
 use rustix::fs::{FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Entries of one directory held at a time; also the window of the inode order.
@@ -40,6 +43,15 @@ pub(crate) struct Run<'a> {
     pub(crate) budget: Arc<Budget>,
     pub(crate) links: Links,
     pub(crate) cloning: Cloning,
+    pub(crate) chosen: Chosen,
+    pub(crate) manifest: Option<Manifest>,
+    /// What paths in the manifest are relative to.
+    pub(crate) manifest_root: PathBuf,
+    /// A descriptor on each file system written to, by device: what `Durability::End` syncs.
+    pub(crate) written: Mutex<HashMap<u64, OwnedFd>>,
+    /// Clocks of workers that have ended.
+    pub(crate) clocks: Mutex<Clock>,
+    pub(crate) workers: AtomicUsize,
     pub(crate) me: Me,
     pub(crate) exclude: Option<GlobSet>,
     /// The destination has no room left.
@@ -75,6 +87,16 @@ impl Run<'_> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).contains(&identity)
     }
 
+    /// Remembers a file system, to be synced at the end.
+    pub(crate) fn writes_to(&self, directory: &OwnedFd, device: u64) {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        if let std::collections::hash_map::Entry::Vacant(slot) = written.entry(device)
+            && let Ok(again) = rustix::io::fcntl_dupfd_cloexec(directory, 3)
+        {
+            slot.insert(again);
+        }
+    }
+
     fn is_own(&self, identity: (u64, u64)) -> bool {
         self.own.lock().unwrap_or_else(PoisonError::into_inner).contains(&identity)
     }
@@ -86,6 +108,8 @@ pub(crate) struct Worker<'r, 'a> {
     pub(crate) buffer: Buffer,
     pub(crate) clock: Clock,
     pub(crate) tally: Totals,
+    /// A ring was tried and is not to be tried again.
+    ringless: bool,
 }
 
 impl<'r, 'a> Worker<'r, 'a> {
@@ -95,15 +119,45 @@ impl<'r, 'a> Worker<'r, 'a> {
             buffer: Buffer::new(crate::content::BUFFER_BYTES),
             clock: Clock::new(run.options.explain),
             tally: Totals::default(),
+            ringless: false,
         }
     }
 
-    /// Works until there is nothing left.
-    pub(crate) fn work(&mut self) {
-        while let Some(task) = self.run.queue.take() {
+    /// Works until there is nothing left. `more` adds a worker.
+    pub(crate) fn work(&mut self, more: &dyn Fn()) {
+        loop {
+            if self.run.chosen.rings_now() && !self.ringless && self.work_on_ring() {
+                return;
+            }
+            let Some(task) = self.run.queue.take() else { return };
             self.task(task);
             self.run.queue.done();
             self.flush();
+            let chosen = &self.run.chosen;
+            if chosen.threads_when_cold
+                && chosen.cold.load(Ordering::Relaxed)
+                && self.run.queue.waiting() > 0
+                && self.run.workers.load(Ordering::Relaxed) < THREADS_MOST
+            {
+                more();
+            }
+        }
+    }
+
+    /// Works on a ring until there is nothing left. `false`: there is no ring for this worker, or no longer.
+    fn work_on_ring(&mut self) -> bool {
+        self.ringless = true;
+        let splice = self.run.chosen.choice.engine == crate::Engine::RingSplice;
+        let Ok(mut flight) = Flight::new(self.run.chosen.choice.in_flight, !splice) else {
+            // It could be made when it was tried; without it this worker goes on by plain calls.
+            return false;
+        };
+        match self.work_in_flight(&mut flight) {
+            Ok(()) => true,
+            Err(why) => {
+                self.ground(&mut flight, why);
+                false
+            }
         }
     }
 
@@ -129,7 +183,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         }
     }
 
-    fn task(&mut self, task: Task) {
+    pub(crate) fn task(&mut self, task: Task) {
         match task {
             Task::Scan(dir, listing) => self.scan(dir, listing),
             Task::Files(dir, names, range) => {
@@ -148,7 +202,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         }
     }
 
-    fn files(&mut self, dir: &Arc<Dir>, names: &Names, range: std::ops::Range<usize>) {
+    fn files(&mut self, dir: &Arc<Dir>, names: &Arc<Names>, range: std::ops::Range<usize>) {
         if self.run.stopped() {
             self.tally.skipped += range.len() as u64;
             return;
@@ -160,8 +214,21 @@ impl<'r, 'a> Worker<'r, 'a> {
                 return self.tell(error);
             }
         };
-        let end = range.end;
+        let (start, end) = (range.start, range.end);
+        let sampled = self.run.chosen.watches();
+        self.clock.sample(sampled);
         for at in range {
+            if sampled && at == start + SAMPLE {
+                let spent = self.clock.sampled();
+                self.clock.sample(false);
+                if spent > COLD * SAMPLE as u32 {
+                    self.run.chosen.cold.store(true, Ordering::Relaxed);
+                    // The rest in the other way of working.
+                    dir.pending.fetch_add(1, Ordering::Relaxed);
+                    self.run.queue.push([Task::Files(Arc::clone(dir), Arc::clone(names), at..end)]);
+                    return;
+                }
+            }
             if self.run.stopped() {
                 self.tally.skipped += (end - at) as u64;
                 return;
@@ -169,6 +236,7 @@ impl<'r, 'a> Worker<'r, 'a> {
             let Some((name, kind)) = names.get(at) else { continue };
             self.name(dir, &handles, name, kind);
         }
+        self.clock.sample(false);
     }
 
     /// Copies one name of a directory, and accounts for it.
@@ -220,7 +288,8 @@ impl<'r, 'a> Worker<'r, 'a> {
     /// Counts and tells what became of an entry.
     pub(crate) fn account(&mut self, entry: &Entry<'_>, outcome: Result<Outcome, Error>) {
         match outcome {
-            Ok(Outcome::Copied { kind, bytes, backup }) => {
+            Ok(Outcome::Copied { kind, bytes, backup, hash }) => {
+                self.list(entry, kind == Kind::HardLink, hash);
                 self.tally.copied += 1;
                 self.tally.bytes += bytes;
                 self.tally.files += u64::from(kind == Kind::File);
@@ -233,6 +302,8 @@ impl<'r, 'a> Worker<'r, 'a> {
             }
             Ok(Outcome::Skipped(why)) => {
                 self.tally.skipped += 1;
+                let there = matches!(why, Skip::Exists | Skip::NotOlder | Skip::Resumed | Skip::Same);
+                self.list(entry, there, None);
                 if self.run.wants_entries {
                     let (source, target) = (entry.source_path(), entry.target_path());
                     self.run.observer.event(Event::Skipped { source: &source, target: &target, why });
@@ -244,6 +315,31 @@ impl<'r, 'a> Worker<'r, 'a> {
                 self.tally.failed += 1;
                 self.tell(error);
             }
+        }
+    }
+
+    /// Puts a file into the manifest: with the hash of what was copied, or of what is `there` already.
+    fn list(&mut self, entry: &Entry<'_>, there: bool, hash: Option<blake3::Hash>) {
+        let Some(manifest) = &self.run.manifest else { return };
+        let hash = match hash {
+            None if there => self.hash_target(entry),
+            hash => Ok(hash),
+        };
+        let added = hash.and_then(|hash| {
+            let Some(hash) = hash else { return Ok(()) };
+            let failed = |why| Error {
+                kind: ErrorKind::Manifest,
+                path: entry.target_path(),
+                other: None,
+                source: Some(why),
+            };
+            let facts = lstat(entry.handles.target(), entry.target).map_err(|why| failed(why.into()))?;
+            let path = entry.target_path();
+            let path = path.strip_prefix(&self.run.manifest_root).unwrap_or(&path);
+            manifest.add(path, &facts, &hash).map_err(failed)
+        });
+        if let Err(error) = added {
+            self.tell(error);
         }
     }
 
@@ -378,7 +474,8 @@ impl<'r, 'a> Worker<'r, 'a> {
         let keeps = preserve.mode || preserve.ownership || preserve.timestamps || options.resume;
         let narrow = dir.fresh && !options.default_modes && !preserve.mode && dir.facts.mode & 0o700 != 0o700;
         let mut errors = Vec::new();
-        if keeps || narrow || preserve.xattr != crate::Demand::No {
+        let syncs = options.durability == Durability::File;
+        if keeps || narrow || syncs || preserve.xattr != crate::Demand::No {
             match dir.handles(&self.run.budget) {
                 Err(error) => errors.push(error),
                 Ok(handles) => {
@@ -390,6 +487,7 @@ impl<'r, 'a> Worker<'r, 'a> {
                         source: Named::Open(handles.source()),
                         target: Named::Open(handles.target()),
                         facts: &dir.facts,
+                        names: None,
                         owner: now.map(|now| (now.uid, now.gid)),
                         mode: now.map(|now| now.mode),
                         plain_mode: self.run.me.widened(options, &dir.facts).filter(|_| dir.fresh).or_else(
@@ -398,6 +496,11 @@ impl<'r, 'a> Worker<'r, 'a> {
                     };
                     let mut fail = |error: Error| errors.push(Error { path: dir.target_path(), ..error });
                     finish.before_times(&mut self.clock, &mut fail);
+                    if options.durability == Durability::File
+                        && let Err(why) = self.clock.call(For::Sync, || rustix::fs::fsync(handles.target()))
+                    {
+                        fail(Error::system(ErrorKind::Sync, PathBuf::new(), why));
+                    }
                     finish.times(&mut self.clock, &mut fail);
                 }
             }
@@ -457,6 +560,12 @@ impl<'r, 'a> Worker<'r, 'a> {
             Ok(stat) => Facts::from(stat).identity(),
             Err(why) => return Err(Error::system(ErrorKind::Stat, entry.target_path(), why)),
         };
+        if options.durability == Durability::End {
+            run.writes_to(&opened_target, target_identity.0);
+        }
+        if options.resume && !fresh {
+            self.remove_leftovers(&opened_target, entry);
+        }
         if entry.operand {
             run.own.lock().unwrap_or_else(PoisonError::into_inner).insert(target_identity);
         }

@@ -1,0 +1,209 @@
+//! The list of hashes: collected in any order, by any worker; written sorted, in bounded memory.
+//!
+//! Lines are held up to a few megabytes, then sorted and put aside in a file without a name; at the end the runs
+//! are merged. The manifest appears under its name when it is whole.
+
+use crate::plan::Facts;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// Bytes of lines held before they are put aside.
+const HELD_BYTES: usize = 8 << 20;
+
+/// A manifest in the making.
+#[derive(Debug)]
+pub(crate) struct Manifest {
+    path: PathBuf,
+    temporary: PathBuf,
+    json: bool,
+    out: Mutex<Option<File>>,
+    held: Mutex<Held>,
+}
+
+/// A path, by whose bytes lines are sorted, and its whole line.
+type Keyed = (Box<[u8]>, Box<[u8]>);
+
+#[derive(Debug, Default)]
+struct Held {
+    lines: Vec<Keyed>,
+    bytes: usize,
+    runs: Vec<File>,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    path: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_b64: Option<String>,
+    size: u64,
+    mtime_ns: i128,
+    blake3: &'a str,
+}
+
+impl Manifest {
+    /// Makes sure that it can be written, before anything is copied.
+    pub(crate) fn create(path: &Path) -> io::Result<Manifest> {
+        if path.file_name().is_none() || path.is_dir() {
+            return Err(io::Error::from(io::ErrorKind::IsADirectory));
+        }
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{}.part", std::process::id()));
+        let temporary = PathBuf::from(name);
+        let out = File::create(&temporary)?;
+        Ok(Manifest {
+            path: path.to_path_buf(),
+            temporary,
+            json: path.extension().is_some_and(|end| end == "ndjson"),
+            out: Mutex::new(Some(out)),
+            held: Mutex::default(),
+        })
+    }
+
+    /// Adds one file.
+    pub(crate) fn add(&self, path: &Path, facts: &Facts, hash: &blake3::Hash) -> io::Result<()> {
+        let line = if self.json { json_line(path, facts, hash)? } else { plain_line(path, hash) };
+        let key: Box<[u8]> = path.as_os_str().as_bytes().into();
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.bytes += key.len() + line.len() + 64;
+        held.lines.push((key, line.into()));
+        if held.bytes > HELD_BYTES { self.put_aside(&mut held) } else { Ok(()) }
+    }
+
+    fn put_aside(&self, held: &mut Held) -> io::Result<()> {
+        let folder = match self.path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let mut run = BufWriter::new(unnamed(folder)?);
+        held.lines.sort_unstable();
+        for (key, line) in &held.lines {
+            for part in [key, line] {
+                run.write_all(&(part.len() as u32).to_le_bytes())?;
+                run.write_all(part)?;
+            }
+        }
+        let mut run = run.into_inner().map_err(io::IntoInnerError::into_error)?;
+        run.rewind()?;
+        held.lines.clear();
+        held.bytes = 0;
+        held.runs.push(run);
+        Ok(())
+    }
+
+    /// Writes everything, sorted, and gives the file its name.
+    pub(crate) fn finish(&self) -> io::Result<()> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let out = self.out.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut out = BufWriter::new(out.ok_or_else(|| io::Error::other("finished before"))?);
+        held.lines.sort_unstable();
+        let mut runs: Vec<Run> =
+            std::mem::take(&mut held.runs).into_iter().map(|file| Run::File(BufReader::new(file))).collect();
+        runs.push(Run::Held(std::mem::take(&mut held.lines).into_iter()));
+        let mut heads = BinaryHeap::new();
+        for (index, run) in runs.iter_mut().enumerate() {
+            if let Some((key, line)) = run.next()? {
+                heads.push(Reverse((key, line, index)));
+            }
+        }
+        while let Some(Reverse((_, line, index))) = heads.pop() {
+            out.write_all(&line)?;
+            if let Some((key, line)) = runs.get_mut(index).map_or(Ok(None), Run::next)? {
+                heads.push(Reverse((key, line, index)));
+            }
+        }
+        out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_data()?;
+        std::fs::rename(&self.temporary, &self.path)
+    }
+}
+
+impl Drop for Manifest {
+    fn drop(&mut self) {
+        let unfinished = self.out.get_mut().unwrap_or_else(PoisonError::into_inner).is_some();
+        if unfinished {
+            // Nobody is left to tell; a part that stays is named as one.
+            let _ = std::fs::remove_file(&self.temporary);
+        }
+    }
+}
+
+/// Lines in order.
+enum Run {
+    File(BufReader<File>),
+    Held(std::vec::IntoIter<Keyed>),
+}
+
+impl Run {
+    fn next(&mut self) -> io::Result<Option<Keyed>> {
+        match self {
+            Run::Held(lines) => Ok(lines.next()),
+            Run::File(file) => {
+                let mut length = [0; 4];
+                match file.read_exact(&mut length) {
+                    Err(why) if why.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+                    answer => answer?,
+                }
+                let key = part(file, length)?;
+                file.read_exact(&mut length)?;
+                Ok(Some((key, part(file, length)?)))
+            }
+        }
+    }
+}
+
+fn part(file: &mut BufReader<File>, length: [u8; 4]) -> io::Result<Box<[u8]>> {
+    let mut bytes = vec![0; u32::from_le_bytes(length) as usize];
+    file.read_exact(&mut bytes)?;
+    Ok(bytes.into())
+}
+
+/// A file without a name, which goes when it is closed.
+fn unnamed(folder: &Path) -> io::Result<File> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    match rustix::fs::openat(CWD, folder, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(fd) => Ok(fd.into()),
+        // A file system without such files.
+        Err(_) => {
+            let path = folder.join(format!(".ringroad-manifest-{}.part", std::process::id()));
+            let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+            rustix::fs::unlinkat(CWD, &path, AtFlags::empty())?;
+            Ok(file)
+        }
+    }
+}
+
+/// As `b3sum` writes it, and `b3sum --check` reads it: a name with a backslash or a line break in it is escaped, and
+/// a backslash before the line says so.
+fn plain_line(path: &Path, hash: &blake3::Hash) -> Vec<u8> {
+    let name = path.to_string_lossy();
+    let line = if name.contains(['\\', '\n', '\r']) {
+        let name = name.replace('\\', "\\\\").replace('\n', "\\n").replace('\r', "\\r");
+        format!("\\{}  {name}\n", hash.to_hex())
+    } else {
+        format!("{}  {name}\n", hash.to_hex())
+    };
+    line.into_bytes()
+}
+
+fn json_line(path: &Path, facts: &Facts, hash: &blake3::Hash) -> io::Result<Vec<u8>> {
+    use base64::Engine as _;
+    let name = path.to_string_lossy();
+    let bytes = path.as_os_str().as_bytes();
+    let exact = std::str::from_utf8(bytes).is_ok();
+    let line = Line {
+        path: &name,
+        path_b64: (!exact).then(|| base64::engine::general_purpose::STANDARD.encode(bytes)),
+        size: facts.size,
+        mtime_ns: i128::from(facts.mtime.0) * 1_000_000_000 + i128::from(facts.mtime.1),
+        blake3: &hash.to_hex(),
+    };
+    let mut line = serde_json::to_vec(&line).map_err(io::Error::other)?;
+    line.push(b'\n');
+    Ok(line)
+}

@@ -1,0 +1,117 @@
+//! Reading a copy again, beside its source.
+//!
+//! What is compared is what the file systems answer now. Without [`Durability::File`](crate::Durability::File) or
+//! `direct` that is mostly the page cache: it finds what went wrong on the way there, not what the disk does later.
+
+use crate::clock::For;
+use crate::content::ALIGNMENT;
+use crate::entry::Entry;
+use crate::error::{Error, ErrorKind};
+use crate::file::{Broken, Opened, Place, Target};
+use crate::options::Durability;
+use crate::plan::Facts;
+use crate::worker::Worker;
+use rustix::fs::{Advice, Mode, OFlags};
+use rustix::io::Errno;
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
+
+impl Worker<'_, '_> {
+    /// Compares a copy that has all its bytes with its source.
+    pub(crate) fn verify(
+        &mut self,
+        entry: &Entry<'_>,
+        opened: &Opened<'_>,
+        target: &Target,
+    ) -> Result<(), Broken> {
+        let name = match &target.place {
+            Place::Temporary(name) => name,
+            Place::New | Place::Existing => entry.target,
+        };
+        let nofollow =
+            if matches!(target.place, Place::Existing) { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | nofollow;
+        let failed = |why: Errno| Broken::new(entry.target_error(ErrorKind::Read, why));
+        let again = rustix::fs::openat(entry.handles.target(), name, flags, Mode::empty()).map_err(failed)?;
+        let identity = |fd| rustix::fs::fstat(fd).map(|stat| Facts::from(stat).identity());
+        if identity(again.as_fd()).map_err(failed)? != identity(target.fd.as_fd()).map_err(failed)? {
+            return Err(Broken::new(Error::plain(ErrorKind::Replaced, entry.target_path())));
+        }
+        if self.run.options.durability == Durability::File {
+            // Written out, its pages can be let go of, and what is read comes from the disk.
+            self.clock
+                .call(For::Sync, || rustix::fs::fdatasync(&target.fd))
+                .map_err(|why| Broken::new(entry.target_error(ErrorKind::Sync, why)))?;
+            let _ = rustix::fs::fadvise(&again, 0, None, Advice::DontNeed);
+        }
+        let half = self.buffer.bytes().len() / 2 / ALIGNMENT * ALIGNMENT;
+        let (one, other) = self.buffer.bytes().split_at_mut(half);
+        let mut at = 0;
+        loop {
+            let here = self
+                .clock
+                .call(For::Read, || read_full(opened.fd.as_fd(), one, at))
+                .map_err(|why| Broken::new(entry.source_error(ErrorKind::Read, why)))?;
+            let room = other.get_mut(..half).unwrap_or_default();
+            let there = self.clock.call(For::Read, || read_full(again.as_fd(), room, at)).map_err(failed)?;
+            if here != there || one.get(..here) != room.get(..there) {
+                return Err(Broken::new(
+                    Error::plain(ErrorKind::Mismatch, entry.target_path()).with(entry.source_path()),
+                ));
+            }
+            if here < half {
+                break;
+            }
+            at += here as u64;
+        }
+        self.tally.verified += 1;
+        Ok(())
+    }
+
+    /// The hash of what is at an entry's target, where that is a regular file.
+    pub(crate) fn hash_target(&mut self, entry: &Entry<'_>) -> Result<Option<blake3::Hash>, Error> {
+        let failed = |why| entry.target_error(ErrorKind::Read, why);
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
+        let fd = match rustix::fs::openat(entry.handles.target(), entry.target, flags, Mode::empty()) {
+            Ok(fd) => fd,
+            // A link, a socket: nothing to hash.
+            Err(Errno::LOOP | Errno::NXIO) => return Ok(None),
+            Err(why) => return Err(failed(why)),
+        };
+        let facts = Facts::from(rustix::fs::fstat(&fd).map_err(failed)?);
+        if facts.kind != rustix::fs::FileType::RegularFile {
+            return Ok(None);
+        }
+        let mut hasher = blake3::Hasher::new();
+        let buffer = self.buffer.bytes();
+        let mut at = 0;
+        loop {
+            let got = self.clock.call(For::Read, || read_full(fd.as_fd(), buffer, at)).map_err(failed)?;
+            hasher.update(buffer.get(..got).unwrap_or_default());
+            if got < buffer.len() {
+                return Ok(Some(hasher.finalize()));
+            }
+            at += got as u64;
+        }
+    }
+}
+
+/// Fills `buffer` from `at` on, or less at the end.
+fn read_full(fd: BorrowedFd<'_>, buffer: &mut [u8], at: u64) -> rustix::io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        let rest = buffer.get_mut(filled..).unwrap_or_default();
+        match rustix::io::pread(fd, rest, at + filled as u64) {
+            Ok(0) => break,
+            Ok(got) => filled += got,
+            Err(Errno::INTR) => {}
+            // Past the cache, a file's odd end can be read only from its last whole block on.
+            Err(Errno::INVAL) if filled > 0 => {
+                let flags = rustix::fs::fcntl_getfl(fd)?;
+                rustix::fs::fcntl_setfl(fd, flags.difference(OFlags::DIRECT))?;
+            }
+            Err(why) => return Err(why),
+        }
+    }
+    Ok(filled)
+}
