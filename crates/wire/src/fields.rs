@@ -140,10 +140,10 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Before the first line of a section that begins at `start`.
-    pub(crate) fn begin(start: usize) -> Self {
-        let start = u16::try_from(start).unwrap_or(u16::MAX);
-        Progress { section: start, line: start, count: 0 }
+    /// Before the first line of a section that begins at `start`; `None` where no place for a line is left.
+    pub(crate) fn begin(start: usize) -> Option<Self> {
+        let start = u16::try_from(start).ok()?;
+        Some(Progress { section: start, line: start, count: 0 })
     }
 }
 

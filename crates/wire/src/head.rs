@@ -45,7 +45,7 @@ pub(crate) fn read<L, F: Note, M>(
     }
     let Some((line_end, line)) = start_line(bytes)? else { return Ok(Found::Partial(Progress::default())) };
     let mut facts = F::default();
-    let begin = Progress::begin(line_end);
+    let begin = Progress::begin(line_end).ok_or_else(|| Error::new(Problem::HeadersTooLong, &[]))?;
     match lines(bytes, begin, &bounds, slots, |number, name, value| facts.note(number, name, value))? {
         Lines::Partial(progress) => Ok(Found::Partial(progress)),
         Lines::Whole { end, count } => Ok(Found::Whole { meta: meaning(&line, facts)?, end, count }),

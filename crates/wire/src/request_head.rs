@@ -111,7 +111,7 @@ impl<'a> RequestHead<'a> {
     }
 
     /// The host the request is for, with its port if one was given: of the target if that names one, of `Host`
-    /// otherwise (RFC 9112 §3.2.2). Only an HTTP/1.0 request may have none.
+    /// otherwise (RFC 9112 §3.2.2). Only an HTTP/1.0 request may have none. A gateway sends this on as `Host`.
     pub fn authority(&self) -> Option<&'a str> {
         match self.meta.target.form {
             Form::Absolute | Form::Authority => {

@@ -419,6 +419,46 @@ fn a_limit_is_broken_at_the_byte_that_goes_over_it() {
     }
 }
 
+/// Places in a head are kept in 16 bits, whatever limits are configured.
+#[test]
+fn a_head_of_64_kib_is_the_longest_whatever_is_configured() {
+    let most = u16::MAX;
+    let limits = Limits {
+        start_line_bytes: most,
+        field_line_bytes: most,
+        header_bytes: most,
+        fields: u8::MAX,
+        ..Limits::default()
+    };
+    let head_of = |line_bytes: usize, value_bytes: usize| {
+        [&target_of(line_bytes)[..], b"\r\nHost: a\r\nX: ", &b"x".repeat(value_bytes), b"\r\n\r\n"].concat()
+    };
+    for (line_bytes, value_bytes, taken) in [
+        (100, 65_419, true),
+        (100, 65_420, false),
+        (65_500, 19, true),
+        (65_500, 20, false),
+        (65_532, 0, false),
+        (65_533, 0, false),
+        (65_534, 0, false),
+        (65_535, 0, false),
+        (100, 70_000, false),
+    ] {
+        let told = checks::tell_requests(&head_of(line_bytes, value_bytes), &[], &limits);
+        match &told[0] {
+            checks::Entry::Head(_) => assert!(taken, "{line_bytes} {value_bytes}"),
+            checks::Entry::Failed(error) => {
+                assert_eq!(
+                    (error.status().code(), taken),
+                    (431, false),
+                    "{line_bytes} {value_bytes}: {error}"
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 /// Rows 51 to 53: the clock is the caller's; which deadline runs is told at every byte.
 #[test]
 fn the_phase_tells_which_deadline_applies() {
