@@ -1,7 +1,7 @@
 //! Messages, as they are written: heads of both directions into a caller's `Vec<u8>`.
 //!
 //! [`Encoder`] writes a head line by line and decides the framing of the body in one place,
-//! [`finish`](Encoder::finish); [`BodyEncoder`](crate::BodyEncoder) then holds the sender to it. What could be
+//! [`finish`](Encoder::finish); [`BodyEncoder`] then holds the sender to it. What could be
 //! read as something else by the other side is refused: control characters in values, names that are no tokens,
 //! framing lines written by hand. A head that is not finished leaves nothing behind.
 //!
@@ -360,9 +360,11 @@ fn response_framing(status: Status, to: ReplyTo, size: BodySize) -> (Framing, bo
     if status.code() < 200 {
         return (Framing::None, true, false);
     }
-    let tunnel = to.method == Method::Connect && status.is_success();
+    if to.method == Method::Connect && status.is_success() {
+        return (Framing::None, true, false);
+    }
     let framing = match size {
-        _ if status.forbids_body() || tunnel => Framing::None,
+        _ if status.forbids_body() => Framing::None,
         BodySize::Known(length) if to.method == Method::Head => Framing::Unsent { length: Some(length) },
         BodySize::Unknown if to.method == Method::Head => Framing::Unsent { length: None },
         BodySize::Known(left) => Framing::Length { left },
@@ -370,7 +372,7 @@ fn response_framing(status: Status, to: ReplyTo, size: BodySize) -> (Framing, bo
         BodySize::Unknown => Framing::Chunked { line_due: false },
     };
     let keep_alive = to.keep_alive && framing != Framing::UntilClose;
-    (framing, keep_alive, old_client && !tunnel)
+    (framing, keep_alive, old_client)
 }
 
 /// RFC 9110 §8.6: an empty body is announced where the method means one.

@@ -15,7 +15,8 @@ use crate::request_head::{RequestHead, read};
 /// What happens on a connection, seen by a server.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A request begins. If its [`body`](RequestHead::body) is [`Body::Empty`] it ends here too.
+    /// A request begins. If its [`body`](RequestHead::body) is [`Body::Empty`](crate::Body::Empty) it ends
+    /// here too.
     Head(RequestHead<'a>),
     /// A piece of its body, never empty.
     Data(&'a [u8]),
@@ -158,7 +159,6 @@ impl Requests {
                 }
                 (Piece::End { section, trailers }, _) => {
                     self.state = self.after();
-                    self.awaits_continue = false;
                     return Ok(Some(Event::End(Fields::new(section, scratch.used(trailers)))));
                 }
             }

@@ -134,7 +134,8 @@ impl<'a> RequestHead<'a> {
         self.meta.body
     }
 
-    /// Whether the client means the connection to go on after this exchange.
+    /// Whether the client means the connection to go on after this exchange. Never with CONNECT: it becomes a tunnel
+    /// or ends.
     pub fn keep_alive(&self) -> bool {
         self.meta.keep_alive
     }
@@ -331,7 +332,8 @@ impl RequestFacts {
             method: line.method,
             version: line.version,
             body,
-            keep_alive: self.facts.persists(line.version),
+            // What follows CONNECT is meant for the tunnel. If there is none it must not be taken for a request.
+            keep_alive: self.facts.persists(line.version) && line.method != Method::Connect,
             // RFC 9110 §10.1.1: not from a 1.0 client, and there is nothing to wait for without a body.
             expects_continue: self.expects_continue && line.version == Version::Http11 && body != Body::Empty,
             upgrade: self.facts.upgrades(line.version),
