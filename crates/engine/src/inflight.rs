@@ -13,7 +13,6 @@
 use crate::buf::Buf;
 use crate::clock::Moment;
 use crate::op::{Kind, News, Op, Outcome, Span, Target, Token};
-use crate::pool::Lease;
 use socket2::SockAddr;
 use std::fmt;
 use std::task::Waker;
@@ -631,7 +630,8 @@ impl Inflight {
     }
 
     /// Slots that the driver has.
-    pub(crate) fn with_driver(&self) -> usize {
+    #[cfg(test)]
+    fn with_driver(&self) -> usize {
         self.slots().filter(|(_, slot)| slot.is_with_driver()).count()
     }
 
@@ -715,3 +715,6 @@ fn millis(now: Moment) -> u32 {
     // Wraps after 49 days, which only the dump sees.
     (now.0 / 1_000_000) as u32
 }
+
+#[cfg(test)]
+mod tests;

@@ -743,11 +743,6 @@ impl Io {
         self.unpark();
     }
 
-    /// Takes a descriptor out of the engine, if nothing of it is with the driver.
-    pub(crate) fn has_pending(&mut self, index: u32) -> bool {
-        self.table.entry(index).with_driver > 0
-    }
-
     /// Listeners may try again.
     fn unpark(&mut self) {
         if !self.parked.is_empty() {
@@ -877,11 +872,6 @@ impl Io {
     /// Operations in slots.
     pub(crate) fn in_flight(&self) -> usize {
         self.slots.used()
-    }
-
-    /// Operations that the driver or the kernel has.
-    pub(crate) fn with_driver(&self) -> usize {
-        self.slots.with_driver()
     }
 
     pub(crate) fn dump(&self, f: &mut dyn std::fmt::Write) -> std::fmt::Result {

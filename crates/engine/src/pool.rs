@@ -61,7 +61,7 @@ impl Pool {
     }
 
     /// The buffers of a ring, all of them with the kernel.
-    pub(crate) fn of_ring(mut ring: BufferRing) -> Rc<Pool> {
+    pub(crate) fn of_ring(ring: BufferRing) -> Rc<Pool> {
         let buffer_bytes = ring.buffer_bytes() as usize;
         assert!(buffer_bytes <= BUFFER_BYTES_MAX, "{buffer_bytes}");
         Rc::new(Pool {

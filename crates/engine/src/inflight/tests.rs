@@ -1,0 +1,395 @@
+//! Every order of events, to depth 8, against a model written the other way round.
+//!
+//! The slots know states; the model knows none. It asks three questions: may the kernel touch the memory now? which
+//! results has the driver told, and where did each go? is anybody waiting who ought to have been woken? Each order
+//! is played from the beginning on fresh slots, and the answers are compared after every event.
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::pool::Lease;
+use crate::pool::Tail;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Wake;
+
+const NOW: Moment = Moment(0);
+const DEPTH: usize = 8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// The future asks; what is queued is handed to the driver.
+    Poll,
+    /// The future is dropped, and the driver lets go at once, or will later.
+    DropGone,
+    DropAsked,
+    /// Its owner cancels it; likewise.
+    CancelGone,
+    CancelAsked,
+    /// The driver's news.
+    Ready,
+    Item,
+    /// With an effect: a descriptor, bytes, a count.
+    LastGood,
+    LastError,
+    LastCancelled,
+}
+
+const STEPS: [Step; 10] = [
+    Step::Poll,
+    Step::DropGone,
+    Step::DropAsked,
+    Step::CancelGone,
+    Step::CancelAsked,
+    Step::Ready,
+    Step::Item,
+    Step::LastGood,
+    Step::LastError,
+    Step::LastCancelled,
+];
+
+struct Count(AtomicU32);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What the world knows, without any state of a slot.
+struct Play {
+    kind: Kind,
+    slots: Inflight,
+    token: Token,
+    /// Ours of two references to the memory; the other is wherever the memory is.
+    memory: Rc<[u8]>,
+    wakes: Arc<Count>,
+    /// The driver has it: the kernel may touch the memory.
+    with_driver: bool,
+    future: Future,
+    /// Results with an effect that the driver has told, and those that reached the future or were disposed of.
+    told: VecDeque<i32>,
+    arrived: VecDeque<i32>,
+    disposed: Vec<i32>,
+    /// The future's end, as it was told.
+    ended: Option<i32>,
+    /// Something has happened since the future last looked.
+    news: bool,
+    slot_free: bool,
+    next_result: i32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Future {
+    Fresh,
+    Waiting,
+    Gone,
+    Over,
+}
+
+impl Play {
+    fn new(kind: Kind) -> Play {
+        let memory: Rc<[u8]> = Rc::from(&b"what the kernel may touch"[..]);
+        let mut slots = Inflight::new();
+        // Another life first, so that generations count.
+        let earlier = slots.insert(Kind::Connect, 9, Memory::None, 0, NOW);
+        slots.release(earlier);
+        let held = match kind {
+            Kind::Accept | Kind::Receive => Memory::Items(Items::EMPTY),
+            _ => Memory::Buf(Buf::Shared(Rc::clone(&memory))),
+        };
+        let token = slots.insert(kind, 3, held, 0, NOW);
+        Play {
+            kind,
+            slots,
+            token,
+            memory,
+            wakes: Arc::new(Count(AtomicU32::new(0))),
+            with_driver: false,
+            future: Future::Fresh,
+            told: VecDeque::new(),
+            arrived: VecDeque::new(),
+            disposed: Vec::new(),
+            ended: None,
+            news: false,
+            slot_free: false,
+            next_result: 100,
+        }
+    }
+
+    /// Whether this can happen now.
+    fn can(&self, step: Step) -> bool {
+        let alive = matches!(self.future, Future::Fresh | Future::Waiting);
+        match step {
+            Step::Poll => alive,
+            Step::DropGone | Step::DropAsked | Step::CancelGone | Step::CancelAsked => {
+                // Without the driver there is nobody to answer "asked".
+                let asked = matches!(step, Step::DropAsked | Step::CancelAsked);
+                alive && !self.slot_free && (self.with_driver || !asked)
+            }
+            Step::Ready => self.with_driver,
+            Step::Item => self.with_driver && self.kind.is_standing(),
+            Step::LastGood | Step::LastError | Step::LastCancelled => self.with_driver,
+        }
+    }
+
+    fn outcome(&mut self) -> Outcome {
+        self.next_result += 1;
+        let result = self.next_result;
+        self.told.push_back(result);
+        let lease = (self.kind == Kind::Receive).then(|| {
+            let bytes = vec![0; result as usize];
+            Lease::own(Box::new(Tail { bytes, start: 0 }))
+        });
+        Outcome { result, lease }
+    }
+
+    fn play(&mut self, step: Step) {
+        match step {
+            Step::Poll => self.poll(),
+            Step::DropGone | Step::DropAsked => self.drop_future(step == Step::DropGone),
+            Step::CancelGone | Step::CancelAsked => self.cancel(step == Step::CancelGone),
+            Step::Ready => self.driver(News::Ready, !self.kind.is_standing()),
+            Step::Item => {
+                let outcome = self.outcome();
+                self.driver(News::Item(outcome), false);
+            }
+            Step::LastGood => {
+                let outcome = self.outcome();
+                self.driver(News::Last(outcome), true);
+            }
+            Step::LastError => self.driver(News::Last(Outcome::of(-libc::ECONNRESET)), true),
+            Step::LastCancelled => self.driver(News::Last(Outcome::of(-libc::ECANCELED)), true),
+        }
+    }
+
+    /// As `Io` does it.
+    fn poll(&mut self) {
+        self.news = false;
+        self.future = Future::Waiting;
+        if self.kind.is_standing() {
+            match self.slots.next(self.token) {
+                Next::Item(outcome) => {
+                    self.arrived.push_back(outcome.result);
+                    // There may be more: the future that takes one is done, and the next one asks again.
+                    self.future = Future::Fresh;
+                    return;
+                }
+                Next::Over(result) => return self.end(result),
+                Next::Again => {
+                    self.slots.hand_over(self.token);
+                    self.with_driver = true;
+                }
+                Next::Empty => {}
+            }
+        } else {
+            if self.slots.state(self.token) == State::Done {
+                let result = self.slots.result(self.token);
+                if result > 0 {
+                    self.arrived.push_back(result);
+                }
+                self.slots.release(self.token);
+                return self.end(result);
+            }
+            if self.slots.state(self.token) == State::Queued {
+                self.slots.hand_over(self.token);
+                self.with_driver = true;
+            }
+        }
+        let waker = Arc::clone(&self.wakes).into();
+        self.slots.set_waker(self.token, &waker);
+    }
+
+    fn end(&mut self, result: i32) {
+        assert!(!self.kind.is_standing() || result <= 0, "an item is told as an end: {result}");
+        self.ended = Some(result);
+        self.future = Future::Over;
+        self.slot_free = true;
+    }
+
+    fn drop_future(&mut self, gone: bool) {
+        self.future = Future::Gone;
+        if self.with_driver && !gone {
+            while let Some(outcome) = self.slots.untaken(self.token) {
+                self.disposed.push(outcome.result);
+            }
+            self.slots.orphan(self.token, NOW);
+            return;
+        }
+        if self.with_driver {
+            self.slots.retract(self.token);
+            self.with_driver = false;
+        }
+        if self.slots.state(self.token) == State::Done && !self.kind.is_standing() {
+            let result = self.slots.result(self.token);
+            self.disposed.extend((result > 0).then_some(result));
+        }
+        while let Some(outcome) = self.slots.untaken(self.token) {
+            self.disposed.push(outcome.result);
+        }
+        self.slots.release(self.token);
+        self.slot_free = true;
+    }
+
+    fn cancel(&mut self, gone: bool) {
+        self.slots.cancel_asked(self.token, NOW);
+        if self.with_driver && gone {
+            self.slots.retract(self.token);
+            self.with_driver = false;
+            if !self.kind.is_standing() {
+                self.slots.finish_cancelled(self.token);
+            }
+            if let Some(waker) = self.slots.clear_waker(self.token) {
+                waker.wake();
+            }
+            self.news = true;
+        }
+    }
+
+    fn driver(&mut self, news: News, lets_go: bool) {
+        let before = self.wakes.0.load(Ordering::Relaxed);
+        let waited = self.future == Future::Waiting && !self.news;
+        let effect = self.slots.complete(self.token, news, NOW);
+        if lets_go {
+            self.with_driver = false;
+        }
+        match effect {
+            Effect::Stale => panic!("the driver had it"),
+            Effect::News { waker, let_go, descriptor, .. } => {
+                assert_eq!((let_go, descriptor), (lets_go, 3));
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+                if self.future != Future::Gone {
+                    self.news = true;
+                    let woken = self.wakes.0.load(Ordering::Relaxed) - before;
+                    assert_eq!(woken, u32::from(waited), "a waiting future is woken once, another never");
+                }
+            }
+            Effect::Orphaned(remains) => {
+                assert_eq!(self.future, Future::Gone);
+                assert_eq!((remains.let_go, remains.descriptor), (lets_go, 3));
+                self.disposed.extend((remains.outcome.result > 0).then_some(remains.outcome.result));
+                self.slot_free |= lets_go;
+            }
+        }
+    }
+
+    /// What must hold at any time.
+    fn check(&mut self) {
+        let holds_memory = Rc::strong_count(&self.memory) == 2;
+        if !self.kind.is_standing() {
+            if self.with_driver {
+                assert!(holds_memory, "the kernel may touch it, and it is gone");
+            }
+            if self.slot_free {
+                assert!(!holds_memory, "nobody can touch it, and it is kept");
+            }
+        }
+        assert_eq!(self.slots.used(), usize::from(!self.slot_free), "one slot, until it is over");
+        assert_eq!(self.slots.with_driver(), usize::from(self.with_driver));
+        // Each result once, and to one place only, in order.
+        let mut seen: Vec<i32> = self.arrived.iter().chain(&self.disposed).copied().collect();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), self.arrived.len() + self.disposed.len(), "told twice");
+        assert!(self.arrived.iter().eq(self.told.iter().take(self.arrived.len())), "out of order");
+        if self.slot_free {
+            assert_eq!(seen.len(), self.told.len(), "lost: {:?} of {:?}", seen, self.told);
+        }
+        // A token of this life means nothing once the slot is free.
+        if self.slot_free {
+            let stale = self.slots.complete(self.token, News::Ready, NOW);
+            assert!(matches!(stale, Effect::Stale));
+        }
+    }
+}
+
+/// Plays every order that can happen, and returns how many there are.
+fn every_order(kind: Kind) -> u64 {
+    fn deeper(kind: Kind, order: &mut Vec<Step>, orders: &mut u64) {
+        let mut play = Play::new(kind);
+        for step in order.iter() {
+            play.play(*step);
+        }
+        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| play.check())).is_err() {
+            panic!("{kind:?} after {order:?}");
+        }
+        *orders += 1;
+        if order.len() == DEPTH {
+            return;
+        }
+        for step in STEPS {
+            if play.can(step) {
+                order.push(step);
+                deeper(kind, order, orders);
+                order.pop();
+            }
+        }
+    }
+    let mut orders = 0;
+    deeper(kind, &mut Vec::new(), &mut orders);
+    orders
+}
+
+#[test]
+fn no_order_of_events_frees_what_the_kernel_may_touch_or_loses_a_result() {
+    for kind in [Kind::Send, Kind::ReceiveInto, Kind::Accept, Kind::Receive] {
+        let orders = every_order(kind);
+        // Fewer would mean that the walk does not walk.
+        assert!(orders > 1_000, "{kind:?}: {orders}");
+    }
+}
+
+#[test]
+fn a_stream_that_is_not_read_runs_out_of_credit_and_is_armed_again_when_it_is() {
+    let mut play = Play::new(Kind::Receive);
+    play.play(Step::Poll);
+    for nth in 1..=CREDIT {
+        let outcome = play.outcome();
+        match play.slots.complete(play.token, News::Item(outcome), NOW) {
+            Effect::News { out_of_credit, .. } => assert_eq!(out_of_credit, nth == CREDIT),
+            other => panic!("{other:?}"),
+        }
+    }
+    // Asked once: what still comes does not ask again.
+    let outcome = play.outcome();
+    let effect = play.slots.complete(play.token, News::Item(outcome), NOW);
+    assert!(matches!(effect, Effect::News { out_of_credit: false, .. }));
+    let last = News::Last(Outcome::of(-libc::ECANCELED));
+    assert!(matches!(play.slots.complete(play.token, last, NOW), Effect::News { let_go: true, .. }));
+    for _ in 0..=CREDIT {
+        assert!(matches!(play.slots.next(play.token), Next::Item(_)));
+    }
+    assert!(matches!(play.slots.next(play.token), Next::Again));
+}
+
+#[test]
+fn a_cancel_by_the_owner_is_the_end_though_credit_was_out() {
+    let mut play = Play::new(Kind::Receive);
+    play.play(Step::Poll);
+    for _ in 0..CREDIT {
+        play.play(Step::Item);
+    }
+    play.play(Step::CancelAsked);
+    play.play(Step::LastCancelled);
+    for _ in 0..CREDIT {
+        assert!(matches!(play.slots.next(play.token), Next::Item(_)));
+    }
+    assert!(matches!(play.slots.next(play.token), Next::Over(errno) if errno == -libc::ECANCELED));
+}
+
+#[test]
+fn slots_are_reused_and_their_number_is_that_of_operations_at_a_time() {
+    let mut slots = Inflight::new();
+    let tokens: Vec<_> = (0..1000).map(|n| slots.insert(Kind::Connect, n, Memory::None, 0, NOW)).collect();
+    assert_eq!(slots.used(), 1000);
+    for token in &tokens {
+        slots.release(*token);
+    }
+    let again: Vec<_> = (0..1000).map(|n| slots.insert(Kind::Connect, n, Memory::None, 0, NOW)).collect();
+    assert!(again.iter().all(|token| (token.index as usize) < 1000_usize.next_multiple_of(CHUNK)));
+    assert!(again.iter().all(|token| !tokens.contains(token)), "another generation");
+}
