@@ -69,9 +69,14 @@ pub(crate) fn choose(options: &Options, sources: &[std::path::PathBuf]) -> Resul
         Engine::Auto => {
             choice.engine = Engine::Threads;
             let file_system = sources.first().and_then(|path| file_system(path));
-            let refused = match (&file_system, probe(2)) {
-                (_, Err(why)) => Some(why),
-                (Some((name, false)), Ok(())) => Some(format!(
+            let filtered = filtered();
+            let refused = match (&file_system, filtered, probe_unless(filtered)) {
+                (_, true, _) => Some(
+                    "a seccomp filter is in force, and some end a program that tries io_uring (--engine ring tries)"
+                        .to_string(),
+                ),
+                (_, _, Err(why)) => Some(why),
+                (Some((name, false)), _, Ok(())) => Some(format!(
                     "{name} answers a ring's opens and reads through kernel threads, at several times their cost"
                 )),
                 _ => None,
@@ -99,6 +104,16 @@ pub(crate) fn choose(options: &Options, sources: &[std::path::PathBuf]) -> Resul
 fn probe(files: usize) -> Result<(), String> {
     let mut flight = Flight::new(files, false).map_err(|why| why.to_string())?;
     flight.turn(false).map_err(|why| format!("io_uring_enter: {why}"))
+}
+
+fn probe_unless(forbidden: bool) -> Result<(), String> {
+    if forbidden { Ok(()) } else { probe(2) }
+}
+
+/// Whether a seccomp filter decides about this process's system calls.
+fn filtered() -> bool {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    status.lines().any(|line| line.strip_prefix("Seccomp:").is_some_and(|mode| mode.trim() == "2"))
 }
 
 /// Each file in flight is two descriptors, with pipes four: a quarter of what the process may have.

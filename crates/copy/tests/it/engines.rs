@@ -1,0 +1,169 @@
+//! The same trees through every engine, compared by an outside program and by our own comparer.
+
+use crate::compare::{ALL, differences, rsync_differences};
+use crate::support::{ENGINES, archive, clean, folders, many};
+use crate::tree::{Abilities, build, deep, directory, everything, file, hard_link};
+use ringroad_copy::{Engine, Order, Sparse};
+use std::os::unix::fs::MetadataExt;
+
+fn assert_same(source: &std::path::Path, target: &std::path::Path) {
+    let found = differences(source, target, ALL);
+    assert!(found.is_empty(), "{found:#?}");
+    match rsync_differences(source, target) {
+        Some(found) => assert_eq!(found, "", "rsync finds no difference"),
+        None => eprintln!("not compared by rsync: it is not installed"),
+    }
+}
+
+#[test]
+fn a_tree_of_everything_arrives_as_it_was_by_every_engine() {
+    for engine in ENGINES {
+        for (in_flight, jobs) in [(None, None), (Some(1), Some(3))] {
+            let (_place, source, target) = folders();
+            build(&source, &everything(Abilities::of(&source)));
+            let mut options = archive(engine);
+            (options.in_flight, options.jobs) = (in_flight, jobs);
+            clean(&source, &target, &options);
+            assert_same(&source, &target);
+        }
+    }
+}
+
+#[test]
+fn many_small_files_arrive_whole_by_every_engine_in_either_order() {
+    let (place, source, _) = folders();
+    many(&source, 300, 4096);
+    for engine in ENGINES {
+        for order in [Order::Inode, Order::Directory] {
+            let target = place.path().join(format!("{}-{order:?}", engine.name()));
+            let mut options = archive(engine);
+            options.order = order;
+            let report = clean(&source, &target, &options);
+            assert_eq!(report.totals.files, 300);
+            assert_eq!(report.totals.bytes, 300 * 4096);
+            assert_same(&source, &target);
+        }
+    }
+}
+
+#[test]
+fn sizes_around_every_buffer_arrive_whole_by_every_engine() {
+    let (place, source, _) = folders();
+    let edges = [
+        0,
+        1,
+        4095,
+        4096,
+        4097,
+        (128 << 10) - 1,
+        128 << 10,
+        (128 << 10) + 1,
+        1 << 20,
+        (1 << 20) + 1,
+        3 << 20,
+    ];
+    for size in edges {
+        std::fs::write(source.join(format!("{size}")), crate::tree::noise(size, size as u64)).unwrap();
+    }
+    for engine in ENGINES {
+        for direct in [false, true] {
+            let target = place.path().join(format!("{}-{direct}", engine.name()));
+            let mut options = archive(engine);
+            options.direct = direct;
+            options.verify = true;
+            let report = clean(&source, &target, &options);
+            assert_eq!(report.totals.verified, edges.len() as u64);
+            assert_same(&source, &target);
+        }
+    }
+}
+
+#[test]
+fn names_of_one_file_in_many_directories_stay_names_of_one_file() {
+    for engine in ENGINES {
+        let (_place, source, target) = folders();
+        let mut nodes = vec![directory("a", (0..50).map(|n| file(format!("f{n}"), "x").label(n)).collect())];
+        for folder in 0..10 {
+            let links =
+                (0..50).map(|n| crate::tree::Node { name: format!("l{n}").into(), ..hard_link("", n) });
+            nodes.push(directory(format!("b{folder}"), links.collect()));
+        }
+        build(&source, &nodes);
+        let mut options = archive(engine);
+        options.jobs = Some(4);
+        let report = clean(&source, &target, &options);
+        assert_eq!(report.totals.files, 50, "each file is copied once");
+        assert_eq!(target.join("a/f7").metadata().unwrap().nlink(), 11);
+        assert_same(&source, &target);
+    }
+}
+
+#[test]
+fn a_path_deeper_than_any_path_may_be_arrives() {
+    for engine in [Engine::Threads, Engine::Ring] {
+        let (_place, source, target) = folders();
+        build(&source, &deep(700));
+        let report = clean(&source, &target, &archive(engine));
+        assert!(report.totals.directories > 700);
+        assert_eq!(depth(&source), depth(&target));
+    }
+}
+
+/// How many directories are one in the other, counted without a path.
+fn depth(folder: &std::path::Path) -> usize {
+    use rustix::fs::{Mode, OFlags, RawDir};
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+    let mut at = rustix::fs::open(folder, flags, Mode::empty()).unwrap();
+    let mut depth = 0;
+    loop {
+        let mut buffer = vec![std::mem::MaybeUninit::uninit(); 4096];
+        let mut below = None;
+        let mut listing = RawDir::new(&at, &mut buffer);
+        while let Some(entry) = listing.next() {
+            let entry = entry.unwrap();
+            let dots = matches!(entry.file_name().to_bytes(), b"." | b"..");
+            if !dots && entry.file_type() == rustix::fs::FileType::Directory {
+                below = Some(entry.file_name().to_owned());
+            }
+        }
+        let Some(name) = below else { return depth };
+        at = rustix::fs::openat(&at, &*name, flags, Mode::empty()).unwrap();
+        depth += 1;
+    }
+}
+
+#[test]
+fn zeros_become_holes_or_holes_zeros_as_asked() {
+    let mut bytes = vec![0; 1 << 20];
+    bytes[300_000] = 1;
+    for engine in ENGINES {
+        let (_place, source, target) = folders();
+        std::fs::write(source.join("zeros"), &bytes).unwrap();
+        let hole = std::fs::File::create(source.join("hole")).unwrap();
+        hole.set_len(1 << 20).unwrap();
+        let mut options = archive(engine);
+        options.sparse = Sparse::Always;
+        clean(&source, &target, &options);
+        assert_eq!(std::fs::read(target.join("zeros")).unwrap(), bytes);
+        assert!(target.join("zeros").metadata().unwrap().blocks() * 512 < 100_000, "{engine:?}");
+
+        let filled = target.with_extension("filled");
+        options.sparse = Sparse::Never;
+        clean(&source, &filled, &options);
+        assert!(filled.join("hole").metadata().unwrap().blocks() * 512 >= 1 << 20, "{engine:?}");
+    }
+}
+
+#[test]
+fn a_named_engine_is_reported_and_auto_says_why() {
+    let (place, source, _) = folders();
+    many(&source, 20, 10);
+    for engine in ENGINES {
+        let report = clean(&source, &place.path().join(engine.name()), &archive(engine));
+        assert!(!report.choice.why.is_empty());
+        assert_ne!(report.choice.engine, Engine::Auto);
+        if engine != Engine::Auto {
+            assert_eq!(report.choice.engine, engine);
+        }
+    }
+}

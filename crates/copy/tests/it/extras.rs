@@ -1,0 +1,186 @@
+//! What goes beyond `cp`: resume, manifest, exclusion, cancelling, what is counted and explained.
+
+use crate::support::{ENGINES, Told, archive, clean, folders, many, run, run_with};
+use ringroad_copy::{Control, Durability, Engine, Options, Update};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[test]
+fn resume_copies_what_differs_in_size_or_time_and_nothing_else() {
+    for engine in ENGINES {
+        let (_place, source, target) = folders();
+        many(&source, 100, 1000);
+        let mut options = archive(engine);
+        options.resume = true;
+        clean(&source, &target, &options);
+        // As a killed copy leaves it: short, and with the time of the writing.
+        std::fs::write(target.join("d1/f1"), "torn").unwrap();
+        // The size is right, the time is not.
+        std::fs::write(target.join("d2/f2"), vec![0; 1000]).unwrap();
+        std::fs::remove_file(target.join("d3/f3")).unwrap();
+        let report = clean(&source, &target, &options);
+        assert_eq!(report.totals.files, 3);
+        assert_eq!(report.totals.skipped, 97);
+        crate::support::assert_no_torn_file(&source, &target);
+    }
+}
+
+#[test]
+fn resume_removes_copies_in_the_making_whose_maker_is_gone() {
+    let (_place, source, target) = folders();
+    many(&source, 10, 10);
+    let mut options = archive(Engine::Auto);
+    options.resume = true;
+    clean(&source, &target, &options);
+    // Process numbers end long before this one.
+    let left = target.join("d1/.ringroad-4294967294-1-0.part");
+    std::fs::write(&left, "half").unwrap();
+    let alike = target.join("d1/.ringroad-mine.part");
+    std::fs::write(&alike, "a user's").unwrap();
+    clean(&source, &target, &options);
+    assert!(!left.exists());
+    assert!(alike.exists(), "only what has the whole form is taken for a leftover");
+}
+
+#[test]
+fn the_manifest_lists_every_file_sorted_as_b3sum_does() {
+    for engine in ENGINES {
+        let (place, source, target) = folders();
+        many(&source, 50, 3000);
+        std::fs::write(source.join("back\\slash\nline"), "x").unwrap();
+        std::fs::hard_link(source.join("d1/f1"), source.join("linked")).unwrap();
+        let mut options = archive(engine);
+        let manifest = place.path().join("manifest");
+        options.manifest = Some(manifest.clone());
+        clean(&source, &target, &options);
+        let text = std::fs::read_to_string(&manifest).unwrap();
+        let mut expected: Vec<(Vec<u8>, String)> = crate::support::files(&target)
+            .into_iter()
+            .map(|(path, bytes)| {
+                let name = path.strip_prefix(&target).unwrap().to_str().unwrap().to_string();
+                let hash = blake3::hash(&bytes).to_hex();
+                let line = if name.contains('\\') {
+                    format!("\\{hash}  back\\\\slash\\nline\n")
+                } else {
+                    format!("{hash}  {name}\n")
+                };
+                (name.into_bytes(), line)
+            })
+            .collect();
+        expected.sort();
+        let expected: String = expected.into_iter().map(|(_, line)| line).collect();
+        assert_eq!(text, expected, "{engine:?}");
+
+        // Again, with nothing to copy: the list is as whole.
+        options.resume = true;
+        let report = clean(&source, &target, &options);
+        assert_eq!(report.totals.files, 0);
+        assert_eq!(std::fs::read_to_string(&manifest).unwrap(), expected);
+    }
+}
+
+#[test]
+fn a_manifest_of_json_lines_keeps_names_that_are_not_utf_8() {
+    use std::os::unix::ffi::OsStrExt;
+    let (place, source, target) = folders();
+    std::fs::write(source.join(std::ffi::OsStr::from_bytes(b"\xff")), "abc").unwrap();
+    let mut options = archive(Engine::Auto);
+    let manifest = place.path().join("list.ndjson");
+    options.manifest = Some(manifest.clone());
+    clean(&source, &target, &options);
+    let line: serde_json::Value = serde_json::from_slice(&std::fs::read(&manifest).unwrap()).unwrap();
+    assert_eq!(line["path_b64"], "/w==");
+    assert_eq!(line["size"], 3);
+    assert_eq!(line["blake3"], blake3::hash(b"abc").to_hex().as_str());
+    assert!(line["mtime_ns"].as_i64().unwrap() > 1_500_000_000_000_000_000);
+}
+
+#[test]
+fn what_is_excluded_stays_out_with_all_that_is_in_it() {
+    let (_place, source, target) = folders();
+    many(&source, 30, 10);
+    std::fs::create_dir_all(source.join("deep/d1/x")).unwrap();
+    std::fs::write(source.join("deep/d1/x/keep.tmp"), "").unwrap();
+    std::fs::write(source.join("deep/kept"), "").unwrap();
+    let options = Options {
+        exclude: vec!["*.tmp".into(), "/d3".into(), "deep/*/x".into(), "f7".into()],
+        ..archive(Engine::Auto)
+    };
+    let report = clean(&source, &target, &options);
+    assert!(!target.join("d3").exists());
+    assert!(!target.join("deep/d1/x").exists());
+    assert!(!target.join("d7/f7").exists());
+    assert!(target.join("d7/f17").exists());
+    assert!(target.join("deep/kept").exists());
+    assert_eq!(report.totals.skipped, 3);
+    let wrong = Options { exclude: vec!["a[".into()], ..archive(Engine::Auto) };
+    let refused =
+        ringroad_copy::copy(&[source], &ringroad_copy::Destination::At(target), &wrong, &(), &Control::new());
+    assert!(refused.unwrap_err().to_string().contains("a["));
+}
+
+#[test]
+fn a_cancelled_copy_leaves_whole_files_only() {
+    for engine in ENGINES {
+        let (_place, source, target) = folders();
+        many(&source, 400, 5000);
+        let control = Control::new();
+        let seen = AtomicU64::new(0);
+        let stop = |_: &Path, _: &Path| {
+            if seen.fetch_add(1, Ordering::Relaxed) == 60 {
+                control.cancel();
+            }
+        };
+        let told = Told { entry: Some(&stop), ..Told::default() };
+        let report = run_with(&source, &target, &archive(engine), &told, &control);
+        assert!(report.cancelled && !report.is_success());
+        assert!(report.totals.files < 400, "{engine:?}: it stopped early");
+        assert_eq!(report.totals.failed, 0, "{:?}", told.errors.lock().unwrap());
+        crate::support::assert_no_torn_file(&source, &target);
+    }
+}
+
+#[test]
+fn every_durability_copies_the_same() {
+    for durability in [Durability::None, Durability::End, Durability::File] {
+        let (_place, source, target) = folders();
+        many(&source, 30, 100);
+        let options = Options { durability, explain: true, ..archive(Engine::Auto) };
+        let report = clean(&source, &target, &options);
+        let syncs = report.phases.iter().find(|phase| phase.name == "sync").unwrap().calls;
+        match durability {
+            Durability::None => assert_eq!(syncs, 0),
+            Durability::End => assert_eq!(syncs, 1),
+            Durability::File => assert_eq!(syncs, 30 + 11, "each file, each directory"),
+        }
+        crate::support::assert_no_torn_file(&source, &target);
+    }
+}
+
+#[test]
+fn explain_counts_the_calls_of_each_phase() {
+    let (_place, source, target) = folders();
+    many(&source, 50, 4096);
+    let options = Options { explain: true, jobs: Some(1), ..archive(Engine::Threads) };
+    let report = clean(&source, &target, &options);
+    let calls = |name: &str| report.phases.iter().find(|phase| phase.name == name).unwrap().calls;
+    // Where blocks can be shared, that is the one write of a file; else it is asked once.
+    assert!((50..=51).contains(&calls("write")), "{:?}", report.phases);
+    assert_eq!(calls("read"), if calls("write") == 50 { 50 } else { 100 }, "a read, and the facts again");
+}
+
+#[test]
+fn update_and_existing_targets_are_told_apart() {
+    let (_place, source, target) = folders();
+    many(&source, 20, 10);
+    clean(&source, &target, &archive(Engine::Auto));
+    std::fs::write(source.join("d1/f1"), "newer").unwrap();
+    let options = Options { update: Update::Older, ..archive(Engine::Ring) };
+    let report = clean(&source, &target, &options);
+    assert_eq!(report.totals.files, 1);
+    assert_eq!(std::fs::read(target.join("d1/f1")).unwrap(), b"newer");
+    let options = Options { update: Update::NoneFail, ..archive(Engine::Threads) };
+    let told = Told::default();
+    let report = run(&source, &target, &options, &told);
+    assert_eq!(report.totals.failed, 20);
+}

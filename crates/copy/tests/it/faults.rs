@@ -1,0 +1,201 @@
+//! Faults beneath the copier: limits, full disks, a kernel without rings, a process killed.
+
+use crate::child;
+use crate::support::{ENGINES, Told, archive, assert_no_torn_file, clean, folders, many, run};
+use crate::tree::{build, deep};
+use ringroad_copy::{Control, Destination, Engine, Refusal};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+#[test]
+fn a_write_that_is_cut_short_fails_its_file_and_leaves_no_torn_copy() {
+    for engine in ENGINES {
+        let (_place, source, target) = folders();
+        many(&source, 50, 1000);
+        std::fs::write(source.join("large"), crate::tree::noise(100_000, 1)).unwrap();
+        // Blocks of 512 or 1024 bytes, by shell: either way below the large file, above the small ones.
+        let answer = child::run("trap '' XFSZ; ulimit -f 64", engine, &source, &target);
+        assert!(answer.balanced && answer.failed == 1, "{engine:?}: {answer:?}");
+        assert!(answer.errors.len() == 1 && answer.errors[0].contains("large"), "{answer:?}");
+        assert!(!target.join("large").exists(), "half a file is not left");
+        assert_eq!(crate::support::files(&target).len(), 50);
+        assert_no_torn_file(&source, &target);
+    }
+}
+
+#[test]
+fn sixty_four_descriptors_are_enough_for_a_deep_tree() {
+    for engine in ENGINES {
+        let (_place, source, target) = folders();
+        build(&source, &deep(200));
+        many(&source, 200, 100);
+        let answer = child::run("ulimit -n 64", engine, &source, &target);
+        assert!(answer.balanced && answer.failed == 0, "{engine:?}: {answer:?}");
+        assert!(answer.copied > 400, "{answer:?}");
+    }
+}
+
+/// A file system in a file, unmounted when dropped.
+struct Image {
+    mounted: PathBuf,
+    _place: tempfile::TempDir,
+}
+
+impl Image {
+    /// `None`, with the reason on stderr, where it cannot be made.
+    fn new(bytes: u64) -> Option<Image> {
+        let skip = |why: &str| {
+            eprintln!("skipped: {why}");
+            None
+        };
+        if !rustix::process::geteuid().is_root() {
+            return skip("mounting an image needs root");
+        }
+        let place = tempfile::tempdir().unwrap();
+        let image = place.path().join("image");
+        std::fs::File::create(&image).unwrap().set_len(bytes).unwrap();
+        let made = Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(&image).output();
+        if !made.is_ok_and(|made| made.status.success()) {
+            return skip("mkfs.ext4 is not there");
+        }
+        let mounted = place.path().join("mounted");
+        std::fs::create_dir(&mounted).unwrap();
+        let mount = Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&mounted).output();
+        if !mount.is_ok_and(|mount| mount.status.success()) {
+            return skip("no loop device to mount the image");
+        }
+        Some(Image { mounted, _place: place })
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.mounted).status();
+    }
+}
+
+#[test]
+fn a_full_destination_stops_the_copy_and_leaves_whole_files_only() {
+    for engine in ENGINES {
+        let Some(image) = Image::new(16 << 20) else { return };
+        let (_place, source, _) = folders();
+        many(&source, 300, 100_000);
+        let target = image.mounted.join("copy");
+        let told = Told::default();
+        let report = run(&source, &target, &archive(engine), &told);
+        let errors = told.errors.into_inner().unwrap();
+        assert!(report.full && !report.is_success(), "{engine:?}: {report:?}");
+        assert!(report.totals.skipped > 0, "it stopped, and did not try every file: {report:?}");
+        assert!(errors.iter().any(|error| error.contains("No space left")), "{errors:?}");
+        assert_no_torn_file(&source, &target);
+        assert!(report.totals.files > 50);
+    }
+}
+
+#[test]
+fn a_copy_killed_at_any_moment_is_completed_by_resume() {
+    let (_place, source, target) = folders();
+    many(&source, 400, 20_000);
+    let mut killed = 0;
+    let mut seed = 7_u64;
+    for round in 0..12 {
+        let engine = ENGINES[round % ENGINES.len()];
+        let mut child = child::start(":", engine, &source, &target, true);
+        // Somewhere between its first system call and its end: how many files there are decides, and no clock.
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let enough = (seed >> 33) as usize % 330;
+        loop {
+            if child.try_wait().unwrap().is_some() {
+                break;
+            }
+            if target.exists() && count(&target) >= enough {
+                child.kill().unwrap();
+                killed += 1;
+                break;
+            }
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert_finished_files_are_whole(&source, &target);
+        if round % 4 == 3 {
+            let mut options = archive(engine);
+            options.resume = true;
+            clean(&source, &target, &options);
+            let found = crate::compare::differences(&source, &target, crate::compare::ALL);
+            assert!(found.is_empty(), "{found:?}");
+            std::fs::remove_dir_all(&target).unwrap();
+        }
+    }
+    assert!(killed > 0, "no copy was killed before its end");
+}
+
+fn count(folder: &Path) -> usize {
+    let folders = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    folders.map(|folder| std::fs::read_dir(folder.path()).into_iter().flatten().count()).sum()
+}
+
+/// A copy that has its source's time and size is what resume takes for whole: it must be.
+fn assert_finished_files_are_whole(source: &Path, target: &Path) {
+    for (path, bytes) in crate::support::files(target) {
+        let original = source.join(path.strip_prefix(target).unwrap());
+        let Ok(facts) = original.metadata() else { continue };
+        let copy = path.metadata().unwrap();
+        if copy.modified().unwrap() == facts.modified().unwrap() && copy.len() == facts.len() {
+            assert_eq!(std::fs::read(&original).unwrap(), bytes, "{}", path.display());
+        }
+    }
+}
+
+/// Denies io_uring to this thread and those it starts.
+fn deny_rings(action: seccompiler::SeccompAction, calls: &[i64]) {
+    let rules = calls.iter().map(|call| (*call, Vec::new())).collect();
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let allow = seccompiler::SeccompAction::Allow;
+    let filter = seccompiler::SeccompFilter::new(rules, allow, action, arch).unwrap();
+    let program: seccompiler::BpfProgram = filter.try_into().unwrap();
+    seccompiler::apply_filter(&program).unwrap();
+}
+
+/// `io_uring_setup`, `io_uring_enter` on every architecture that has them.
+const SETUP: i64 = 425;
+const ENTER: i64 = 426;
+
+#[test]
+fn where_rings_are_denied_auto_copies_all_the_same_and_a_named_ring_is_refused() {
+    use seccompiler::SeccompAction::{Errno, KillProcess};
+    let ways: [(seccompiler::SeccompAction, &[i64], bool); 4] = [
+        (Errno(1), &[SETUP], true),
+        (Errno(38), &[SETUP], true),
+        (Errno(1), &[ENTER], true),
+        // A named engine would try, and that would end the test.
+        (KillProcess, &[SETUP], false),
+    ];
+    for (action, calls, named) in ways {
+        let (place, source, target) = folders();
+        many(&source, 100, 1000);
+        let place = place.path().to_path_buf();
+        let denied = std::thread::spawn(move || {
+            deny_rings(action, calls);
+            let report = clean(&source, &target, &archive(Engine::Auto));
+            assert_eq!(report.choice.engine, Engine::Threads);
+            assert!(report.choice.refused.iter().any(|(engine, _)| *engine == Engine::Ring), "with a reason");
+            assert_no_torn_file(&source, &target);
+            if named {
+                for engine in [Engine::Ring, Engine::RingSplice] {
+                    let other = place.join(engine.name());
+                    let to = Destination::At(other.clone());
+                    let refused = ringroad_copy::copy(
+                        std::slice::from_ref(&source),
+                        &to,
+                        &archive(engine),
+                        &(),
+                        &Control::new(),
+                    );
+                    assert!(matches!(refused, Err(Refusal::Engine { .. })), "{refused:?}");
+                    assert!(!other.exists(), "nothing was touched");
+                }
+            }
+        });
+        denied.join().unwrap();
+    }
+}

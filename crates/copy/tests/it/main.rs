@@ -1,0 +1,12 @@
+//! The copier from outside: every engine on every kind of tree, and faults beneath and beside it.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod child;
+#[allow(dead_code, reason = "the command line's tests share it and look at other aspects")]
+mod compare;
+mod engines;
+mod extras;
+mod faults;
+mod races;
+mod support;
+mod tree;

@@ -1,0 +1,235 @@
+//! A world that changes while it is copied: sources that grow, shrink, vanish and turn into something else,
+//! directories that become links, and somebody who tries to read what is not for him.
+
+use crate::support::{ENGINES, Told, archive, folders, run};
+use ringroad_copy::{Engine, ErrorKind};
+use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Calls `change` when the first regular file is in its place.
+fn at_first_file(change: impl Fn() + Sync) -> impl Fn(&Path, &Path) + Sync {
+    let once = Once::new();
+    move |_: &Path, target: &Path| {
+        if target.is_file() {
+            once.call_once(&change);
+        }
+    }
+}
+
+#[test]
+fn a_source_that_grows_and_shrinks_all_the_time_is_told_and_ends() {
+    for engine in ENGINES {
+        let (place, source, _) = folders();
+        let path = source.join("log");
+        let size = 4 << 20;
+        std::fs::write(&path, vec![b'x'; size]).unwrap();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut log = std::fs::File::options().append(true).open(&path).unwrap();
+                while !done.load(Ordering::Relaxed) {
+                    log.write_all(b"x").unwrap();
+                    log.set_len(size as u64 / 2).unwrap();
+                    log.set_len(size as u64).unwrap();
+                }
+            });
+            // Nobody may have written between a copy's first and last look, and then it is right; but not always.
+            let told = (0..1000).any(|round| {
+                let told = Told::default();
+                let target = place.path().join(format!("target{round}"));
+                let report = run(&source, &target, &archive(engine), &told);
+                std::fs::remove_dir_all(&target).unwrap();
+                let kinds = told.kinds.into_inner().unwrap();
+                assert!(report.is_success() || kinds == [ErrorKind::Changed], "{engine:?}: {kinds:?}");
+                !report.is_success()
+            });
+            done.store(true, Ordering::Relaxed);
+            assert!(told, "{engine:?}: a source that changes all the time was never told");
+        });
+    }
+}
+
+#[test]
+fn sources_that_vanish_after_they_were_listed_are_told_one_by_one() {
+    for engine in ENGINES {
+        let (_place, source, target) = folders();
+        for n in 0..200 {
+            std::fs::write(source.join(format!("f{n}")), "x").unwrap();
+        }
+        let change = at_first_file(|| {
+            for n in 0..200 {
+                std::fs::remove_file(source.join(format!("f{n}"))).unwrap();
+            }
+        });
+        let told = Told { entry: Some(&change), ..Told::default() };
+        let mut options = archive(engine);
+        (options.jobs, options.in_flight) = (Some(1), Some(8));
+        let report = run(&source, &target, &options, &told);
+        assert!(report.totals.failed > 150, "{engine:?}: {report:?}");
+        assert!(told.kinds.lock().unwrap().iter().all(|kind| *kind == ErrorKind::Stat));
+    }
+}
+
+#[test]
+fn sources_that_become_fifos_or_links_after_they_were_listed_are_not_followed() {
+    for engine in ENGINES {
+        let (place, source, target) = folders();
+        let secret = place.path().join("secret");
+        std::fs::write(&secret, "secret").unwrap();
+        for n in 0..200 {
+            std::fs::write(source.join(format!("f{n}")), "plain").unwrap();
+        }
+        let change = at_first_file(|| {
+            for n in 0..200 {
+                let path = source.join(format!("f{n}"));
+                std::fs::remove_file(&path).unwrap();
+                if n % 2 == 0 {
+                    symlink(&secret, &path).unwrap();
+                } else {
+                    let mode = rustix::fs::Mode::RUSR;
+                    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+                }
+            }
+        });
+        let told = Told { entry: Some(&change), ..Told::default() };
+        let mut options = archive(engine);
+        (options.jobs, options.in_flight) = (Some(1), Some(8));
+        let report = run(&source, &target, &options, &told);
+        assert!(report.totals.failed > 150, "{engine:?}: {report:?}");
+        assert!(told.kinds.lock().unwrap().iter().all(|kind| *kind == ErrorKind::Replaced), "{engine:?}");
+        assert!(crate::support::files(&target).iter().all(|(_, bytes)| bytes == b"plain"));
+    }
+}
+
+#[test]
+fn directories_that_become_links_after_they_were_listed_are_not_entered() {
+    for engine in ENGINES {
+        let (place, source, target) = folders();
+        let outside = place.path().join("outside");
+        std::fs::create_dir(&outside).unwrap();
+        std::fs::write(outside.join("secret"), "secret").unwrap();
+        for n in 0..20 {
+            std::fs::create_dir(source.join(format!("d{n}"))).unwrap();
+            std::fs::write(source.join(format!("d{n}/plain")), "plain").unwrap();
+        }
+        let change = at_first_file(|| {
+            for n in 0..20 {
+                let folder = source.join(format!("d{n}"));
+                if !target.join(format!("d{n}")).exists() {
+                    std::fs::remove_dir_all(&folder).unwrap();
+                    symlink(&outside, &folder).unwrap();
+                }
+            }
+        });
+        let told = Told { entry: Some(&change), ..Told::default() };
+        let mut options = archive(engine);
+        (options.jobs, options.in_flight) = (Some(1), Some(1));
+        let report = run(&source, &target, &options, &told);
+        assert!(report.totals.failed >= 10, "{engine:?}: {report:?}");
+        assert!(told.kinds.lock().unwrap().iter().all(|kind| *kind == ErrorKind::Replaced));
+        assert!(crate::support::files(&target).iter().all(|(_, bytes)| bytes == b"plain"));
+    }
+}
+
+#[test]
+fn a_link_planted_at_the_target_is_not_written_beyond() {
+    for engine in ENGINES {
+        let (place, source, target) = folders();
+        let outside = place.path().join("outside");
+        std::fs::create_dir(&outside).unwrap();
+        for n in 0..20 {
+            std::fs::create_dir(source.join(format!("d{n}"))).unwrap();
+            std::fs::write(source.join(format!("d{n}/plain")), "plain").unwrap();
+        }
+        let change = at_first_file(|| {
+            for n in 0..20 {
+                // Where a directory was made already, the name is taken.
+                let _ = symlink(&outside, target.join(format!("d{n}")));
+            }
+        });
+        let told = Told { entry: Some(&change), ..Told::default() };
+        let mut options = archive(engine);
+        (options.jobs, options.in_flight) = (Some(1), Some(1));
+        let report = run(&source, &target, &options, &told);
+        assert!(report.totals.failed >= 10, "{engine:?}: {report:?}");
+        assert!(told.kinds.lock().unwrap().iter().all(|kind| *kind == ErrorKind::OtherByDirectory));
+        assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0, "nothing was written outside");
+    }
+}
+
+#[test]
+fn nobody_else_can_open_a_copy_while_it_is_made() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: being another user needs root");
+        return;
+    }
+    for engine in [Engine::Threads, Engine::Ring, Engine::RingSplice] {
+        let (place, source, target) = folders();
+        std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        std::fs::create_dir(&target).unwrap();
+        for n in 0..100 {
+            let path = source.join(format!("f{n}"));
+            std::fs::write(&path, "secret").unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+            if n % 2 == 0 {
+                // The group may read it, and is not the group of who copies.
+                std::os::unix::fs::chown(&path, Some(1), Some(2)).unwrap();
+            } else {
+                // A list lets one user read it, which shows in the group's bits, and the group not.
+                let file = std::fs::File::open(&path).unwrap();
+                let flags = rustix::fs::XattrFlags::empty();
+                let _ = rustix::fs::fsetxattr(&file, "system.posix_acl_access", &ONE_READER, flags);
+            }
+        }
+        let done = AtomicBool::new(false);
+        let opened = std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                // Another user from here on, this thread alone; in the group of who copies, so that a group's bits
+                // given too early would open the file.
+                rustix::thread::set_thread_uid(rustix::fs::Uid::from_raw(65_534)).unwrap();
+                let names: Vec<_> = (0..100).map(|n| target.join(format!("f{n}"))).collect();
+                let mut opened = 0;
+                while !done.load(Ordering::Relaxed) {
+                    opened += names.iter().filter(|name| std::fs::File::open(name).is_ok()).count();
+                }
+                opened
+            });
+            for _ in 0..5 {
+                let mut options = archive(engine);
+                options.remove_destination = true;
+                let told = Told::default();
+                run(&source, &target, &options, &told);
+                assert!(told.errors.lock().unwrap().is_empty(), "{:?}", told.errors.lock().unwrap());
+                std::fs::set_permissions(&target, PermissionsExt::from_mode(0o755)).unwrap();
+            }
+            done.store(true, Ordering::Relaxed);
+            other.join().unwrap()
+        });
+        assert_eq!(opened, 0, "{engine:?}");
+    }
+}
+
+/// An access list in the kernel's form: `user::rw-,user:3:r--,group::---,mask::r--,other::---`.
+const ONE_READER: [u8; 4 + 5 * 8] = {
+    let entries: [(u8, u8, u32); 5] =
+        [(0x01, 6, u32::MAX), (0x02, 4, 3), (0x04, 0, u32::MAX), (0x10, 4, u32::MAX), (0x20, 0, u32::MAX)];
+    let mut bytes = [0; 44];
+    bytes[0] = 2;
+    let mut at = 0;
+    while at < 5 {
+        let (tag, bits, id) = entries[at];
+        bytes[4 + at * 8] = tag;
+        bytes[6 + at * 8] = bits;
+        let id = id.to_le_bytes();
+        let mut byte = 0;
+        while byte < 4 {
+            bytes[8 + at * 8 + byte] = id[byte];
+            byte += 1;
+        }
+        at += 1;
+    }
+    bytes
+};
