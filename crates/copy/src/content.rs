@@ -85,6 +85,8 @@ pub(crate) struct Transfer<'a> {
     pub(crate) facts: Facts,
     /// The source's first bytes, read already.
     pub(crate) ahead: Option<&'a [u8]>,
+    /// What becomes of holes: the option, or [`Sparse::Never`] where the target cannot have any.
+    pub(crate) sparse: Sparse,
     /// Whether both sides go past the page cache now.
     pub(crate) direct: bool,
     /// Sees every byte, in order, where one is given; then nothing moves past us.
@@ -95,6 +97,11 @@ impl Transfer<'_> {
     /// Moves everything. Both descriptors stand at the beginning.
     pub(crate) fn run(mut self, clock: &mut Clock, buffer: &mut [u8]) -> Result<Moved, Fault> {
         let regular = self.facts.kind == rustix::fs::FileType::RegularFile;
+        let holes = regular && self.facts.stored < self.facts.size;
+        let may_skip = self.sparse == Sparse::Always || (holes && self.sparse == Sparse::Auto);
+        if may_skip && !self.target_can_have_holes() {
+            self.sparse = Sparse::Never;
+        }
         if regular && self.options.reflink != Reflink::Never && self.facts.size > 0 {
             let must = self.options.reflink == Reflink::Always;
             if self.hasher.is_none() && (must || !self.cloning.is_refused()) {
@@ -112,8 +119,7 @@ impl Transfer<'_> {
         if regular && self.options.direct && self.facts.size > 0 {
             self.go_direct(true);
         }
-        let holes = regular && self.facts.stored < self.facts.size;
-        if holes && self.options.sparse != Sparse::Never {
+        if holes && self.sparse != Sparse::Never {
             return self.around_holes(clock, buffer);
         }
         let mut moved = 0;
@@ -129,6 +135,12 @@ impl Transfer<'_> {
         }
         self.pieces(clock, buffer, u64::MAX, &mut moved, &mut tail)?;
         self.end(clock, moved, tail)
+    }
+
+    /// A pipe or a device takes every zero.
+    fn target_can_have_holes(&self) -> bool {
+        let kind = rustix::fs::fstat(self.target).map(|stat| crate::plan::Facts::from(stat).kind);
+        kind == Ok(rustix::fs::FileType::RegularFile)
     }
 
     /// Reads and writes until the end or `limit`. `tail`: bytes of zeros at the end that were skipped, not
@@ -178,7 +190,7 @@ impl Transfer<'_> {
         if let Some(hasher) = &mut self.hasher {
             hasher.update(piece);
         }
-        if self.options.sparse == Sparse::Always {
+        if self.sparse == Sparse::Always {
             self.skipping_zeros(clock, piece, tail)
         } else {
             self.write(clock, piece)

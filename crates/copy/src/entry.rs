@@ -92,11 +92,20 @@ impl Entry<'_> {
         let link = lstat(self.handles.target(), self.target)
             .map_err(|why| self.target_error(ErrorKind::Stat, why))?;
         let file = if link.kind == FileType::Symlink {
-            stat(self.handles.target(), self.target).ok()
+            match stat(self.handles.target(), self.target) {
+                Ok(file) => Some(file),
+                Err(Errno::NOENT | Errno::LOOP) => None,
+                Err(why) => return Err(self.target_error(ErrorKind::Stat, why)),
+            }
         } else {
             Some(link)
         };
         Ok(Side { link, file })
+    }
+
+    /// Whether the target is a link that leads round in a circle, and so nowhere at all.
+    pub(crate) fn target_loops(&self) -> bool {
+        stat(self.handles.target(), self.target) == Err(Errno::LOOP)
     }
 }
 
@@ -149,7 +158,9 @@ impl Worker<'_, '_> {
             return copy(self);
         }
         let identity = facts.identity();
-        let claim = self.run.links.claim(identity, facts.nlink, || {
+        // How many links lead to a file nobody knows before the end.
+        let names = if entry.follow { u64::MAX } else { facts.nlink };
+        let claim = self.run.links.claim(identity, names, || {
             entry.dir.pending.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             Waiter {
                 dir: Arc::clone(entry.dir),
@@ -207,6 +218,11 @@ impl Worker<'_, '_> {
         }
         let room = match self.make_room(entry, &entry.source_side()?, true)? {
             Ok(room) => room,
+            // That names belong together counts for more than which is younger.
+            Err(Skip::NotOlder) => {
+                self.remove(entry)?;
+                Room::default()
+            }
             Err(skip) => return Ok(Outcome::Skipped(skip)),
         };
         if let Err(why) = self.clock.call(For::Create, link) {

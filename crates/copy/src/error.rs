@@ -92,6 +92,8 @@ pub enum ErrorKind {
     OtherByDirectory,
     /// `will not overwrite just-created 'P' with 'O'`
     JustCreated,
+    /// `will not copy 'O' through just-created symlink 'P'`
+    ThroughJustCreated,
     /// A warning, exit 0: `source file 'P' specified more than once`
     SourceTwice,
     /// A warning, exit 0: `source directory 'P' specified more than once`
@@ -148,8 +150,10 @@ impl ErrorKind {
             PreserveTimes => "set times",
             PreserveXattr => "set extended attributes",
             OmittedDirectory | SameFile | IntoItself | CyclicLink | DirectoryByOther | OtherByDirectory
-            | JustCreated | SourceTwice | DirectoryTwice | NotReplacing | DanglingTarget
-            | HardLinkToDirectory | RelativeSymlink | Replaced | Changed | UnknownType => "copy",
+            | JustCreated | ThroughJustCreated | SourceTwice | DirectoryTwice | NotReplacing
+            | DanglingTarget | HardLinkToDirectory | RelativeSymlink | Replaced | Changed | UnknownType => {
+                "copy"
+            }
             Mismatch => "verify",
             Manifest => "write manifest",
             Parent => "make parent directory",
@@ -168,6 +172,7 @@ impl ErrorKind {
             DirectoryByOther => "a directory is not overwritten by something else",
             OtherByDirectory => "something that is no directory is not overwritten by one",
             JustCreated => "it was made by this very copy, from another source",
+            ThroughJustCreated => "it is a link made by this very copy, and is not written through",
             SourceTwice | DirectoryTwice => "given more than once; copied once",
             NotReplacing => "it exists, and was not to be replaced",
             DanglingTarget => "the target is a link to nothing, and is not written through",

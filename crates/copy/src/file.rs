@@ -74,6 +74,12 @@ impl Worker<'_, '_> {
             && let Ok(link) = lstat(entry.handles.target(), entry.target)
             && let Some(skip) = self.skips(entry, link)?
         {
+            if skip == Skip::NotOlder && self.run.options.preserve.links {
+                // It is kept, and is the copy its other names are linked to; or one of them was copied before,
+                // and then it becomes a name of that.
+                let facts = entry.source_facts()?;
+                return self.linked(entry, &facts, |_| Ok(Outcome::Skipped(skip)));
+            }
             return Ok(Outcome::Skipped(skip));
         }
         let opened = self.open_source(entry, known)?;
@@ -216,6 +222,7 @@ impl Worker<'_, '_> {
                 None => {
                     let transfer = Transfer {
                         options,
+                        sparse: options.sparse,
                         control: self.run.control,
                         cloning: &self.run.cloning,
                         source: opened.fd.as_fd(),

@@ -216,13 +216,17 @@ fn make_directories(run: &Run<'_>, operand: &Operand) -> Result<OwnedFd, Error> 
     let mut at =
         open(&operand.below).map_err(|why| Error::system(ErrorKind::Access, operand.below.clone(), why))?;
     let mut path = operand.below.clone();
+    // Nothing is made for a source that is not there.
+    let source = Path::new(crate::dir::os(&operand.source));
+    rustix::fs::lstat(source).map_err(|why| Error::system(ErrorKind::Stat, source.to_path_buf(), why))?;
     for source in &operand.parents {
         let name = base(source);
         path.push(&name);
         let facts = rustix::fs::stat(source)
             .map(Facts::from)
             .map_err(|why| Error::system(ErrorKind::Stat, source.clone(), why))?;
-        let made = rustix::fs::mkdirat(&at, &*name, Mode::from_raw_mode(facts.mode & 0o777 | 0o700));
+        let mode = if run.options.default_modes { 0o777 } else { facts.mode & 0o777 | 0o700 };
+        let made = rustix::fs::mkdirat(&at, &*name, Mode::from_raw_mode(mode));
         match made {
             Ok(()) if run.wants_entries => {
                 run.observer.event(Event::Copied {

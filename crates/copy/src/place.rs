@@ -57,6 +57,10 @@ impl Worker<'_, '_> {
             just_created: entry.operand && self.run.was_created(target.link.identity()),
         };
         match plan::decide(self.run.options, &question) {
+            // What could never be opened is what -f removes.
+            Action::Refuse(ErrorKind::DanglingTarget) if self.run.options.force && entry.target_loops() => {
+                Ok(Ok(How::Remove))
+            }
             Action::Skip(why) => Ok(Err(why)),
             Action::Refuse(kind @ (ErrorKind::SameFile | ErrorKind::HardLinkToDirectory)) => {
                 Err(Error::plain(kind, entry.source_path()).with(entry.target_path()))

@@ -138,6 +138,10 @@ pub(crate) fn decide(options: &Options, question: &Question) -> Action {
         && !options.remove_destination;
     let through_link =
         through_link || (directory && options.keep_directory_symlink && leads_to_tree(&target));
+    if through_link && question.just_created && target.is_symlink() {
+        // Somebody put a link among the sources, to have another source written wherever it leads.
+        return Action::Refuse(ErrorKind::ThroughJustCreated);
+    }
     let to = if through_link { target.file } else { Some(target.link) };
     let Some(to) = to else {
         // A link to nothing is not followed to make a file somewhere else, with -f no more than without.
@@ -190,7 +194,7 @@ pub(crate) fn decide(options: &Options, question: &Question) -> Action {
     let never_followed = options.dereference == Dereference::Never;
     let must_go = options.remove_destination
         || linking
-        || !reads_contents
+        || (!reads_contents && !options.attributes_only)
         || (!options.attributes_only
             && options.preserve.links
             && target.link.nlink > 1
@@ -256,6 +260,9 @@ fn same_file(options: &Options, question: &Question, from: Facts, to: Facts) -> 
             return if source_would_dangle { refuse } else { None };
         }
         return if same_name { refuse } else { None };
+    }
+    if options.link == Link::Symbolic && same_link && !target.is_symlink() {
+        return refuse;
     }
     // With -f alone too, a target is removed only where it cannot be opened: one file stays one file.
     if options.remove_destination {

@@ -67,6 +67,7 @@ pub fn copy(
         full: false.into(),
         mismatches: 0.into(),
         own: Default::default(),
+        into_itself: Mutex::default(),
         made: Default::default(),
         temporary: 0.into(),
         started: crate::place::process_start(),

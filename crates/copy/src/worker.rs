@@ -59,6 +59,8 @@ pub(crate) struct Run<'a> {
     pub(crate) mismatches: AtomicU64,
     /// Directories this copy made or merged for an operand: a source that is one of them is a copy into itself.
     pub(crate) own: Mutex<HashSet<(u64, u64)>>,
+    /// Operands' targets of which it was told that they lie in their source.
+    pub(crate) into_itself: Mutex<HashSet<PathBuf>>,
     /// Files made for operands, so that another operand does not overwrite them.
     pub(crate) made: Mutex<HashSet<(u64, u64)>>,
     /// The number of the next temporary name.
@@ -545,6 +547,11 @@ impl<'r, 'a> Worker<'r, 'a> {
             return Err(Error::plain(ErrorKind::CyclicLink, entry.source_path()));
         }
         if run.is_own(facts.identity()) {
+            let told = self.operand_target(dir, entry);
+            if !run.into_itself.lock().unwrap_or_else(PoisonError::into_inner).insert(told) {
+                // Said once for each operand: the rest follows from it.
+                return Ok(Outcome::Skipped(Skip::Same));
+            }
             return Err(Error::plain(ErrorKind::IntoItself, self.operand_source(dir, entry))
                 .with(self.operand_target(dir, entry)));
         }

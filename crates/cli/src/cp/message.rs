@@ -165,6 +165,7 @@ impl Voice {
             DirectoryByOther => format!("cannot overwrite directory {path} with non-directory {other}"),
             OtherByDirectory => format!("cannot overwrite non-directory {path} with directory {other}"),
             JustCreated => format!("will not overwrite just-created {path} with {other}"),
+            ThroughJustCreated => format!("will not copy {other} through just-created symlink {path}"),
             SourceTwice => format!("warning: source file {path} specified more than once"),
             DirectoryTwice => format!("warning: source directory {path} specified more than once"),
             NotReplacing => format!("not replacing {path}"),

@@ -125,6 +125,9 @@ fn copy(request: &Request, voice: Voice) -> u8 {
         Err(refusal) => return voice.refusal(&refusal),
     };
     let mut code = voice.code(&report);
+    if talk.declined() {
+        code = code.max(FAILED);
+    }
     talk.done(&report, code);
     if request.options.explain && !request.json {
         talk.line(explanation(&report).trim_end());

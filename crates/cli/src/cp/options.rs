@@ -514,7 +514,8 @@ impl Line<'_> {
         if self.link_hard && self.link_symbolic {
             return Err(Usage::new("cannot make both hard and symbolic links"));
         }
-        if self.backup && (self.no_clobber || self.options.update == Update::NoneFail) {
+        if self.backup && (self.no_clobber || matches!(self.options.update, Update::None | Update::NoneFail))
+        {
             let message = if self.no_clobber {
                 "options --backup and --no-clobber are mutually exclusive"
             } else {

@@ -10,6 +10,7 @@ use std::ffi::OsStr;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Standard output, and the first thing that went wrong with it.
@@ -28,6 +29,7 @@ pub(super) struct Talk {
     /// What is asked about protected files depends on whether they would be removed.
     overrides: bool,
     out: Mutex<Out>,
+    declined: AtomicBool,
     /// Drawn over: it is cleared before anything else is written to the terminal.
     bar: Option<indicatif::ProgressBar>,
 }
@@ -44,6 +46,7 @@ impl Talk {
             verbose: request.verbose && !request.json,
             json: request.json,
             overrides: request.options.force || request.options.remove_destination,
+            declined: AtomicBool::new(false),
             out: Mutex::new(Out { writer: io::BufWriter::new(io::stdout()), failed: None, each }),
             bar,
         }
@@ -74,6 +77,11 @@ impl Talk {
             Some(bar) => bar.suspend(|| self.voice.say(message)),
             None => self.voice.say(message),
         }
+    }
+
+    /// Whether the user kept something from being replaced: since 9.2, GNU cp has then not done all it was asked.
+    pub(super) fn declined(&self) -> bool {
+        self.declined.load(Ordering::Relaxed)
     }
 
     /// Whatever is buffered reaches its reader, or the reason why not is returned.
@@ -181,7 +189,9 @@ impl Observer for Talk {
         let mut answer = Vec::new();
         // No answer is no: standard input may be closed or at its end.
         let read = io::stdin().lock().read_until(b'\n', &mut answer);
-        read.is_ok() && matches!(answer.first(), Some(b'y' | b'Y'))
+        let yes = read.is_ok() && matches!(answer.first(), Some(b'y' | b'Y'));
+        self.declined.fetch_or(!yes, Ordering::Relaxed);
+        yes
     }
 }
 

@@ -250,7 +250,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
     ),
     (
         "interactive",
-        "echo new >a; echo old >b; echo n | cp -i a b; code; cat b; echo y | cp -i a b; code; cat b; cp -i a b </dev/null; code; cp -i a c; code; echo yes | cp -iv a b; echo | cp -i a b; code; cp -ni a b </dev/null; code; echo y | cp -ib a b; ls; mkdir d; echo z >d/a; echo y | cp -ri a b d; code; ls d",
+        "echo new >a; echo old >b; echo n | cp -i a b; cat b; echo y | cp -i a b; code; cat b; cp -i a b </dev/null; cp -i a c; code; echo yes | cp -iv a b; echo | cp -i a b; cp -ni a b </dev/null; echo y | cp -ib a b; ls; mkdir d; echo z >d/a; echo y | cp -ri a b d; code; ls d",
     ),
     (
         "backups",

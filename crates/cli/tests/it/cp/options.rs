@@ -3,7 +3,7 @@
 use super::compare::{CONTENTS, differences};
 use super::engines;
 use super::tree::{build, bytes, directory, file, noise, symlink};
-use crate::support::{BINARY, Outcome, is_root, ringroad, run, skip};
+use crate::support::{BINARY, Outcome, installed, is_root, ringroad, run, run_with_input, skip};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs;
@@ -119,6 +119,20 @@ fn called_cp_it_has_only_gnus_codes_and_hears_nothing_of_drivers() {
     }
 }
 
+/// As GNU's since 9.2; before, it was 0.
+#[test]
+fn a_replacement_that_was_declined_is_exit_1() {
+    let folder = folder();
+    fs::write(folder.path().join("t"), "old").unwrap();
+    for (answer, code, text) in [("n\n", 1, "old"), ("", 1, "old"), ("y\n", 0, "alpha")] {
+        let mut copy = ringroad(["cp", "-i", "s/a", "t"]);
+        let outcome = run_with_input(copy.current_dir(folder.path()), answer.as_bytes());
+        assert_eq!(outcome.code, Some(code), "{answer:?}: {outcome:?}");
+        assert_eq!(outcome.stderr, "ringroad: overwrite t? ", "{answer:?}");
+        assert_eq!(fs::read_to_string(folder.path().join("t")).unwrap(), text, "{answer:?}");
+    }
+}
+
 #[test]
 fn json_is_an_event_a_line_with_totals_that_add_up() {
     let folder = folder();
@@ -147,6 +161,51 @@ fn a_path_that_is_no_text_comes_whole_in_json() {
     let outcome = cp(&folder, [OsStr::new("--json"), &bytes(b"no\xff"), OsStr::new("d")]);
     let events = events(&outcome);
     assert_eq!(named(&events, "error")[0]["path_b64"], "bm//");
+}
+
+#[test]
+fn the_manifest_is_what_b3sum_checks() {
+    let folder = folder();
+    fs::write(folder.path().join("s/new\nline"), "y").unwrap();
+    done(&cp(&folder, ["-r", "--manifest", "m", "s", "d"]));
+    let text = fs::read_to_string(folder.path().join("m")).unwrap();
+    let paths: Vec<&str> = text.lines().map(|line| line.split_once("  ").unwrap().1).collect();
+    assert_eq!(paths, ["a", "cache/d", "in/b.jpg", "in/c.txt", "new\\nline"], "{text}");
+    // BLAKE3 of nothing, from its specification's test vectors.
+    let empty = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262  in/c.txt";
+    assert!(text.lines().any(|line| line == empty), "{text}");
+    assert!(text.lines().last().unwrap().starts_with('\\'), "{text}");
+    if installed("b3sum") {
+        let mut check = Command::new("b3sum");
+        let outcome = run(check.args(["--check", "../m"]).current_dir(folder.path().join("d")));
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    }
+}
+
+#[test]
+fn the_manifest_in_json_has_sizes_and_times() {
+    let folder = folder();
+    fs::write(folder.path().join("s").join(bytes(b"\xff")), "y").unwrap();
+    done(&cp(&folder, ["-a", "--manifest", "m.ndjson", "s", "d"]));
+    let text = fs::read_to_string(folder.path().join("m.ndjson")).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let jpeg = lines.iter().find(|line| line["path"] == "in/b.jpg").unwrap();
+    let about = folder.path().join("s/in/b.jpg").metadata().unwrap();
+    assert_eq!(jpeg["size"], 70_000);
+    assert_eq!(jpeg["mtime_ns"], about.mtime() * 1_000_000_000 + about.mtime_nsec());
+    assert_eq!(jpeg["blake3"].as_str().unwrap().len(), 64);
+    assert!(jpeg.get("path_b64").is_none_or(Value::is_null));
+    assert!(lines.iter().any(|line| line["path_b64"] == "/w=="), "{text}");
+}
+
+#[test]
+fn verified_copies_are_counted() {
+    for engine in engines() {
+        let folder = folder();
+        let outcome = cp(&folder, ["-r", "--verify", "--json", "--engine", engine, "s", "d"]);
+        done(&outcome);
+        assert_eq!(events(&outcome).last().unwrap()["verified"], 4, "{engine}");
+    }
 }
 
 #[test]
@@ -276,7 +335,7 @@ fn a_mode_that_forbids_writing_is_asked_about_in_gnus_words() {
         let mut command = Command::new(&copy);
         command.arg0("cp").args(["-i", "s/a", "t"]).current_dir(folder.path()).uid(65_534).gid(65_534);
         let outcome = run(command.env("LC_ALL", "C").stdin(std::process::Stdio::null()));
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
         assert_eq!(outcome.stderr, "cp: unwritable 't' (mode 0444, r--r--r--); try anyway? ");
     } else {
         skip("the question about protected files", "needs root to become somebody else");
