@@ -1,17 +1,20 @@
-//! Chores of this repository: `cargo xtask tidy` and `cargo xtask bench NAME`.
+//! Chores of this repository: `cargo xtask tidy`, `cargo xtask bench NAME` and `cargo xtask coreutils DIR`.
 //!
 //! `tidy` holds what the compiler cannot: which crate may import which, where unsafe may live, that every file
 //! says what it is for, that documents point at what exists. `bench` is shorthand for a release build and
 //! `ringroad lab run benches/NAME.toml`: there is one harness, and this is not another.
 #![forbid(unsafe_code)]
 
+mod coreutils;
 mod tidy;
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const USAGE: &str = "usage: cargo xtask tidy
-       cargo xtask bench NAME [arguments of `ringroad lab run`]";
+       cargo xtask bench NAME [arguments of `ringroad lab run`]
+       cargo xtask coreutils DIR [TEST...]";
 
 fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -19,6 +22,7 @@ fn main() -> ExitCode {
     match words.split_first() {
         Some((word, [])) if word == "tidy" => tidy(&root),
         Some((word, [name, rest @ ..])) if word == "bench" => bench(&root, name, rest),
+        Some((word, rest @ [_, ..])) if word == "coreutils" => coreutils::run(&root, rest),
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)
@@ -67,4 +71,17 @@ fn bench(root: &Path, name: &str, rest: &[String]) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Builds the binary as users have it, and says where it is.
+fn release_binary(root: &Path) -> io::Result<PathBuf> {
+    let built = Command::new(env!("CARGO"))
+        .current_dir(root)
+        .args(["build", "--release", "--quiet", "--package", "ringroad-cli"])
+        .status()?;
+    if !built.success() {
+        return Err(io::Error::other("cargo build --release failed"));
+    }
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    root.join(target).join("release/ringroad").canonicalize()
 }
