@@ -182,6 +182,19 @@ pub(crate) fn requests(bytes: &[u8]) {
     });
 }
 
+/// The events from `at` on, a letter each.
+pub(crate) fn shapes(requests: &mut Requests, scratch: &mut Scratch, bytes: &[u8], at: &mut usize) -> String {
+    let mut shapes = String::new();
+    while let Some(event) = requests.next(scratch, bytes, at).unwrap() {
+        shapes.push(match event {
+            Event::Head(_) => 'h',
+            Event::Data(_) => 'd',
+            Event::End(_) => 'e',
+        });
+    }
+    shapes
+}
+
 /// Runs `look` on every head that is taken.
 pub(crate) fn with_heads(bytes: &[u8], mut look: impl FnMut(RequestHead<'_>)) {
     let mut scratch = Scratch::default();

@@ -247,7 +247,9 @@ fn a_body_is_skipped_if_it_was_promised_or_has_begun() {
         requests.next(scratch, head, &mut 0).unwrap();
         requests
     };
-    assert!(!begin(&mut scratch).skip_body(&limits));
+    let mut closed = begin(&mut scratch);
+    assert!(!closed.skip_body(&limits));
+    assert_eq!(closed.phase(), Phase::Closed, "what comes next could be the body or a request");
 
     let mut told = begin(&mut scratch);
     told.continue_sent();
@@ -260,6 +262,33 @@ fn a_body_is_skipped_if_it_was_promised_or_has_begun() {
     assert!(begun.next(&mut scratch, b"he", &mut 0).unwrap().is_some());
     assert!(begun.skip_body(&limits));
     assert!(Requests::new().skip_body(&limits), "there is nothing to skip");
+}
+
+#[test]
+fn only_the_body_at_hand_is_skipped() {
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";
+    let bytes = format!("{head}hello{head}world");
+    let mut scratch = Scratch::default();
+    let mut requests = Requests::new();
+    let mut at = 0;
+    assert!(requests.next(&mut scratch, bytes.as_bytes(), &mut at).is_ok());
+    assert!(requests.skip_body(&Limits::default()));
+    let told = checks::shapes(&mut requests, &mut scratch, bytes.as_bytes(), &mut at);
+    assert_eq!(told, "ehde");
+}
+
+#[test]
+fn what_was_skipped_counts_also_when_it_is_asked_for_again() {
+    let limits = checks::tight();
+    let mut scratch = Scratch::new(limits.clone());
+    let mut requests = Requests::new();
+    let head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    assert!(requests.next(&mut scratch, head, &mut 0).is_ok());
+    assert!(requests.skip_body(&limits));
+    assert!(matches!(requests.next(&mut scratch, b"5\r\nhello\r\n", &mut 0), Ok(None)));
+    assert!(requests.skip_body(&limits));
+    let error = requests.next(&mut scratch, b"5\r\nworld\r\n", &mut 0).unwrap_err();
+    assert_eq!(error.problem(), Problem::DrainTooLong);
 }
 
 #[test]

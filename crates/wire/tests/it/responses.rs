@@ -116,6 +116,25 @@ fn a_body_to_the_end_of_the_connection_leaves_none_to_keep() {
 }
 
 #[test]
+fn interim_responses_are_counted_anew_for_each_request() {
+    let one = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 \r\n\r\nHTTP/1.1 204 \r\n\r\n";
+    let told = tell_responses(&one.repeat(3), &[], &checks::tight(), GET);
+    assert_eq!(told.last(), Some(&Entry::InputEnded(false)), "{told:?}");
+}
+
+#[test]
+fn a_tunnel_has_no_body_whatever_is_announced() {
+    let mut scratch = Scratch::default();
+    let mut responses = Responses::new();
+    responses.begin(Method::Connect).unwrap();
+    let bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
+    let Some(ResponseEvent::Head(head)) = responses.next(&mut scratch, bytes, &mut 0).unwrap() else {
+        panic!("expected a head")
+    };
+    assert_eq!((head.body(), responses.phase()), (Body::Empty, Phase::HandedOver));
+}
+
+#[test]
 fn bad_responses_are_refused_with_502() {
     use Problem as P;
     for (bytes, expected) in [
