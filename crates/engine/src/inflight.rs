@@ -137,8 +137,12 @@ pub(crate) const ACCEPT_CREDIT: u32 = 64;
 /// A standing series ended for a reason that is not the stream's: it is to be armed again.
 const AGAIN: i32 = -libc::EAGAIN;
 
+/// Its end, when it comes as a cancel, is ours: it is to be armed again.
 const OUT_OF_CREDIT: u8 = 1;
+/// Whoever waits for it wants it ended.
 const CANCEL_ASKED: u8 = 2;
+/// A future waits for it, also when that was woken and has not been polled yet.
+const AWAITED: u8 = 4;
 
 /// The last thing that happened to a slot, for the dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -324,6 +328,7 @@ impl Inflight {
     #[inline]
     pub(crate) fn set_waker(&mut self, token: Token, waker: &Waker) -> Option<Waker> {
         let slot = self.live(token);
+        slot.flags |= AWAITED;
         match &slot.waker {
             Some(before) if before.will_wake(waker) => None,
             _ => slot.waker.replace(waker.clone()),
@@ -343,6 +348,7 @@ impl Inflight {
     #[inline]
     pub(crate) fn set_waker_at(&mut self, index: u32, waker: &Waker) -> Option<Waker> {
         let slot = self.slot(index);
+        slot.flags |= AWAITED;
         match &slot.waker {
             Some(before) if before.will_wake(waker) => None,
             _ => slot.waker.replace(waker.clone()),
@@ -352,12 +358,30 @@ impl Inflight {
     /// Nobody waits any more.
     #[inline]
     pub(crate) fn clear_waker(&mut self, token: Token) -> Option<Waker> {
+        let slot = self.live(token);
+        slot.serve();
+        slot.waker.take()
+    }
+
+    /// Who is to be woken now; it goes on waiting until it is polled.
+    pub(crate) fn take_waker(&mut self, token: Token) -> Option<Waker> {
         self.live(token).waker.take()
+    }
+
+    /// The future that waited for the standing operation in slot `index` got something, past the list.
+    #[inline]
+    pub(crate) fn served(&mut self, index: u32) {
+        self.slot(index).serve();
     }
 
     /// Whether somebody waits.
     pub(crate) fn is_waited_for(&mut self, token: Token) -> bool {
-        self.live(token).waker.is_some()
+        self.live(token).flags & AWAITED != 0
+    }
+
+    /// Whether who waits for it wants it ended.
+    pub(crate) fn is_cancel_asked(&mut self, token: Token) -> bool {
+        self.live(token).flags & CANCEL_ASKED != 0
     }
 
     /// Takes a completion in.
@@ -502,13 +526,20 @@ impl Inflight {
             && items.count > 0
             && let Some(outcome) = self.pop(token.index)
         {
+            self.slot(token.index).serve();
             return Next::Item(outcome);
         }
         let slot = self.live(token);
         match slot.state {
             State::Done => {
-                let out_of_credit = slot.flags & OUT_OF_CREDIT != 0 && slot.flags & CANCEL_ASKED == 0;
+                let asked = slot.flags & CANCEL_ASKED != 0;
+                let out_of_credit = slot.flags & OUT_OF_CREDIT != 0 && !asked;
                 match -slot.result {
+                    // It ended by itself just before: the cancel must not be lost over that.
+                    libc::EAGAIN | libc::EINTR | libc::ENOBUFS if asked => {
+                        self.release(token);
+                        Next::Over(-libc::ECANCELED)
+                    }
                     libc::EAGAIN | libc::EINTR | libc::ENOBUFS if slot.kind == Kind::Receive => {
                         self.again(token)
                     }
@@ -685,6 +716,15 @@ impl Slot {
             done: 0,
             since: 0,
         }
+    }
+
+    /// Its future has something and waits no more. A cancel that was for it is nobody's: what it ends begins again.
+    #[inline]
+    fn serve(&mut self) {
+        if self.flags & CANCEL_ASKED != 0 {
+            self.flags |= OUT_OF_CREDIT;
+        }
+        self.flags &= !(AWAITED | CANCEL_ASKED);
     }
 
     fn is_with_driver(&self) -> bool {

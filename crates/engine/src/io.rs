@@ -182,7 +182,10 @@ impl Io {
         let slot = entry.receive;
         let outcome = if slot != NONE && self.slots.is_empty_handed(slot, Kind::Receive) {
             match self.attempt_standing(Kind::Receive, index) {
-                Some(outcome) => outcome,
+                Some(outcome) => {
+                    self.slots.served(slot);
+                    outcome
+                }
                 None => {
                     self.trash.extend(self.slots.set_waker_at(slot, waker));
                     return Poll::Pending;
@@ -239,6 +242,9 @@ impl Io {
                     return Poll::Ready(Ok(self.open(descriptor)));
                 }
                 libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM => {
+                    if self.table.entry(index).stopped {
+                        return Poll::Ready(Err(-libc::ECANCELED));
+                    }
                     self.counters.accept_parked += 1;
                     self.parked.push(waker.clone());
                     self.parked_until = Some(self.now.after(PARKED_FOR));
@@ -279,8 +285,14 @@ impl Io {
                 }
                 Next::Empty => {
                     if let Some(outcome) = self.attempt_standing(kind, index) {
+                        self.slots.served(slot);
                         return Poll::Ready(outcome);
                     }
+                }
+                Next::Again if self.table.entry(index).stopped => {
+                    self.slots.release(token);
+                    self.table.entry(index).receive = NONE;
+                    return Poll::Ready(Outcome::of(-libc::ECANCELED));
                 }
                 Next::Again => {
                     if let Some(outcome) = self.attempt_standing(kind, index) {
@@ -408,11 +420,19 @@ impl Io {
                         let done = *self.slots.done(token) as usize;
                         done >= self.slots.memory(token).bytes()
                     };
-                    if !over {
+                    if !over && self.slots.is_cancel_asked(token) {
+                        result = Err(-libc::ECANCELED);
+                    } else if !over {
                         self.slots.requeue(token);
                     }
                 }
-                errno if matches!(-errno, libc::EINTR | libc::EAGAIN) => self.slots.requeue(token),
+                errno if matches!(-errno, libc::EINTR | libc::EAGAIN) => {
+                    if self.slots.is_cancel_asked(token) {
+                        result = Err(-libc::ECANCELED);
+                    } else {
+                        self.slots.requeue(token);
+                    }
+                }
                 errno => result = Err(errno),
             },
             State::Queued => {}
@@ -508,7 +528,13 @@ impl Io {
         let mut result = None;
         if self.slots.state(token) == State::Done {
             match self.slots.result(token) {
-                errno if matches!(-errno, libc::EINTR | libc::EAGAIN) => self.slots.requeue(token),
+                errno if matches!(-errno, libc::EINTR | libc::EAGAIN) => {
+                    if self.slots.is_cancel_asked(token) {
+                        result = Some(-libc::ECANCELED);
+                    } else {
+                        self.slots.requeue(token);
+                    }
+                }
                 other => result = Some(other),
             }
         }
@@ -678,7 +704,12 @@ impl Io {
         }
         let entry = self.table.entry(on.index);
         entry.stopped |= stop;
-        for slot in [entry.receive, entry.send] {
+        let slots = [entry.receive, entry.send];
+        if stop {
+            // It may be among those that wait for a descriptor.
+            self.unpark();
+        }
+        for slot in slots {
             if slot == NONE {
                 continue;
             }
@@ -697,13 +728,15 @@ impl Io {
                         if !kind.is_standing() {
                             self.slots.finish_cancelled(token);
                         }
-                        self.wakes.extend(self.slots.clear_waker(token));
+                        self.wakes.extend(self.slots.take_waker(token));
                     }
                 }
                 State::Queued if !kind.is_standing() => {
                     self.slots.finish_cancelled(token);
-                    self.wakes.extend(self.slots.clear_waker(token));
+                    self.wakes.extend(self.slots.take_waker(token));
                 }
+                // Its future is woken and has not looked: it takes what is there, and does not begin again.
+                State::Done => self.slots.cancel_asked(token, self.now),
                 _ => {}
             }
         }

@@ -241,7 +241,7 @@ impl Play {
             if !self.kind.is_standing() {
                 self.slots.finish_cancelled(self.token);
             }
-            if let Some(waker) = self.slots.clear_waker(self.token) {
+            if let Some(waker) = self.slots.take_waker(self.token) {
                 waker.wake();
             }
             self.news = true;
@@ -373,12 +373,40 @@ fn a_cancel_by_the_owner_is_the_end_though_credit_was_out() {
     for _ in 0..CREDIT {
         play.play(Step::Item);
     }
-    play.play(Step::CancelAsked);
-    play.play(Step::LastCancelled);
     for _ in 0..CREDIT {
         assert!(matches!(play.slots.next(play.token), Next::Item(_)));
     }
+    play.play(Step::Poll);
+    play.play(Step::CancelAsked);
+    play.play(Step::LastCancelled);
     assert!(matches!(play.slots.next(play.token), Next::Over(errno) if errno == -libc::ECANCELED));
+}
+
+#[test]
+fn a_cancel_is_for_the_receive_that_waits_and_not_for_the_one_after_it() {
+    let mut play = Play::new(Kind::Receive);
+    play.play(Step::Poll);
+    play.play(Step::CancelAsked);
+    play.play(Step::Item);
+    play.play(Step::LastCancelled);
+    assert!(matches!(play.slots.next(play.token), Next::Item(_)), "what came is the outcome");
+    assert!(matches!(play.slots.next(play.token), Next::Again));
+}
+
+#[test]
+fn a_cancel_is_not_lost_over_a_series_that_ends_by_itself() {
+    for errno in [libc::EAGAIN, libc::EINTR, libc::ENOBUFS] {
+        let mut slots = Inflight::new();
+        let token = slots.insert(Kind::Receive, 0, Memory::Items(Items::EMPTY), 0, NOW);
+        slots.hand_over(token);
+        slots.set_waker(token, Waker::noop());
+        assert!(slots.is_waited_for(token));
+        slots.complete(token, News::Last(Outcome::of(-errno)), NOW);
+        // Woken, and not polled yet: it still waits, and can be cancelled.
+        assert!(slots.is_waited_for(token));
+        slots.cancel_asked(token, NOW);
+        assert!(matches!(slots.next(token), Next::Over(errno) if errno == -libc::ECANCELED));
+    }
 }
 
 #[test]
