@@ -4,3 +4,4 @@
 #[macro_use]
 mod support;
 mod contract;
+mod seeds;

@@ -85,7 +85,9 @@ pub(crate) struct Sim {
     chance: Chance,
     ledger: Ledger,
     network: Network,
+    /// By number, in the order of submission: a token may be used again while an event about its last use is due.
     operations: BTreeMap<u64, Operation>,
+    submitted: u64,
     /// By number of descriptor.
     places: Vec<Place>,
     /// What is going to happen, the earliest first; at the same time, as chance has it.
@@ -157,6 +159,7 @@ impl Sim {
             chance,
             ledger: config.ledger.clone(),
             operations: BTreeMap::new(),
+            submitted: 0,
             places: Vec::new(),
             future: BinaryHeap::new(),
             starved: Vec::new(),
@@ -209,8 +212,8 @@ impl Sim {
                 Effect::Carry(id) => self.later(Event::Carry(id)),
                 Effect::Reset(id) => self.later(Event::Reset(id)),
                 Effect::Changed(number, direction) => {
-                    if let Some(bits) = self.user(number, direction) {
-                        self.look_soon(bits, true);
+                    if let Some(id) = self.user(number, direction) {
+                        self.look_soon(id, true);
                     }
                 }
             }
@@ -218,12 +221,12 @@ impl Sim {
     }
 
     /// An operation may get further. `changed`: there is something it has not been told of.
-    fn look_soon(&mut self, bits: u64, changed: bool) {
-        let Some(operation) = self.operations.get_mut(&bits) else { return };
+    fn look_soon(&mut self, id: u64, changed: bool) {
+        let Some(operation) = self.operations.get_mut(&id) else { return };
         operation.told &= !changed;
         if !operation.due && !operation.over {
             operation.due = true;
-            self.later(Event::Look(bits));
+            self.later(Event::Look(id));
         }
     }
 
@@ -319,35 +322,35 @@ impl Sim {
     // ---- operations with the driver ---------------------------------------------------------------------------
 
     /// Looks at an operation: tells its owner to try, or gets on with it.
-    fn look(&mut self, bits: u64, out: &mut Vec<Completion>) {
-        let Some(operation) = self.operations.get_mut(&bits) else { return };
+    fn look(&mut self, id: u64, out: &mut Vec<Completion>) {
+        let Some(operation) = self.operations.get_mut(&id) else { return };
         operation.due = false;
         if operation.over {
             return;
         }
         let (number, direction, told) = (operation.number(), operation.direction(), operation.told);
         if operation.completes {
-            self.advance(bits);
+            self.advance(id);
         } else if !told && self.network.is_ready(number, direction) {
-            self.tell(bits, out);
+            self.tell(id, out);
         }
     }
 
     /// Tells an operation's owner to try. A one-shot is let go of by that.
-    fn tell(&mut self, bits: u64, out: &mut Vec<Completion>) {
-        let Some(operation) = self.operations.get_mut(&bits) else { return };
+    fn tell(&mut self, id: u64, out: &mut Vec<Completion>) {
+        let Some(operation) = self.operations.get_mut(&id) else { return };
         operation.told = true;
         let (token, standing) = (operation.token, operation.kind.is_standing());
-        self.note("ready", bits, 0);
+        self.note("ready", token.to_bits(), 0);
         if !standing {
-            self.let_go(bits);
+            self.let_go(id);
         }
         out.push(Completion { token, news: News::Ready });
     }
 
     /// Ends an operation: its memory and its direction are free.
-    fn let_go(&mut self, bits: u64) {
-        let operation = self.operations.remove(&bits).expect("let go of once, where it was just found");
+    fn let_go(&mut self, id: u64) {
+        let operation = self.operations.remove(&id).expect("let go of once, where it was just found");
         let direction = operation.direction() as usize;
         self.place(operation.number()).users[direction] = None;
         self.ledger.let_go(operation.token);
@@ -355,39 +358,40 @@ impl Sim {
     }
 
     /// Sends a result on its way; results of one operation stay in order.
-    fn send_result(&mut self, bits: u64, result: i32, last: bool, buffer: Option<u16>) {
+    fn send_result(&mut self, id: u64, result: i32, last: bool, buffer: Option<u16>) {
         let mut at = self.now.get() + 1 + self.delay();
-        let Some(operation) = self.operations.get_mut(&bits) else { return };
+        let Some(operation) = self.operations.get_mut(&id) else { return };
         at = at.max(operation.arrives + 1);
         operation.arrives = at;
         operation.underway += 1;
         operation.over = last;
-        self.at(at, Event::Arrive(bits, Parcel { result, last, buffer }));
+        self.at(at, Event::Arrive(id, Parcel { result, last, buffer }));
     }
 
     /// A cancel takes effect, if there is still something to cancel.
-    fn end(&mut self, bits: u64) {
-        let Some(operation) = self.operations.get(&bits) else { return };
+    fn end(&mut self, id: u64) {
+        let Some(operation) = self.operations.get(&id) else { return };
         let done = operation.done;
         if !operation.over {
             // Never "cancelled" of what had an effect.
-            self.send_result(bits, if done > 0 { done as i32 } else { -libc::ECANCELED }, true, None);
+            self.send_result(id, if done > 0 { done as i32 } else { -libc::ECANCELED }, true, None);
         }
     }
 
     /// A result reaches its owner.
-    fn arrive(&mut self, bits: u64, parcel: Parcel, out: &mut Vec<Completion>) {
+    fn arrive(&mut self, id: u64, parcel: Parcel, out: &mut Vec<Completion>) {
         let operation =
-            self.operations.get_mut(&bits).expect("an operation stays until its last result is told");
+            self.operations.get_mut(&id).expect("an operation stays until its last result is told");
         operation.underway -= 1;
+        operation.told_in = self.counters.waits;
         let token = operation.token;
         let Parcel { result, last, buffer } = parcel;
-        self.note(if last { "last" } else { "item" }, bits, i64::from(result));
+        self.note(if last { "last" } else { "item" }, token.to_bits(), i64::from(result));
         // SAFETY: taken from the pool when it was filled, and named by this parcel only.
-        let lease = buffer.map(|id| unsafe { self.pool.lease(id, result as usize) });
+        let lease = buffer.map(|buffer| unsafe { self.pool.lease(buffer, result as usize) });
         let outcome = Outcome { result, lease };
         if last {
-            self.let_go(bits);
+            self.let_go(id);
         }
         self.counters.completed += 1;
         out.push(Completion { token, news: if last { News::Last(outcome) } else { News::Item(outcome) } });
@@ -404,10 +408,10 @@ impl Sim {
                 self.network.carry(id, most);
             }
             Event::Reset(id) => self.network.reset(id),
-            Event::Look(bits) => self.look(bits, out),
-            Event::Nudge(bits) => self.tell(bits, out),
-            Event::Cancel(bits) => self.end(bits),
-            Event::Arrive(bits, parcel) => self.arrive(bits, parcel, out),
+            Event::Look(id) => self.look(id, out),
+            Event::Nudge(id) => self.tell(id, out),
+            Event::Cancel(id) => self.end(id),
+            Event::Arrive(id, parcel) => self.arrive(id, parcel, out),
         }
         self.settle();
     }
@@ -417,10 +421,10 @@ impl Sim {
         if self.starved.is_empty() {
             return;
         }
-        if let Some(id) = self.pool.take() {
-            self.pool.put(id);
-            for bits in std::mem::take(&mut self.starved) {
-                self.look_soon(bits, true);
+        if let Some(buffer) = self.pool.take() {
+            self.pool.put(buffer);
+            for id in std::mem::take(&mut self.starved) {
+                self.look_soon(id, true);
             }
         }
     }
@@ -439,11 +443,11 @@ impl Sim {
     /// Gives up what is in flight: nobody is told of it any more.
     fn give_up(&mut self) {
         for Reverse((_, _, event)) in std::mem::take(&mut self.future).into_vec() {
-            let Event::Arrive(bits, Parcel { result, buffer, .. }) = event else { continue };
-            if let Some(id) = buffer {
-                self.pool.put(id);
+            let Event::Arrive(id, Parcel { result, buffer, .. }) = event else { continue };
+            if let Some(buffer) = buffer {
+                self.pool.put(buffer);
             }
-            let accepts = self.operations.get(&bits).is_some_and(|operation| operation.kind == Kind::Accept);
+            let accepts = self.operations.get(&id).is_some_and(|operation| operation.kind == Kind::Accept);
             if accepts && result >= 0 {
                 let _ = self.close(result as u32);
             }
@@ -476,7 +480,7 @@ impl Driver for Sim {
         let kind = operation::kind(op);
         let number = self.number(op.target());
         let user = self.user(number, operation::direction(kind));
-        let tries = match user.and_then(|bits| self.operations.get(&bits)) {
+        let tries = match user.and_then(|id| self.operations.get(&id)) {
             Some(operation) => {
                 let same = operation.kind == kind && kind.is_standing();
                 assert!(same, "{kind} is attempted on descriptor {number}, which does {}", operation.kind);
@@ -495,10 +499,10 @@ impl Driver for Sim {
         let outcome = if refused { Outcome::of(-libc::EAGAIN) } else { self.try_now(op) };
         self.note("attempt", u64::from(number), i64::from(outcome.result));
         let over = !matches!(-outcome.result, libc::EAGAIN | libc::EINPROGRESS | libc::EALREADY);
-        if let Some(bits) = user {
+        if let Some(id) = user {
             // As an edge: once there was nothing, it is told of the next thing; so too of what was withheld.
             let drained = !self.network.is_ready(number, operation::direction(kind));
-            self.look_soon(bits, !over || drained);
+            self.look_soon(id, !over || drained);
         }
         self.settle();
         if over {
@@ -511,9 +515,10 @@ impl Driver for Sim {
     fn submit(&mut self, token: Token, op: &Op<'_>) {
         let kind = operation::kind(op);
         let number = self.number(op.target());
-        let bits = token.to_bits();
+        self.submitted += 1;
+        let id = self.submitted;
         let user = &mut self.place(number).users[operation::direction(kind) as usize];
-        let before = user.replace(bits);
+        let before = user.replace(id);
         assert!(
             before.is_none(),
             "{kind} is submitted on descriptor {number}, which has {before:?} in flight"
@@ -524,38 +529,45 @@ impl Driver for Sim {
             Style::Mixed => self.chance.below(2) == 0,
         };
         self.ledger.taken_on(token, kind, number);
-        self.note(kind.name(), bits, i64::from(number));
-        self.operations.insert(bits, Operation::new(token, op, completes));
-        self.look_soon(bits, true);
+        self.note(kind.name(), token.to_bits(), i64::from(number));
+        self.operations.insert(id, Operation::new(token, op, completes));
+        self.look_soon(id, true);
         if !completes && self.chance.hits(self.faults.spurious) {
-            self.later(Event::Nudge(bits));
+            self.later(Event::Nudge(id));
         }
     }
 
     fn cancel(&mut self, token: Token, kind: Kind, on: Target) -> Cancelled {
         self.counters.cancels += 1;
-        let bits = token.to_bits();
-        let Some(operation) = self.operations.get(&bits) else {
+        let user = self.user(on.number as u32, operation::direction(kind));
+        let Some((id, operation)) = user.and_then(|id| Some((id, self.operations.get(&id)?))) else {
             // Its last result was told, or it is unknown: nothing to do.
             return Cancelled::Asked;
         };
+        if operation.token != token {
+            return Cancelled::Asked;
+        }
         assert!(operation.kind == kind && operation.on == on, "{token:?} is no {kind} on {on:?}");
-        // Begun, or with results underway, it may have had an effect.
-        let untouched = operation.done == 0 && operation.underway == 0 && kind != Kind::Connect;
+        // Begun, or with results underway, or told by the last wait and perhaps not yet looked at, it has had an
+        // effect: "gone" would make its owner deaf to them.
+        let untouched = operation.done == 0
+            && operation.underway == 0
+            && operation.told_in != self.counters.waits
+            && kind != Kind::Connect;
         let gone = !operation.completes || (untouched && !operation.cancelling && self.chance.below(3) == 0);
-        self.note("cancel", bits, i64::from(gone));
+        self.note("cancel", token.to_bits(), i64::from(gone));
         if gone {
-            self.let_go(bits);
+            self.let_go(id);
             return Cancelled::Gone;
         }
-        if let Some(operation) = self.operations.get_mut(&bits)
+        if let Some(operation) = self.operations.get_mut(&id)
             && !operation.cancelling
         {
             operation.cancelling = true;
             if !self.chance.hits(self.faults.stuck) {
                 let late = if self.chance.hits(self.faults.lost_race) { 1_000_000_000 } else { 0 };
                 let at = self.now.get() + 1 + self.delay() + self.chance.below(late);
-                self.at(at, Event::Cancel(bits));
+                self.at(at, Event::Cancel(id));
             }
         }
         Cancelled::Asked

@@ -26,6 +26,8 @@ pub(super) struct Operation {
     /// Results on their way to its owner, and when the last of them arrives.
     pub(super) underway: u32,
     pub(super) arrives: u64,
+    /// The wait that told a result last.
+    pub(super) told_in: u64,
     /// Its last result is on the way.
     pub(super) over: bool,
     pub(super) cancelling: bool,
@@ -88,6 +90,7 @@ impl Operation {
             due: false,
             underway: 0,
             arrives: 0,
+            told_in: 0,
             over: false,
             cancelling: false,
         };

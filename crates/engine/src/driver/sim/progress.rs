@@ -17,14 +17,14 @@ impl Sim {
             },
             Op::Receive { .. } => {
                 // At most half are out, the others at most with results underway.
-                let Some(id) = self.pool.take() else { return Outcome::of(-libc::EAGAIN) };
-                let result = self.receive_pooled(number, id);
+                let Some(buffer) = self.pool.take() else { return Outcome::of(-libc::EAGAIN) };
+                let result = self.receive_pooled(number, buffer);
                 if result <= 0 {
-                    self.pool.put(id);
+                    self.pool.put(buffer);
                     return Outcome::of(result);
                 }
                 // SAFETY: taken above, written by the line above, and named by nobody else.
-                let lease = unsafe { self.pool.lease(id, result as usize) };
+                let lease = unsafe { self.pool.lease(buffer, result as usize) };
                 Outcome { result, lease: Some(lease) }
             }
             Op::ReceiveInto { memory, .. } => {
@@ -87,111 +87,111 @@ impl Sim {
     }
 
     /// Receives into a buffer taken from the pool.
-    fn receive_pooled(&mut self, number: u32, id: u16) -> i32 {
+    fn receive_pooled(&mut self, number: u32, buffer: u16) -> i32 {
         let most = self.shortened(self.pool.buffer_bytes());
         // SAFETY: the buffer was taken, so nobody else reaches it; it is that long, and pools begin initialised.
-        let room = unsafe { std::slice::from_raw_parts_mut(self.pool.buffer(id).as_ptr(), most) };
+        let room = unsafe { std::slice::from_raw_parts_mut(self.pool.buffer(buffer).as_ptr(), most) };
         self.network.receive(number, room)
     }
 
     /// Gets on with an operation that we complete.
-    pub(super) fn advance(&mut self, bits: u64) {
-        let Some(operation) = self.operations.get(&bits) else { return };
+    pub(super) fn advance(&mut self, id: u64) {
+        let Some(operation) = self.operations.get(&id) else { return };
         let (kind, number, done) = (operation.kind, operation.number(), operation.done);
         if kind != Kind::Connect && done == 0 && self.chance.hits(self.faults.again) {
             let errno = if self.chance.below(2) == 0 { libc::EINTR } else { libc::EAGAIN };
-            return self.send_result(bits, -errno, true, None);
+            return self.send_result(id, -errno, true, None);
         }
         match kind {
-            Kind::Accept => self.advance_accept(bits, number),
-            Kind::Connect => self.advance_connect(bits, number),
-            Kind::Receive => self.advance_receive(bits, number),
-            Kind::ReceiveInto => self.advance_receive_into(bits, number),
-            Kind::Send | Kind::SendVectored => self.advance_send(bits, number),
+            Kind::Accept => self.advance_accept(id, number),
+            Kind::Connect => self.advance_connect(id, number),
+            Kind::Receive => self.advance_receive(id, number),
+            Kind::ReceiveInto => self.advance_receive_into(id, number),
+            Kind::Send | Kind::SendVectored => self.advance_send(id, number),
         }
     }
 
-    fn advance_accept(&mut self, bits: u64, number: u32) {
+    fn advance_accept(&mut self, id: u64, number: u32) {
         loop {
             let result = self.accept(number);
             if result == -libc::EAGAIN {
                 return;
             }
             let last = result < 0 || self.chance.hits(self.faults.series_end);
-            self.send_result(bits, result, last, None);
+            self.send_result(id, result, last, None);
             if last {
                 return;
             }
         }
     }
 
-    fn advance_connect(&mut self, bits: u64, number: u32) {
-        let Some(operation) = self.operations.get(&bits) else { return };
+    fn advance_connect(&mut self, id: u64, number: u32) {
+        let Some(operation) = self.operations.get(&id) else { return };
         let to = operation.address().and_then(|address| address.as_socket());
         let result = to.map_or(-libc::EAFNOSUPPORT, |to| self.network.connect(number, to));
         if !matches!(-result, libc::EINPROGRESS | libc::EALREADY) {
-            self.send_result(bits, result, true, None);
+            self.send_result(id, result, true, None);
         }
     }
 
-    fn advance_receive(&mut self, bits: u64, number: u32) {
+    fn advance_receive(&mut self, id: u64, number: u32) {
         while self.network.is_ready(number, Direction::In) {
             let lacking = self.chance.hits(self.faults.ring_empty);
-            let Some(id) = (if lacking { None } else { self.pool.take() }) else {
+            let Some(buffer) = (if lacking { None } else { self.pool.take() }) else {
                 self.counters.ring_empty += 1;
-                let fresh = self.operations.get(&bits).is_some_and(|operation| operation.arrives == 0);
+                let fresh = self.operations.get(&id).is_some_and(|operation| operation.arrives == 0);
                 if fresh && !lacking {
                     // Buffers are underway to others: it waits for one in line.
-                    self.starved.push(bits);
+                    self.starved.push(id);
                 } else {
-                    self.send_result(bits, -libc::ENOBUFS, true, None);
+                    self.send_result(id, -libc::ENOBUFS, true, None);
                 }
                 return;
             };
-            let result = self.receive_pooled(number, id);
+            let result = self.receive_pooled(number, buffer);
             if result <= 0 {
-                self.pool.put(id);
+                self.pool.put(buffer);
                 if result != -libc::EAGAIN {
-                    self.send_result(bits, result, true, None);
+                    self.send_result(id, result, true, None);
                 }
                 return;
             }
             let last = self.chance.hits(self.faults.series_end);
-            self.send_result(bits, result, last, Some(id));
+            self.send_result(id, result, last, Some(buffer));
             if last {
                 return;
             }
         }
     }
 
-    fn advance_receive_into(&mut self, bits: u64, number: u32) {
-        let Some(mut operation) = self.operations.remove(&bits) else { return };
+    fn advance_receive_into(&mut self, id: u64, number: u32) {
+        let Some(mut operation) = self.operations.remove(&id) else { return };
         let room = operation.room().len();
         let most = self.shortened(room);
         let result = self.network.receive(number, &mut operation.room()[..most]);
         operation.seal();
-        self.operations.insert(bits, operation);
+        self.operations.insert(id, operation);
         if result != -libc::EAGAIN {
-            self.send_result(bits, result, true, None);
+            self.send_result(id, result, true, None);
         }
     }
 
-    fn advance_send(&mut self, bits: u64, number: u32) {
-        let Some(mut operation) = self.operations.remove(&bits) else { return };
+    fn advance_send(&mut self, id: u64, number: u32) {
+        let Some(mut operation) = self.operations.remove(&id) else { return };
         let left: usize = operation.rest().iter().map(|piece| piece.len()).sum();
         let result = self.send_pieces(number, &operation.rest());
         operation.done += usize::try_from(result).unwrap_or(0);
         let done = operation.done;
-        self.operations.insert(bits, operation);
+        self.operations.insert(id, operation);
         if result == -libc::EAGAIN {
             // It goes on when there is room.
         } else if result < 0 {
             // What was sent before is told; the error is lost, and the next send meets its consequence.
-            self.send_result(bits, if done > 0 { done as i32 } else { result }, true, None);
+            self.send_result(id, if done > 0 { done as i32 } else { result }, true, None);
         } else if result as usize == left || self.chance.hits(self.faults.short) {
-            self.send_result(bits, done as i32, true, None);
+            self.send_result(id, done as i32, true, None);
         } else {
-            self.look_soon(bits, true);
+            self.look_soon(id, true);
         }
     }
 }

@@ -711,6 +711,37 @@ fn a_cancel_of_what_is_not_there_does_nothing() {
 }
 
 #[test]
+fn what_is_late_of_a_tokens_earlier_use_reaches_nobody() {
+    // A cancel that lost its race is still on its way when the same token is submitted again.
+    for seed in 0..64 {
+        let faults = Faults { lost_race: 999, ..Faults::none() };
+        let mut program = Program::new(Style::Completion, seed, faults);
+        let (client, server) = program.pair();
+        let (token, on) = (program.token(), program.target(server));
+        let mut out = Vec::new();
+        program.send(client, b"first").unwrap();
+        program.sim.faults.series_end = 1000;
+        program.sim.submit(token, &Op::Receive { on });
+        if program.sim.cancel(token, Kind::Receive, on) == Cancelled::Gone {
+            continue;
+        }
+        while out.is_empty() {
+            program.sim.wait(Until::News, &mut out).unwrap();
+        }
+        assert!(matches!(out[..], [Completion { news: News::Last(_), .. }]), "{out:?}");
+        out.clear();
+        program.sim.submit(token, &Op::Receive { on });
+        program.sim.wait(Until::For(Duration::from_secs(2)), &mut out).unwrap();
+        assert!(
+            out.iter().all(|completion| matches!(&completion.news, News::Last(last) if last.result > 0)),
+            "{out:?}"
+        );
+        let gone = program.sim.cancel(token, Kind::Receive, on);
+        assert!(out.is_empty() || gone == Cancelled::Asked);
+    }
+}
+
+#[test]
 fn an_operation_that_no_cancel_ends_is_abandoned_and_in_the_books() {
     let mut stuck = 0;
     for seed in 0..16 {
