@@ -536,6 +536,8 @@ fn no_value_can_split_a_message() {
         assert_eq!(out, b"before", "a head given up leaves nothing behind");
         assert_eq!(FieldBlock::of([("Location", value)]), Err(EncodeError::Value));
         assert_eq!(Encoder::request(&mut out, Method::Get, value, "a").err(), Some(EncodeError::Target));
+        let path = format!("/{value}");
+        assert_eq!(Encoder::request(&mut out, Method::Get, &path, "a").err(), Some(EncodeError::Target));
         assert_eq!(Encoder::request(&mut out, Method::Get, "/", value).err(), Some(EncodeError::Host));
         assert_eq!(Encoder::request_named(&mut out, value, "/", "a").err(), Some(EncodeError::Name));
         assert_eq!(out, b"before");

@@ -152,6 +152,21 @@ fn chunks_may_be_sent_beside_the_encoder() {
 }
 
 #[test]
+fn nothing_is_written_for_an_empty_name_or_an_odd_target() {
+    let mut out = Vec::new();
+    for target in ["/a b", "/a#b", "/\u{e9}", "", "a:80", "*"] {
+        assert_eq!(Encoder::request(&mut out, Method::Get, target, "a").err(), Some(EncodeError::Target));
+    }
+    assert_eq!(Encoder::request_named(&mut out, "", "/", "a").err(), Some(EncodeError::Name));
+    assert_eq!(Encoder::request(&mut out, Method::Other, "/", "a").err(), Some(EncodeError::Name));
+    let mut encoder = Encoder::response(&mut out, Status::OK, GET);
+    assert_eq!(encoder.field("", "x").err(), Some(EncodeError::Name));
+    assert_eq!(encoder.upgrade("").err(), Some(EncodeError::Value));
+    drop(encoder);
+    assert!(out.is_empty());
+}
+
+#[test]
 fn a_head_that_is_dropped_leaves_nothing_behind() {
     let mut out = b"before".to_vec();
     let mut encoder = Encoder::response(&mut out, Status::OK, GET);
