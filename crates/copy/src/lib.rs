@@ -16,7 +16,7 @@
 //! - Memory does not grow with the tree: names are held for one window of each directory on the way down.
 //!
 //! # Reading order
-//! `plan.rs` (what happens to an entry, as a pure function), `worker.rs` (the walk), `entry.rs` and `file.rs` (one
+//! `plan.rs` (what happens to an entry, as a pure function), `worker.rs`, `walk.rs`, `directory.rs`, `entry.rs` and `file.rs` (one
 //! entry), `content.rs` (bytes), `metadata.rs`, `dir.rs` and `queue.rs` (what is held meanwhile).
 #![cfg(target_os = "linux")]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
@@ -25,6 +25,7 @@ mod choose;
 mod clock;
 mod content;
 mod dir;
+mod directory;
 mod entry;
 mod error;
 mod file;
@@ -43,6 +44,7 @@ mod run;
 mod splice;
 mod sys;
 mod verify;
+mod walk;
 mod worker;
 
 pub use error::{Error, ErrorKind, Refusal};

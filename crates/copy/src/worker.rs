@@ -1,38 +1,30 @@
 //! One worker: takes work, does it, accounts for it.
 //!
-//! Leaves to others: how one entry is copied (`entry.rs`, `file.rs`), what waits (`queue.rs`). Start at
+//! Leaves to others: listing (`walk.rs`), directories (`directory.rs`), how one entry is copied (`entry.rs`, `file.rs`),
+//! what waits (`queue.rs`). Start at
 //! [`Worker::work`].
 
 use crate::choose::{COLD, Chosen, SAMPLE, THREADS_MOST};
-use crate::clock::{Clock, For};
+use crate::clock::Clock;
 use crate::content::{Buffer, Cloning};
-use crate::dir::{Budget, Child, Dir, Handles, OPEN_DIRECTORY, lstat, stat};
+use crate::dir::{Budget, Dir, Handles, lstat};
 use crate::entry::{Entry, Outcome};
 use crate::error::{Error, ErrorKind};
 use crate::flight::Flight;
 use crate::links::Links;
 use crate::manifest::Manifest;
-use crate::metadata::{Finish, Me, Named};
-use crate::options::{Durability, Options, Order};
-use crate::plan::{self, Action, Facts, How, Question, Side};
+use crate::metadata::Me;
+use crate::options::Options;
 use crate::queue::{Names, Queue, Task};
 use crate::report::{Control, Event, Kind, Observer, Skip, Totals, count};
 use globset::GlobSet;
-use rustix::fs::{FileType, Mode, OFlags, RawDir};
-use rustix::io::Errno;
+use rustix::fs::FileType;
 use std::collections::{HashMap, HashSet};
-use std::ffi::{CStr, CString};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::ffi::CStr;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// Entries of one directory held at a time; also the window of the inode order.
-const WINDOW: usize = 1 << 16;
-/// Files given to a worker at a time.
-const BATCH: usize = 1024;
-const LISTING_BYTES: usize = 1 << 17;
 
 /// What all workers share.
 pub(crate) struct Run<'a> {
@@ -99,7 +91,7 @@ impl Run<'_> {
         }
     }
 
-    fn is_own(&self, identity: (u64, u64)) -> bool {
+    pub(crate) fn is_own(&self, identity: (u64, u64)) -> bool {
         self.own.lock().unwrap_or_else(PoisonError::into_inner).contains(&identity)
     }
 }
@@ -358,342 +350,4 @@ impl<'r, 'a> Worker<'r, 'a> {
         }
         self.run.observer.event(Event::Error(&error));
     }
-
-    /// Lists the next window of a directory and makes work of it.
-    fn scan(&mut self, dir: Arc<Dir>, listing: OwnedFd) {
-        let run = self.run;
-        if run.stopped() {
-            return self.release(dir);
-        }
-        let mut files = Names::default();
-        let mut directories = Names::default();
-        let mut buffer = vec![MaybeUninit::<u8>::uninit(); LISTING_BYTES];
-        let mut entries = RawDir::new(&listing, &mut buffer);
-        let mut more = true;
-        let mut failed = None;
-        // The descriptor's position is behind the buffer's last entry, so a window ends where the buffer does.
-        while files.len() + directories.len() < WINDOW || !entries.is_buffer_empty() {
-            let next = if entries.is_buffer_empty() {
-                self.clock.call(For::Scan, || entries.next())
-            } else {
-                entries.next()
-            };
-            let entry = match next {
-                None => {
-                    more = false;
-                    break;
-                }
-                Some(Ok(entry)) => entry,
-                Some(Err(Errno::INTR)) => continue,
-                Some(Err(why)) => {
-                    failed = Some(why);
-                    more = false;
-                    break;
-                }
-            };
-            let name = entry.file_name();
-            if matches!(name.to_bytes(), b"." | b"..") {
-                continue;
-            }
-            self.tally.scanned += 1;
-            if run.exclude.is_some() && self.is_excluded(&dir, name) {
-                self.skip_excluded(&dir, name);
-                continue;
-            }
-            // What the listing does not say, or what a followed link leads to, is found out here: directories go
-            // another way than files.
-            let mut kind = entry.file_type();
-            if kind == FileType::Unknown || (kind == FileType::Symlink && dir.follow) {
-                let facts =
-                    if dir.follow { stat(listing.as_fd(), name) } else { lstat(listing.as_fd(), name) };
-                kind = facts.map_or(kind, |facts| facts.kind);
-            }
-            let into = if kind == FileType::Directory { &mut directories } else { &mut files };
-            into.push(name, entry.ino(), kind);
-        }
-        if let Some(why) = failed {
-            self.tell(Error::system(ErrorKind::ReadDirectory, dir.source_path(), why));
-        }
-        if run.options.order == Order::Inode {
-            files.sort_by_inode();
-            directories.sort_by_inode();
-        }
-        let mut tasks = Vec::new();
-        dir.pending.fetch_add(directories.len(), Ordering::Relaxed);
-        if !directories.is_empty() {
-            tasks.push(Task::Directories(Arc::clone(&dir), directories));
-        }
-        let files = Arc::new(files);
-        let mut start = 0;
-        while start < files.len() {
-            let end = (start + BATCH).min(files.len());
-            dir.pending.fetch_add(1, Ordering::Relaxed);
-            tasks.push(Task::Files(Arc::clone(&dir), Arc::clone(&files), start..end));
-            start = end;
-        }
-        // The first batch on top, so that files are read in order.
-        let at = usize::from(matches!(tasks.first(), Some(Task::Directories(..))));
-        tasks.get_mut(at..).unwrap_or_default().reverse();
-        if more {
-            tasks.insert(0, Task::Scan(dir, listing));
-            run.queue.push(tasks);
-        } else {
-            run.queue.push(tasks);
-            self.release(dir);
-        }
-    }
-
-    fn skip_excluded(&mut self, dir: &Dir, name: &CStr) {
-        self.tally.skipped += 1;
-        if self.run.wants_entries {
-            let (source, target) = (dir.source_of(name), dir.target_of(name));
-            let why = Skip::Excluded;
-            self.run.observer.event(Event::Skipped { source: &source, target: &target, why });
-        }
-    }
-
-    fn is_excluded(&self, dir: &Dir, name: &CStr) -> bool {
-        self.run.exclude.as_ref().is_some_and(|globs| globs.is_match(dir.below_operand(name)))
-    }
-
-    /// One thing less that keeps `dir` open; the last finishes it, and perhaps those above.
-    pub(crate) fn release(&mut self, dir: Arc<Dir>) {
-        let mut dir = Some(dir);
-        while let Some(this) = dir {
-            // AcqRel: whoever takes it to zero sees everything the others did in this directory.
-            if this.pending.fetch_sub(1, Ordering::AcqRel) != 1 || this.parent.is_none() {
-                return;
-            }
-            self.finish(&this);
-            dir = this.parent.clone();
-        }
-    }
-
-    /// Sets a directory's own attributes, now that nothing more changes in it.
-    fn finish(&mut self, dir: &Arc<Dir>) {
-        let options = self.run.options;
-        let preserve = options.preserve;
-        let keeps = preserve.mode || preserve.ownership || preserve.timestamps || options.resume;
-        let narrow = dir.fresh && !options.default_modes && !preserve.mode && dir.facts.mode & 0o700 != 0o700;
-        let mut errors = Vec::new();
-        let syncs = options.durability == Durability::File;
-        if keeps || narrow || syncs || preserve.xattr != crate::Demand::No {
-            match dir.handles(&self.run.budget) {
-                Err(error) => errors.push(error),
-                Ok(handles) => {
-                    let now = rustix::fs::fstat(handles.target()).map(Facts::from);
-                    let now = now.ok();
-                    let finish = Finish {
-                        options,
-                        me: self.run.me,
-                        source: Named::Open(handles.source()),
-                        target: Named::Open(handles.target()),
-                        facts: &dir.facts,
-                        names: None,
-                        owner: now.map(|now| (now.uid, now.gid)),
-                        mode: now.map(|now| now.mode),
-                        plain_mode: self.run.me.widened(options, &dir.facts).filter(|_| dir.fresh).or_else(
-                            || now.filter(|_| narrow).map(|now| now.mode & (!0o700 | dir.facts.mode)),
-                        ),
-                    };
-                    let mut fail = |error: Error| errors.push(Error { path: dir.target_path(), ..error });
-                    finish.before_times(&mut self.clock, &mut fail);
-                    if options.durability == Durability::File
-                        && let Err(why) = self.clock.call(For::Sync, || rustix::fs::fsync(handles.target()))
-                    {
-                        fail(Error::system(ErrorKind::Sync, PathBuf::new(), why));
-                    }
-                    finish.times(&mut self.clock, &mut fail);
-                }
-            }
-        }
-        dir.close();
-        if errors.is_empty() {
-            self.tally.copied += 1;
-            self.tally.directories += 1;
-        } else {
-            self.tally.failed += 1;
-            errors.into_iter().for_each(|error| self.tell(error));
-        }
-    }
-
-    /// Opens a source directory, makes or finds its target, and puts its scan on the stack.
-    pub(crate) fn descend(&mut self, entry: &Entry<'_>) -> Result<Outcome, Error> {
-        let run = self.run;
-        let options = run.options;
-        let Entry { dir, handles, source, target, .. } = *entry;
-        if !options.recursive {
-            return Err(Error::plain(ErrorKind::OmittedDirectory, entry.source_path()));
-        }
-        let nofollow = if entry.follow { OFlags::empty() } else { OFlags::NOFOLLOW };
-        let opened = self.clock.call(For::Open, || {
-            rustix::fs::openat(handles.source(), source, OPEN_DIRECTORY | nofollow, Mode::empty())
-        });
-        let opened = match opened {
-            Ok(opened) => opened,
-            Err(Errno::LOOP | Errno::NOTDIR) if !entry.operand => {
-                return Err(Error::plain(ErrorKind::Replaced, entry.source_path()));
-            }
-            Err(why) => {
-                // As GNU does: the directory is made, with its attributes, and what is in it is the error.
-                return Err(Error::system(ErrorKind::Access, entry.source_path(), why));
-            }
-        };
-        let facts = match rustix::fs::fstat(&opened) {
-            Ok(stat) => Facts::from(stat),
-            Err(why) => return Err(Error::system(ErrorKind::Stat, entry.source_path(), why)),
-        };
-        if dir.follow && dir.is_at_or_below(facts.identity()) {
-            return Err(Error::plain(ErrorKind::CyclicLink, entry.source_path()));
-        }
-        if run.is_own(facts.identity()) {
-            let told = self.operand_target(dir, entry);
-            if !run.into_itself.lock().unwrap_or_else(PoisonError::into_inner).insert(told) {
-                // Said once for each operand: the rest follows from it.
-                return Ok(Outcome::Skipped(Skip::Same));
-            }
-            return Err(Error::plain(ErrorKind::IntoItself, self.operand_source(dir, entry))
-                .with(self.operand_target(dir, entry)));
-        }
-        let (made, fresh, backup) = self.target_directory(entry, &facts)?;
-        let Some(made) = made else { return Ok(Outcome::Skipped(Skip::Exists)) };
-        let opened_target =
-            rustix::fs::openat(handles.target(), &*made, OPEN_DIRECTORY | keep_link(options), Mode::empty());
-        let opened_target = match opened_target {
-            Ok(fd) => fd,
-            Err(why) => return Err(Error::system(ErrorKind::Access, entry.target_path(), why)),
-        };
-        let target_identity = match rustix::fs::fstat(&opened_target) {
-            Ok(stat) => Facts::from(stat).identity(),
-            Err(why) => return Err(Error::system(ErrorKind::Stat, entry.target_path(), why)),
-        };
-        if options.durability == Durability::End {
-            run.writes_to(&opened_target, target_identity.0);
-        }
-        if options.resume && !fresh {
-            self.remove_leftovers(&opened_target, entry);
-        }
-        if entry.operand {
-            run.own.lock().unwrap_or_else(PoisonError::into_inner).insert(target_identity);
-        }
-        if facts.identity() == target_identity {
-            return Err(Error::plain(ErrorKind::IntoItself, entry.source_path()).with(entry.target_path()));
-        }
-        if run.wants_entries && fresh {
-            let (source, target) = (entry.source_path(), entry.target_path());
-            run.observer.event(Event::Copied {
-                kind: Kind::Directory,
-                source: &source,
-                target: &target,
-                backup: backup.as_deref(),
-                bytes: 0,
-            });
-        }
-        let device = if entry.operand { facts.dev } else { dir.device };
-        let listing = if options.one_file_system && facts.dev != device {
-            None
-        } else {
-            let again = rustix::io::fcntl_dupfd_cloexec(&opened, 3);
-            Some(again.map_err(|why| Error::system(ErrorKind::Access, entry.source_path(), why))?)
-        };
-        let child = Child {
-            source_name: source.to_owned(),
-            target_name: target.to_owned(),
-            source: opened,
-            target: opened_target,
-            facts,
-            target_identity,
-            fresh,
-            follow: options.dereference == crate::Dereference::Always,
-            device,
-        };
-        let child = Dir::child(dir, child, &run.budget);
-        match listing {
-            Some(listing) => run.queue.push([Task::Scan(child, listing)]),
-            None => self.release(child),
-        }
-        Ok(Outcome::Descended)
-    }
-
-    /// Makes the target of a directory, or finds it. `None`: it stays out.
-    fn target_directory(
-        &mut self,
-        entry: &Entry<'_>,
-        facts: &Facts,
-    ) -> Result<(Option<CString>, bool, Option<PathBuf>), Error> {
-        let options = self.run.options;
-        let Entry { handles, target, .. } = *entry;
-        // The sticky bit is the one special bit that mkdir(2) takes, and that a copy has without being asked.
-        let mode = if options.default_modes {
-            0o777 | facts.mode & 0o1000
-        } else if options.preserve.mode || options.preserve.ownership {
-            // Nobody else's until what is in it has its own mode.
-            0o700
-        } else {
-            facts.mode & 0o1777 | 0o700
-        };
-        let mut backup = None;
-        for _ in 0..2 {
-            let made = self.clock.call(For::Create, || {
-                rustix::fs::mkdirat(handles.target(), target, Mode::from_raw_mode(mode))
-            });
-            match made {
-                Ok(()) => return Ok((Some(target.to_owned()), true, backup)),
-                Err(Errno::EXIST) => {}
-                Err(why) => return Err(Error::system(ErrorKind::CreateDirectory, entry.target_path(), why)),
-            }
-            let side = entry.target_side()?;
-            let question = Question {
-                source: Side { link: *facts, file: Some(*facts) },
-                target: side,
-                follow: entry.follow,
-                same_name: false,
-                operand: entry.operand,
-                just_created: false,
-            };
-            match plan::decide(options, &question) {
-                Action::Replace(How::Merge) => return Ok((Some(target.to_owned()), false, backup)),
-                Action::Replace(How::Backup) => backup = Some(self.back_up(entry)?),
-                Action::Replace(_) => {
-                    return Err(Error::plain(ErrorKind::OtherByDirectory, entry.target_path())
-                        .with(entry.source_path()));
-                }
-                Action::Skip(_) => return Ok((None, false, None)),
-                Action::Refuse(ErrorKind::SameFile) => {
-                    return Err(
-                        Error::plain(ErrorKind::SameFile, entry.source_path()).with(entry.target_path())
-                    );
-                }
-                Action::Refuse(kind) => {
-                    return Err(Error::plain(kind, entry.target_path()).with(entry.source_path()));
-                }
-            }
-        }
-        Err(Error::system(ErrorKind::CreateDirectory, entry.target_path(), Errno::EXIST))
-    }
-
-    /// The operand a source belongs to, for the sentence about copying into itself.
-    fn operand_source(&self, dir: &Arc<Dir>, entry: &Entry<'_>) -> PathBuf {
-        top(dir).map_or_else(|| entry.source_path(), |top| top.source_path())
-    }
-
-    fn operand_target(&self, dir: &Arc<Dir>, entry: &Entry<'_>) -> PathBuf {
-        top(dir).map_or_else(|| entry.target_path(), |top| top.target_path())
-    }
-}
-
-/// The operand's own directory.
-fn top(dir: &Arc<Dir>) -> Option<&Dir> {
-    let mut this: &Dir = dir;
-    while let Some(parent) = this.parent.as_deref() {
-        if parent.parent.is_none() {
-            return Some(this);
-        }
-        this = parent;
-    }
-    None
-}
-
-fn keep_link(options: &Options) -> OFlags {
-    if options.keep_directory_symlink { OFlags::empty() } else { OFlags::NOFOLLOW }
 }

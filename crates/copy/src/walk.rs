@@ -1,0 +1,121 @@
+//! The walk: a directory is listed in windows, and each window becomes work.
+
+use crate::clock::For;
+use crate::dir::{Dir, lstat, stat};
+use crate::error::{Error, ErrorKind};
+use crate::options::Order;
+use crate::queue::{Names, Task};
+use crate::report::{Event, Skip};
+use crate::worker::Worker;
+use rustix::fs::{FileType, RawDir};
+use rustix::io::Errno;
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Entries of one directory held at a time; also the window of the inode order.
+const WINDOW: usize = 1 << 16;
+/// Files given to a worker at a time.
+const BATCH: usize = 1024;
+const LISTING_BYTES: usize = 1 << 17;
+
+impl Worker<'_, '_> {
+    /// Lists the next window of a directory and makes work of it.
+    pub(crate) fn scan(&mut self, dir: Arc<Dir>, listing: OwnedFd) {
+        let run = self.run;
+        if run.stopped() {
+            return self.release(dir);
+        }
+        let mut files = Names::default();
+        let mut directories = Names::default();
+        let mut buffer = vec![MaybeUninit::<u8>::uninit(); LISTING_BYTES];
+        let mut entries = RawDir::new(&listing, &mut buffer);
+        let mut more = true;
+        let mut failed = None;
+        // The descriptor's position is behind the buffer's last entry, so a window ends where the buffer does.
+        while files.len() + directories.len() < WINDOW || !entries.is_buffer_empty() {
+            let next = if entries.is_buffer_empty() {
+                self.clock.call(For::Scan, || entries.next())
+            } else {
+                entries.next()
+            };
+            let entry = match next {
+                None => {
+                    more = false;
+                    break;
+                }
+                Some(Ok(entry)) => entry,
+                Some(Err(Errno::INTR)) => continue,
+                Some(Err(why)) => {
+                    failed = Some(why);
+                    more = false;
+                    break;
+                }
+            };
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            self.tally.scanned += 1;
+            if run.exclude.is_some() && self.is_excluded(&dir, name) {
+                self.skip_excluded(&dir, name);
+                continue;
+            }
+            // What the listing does not say, or what a followed link leads to, is found out here: directories go
+            // another way than files.
+            let mut kind = entry.file_type();
+            if kind == FileType::Unknown || (kind == FileType::Symlink && dir.follow) {
+                let facts =
+                    if dir.follow { stat(listing.as_fd(), name) } else { lstat(listing.as_fd(), name) };
+                kind = facts.map_or(kind, |facts| facts.kind);
+            }
+            let into = if kind == FileType::Directory { &mut directories } else { &mut files };
+            into.push(name, entry.ino(), kind);
+        }
+        if let Some(why) = failed {
+            self.tell(Error::system(ErrorKind::ReadDirectory, dir.source_path(), why));
+        }
+        if run.options.order == Order::Inode {
+            files.sort_by_inode();
+            directories.sort_by_inode();
+        }
+        let mut tasks = Vec::new();
+        dir.pending.fetch_add(directories.len(), Ordering::Relaxed);
+        if !directories.is_empty() {
+            tasks.push(Task::Directories(Arc::clone(&dir), directories));
+        }
+        let files = Arc::new(files);
+        let mut start = 0;
+        while start < files.len() {
+            let end = (start + BATCH).min(files.len());
+            dir.pending.fetch_add(1, Ordering::Relaxed);
+            tasks.push(Task::Files(Arc::clone(&dir), Arc::clone(&files), start..end));
+            start = end;
+        }
+        // The first batch on top, so that files are read in order.
+        let at = usize::from(matches!(tasks.first(), Some(Task::Directories(..))));
+        tasks.get_mut(at..).unwrap_or_default().reverse();
+        if more {
+            tasks.insert(0, Task::Scan(dir, listing));
+            run.queue.push(tasks);
+        } else {
+            run.queue.push(tasks);
+            self.release(dir);
+        }
+    }
+
+    fn skip_excluded(&mut self, dir: &Dir, name: &CStr) {
+        self.tally.skipped += 1;
+        if self.run.wants_entries {
+            let (source, target) = (dir.source_of(name), dir.target_of(name));
+            let why = Skip::Excluded;
+            self.run.observer.event(Event::Skipped { source: &source, target: &target, why });
+        }
+    }
+
+    fn is_excluded(&self, dir: &Dir, name: &CStr) -> bool {
+        self.run.exclude.as_ref().is_some_and(|globs| globs.is_match(dir.below_operand(name)))
+    }
+}
