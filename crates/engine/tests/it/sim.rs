@@ -1,0 +1,194 @@
+//! The simulated kernel through the public face: what a test of a program can ask of it.
+
+use ringroad_engine::net::{TcpListener, TcpStream};
+use ringroad_engine::sim::{Faults, SimConfig, Style};
+use ringroad_engine::time::sleep;
+use ringroad_engine::{Name, Runtime, spawn, yield_now};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+fn config(style: Style, seed: u64) -> SimConfig {
+    let mut config = SimConfig::new(seed, Faults::none());
+    config.style = Some(style);
+    config
+}
+
+const STYLES: [Style; 3] = [Style::Readiness, Style::Completion, Style::Mixed];
+
+fn here() -> SocketAddr {
+    ([127, 0, 0, 1], 0).into()
+}
+
+#[test]
+fn a_program_that_hangs_is_told_so() {
+    for style in STYLES {
+        let runtime = Runtime::builder(Name::Sim).sim(config(style, 1)).build().unwrap();
+        let error = runtime
+            .block_on(async {
+                let mut listener = TcpListener::bind(here()).unwrap();
+                listener.accept().await.map(drop)
+            })
+            .expect_err("nobody will ever connect");
+        assert_eq!(error.to_string(), "wait: every task waits, and nothing will happen (driver sim)");
+    }
+}
+
+#[test]
+fn a_program_that_only_spins_is_stopped() {
+    let mut config = config(Style::Readiness, 1);
+    config.steps_max = 10_000;
+    let runtime = Runtime::builder(Name::Sim).sim(config).build().unwrap();
+    let error = runtime
+        .block_on(async {
+            loop {
+                yield_now().await;
+            }
+        })
+        .map(|()| ())
+        .expect_err("it never ends");
+    assert!(error.to_string().contains("10000 steps and no end: the program runs in circles"), "{error}");
+}
+
+#[test]
+fn years_pass_while_everybody_sleeps() {
+    let year = Duration::from_secs(365 * 24 * 3600);
+    let runtime = Runtime::builder(Name::Sim).build().unwrap();
+    let slept = runtime.block_on(async {
+        let (short, long) = (spawn(sleep(year)), spawn(sleep(year * 2)));
+        short.await.unwrap();
+        let early = long.is_finished();
+        long.await.unwrap();
+        early
+    });
+    assert!(!slept.unwrap(), "the longer sleep takes longer");
+}
+
+#[test]
+fn the_ledger_says_what_a_program_has_until_it_has_given_it_back() {
+    for style in STYLES {
+        let config = config(style, 5);
+        let ledger = config.ledger.clone();
+        let runtime = Runtime::builder(Name::Sim).sim(config).build().unwrap();
+        let during = ledger.clone();
+        runtime
+            .block_on(async move {
+                let mut listener = TcpListener::bind(here()).unwrap();
+                let at = listener.local_addr().unwrap();
+                let client = spawn(TcpStream::connect(at));
+                let mut server = listener.accept().await.unwrap();
+                let mut client = client.await.unwrap().unwrap();
+                client.write_all("hello").await.0.unwrap();
+                let lease = server.recv().await.unwrap();
+                let had = during.imbalances().join("\n");
+                assert!(had.contains("from socket, was not closed"), "{had}");
+                assert!(had.contains("from accept, was not closed"), "{had}");
+                assert_eq!(had.contains("1 buffers are still lent out"), lease.is_pooled(), "{had}");
+            })
+            .unwrap();
+        runtime.shutdown(Duration::from_secs(10)).unwrap();
+        assert_eq!(ledger.imbalances(), [""; 0]);
+        assert_eq!(ledger.opened(), 3);
+    }
+}
+
+#[test]
+fn what_no_cancel_ends_is_abandoned_by_the_shutdown_and_told() {
+    let mut abandoned = 0;
+    for seed in 0..16 {
+        let mut config = config(Style::Completion, seed);
+        config.faults.stuck = 1000;
+        let ledger = config.ledger.clone();
+        let runtime = Runtime::builder(Name::Sim).sim(config).build().unwrap();
+        runtime
+            .block_on(async {
+                let mut listener = TcpListener::bind(here()).unwrap();
+                let at = listener.local_addr().unwrap();
+                let client = spawn(TcpStream::connect(at));
+                let mut server = listener.accept().await.unwrap();
+                // Keeps a receive and an accept with the kernel.
+                spawn(async move { server.recv().await.map(drop) }).detach();
+                spawn(async move { listener.accept().await.map(drop) }).detach();
+                drop(client.await.unwrap().unwrap().split().0);
+                sleep(Duration::from_secs(1)).await;
+                let _other = TcpStream::connect(at).await;
+            })
+            .unwrap();
+        match runtime.shutdown(Duration::from_secs(10)) {
+            Ok(()) => assert_eq!(ledger.imbalances(), [""; 0]),
+            Err(stuck) => {
+                abandoned += 1;
+                let told = format!("{} operations were abandoned", stuck.operations);
+                assert!(ledger.imbalances().contains(&told), "{:?}", ledger.imbalances());
+            }
+        }
+    }
+    assert!(abandoned > 0, "no seed was stuck");
+}
+
+#[test]
+fn without_descriptors_a_listener_pauses_and_goes_on_when_one_is_closed() {
+    for style in STYLES {
+        let mut config = config(style, 3);
+        config.descriptors_max = 4;
+        let ledger = config.ledger.clone();
+        let runtime = Runtime::builder(Name::Sim).sim(config).build().unwrap();
+        runtime
+            .block_on(async {
+                let mut listener = TcpListener::bind(here()).unwrap();
+                let at = listener.local_addr().unwrap();
+                let mut clients = Vec::new();
+                for _ in 0..3 {
+                    clients.push(TcpStream::connect(at).await.unwrap());
+                }
+                let server = spawn(async move {
+                    for _ in 0..3 {
+                        // Each is closed at once, which makes room for the next.
+                        listener.accept().await.unwrap();
+                    }
+                });
+                sleep(Duration::from_millis(10)).await;
+                assert!(!server.is_finished(), "there is no descriptor for any of them");
+                clients.pop();
+                server.await.unwrap();
+            })
+            .unwrap();
+        assert!(runtime.counters().accept_parked > 0, "{:?}", runtime.counters());
+        runtime.shutdown(Duration::from_secs(10)).unwrap();
+        assert_eq!(ledger.imbalances(), [""; 0]);
+    }
+}
+
+#[test]
+fn one_seed_is_one_run() {
+    let run = |seed| {
+        let config = SimConfig::new(seed, Faults::swarm(seed));
+        let ledger = config.ledger.clone();
+        let runtime = Runtime::builder(Name::Sim).sim(config).build().unwrap();
+        runtime
+            .block_on(async {
+                let mut listener = TcpListener::bind(here()).unwrap();
+                let at = listener.local_addr().unwrap();
+                let server = spawn(async move {
+                    let mut stream = listener.accept().await.unwrap();
+                    let mut got = 0;
+                    loop {
+                        match stream.recv().await.unwrap().len() {
+                            0 => break got,
+                            some => got += some,
+                        }
+                    }
+                });
+                let mut stream = TcpStream::connect(at).await.unwrap();
+                stream.write_all(vec![7; 300]).await.0.unwrap();
+                drop(stream);
+                assert_eq!(server.await.unwrap(), 300);
+            })
+            .unwrap_or_else(|why| panic!("seed {seed}: {why}\n{}{}", runtime.dump(), ledger.recent()));
+        runtime.shutdown(Duration::from_secs(30)).unwrap();
+        (ledger.event_hash(), ledger.events(), ledger.recent())
+    };
+    for seed in 0..20 {
+        assert_eq!(run(seed), run(seed), "seed {seed}");
+    }
+    assert_ne!(run(1).0, run(2).0);
+}
