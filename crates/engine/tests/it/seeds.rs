@@ -9,8 +9,12 @@
 //! - the program comes to its end (the simulation knows when nothing can happen any more);
 //! - no completion is stale, and at the end every descriptor, operation and buffer is back.
 //!
+//! The calm ones among them, in which nobody breaks anything, also run on the real drivers, and must come to the
+//! same transcript there.
+//!
 //! `RINGROAD_SIM_SEED=N` replays one seed and tells its last events; `RINGROAD_SEEDS=N` or `A..B` says which to run.
 
+use crate::support::{Case, run as run_on};
 use fastrand::Rng;
 use futures_util::future::{Either, select};
 use ringroad_engine::net::{Canceller, ReadHalf, SocketOption, TcpListener, TcpStream, WriteHalf};
@@ -19,7 +23,7 @@ use ringroad_engine::time::{sleep, timeout};
 use ringroad_engine::{Counters, Error, Name, Runtime, spawn, yield_now};
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
@@ -43,14 +47,19 @@ struct Character {
     echo: bool,
     /// Ends may vanish, reset, or be cancelled with their task.
     harsh: bool,
+    /// No send is given up.
+    calm: bool,
     /// Most bytes each way.
     bytes_max: usize,
+    /// What each side means to send, unless it echoes.
+    totals: [usize; 2],
 }
 
 impl Character {
-    fn of(seed: u64, id: u8, bytes_max: usize) -> Character {
+    fn of(seed: u64, id: u8, bytes_max: usize, calm: bool) -> Character {
         let mut rng = rng(seed, u64::from(id), 7);
-        Character { id, echo: rng.u8(..3) == 0, harsh: rng.u8(..3) == 0, bytes_max }
+        let totals = [1 + rng.usize(..bytes_max), 1 + rng.usize(..bytes_max)];
+        Character { id, echo: rng.u8(..3) == 0, harsh: !calm && rng.u8(..3) == 0, calm, bytes_max, totals }
     }
 
     /// The bytes of `range` of what this side sends. The client's first byte says which connection it is.
@@ -70,17 +79,46 @@ fn rng(seed: u64, id: u64, part: u64) -> Rng {
     Rng::with_seed(seed.wrapping_mul(0x1_0000).wrapping_add(id * 16 + part))
 }
 
-fn moment(rng: &mut Rng) -> Duration {
-    match rng.u8(..4) {
-        0 => Duration::ZERO,
-        1 => Duration::from_micros(rng.u64(..100)),
-        2 => Duration::from_millis(rng.u64(..5)),
-        _ => Duration::from_millis(rng.u64(..2000)),
+/// Draws what a part of a program does.
+#[derive(Clone)]
+struct Dice {
+    rng: Rng,
+    /// Moments are so many times shorter: where time is real.
+    pace: u32,
+}
+
+impl Dice {
+    fn moment(&mut self) -> Duration {
+        let span = match self.u8(..4) {
+            0 => Duration::ZERO,
+            1 => Duration::from_micros(self.u64(..100)),
+            2 => Duration::from_millis(self.u64(..5)),
+            _ => Duration::from_millis(self.u64(..2000)),
+        };
+        span / self.pace
+    }
+
+    /// Once in `times`, a moment.
+    fn sometimes(&mut self, times: u8) -> Option<Duration> {
+        (self.u8(..times) == 0).then(|| self.moment())
+    }
+}
+
+impl Deref for Dice {
+    type Target = Rng;
+    fn deref(&self) -> &Rng {
+        &self.rng
+    }
+}
+
+impl DerefMut for Dice {
+    fn deref_mut(&mut self) -> &mut Rng {
+        &mut self.rng
     }
 }
 
 /// What is known of one way of a connection when its ends are over.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Way {
     /// All that its sender meant to send, if it got that far.
     sent: Option<usize>,
@@ -168,7 +206,7 @@ struct End {
     character: Character,
     /// 0: the client.
     side: usize,
-    rng: Rng,
+    dice: Dice,
 }
 
 impl End {
@@ -208,14 +246,14 @@ impl End {
     async fn receive(mut self, mut from: ReadHalf, most: usize) -> ReadHalf {
         let mut hoard = Vec::new();
         while self.way(1 - self.side, |way| way.got) < most {
-            if self.rng.u8(..8) == 0 {
-                sleep(moment(&mut self.rng)).await;
+            if self.dice.u8(..8) == 0 {
+                sleep(self.dice.moment()).await;
             }
-            let patience = (self.rng.u8(..4) == 0).then(|| moment(&mut self.rng));
-            let received = if self.rng.u8(..3) == 0 {
+            let patience = self.dice.sometimes(4);
+            let received = if self.dice.u8(..3) == 0 {
                 // Behind bytes that are there already.
-                let before = vec![0xee; self.rng.usize(..3)];
-                let mut memory = Vec::with_capacity(before.len() + self.rng.usize(1..700));
+                let before = vec![0xee; self.dice.usize(..3)];
+                let mut memory = Vec::with_capacity(before.len() + self.dice.usize(1..700));
                 memory.extend_from_slice(&before);
                 let received = match patience {
                     Some(span) => timeout(span, from.recv_into(memory)).await,
@@ -239,7 +277,7 @@ impl End {
                         self.got(&lease);
                         let over = lease.is_empty();
                         // Some are kept over the next awaits: that must cost memory, and nobody's progress.
-                        if self.rng.u8(..4) == 0 {
+                        if self.dice.u8(..4) == 0 {
                             let copy = lease.to_vec();
                             hoard.push((lease, copy));
                         }
@@ -271,25 +309,25 @@ impl End {
     async fn send(mut self, mut to: WriteHalf, total: usize) -> WriteHalf {
         let mut at = 0;
         while at < total {
-            if self.rng.u8(..8) == 0 {
-                sleep(moment(&mut self.rng)).await;
+            if self.dice.u8(..8) == 0 {
+                sleep(self.dice.moment()).await;
             }
-            let most = if self.rng.u8(..3) == 0 { total } else { 50 };
-            let end = total.min(at + 1 + self.rng.usize(..most));
+            let most = if self.dice.u8(..3) == 0 { total } else { 50 };
+            let end = total.min(at + 1 + self.dice.usize(..most));
             let bytes = self.character.content(self.side, at..end);
             // Sends are rarely given up: mostly that breaks the connection. The first, which says who we are, never.
-            let gives_up = at > 0 || self.side == 1;
-            let patience = (gives_up && self.rng.u8(..24) == 0).then(|| moment(&mut self.rng));
-            let canceller = (gives_up && self.rng.u8(..24) == 0).then(|| to.canceller());
+            let gives_up = !self.character.calm && (at > 0 || self.side == 1);
+            let patience = if gives_up { self.dice.sometimes(24) } else { None };
+            let canceller = (gives_up && self.dice.u8(..24) == 0).then(|| to.canceller());
             if let Some(canceller) = canceller {
-                cancel_later(canceller, moment(&mut self.rng));
+                cancel_later(canceller, self.dice.moment());
             }
-            let sent = match self.rng.u8(..3) {
+            let sent = match self.dice.u8(..3) {
                 0 => perhaps(patience, async { to.write_all(bytes).await.0 }).await,
                 1 => perhaps(patience, async { to.write_all(Rc::<[u8]>::from(bytes)).await.0 }).await,
                 _ => {
                     let pieces: Vec<_> =
-                        bytes.chunks(1 + self.rng.usize(..200)).map(<[u8]>::to_vec).collect();
+                        bytes.chunks(1 + self.dice.usize(..200)).map(<[u8]>::to_vec).collect();
                     perhaps(patience, async {
                         let (sent, back) = to.write_vectored_all(pieces).await;
                         assert_eq!(back.concat(), bytes, "the buffers come back");
@@ -326,11 +364,12 @@ impl End {
 
     /// Sends and receives at the same time.
     async fn talk(mut self, stream: TcpStream) {
-        let total = 1 + self.rng.usize(..self.character.bytes_max);
+        let total = self.character.totals[self.side];
         let most =
-            if self.character.harsh { self.rng.usize(..self.character.bytes_max * 2) } else { usize::MAX };
+            if self.character.harsh { self.dice.usize(..self.character.bytes_max * 2) } else { usize::MAX };
         let (from, to) = stream.split();
-        let receiving = End { rng: self.rng.fork(), ..self.clone() };
+        let dice = Dice { rng: self.dice.fork(), pace: self.dice.pace };
+        let receiving = End { dice, ..self.clone() };
         let (end, receiving, sending) = (self.clone(), receiving.receive(from, most), self.send(to, total));
         match select(pin!(receiving), pin!(sending)).await {
             Either::Left((_from, sending)) => {
@@ -379,10 +418,10 @@ impl End {
 
     async fn run(mut self, stream: TcpStream, first: Vec<u8>) {
         let (harsh, side) = (self.character.harsh, self.side);
-        if harsh && self.rng.bool() {
+        if harsh && self.dice.bool() {
             let _ = stream.set_option(SocketOption::Linger(Some(Duration::ZERO)));
         }
-        let vanish = (harsh && self.rng.u8(..3) == 0).then(|| moment(&mut self.rng));
+        let vanish = if harsh { self.dice.sometimes(3) } else { None };
         let echoes = self.character.echo && side == 1;
         let body =
             async move { if echoes { self.echo(stream, first).await } else { self.talk(stream).await } };
@@ -417,6 +456,15 @@ async fn perhaps<F: Future>(patience: Option<Duration>, future: F) -> Option<F::
 
 // ---- the program ---------------------------------------------------------------------------------------------------
 
+/// Other places to connect to.
+#[derive(Clone, Copy)]
+struct Others {
+    /// Where nobody is accepted.
+    silent: SocketAddr,
+    /// Where nobody listens.
+    nowhere: SocketAddr,
+}
+
 struct Program {
     seed: u64,
     connections: u8,
@@ -425,35 +473,59 @@ struct Program {
     buffer_bytes: usize,
     /// The listener is closed when some may still want to connect.
     closes_early: bool,
+    /// Nobody breaks anything.
+    calm: bool,
+    pace: u32,
     world: Shared,
 }
 
 impl Program {
-    fn end(&self, id: u8, side: usize) -> End {
-        let mut character = Character::of(self.seed, id, self.bytes_max);
-        character.harsh |= self.closes_early;
-        let rng = rng(self.seed, u64::from(id), side as u64);
-        End { world: Rc::clone(&self.world), character, side, rng }
+    /// The program of a seed. In real time it is calm, and faster.
+    fn new(seed: u64, is_simulated: bool, calm: bool) -> Rc<Program> {
+        let buffer_bytes = Faults::swarm(seed).socket_buffer_bytes;
+        let mut rng = rng(seed, 0xff, 5);
+        let connections = rng.u8(1..6);
+        let world = World { ways: vec![[Way::default(); 2]; usize::from(connections)], ..World::default() };
+        Rc::new(Program {
+            seed,
+            connections,
+            // With small buffers every byte is an event.
+            bytes_max: (buffer_bytes * 100).clamp(100, 12_000),
+            buffer_bytes: if is_simulated { buffer_bytes } else { usize::MAX },
+            closes_early: !calm && rng.u8(..10) == 0,
+            calm,
+            pace: if is_simulated { 1 } else { 500 },
+            world: Rc::new(RefCell::new(world)),
+        })
     }
 
-    async fn client(self: Rc<Program>, id: u8, at: SocketAddr, silent: SocketAddr) {
+    fn dice(&self, id: u8, part: u64) -> Dice {
+        Dice { rng: rng(self.seed, u64::from(id), part), pace: self.pace }
+    }
+
+    fn end(&self, id: u8, side: usize) -> End {
+        let mut character = Character::of(self.seed, id, self.bytes_max, self.calm);
+        character.harsh |= self.closes_early;
+        End { world: Rc::clone(&self.world), character, side, dice: self.dice(id, side as u64) }
+    }
+
+    async fn client(self: Rc<Program>, id: u8, at: SocketAddr, others: Others) {
         let mut end = self.end(id, 0);
-        sleep(moment(&mut end.rng)).await;
-        if end.rng.u8(..8) == 0 {
-            let error =
-                TcpStream::connect(([127, 0, 0, 1], 9).into()).await.expect_err("nobody listens there");
+        sleep(end.dice.moment()).await;
+        if end.dice.u8(..8) == 0 {
+            let error = TcpStream::connect(others.nowhere).await.expect_err("nobody listens there");
             assert_eq!(error.raw_os_error(), Some(libc::ECONNREFUSED));
             end.tally(|tally| tally.refused += 1);
         }
-        if end.rng.u8(..4) == 0 && self.buffer_bytes <= 4096 {
-            self.send_to_nobody(&mut end, silent).await;
+        if end.dice.u8(..4) == 0 && self.buffer_bytes <= 4096 {
+            self.send_to_nobody(&mut end, others.silent).await;
         }
         loop {
-            let patience = (end.rng.u8(..4) == 0).then(|| moment(&mut end.rng));
+            let patience = end.dice.sometimes(4);
             match perhaps(patience, TcpStream::connect(at)).await {
                 None => end.tally(|tally| tally.dropped_connects += 1),
                 Some(Ok(mut stream)) => {
-                    if end.rng.u8(..4) == 0 && !self.receive_nothing(&mut end, &mut stream).await {
+                    if end.dice.u8(..4) == 0 && !self.receive_nothing(&mut end, &mut stream).await {
                         return;
                     }
                     return end.run(stream, Vec::new()).await;
@@ -470,8 +542,8 @@ impl Program {
     /// A receive that nothing will come for, until it is cancelled: a cancel that is lost hangs here. Whether the
     /// connection is still there.
     async fn receive_nothing(&self, end: &mut End, stream: &mut TcpStream) -> bool {
-        cancel_later(stream.canceller(), moment(&mut end.rng));
-        let received = if end.rng.bool() {
+        cancel_later(stream.canceller(), end.dice.moment());
+        let received = if end.dice.bool() {
             stream.recv().await.map(|lease| lease.len())
         } else {
             stream.recv_into(Vec::with_capacity(10)).await.0
@@ -489,9 +561,9 @@ impl Program {
     /// The same for a send of more than there is room for, to a listener that accepts nobody.
     async fn send_to_nobody(&self, end: &mut End, silent: SocketAddr) {
         let mut stream = TcpStream::connect(silent).await.expect("its queue has room");
-        cancel_later(stream.canceller(), moment(&mut end.rng));
+        cancel_later(stream.canceller(), end.dice.moment());
         let bytes = vec![1; self.buffer_bytes * 2 + 1];
-        let sent = if end.rng.bool() {
+        let sent = if end.dice.bool() {
             stream.write_all(bytes).await.0
         } else {
             stream.write_vectored_all(vec![bytes, Vec::new()]).await.0
@@ -513,10 +585,10 @@ impl Program {
     }
 
     async fn server(self: Rc<Program>, mut listener: TcpListener) {
-        let mut rng = rng(self.seed, 0xff, 3);
+        let mut dice = self.dice(0xff, 3);
         let mut served = Vec::new();
         loop {
-            let patience = (rng.u8(..3) == 0).then(|| moment(&mut rng));
+            let patience = dice.sometimes(3);
             match perhaps(patience, listener.accept()).await {
                 None => self.world.borrow_mut().tally.dropped_accepts += 1,
                 Some(Ok(stream)) => served.push(spawn(Rc::clone(&self).serve(stream))),
@@ -525,7 +597,7 @@ impl Program {
                     break;
                 }
             }
-            if rng.u8(..4) == 0 {
+            if dice.u8(..4) == 0 {
                 yield_now().await;
             }
         }
@@ -536,22 +608,25 @@ impl Program {
     }
 
     async fn main(self: Rc<Program>) {
-        let mut rng = rng(self.seed, 0xff, 4);
+        let mut dice = self.dice(0xff, 4);
         let listener = TcpListener::bind(([127, 0, 0, 1], 0).into()).unwrap();
         let at = listener.local_addr().unwrap();
         let stop = listener.canceller();
         let accepts_nobody = TcpListener::bind(([127, 0, 0, 1], 0).into()).unwrap();
-        let silent = accepts_nobody.local_addr().unwrap();
+        let closed = TcpListener::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let others =
+            Others { silent: accepts_nobody.local_addr().unwrap(), nowhere: closed.local_addr().unwrap() };
+        drop(closed);
         let server = spawn(Rc::clone(&self).server(listener));
         let clients: Vec<_> =
-            (0..self.connections).map(|id| spawn(Rc::clone(&self).client(id, at, silent))).collect();
+            (0..self.connections).map(|id| spawn(Rc::clone(&self).client(id, at, others))).collect();
         if self.closes_early {
-            sleep(moment(&mut rng)).await;
+            sleep(dice.moment()).await;
             stop.cancel();
         }
-        if rng.u8(..10) == 0 {
+        if !self.calm && dice.u8(..10) == 0 {
             // Leaves in the middle of everything; the shutdown has to clear up.
-            sleep(moment(&mut rng)).await;
+            sleep(dice.moment()).await;
             return;
         }
         for client in clients {
@@ -607,20 +682,10 @@ fn name_panics() {
 /// Runs one seed. The hash of its events and what happened, or what went wrong.
 fn run(seed: u64) -> Result<(u64, Tally), String> {
     SEED.set(Some(seed));
-    let faults = Faults::swarm(seed);
-    let mut rng = rng(seed, 0xff, 5);
-    let program = Rc::new(Program {
-        seed,
-        buffer_bytes: faults.socket_buffer_bytes,
-        connections: rng.u8(1..6),
-        // With small buffers every byte is an event.
-        bytes_max: (faults.socket_buffer_bytes * 100).clamp(100, 12_000),
-        closes_early: rng.u8(..10) == 0,
-        world: Shared::default(),
-    });
-    program.world.borrow_mut().ways = vec![[Way::default(); 2]; usize::from(program.connections)];
-    let config = SimConfig::new(seed, faults);
+    let program = Program::new(seed, true, false);
+    let config = SimConfig::new(seed, Faults::swarm(seed));
     let ledger = config.ledger.clone();
+    let mut rng = rng(seed, 0xff, 6);
     let (buffers, bytes) = (1 << rng.u32(1..6), rng.usize(16..2048));
     let runtime = Runtime::builder(Name::Sim).sim(config).buffers(buffers, bytes).build().unwrap();
     let world = Rc::clone(&program.world);
@@ -716,4 +781,48 @@ fn every_seed_ends_with_every_byte_in_its_place_and_nothing_left_over() {
     if seeds.end - seeds.start >= 1000 {
         assert_eq!(tally.lacking(), [""; 0], "the programs never met this: {tally:?}");
     }
+}
+
+/// Seeds whose calm programs run on the real drivers.
+const CALM: Range<u64> = 0..40;
+
+/// Calm programs on a real driver end as they do on the simulation: the same bytes each way, and the same ends.
+fn has_the_same_transcripts(case: Case) {
+    let expected: Vec<_> = CALM
+        .map(|seed| {
+            let config = SimConfig::new(seed, Faults::swarm(seed));
+            let program = Program::new(seed, true, true);
+            let runtime = Runtime::builder(Name::Sim).sim(config).build().unwrap();
+            runtime.block_on(Rc::clone(&program).main()).unwrap();
+            let ways = program.world.borrow().ways.clone();
+            assert!(ways.iter().flatten().all(|way| way.ended && way.sent == Some(way.got)), "{ways:?}");
+            ways
+        })
+        .collect();
+    run_on(
+        case,
+        |builder| builder,
+        move |_| async move {
+            for (seed, expected) in CALM.zip(expected) {
+                let program = Program::new(seed, false, true);
+                Rc::clone(&program).main().await;
+                assert_eq!(program.world.borrow().ways, expected, "seed {seed}");
+            }
+        },
+    );
+}
+
+#[test]
+fn calm_programs_have_the_same_transcripts_on_epoll() {
+    has_the_same_transcripts(Case::Epoll);
+}
+
+#[test]
+fn calm_programs_have_the_same_transcripts_on_io_uring() {
+    has_the_same_transcripts(Case::IoUring);
+}
+
+#[test]
+fn calm_programs_have_the_same_transcripts_on_io_uring_plain() {
+    has_the_same_transcripts(Case::IoUringPlain);
 }
