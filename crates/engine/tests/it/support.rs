@@ -13,6 +13,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Case {
     Epoll,
+    /// With every optional ability switched on.
     IoUring,
     /// With every optional ability switched off.
     IoUringPlain,
@@ -37,6 +38,11 @@ impl Case {
                 features.no_iowait = false;
                 features.registered_ring = false;
                 features.bundles = false;
+                builder.features(features)
+            }
+            Case::IoUring => {
+                let mut features = Features::default();
+                features.bundles = true;
                 builder.features(features)
             }
             _ => builder,

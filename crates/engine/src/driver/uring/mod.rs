@@ -2,8 +2,9 @@
 //! waits for what comes back.
 //!
 //! The kernel does the waiting and the attempting, so there is little state here: what an operation names is
-//! kept by its slot, and the completion carries the slot's token. Left to others: making the ring (`setup`),
-//! the queues and the buffer ring ([`ringroad_uring`]), who owns memory (`inflight`).
+//! kept by its slot, and the completion carries the slot's token. Here is what is handed over, and when; what comes
+//! back is read in `completion`, and the ring is made in `setup`. Left to others: the queues and the buffer ring
+//! ([`ringroad_uring`]), who owns memory (`inflight`).
 //!
 //! An operation is in one place at a time, told by `holds`: in `starved` or in `line`, where the kernel has not seen
 //! it; in the submission queue or with the kernel; or out. Why some wait:
@@ -16,36 +17,30 @@
 //!
 //! Start reading at [`Uring::wait`].
 
+mod completion;
 mod setup;
 #[cfg(test)]
 mod tests;
 
 use super::{Cancelled, Driver, Name, Settings};
+use crate::Result;
 use crate::clock::{Clock, Until};
 use crate::counters::Counters;
-use crate::op::{Answer, Call, Completion, Kind, News, Op, Outcome, Target, Token};
+use crate::op::{Answer, Call, Completion, Kind, Op, Outcome, Target, Token};
 use crate::pool::Pool;
 use crate::sys::attempt::bounded;
 use crate::sys::call::{self, Blocking};
-use crate::{COMPLETIONS_PER_TURN, Result};
 use ringroad_uring::{Cqe, Ring, Sqe, Wait};
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// The buffer group of the standing receives.
 const GROUP: u16 = 0;
-
-/// How long giving up waits for the kernel to let go.
-const PATIENCE: Duration = Duration::from_secs(1);
-
-/// How long giving up waits before it asks again.
-const SLICE: Duration = Duration::from_millis(10);
 
 // A completion carries the token, and in the three top bits of its index what it is a completion of. (There are
 // fewer slots than descriptors, and fewer descriptors than 2^29.)
@@ -56,7 +51,7 @@ const ACCEPT: u64 = 2 << 29;
 /// Of the cancel of what the other bits say.
 const CANCEL: u64 = 1 << 31;
 /// Of the read from the alarm. No slot has this index.
-const ALARM: u64 = u64::MAX & !CANCEL;
+const ALARM: u64 = !CANCEL;
 
 pub(crate) struct Uring {
     kernel: ManuallyDrop<Shared>,
@@ -294,186 +289,6 @@ impl Uring {
             _ => Ok(()),
         }
     }
-
-    /// Takes completions and appends what they mean.
-    fn take(&mut self, out: &mut Vec<Completion>) -> io::Result<()> {
-        let start = out.len();
-        let end = start + COMPLETIONS_PER_TURN;
-        while out.len() < end {
-            let Some(completion) = self.next_completion()? else { break };
-            if self.pieces(&completion) > end - out.len() && out.len() > start {
-                self.held = Some(completion);
-                break;
-            }
-            self.tell(&completion, out);
-        }
-        // What is handed over next may complete at once, and has to find room beside what was left.
-        let queue = self.kernel.ring.completions();
-        self.room = queue.entries().saturating_sub(queue.ready());
-        Ok(())
-    }
-
-    #[inline]
-    fn next_completion(&mut self) -> io::Result<Option<Cqe>> {
-        if let Some(held) = self.held.take() {
-            return Ok(Some(held));
-        }
-        let (submissions, completions) = self.kernel.ring.queues();
-        let next = completions.pop();
-        if next.is_some() || !submissions.completion_overflow() {
-            return Ok(next);
-        }
-        self.fetch_overflow()
-    }
-
-    /// Has the kernel bring completions that found their queue full.
-    #[cold]
-    fn fetch_overflow(&mut self) -> io::Result<Option<Cqe>> {
-        self.counters.overflows += 1;
-        self.counters.system_calls += 1;
-        match self.kernel.ring.flush_overflow() {
-            Err(why) if !is_passing(&why) => Err(why),
-            _ => Ok(self.kernel.ring.completions().pop()),
-        }
-    }
-
-    /// How many pieces of news a completion is: a bundle one for each buffer.
-    #[inline]
-    fn pieces(&self, completion: &Cqe) -> usize {
-        if !self.abilities.bundles || completion.user_data & TAG != RECEIVE {
-            return 1;
-        }
-        (completion.result.max(1) as usize).div_ceil(self.kernel.pool.buffer_bytes())
-    }
-
-    #[inline]
-    fn tell(&mut self, completion: &Cqe, out: &mut Vec<Completion>) {
-        let bits = completion.user_data;
-        if bits & CANCEL != 0 {
-            return self.cancel_missed(bits & !CANCEL);
-        }
-        if bits == ALARM {
-            return self.alarm_read(completion.result);
-        }
-        if !completion.more() {
-            self.in_flight -= 1;
-            self.put(bits, Place::Out);
-        }
-        let token = Token::from_bits(bits & !TAG);
-        if bits & TAG == RECEIVE {
-            return self.tell_received(token, completion, out);
-        }
-        let outcome = Outcome::of(completion.result);
-        let news = if completion.more() { News::Item(outcome) } else { News::Last(outcome) };
-        out.push(Completion { token, news });
-    }
-
-    #[inline]
-    fn tell_received(&mut self, token: Token, completion: &Cqe, out: &mut Vec<Completion>) {
-        let pool = &self.kernel.pool;
-        let mut left = completion.result.max(0) as u32;
-        let mut tell = |outcome, last: bool| {
-            let news = if last { News::Last(outcome) } else { News::Item(outcome) };
-            out.push(Completion { token, news });
-        };
-        pool.with_ring(|ring| {
-            let each = |id, bytes: u32| {
-                if bytes == 0 {
-                    return pool.put(id);
-                }
-                left -= bytes;
-                // SAFETY: the completion has just told that the kernel took this buffer and is done with it. It
-                // is offered again only from the pool's free list, where the lease's drop puts it.
-                let lease = unsafe { pool.lease(id, bytes as usize) };
-                let outcome = Outcome { result: bytes as i32, lease: Some(lease) };
-                tell(outcome, left == 0 && !completion.more());
-            };
-            // SAFETY: a completion of a receive, all of which select from this ring's group; completions are
-            // popped once, and this is the only place that shows one (`discard` takes those of a given-up ring).
-            unsafe { ring.take_each(completion, each) }
-        });
-        if completion.result > 0 && left == 0 {
-            return;
-        }
-        if completion.result == -libc::ENOBUFS {
-            self.counters.ring_empty += 1;
-        }
-        // Bytes without a buffer would be bytes lost.
-        let result = if left > 0 { -libc::EIO } else { completion.result };
-        tell(Outcome::of(result), !completion.more());
-    }
-
-    /// The alarm rang: that the wait is over is all it is for.
-    #[cold]
-    fn alarm_read(&mut self, result: i32) {
-        self.in_flight -= 1;
-        if result < 0 && !matches!(-result, libc::EINTR | libc::EAGAIN) {
-            self.failed = Some(io::Error::from_raw_os_error(-result));
-            return;
-        }
-        self.watch_alarm();
-    }
-
-    /// A cancel found nothing. What it was for has completed, which is told in its turn; or it was between two
-    /// tries, where the kernel does not see it, and goes on: then it is cancelled again.
-    #[cold]
-    fn cancel_missed(&mut self, bits: u64) {
-        if let Some(place) = self.hold(bits).filter(|place| **place == Place::Cancelled) {
-            *place = Place::Doomed;
-            self.cancels.push(bits);
-        }
-    }
-
-    /// Cancels everything and takes every last completion. Whether that came to an end in time.
-    fn settle(&mut self) -> bool {
-        // The kernel has not seen these.
-        self.line.clear();
-        self.starved.clear();
-        self.cancels.clear();
-        let deadline = Instant::now() + PATIENCE;
-        let mut slice = None;
-        loop {
-            // What is queued but not submitted would not be found by the cancel.
-            let completions = u32::from(slice.is_some());
-            let entered = self.enter(Wait { completions, timeout: slice, ..Wait::default() });
-            while let Some(completion) = self.held.take().or_else(|| self.kernel.ring.completions().pop()) {
-                self.discard(&completion);
-            }
-            if self.in_flight == 0 {
-                return true;
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if entered.is_err() || left.is_zero() {
-                return false;
-            }
-            // What it comes to is told by the completions. Again and again: one between two tries is not found.
-            let _ = self.kernel.ring.cancel_all(left);
-            slice = Some(left.min(SLICE));
-        }
-    }
-
-    /// Disposes of what nobody wants any more.
-    fn discard(&mut self, completion: &Cqe) {
-        let bits = completion.user_data;
-        if bits & CANCEL != 0 {
-            return;
-        }
-        if !completion.more() {
-            self.in_flight -= 1;
-        }
-        match bits & TAG {
-            RECEIVE => {
-                let pool = &self.kernel.pool;
-                // SAFETY: as in `tell_received`.
-                pool.with_ring(|ring| unsafe { ring.take_each(completion, |id, _| pool.put(id)) });
-            }
-            ACCEPT if completion.result >= 0 => {
-                // SAFETY: the kernel has just opened this descriptor for us; nobody else knows its number.
-                drop(unsafe { OwnedFd::from_raw_fd(completion.result) });
-            }
-            _ => {}
-        }
-    }
 }
 
 impl Driver for Uring {
@@ -608,16 +423,6 @@ impl Driver for Uring {
 
     /// Waits a second for the kernel to let go; if it does not, what it may touch is never freed.
     fn abandon(self: Box<Self>) {}
-}
-
-impl Drop for Uring {
-    fn drop(&mut self) {
-        // A forked child has nothing in flight: the operations are its parent's.
-        if !self.kernel.ring.is_of_this_process() || self.settle() {
-            // SAFETY: dropped once, here, and not used after. The kernel has let go of all of it.
-            unsafe { ManuallyDrop::drop(&mut self.kernel) }
-        }
-    }
 }
 
 /// Takes what will complete as `bits` out of a queue. Whether it was there.

@@ -97,27 +97,42 @@ fn a_standing_receive_brings_bytes_as_they_come_and_then_the_end() {
     }
 }
 
+/// Some kernels attach a buffer to the end of a stream, too.
+#[test]
+fn a_buffer_that_comes_with_no_bytes_goes_back() {
+    let mut rig = Rig::new();
+    let flags = ringroad_uring::abi::IORING_CQE_F_BUFFER | 5 << 16;
+    let token = Token { index: 3, generation: 9 };
+    let end = ringroad_uring::Cqe { user_data: token.to_bits() | super::super::RECEIVE, result: 0, flags };
+    let mut out = Vec::new();
+    rig.driver.in_flight += 1;
+    rig.driver.tell(&end, &mut out);
+    assert!(matches!(&out[..], [Completion { news: News::Last(Outcome { result: 0, lease: None }), .. }]));
+    assert_eq!(rig.driver.pool().with_ring(|ring| ring.outstanding()), Some(1));
+    assert_eq!(rig.driver.pool().take(), Some(5));
+}
+
 /// The reason against POLL_FIRST on a multishot (axboe/liburing issue 1549).
 #[test]
 fn data_and_the_end_that_arrive_together_are_both_told() {
-    for bundles in [true, false] {
+    for (bundles, armed_before, reset) in (0..8).map(|bits| (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0)) {
         let mut rig = Rig::with(Settings { features: with_bundles(bundles), ..Settings::default() });
-        for armed_before in [true, false] {
-            let (mut near, far) = pair();
-            let receive = |rig: &mut Rig| rig.submit(&Op::Receive { on: target(&far) });
-            if armed_before {
-                receive(&mut rig);
-                rig.turn(Until::Now);
-            }
-            near.write_all(b"and goodbye").unwrap();
-            drop(near);
-            if !armed_before {
-                receive(&mut rig);
-            }
-            let (_, News::Item(outcome)) = rig.next() else { panic!("not an item") };
-            assert_eq!(&*outcome.lease.unwrap(), b"and goodbye");
-            assert_eq!(rig.last().1, 0);
+        let (mut near, far) = pair();
+        if armed_before {
+            rig.submit(&Op::Receive { on: target(&far) });
+            rig.turn(Until::Now);
         }
+        near.write_all(b"and goodbye").unwrap();
+        if reset {
+            socket2::SockRef::from(&near).set_linger(Some(Duration::ZERO)).unwrap();
+        }
+        drop(near);
+        if !armed_before {
+            rig.submit(&Op::Receive { on: target(&far) });
+        }
+        let (_, News::Item(outcome)) = rig.next() else { panic!("not an item") };
+        assert_eq!(&*outcome.lease.unwrap(), b"and goodbye");
+        assert_eq!(rig.last().1, if reset { -libc::ECONNRESET } else { 0 });
     }
 }
 

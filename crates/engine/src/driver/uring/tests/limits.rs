@@ -10,10 +10,15 @@ fn more_sends_than_either_queue_holds_all_go_out_in_order() {
     let mut rig = Rig::tiny();
     let (near, far) = UnixStream::pair().unwrap();
     let mut bytes: Vec<u8> = (0..200).collect();
-    let tokens: Vec<_> = bytes
-        .chunks_mut(1)
-        .map(|byte| rig.submit(&Op::Send { on: target(&near), bytes: span(byte) }))
-        .collect();
+    let mut tokens = Vec::new();
+    for byte in bytes.chunks_mut(1) {
+        tokens.push(rig.submit(&Op::Send { on: target(&near), bytes: span(byte) }));
+        if tokens.len() == 100 {
+            // There is room now, which those in line have first.
+            rig.turn(Until::Now);
+            assert!(!rig.driver.line.is_empty());
+        }
+    }
     for token in tokens {
         assert_eq!(rig.last(), (token, 1));
     }

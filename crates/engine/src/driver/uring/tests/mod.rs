@@ -2,7 +2,7 @@
 //!
 //! `exchange` is what operations bring, with every feature on and off; `limits` is what happens when a queue or
 //! the buffer ring is full; `ending` is cancels and giving up.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod ending;
 mod exchange;
@@ -17,6 +17,9 @@ use std::collections::VecDeque;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
+
+/// Only a watchdog: nothing here takes long, and a hang should name its test.
+const NEVER: Duration = Duration::from_secs(30);
 
 /// A driver, and the news not yet looked at.
 struct Rig {
@@ -60,8 +63,6 @@ impl Rig {
 
     /// The next news, however many turns it takes.
     fn next(&mut self) -> (Token, News) {
-        // Only a watchdog: nothing here takes long, and a hang should name its test.
-        const NEVER: Duration = Duration::from_secs(30);
         let began = std::time::Instant::now();
         loop {
             if let Some(completion) = self.news.pop_front() {
