@@ -63,7 +63,8 @@ mod sealed {
 
 /// A buffer whose bytes can be sent. Its bytes `0..len` are.
 ///
-/// Implemented for `Vec<u8>`, `&'static [u8]`, `&'static str`, `Rc<[u8]>`, [`Lease`] and [`Pages`].
+/// Implemented for `Vec<u8>`, `&'static [u8]`, `&'static str`, `Rc<[u8]>`, [`Lease`], [`Pages`], and [`AnyBuf`] of
+/// these.
 pub trait IoBuf: sealed::Sealed + Sized {
     #[doc(hidden)]
     fn into_buf(self) -> Loan;
@@ -102,6 +103,41 @@ io_buf!(&'static [u8], Static, &[]);
 io_buf!(Rc<[u8]>, Shared, Rc::new([]));
 io_buf!(Lease, Lease, Lease::nothing());
 io_buf!(Pages, Pages, Pages::empty());
+
+/// Any of the buffers that can be sent, for code that sends now one and now another.
+#[derive(Debug)]
+pub struct AnyBuf(Buf);
+
+macro_rules! any_buf {
+    ($($type:ty => $variant:ident),*) => {$(
+        impl From<$type> for AnyBuf {
+            #[inline]
+            fn from(buf: $type) -> AnyBuf {
+                AnyBuf(Buf::$variant(buf))
+            }
+        }
+    )*};
+}
+any_buf!(Vec<u8> => Vec, &'static [u8] => Static, Rc<[u8]> => Shared, Lease => Lease, Pages => Pages);
+
+impl std::ops::Deref for AnyBuf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
+impl sealed::Sealed for AnyBuf {}
+impl IoBuf for AnyBuf {
+    #[inline]
+    fn into_buf(self) -> Loan {
+        Loan(self.0)
+    }
+    #[inline]
+    fn from_buf(loan: Loan) -> Self {
+        AnyBuf(loan.0)
+    }
+}
 
 impl sealed::Sealed for &'static str {}
 impl IoBuf for &'static str {

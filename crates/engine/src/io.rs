@@ -10,7 +10,7 @@
 use crate::buf::{Buf, filled, spare_of};
 use crate::clock::{Moment, Until};
 use crate::counters::Counters;
-use crate::descriptor::{Descriptor, Entry, NONE, Table};
+use crate::descriptor::{Descriptor, Entry, Mark, NONE, Table};
 use crate::driver::{Cancelled, Driver, Name};
 use crate::error::{Error, Result};
 use crate::inflight::{Effect, Inflight, Memory, Next, Remains, State, op_of};
@@ -201,7 +201,7 @@ impl Io {
             Outcome { lease: Some(lease), .. } => Poll::Ready(Ok(lease)),
             Outcome { result, .. } if result < 0 => Poll::Ready(Err(result)),
             Outcome { .. } => {
-                self.table.entry(index).ended = true;
+                self.table.entry(index).mark(Mark::Ended);
                 Poll::Ready(Ok(Lease::nothing()))
             }
         }
@@ -213,7 +213,7 @@ impl Io {
         if let Some(tail) = entry.kept.take() {
             return Ok(Lease::own(tail));
         }
-        match std::mem::replace(&mut entry.failed, 0) {
+        match entry.take_error() {
             0 => Ok(Lease::nothing()),
             errno => Err(errno),
         }
@@ -229,7 +229,7 @@ impl Io {
             if self.must_yield(waker) {
                 return Poll::Pending;
             }
-            if self.table.entry(index).stopped && self.table.entry(index).receive == NONE {
+            if self.table.entry(index).is(Mark::Stopped) && self.table.entry(index).receive == NONE {
                 return Poll::Ready(Err(-libc::ECANCELED));
             }
             let outcome = match self.poll_standing(Kind::Accept, index, waker) {
@@ -242,7 +242,7 @@ impl Io {
                     return Poll::Ready(Ok(self.open(descriptor)));
                 }
                 libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM => {
-                    if self.table.entry(index).stopped {
+                    if self.table.entry(index).is(Mark::Stopped) {
                         return Poll::Ready(Err(-libc::ECANCELED));
                     }
                     self.counters.accept_parked += 1;
@@ -289,7 +289,7 @@ impl Io {
                         return Poll::Ready(outcome);
                     }
                 }
-                Next::Again if self.table.entry(index).stopped => {
+                Next::Again if self.table.entry(index).is(Mark::Stopped) => {
                     self.slots.release(token);
                     self.table.entry(index).receive = NONE;
                     return Poll::Ready(Outcome::of(-libc::ECANCELED));
@@ -360,7 +360,7 @@ impl Io {
             Sending::Over => unreachable!("a send is polled after its end"),
         };
         let entry = self.table.entry(index);
-        if entry.broken {
+        if entry.is(Mark::Broken) {
             return Poll::Ready(over(sending, Err(-libc::EPIPE)));
         }
         if entry.send != NONE {
@@ -480,7 +480,7 @@ impl Io {
         match sending {
             Sending::Fresh { done, .. } => {
                 if *done > 0 {
-                    self.table.entry(index).broken = true;
+                    self.table.entry(index).mark(Mark::Broken);
                 }
             }
             Sending::InFlight(token) => self.abandon(*token, index),
@@ -600,7 +600,7 @@ impl Io {
             return Poll::Ready(Err(result));
         }
         if result == 0 {
-            self.table.entry(index).ended = true;
+            self.table.entry(index).mark(Mark::Ended);
         }
         if let OneShot::Over(Memory::Buf(buf)) = operation {
             // SAFETY: the driver said, with the last completion, that it wrote so many bytes into the spare room.
@@ -674,16 +674,16 @@ impl Io {
                 match (outcome.result, memory) {
                     // The bytes are the next receive's.
                     (bytes, Memory::Buf(buf)) if bytes > 0 => entry.kept = kept(buf, bytes as usize),
-                    (0, _) => entry.ended = true,
+                    (0, _) => entry.mark(Mark::Ended),
                     (errno, _) if !matches!(-errno, libc::ECANCELED | libc::EINTR | libc::EAGAIN) => {
-                        entry.failed = errno;
+                        entry.keep_error(errno);
                     }
                     _ => {}
                 }
             }
             Kind::Send | Kind::SendVectored => {
                 if done > 0 || outcome.result > 0 {
-                    self.table.entry(index).broken = true;
+                    self.table.entry(index).mark(Mark::Broken);
                 }
             }
         }
@@ -703,7 +703,9 @@ impl Io {
             return;
         }
         let entry = self.table.entry(on.index);
-        entry.stopped |= stop;
+        if stop {
+            entry.mark(Mark::Stopped);
+        }
         let slots = [entry.receive, entry.send];
         if stop {
             // It may be among those that wait for a descriptor.
@@ -745,8 +747,8 @@ impl Io {
     /// The descriptor's owner is gone: cancel, reap every last completion, then close.
     pub(crate) fn close(&mut self, index: u32) {
         let entry = self.table.entry(index);
-        debug_assert!(!entry.closing, "closed twice");
-        entry.closing = true;
+        debug_assert!(!entry.is(Mark::Closing), "closed twice");
+        entry.mark(Mark::Closing);
         for slot in [entry.receive, entry.send] {
             if slot != NONE {
                 let token = self.slots.token(slot);
@@ -761,7 +763,7 @@ impl Io {
     /// Whether nothing of this descriptor is left, and it has been closed.
     fn close_if_over(&mut self, index: u32) {
         let entry = self.table.entry(index);
-        if !entry.closing || entry.with_driver > 0 {
+        if !entry.is(Mark::Closing) || entry.with_driver > 0 {
             return;
         }
         let on = self.table.target(index);
@@ -854,7 +856,7 @@ impl Io {
     fn let_go(&mut self, index: u32) {
         let entry = self.table.entry(index);
         entry.with_driver -= 1;
-        if entry.closing {
+        if entry.is(Mark::Closing) {
             self.close_if_over(index);
         }
     }
@@ -866,7 +868,7 @@ impl Io {
     pub(crate) fn shut_down(mut self, patience: Duration) -> u64 {
         let open: Vec<u32> = self.table.indices().collect();
         for index in open {
-            if !self.table.entry(index).closing {
+            if !self.table.entry(index).is(Mark::Closing) {
                 self.close(index);
             }
         }

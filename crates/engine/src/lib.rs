@@ -21,7 +21,7 @@ pub mod sim {
     pub use crate::driver::sim::{Faults, Ledger, SimConfig, Style};
 }
 
-pub use buf::{IoBuf, IoBufMut, Pages};
+pub use buf::{AnyBuf, IoBuf, IoBufMut, Pages};
 pub use counters::Counters;
 pub use driver::features::Features;
 pub use driver::{Name, UnknownName};

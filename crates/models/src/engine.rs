@@ -8,7 +8,7 @@ use crate::protocol::{End, LINGER_BYTES_MAX, Protocol, Reply, Session};
 use crate::work::Work;
 use crate::{Error, Model, Options, Result, Server, Stop, Totals};
 use ringroad_engine::net::{Canceller, TcpListener, TcpStream};
-use ringroad_engine::{Lease, Name, Remote, Runtime, spawn, time};
+use ringroad_engine::{AnyBuf, Lease, Name, Remote, Runtime, spawn, time};
 use std::cell::Cell;
 use std::io;
 use std::net::Shutdown;
@@ -139,6 +139,8 @@ async fn accept(
 }
 
 /// One connection from start to end. Every error is its end and nobody else's concern.
+///
+/// What is rare is boxed, so that an idle connection's task holds no room for it.
 async fn serve(shop: Rc<Shop>, mut stream: TcpStream) {
     let mut session = Session::new(shop.protocol);
     while let Ok(lease) = stream.recv().await {
@@ -146,52 +148,53 @@ async fn serve(shop: Rc<Shop>, mut stream: TcpStream) {
             return;
         }
         add(&shop.bytes_in, lease.len() as u64);
-        match answer(&shop, &mut stream, &mut session, lease).await {
-            Ok(End::Open) => {}
-            Ok(End::Linger) => return linger(&shop, &mut stream).await,
-            Ok(End::Close) | Err(()) => return,
+        let mut lease = Some(lease);
+        let mut waited = false;
+        while let Some(Answer { bytes, requests, end }) = answer(&shop, &mut session, &mut lease) {
+            if !shop.options.delay.is_zero() && !std::mem::replace(&mut waited, true) {
+                Box::pin(time::sleep(shop.options.delay)).await;
+            }
+            let (sent, bytes) = stream.write_all(bytes).await;
+            if sent.is_err() {
+                return;
+            }
+            add(&shop.bytes_out, bytes.len() as u64);
+            add(&shop.requests, u64::from(requests));
+            match end {
+                End::Open => {}
+                End::Close => return,
+                End::Linger => return Box::pin(linger(&shop, &mut stream)).await,
+            }
         }
     }
 }
 
-/// Answers what one receive brought.
-async fn answer(
-    shop: &Shop,
-    stream: &mut TcpStream,
-    session: &mut Session,
-    lease: Lease,
-) -> std::result::Result<End, ()> {
-    let mut lease = Some(lease);
-    let mut waited = false;
-    loop {
-        let input = lease.as_deref().unwrap_or_default();
-        let mut left = input;
-        let Some(Reply { bytes, fixed, requests, portions, end }) = session.next(&mut left) else {
-            return Ok(End::Open);
-        };
-        let (length, used) = (bytes.len(), input.len() - left.len());
-        if left.is_empty() && fixed.is_some() {
+/// What is to be sent next.
+struct Answer {
+    bytes: AnyBuf,
+    requests: u32,
+    end: End,
+}
+
+/// The next answer to what a receive brought, or `None` when all of it is answered; then the buffer is back.
+fn answer(shop: &Shop, session: &mut Session, lease: &mut Option<Lease>) -> Option<Answer> {
+    let input = lease.as_deref().unwrap_or_default();
+    let mut left = input;
+    let Reply { fixed, requests, portions, end, .. } = session.next(&mut left)?;
+    shop.work.perform(portions);
+    let used = input.len() - left.len();
+    let bytes = match fixed {
+        Some(bytes) => {
             // The buffer goes back before anything is waited for.
-            lease = None;
-        } else if let Some(lease) = lease.as_mut().filter(|_| fixed.is_some()) {
-            lease.advance(used);
+            match lease {
+                Some(lease) if used < lease.len() => lease.advance(used),
+                lease => *lease = None,
+            }
+            AnyBuf::from(bytes)
         }
-        shop.work.perform(portions);
-        if !shop.options.delay.is_zero() && !std::mem::replace(&mut waited, true) {
-            time::sleep(shop.options.delay).await;
-        }
-        match (fixed, lease.take_if(|_| fixed.is_none())) {
-            (Some(bytes), _) => stream.write_all(bytes).await.0,
-            (None, Some(lease)) => stream.write_all(lease).await.0,
-            (None, None) => return Ok(End::Open),
-        }
-        .map_err(|_| ())?;
-        add(&shop.bytes_out, length as u64);
-        add(&shop.requests, u64::from(requests));
-        if end != End::Open {
-            return Ok(end);
-        }
-    }
+        None => AnyBuf::from(lease.take()?),
+    };
+    Some(Answer { bytes, requests, end })
 }
 
 /// Reads to the peer's end, within bounds.

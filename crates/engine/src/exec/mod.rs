@@ -202,8 +202,9 @@ impl Core {
         };
         slot.place = place;
         slot.queued = false;
-        let joiner = slot.joiner.take();
-        let freed = slot.detached.then(|| tasks.free(index));
+        let detached = slot.detached;
+        let joiner = tasks.take_joiner(index);
+        let freed = detached.then(|| tasks.free(index));
         drop(tasks);
         // Futures and outputs are the user's: dropped when nothing is borrowed.
         drop((keep, freed));
@@ -226,7 +227,7 @@ impl Core {
             }
             Place::Free { .. } | Place::Over(_) | Place::Failed(_) => return,
         };
-        let joiner = slot.joiner.take();
+        let joiner = tasks.take_joiner(index);
         drop(tasks);
         drop(task);
         if let Some(joiner) = joiner {

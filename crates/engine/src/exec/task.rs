@@ -3,6 +3,7 @@
 use super::Core;
 use pin_project_lite::pin_project;
 use std::any::Any;
+use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
@@ -103,22 +104,24 @@ pub(super) struct Slot {
     pub(super) queued: bool,
     /// Nobody will ask for its output.
     pub(super) detached: bool,
-    /// Who waits for its end.
-    pub(super) joiner: Option<Waker>,
 }
+
+const _: () = assert!(size_of::<Slot>() == 32);
 
 /// All tasks of a runtime.
 pub(super) struct Tasks {
     slots: Vec<Slot>,
     free: u32,
     pub(super) alive: usize,
+    /// Who waits for a task's end, by index: apart, since most tasks are detached.
+    joiners: HashMap<u32, Waker>,
 }
 
 const NONE: u32 = u32::MAX;
 
 impl Tasks {
     pub(super) fn new() -> Tasks {
-        Tasks { slots: Vec::new(), free: NONE, alive: 0 }
+        Tasks { slots: Vec::new(), free: NONE, alive: 0, joiners: HashMap::new() }
     }
 
     pub(super) fn insert(&mut self, task: Task) -> (u32, u32) {
@@ -135,7 +138,7 @@ impl Tasks {
         }
         let index = self.slots.len() as u32;
         let place = Place::Idle(task);
-        self.slots.push(Slot { place, generation: 0, queued: false, detached: false, joiner: None });
+        self.slots.push(Slot { place, generation: 0, queued: false, detached: false });
         (index, 0)
     }
 
@@ -157,7 +160,14 @@ impl Tasks {
         let slot = &mut self.slots[index as usize];
         slot.generation = slot.generation.wrapping_add(1);
         slot.queued = false;
-        (std::mem::replace(&mut slot.place, Place::Free { next }), slot.joiner.take())
+        let place = std::mem::replace(&mut slot.place, Place::Free { next });
+        (place, self.take_joiner(index))
+    }
+
+    /// Who waits for this task's end, if anybody.
+    #[inline]
+    pub(super) fn take_joiner(&mut self, index: u32) -> Option<Waker> {
+        if self.joiners.is_empty() { None } else { self.joiners.remove(&index) }
     }
 
     /// Everything that is not being polled, given up.
@@ -239,7 +249,7 @@ impl<T: 'static> Future for JoinHandle<T> {
                 }
             }
             Place::Idle(_) | Place::Running { .. } | Place::Free { .. } => {
-                let before = slot.joiner.replace(context.waker().clone());
+                let before = tasks.joiners.insert(self.index, context.waker().clone());
                 drop(tasks);
                 drop(before);
                 Poll::Pending
@@ -256,7 +266,7 @@ impl<T> Drop for JoinHandle<T> {
             Place::Over(_) | Place::Failed(_) => Some(tasks.free(self.index)),
             _ => {
                 slot.detached = true;
-                slot.joiner.take().map(|joiner| (Place::Free { next: NONE }, Some(joiner)))
+                tasks.take_joiner(self.index).map(|joiner| (Place::Free { next: NONE }, Some(joiner)))
             }
         };
         drop(tasks);

@@ -3,6 +3,7 @@
 use super::socket::Socket;
 use super::{Canceller, SocketOption};
 use crate::buf::{Buf, IoBuf, IoBufMut, Loan};
+use crate::descriptor::Mark;
 use crate::error::{Error, Result};
 use crate::exec::Core;
 use crate::inflight::{Memory, Vectors};
@@ -437,7 +438,7 @@ impl<B, R> Send<'_, B, R> {
 
 #[cold]
 fn send_error(socket: &Socket, errno: i32) -> Error {
-    let broken = socket.with_io(|io, index| io.table.entry(index).broken).unwrap_or(false);
+    let broken = socket.with_io(|io, index| io.table.entry(index).is(Mark::Broken)).unwrap_or(false);
     let error = socket.error(Kind::Send, errno);
     if broken {
         error.hint("an earlier send was dropped midway, so the peer has a part of it")
