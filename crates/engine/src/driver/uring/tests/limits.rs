@@ -300,3 +300,52 @@ fn a_ring_the_kernel_refuses_is_an_error_that_says_what_to_do() {
     let error = Uring::new(&Settings { buffers: 3, ..Settings::default() }).err().unwrap();
     assert!(error.to_string().contains("power of two"), "{error}");
 }
+
+const LOCKED_BYTES_MAX: &str = "RINGROAD_TEST_LOCKED_BYTES_MAX";
+
+/// Runs `short_of_locked_memory` in a process of its own, which gives up its privileges for it.
+fn with_locked_memory(bytes: u64) {
+    let status = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--nocapture", "driver::uring::tests::limits::short_of_locked_memory"])
+        .env(LOCKED_BYTES_MAX, bytes.to_string())
+        .status()
+        .unwrap();
+    assert!(status.success(), "{bytes} bytes: {status}");
+}
+
+#[test]
+fn with_little_locked_memory_the_queues_are_smaller() {
+    with_locked_memory(64 * 1024);
+}
+
+#[test]
+fn without_locked_memory_the_error_says_what_to_raise() {
+    with_locked_memory(0);
+}
+
+/// The body of the two tests above; without the environment variable there is nothing to do.
+#[test]
+fn short_of_locked_memory() {
+    let Ok(bytes) = std::env::var(LOCKED_BYTES_MAX) else { return };
+    let bytes = bytes.parse().unwrap();
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+    // SAFETY: reads a live local. Then numbers only: a user nobody else is, so that what is counted is ours. The
+    // privileges of root, for whom nothing is counted, go with it.
+    unsafe {
+        assert_eq!(libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit), 0);
+        if libc::geteuid() == 0 {
+            assert_eq!(libc::setuid(61_000 + std::process::id() % 4_000), 0);
+        }
+    }
+    match Uring::new(&Settings::default()) {
+        Ok(mut driver) => {
+            let entries = driver.kernel.ring.submissions().entries();
+            assert!(bytes > 0 && entries < Settings::default().entries, "{entries} with {bytes} bytes");
+            assert_eq!(driver.kernel.ring.completions().entries(), 4 * entries);
+        }
+        Err(error) => {
+            assert_eq!((bytes, error.raw_os_error()), (0, Some(libc::ENOMEM)));
+            assert!(error.to_string().contains("RLIMIT_MEMLOCK"), "{error}");
+        }
+    }
+}
