@@ -386,9 +386,11 @@ impl Driver for Uring {
         if let Some(why) = self.failed.take() {
             return Err(why);
         }
-        // What found no room is handed over in the next turn, which must come soon. Completions that are there
-        // already end a wait before it begins.
-        let may_block = self.line.is_empty() && self.cancels.is_empty() && self.held.is_none();
+        // What found no room is handed over in the next turn, which must come soon; so is what was starved while
+        // there are buffers: those fed first may have nothing to receive, and those behind them have. Completions
+        // that are there already end a wait before it begins.
+        let starving = !self.starved.is_empty() && self.buffers_offered() > 0;
+        let may_block = self.line.is_empty() && self.cancels.is_empty() && self.held.is_none() && !starving;
         let (completions, timeout) = match until {
             Until::Now => (0, None),
             _ if !may_block => (0, None),
