@@ -681,15 +681,28 @@ impl Inflight {
         all.filter(|(_, slot)| slot.state != State::Free).map(|(index, slot)| (index as u32, slot))
     }
 
-    /// One line for every operation: what, on which entry of the table, in which state, since when, last event.
-    pub(crate) fn dump(&self, f: &mut dyn fmt::Write, now: Moment) -> fmt::Result {
+    /// One line for every operation: what, on which socket, in which state, for how long, last event. `name`
+    /// tells of the socket at an index of the table.
+    pub(crate) fn dump(
+        &self,
+        f: &mut dyn fmt::Write,
+        now: Moment,
+        name: &mut dyn FnMut(u32) -> String,
+    ) -> fmt::Result {
         for (index, slot) in self.slots() {
             let age = millis(now).wrapping_sub(slot.since);
+            let target = match &slot.memory {
+                // Not connected yet: where to is all there is.
+                Memory::Address(address) => match address.as_socket() {
+                    Some(address) => format!("{} to {address}", name(slot.descriptor)),
+                    None => name(slot.descriptor),
+                },
+                _ => name(slot.descriptor),
+            };
             writeln!(
                 f,
-                "slot {index:>5}  {:<8} on {:>5}  {:<9}  {age:>7} ms since {:?}{}{}",
+                "slot {index:>5}  {:<8} on {target}  {:<9}  {age:>7} ms since {}{}{}",
                 slot.kind,
-                slot.descriptor,
                 format!("{:?}", slot.state).to_lowercase(),
                 slot.event,
                 if slot.waker.is_some() { ", awaited" } else { "" },
@@ -697,6 +710,20 @@ impl Inflight {
             )?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Event::Made => "it was made",
+            Event::HandedOver => "it was handed over",
+            Event::Ready => "readiness was told",
+            Event::Item => "a result came",
+            Event::Last => "its last result came",
+            Event::Cancelled => "a cancel was asked for",
+            Event::Dropped => "its future was dropped",
+        })
     }
 }
 

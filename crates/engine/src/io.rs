@@ -35,6 +35,8 @@ pub(crate) struct Io {
     slots: Inflight,
     pub(crate) table: Table,
     completions: Vec<Completion>,
+    /// Standing operations that have reached their credit in this turn, and their entries in the table.
+    exhausted: Vec<(Token, u32)>,
     /// To be woken.
     pub(crate) wakes: Vec<Waker>,
     /// To be dropped.
@@ -82,6 +84,7 @@ impl Io {
             slots: Inflight::new(),
             table: Table::new(),
             completions: Vec::with_capacity(crate::COMPLETIONS_PER_TURN),
+            exhausted: Vec::new(),
             wakes: Vec::new(),
             trash: Vec::new(),
             parked: Vec::new(),
@@ -813,6 +816,7 @@ impl Io {
             self.take_in(completion);
         }
         self.completions = completions;
+        self.end_exhausted();
         if self.parked_until.is_some_and(|until| until <= self.now) {
             self.unpark();
         }
@@ -830,12 +834,7 @@ impl Io {
                 }
                 if out_of_credit {
                     self.counters.out_of_credit += 1;
-                    let kind = self.slots.kind(token);
-                    let on = self.table.target(descriptor);
-                    if self.driver.cancel(token, kind, on) == Cancelled::Gone {
-                        self.slots.retract(token);
-                        self.let_go(descriptor);
-                    }
+                    self.exhausted.push((token, descriptor));
                 }
             }
             Effect::Orphaned(mut remains) => {
@@ -850,6 +849,22 @@ impl Io {
                 }
             }
             Effect::Stale => self.counters.stale += 1,
+        }
+    }
+
+    /// Ends the standing operations that have reached their credit. Only when all of the turn's news is taken in:
+    /// some of it may be theirs, and the driver may say that they are gone.
+    fn end_exhausted(&mut self) {
+        while let Some((token, index)) = self.exhausted.pop() {
+            if self.slots.state(token) != State::Armed {
+                continue;
+            }
+            let kind = self.slots.kind(token);
+            let on = self.table.target(index);
+            if self.driver.cancel(token, kind, on) == Cancelled::Gone {
+                self.slots.retract(token);
+                self.let_go(index);
+            }
         }
     }
 
@@ -909,10 +924,23 @@ impl Io {
         self.slots.used()
     }
 
-    pub(crate) fn dump(&self, f: &mut dyn std::fmt::Write) -> std::fmt::Result {
-        let (driver, open, used) = (self.driver.name(), self.table.open(), self.slots.used());
-        writeln!(f, "driver {driver}: {open} descriptors, {used} operations")?;
-        self.slots.dump(f, self.now)
+    /// Every operation, for a person. Asks the kernel for the names of the sockets, which counts as system calls.
+    pub(crate) fn dump(&mut self, f: &mut dyn std::fmt::Write) -> std::fmt::Result {
+        let (name, open, used) = (self.driver.name(), self.table.open(), self.slots.used());
+        writeln!(f, "driver {name}: {open} descriptors, {used} operations")?;
+        let Io { driver, table, slots, now, .. } = self;
+        slots.dump(f, *now, &mut |index| {
+            let on = table.target(index);
+            let mut name = |call| match driver.call(call) {
+                Ok(Answer::Name(name)) => Some(name),
+                _ => None,
+            };
+            match (name(Call::LocalName { on }), name(Call::PeerName { on })) {
+                (Some(local), Some(peer)) => format!("fd {} ({local} with {peer})", on.number),
+                (Some(local), None) => format!("fd {} ({local})", on.number),
+                _ => format!("fd {}", on.number),
+            }
+        })
     }
 }
 

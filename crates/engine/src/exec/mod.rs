@@ -580,6 +580,12 @@ impl Runtime {
         self.core.dump()
     }
 
+    /// The same of the runtime that runs on this thread, for code that has no handle of it; `None` if there is none.
+    pub fn dump_current() -> Option<String> {
+        let core = CURRENT.with(|current| current.borrow().clone());
+        core.map(|core| core.dump())
+    }
+
     /// Operations that are not over, including those the kernel has.
     pub fn in_flight(&self) -> usize {
         self.core.with_io(|io| io.in_flight()).unwrap_or(0)
