@@ -4,5 +4,6 @@
 #[macro_use]
 mod support;
 mod contract;
+mod peer;
 mod seeds;
 mod sim;

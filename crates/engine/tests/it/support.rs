@@ -5,7 +5,11 @@
 //! that shows what hangs, and ends with the ledgers: nothing in flight, nothing stale, no descriptor open.
 
 use ringroad_engine::{Builder, Features, Name, Runtime};
+use ringroad_host::process::tie_to_parent;
+use std::cell::Cell;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::process::Command;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -64,26 +68,95 @@ where
     S: FnOnce(Case) -> F + Send + 'static,
     F: Future<Output = ()> + 'static,
 {
-    let (done, watch) = mpsc::channel();
-    let thread = std::thread::Builder::new().name(format!("{case:?}"));
-    let body = thread.spawn(move || {
-        let runtime = set_up(case.builder()).build().expect("the driver is to be had here");
+    with_runtime(case, set_up, move |case, runtime| {
         runtime.block_on(scenario(case)).expect("the driver works");
-        let counters = runtime.counters();
-        assert_eq!(counters.stale, 0, "{counters:?}\n{}", runtime.dump());
-        let dump = runtime.dump();
-        runtime.shutdown(Duration::from_secs(10)).unwrap_or_else(|stuck| panic!("{stuck}\n{dump}"));
-        done.send(()).unwrap();
     });
-    let body = body.unwrap();
-    match watch.recv_timeout(HANG) {
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("{case:?} hangs"),
-        _ => {
-            if let Err(why) = body.join() {
-                std::panic::resume_unwind(why);
-            }
+}
+
+/// The same for a body that wants the runtime itself. A failure shows what was in flight.
+pub(crate) fn with_runtime<B>(case: Case, set_up: fn(Builder) -> Builder, body: B)
+where
+    B: FnOnce(Case, &Runtime) + Send + 'static,
+{
+    let (say, hear) = mpsc::channel();
+    let test = TEST.get();
+    let thread = std::thread::Builder::new().name(format!("{case:?}"));
+    let thread = thread.spawn(move || {
+        TEST.set(test);
+        let runtime = set_up(case.builder()).build().expect("the driver is to be had here");
+        say.send(runtime.remote()).unwrap();
+        if let Err(why) = catch_unwind(AssertUnwindSafe(|| body(case, &runtime))) {
+            eprintln!("{}", runtime.dump());
+            resume_unwind(why);
         }
+        let counters = runtime.counters();
+        let dump = runtime.dump();
+        assert_eq!(counters.stale, 0, "{counters:?}\n{dump}");
+        runtime.shutdown(Duration::from_secs(10)).unwrap_or_else(|stuck| panic!("{stuck}\n{dump}"));
+    });
+    let thread = thread.unwrap();
+    // The first message is its handle; the next one never comes, but the channel ends with the thread.
+    if let Ok(remote) = hear.recv()
+        && matches!(hear.recv_timeout(HANG), Err(mpsc::RecvTimeoutError::Timeout))
+    {
+        let (say, hear) = mpsc::channel();
+        let _ = remote.spawn(move || async move {
+            let _ = say.send(Runtime::dump_current());
+        });
+        let dump = hear.recv_timeout(Duration::from_secs(1)).ok().flatten();
+        panic!("{case:?} hangs\n{}", dump.unwrap_or_else(|| "and runs no task".to_owned()));
     }
+    if let Err(why) = thread.join() {
+        resume_unwind(why);
+    }
+}
+
+/// Set for a process that [`child`] started: the part it plays.
+const ROLE: &str = "RINGROAD_TEST_ROLE";
+
+/// The part this process plays, if it is a child.
+pub(crate) fn role() -> Option<String> {
+    std::env::var(ROLE).ok()
+}
+
+/// This program again, asked for the one test that calls this, to play `role` there.
+pub(crate) fn child(role: &str) -> Command {
+    let test = test_name();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([test, "--exact", "--nocapture"]).env(ROLE, role);
+    tie_to_parent(&mut command);
+    command
+}
+
+thread_local! {
+    /// The test this thread works for, by its whole path; set by `cases!`.
+    pub(crate) static TEST: Cell<&'static str> = const { Cell::new("") };
+}
+
+/// The same as the harness knows it: without the name of the crate.
+fn test_name() -> &'static str {
+    TEST.get().split_once("::").expect("`cases!` has set it on this thread").1
+}
+
+/// Runs `body` in a process of its own, where no other test opens, maps or limits anything; with at most
+/// `descriptors`, if given.
+pub(crate) fn alone(descriptors: Option<u32>, body: impl FnOnce()) {
+    if role().is_some_and(|role| role == "alone") {
+        return body();
+    }
+    let mut command = child("alone");
+    if let Some(limit) = descriptors {
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "ulimit -n $0 && exec \"$@\"", &limit.to_string()]).arg(command.get_program());
+        limited.args(command.get_args()).env(ROLE, "alone");
+        tie_to_parent(&mut limited);
+        command = limited;
+    }
+    let output = command.output().unwrap();
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    // A name that is no test's would succeed by running nothing.
+    let passed = output.status.success() && stdout.contains("1 passed");
+    assert!(passed, "{}, in a process of its own:\n{stdout}{stderr}", output.status);
 }
 
 /// One scenario, on every driver.
@@ -113,6 +186,29 @@ macro_rules! scenario {
             fn sim() {
                 run(Case::Sim, $set_up, $body);
             }
+        }
+    };
+}
+
+/// A test for each of the drivers named, for bodies that are no plain scenario: `$run` is called with the case.
+macro_rules! cases {
+    ($(#[$doc:meta])* $name:ident, real, $run:expr) => {
+        cases!($(#[$doc])* $name, [epoll Epoll, io_uring IoUring, io_uring_plain IoUringPlain], $run);
+    };
+    ($(#[$doc:meta])* $name:ident, all, $run:expr) => {
+        cases!($(#[$doc])* $name, [epoll Epoll, io_uring IoUring, io_uring_plain IoUringPlain, sim Sim], $run);
+    };
+    ($(#[$doc:meta])* $name:ident, [$($test:ident $case:ident),+], $run:expr) => {
+        $(#[$doc])*
+        mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+            $(#[test]
+            fn $test() {
+                crate::support::TEST.set(concat!(module_path!(), "::", stringify!($test)));
+                let run: fn(crate::support::Case) = $run;
+                run(crate::support::Case::$case);
+            })+
         }
     };
 }

@@ -1,3 +1,7 @@
 //! What every driver promises alike.
 
+mod dump;
 mod echo;
+mod fairness;
+mod limits;
+mod threads;

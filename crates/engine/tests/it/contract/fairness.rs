@@ -1,0 +1,164 @@
+//! Nobody is kept from being served by somebody who always has something to do. Told by counts, not by clocks: how
+//! far the greedy one had got when the others were done.
+
+use crate::peer::{Client, Echo, Latch, pair};
+use futures_util::join;
+use ringroad_engine::time::sleep;
+use ringroad_engine::{spawn, yield_now};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// What lies in a socket for its reader, who takes it byte by byte: so it is always ready.
+const QUEUED: usize = 24 * 1024;
+
+scenario!(
+    /// Ten round trips take a few turns each, and in a turn the greedy reader gets its share.
+    a_stream_that_always_has_data_ready_does_not_keep_others_waiting,
+    |_| async {
+        let server = Echo::start();
+        let mut client = Client::connect(server.address).await;
+        client.exchange(vec![1; 10]).await;
+
+        let (mut reader, mut sender) = pair().await;
+        sender.write_all(vec![7; QUEUED]).await.0.unwrap();
+        let read = Rc::new(Cell::new(0));
+        let greedy = spawn({
+            let read = Rc::clone(&read);
+            async move {
+                while read.get() < QUEUED {
+                    let (got, byte) = reader.recv_into(Vec::with_capacity(1)).await;
+                    assert_eq!((got.unwrap(), byte), (1, vec![7]));
+                    read.set(read.get() + 1);
+                }
+            }
+        });
+        for _ in 0..10 {
+            client.exchange(vec![2; 10]).await;
+        }
+        let meanwhile = read.get();
+        assert!(meanwhile < QUEUED / 2, "the others were served when {meanwhile} of {QUEUED} were read");
+        greedy.await.unwrap();
+        drop(client);
+        server.end().await;
+    }
+);
+
+scenario!(
+    /// A peer that takes whatever is sent: each send is answered at once where sends try first.
+    a_stream_that_can_always_send_does_not_keep_others_waiting,
+    |_| async {
+        const SENDS: usize = 20_000;
+        let server = Echo::start();
+        let mut client = Client::connect(server.address).await;
+        client.exchange(vec![1; 10]).await;
+
+        let (mut sender, mut reader) = pair().await;
+        let drain = spawn(async move { while !reader.recv().await.unwrap().is_empty() {} });
+        let sent = Rc::new(Cell::new(0));
+        let greedy = spawn({
+            let sent = Rc::clone(&sent);
+            async move {
+                for _ in 0..SENDS {
+                    sender.write_all("x").await.0.unwrap();
+                    sent.set(sent.get() + 1);
+                }
+            }
+        });
+        for _ in 0..10 {
+            client.exchange(vec![2; 10]).await;
+        }
+        let meanwhile = sent.get();
+        assert!(meanwhile < SENDS / 2, "the others were served when {meanwhile} of {SENDS} were sent");
+        greedy.await.unwrap();
+        drain.await.unwrap();
+        drop(client);
+        server.end().await;
+    }
+);
+
+scenario!(
+    /// All readers always have data; when the first has read all of its own, none is far behind.
+    streams_that_all_have_data_ready_get_equal_shares,
+    |_| async {
+        const READERS: usize = 8;
+        let mut streams = Vec::new();
+        for _ in 0..READERS {
+            let (reader, mut sender) = pair().await;
+            sender.write_all(vec![7; QUEUED]).await.0.unwrap();
+            streams.push((reader, sender));
+        }
+        let first = Latch::default();
+        let counts: Rc<[Cell<usize>]> = (0..READERS).map(|_| Cell::new(0)).collect();
+        let mut tasks = Vec::new();
+        for (n, (mut reader, sender)) in streams.into_iter().enumerate() {
+            let (first, counts) = (first.clone(), Rc::clone(&counts));
+            tasks.push(spawn(async move {
+                let _sender = sender;
+                while counts[n].get() < QUEUED && !first.is_open() {
+                    let (got, _) = reader.recv_into(Vec::with_capacity(1)).await;
+                    counts[n].set(counts[n].get() + got.unwrap());
+                }
+                first.open();
+            }));
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let least = counts.iter().map(Cell::get).min().unwrap();
+        assert!(least >= QUEUED / 2, "{counts:?}");
+    }
+);
+
+scenario!(
+    /// I/O and timers are looked at each turn, also while tasks are always ready.
+    tasks_that_yield_in_loops_do_not_stop_io_and_timers,
+    |_| async {
+        let over = Latch::default();
+        // More of them than are polled in one turn.
+        let spinners: Vec<_> = (0..1500)
+            .map(|_| {
+                let over = over.clone();
+                spawn(async move {
+                    while !over.is_open() {
+                        yield_now().await;
+                    }
+                })
+            })
+            .collect();
+        let server = Echo::start();
+        let mut client = Client::connect(server.address).await;
+        for _ in 0..5 {
+            let (_, ()) = join!(client.exchange(vec![3; 1000]), sleep(Duration::from_millis(1)));
+        }
+        over.open();
+        for spinner in spinners {
+            spinner.await.unwrap();
+        }
+        drop(client);
+        server.end().await;
+    }
+);
+
+scenario!(
+    /// A task that wakes itself is polled after those that were ready before it, not again and again.
+    a_task_that_yields_lets_every_other_ready_task_run_first,
+    |_| async {
+        let order = Rc::new(Cell::new(0u32));
+        let others: Vec<_> = (0..100)
+            .map(|_| {
+                let order = Rc::clone(&order);
+                spawn(async move { order.set(order.get() + 1) })
+            })
+            .collect();
+        let yielding = spawn({
+            let order = Rc::clone(&order);
+            async move {
+                yield_now().await;
+                order.get()
+            }
+        });
+        assert_eq!(yielding.await.unwrap(), 100);
+        drop(others);
+    }
+);
