@@ -2,9 +2,10 @@
 //!
 //! `tidy` holds what the compiler cannot: which crate may import which, where unsafe may live, that every file
 //! says what it is for, that documents point at what exists. `bench` is shorthand for a release build and
-//! `ringroad lab run benches/NAME.toml`: there is one harness, and this is not another.
+//! `ringroad lab run benches/NAME.toml`; only `bench copy` is its own, since copiers are no servers.
 #![forbid(unsafe_code)]
 
+mod bench_copy;
 mod coreutils;
 mod tidy;
 
@@ -14,6 +15,7 @@ use std::process::{Command, ExitCode};
 
 const USAGE: &str = "usage: cargo xtask tidy
        cargo xtask bench NAME [arguments of `ringroad lab run`]
+       cargo xtask bench copy [OPTION VALUE]...
        cargo xtask coreutils DIR [TEST...]";
 
 fn main() -> ExitCode {
@@ -21,6 +23,9 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.split_first() {
         Some((word, [])) if word == "tidy" => tidy(&root),
+        Some((word, [name, rest @ ..])) if word == "bench" && name == "copy" => {
+            bench_copy::bench(&root, rest)
+        }
         Some((word, [name, rest @ ..])) if word == "bench" => bench(&root, name, rest),
         Some((word, rest @ [_, ..])) if word == "coreutils" => coreutils::run(&root, rest),
         _ => {

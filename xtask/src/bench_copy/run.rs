@@ -1,0 +1,279 @@
+//! One run of one contestant: the state it finds, the clock around it, and what it cost.
+//!
+//! Hosts of virtual machines take free memory back, so the first touch of a page can cost a hundred times a
+//! later one: before each run the target is removed, everything written out, caches dropped, and for a warm run
+//! the source read back. Nothing of that is timed.
+
+use nix::sys::resource::{UsageWho, getrusage};
+use ringroad_host::{cpu, syscalls};
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// The reason for a contestant that is not on this machine.
+pub(super) const NOT_INSTALLED: &str = "not installed";
+
+/// What all contestants of a cell have in common.
+#[derive(Debug)]
+pub(super) struct Cell<'a> {
+    pub(super) ringroad: &'a Path,
+    pub(super) source: &'a Path,
+    pub(super) target: &'a Path,
+    pub(super) cold: bool,
+    /// The target is synced within the timed part.
+    pub(super) sync: bool,
+}
+
+/// What one run cost.
+#[derive(Debug)]
+pub(super) struct One {
+    pub(super) seconds: f64,
+    /// User and system time of the program and all it started, kernel workers of rings included.
+    pub(super) cpu_s: f64,
+    /// The most memory its processes held, each at its own peak.
+    pub(super) peak_bytes: u64,
+    /// Time the host gave to other guests.
+    pub(super) steal_share: Option<f64>,
+}
+
+/// The words of a contestant with the paths of this cell in place.
+pub(super) fn command(words: &[&str], cell: &Cell<'_>) -> Vec<String> {
+    let paths = [("SOURCE", cell.source), ("TARGET", cell.target), ("RINGROAD", cell.ringroad)];
+    let place = |word: &&str| {
+        let fill = |text: String, (name, path): &(&str, &Path)| text.replace(name, &path.to_string_lossy());
+        paths.iter().fold(word.to_string(), fill)
+    };
+    words.iter().map(place).collect()
+}
+
+/// Whether the program of a command can be found.
+pub(super) fn installed(command: &[String]) -> bool {
+    let Some(program) = command.first() else { return false };
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    program.contains('/') || std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
+}
+
+fn start(words: &[String]) -> io::Result<Child> {
+    let (program, arguments) = words.split_first().ok_or(io::Error::other("an empty command"))?;
+    Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+}
+
+/// Removes a tree if it is there.
+pub(super) fn remove(tree: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(tree) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The same state for everybody.
+pub(super) fn prepare(cell: &Cell<'_>) -> io::Result<()> {
+    remove(cell.target)?;
+    rustix::fs::sync();
+    if rustix::process::geteuid().is_root() {
+        fs::write("/proc/sys/vm/drop_caches", "3")?;
+    }
+    if !cell.cold {
+        read_back(cell.source)?;
+    }
+    Ok(())
+}
+
+/// Reads every file and attribute of a tree once.
+fn read_back(tree: &Path) -> io::Result<()> {
+    let mut buffer = vec![0; 1 << 20];
+    let mut folders = vec![tree.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let about = entry.metadata()?;
+            if about.is_dir() {
+                folders.push(entry.path());
+            } else if about.is_file() {
+                let mut file = fs::File::open(entry.path())?;
+                while file.read(&mut buffer)? > 0 {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One timed run. The inner error is the contestant's: it failed, or did not copy everything.
+pub(super) fn timed(words: &[&str], cell: &Cell<'_>, check: bool) -> io::Result<Result<One, String>> {
+    prepare(cell)?;
+    let words = command(words, cell);
+    let machine = cpu::machine()?;
+    let before = children_cpu()?;
+    let begun = Instant::now();
+    let mut child = start(&words)?;
+    let (status, peak_bytes) = wait_watching(&mut child)?;
+    if cell.sync && status.success() {
+        let root = fs::File::open(cell.target)?;
+        rustix::fs::syncfs(&root)?;
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    let cpu_s = (children_cpu()? - before).as_secs_f64();
+    let steal_share = cpu::machine()?.steal_share_since(&machine);
+    if !status.success() {
+        let mut said = String::new();
+        if let Some(mut errors) = child.stderr.take() {
+            let _ = errors.read_to_string(&mut said);
+        }
+        return Ok(Err(format!("{status}: {}", said.lines().next().unwrap_or_default())));
+    }
+    if check {
+        let (source, target) = (contents(cell.source)?, contents(cell.target)?);
+        if source != target {
+            return Ok(Err(format!("copied {target:?} (files, bytes), not {source:?}")));
+        }
+    }
+    Ok(Ok(One { seconds, cpu_s, peak_bytes, steal_share }))
+}
+
+/// How many regular files by any name, and bytes in them.
+fn contents(tree: &Path) -> io::Result<(u64, u64)> {
+    let (mut files, mut bytes) = (0, 0);
+    let mut folders = vec![tree.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let about = entry.metadata()?;
+            if about.is_dir() {
+                folders.push(entry.path());
+            } else if about.is_file() {
+                files += 1;
+                bytes += about.len();
+            }
+        }
+    }
+    Ok((files, bytes))
+}
+
+/// CPU time of all children that have ended and were waited for, and of theirs.
+fn children_cpu() -> io::Result<Duration> {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+    let of = |time: nix::sys::time::TimeVal| {
+        Duration::from_secs(time.tv_sec().unsigned_abs())
+            + Duration::from_micros(time.tv_usec().unsigned_abs())
+    };
+    Ok(of(usage.user_time()) + of(usage.system_time()))
+}
+
+/// Waits for a child, looking now and then how much memory it and its children hold at most.
+fn wait_watching(child: &mut Child) -> io::Result<(std::process::ExitStatus, u64)> {
+    let pid = child.id();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let mut peaks = std::collections::HashMap::new();
+            while !over.load(Ordering::Relaxed) {
+                for process in family(pid) {
+                    let known = peaks.entry(process).or_insert(0);
+                    *known = peak(process).unwrap_or(0).max(*known);
+                }
+                // The peak only rises: looking rarely misses the last moments, not the height before them.
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            peaks.values().sum::<u64>()
+        });
+        let status = child.wait();
+        over.store(true, Ordering::Relaxed);
+        let peak = watcher.join().unwrap_or(0);
+        status.map(|status| (status, peak))
+    })
+}
+
+/// The most memory a process ever had resident (VmHWM).
+fn peak(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
+}
+
+/// A process and its children.
+fn family(pid: u32) -> Vec<u32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    std::iter::once(pid).chain(children.split_whitespace().filter_map(|pid| pid.parse().ok())).collect()
+}
+
+/// System calls of one more run, counted by the kernel; `None` where it does not let us.
+pub(super) fn syscalls(words: &[&str], cell: &Cell<'_>) -> io::Result<Option<u64>> {
+    prepare(cell)?;
+    let words = command(words, cell);
+    // A shell that waits for a line, so that the counter is there before the program is.
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "read line; exec \"$@\"", "sh"]).args(&words);
+    let mut child = shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let counter = syscalls::Counter::attach(child.id());
+    if let Some(mut line) = child.stdin.take() {
+        line.write_all(b"go\n")?;
+    }
+    let status = child.wait()?;
+    Ok(counter.ok().filter(|_| status.success()).and_then(|counter| counter.read().ok()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::path::PathBuf;
+
+    struct Here {
+        folder: tempfile::TempDir,
+        source: PathBuf,
+        target: PathBuf,
+    }
+
+    fn here() -> Here {
+        let folder = tempfile::tempdir().unwrap();
+        let (source, target) = (folder.path().join("s"), folder.path().join("t"));
+        fs::create_dir(&source).unwrap();
+        fs::write(source.join("a"), "alpha").unwrap();
+        Here { folder, source, target }
+    }
+
+    impl Here {
+        fn cell(&self) -> Cell<'_> {
+            Cell {
+                ringroad: Path::new("ringroad"),
+                source: &self.source,
+                target: &self.target,
+                cold: true,
+                sync: true,
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_is_timed_and_its_memory_and_cpu_are_known() {
+        let here = here();
+        let one = timed(&["cp", "-r", "SOURCE", "TARGET"], &here.cell(), true).unwrap().unwrap();
+        assert!(one.seconds > 0.0 && one.cpu_s >= 0.0, "{one:?}");
+        assert!(here.folder.path().join("t/a").is_file());
+    }
+
+    #[test]
+    fn a_contestant_that_fails_or_leaves_something_out_is_told() {
+        let here = here();
+        let failed = timed(&["sh", "-c", "echo why >&2; exit 3"], &here.cell(), true).unwrap().unwrap_err();
+        assert!(failed.contains('3') && failed.contains("why"), "{failed}");
+        let short = timed(&["mkdir", "TARGET"], &here.cell(), true).unwrap().unwrap_err();
+        assert!(short.contains("(0, 0)") && short.contains("(1, 5)"), "{short}");
+    }
+
+    #[test]
+    fn paths_are_put_where_their_names_stand() {
+        let here = here();
+        let words = command(&["RINGROAD", "x SOURCE/"], &here.cell());
+        assert_eq!(words, ["ringroad".to_string(), format!("x {}/", here.source.display())]);
+        assert!(installed(&["sh".to_string()]) && !installed(&["no such program".to_string()]));
+    }
+}
