@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub(crate) const BUFFER_BYTES: usize = 1 << 20;
 /// What `O_DIRECT` asks of addresses, offsets and lengths.
 pub(crate) const ALIGNMENT: usize = 4096;
+/// Bytes asked of `copy_file_range` at a time: small enough to notice a cancel.
+const STEP_BYTES: usize = 64 << 20;
 /// Zero runs shorter than this are written.
 const HOLE_BYTES: usize = 4096;
 
@@ -124,6 +126,14 @@ impl Transfer<'_> {
         }
         let mut moved = 0;
         let mut tail = 0;
+        let untouched = self.hasher.is_none()
+            && self.ahead.is_none()
+            && self.options.sparse != Sparse::Always
+            && self.options.reflink != Reflink::Never
+            && !self.options.direct;
+        if regular && untouched && self.facts.size > buffer.len() as u64 {
+            moved = self.in_the_kernel(clock)?;
+        }
         if let Some(ahead) = self.ahead.take().filter(|ahead| !ahead.is_empty()) {
             self.take_piece(clock, ahead, &mut tail)?;
             moved = ahead.len() as u64;
@@ -141,6 +151,30 @@ impl Transfer<'_> {
     fn target_can_have_holes(&self) -> bool {
         let kind = rustix::fs::fstat(self.target).map(|stat| crate::plan::Facts::from(stat).kind);
         kind == Ok(rustix::fs::FileType::RegularFile)
+    }
+
+    /// Copies a large file by `copy_file_range`, which a server or a file system may do without moving a byte.
+    /// Returns how far it came; both descriptors stand there, and where it is not the end the rest is read and
+    /// written.
+    fn in_the_kernel(&mut self, clock: &mut Clock) -> Result<u64, Fault> {
+        let mut moved = 0;
+        while moved < self.facts.size {
+            if self.control.is_cancelled() {
+                return Err(Fault::Cancelled);
+            }
+            let want = usize::try_from(self.facts.size - moved).unwrap_or(STEP_BYTES).min(STEP_BYTES);
+            let step = || rustix::fs::copy_file_range(self.source, None, self.target, None, want);
+            match clock.call(For::Write, step) {
+                // An early end; or a file system that answers so for what it cannot copy: reading tells which.
+                Ok(0) => break,
+                Ok(step) => moved += step as u64,
+                Err(Errno::INTR) => {}
+                Err(why @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => return Err(Fault::Write(why)),
+                // Which side failed it does not say, nor whether it can at all: reading and writing say both.
+                Err(_) => break,
+            }
+        }
+        Ok(moved)
     }
 
     /// Reads and writes until the end or `limit`. `tail`: bytes of zeros at the end that were skipped, not

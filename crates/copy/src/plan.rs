@@ -290,3 +290,148 @@ fn same_file(options: &Options, question: &Question, from: Facts, to: Facts) -> 
     }
     refuse
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::{Backup, BackupKind};
+
+    fn facts(kind: FileType, ino: u64) -> Facts {
+        Facts {
+            kind,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            size: 10,
+            stored: 4096,
+            dev: 1,
+            ino,
+            nlink: 1,
+            rdev: 0,
+            atime: (1, 0),
+            mtime: (100, 5),
+            ctime: (1, 0),
+        }
+    }
+
+    fn side(kind: FileType, ino: u64) -> Side {
+        Side { link: facts(kind, ino), file: Some(facts(kind, ino)) }
+    }
+
+    /// A link with this inode that leads to `file`.
+    fn link(ino: u64, file: Option<Facts>) -> Side {
+        Side { link: facts(FileType::Symlink, ino), file }
+    }
+
+    fn question(source: Side, target: Side) -> Question {
+        Question { source, target, follow: false, same_name: false, operand: false, just_created: false }
+    }
+
+    const FILE: FileType = FileType::RegularFile;
+    const FOLDER: FileType = FileType::Directory;
+
+    fn recursive() -> Options {
+        Options { recursive: true, dereference: Dereference::Never, ..Options::default() }
+    }
+
+    fn backup(kind: BackupKind) -> Option<Backup> {
+        Some(Backup { kind, suffix: "~".into() })
+    }
+
+    #[test]
+    fn what_is_simple_is_swapped_and_what_must_stay_is_written_into() {
+        let swap = Action::Replace(How::Swap);
+        let in_place = Action::Replace(How::InPlace);
+        let plain = question(side(FILE, 1), side(FILE, 2));
+        assert_eq!(decide(&recursive(), &plain), swap);
+        let mut several = plain;
+        several.target.link.nlink = 2;
+        several.target.file.as_mut().unwrap().nlink = 2;
+        assert_eq!(decide(&recursive(), &several), in_place, "its other names show the new contents");
+        let through = question(side(FILE, 1), link(2, Some(facts(FILE, 3))));
+        assert_eq!(decide(&recursive(), &through), in_place, "what the link leads to is written");
+        let device = question(side(FILE, 1), side(FileType::CharacterDevice, 2));
+        assert_eq!(decide(&recursive(), &device), in_place);
+    }
+
+    #[test]
+    fn directories_merge_and_nothing_else_takes_their_place() {
+        let merge = question(side(FOLDER, 1), side(FOLDER, 2));
+        for update in [Update::All, Update::Older, Update::None, Update::NoneFail] {
+            assert_eq!(decide(&Options { update, ..recursive() }, &merge), Action::Replace(How::Merge));
+        }
+        let over_file = question(side(FOLDER, 1), side(FILE, 2));
+        assert_eq!(decide(&recursive(), &over_file), Action::Refuse(ErrorKind::OtherByDirectory));
+        let over_link = question(side(FOLDER, 1), link(2, Some(facts(FOLDER, 3))));
+        assert_eq!(decide(&recursive(), &over_link), Action::Refuse(ErrorKind::OtherByDirectory));
+        let keep = Options { keep_directory_symlink: true, ..recursive() };
+        assert_eq!(decide(&keep, &over_link), Action::Replace(How::Merge));
+        let over_folder = question(side(FILE, 1), side(FOLDER, 2));
+        assert_eq!(decide(&recursive(), &over_folder), Action::Refuse(ErrorKind::DirectoryByOther));
+    }
+
+    #[test]
+    fn resume_passes_over_exactly_what_has_type_size_and_time() {
+        let resume = Options { resume: true, ..recursive() };
+        let same = question(side(FILE, 1), side(FILE, 2));
+        assert_eq!(decide(&resume, &same), Action::Skip(Skip::Resumed));
+        let mut later = same;
+        later.target.file.as_mut().unwrap().mtime.1 += 1;
+        assert_eq!(decide(&resume, &later), Action::Replace(How::Swap), "one nanosecond is another file");
+        let mut longer = same;
+        longer.target.file.as_mut().unwrap().size += 1;
+        assert_eq!(decide(&resume, &longer), Action::Replace(How::Swap));
+    }
+
+    #[test]
+    fn update_looks_at_existence_or_age() {
+        let same_age = question(side(FILE, 1), side(FILE, 2));
+        let with = |update| Options { update, ..recursive() };
+        assert_eq!(decide(&with(Update::Older), &same_age), Action::Skip(Skip::NotOlder));
+        let mut older = same_age;
+        older.target.file.as_mut().unwrap().mtime = (100, 4);
+        assert_eq!(decide(&with(Update::Older), &older), Action::Replace(How::Swap));
+        assert_eq!(decide(&with(Update::None), &older), Action::Skip(Skip::Exists));
+        assert_eq!(decide(&with(Update::NoneFail), &older), Action::Refuse(ErrorKind::NotReplacing));
+    }
+
+    #[test]
+    fn one_file_is_never_copied_onto_itself() {
+        let refused = Action::Refuse(ErrorKind::SameFile);
+        let mut itself = question(side(FILE, 1), side(FILE, 1));
+        itself.same_name = true;
+        for options in [
+            recursive(),
+            Options { force: true, ..recursive() },
+            Options { remove_destination: true, ..recursive() },
+            Options { backup: backup(BackupKind::Simple), ..recursive() },
+        ] {
+            assert_eq!(decide(&options, &itself), refused, "{options:?}");
+        }
+        // Its own link, followed on the target's side, is itself too.
+        let onto_link = question(side(FILE, 1), link(2, Some(facts(FILE, 1))));
+        assert_eq!(decide(&recursive(), &onto_link), refused);
+        let linking = Options { link: Link::Hard, ..recursive() };
+        assert_eq!(decide(&linking, &itself), Action::Skip(Skip::Same), "that is what was asked for");
+    }
+
+    #[test]
+    fn a_link_to_nothing_is_not_written_through() {
+        let dangling = question(side(FILE, 1), link(2, None));
+        assert_eq!(decide(&recursive(), &dangling), Action::Refuse(ErrorKind::DanglingTarget));
+        let remove = Options { remove_destination: true, ..recursive() };
+        assert_eq!(decide(&remove, &dangling), Action::Replace(How::Remove));
+    }
+
+    #[test]
+    fn what_this_copy_made_is_lost_to_no_other_operand_but_kept_by_numbers() {
+        let mut second = question(side(FILE, 1), side(FILE, 2));
+        (second.operand, second.just_created) = (true, true);
+        assert_eq!(decide(&recursive(), &second), Action::Refuse(ErrorKind::JustCreated));
+        let simple = Options { backup: backup(BackupKind::Simple), ..recursive() };
+        assert_eq!(decide(&simple, &second), Action::Refuse(ErrorKind::JustCreated));
+        let numbered = Options { backup: backup(BackupKind::Numbered), ..recursive() };
+        assert_eq!(decide(&numbered, &second), Action::Replace(How::Backup));
+    }
+}
