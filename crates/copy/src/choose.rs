@@ -1,6 +1,6 @@
 //! Which engine: by name, or by file system, by what the kernel allows, and by what the first files show.
 //!
-//! The evidence is in docs/adr/0008: warm files cost the same either way, so `auto` begins with plain calls; cold ones
+//! The evidence is in docs/adr/0009: warm files cost the same either way, so `auto` begins with plain calls; cold ones
 //! want many reads in flight, which a ring has for nothing and threads have at the price of threads. So the first
 //! cold files change the way of working, if the kernel and the file system are such that a ring helps.
 
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Files in flight per ring, unless told otherwise: the depth of uring-sync.
 pub(crate) const IN_FLIGHT: usize = 64;
 /// Files at the beginning of a batch that are timed.
-pub(crate) const SAMPLE: usize = 32;
+pub(crate) const SAMPLE: usize = 16;
 /// A file whose open and first read take longer than this on average waits for a disk: cached, both take 2 to 5 µs.
 pub(crate) const COLD: Duration = Duration::from_micros(40);
 /// The most threads where threads have to do what a ring would.

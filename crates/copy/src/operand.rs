@@ -54,6 +54,7 @@ pub(crate) fn operands(
     destination: &Destination,
     drain: &mut dyn FnMut(&mut Worker<'_, '_>),
 ) {
+    let mut last = None;
     let mut names: HashSet<OsString> = HashSet::new();
     let mut seen: HashSet<(u64, u64, OsString)> = HashSet::new();
     for source in sources {
@@ -72,7 +73,7 @@ pub(crate) fn operands(
         if !names.insert(name) {
             drain(worker);
         }
-        match place(run, &source, destination) {
+        match place(run, &source, destination, &mut last) {
             Ok((dir, operand)) => {
                 // Without parallel work there is nothing to win by handing it out.
                 worker.operand(&dir, &operand);
@@ -110,9 +111,14 @@ fn is_repeated(
 }
 
 /// Finds the directory an operand's target is made in, and its name there.
-fn place(run: &Run<'_>, source: &Path, destination: &Destination) -> Result<(Arc<Dir>, Operand), Error> {
-    let here =
-        open(Path::new(".")).map_err(|why| Error::system(ErrorKind::Access, PathBuf::from("."), why))?;
+///
+/// `last`: the directory of the operand before, which most often is this one's too.
+fn place(
+    run: &Run<'_>,
+    source: &Path,
+    destination: &Destination,
+    last: &mut Option<(PathBuf, Arc<Dir>)>,
+) -> Result<(Arc<Dir>, Operand), Error> {
     let nul = |_| Error::system(ErrorKind::Stat, source.to_path_buf(), Errno::INVAL);
     let source_name = CString::new(source.as_os_str().as_bytes()).map_err(nul)?;
     let mut parents = Vec::new();
@@ -167,14 +173,25 @@ fn place(run: &Run<'_>, source: &Path, destination: &Destination) -> Result<(Arc
     let target_name = CString::new(target.as_bytes()).map_err(nul)?;
     let operand = Operand { source: source_name, target: target_name, parents, below: top };
     let make_parents = !operand.parents.is_empty();
+    if !make_parents
+        && let Some((path, dir)) = last
+        && *path == below
+    {
+        return Ok((Arc::clone(dir), operand));
+    }
     let opened = if make_parents {
         make_directories(run, &operand)
     } else {
         open_target(run, source, &below, &target)
     };
     let opened = opened?;
+    let here =
+        open(Path::new(".")).map_err(|why| Error::system(ErrorKind::Access, PathBuf::from("."), why))?;
     let dir = Dir::place(here, opened, below.clone())
         .map_err(|why| Error::system(ErrorKind::Stat, below.clone(), why))?;
+    if !make_parents {
+        *last = Some((below, Arc::clone(&dir)));
+    }
     Ok((dir, operand))
 }
 

@@ -87,6 +87,8 @@ struct State {
     waiting: Vec<Task>,
     outstanding: usize,
     idle: usize,
+    /// A worker panicked.
+    abandoned: bool,
 }
 
 impl Queue {
@@ -112,6 +114,9 @@ impl Queue {
     pub(crate) fn take(&self) -> Option<Task> {
         let mut state = self.lock();
         loop {
+            if state.abandoned {
+                return None;
+            }
             if let Some(task) = state.waiting.pop() {
                 return Some(task);
             }
@@ -132,12 +137,23 @@ impl Queue {
     /// The task that was taken is done.
     pub(crate) fn done(&self) {
         let mut state = self.lock();
-        state.outstanding -= 1;
+        state.outstanding = state.outstanding.saturating_sub(1);
         let last = state.outstanding == 0;
         drop(state);
         if last {
             self.changed.notify_all();
         }
+    }
+
+    /// A worker ended in the middle of a task, which will never be done: the others end too, instead of waiting for
+    /// it for ever.
+    pub(crate) fn abandon(&self) {
+        let mut state = self.lock();
+        state.waiting.clear();
+        state.outstanding = 0;
+        state.abandoned = true;
+        drop(state);
+        self.changed.notify_all();
     }
 
     /// How many tasks wait.

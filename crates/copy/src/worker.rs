@@ -96,6 +96,17 @@ impl Run<'_> {
     }
 }
 
+/// Ends the others' waiting when a worker panics.
+struct Watch<'q>(&'q Queue);
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.abandon();
+        }
+    }
+}
+
 /// One thread's share.
 pub(crate) struct Worker<'r, 'a> {
     pub(crate) run: &'r Run<'a>,
@@ -119,6 +130,7 @@ impl<'r, 'a> Worker<'r, 'a> {
 
     /// Works until there is nothing left. `more` adds a worker.
     pub(crate) fn work(&mut self, more: &dyn Fn()) {
+        let _watch = Watch(&self.run.queue);
         loop {
             if self.run.chosen.rings_now() && !self.ringless && self.work_on_ring() {
                 return;

@@ -141,6 +141,22 @@ fn a_cancelled_copy_leaves_whole_files_only() {
 }
 
 #[test]
+fn an_observer_that_panics_ends_the_copy_and_does_not_hang_it() {
+    for engine in ENGINES {
+        let (_place, source, target) = folders();
+        many(&source, 100, 10);
+        let panics = |_: &Path, target: &Path| assert!(!target.ends_with("f55"), "on purpose");
+        let ended = std::panic::catch_unwind(|| {
+            let told = Told { entry: Some(&panics), ..Told::default() };
+            let options = Options { jobs: Some(3), ..archive(engine) };
+            let to = ringroad_copy::Destination::At(target.clone());
+            ringroad_copy::copy(std::slice::from_ref(&source), &to, &options, &told, &Control::new())
+        });
+        assert!(ended.is_err(), "{engine:?}");
+    }
+}
+
+#[test]
 fn every_durability_copies_the_same() {
     for durability in [Durability::None, Durability::End, Durability::File] {
         let (_place, source, target) = folders();
