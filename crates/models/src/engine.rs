@@ -154,16 +154,16 @@ async fn serve(shop: Rc<Shop>, mut stream: TcpStream) {
             if !shop.options.delay.is_zero() && !std::mem::replace(&mut waited, true) {
                 Box::pin(time::sleep(shop.options.delay)).await;
             }
-            let (sent, bytes) = stream.write_all(bytes).await;
-            if sent.is_err() {
-                return;
-            }
-            add(&shop.bytes_out, bytes.len() as u64);
+            let sent = match stream.write_all(bytes).await {
+                (Ok(()), bytes) => bytes.len() as u64,
+                (Err(_), _) => return,
+            };
+            add(&shop.bytes_out, sent);
             add(&shop.requests, u64::from(requests));
             match end {
                 End::Open => {}
                 End::Close => return,
-                End::Linger => return Box::pin(linger(&shop, &mut stream)).await,
+                End::Linger => return Box::pin(linger(shop, stream)).await,
             }
         }
     }
@@ -198,7 +198,7 @@ fn answer(shop: &Shop, session: &mut Session, lease: &mut Option<Lease>) -> Opti
 }
 
 /// Reads to the peer's end, within bounds.
-async fn linger(shop: &Shop, stream: &mut TcpStream) {
+async fn linger(shop: Rc<Shop>, mut stream: TcpStream) {
     let mut left = LINGER_BYTES_MAX as usize;
     if stream.shutdown(Shutdown::Write).is_err() {
         return;
