@@ -11,7 +11,7 @@ mod progress;
 mod quote;
 mod talk;
 
-use crate::complaint::{FAILED, why};
+use crate::complaint::{FAILED, INTERRUPTED, why};
 use message::Voice;
 use options::{Environment, Request, Wish};
 use ringroad_copy::{Control, Report};
@@ -22,6 +22,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::Duration;
 
 /// The words of the verb if this line is a copy, and who is to speak: by the name the program was called, or by
 /// the verb behind nothing but options that every verb understands.
@@ -96,7 +97,8 @@ fn print(text: &str, voice: Voice) -> u8 {
 
 fn copy(request: &Request, voice: Voice) -> u8 {
     let control = Arc::new(Control::new());
-    let signal = match cancel_on_signals(&control) {
+    let asking = Arc::new(AtomicBool::new(false));
+    let signal = match cancel_on_signals(&control, &asking, voice) {
         Ok(signal) => signal,
         Err(error) => {
             voice.say(&format!("registering for signals: {}", why(&error)));
@@ -106,7 +108,7 @@ fn copy(request: &Request, voice: Voice) -> u8 {
     let house = voice == Voice::House;
     let speaks_itself = request.quiet || request.json || request.verbose || request.options.interactive;
     let bar = (house && !speaks_itself && io::stderr().is_terminal()).then(progress::bar);
-    let talk = talk::Talk::new(voice, request, bar.clone());
+    let talk = talk::Talk::new(voice, request, bar.clone(), asking);
     let over = progress::Over::default();
     let ended = std::thread::scope(|scope| {
         if bar.is_some() || request.json {
@@ -140,15 +142,21 @@ fn copy(request: &Request, voice: Voice) -> u8 {
         code = code.max(FAILED);
     }
     if report.cancelled && !house {
-        // What called us must see a program ended by the signal, as it would with GNU cp: a shell loop ends.
-        let _ = signal_hook::low_level::emulate_default_handler(signal.load(Ordering::Relaxed));
+        end_by(signal.load(Ordering::Relaxed), voice);
     }
     code
 }
 
 /// The first signal stops the copy, which then cleans up; a second one ends this process where it stands.
 /// The number returned is that of the signal that came.
-fn cancel_on_signals(control: &Arc<Control>) -> io::Result<Arc<AtomicI32>> {
+///
+/// Two waits are not the copy's to end: for an answer to a question, and for a FIFO or a terminal that is copied
+/// and says nothing. The first is left at once, since nothing is half-written then; the second after [`PATIENCE`].
+fn cancel_on_signals(
+    control: &Arc<Control>,
+    asking: &Arc<AtomicBool>,
+    voice: Voice,
+) -> io::Result<Arc<AtomicI32>> {
     let (came, number) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicI32::new(SIGINT)));
     let signals = [SIGINT, SIGTERM, SIGHUP];
     for signal in signals {
@@ -156,14 +164,31 @@ fn cancel_on_signals(control: &Arc<Control>) -> io::Result<Arc<AtomicI32>> {
         signal_hook::flag::register(signal, Arc::clone(&came))?;
     }
     let mut waiting = signal_hook::iterator::Signals::new(signals)?;
-    let (control, last) = (Arc::clone(control), Arc::clone(&number));
+    let (control, asking, last) = (Arc::clone(control), Arc::clone(asking), Arc::clone(&number));
     std::thread::spawn(move || {
         for signal in waiting.forever() {
             last.store(signal, Ordering::Relaxed);
             control.cancel();
+            if !asking.load(Ordering::Relaxed) {
+                // The process ends meanwhile, if the copy does.
+                std::thread::sleep(PATIENCE);
+            }
+            end_by(signal, voice);
         }
     });
     Ok(number)
+}
+
+/// How long a cancelled copy may take to clean up.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Ends the process as an interrupted one.
+fn end_by(signal: i32, voice: Voice) {
+    if voice == Voice::House {
+        std::process::exit(i32::from(INTERRUPTED));
+    }
+    // What called us must see a program ended by the signal, as it would with GNU cp: a shell loop ends.
+    let _ = signal_hook::low_level::emulate_default_handler(signal);
 }
 
 /// The engine and why, then a line per phase.

@@ -11,7 +11,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Standard output, and the first thing that went wrong with it.
 struct Out {
@@ -30,6 +30,8 @@ pub(super) struct Talk {
     overrides: bool,
     out: Mutex<Out>,
     declined: AtomicBool,
+    /// A question waits for its answer.
+    asking: Arc<AtomicBool>,
     /// Drawn over: it is cleared before anything else is written to the terminal.
     bar: Option<indicatif::ProgressBar>,
 }
@@ -39,6 +41,7 @@ impl Talk {
         voice: Voice,
         request: &super::options::Request,
         bar: Option<indicatif::ProgressBar>,
+        asking: Arc<AtomicBool>,
     ) -> Talk {
         let each = request.json || request.options.interactive || io::stdout().is_terminal();
         Talk {
@@ -47,6 +50,7 @@ impl Talk {
             json: request.json,
             overrides: request.options.force || request.options.remove_destination,
             declined: AtomicBool::new(false),
+            asking,
             out: Mutex::new(Out { writer: io::BufWriter::new(io::stdout()), failed: None, each }),
             bar,
         }
@@ -182,6 +186,7 @@ impl Observer for Talk {
     }
 
     fn overwrite(&self, target: &Path, protected_mode: Option<u32>) -> bool {
+        self.asking.store(true, Ordering::Relaxed);
         let mut stderr = io::stderr().lock();
         let _ = stderr.write_all(self.voice.question(target, protected_mode, self.overrides).as_bytes());
         let _ = stderr.flush();
@@ -189,6 +194,7 @@ impl Observer for Talk {
         let mut answer = Vec::new();
         // No answer is no: standard input may be closed or at its end.
         let read = io::stdin().lock().read_until(b'\n', &mut answer);
+        self.asking.store(false, Ordering::Relaxed);
         let yes = read.is_ok() && matches!(answer.first(), Some(b'y' | b'Y'));
         self.declined.fetch_or(!yes, Ordering::Relaxed);
         yes

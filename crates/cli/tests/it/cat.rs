@@ -535,7 +535,7 @@ fn a_non_blocking_input_is_waited_for() {
 }
 
 /// Runs a command under a filter that answers `io_uring_setup` with `errno`, as container runtimes do.
-fn without_io_uring(errno: i32, command: &mut Command) -> Outcome {
+pub(crate) fn without_io_uring(errno: i32, command: &mut Command) -> Outcome {
     use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
     let filter = SeccompFilter::new(
         [(libc::SYS_io_uring_setup, Vec::new())].into(),

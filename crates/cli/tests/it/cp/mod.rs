@@ -1,7 +1,8 @@
 //! `ringroad cp`, driven as a user drives it.
 //!
 //! [`beside_gnu`] runs the same shell lines with the installed `cp` and with ours; [`fidelity`] copies the tree of
-//! everything, with `rsync` and an own comparer as judges; [`options`] is what GNU's cp has not. The builder and
+//! everything, with `rsync` and an own comparer as judges; [`options`] is what GNU's cp has not; [`running`] looks at a
+//! copy that is not over yet. The builder and
 //! the comparer are those of the library's tests.
 
 mod beside_gnu;
@@ -11,6 +12,7 @@ mod compare;
 mod fidelity;
 mod options;
 mod random;
+mod running;
 #[path = "../../../../copy/tests/it/tree.rs"]
 mod tree;
 

@@ -1,0 +1,199 @@
+//! A copy while it runs: what a terminal sees of it, and what a signal leaves behind.
+
+use super::engines;
+use super::tree::noise;
+use crate::cat::without_io_uring;
+use crate::support::{BINARY, Kill, Lines, ringroad, run, until};
+use rustix::process::Signal;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+/// A folder with a FIFO, which makes whoever copies it wait for the test.
+fn with_fifo() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("fifo");
+    let kind = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, rustix::fs::Mode::from_raw_mode(0o600), 0).unwrap();
+    (folder, fifo)
+}
+
+/// A terminal: our end, and the end of the program.
+fn terminal() -> (File, File) {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let name = ptsname(&ours, Vec::new()).unwrap();
+    let path = Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()));
+    let theirs = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    (File::from(ours), theirs)
+}
+
+#[test]
+fn a_terminal_sees_files_bytes_and_rate_and_standard_output_nothing() {
+    let (folder, fifo) = with_fifo();
+    let (mut ours, theirs) = terminal();
+    let mut copy = ringroad(["cp", "fifo", "out"]);
+    copy.current_dir(folder.path()).stderr(theirs).stdout(Stdio::piped());
+    let mut child = Kill(copy.spawn().unwrap());
+    // The command holds the other end open; without it the terminal ends with the program.
+    drop(copy);
+    let mut seen = String::new();
+    let mut bytes = [0; 4096];
+    while !(seen.contains("files/s") && seen.contains("B/s")) {
+        let length = ours.read(&mut bytes).unwrap();
+        seen.push_str(&String::from_utf8_lossy(&bytes[..length]));
+    }
+    fs::write(&fifo, "contents").unwrap();
+    assert_eq!(child.wait(), Some(0));
+    let mut said = String::new();
+    child.0.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(
+        (said.as_str(), fs::read_to_string(folder.path().join("out")).unwrap().as_str()),
+        ("", "contents")
+    );
+}
+
+/// Where there is no terminal, and where the drop-in was called, a copy that takes its time says nothing.
+#[test]
+fn progress_is_for_terminals_and_not_for_the_drop_in() {
+    for called_cp in [false, true] {
+        let (folder, fifo) = with_fifo();
+        let mut copy = Command::new(BINARY);
+        let (mut ours, theirs) = terminal();
+        if called_cp {
+            copy.arg0("cp").stderr(theirs);
+        } else {
+            copy.arg("cp").stderr(Stdio::piped());
+        }
+        let mut child = Kill(copy.args(["fifo", "out"]).current_dir(folder.path()).spawn().unwrap());
+        drop(copy);
+        // Opened only when the copier has opened it: it is at work now, and has been looked at for a while.
+        let mut writer = OpenOptions::new().write(true).open(&fifo).unwrap();
+        // Time in which a wrong program would speak; a right one needs none.
+        std::thread::sleep(std::time::Duration::from_millis(600));
+        writer.write_all(b"contents").unwrap();
+        drop(writer);
+        assert_eq!(child.wait(), Some(0));
+        let mut said = Vec::new();
+        // A terminal whose other end is closed ends with an error.
+        let _ = match child.0.stderr.take() {
+            Some(mut pipe) => pipe.read_to_end(&mut said),
+            None => ours.read_to_end(&mut said),
+        };
+        assert_eq!(String::from_utf8_lossy(&said), "", "called cp: {called_cp}");
+    }
+}
+
+#[test]
+fn events_of_progress_come_while_the_copy_runs() {
+    let (folder, fifo) = with_fifo();
+    let mut copy = ringroad(["cp", "--json", "fifo", "out"]);
+    let mut child = Kill(copy.current_dir(folder.path()).stdout(Stdio::piped()).spawn().unwrap());
+    let lines = Lines::of(child.0.stdout.take().unwrap());
+    let event = |line: String| serde_json::from_str::<serde_json::Value>(&line).unwrap();
+    let kinds: Vec<_> = (0..3).map(|_| event(lines.next().unwrap())["event"].clone()).collect();
+    assert_eq!(kinds, ["start", "progress", "progress"]);
+    fs::write(&fifo, "contents").unwrap();
+    assert_eq!(event(lines.rest().last().unwrap().clone())["event"], "done");
+    assert_eq!(child.wait(), Some(0));
+}
+
+/// Big files, one after the other, stopped in the middle of one.
+#[test]
+fn an_interrupted_copy_leaves_whole_files_only_and_exits_130() {
+    for engine in engines() {
+        let folder = tempfile::tempdir().unwrap();
+        let (source, target) = (folder.path().join("s"), folder.path().join("d"));
+        fs::create_dir(&source).unwrap();
+        let bytes = noise(32 << 20, 3);
+        for nth in 0..6 {
+            fs::write(source.join(format!("{nth}")), &bytes).unwrap();
+        }
+        let mut copy = ringroad(["cp", "-r", "--jobs", "1", "--reflink=never", "--engine", engine]);
+        let mut child = Kill(copy.arg(&source).arg(&target).stderr(Stdio::piped()).spawn().unwrap());
+        let begun = || fs::read_dir(&target).map_or(0, |entries| entries.count());
+        until("the second file is begun", || begun() > 1);
+        child.signal(Signal::INT);
+        let code = child.wait();
+        let mut said = String::new();
+        child.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        // A machine that copies 192 MiB between two looks was not interrupted.
+        if code == Some(0) {
+            crate::support::skip(&format!("interrupting {engine}"), "it was done before the signal came");
+            continue;
+        }
+        assert_eq!(code, Some(130), "{engine}: {said}");
+        assert!(said.contains("interrupted"), "{engine}: {said}");
+        for entry in fs::read_dir(&target).unwrap() {
+            let path = entry.unwrap().path();
+            assert!(fs::read(&path).unwrap() == bytes, "{engine}: {path:?} is torn");
+        }
+        let again = run(ringroad(["cp", "-rT", "--resume", "--engine", engine]).arg(&source).arg(&target));
+        assert_eq!(again.code, Some(0), "{engine}: {again:?}");
+        assert_eq!(begun(), 6, "{engine}");
+    }
+}
+
+#[test]
+fn the_drop_in_ends_by_the_signal_that_stopped_it() {
+    let (folder, fifo) = with_fifo();
+    let mut copy = Command::new(BINARY);
+    copy.arg0("cp").args(["fifo", "out"]).current_dir(folder.path()).stdin(Stdio::null());
+    let mut child = Kill(copy.spawn().unwrap());
+    let mut writer = OpenOptions::new().write(true).open(&fifo).unwrap();
+    writer.write_all(b"half").unwrap();
+    until("the copy is begun", || fs::read(folder.path().join("out")).is_ok_and(|bytes| bytes == b"half"));
+    child.signal(Signal::TERM);
+    let mut status = None;
+    until("the process ends", || {
+        // It looks up when the next bytes come. When it has ended nobody takes them.
+        let _ = writer.write_all(b"more");
+        status = child.0.try_wait().unwrap();
+        status.is_some()
+    });
+    assert_eq!(status.unwrap().signal(), Some(Signal::TERM.as_raw()));
+    assert!(!folder.path().join("out").exists(), "what was half-written is gone");
+}
+
+/// Nothing is half-written while a question waits for its answer, and nobody types an answer after Ctrl-C.
+#[test]
+fn an_interrupt_at_a_question_ends_the_program_and_replaces_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a", "b"] {
+        fs::write(folder.path().join(name), name).unwrap();
+    }
+    let mut copy = ringroad(["cp", "-i", "a", "b"]);
+    copy.current_dir(folder.path()).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = Kill(copy.spawn().unwrap());
+    let mut question = [0; 23];
+    child.0.stderr.as_mut().unwrap().read_exact(&mut question).unwrap();
+    assert_eq!(&question, b"ringroad: overwrite b? ");
+    child.signal(Signal::INT);
+    assert_eq!(child.wait(), Some(130));
+    assert_eq!(fs::read_to_string(folder.path().join("b")).unwrap(), "b");
+}
+
+#[test]
+fn where_io_uring_is_denied_auto_copies_and_says_why_and_a_named_ring_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a"), "alpha").unwrap();
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        let denied = |words: &[&str]| {
+            without_io_uring(errno, ringroad(["cp"]).args(words).args(["a", "b"]).current_dir(folder.path()))
+        };
+        let auto = denied(&["--json"]);
+        assert_eq!((auto.code, auto.stderr.as_str()), (Some(0), ""), "{auto:?}");
+        assert_eq!(fs::read_to_string(folder.path().join("b")).unwrap(), "alpha");
+        for words in [&["--engine", "ring"][..], &["--engine", "ring-splice"], &["--driver", "io_uring"]] {
+            let refused = denied(words);
+            assert_eq!(refused.code, Some(2), "{words:?}: {refused:?}");
+            assert!(refused.stderr.starts_with("ringroad: engine ring"), "{words:?}: {refused:?}");
+        }
+    }
+}
