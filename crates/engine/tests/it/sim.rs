@@ -44,7 +44,6 @@ fn a_program_that_only_spins_is_stopped() {
                 yield_now().await;
             }
         })
-        .map(|()| ())
         .expect_err("it never ends");
     assert!(error.to_string().contains("10000 steps and no end: the program runs in circles"), "{error}");
 }

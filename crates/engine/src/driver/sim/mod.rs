@@ -2,7 +2,7 @@
 //!
 //! To a program it is a driver like the others. To a test it is the one that can be asked: the seed of a failure
 //! shows it again, step by step, and the [`Ledger`] says what was not given back. Nothing here makes a system call
-//! or reads a clock, so Miri can run it.
+//! or reads a clock, so Miri can run it (`cargo +nightly miri test -p ringroad-engine --lib driver::sim`).
 //!
 //! - [`net`] is the network: what sockets are.
 //! - [`operation`] holds what was submitted, and watches the memory it names.

@@ -2,13 +2,15 @@
 //!
 //! Purely what a kernel *is*; when things happen, and what goes wrong, the driver decides. Calls change sockets and
 //! leave [`Effect`]s, which the driver carries out later and in an order of its own: [`Network::shake`],
-//! [`Network::carry`], [`Network::reset`].
+//! [`Network::carry`], [`Network::reset`]. Addresses and options are in [`address`].
 //!
 //! What it follows is Linux: `net/ipv4/tcp.c` for the order in which a receive looks at data, end and error
 //! (`tcp_recvmsg_locked`) and what a close with unread data does (`__tcp_close`), `tcp_input.c` for what a reset
 //! leaves behind (`tcp_reset`). Not modelled: loss, urgent data, TIME_WAIT, addresses beyond the loopback ones.
 
-use crate::net::SocketOption;
+mod address;
+
+use address::{as_v6, is_here, loopback};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 
@@ -202,152 +204,6 @@ impl Network {
         let local = SocketAddr::new(any, 0);
         let id = self.add(Socket { descriptor: None, local, bound: false, options, state: State::Fresh });
         self.name(id).inspect_err(|_| self.sockets[id] = None)
-    }
-
-    pub(super) fn bind(&mut self, number: u32, address: SocketAddr) -> Answer<()> {
-        let id = self.id(number)?;
-        let socket = self.socket(id);
-        if socket.bound || !matches!(socket.state, State::Fresh) {
-            return Err(libc::EINVAL);
-        }
-        if socket.local.is_ipv4() != address.is_ipv4() {
-            return Err(libc::EAFNOSUPPORT);
-        }
-        if !is_here(address.ip()) {
-            return Err(libc::EADDRNOTAVAIL);
-        }
-        self.take_address(id, address)
-    }
-
-    fn take_address(&mut self, id: Id, mut address: SocketAddr) -> Answer<()> {
-        if address.port() == 0 {
-            address.set_port(self.free_port()?);
-        } else if self.is_taken(id, address) {
-            return Err(libc::EADDRINUSE);
-        }
-        let socket = self.socket(id);
-        socket.local = address;
-        socket.bound = true;
-        Ok(())
-    }
-
-    /// A port that nobody has.
-    fn free_port(&mut self) -> Answer<u16> {
-        for _ in 32_768..=u16::MAX {
-            let port = self.next_port;
-            self.next_port = port.checked_add(1).unwrap_or(32_768);
-            if !self.sockets.iter().flatten().any(|socket| socket.bound && socket.local.port() == port) {
-                return Ok(port);
-            }
-        }
-        Err(libc::EADDRINUSE)
-    }
-
-    /// Whether another socket keeps `id` from this address. Accepted sockets do not count, as with SO_REUSEADDR.
-    fn is_taken(&mut self, id: Id, address: SocketAddr) -> bool {
-        let mine = self.socket(id).options;
-        self.sockets.iter().enumerate().any(|(other, socket)| {
-            let Some(socket) = socket.as_ref().filter(|socket| other != id && socket.bound) else {
-                return false;
-            };
-            let theirs = socket.options;
-            let listening = matches!(socket.state, State::Listening { .. });
-            let shared = (mine.reuse_port && theirs.reuse_port)
-                || (mine.reuse_address && theirs.reuse_address && !listening);
-            socket.local.port() == address.port()
-                && !matches!(socket.state, State::Connected(_))
-                && socket.local.is_ipv4() == address.is_ipv4()
-                && (socket.local.ip() == address.ip()
-                    || socket.local.ip().is_unspecified()
-                    || address.ip().is_unspecified())
-                && !shared
-        })
-    }
-
-    pub(super) fn listen(&mut self, number: u32, backlog: i32) -> Answer<()> {
-        let id = self.id(number)?;
-        // Negative means as many as may be (listen(2)); somaxconn is 4096 since Linux 5.4.
-        let wanted = usize::try_from(backlog).unwrap_or(4096).min(4096);
-        match self.socket(id).state {
-            State::Listening { ref mut backlog, .. } => {
-                *backlog = wanted;
-                self.let_in(id);
-                return Ok(());
-            }
-            State::Fresh => {}
-            _ => return Err(libc::EINVAL),
-        }
-        if !self.socket(id).bound {
-            let any = self.socket(id).local;
-            self.take_address(id, any)?;
-        }
-        let local = self.socket(id).local;
-        let mine = self.socket(id).options.reuse_port;
-        let rival = self.sockets.iter().enumerate().any(|(other, socket)| {
-            socket.as_ref().is_some_and(|socket| {
-                other != id
-                    && matches!(socket.state, State::Listening { .. })
-                    && socket.local == local
-                    && !(mine && socket.options.reuse_port)
-            })
-        });
-        if rival {
-            return Err(libc::EADDRINUSE);
-        }
-        let (queue, knocking) = (VecDeque::new(), VecDeque::new());
-        self.socket(id).state = State::Listening { queue, backlog: wanted, knocking };
-        Ok(())
-    }
-
-    pub(super) fn set_option(&mut self, number: u32, option: SocketOption) -> Answer<()> {
-        let id = self.id(number)?;
-        let socket = self.socket(id);
-        let ipv4 = socket.local.is_ipv4();
-        let options = &mut socket.options;
-        match option {
-            SocketOption::NoDelay(on) => options.no_delay = on,
-            SocketOption::ReuseAddress(on) => options.reuse_address = on,
-            SocketOption::ReusePort(on) => options.reuse_port = on,
-            SocketOption::KeepAlive(on) => options.keep_alive = on,
-            // Doubled, with a least size of each kind (socket(7)).
-            SocketOption::ReceiveBuffer(bytes) => options.receive_bytes = (bytes as usize * 2).max(2304),
-            SocketOption::SendBuffer(bytes) => options.send_bytes = (bytes as usize * 2).max(4608),
-            SocketOption::Linger(span) => options.linger = span,
-            SocketOption::OnlyV6(_) if ipv4 => return Err(libc::ENOPROTOOPT),
-            SocketOption::OnlyV6(on) => options.only_v6 = on,
-        }
-        Ok(())
-    }
-
-    pub(super) fn option(&mut self, number: u32, option: SocketOption) -> Answer<SocketOption> {
-        let id = self.id(number)?;
-        let socket = self.socket(id);
-        let options = &socket.options;
-        let bytes = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
-        Ok(match option {
-            SocketOption::NoDelay(_) => SocketOption::NoDelay(options.no_delay),
-            SocketOption::ReuseAddress(_) => SocketOption::ReuseAddress(options.reuse_address),
-            SocketOption::ReusePort(_) => SocketOption::ReusePort(options.reuse_port),
-            SocketOption::KeepAlive(_) => SocketOption::KeepAlive(options.keep_alive),
-            SocketOption::ReceiveBuffer(_) => SocketOption::ReceiveBuffer(bytes(options.receive_bytes)),
-            SocketOption::SendBuffer(_) => SocketOption::SendBuffer(bytes(options.send_bytes)),
-            SocketOption::Linger(_) => SocketOption::Linger(options.linger),
-            SocketOption::OnlyV6(_) if socket.local.is_ipv4() => return Err(libc::ENOPROTOOPT),
-            SocketOption::OnlyV6(_) => SocketOption::OnlyV6(options.only_v6),
-        })
-    }
-
-    pub(super) fn local_name(&mut self, number: u32) -> Answer<SocketAddr> {
-        let id = self.id(number)?;
-        Ok(self.socket(id).local)
-    }
-
-    pub(super) fn peer_name(&mut self, number: u32) -> Answer<SocketAddr> {
-        let id = self.id(number)?;
-        match &self.socket(id).state {
-            State::Connected(stream) if !stream.dead => Ok(stream.peer_name),
-            _ => Err(libc::ENOTCONN),
-        }
     }
 
     pub(super) fn shutdown(&mut self, number: u32, how: Shutdown) -> Answer<()> {
@@ -763,21 +619,5 @@ impl Network {
     #[cfg(test)]
     pub(super) fn sockets(&self) -> usize {
         self.sockets.iter().flatten().count()
-    }
-}
-
-fn loopback(ipv4: bool) -> IpAddr {
-    if ipv4 { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { IpAddr::V6(Ipv6Addr::LOCALHOST) }
-}
-
-fn is_here(ip: IpAddr) -> bool {
-    ip.is_loopback() || ip.is_unspecified()
-}
-
-/// An IPv4 address as an IPv6 socket names it.
-fn as_v6(address: SocketAddr) -> SocketAddr {
-    match address.ip() {
-        IpAddr::V4(ip) => SocketAddr::new(IpAddr::V6(ip.to_ipv6_mapped()), address.port()),
-        IpAddr::V6(_) => address,
     }
 }
