@@ -87,7 +87,8 @@ pub(crate) struct LabFlags {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabAct {
-    /// Seven ways of doing I/O, echo and HTTP, 64 connections: two minutes (the same as bare `lab`)
+    /// Nine servers by seven ways of doing I/O, echo and HTTP, 64 connections: two and a half minutes (the same as
+    /// bare `lab`)
     Quick(RunFlags),
     /// Run a suite: a name (`quick`) or a TOML file
     Run {

@@ -275,7 +275,9 @@ pub(crate) fn how_it_works(model: &str) -> Option<&'static str> {
         "uring-multishot" => {
             "one thread, io_uring, one standing receive per connection that takes buffers from a shared ring."
         }
-        "engine-epoll" => "one task for each connection on the engine, which attempts, and waits with epoll(7).",
+        "engine-epoll" => {
+            "one task for each connection on the engine, which attempts, and waits with epoll(7)."
+        }
         "engine-io_uring" => "one task for each connection on the engine, which submits to io_uring.",
         _ => return None,
     })

@@ -435,7 +435,7 @@ pub(crate) struct Series {
 
 impl Series {
     /// How many markers there are before shapes repeat.
-    pub(crate) const MARKERS: usize = 7;
+    pub(crate) const MARKERS: usize = 9;
 
     /// Every number the vertical scale must reach.
     pub(crate) fn reach(&self) -> Vec<f64> {
@@ -549,7 +549,7 @@ impl Lines<'_> {
     }
 }
 
-/// Seven shapes that can be told apart in one colour.
+/// Nine shapes that can be told apart in one colour.
 fn draw_marker(chart: &mut Chart, shape: usize, x: f64, y: f64) {
     let polygon = |points: &[(f64, f64)]| {
         let points: Vec<String> =
@@ -563,9 +563,11 @@ fn draw_marker(chart: &mut Chart, shape: usize, x: f64, y: f64) {
         3 => polygon(&[(0.0, -4.8), (4.4, 0.0), (0.0, 4.8), (-4.4, 0.0)]),
         4 => polygon(&[(0.0, 4.4), (4.2, -3.2), (-4.2, -3.2)]),
         5 => format!("<circle class=\"marker hollow\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.4\"/>"),
-        _ => {
+        6 => {
             polygon(&[(-3.3, -3.3), (3.3, -3.3), (3.3, 3.3), (-3.3, 3.3)]).replace("marker", "marker hollow")
         }
+        7 => polygon(&[(0.0, -4.4), (4.2, 3.2), (-4.2, 3.2)]).replace("marker", "marker hollow"),
+        _ => polygon(&[(0.0, -4.8), (4.4, 0.0), (0.0, 4.8), (-4.4, 0.0)]).replace("marker", "marker hollow"),
     };
     chart.body.push_str(&markup);
 }
