@@ -41,18 +41,12 @@ impl Buf {
         Span { start: bytes.as_ptr().cast_mut(), bytes: bytes.len() }
     }
 
-    /// Takes a pooled lease out of its pool: it is going to wait.
-    pub(crate) fn settle(&mut self, done: &mut u32) {
+    /// Takes a pooled lease out of its pool: it is going to wait. All of it, for it goes back to its owner whole.
+    pub(crate) fn settle(&mut self) {
         if let Buf::Lease(lease) = self
             && lease.is_pooled()
         {
-            let mut lease = match std::mem::replace(self, Buf::Static(&[])) {
-                Buf::Lease(lease) => lease,
-                _ => return,
-            };
-            lease.advance(*done as usize);
-            *done = 0;
-            *self = Buf::Lease(lease.into_own());
+            *lease = std::mem::replace(lease, Lease::nothing()).into_own();
         }
     }
 }

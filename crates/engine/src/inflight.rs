@@ -99,15 +99,10 @@ impl Memory {
     }
 
     /// Takes leases out of their pool: they are going to wait.
-    pub(crate) fn settle(&mut self, done: &mut u32) {
+    pub(crate) fn settle(&mut self) {
         match self {
-            Memory::Buf(buf) => buf.settle(done),
-            Memory::Vectors(vectors) => {
-                for buf in &mut vectors.bufs {
-                    // What is sent of a buffer stays counted from its front.
-                    buf.settle(&mut 0);
-                }
-            }
+            Memory::Buf(buf) => buf.settle(),
+            Memory::Vectors(vectors) => vectors.bufs.iter_mut().for_each(Buf::settle),
             Memory::None | Memory::Address(_) | Memory::Items(_) => {}
         }
     }

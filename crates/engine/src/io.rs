@@ -394,7 +394,7 @@ impl Io {
             }
         }
         if !self.driver.sends_from_pool() || self.driver.pool().is_strained() {
-            memory.settle(done);
+            memory.settle();
         }
         let done = *done;
         let memory = std::mem::replace(memory, Memory::None);
