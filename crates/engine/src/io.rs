@@ -946,7 +946,7 @@ impl Io {
 
 /// A send is over without ever having been submitted.
 #[inline]
-fn over(sending: &mut Sending, result: std::result::Result<u32, i32>) -> Sent {
+pub(crate) fn over(sending: &mut Sending, result: std::result::Result<u32, i32>) -> Sent {
     match std::mem::replace(sending, Sending::Over) {
         Sending::Fresh { memory, .. } => (result, memory),
         Sending::InFlight(_) | Sending::Over => (result, Memory::None),

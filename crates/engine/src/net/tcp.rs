@@ -430,7 +430,7 @@ impl<B, R> Send<'_, B, R> {
             match socket.with_io(|io, index| io.poll_send(index, sending, *all, context.waker())) {
                 Some(Poll::Pending) => return Poll::Pending,
                 Some(Poll::Ready(sent)) => sent,
-                None => (Err(-libc::ECANCELED), Memory::None),
+                None => crate::io::over(sending, Err(-libc::ECANCELED)),
             };
         Poll::Ready((sent.map_err(|errno| send_error(socket, errno)), memory))
     }
