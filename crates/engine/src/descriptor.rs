@@ -61,6 +61,8 @@ pub(crate) enum Mark {
     Broken = 4,
     /// Its standing operation was asked to stop, and is not armed again.
     Stopped = 8,
+    /// Something came that nobody took, and nobody will: the peer is to be reset, not ended.
+    Unread = 16,
 }
 
 impl Entry {

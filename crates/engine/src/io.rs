@@ -14,6 +14,7 @@ use crate::descriptor::{Descriptor, Entry, Mark, NONE, Table};
 use crate::driver::{Cancelled, Driver, Name};
 use crate::error::{Error, Result};
 use crate::inflight::{Effect, Inflight, Memory, Next, Remains, State, op_of};
+use crate::net::SocketOption;
 use crate::op::{Answer, Call, Completion, Kind, Op, Outcome, Target, Token};
 use crate::pool::{Lease, Tail};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -640,7 +641,7 @@ impl Io {
                     Cancelled::Asked => {
                         self.counters.orphaned += 1;
                         while let Some(outcome) = self.slots.untaken(token) {
-                            self.dispose_outcome(kind, outcome);
+                            self.dispose_outcome(kind, index, outcome);
                         }
                         self.trash.extend(self.slots.orphan(token, self.now));
                         return;
@@ -656,7 +657,7 @@ impl Io {
             _ => Outcome::of(-libc::ECANCELED),
         };
         while let Some(outcome) = self.slots.untaken(token) {
-            self.dispose_outcome(kind, outcome);
+            self.dispose_outcome(kind, index, outcome);
         }
         let done = *self.slots.done(token);
         self.trash.extend(self.slots.clear_waker(token));
@@ -670,7 +671,7 @@ impl Io {
     fn dispose(&mut self, remains: Remains) {
         let Remains { kind, descriptor: index, outcome, memory, done, .. } = remains;
         match kind {
-            Kind::Accept | Kind::Receive => self.dispose_outcome(kind, outcome),
+            Kind::Accept | Kind::Receive => self.dispose_outcome(kind, index, outcome),
             Kind::Connect => {}
             Kind::ReceiveInto => {
                 let entry = self.table.entry(index);
@@ -692,11 +693,17 @@ impl Io {
         }
     }
 
-    fn dispose_outcome(&mut self, kind: Kind, outcome: Outcome) {
+    /// A standing operation is dropped when its descriptor is closed: nobody will ever take what it brought. Its
+    /// peers hear what they would hear if the kernel still had it: a reset.
+    fn dispose_outcome(&mut self, kind: Kind, index: u32, outcome: Outcome) {
         if kind == Kind::Accept && outcome.result >= 0 {
             let descriptor = self.descriptor(outcome.result);
             let on = self.open(descriptor);
+            self.table.entry(on.index).mark(Mark::Unread);
             self.close(on.index);
+        }
+        if outcome.lease.is_some() {
+            self.table.entry(index).mark(Mark::Unread);
         }
     }
 
@@ -769,7 +776,14 @@ impl Io {
         if !entry.is(Mark::Closing) || entry.with_driver > 0 {
             return;
         }
+        let unread = entry.is(Mark::Unread) || entry.kept.is_some();
         let on = self.table.target(index);
+        if unread {
+            // As the kernel does with bytes that it still has (RFC 1122, 4.2.2.13), so that every driver does. Should
+            // it fail, the peer sees an end instead.
+            let option = SocketOption::Linger(Some(Duration::ZERO));
+            let _ = self.driver.call(Call::SetOption { on, option });
+        }
         if let Some(descriptor) = self.table.remove(index) {
             // The only error that matters, EBADF, would be a bug of ours; others come after it is closed.
             let closed = self.driver.call(Call::Close { on, descriptor });
