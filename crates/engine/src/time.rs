@@ -152,7 +152,8 @@ impl Wheel {
             while index != NONE {
                 let timer = &mut self.timers[index as usize];
                 let next = timer.next;
-                if timer.tick <= now_tick {
+                // Whatever lies ahead of here goes to a place of its own, though it may be due too: so all fire in order.
+                if timer.tick <= self.elapsed {
                     timer.state = TimerState::Fired;
                     self.set -= 1;
                     wakes.extend(timer.waker.take());
@@ -328,6 +329,7 @@ impl std::error::Error for Elapsed {}
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn ms(ms: u64) -> Moment {
@@ -390,6 +392,31 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_comes_due_together_fires_in_order() {
+        struct Nth(u64, std::sync::Arc<std::sync::Mutex<Vec<u64>>>);
+        impl std::task::Wake for Nth {
+            fn wake(self: std::sync::Arc<Nth>) {
+                self.1.lock().unwrap().push(self.0);
+            }
+        }
+        let order = std::sync::Arc::default();
+        let mut number = numbers(3);
+        let mut wheel = Wheel::new(ms(12_345));
+        let ids: Vec<_> = (0..500)
+            .map(|_| {
+                let tick = 12_346 + number(100_000);
+                let nth = std::sync::Arc::new(Nth(tick, std::sync::Arc::clone(&order)));
+                wheel.set(ms(tick), Waker::from(nth))
+            })
+            .collect();
+        let mut wakes = Vec::new();
+        wheel.advance(ms(200_000), &mut wakes);
+        wakes.into_iter().for_each(Waker::wake);
+        let order = order.lock().unwrap();
+        assert!(order.len() == ids.len() && order.is_sorted(), "{order:?}");
     }
 
     #[test]
