@@ -2,15 +2,26 @@
 //!
 //! `scenario!` takes an async body and makes a module of tests, one for each [`Case`], so that a name reads
 //! `contract::cancel::a_dropped_receive_keeps_its_bytes::epoll`. Each runs on a fresh runtime, under a watchdog
-//! that shows what hangs, and ends with the ledgers: nothing in flight, nothing stale, no descriptor open.
+//! that shows what hangs, and ends with the ledgers: nothing in flight, nothing stale, no descriptor open. So a
+//! scenario leaves nothing behind: it joins or cancels what it has spawned.
+//!
+//! `runtimes!` is for what happens around `block_on`: its body gets the [`Case`] and makes its own runtimes. Both
+//! stand on `cases!`.
+//!
+//! Last come the few things most scenarios begin with.
 
-use ringroad_engine::{Builder, Features, Name, Runtime};
+use ringroad_engine::net::{ListenOptions, SocketOption, TcpListener, TcpStream};
+use ringroad_engine::{Builder, Features, Name, Remote, Runtime, yield_now};
 use ringroad_host::process::tie_to_parent;
-use std::cell::Cell;
-use std::future::Future;
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
 use std::process::Command;
+use std::rc::Rc;
 use std::sync::mpsc;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 /// A driver, and how it is set up.
@@ -62,6 +73,9 @@ impl Case {
 /// How long a scenario may take before it is shown to hang. Far beyond what any needs.
 const HANG: Duration = Duration::from_secs(60);
 
+/// Turns in which a driver gives back what was cancelled. Far beyond what any needs.
+const TURNS_TO_SETTLE: usize = 100_000;
+
 /// Runs `scenario` on a thread and a runtime of its own.
 pub(crate) fn run<F, S>(case: Case, set_up: fn(Builder) -> Builder, scenario: S)
 where
@@ -69,7 +83,18 @@ where
     F: Future<Output = ()> + 'static,
 {
     with_runtime(case, set_up, move |case, runtime| {
-        runtime.block_on(scenario(case)).expect("the driver works");
+        runtime.block_on(scenario(case)).unwrap_or_else(|why| panic!("{why}"));
+        let over = || runtime.in_flight() == 0 && runtime.descriptors() == 0;
+        let settled = runtime.block_on(async {
+            for _ in 0..TURNS_TO_SETTLE {
+                if over() {
+                    break;
+                }
+                yield_now().await;
+            }
+        });
+        settled.expect("the driver works");
+        assert!(over(), "something is left behind");
     });
 }
 
@@ -78,31 +103,57 @@ pub(crate) fn with_runtime<B>(case: Case, set_up: fn(Builder) -> Builder, body: 
 where
     B: FnOnce(Case, &Runtime) + Send + 'static,
 {
-    let (say, hear) = mpsc::channel();
-    let test = TEST.get();
-    let thread = std::thread::Builder::new().name(format!("{case:?}"));
-    let thread = thread.spawn(move || {
-        TEST.set(test);
-        let runtime = set_up(case.builder()).build().expect("the driver is to be had here");
-        say.send(runtime.remote()).unwrap();
-        if let Err(why) = catch_unwind(AssertUnwindSafe(|| body(case, &runtime))) {
+    watched(case, move |case, reach| {
+        let runtime = Rc::new(set_up(case.builder()).build().expect("the driver is to be had here"));
+        reach(runtime.remote());
+        RUNTIME.with(|place| place.replace(Some(Rc::clone(&runtime))));
+        let over = catch_unwind(AssertUnwindSafe(|| body(case, &runtime)));
+        // Not when the thread ends: a runtime could no longer shut down then.
+        drop(RUNTIME.with(RefCell::take));
+        if let Err(why) = over {
             eprintln!("{}", runtime.dump());
             resume_unwind(why);
         }
         let counters = runtime.counters();
         let dump = runtime.dump();
         assert_eq!(counters.stale, 0, "{counters:?}\n{dump}");
+        let runtime = Rc::into_inner(runtime).expect("nobody else has it any more");
         runtime.shutdown(Duration::from_secs(10)).unwrap_or_else(|stuck| panic!("{stuck}\n{dump}"));
     });
+}
+
+thread_local! {
+    /// The runtime of the scenario that runs on this thread.
+    static RUNTIME: RefCell<Option<Rc<Runtime>>> = const { RefCell::new(None) };
+}
+
+/// Looks at the scenario's runtime, from inside.
+pub(crate) fn runtime<R>(look: impl FnOnce(&Runtime) -> R) -> R {
+    let runtime = RUNTIME.with(|runtime| runtime.borrow().clone());
+    look(&runtime.expect("only scenarios look"))
+}
+
+/// Runs `body` on a thread of its own, and shows it if it hangs; with what is in flight on the runtime it has told
+/// a way to, if any.
+pub(crate) fn watched(case: Case, body: impl FnOnce(Case, &dyn Fn(Remote)) + Send + 'static) {
+    let (say, hear) = mpsc::channel();
+    let (tell, told) = mpsc::channel();
+    let test = TEST.get();
+    let thread = std::thread::Builder::new().name(format!("{case:?}"));
+    let thread = thread.spawn(move || {
+        TEST.set(test);
+        // The channel ends with the thread.
+        let _alive: mpsc::Sender<()> = say;
+        body(case, &|remote| tell.send(remote).expect("whoever watches is there"));
+    });
     let thread = thread.unwrap();
-    // The first message is its handle; the next one never comes, but the channel ends with the thread.
-    if let Ok(remote) = hear.recv()
-        && matches!(hear.recv_timeout(HANG), Err(mpsc::RecvTimeoutError::Timeout))
-    {
+    if matches!(hear.recv_timeout(HANG), Err(mpsc::RecvTimeoutError::Timeout)) {
         let (say, hear) = mpsc::channel();
-        let _ = remote.spawn(move || async move {
-            let _ = say.send(Runtime::dump_current());
-        });
+        if let Ok(remote) = told.try_recv() {
+            let _ = remote.spawn(move || async move {
+                let _ = say.send(Runtime::dump_current());
+            });
+        }
         let dump = hear.recv_timeout(Duration::from_secs(1)).ok().flatten();
         panic!("{case:?} hangs\n{}", dump.unwrap_or_else(|| "and runs no task".to_owned()));
     }
@@ -159,37 +210,6 @@ pub(crate) fn alone(descriptors: Option<u32>, body: impl FnOnce()) {
     assert!(passed, "{}, in a process of its own:\n{stdout}{stderr}", output.status);
 }
 
-/// One scenario, on every driver.
-macro_rules! scenario {
-    ($(#[$doc:meta])* $name:ident, $body:expr) => {
-        scenario!($(#[$doc])* $name, |builder| builder, $body);
-    };
-    ($(#[$doc:meta])* $name:ident, $set_up:expr, $body:expr) => {
-        $(#[$doc])*
-        mod $name {
-            #[allow(unused_imports)]
-            use super::*;
-            use crate::support::{Case, run};
-            #[test]
-            fn epoll() {
-                run(Case::Epoll, $set_up, $body);
-            }
-            #[test]
-            fn io_uring() {
-                run(Case::IoUring, $set_up, $body);
-            }
-            #[test]
-            fn io_uring_plain() {
-                run(Case::IoUringPlain, $set_up, $body);
-            }
-            #[test]
-            fn sim() {
-                run(Case::Sim, $set_up, $body);
-            }
-        }
-    };
-}
-
 /// A test for each of the drivers named, for bodies that are no plain scenario: `$run` is called with the case.
 macro_rules! cases {
     ($(#[$doc:meta])* $name:ident, real, $run:expr) => {
@@ -211,4 +231,152 @@ macro_rules! cases {
             })+
         }
     };
+}
+
+/// One scenario, on every driver.
+macro_rules! scenario {
+    ($(#[$doc:meta])* $name:ident, $body:expr) => {
+        scenario!($(#[$doc])* $name, |builder| builder, $body);
+    };
+    ($(#[$doc:meta])* $name:ident, $set_up:expr, $body:expr) => {
+        cases!($(#[$doc])* $name, all, |case| crate::support::run(case, $set_up, $body));
+    };
+}
+
+/// One test of runtimes, on every driver.
+macro_rules! runtimes {
+    ($(#[$doc:meta])* $name:ident, $body:expr) => {
+        cases!($(#[$doc])* $name, all, |case| crate::support::watched(case, |case, _| {
+            let body: fn(crate::support::Case) = $body;
+            body(case);
+        }));
+    };
+}
+
+/// A listener on a port that nobody else has, and its address.
+pub(crate) fn listener() -> (TcpListener, SocketAddr) {
+    listener_with(ListenOptions::default())
+}
+
+pub(crate) fn listener_with(options: ListenOptions) -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind_with(([127, 0, 0, 1], 0).into(), options).unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+/// Two ends of one connection: the one that connected, and the one that was accepted.
+pub(crate) async fn pair() -> (TcpStream, TcpStream) {
+    let (mut listener, address) = listener();
+    pair_by(&mut listener, address).await
+}
+
+pub(crate) async fn pair_by(listener: &mut TcpListener, address: SocketAddr) -> (TcpStream, TcpStream) {
+    let (ours, theirs) = futures_util::join!(TcpStream::connect(address), listener.accept());
+    (ours.unwrap(), theirs.unwrap())
+}
+
+/// The same, with hardly any room between them from `ours` to `theirs`.
+pub(crate) async fn narrow_pair(case: Case) -> (TcpStream, TcpStream) {
+    const BYTES: u32 = 4096;
+    let (mut listener, address) = listener();
+    if case.is_real() {
+        // What a connection's window can grow to is settled when it is made, so its listener has to be asked.
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.set_recv_buffer_size(BYTES as usize).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        socket.listen(16).unwrap();
+        listener = TcpListener::from_std(socket.into()).unwrap();
+    }
+    let address = if case.is_real() { listener.local_addr().unwrap() } else { address };
+    let (ours, theirs) = pair_by(&mut listener, address).await;
+    ours.set_option(SocketOption::SendBuffer(BYTES)).unwrap();
+    theirs.set_option(SocketOption::ReceiveBuffer(BYTES)).unwrap();
+    (ours, theirs)
+}
+
+/// Everything up to the end.
+pub(crate) async fn receive_all(stream: &mut TcpStream) -> Vec<u8> {
+    let mut all = Vec::new();
+    loop {
+        let lease = stream.recv().await.unwrap();
+        if lease.is_empty() {
+            return all;
+        }
+        all.extend_from_slice(&lease);
+    }
+}
+
+/// The next `bytes` bytes, or fewer if the end comes before.
+pub(crate) async fn receive(stream: &mut TcpStream, bytes: usize) -> Vec<u8> {
+    let mut all = Vec::with_capacity(bytes);
+    while all.len() < bytes {
+        let mut part = Vec::new();
+        part.reserve_exact(bytes - all.len());
+        let (received, part) = stream.recv_into(part).await;
+        if received.unwrap() == 0 {
+            break;
+        }
+        all.extend_from_slice(&part);
+    }
+    all
+}
+
+/// Bytes in which a piece that is lost, doubled or moved shows.
+pub(crate) fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at ^ ((at >> 8) * 7) ^ ((at >> 16) * 31)) as u8).collect()
+}
+
+/// Numbers below `end`, the same ones for the same seed.
+pub(crate) fn numbers(mut seed: u64) -> impl FnMut(usize) -> usize {
+    move |end| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize % end
+    }
+}
+
+/// Polls once.
+pub(crate) async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
+/// Lets the driver take in what there is: some turns of the loop. What a scenario checks does not depend on it.
+pub(crate) async fn some_turns() {
+    for _ in 0..50 {
+        yield_now().await;
+    }
+}
+
+/// Tells tasks of one runtime that something has happened.
+#[derive(Clone, Default)]
+pub(crate) struct Gate(Rc<RefCell<(bool, Vec<Waker>)>>);
+
+impl Gate {
+    pub(crate) fn open(&self) {
+        let waiting = {
+            let mut gate = self.0.borrow_mut();
+            gate.0 = true;
+            std::mem::take(&mut gate.1)
+        };
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.borrow().0
+    }
+
+    pub(crate) async fn opened(&self) {
+        poll_fn(|context| {
+            let mut gate = self.0.borrow_mut();
+            if gate.0 {
+                return Poll::Ready(());
+            }
+            gate.1.push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
 }

@@ -1,7 +1,17 @@
 //! What every driver promises alike.
 
+mod accept;
+mod cancel;
+mod close;
+mod connect;
 mod dump;
 mod echo;
 mod fairness;
 mod limits;
+mod option;
+mod receive;
+mod runtime;
+mod send;
+mod task;
 mod threads;
+mod time;

@@ -1,0 +1,265 @@
+//! Accepting: everybody is served once, whatever becomes of the futures that wait for them.
+
+use crate::support::{
+    Gate, listener, listener_with, pair_by, poll_once, receive, receive_all, runtime, some_turns,
+};
+use futures_util::future::{Either, join_all, select};
+use ringroad_engine::net::{ListenOptions, TcpListener, TcpStream};
+use ringroad_engine::{spawn, yield_now};
+use std::cell::Cell;
+use std::pin::pin;
+use std::rc::Rc;
+
+scenario!(hundreds_who_come_at_once_are_served_each_once, |_| async {
+    const CLIENTS: u32 = 300;
+    let (mut listener, address) = listener();
+    let served = Rc::new(Cell::new(0));
+    let clients = join_all((0..CLIENTS).map(|number| async move {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(number.to_be_bytes().to_vec()).await.0.unwrap();
+        assert_eq!(receive_all(&mut stream).await, number.to_be_bytes());
+    }));
+    let server = {
+        let served = Rc::clone(&served);
+        spawn(async move {
+            let mut seen = vec![false; CLIENTS as usize];
+            for _ in 0..CLIENTS {
+                let mut stream = listener.accept().await.unwrap();
+                let number = receive(&mut stream, 4).await;
+                let at = u32::from_be_bytes(number.as_slice().try_into().unwrap()) as usize;
+                assert!(!std::mem::replace(&mut seen[at], true), "{at} is served twice");
+                stream.write_all(number).await.0.unwrap();
+                served.set(served.get() + 1);
+            }
+            // Nobody else comes.
+            assert!(poll_once(pin!(listener.accept())).await.is_none());
+        })
+    };
+    clients.await;
+    server.await.unwrap();
+    assert_eq!(served.get(), CLIENTS);
+});
+
+scenario!(a_connection_that_comes_to_a_dropped_accept_is_the_next_ones, |_| async {
+    let (mut listener, address) = listener();
+    for turns in 0..20 {
+        // Drop it before, while and after somebody comes.
+        {
+            let mut accept = pin!(listener.accept());
+            assert!(poll_once(accept.as_mut()).await.is_none());
+            for _ in 0..turns / 4 {
+                yield_now().await;
+            }
+        }
+        let mut connect = pin!(TcpStream::connect(address));
+        let connected = poll_once(connect.as_mut()).await;
+        let taken = {
+            let mut accept = pin!(listener.accept());
+            let taken = poll_once(accept.as_mut()).await;
+            for _ in 0..turns {
+                yield_now().await;
+            }
+            taken
+        };
+        let theirs = match taken {
+            Some(theirs) => theirs,
+            None => listener.accept().await,
+        };
+        let ours = match connected {
+            Some(ours) => ours,
+            None => connect.await,
+        };
+        let (ours, theirs) = (ours.unwrap(), theirs.unwrap());
+        assert_eq!(ours.local_addr().unwrap(), theirs.peer_addr().unwrap());
+    }
+    assert!(poll_once(pin!(listener.accept())).await.is_none());
+});
+
+scenario!(an_accept_that_loses_races_serves_all_the_same, |_| async {
+    const CLIENTS: usize = 40;
+    let (mut listener, address) = listener();
+    let clients = spawn(async move {
+        for _ in 0..CLIENTS {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            assert_eq!(receive_all(&mut stream).await, b"served");
+        }
+    });
+    let mut served = 0;
+    let mut lost = 0u32;
+    while served < CLIENTS {
+        match select(pin!(listener.accept()), pin!(yield_now())).await {
+            Either::Left((stream, _)) => {
+                stream.unwrap().write_all("served").await.0.unwrap();
+                served += 1;
+            }
+            Either::Right(_) => lost += 1,
+        }
+    }
+    clients.await.unwrap();
+    assert!(lost > 0, "none lost: this showed nothing");
+});
+
+scenario!(a_waiting_accept_is_ended_by_its_canceller_and_so_is_every_later_one, |case| async move {
+    let (mut listener, address) = listener();
+    let stop = listener.canceller();
+    let waiting = Gate::default();
+    let server = {
+        let waiting = waiting.clone();
+        spawn(async move {
+            waiting.open();
+            let first = listener.accept().await.unwrap_err();
+            let second = listener.accept().await.unwrap_err();
+            (first, second)
+        })
+    };
+    waiting.opened().await;
+    some_turns().await;
+    stop.cancel();
+    stop.cancel();
+    let (first, second) = server.await.unwrap();
+    for error in [first, second] {
+        assert!(error.is_cancelled());
+        assert_eq!((error.operation(), error.driver()), ("accept", Some(case.driver())));
+        assert!(error.to_string().contains(&address.to_string()), "{error}");
+    }
+});
+
+scenario!(a_canceller_also_ends_an_accept_that_was_not_yet_waited_for, |_| async {
+    // Fresh; after one that was dropped; after one that brought somebody.
+    for before in 0..3 {
+        let (mut listener, address) = listener();
+        let mut connection = None;
+        match before {
+            1 => assert!(poll_once(pin!(listener.accept())).await.is_none()),
+            2 => connection = Some(pair_by(&mut listener, address).await),
+            _ => {}
+        }
+        some_turns().await;
+        listener.canceller().cancel();
+        some_turns().await;
+        assert!(listener.accept().await.unwrap_err().is_cancelled());
+        drop(connection);
+    }
+});
+
+scenario!(who_was_taken_before_the_cancel_is_served_and_nobody_else_is_left_waiting, |_| async {
+    const CLIENTS: usize = 5;
+    for turns in [0, 1, 50] {
+        let (mut listener, address) = listener();
+        assert!(poll_once(pin!(listener.accept())).await.is_none());
+        yield_now().await;
+        let clients: Vec<_> = (0..CLIENTS).map(|_| spawn(TcpStream::connect(address))).collect();
+        let mut connected = Vec::new();
+        for client in clients {
+            connected.push(client.await.unwrap().unwrap());
+        }
+        for _ in 0..turns {
+            yield_now().await;
+        }
+        listener.canceller().cancel();
+        let mut served = Vec::new();
+        loop {
+            match listener.accept().await {
+                Ok(mut stream) => {
+                    stream.write_all("served").await.0.unwrap();
+                    served.push(stream.peer_addr().unwrap());
+                }
+                Err(why) => break assert!(why.is_cancelled(), "{why}"),
+            }
+        }
+        drop(listener);
+        for mut stream in connected {
+            let name = stream.local_addr().unwrap();
+            match served.contains(&name) {
+                true => assert_eq!(receive_all(&mut stream).await, b"served"),
+                false => {
+                    let error = stream.recv().await.unwrap_err();
+                    assert_eq!(error.raw_os_error(), Some(libc::ECONNRESET));
+                }
+            }
+        }
+    }
+});
+
+scenario!(who_still_waits_when_a_listener_is_closed_is_reset, |_| async {
+    // Nobody ever accepted; an accept was dropped, which on some drivers took the connection from the kernel.
+    for armed in [false, true] {
+        let (mut listener, address) = listener();
+        if armed {
+            assert!(poll_once(pin!(listener.accept())).await.is_none());
+            some_turns().await;
+        }
+        let mut ours = TcpStream::connect(address).await.unwrap();
+        some_turns().await;
+        drop(listener);
+        let error = ours.recv().await.unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ECONNRESET), "armed: {armed}");
+    }
+});
+
+scenario!(a_canceller_of_a_closed_listener_leaves_its_successor_alone, |_| async {
+    let (first, _) = listener();
+    let stop = first.canceller();
+    drop(first);
+    // It has the place of the first, and most likely its number.
+    let (mut second, address) = listener();
+    stop.cancel();
+    let mut accept = Box::pin(second.accept());
+    assert!(poll_once(accept.as_mut()).await.is_none());
+    stop.cancel();
+    let ours = TcpStream::connect(address).await.unwrap();
+    let theirs = accept.await.unwrap();
+    assert_eq!(ours.local_addr().unwrap(), theirs.peer_addr().unwrap());
+});
+
+scenario!(listeners_that_share_a_port_serve_everybody_between_them, |_| async {
+    const CLIENTS: usize = 60;
+    let options = ListenOptions { reuse_port: true, ..ListenOptions::default() };
+    let (first, address) = listener_with(options);
+    let second = TcpListener::bind_with(address, options).unwrap();
+    let served = Rc::new(Cell::new(0));
+    let mut stops = Vec::new();
+    let mut servers = Vec::new();
+    for mut listener in [first, second] {
+        stops.push(listener.canceller());
+        let served = Rc::clone(&served);
+        servers.push(spawn(async move {
+            while let Ok(mut stream) = listener.accept().await {
+                stream.write_all("served").await.0.unwrap();
+                served.set(served.get() + 1);
+            }
+        }));
+    }
+    join_all((0..CLIENTS).map(|_| async move {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        assert_eq!(receive_all(&mut stream).await, b"served");
+    }))
+    .await;
+    assert_eq!(served.get(), CLIENTS);
+    stops.iter().for_each(|stop| stop.cancel());
+    for server in servers {
+        server.await.unwrap();
+    }
+});
+
+scenario!(a_listener_made_elsewhere_is_taken_over, |case| async move {
+    if !case.is_real() {
+        return eprintln!("skipped: the simulation has no sockets from elsewhere");
+    }
+    let made = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = made.local_addr().unwrap();
+    let mut listener = TcpListener::from_std(made).unwrap();
+    let elsewhere = std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        stream.write_all(b"to you").unwrap();
+        let mut answer = [0; 6];
+        stream.read_exact(&mut answer).unwrap();
+        answer
+    });
+    let mut stream = listener.accept().await.unwrap();
+    assert_eq!(receive(&mut stream, 6).await, b"to you");
+    stream.write_all("to you").await.0.unwrap();
+    assert_eq!(&elsewhere.join().unwrap(), b"to you");
+    assert_eq!(runtime(|runtime| runtime.descriptors()), 2);
+});

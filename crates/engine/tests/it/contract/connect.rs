@@ -1,0 +1,139 @@
+//! Connecting: who is reached, what is said when nobody is, and what becomes of a connect nobody waits for.
+
+use crate::support::{listener, listener_with, pair, pair_by, poll_once, receive, receive_all, some_turns};
+use ringroad_engine::net::{ListenOptions, TcpListener, TcpStream};
+use ringroad_engine::spawn;
+use ringroad_engine::time::timeout;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::pin::pin;
+use std::time::Duration;
+
+scenario!(a_refused_connection_says_what_was_tried_where_and_on_which_driver, |case| async move {
+    // A port of ours at which nobody listens, and which nobody else can be given meanwhile.
+    let (ours, _theirs) = pair().await;
+    let nobody = ours.local_addr().unwrap();
+    let error = TcpStream::connect(nobody).await.unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::ECONNREFUSED));
+    assert_eq!(error.operation(), "connect");
+    assert_eq!(error.driver(), Some(case.driver()));
+    let text = error.to_string();
+    assert!(text.starts_with(&format!("connect, on {nobody}: ")), "{text}");
+    assert!(text.contains("nothing listens there") && text.contains(case.driver().as_str()), "{text}");
+});
+
+scenario!(both_ends_know_their_names, |_| async {
+    let (mut listener, address) = listener();
+    let (ours, theirs) = pair_by(&mut listener, address).await;
+    assert_eq!(ours.peer_addr().unwrap(), address);
+    assert_eq!(theirs.local_addr().unwrap(), address);
+    assert_eq!(ours.local_addr().unwrap(), theirs.peer_addr().unwrap());
+    assert_eq!(theirs.to_string(), format!("{address} to {}", ours.local_addr().unwrap()));
+});
+
+scenario!(an_address_of_the_sixth_version_is_reached_as_well, |_| async {
+    let here = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
+    let options = ListenOptions { only_v6: Some(true), ..ListenOptions::default() };
+    let mut listener = match TcpListener::bind_with(here, options) {
+        Ok(listener) => listener,
+        Err(why) => return eprintln!("skipped: no IPv6 loopback here: {why}"),
+    };
+    let address = listener.local_addr().unwrap();
+    assert!(address.is_ipv6() && address.port() != 0);
+    let (mut ours, mut theirs) = pair_by(&mut listener, address).await;
+    ours.write_all("six").await.0.unwrap();
+    assert_eq!(receive(&mut theirs, 3).await, b"six");
+    assert_eq!(theirs.peer_addr().unwrap(), ours.local_addr().unwrap());
+});
+
+scenario!(an_address_in_use_is_named_with_what_to_do, |case| async move {
+    let (_listener, address) = listener();
+    let error = TcpListener::bind(address).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EADDRINUSE));
+    assert_eq!(error.driver(), Some(case.driver()));
+    let text = error.to_string();
+    assert!(text.contains(&address.to_string()) && text.contains("another port"), "{text}");
+});
+
+/// A listener whose queue is full, so that whoever connects waits; and the connection that fills it.
+async fn full_listener() -> (TcpListener, SocketAddr, TcpStream) {
+    // The queue holds one more than the backlog.
+    let (listener, address) = listener_with(ListenOptions { backlog: 0, ..ListenOptions::default() });
+    let first = TcpStream::connect(address).await.unwrap();
+    (listener, address, first)
+}
+
+scenario!(a_connect_that_nobody_answers_is_ended_by_a_timeout, |_| async {
+    let (_listener, address, _first) = full_listener().await;
+    let span = Duration::from_millis(20);
+    let elapsed = timeout(span, TcpStream::connect(address)).await.unwrap_err();
+    assert_eq!(elapsed.0, span);
+});
+
+scenario!(a_connect_dropped_on_its_way_closes_its_socket, |_| async {
+    let (_listener, address, _first) = full_listener().await;
+    let descriptors = crate::support::runtime(|runtime| runtime.descriptors());
+    for turns in 0..20 {
+        let mut connect = pin!(TcpStream::connect(address));
+        assert!(poll_once(connect.as_mut()).await.is_none());
+        for _ in 0..turns {
+            ringroad_engine::yield_now().await;
+        }
+    }
+    // Whatever the kernel still had of them comes back.
+    while crate::support::runtime(|runtime| runtime.descriptors()) > descriptors {
+        ringroad_engine::yield_now().await;
+    }
+});
+
+scenario!(a_connect_never_polled_is_nothing, |_| async {
+    let (_listener, address) = listener();
+    let descriptors = crate::support::runtime(|runtime| runtime.descriptors());
+    drop(TcpStream::connect(address));
+    assert_eq!(crate::support::runtime(|runtime| runtime.descriptors()), descriptors);
+});
+
+scenario!(a_connection_whose_connect_is_dropped_ends, |_| async {
+    let (mut listener, address) = listener();
+    let mut connect = Box::pin(TcpStream::connect(address));
+    // Made, and not yet told: on some drivers it is ready at once, which comes to the same.
+    drop(poll_once(connect.as_mut()).await);
+    let mut theirs = listener.accept().await.unwrap();
+    some_turns().await;
+    drop(connect);
+    assert_eq!(receive_all(&mut theirs).await, b"");
+});
+
+scenario!(a_connect_may_move_from_one_task_to_another, |_| async {
+    let (mut listener, address) = listener();
+    let mut connect = Box::pin(TcpStream::connect(address));
+    if let Some(done) = poll_once(connect.as_mut()).await {
+        done.unwrap();
+        return;
+    }
+    // The first waker is of this task; the result must wake the other.
+    let other = spawn(connect);
+    let theirs = listener.accept().await.unwrap();
+    let ours = other.await.unwrap().unwrap();
+    assert_eq!(ours.peer_addr().unwrap(), theirs.local_addr().unwrap());
+});
+
+scenario!(connecting_many_times_at_once_gives_every_one_a_port_of_its_own, |_| async {
+    let (mut listener, address) = listener();
+    let clients: Vec<_> = (0..64).map(|_| spawn(TcpStream::connect(address))).collect();
+    let mut names = Vec::new();
+    let mut accepted = Vec::new();
+    for _ in 0..64 {
+        let stream = listener.accept().await.unwrap();
+        names.push(stream.peer_addr().unwrap());
+        accepted.push(stream);
+    }
+    let mut expected = Vec::new();
+    for client in clients {
+        expected.push(client.await.unwrap().unwrap().local_addr().unwrap());
+    }
+    names.sort();
+    expected.sort();
+    assert_eq!(names, expected);
+    names.dedup();
+    assert_eq!(names.len(), 64);
+});

@@ -1,0 +1,251 @@
+//! Runtimes: what may happen around `block_on`, and how they end.
+
+use crate::support::{
+    Case, listener, listener_with, narrow_pair, pair, pattern, poll_once, receive, some_turns,
+};
+use ringroad_engine::net::{ListenOptions, TcpStream};
+use ringroad_engine::time::sleep;
+use ringroad_engine::{JoinError, Runtime, spawn, yield_now};
+use std::cell::Cell;
+use std::future::{Future, pending};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn runtime(case: Case) -> Runtime {
+    case.builder().build().expect("the driver is to be had here")
+}
+
+/// Polls once, outside of any runtime.
+fn poll<F: Future>(future: F) -> Poll<F::Output> {
+    pin!(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+runtimes!(tasks_and_connections_go_on_in_the_next_block_on, |case| {
+    let runtime = runtime(case);
+    let (mut ours, mut theirs) = runtime.block_on(pair()).unwrap();
+    let echo = runtime.spawn(async move {
+        let lease = theirs.recv().await.unwrap();
+        theirs.write_all(lease).await.0.unwrap();
+        theirs
+    });
+    // Begins to wait in one call, and is woken in another.
+    runtime.block_on(some_turns()).unwrap();
+    assert!(!echo.is_finished());
+    runtime.block_on(async { ours.write_all("round").await.0 }).unwrap().unwrap();
+    let theirs = runtime.block_on(echo).unwrap().unwrap();
+    let got = runtime.block_on(async { receive(&mut ours, 5).await }).unwrap();
+    assert_eq!(got, b"round");
+    drop((ours, theirs));
+    runtime.shutdown(PATIENCE).unwrap();
+});
+
+/// Leaves one of each kind of operation in flight, and returns what must be kept for that.
+async fn everything_in_flight(case: Case) -> Vec<TcpStream> {
+    let mut kept = Vec::new();
+    let (mut idle, _) = listener();
+    spawn(async move { drop(idle.accept().await) }).detach();
+    for into in [false, true] {
+        let (ours, mut theirs) = pair().await;
+        kept.push(ours);
+        spawn(async move {
+            match into {
+                true => drop(theirs.recv_into(Vec::with_capacity(100)).await),
+                false => drop(theirs.recv().await),
+            }
+        })
+        .detach();
+    }
+    for vectored in [false, true] {
+        let (mut ours, theirs) = narrow_pair(case).await;
+        kept.push(theirs);
+        spawn(async move {
+            match vectored {
+                true => drop(ours.write_vectored_all(vec![pattern(300_000); 3]).await),
+                false => drop(ours.write_all(pattern(900_000)).await),
+            }
+        })
+        .detach();
+    }
+    // A connect that finds the queue full.
+    let (full, address) = listener_with(ListenOptions { backlog: 0, ..ListenOptions::default() });
+    kept.push(TcpStream::connect(address).await.unwrap());
+    spawn(async move {
+        let _full = full;
+        drop(TcpStream::connect(address).await);
+    })
+    .detach();
+    spawn(sleep(Duration::from_secs(3600))).detach();
+    spawn(pending::<()>()).detach();
+    some_turns().await;
+    kept
+}
+
+runtimes!(a_shutdown_ends_everything_in_flight, |case| {
+    let runtime = runtime(case);
+    let kept = runtime.block_on(everything_in_flight(case)).unwrap();
+    assert!(runtime.in_flight() >= 5, "{}", runtime.dump());
+    runtime.shutdown(PATIENCE).unwrap();
+    drop(kept);
+});
+
+runtimes!(a_dropped_runtime_ends_everything_in_flight, |case| {
+    let made = runtime(case);
+    let kept = made.block_on(everything_in_flight(case)).unwrap();
+    let drops = Rc::new(Cell::new(false));
+    struct Told(Rc<Cell<bool>>);
+    impl Drop for Told {
+        fn drop(&mut self) {
+            self.0.set(true);
+        }
+    }
+    let told = Told(Rc::clone(&drops));
+    let task = made.spawn(async move {
+        let _told = told;
+        pending::<()>().await;
+    });
+    drop(made);
+    assert!(drops.get(), "futures are dropped with their runtime");
+    assert!(task.is_finished());
+    assert!(matches!(poll(task), Poll::Ready(Err(JoinError::Cancelled))));
+    // What it had is free for another.
+    let another = runtime(case);
+    another.block_on(some_turns()).unwrap();
+    drop(kept);
+});
+
+runtimes!(a_task_may_spawn_while_it_is_dropped, |case| {
+    struct Spawns(Rc<Cell<u32>>);
+    impl Drop for Spawns {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() + 1);
+            if self.0.get() < 3 {
+                let again = Spawns(Rc::clone(&self.0));
+                spawn(async move {
+                    let _again = again;
+                    pending::<()>().await;
+                })
+                .detach();
+            }
+        }
+    }
+    let runtime = runtime(case);
+    let drops = Rc::new(Cell::new(0));
+    let first = Spawns(Rc::clone(&drops));
+    runtime
+        .spawn(async move {
+            let _first = first;
+            pending::<()>().await;
+        })
+        .detach();
+    runtime.shutdown(PATIENCE).unwrap();
+    assert_eq!(drops.get(), 3);
+});
+
+runtimes!(what_outlives_its_runtime_says_that_it_is_gone, |case| {
+    let made = runtime(case);
+    let (mut ours, mut theirs) = made.block_on(pair()).unwrap();
+    let (mut idle, _) = made.block_on(async { listener() }).unwrap();
+    let lease = made.block_on(async {
+        ours.write_all("kept").await.0.unwrap();
+        loop {
+            let lease = theirs.recv().await.unwrap();
+            if lease.len() == 4 {
+                break lease;
+            }
+            receive(&mut theirs, 4 - lease.len()).await;
+            ours.write_all("kept").await.0.unwrap();
+        }
+    });
+    let (cancel, stop, remote) = (ours.canceller(), idle.canceller(), made.remote());
+    made.shutdown(PATIENCE).unwrap();
+    let lease = lease.unwrap();
+    assert_eq!(&*lease, b"kept");
+    let gone = |error: ringroad_engine::Error| {
+        assert!(error.is_cancelled());
+        assert!(error.to_string().contains("has been shut down"), "{error}");
+    };
+    let ready = |polled: Poll<_>| match polled {
+        Poll::Ready(Err(why)) => gone(why),
+        Poll::Ready(Ok(())) => panic!("it worked"),
+        Poll::Pending => panic!("it waits"),
+    };
+    ready(poll(ours.recv()).map_ok(drop));
+    ready(poll(idle.accept()).map_ok(drop));
+    let Poll::Ready((sent, back)) = poll(ours.write_all("mine".to_owned().into_bytes())) else {
+        panic!("it waits")
+    };
+    gone(sent.unwrap_err());
+    assert_eq!(back, b"mine");
+    let Poll::Ready((received, back)) = poll(theirs.recv_into(b"mine".to_vec())) else { panic!("it waits") };
+    gone(received.unwrap_err());
+    assert_eq!(back, b"mine");
+    gone(ours.local_addr().unwrap_err());
+    cancel.cancel();
+    stop.cancel();
+    assert!(remote.spawn(|| async {}).is_err());
+    drop((ours, theirs, idle, lease));
+});
+
+runtimes!(a_panic_in_block_on_leaves_a_runtime_that_works, |case| {
+    let runtime = runtime(case);
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        let over = runtime.block_on(async {
+            let (_ours, mut theirs) = pair().await;
+            assert!(poll_once(pin!(theirs.recv())).await.is_none());
+            if std::hint::black_box(true) {
+                panic!("on purpose");
+            }
+        });
+        over.unwrap();
+    }));
+    assert_eq!(*caught.unwrap_err().downcast_ref::<&str>().unwrap(), "on purpose");
+    let (mut ours, mut theirs) = runtime.block_on(pair()).unwrap();
+    let got = runtime.block_on(async {
+        ours.write_all("works").await.0.unwrap();
+        receive(&mut theirs, 5).await
+    });
+    assert_eq!(got.unwrap(), b"works");
+    runtime.shutdown(PATIENCE).unwrap();
+});
+
+runtimes!(a_block_on_inside_another_is_refused_and_so_is_a_spawn_outside, |case| {
+    let outer = runtime(case);
+    let message = |caught: std::thread::Result<()>| {
+        let why = caught.unwrap_err();
+        let text = why.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        text.or_else(|| why.downcast_ref::<String>().cloned()).unwrap()
+    };
+    let caught = outer.block_on(async {
+        let inner = runtime(case);
+        catch_unwind(AssertUnwindSafe(|| {
+            inner.block_on(async {}).unwrap();
+        }))
+    });
+    let text = message(caught.unwrap());
+    assert!(text.contains("await instead"), "{text}");
+    let caught = catch_unwind(|| drop(spawn(async {})));
+    let text = message(caught);
+    assert!(text.contains("outside of a runtime"), "{text}");
+    // And afterwards everything is as before.
+    assert_eq!(outer.block_on(async { spawn(async { 1 }).await.unwrap() }).unwrap(), 1);
+});
+
+runtimes!(two_runtimes_on_one_thread_take_turns, |case| {
+    let (one, two) = (runtime(case), runtime(case));
+    let (mut ours, mut theirs) = one.block_on(pair()).unwrap();
+    let task = two.spawn(async {
+        yield_now().await;
+        7
+    });
+    one.block_on(async { ours.write_all("one").await.0 }).unwrap().unwrap();
+    assert_eq!(two.block_on(task).unwrap().unwrap(), 7);
+    assert_eq!(one.block_on(async { receive(&mut theirs, 3).await }).unwrap(), b"one");
+    two.shutdown(PATIENCE).unwrap();
+    drop((ours, theirs));
+    one.shutdown(PATIENCE).unwrap();
+});

@@ -1,0 +1,136 @@
+//! Timers: in order, never early, and gone when they are dropped.
+
+use crate::support::{Gate, numbers, pair, poll_once};
+use futures_util::future::join_all;
+use ringroad_engine::time::{sleep, timeout};
+use ringroad_engine::{spawn, yield_now};
+use std::cell::RefCell;
+use std::future::{pending, ready};
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+scenario!(sleeps_end_in_the_order_of_their_length, |_| async {
+    let order = Rc::new(RefCell::new(Vec::new()));
+    let sleepers = [60u64, 10, 40, 20, 50, 30].map(|span| {
+        let order = Rc::clone(&order);
+        async move {
+            sleep(ms(span)).await;
+            order.borrow_mut().push(span);
+        }
+    });
+    join_all(sleepers).await;
+    assert_eq!(*order.borrow(), [10, 20, 30, 40, 50, 60]);
+});
+
+scenario!(a_sleep_is_never_shorter_than_told, |case| async move {
+    for span in [Duration::from_nanos(1), Duration::from_micros(999), ms(1), Duration::from_micros(3500)] {
+        for _ in 0..5 {
+            let began = Instant::now();
+            sleep(span).await;
+            if case.is_real() {
+                assert!(began.elapsed() >= span, "{:?} instead of {span:?}", began.elapsed());
+            }
+        }
+    }
+});
+
+scenario!(no_time_at_all_is_over_at_once, |_| async {
+    assert!(poll_once(pin!(sleep(Duration::ZERO))).await.is_some());
+    assert!(poll_once(pin!(sleep(Duration::from_nanos(1)))).await.is_none());
+});
+
+scenario!(many_timers_all_fire_and_the_dropped_ones_wake_nobody, |_| async {
+    let mut number = numbers(7);
+    let mut kept = Vec::new();
+    let mut dropped = Vec::new();
+    for at in 0..2000 {
+        let mut timer = Box::pin(sleep(Duration::from_micros(1 + number(30_000) as u64)));
+        assert!(poll_once(timer.as_mut()).await.is_none());
+        if at % 2 == 0 { kept.push(timer) } else { dropped.push(timer) }
+    }
+    drop(dropped);
+    let kept = join_all(kept).await;
+    assert_eq!(kept.len(), 1000);
+});
+
+scenario!(a_timer_wakes_whoever_polled_it_last, |_| async {
+    let mut timer = Box::pin(sleep(ms(5)));
+    assert!(poll_once(timer.as_mut()).await.is_none());
+    let other = spawn(timer);
+    other.await.unwrap();
+});
+
+scenario!(what_is_ready_in_time_beats_its_timeout, |_| async {
+    assert_eq!(timeout(ms(1000), ready(7)).await, Ok(7));
+    assert_eq!(timeout(Duration::ZERO, ready(7)).await, Ok(7), "a tie is the future's");
+    // Both are over in one turn: the future was asked first.
+    assert_eq!(timeout(ms(3), sleep(ms(3))).await, Ok(()));
+    let elapsed = timeout(ms(2), pending::<()>()).await.unwrap_err();
+    assert_eq!((elapsed.0, elapsed.to_string().as_str()), (ms(2), "not done within 2ms"));
+    assert!(timeout(Duration::ZERO, pending::<()>()).await.is_err());
+});
+
+scenario!(a_timeout_loses_no_byte, |_| async {
+    let (mut ours, mut theirs) = pair().await;
+    let go = Gate::default();
+    let writer = {
+        let go = go.clone();
+        spawn(async move {
+            for byte in 0..100u8 {
+                ours.write_all(vec![byte]).await.0.unwrap();
+                if byte == 50 {
+                    go.opened().await;
+                }
+            }
+        })
+    };
+    let (mut all, mut elapsed) = (Vec::new(), 0);
+    loop {
+        match timeout(Duration::from_micros(100), theirs.recv()).await {
+            Ok(lease) => {
+                let lease = lease.unwrap();
+                if lease.is_empty() {
+                    break;
+                }
+                all.extend_from_slice(&lease);
+            }
+            Err(_) => {
+                elapsed += 1;
+                go.open();
+            }
+        }
+    }
+    assert_eq!(all, (0..100).collect::<Vec<u8>>());
+    assert!(elapsed > 0, "no timeout: this showed nothing");
+    writer.await.unwrap();
+});
+
+scenario!(a_task_that_never_waits_does_not_stop_the_clock, |_| async {
+    let over = Gate::default();
+    let busy = {
+        let over = over.clone();
+        spawn(async move {
+            let mut turns = 0u64;
+            while !over.is_open() {
+                yield_now().await;
+                turns += 1;
+            }
+            turns
+        })
+    };
+    sleep(ms(5)).await;
+    over.open();
+    assert!(busy.await.unwrap() > 0);
+});
+
+scenario!(a_span_beyond_the_end_of_time_is_waited_for_without_harm, |_| async {
+    let mut forever = pin!(sleep(Duration::MAX));
+    assert!(poll_once(forever.as_mut()).await.is_none());
+    let elapsed = timeout(ms(2), forever.as_mut()).await;
+    assert!(elapsed.is_err());
+});
