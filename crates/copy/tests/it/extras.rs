@@ -200,3 +200,26 @@ fn update_and_existing_targets_are_told_apart() {
     let report = run(&source, &target, &options, &told);
     assert_eq!(report.totals.failed, 20);
 }
+
+#[test]
+fn a_copy_that_differs_when_read_again_is_told_and_removed() {
+    // Every read of this file gives something else.
+    let source = Path::new("/proc/sys/kernel/random/uuid");
+    let (_place, _, target) = folders();
+    let options = Options { verify: true, ..Options::default() };
+    let told = Told::default();
+    let report = run(source, &target, &options, &told);
+    assert_eq!(report.mismatches, 1);
+    assert_eq!(*told.kinds.lock().unwrap(), [ringroad_copy::ErrorKind::Mismatch]);
+    assert!(!target.exists());
+}
+
+#[test]
+fn files_of_proc_that_claim_to_be_empty_are_copied_whole() {
+    let (_place, _, target) = folders();
+    for engine in ENGINES {
+        let options = Options { engine, ..Options::default() };
+        run(Path::new("/proc/self/mountinfo"), &target, &options, &Told::default());
+        assert_eq!(std::fs::read(&target).unwrap(), std::fs::read("/proc/self/mountinfo").unwrap());
+    }
+}
