@@ -1,6 +1,6 @@
 //! Which engine: by name, or by file system, by what the kernel allows, and by what the first files show.
 //!
-//! The evidence is in docs/adr/0009: warm files cost the same either way, so `auto` begins with plain calls; cold ones
+//! The evidence is in docs/adr/0011: warm files cost the same either way, so `auto` begins with plain calls; cold ones
 //! want many reads in flight, which a ring has for nothing and threads have at the price of threads. So the first
 //! cold files change the way of working, if the kernel and the file system are such that a ring helps.
 
@@ -9,6 +9,7 @@ use crate::flight::Flight;
 use crate::options::{Engine, Options};
 use crate::report::Choice;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -26,9 +27,13 @@ pub(crate) const THREADS_MOST: usize = 32;
 pub(crate) struct Chosen {
     pub(crate) choice: Choice,
     /// Whether a ring is used once files are found cold.
-    pub(crate) ring_when_cold: bool,
+    ring_when_cold: AtomicBool,
     /// Whether threads are added once files are found cold.
-    pub(crate) threads_when_cold: bool,
+    threads_when_cold: AtomicBool,
+    /// Whether threads may be added at all.
+    more_threads: bool,
+    /// Why no ring could be made when one was wanted.
+    no_ring: OnceLock<String>,
     /// Cold files were found.
     pub(crate) cold: AtomicBool,
 }
@@ -36,15 +41,50 @@ pub(crate) struct Chosen {
 impl Chosen {
     /// Whether files are timed.
     pub(crate) fn watches(&self) -> bool {
-        (self.ring_when_cold || self.threads_when_cold) && !self.cold.load(Ordering::Relaxed)
+        let matters =
+            self.ring_when_cold.load(Ordering::Relaxed) || self.threads_when_cold.load(Ordering::Relaxed);
+        matters && !self.is_cold()
+    }
+
+    fn is_cold(&self) -> bool {
+        self.cold.load(Ordering::Relaxed)
     }
 
     /// Whether rings are used from now on.
     pub(crate) fn rings_now(&self) -> bool {
         match self.choice.engine {
             Engine::Ring | Engine::RingSplice => true,
-            _ => self.ring_when_cold && self.cold.load(Ordering::Relaxed),
+            _ => self.is_cold() && self.ring_when_cold.load(Ordering::Relaxed),
         }
+    }
+
+    /// Whether threads are added from now on.
+    pub(crate) fn threads_now(&self) -> bool {
+        self.is_cold() && self.threads_when_cold.load(Ordering::Relaxed)
+    }
+
+    /// There is no ring after all.
+    pub(crate) fn refuse_ring(&self, why: String) {
+        let _ = self.no_ring.set(why);
+        self.ring_when_cold.store(false, Ordering::Relaxed);
+        self.threads_when_cold.store(self.more_threads, Ordering::Relaxed);
+    }
+
+    /// What was chosen in the end.
+    pub(crate) fn conclusion(&self) -> Choice {
+        let mut choice = self.choice.clone();
+        if let Some(why) = self.no_ring.get() {
+            choice.refused = vec![(Engine::Ring, why.clone()), (Engine::RingSplice, why.clone())];
+        }
+        if self.is_cold() {
+            let ring = self.rings_now();
+            let what = if ring { "reading ahead by rings" } else { "more threads" };
+            choice.why = format!("the files were not cached, which the first showed: {what}");
+            if ring {
+                choice.engine = Engine::Ring;
+            }
+        }
+        choice
     }
 }
 
@@ -53,10 +93,13 @@ pub(crate) fn choose(options: &Options, sources: &[std::path::PathBuf]) -> Resul
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let jobs = if options.interactive { 1 } else { options.jobs.unwrap_or(cores.clamp(2, 16)) };
     let in_flight = options.in_flight.unwrap_or(IN_FLIGHT).min(in_flight_for_descriptors(jobs));
+    let more_threads = !options.interactive && options.jobs.is_none();
     let mut chosen = Chosen {
         choice: Choice { engine: options.engine, why: String::new(), refused: Vec::new(), jobs, in_flight },
-        ring_when_cold: false,
-        threads_when_cold: false,
+        ring_when_cold: false.into(),
+        threads_when_cold: false.into(),
+        more_threads,
+        no_ring: OnceLock::new(),
         cold: false.into(),
     };
     let choice = &mut chosen.choice;
@@ -69,27 +112,25 @@ pub(crate) fn choose(options: &Options, sources: &[std::path::PathBuf]) -> Resul
         Engine::Auto => {
             choice.engine = Engine::Threads;
             let file_system = sources.first().and_then(|path| file_system(path));
-            let filtered = filtered();
-            let refused = match (&file_system, filtered, probe_unless(filtered)) {
-                (_, true, _) => Some(
+            // Rings are tried when they are needed: most copies are small, or find their files cached.
+            let refused = match (&file_system, filtered()) {
+                (_, true) => Some(
                     "a seccomp filter is in force, and some end a program that tries io_uring (--engine ring tries)"
                         .to_string(),
                 ),
-                (_, _, Err(why)) => Some(why),
-                (Some((name, false)), _, Ok(())) => Some(format!(
+                (Some((name, false)), false) => Some(format!(
                     "{name} answers a ring's opens and reads through kernel threads, at several times their cost"
                 )),
                 _ => None,
             };
-            let free = !options.interactive && options.jobs != Some(1);
             match refused {
                 Some(why) => {
                     choice.refused = vec![(Engine::Ring, why.clone()), (Engine::RingSplice, why)];
-                    chosen.threads_when_cold = free && options.jobs.is_none();
+                    chosen.threads_when_cold = more_threads.into();
                     choice.why = "plain calls; more threads when files turn out not to be cached".to_string();
                 }
                 None => {
-                    chosen.ring_when_cold = !options.interactive;
+                    chosen.ring_when_cold = (!options.interactive).into();
                     choice.why =
                         "plain calls while files are cached; reading ahead by rings when they are not"
                             .to_string();
@@ -104,10 +145,6 @@ pub(crate) fn choose(options: &Options, sources: &[std::path::PathBuf]) -> Resul
 fn probe(files: usize) -> Result<(), String> {
     let mut flight = Flight::new(files, false).map_err(|why| why.to_string())?;
     flight.turn(false).map_err(|why| format!("io_uring_enter: {why}"))
-}
-
-fn probe_unless(forbidden: bool) -> Result<(), String> {
-    if forbidden { Ok(()) } else { probe(2) }
 }
 
 /// Whether a seccomp filter decides about this process's system calls.
@@ -141,4 +178,48 @@ fn file_system(path: &Path) -> Option<(&'static str, bool)> {
         0x9fa0 => ("proc", false),
         _ => ("this file system", false),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn auto() -> Chosen {
+        let choice = Choice {
+            engine: Engine::Threads,
+            why: "cached, so far".to_string(),
+            refused: Vec::new(),
+            jobs: 2,
+            in_flight: 64,
+        };
+        Chosen {
+            choice,
+            ring_when_cold: true.into(),
+            threads_when_cold: false.into(),
+            more_threads: true,
+            no_ring: OnceLock::new(),
+            cold: false.into(),
+        }
+    }
+
+    #[test]
+    fn cold_files_bring_rings_and_end_the_watching() {
+        let chosen = auto();
+        assert!(chosen.watches() && !chosen.rings_now());
+        assert_eq!(chosen.conclusion().engine, Engine::Threads);
+        chosen.cold.store(true, Ordering::Relaxed);
+        assert!(!chosen.watches() && chosen.rings_now() && !chosen.threads_now());
+        assert_eq!(chosen.conclusion().engine, Engine::Ring);
+    }
+
+    #[test]
+    fn where_no_ring_can_be_made_cold_files_bring_threads_and_the_reason_is_told() {
+        let chosen = auto();
+        chosen.cold.store(true, Ordering::Relaxed);
+        chosen.refuse_ring("forbidden".to_string());
+        assert!(!chosen.rings_now() && chosen.threads_now());
+        let told = chosen.conclusion();
+        assert_eq!(told.engine, Engine::Threads);
+        assert_eq!(told.refused.first(), Some(&(Engine::Ring, "forbidden".to_string())));
+    }
 }

@@ -25,9 +25,11 @@ pub(crate) struct Me {
 }
 
 impl Me {
-    pub(crate) fn now() -> Me {
+    /// `umask`: whether the mask will be asked for; finding it takes longer than copying a file.
+    pub(crate) fn now(umask: bool) -> Me {
         // umask(2) tells the mask only by changing it, for every thread; /proc tells without.
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let status = if umask { std::fs::read_to_string("/proc/self/status") } else { Ok(String::new()) };
+        let status = status.unwrap_or_default();
         let umask = status
             .lines()
             .find_map(|line| line.strip_prefix("Umask:"))

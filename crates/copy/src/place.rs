@@ -221,7 +221,8 @@ impl Worker<'_, '_> {
     /// A name for a copy in the making, next to where it will be.
     pub(crate) fn temporary_name(&self) -> CString {
         let number = self.run.temporary.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{PREFIX}{}-{}-{number}{SUFFIX}", std::process::id(), self.run.started);
+        let started = self.run.started.get_or_init(process_start);
+        let name = format!("{PREFIX}{}-{started}-{number}{SUFFIX}", std::process::id());
         CString::new(name).unwrap_or_default()
     }
 }

@@ -9,7 +9,7 @@ use crate::links::Links;
 use crate::manifest::Manifest;
 use crate::metadata::Me;
 use crate::operand;
-use crate::options::{Destination, Durability, Engine, Link, Options, Update};
+use crate::options::{Destination, Durability, Link, Options, Update};
 use crate::queue::Queue;
 use crate::report::{Control, Event, Observer, Report};
 use crate::worker::{Run, Worker};
@@ -62,7 +62,7 @@ pub fn copy(
         written: Mutex::default(),
         clocks: Mutex::new(Clock::new(options.explain)),
         workers: 1.into(),
-        me: Me::now(),
+        me: Me::now(options.preserve.mode || options.preserve.ownership),
         exclude: globs(&options.exclude)?,
         full: false.into(),
         mismatches: 0.into(),
@@ -70,7 +70,7 @@ pub fn copy(
         into_itself: Mutex::default(),
         made: Default::default(),
         temporary: 0.into(),
-        started: crate::place::process_start(),
+        started: Default::default(),
         wants_entries: observer.wants_entries(),
         looks_first: options.resume
             || options.update != Update::All
@@ -99,19 +99,11 @@ pub fn copy(
     main.flush();
     let mut clock = std::mem::take(&mut *run.clocks.lock().unwrap_or_else(PoisonError::into_inner));
     clock.merge(&main.clock);
-    let mut choice = choice;
-    if run.chosen.cold.load(Ordering::Relaxed) {
-        let what = if run.chosen.ring_when_cold { "reading ahead by rings" } else { "more threads" };
-        choice.why = format!("the files were not cached, which the first showed: {what}");
-        if run.chosen.ring_when_cold {
-            choice.engine = Engine::Ring;
-        }
-    }
     Ok(Report {
         totals: control.totals(),
         elapsed: started.elapsed(),
         workers: run.workers.load(Ordering::Relaxed),
-        choice,
+        choice: run.chosen.conclusion(),
         phases: clock.phases(),
         full: run.full.load(Ordering::Relaxed),
         cancelled: control.is_cancelled(),

@@ -24,7 +24,7 @@ use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// What all workers share.
 pub(crate) struct Run<'a> {
@@ -58,7 +58,7 @@ pub(crate) struct Run<'a> {
     /// The number of the next temporary name.
     pub(crate) temporary: AtomicU64,
     /// When this process began, for temporary names.
-    pub(crate) started: u64,
+    pub(crate) started: OnceLock<u64>,
     pub(crate) wants_entries: bool,
     /// An option asks about the target before anything is opened.
     pub(crate) looks_first: bool,
@@ -140,8 +140,7 @@ impl<'r, 'a> Worker<'r, 'a> {
             self.run.queue.done();
             self.flush();
             let chosen = &self.run.chosen;
-            if chosen.threads_when_cold
-                && chosen.cold.load(Ordering::Relaxed)
+            if chosen.threads_now()
                 && self.run.queue.waiting() > 0
                 && self.run.workers.load(Ordering::Relaxed) < THREADS_MOST
             {
@@ -152,15 +151,25 @@ impl<'r, 'a> Worker<'r, 'a> {
 
     /// Works on a ring until there is nothing left. `false`: there is no ring for this worker, or no longer.
     fn work_on_ring(&mut self) -> bool {
-        self.ringless = true;
         let splice = self.run.chosen.choice.engine == crate::Engine::RingSplice;
-        let Ok(mut flight) = Flight::new(self.run.chosen.choice.in_flight, !splice) else {
-            // It could be made when it was tried; without it this worker goes on by plain calls.
-            return false;
+        let made = Flight::new(self.run.chosen.choice.in_flight, !splice).map_err(|why| why.to_string());
+        let tried = made.and_then(|mut flight| match flight.turn(false) {
+            Ok(()) => Ok(flight),
+            Err(why) => Err(format!("io_uring_enter: {why}")),
+        });
+        let mut flight = match tried {
+            Ok(flight) => flight,
+            Err(why) => {
+                self.ringless = true;
+                self.run.chosen.refuse_ring(why);
+                return false;
+            }
         };
         match self.work_in_flight(&mut flight) {
             Ok(()) => true,
             Err(why) => {
+                self.ringless = true;
+                self.run.chosen.refuse_ring(why.to_string());
                 self.ground(&mut flight, why);
                 false
             }

@@ -37,6 +37,8 @@ fn sixty_four_descriptors_are_enough_for_a_deep_tree() {
 
 /// A file system in a file, unmounted when dropped.
 struct Image {
+    image: PathBuf,
+    bytes: u64,
     mounted: PathBuf,
     _place: tempfile::TempDir,
 }
@@ -60,16 +62,27 @@ impl Image {
         }
         let mounted = place.path().join("mounted");
         std::fs::create_dir(&mounted).unwrap();
-        let mount = Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&mounted).output();
-        if !mount.is_ok_and(|mount| mount.status.success()) {
+        let image = Image { image, bytes, mounted, _place: place };
+        if !image.mount() {
             return skip("no loop device to mount the image");
         }
-        Some(Image { mounted, _place: place })
+        Some(image)
+    }
+
+    fn mount(&self) -> bool {
+        let mount = Command::new("mount").args(["-o", "loop"]).arg(&self.image).arg(&self.mounted).output();
+        mount.is_ok_and(|mount| mount.status.success())
+    }
+
+    /// Cuts the disk short: what lies behind `bytes` cannot be read any more.
+    fn cut(&self, bytes: u64) {
+        std::fs::File::options().write(true).open(&self.image).unwrap().set_len(bytes).unwrap();
     }
 }
 
 impl Drop for Image {
     fn drop(&mut self) {
+        self.cut(self.bytes);
         let _ = Command::new("umount").arg(&self.mounted).status();
     }
 }
@@ -89,6 +102,28 @@ fn a_full_destination_stops_the_copy_and_leaves_whole_files_only() {
         assert!(errors.iter().any(|error| error.contains("No space left")), "{errors:?}");
         assert_no_torn_file(&source, &target);
         assert!(report.totals.files > 50);
+    }
+}
+
+#[test]
+fn a_disk_that_cannot_be_read_fails_the_files_on_it_and_no_others() {
+    for engine in ENGINES {
+        let Some(image) = Image::new(32 << 20) else { return };
+        let (_place, reference, target) = folders();
+        many(&reference, 200, 100_000);
+        let source = image.mounted.join("source");
+        clean(&reference, &source, &archive(Engine::Threads));
+        // Mounted anew, nothing of it is in memory.
+        assert!(Command::new("umount").arg(&image.mounted).status().unwrap().success());
+        assert!(image.mount());
+        image.cut(20 << 20);
+        let told = Told::default();
+        let report = run(&source, &target, &archive(engine), &told);
+        let errors = told.errors.into_inner().unwrap();
+        assert!(report.totals.failed > 0 && !report.is_success(), "{engine:?}: {report:?}");
+        assert!(errors.iter().all(|error| error.contains("Input/output error")), "{errors:?}");
+        assert!(report.totals.files > 0, "what can be read is copied: {report:?}");
+        assert_no_torn_file(&reference, &target);
     }
 }
 
