@@ -1,6 +1,6 @@
 //! Which engine: by name, or by file system, by what the kernel allows, and by what the first files show.
 //!
-//! The evidence is in docs/adr/0011: warm files cost the same either way, so `auto` begins with plain calls; cold ones
+//! The evidence is in docs/adr/0012: warm files cost the same either way, so `auto` begins with plain calls; cold ones
 //! want many reads in flight, which a ring has for nothing and threads have at the price of threads. So the first
 //! cold files change the way of working, if the kernel and the file system are such that a ring helps.
 
