@@ -28,6 +28,28 @@ const LEVELS: &[(&str, u32)] = &[
 /// Crates that may contain unsafe code. All others forbid it in their root file.
 const UNSAFE_ALLOWED: &[&str] = &["uring", "engine", "models", "host", "copy"];
 
+/// Modules of the engine, and their levels: a module imports only from lower ones, or from itself.
+const ENGINE_LEVELS: &[(&str, u32)] = &[
+    ("clock", 0),
+    ("counters", 0),
+    ("name", 0),
+    ("option", 0),
+    ("pages", 0),
+    ("error", 1),
+    ("pool", 1),
+    ("wheel", 1),
+    ("descriptor", 2),
+    ("op", 3),
+    ("buf", 4),
+    ("sys", 4),
+    ("inflight", 5),
+    ("driver", 5),
+    ("io", 6),
+    ("exec", 7),
+    ("time", 8),
+    ("net", 8),
+];
+
 /// Something that is not as it should be.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
@@ -60,6 +82,7 @@ pub(crate) fn check(root: &Path) -> io::Result<Vec<Finding>> {
         found(opening(file, &text));
         found(unsafe_code(file, &text));
         found(hand_written(file, &text));
+        found(engine_edges(file, &text));
         if let Some(folder) = manifest_of(file) {
             edges(folder, &text).into_iter().for_each(|what| found(Some(what)));
         }
@@ -122,6 +145,30 @@ fn hand_written(file: &Path, text: &str) -> Option<String> {
         file.starts_with("crates/models/src/hand") || file == Path::new("crates/models/src/protocol.rs");
     (inside && text.contains("ringroad_engine"))
         .then(|| "uses the engine: the hand-written models are the floor under it".to_string())
+}
+
+/// A module of the engine imports only from lower levels. (Cargo sees to that between crates only.)
+fn engine_edges(file: &Path, text: &str) -> Option<String> {
+    let inside = file.strip_prefix("crates/engine/src").ok()?;
+    let module = inside.components().next()?.as_os_str().to_str()?.trim_end_matches(".rs");
+    let level = |name: &str| ENGINE_LEVELS.iter().find(|(known, _)| *known == name).map(|(_, level)| *level);
+    if module == "lib" || inside.file_name()? == "tests.rs" {
+        return None;
+    }
+    let Some(own) = level(module) else {
+        return Some(format!(
+            "module {module:?} of the engine has no level: give it one in xtask/src/tidy.rs"
+        ));
+    };
+    // Of a nested import only the first name counts, which is how they are written here.
+    let imports = text.lines().filter_map(|line| line.trim_start().split_once("use crate::"));
+    let names = imports.filter_map(|(_, path)| path.split(|c: char| !c.is_alphanumeric() && c != '_').next());
+    names
+        .filter(|name| *name != module)
+        .find_map(|name| level(name).filter(|other| *other >= own).map(|other| (name, other)))
+        .map(|(name, other)| {
+            format!("level {own} of the engine imports {name} of level {other}: only lower ones")
+        })
 }
 
 fn manifest_of(file: &Path) -> Option<&str> {
@@ -249,6 +296,16 @@ mod tests {
             findings(&[("crates/uring/src/lib.rs", "//! What this crate is for.\n")]),
             Vec::<String>::new()
         );
+    }
+
+    #[test]
+    fn a_module_of_the_engine_that_reaches_upward_is_found() {
+        let upward = "//! Slots, or so it says.\nuse crate::exec::Core;\n";
+        one(&[("crates/engine/src/inflight.rs", upward)], "imports exec of level 7");
+        let unknown = "//! A module nobody has placed.\n";
+        one(&[("crates/engine/src/novel.rs", unknown)], "has no level");
+        let downward = "//! Slots.\nuse crate::op::Op;\nuse crate::{COMPLETIONS_PER_TURN, Result};\n";
+        assert_eq!(findings(&[("crates/engine/src/inflight.rs", downward)]), [""; 0]);
     }
 
     #[test]

@@ -5,9 +5,17 @@
 //! a dropped send broke. An entry is given up when it is closed *and* nothing of it is with the kernel; only
 //! then is the descriptor itself closed, so that its number cannot be reused under an operation in flight.
 
-use crate::op::Target;
 use crate::pool::Tail;
 use std::os::fd::{AsRawFd, OwnedFd};
+
+/// A descriptor as a driver is told of it: its number (the kernel's, or the simulation's) and its place in the
+/// engine's table, under which a driver may keep what it knows about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) number: i32,
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
 
 /// What an operation works on.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! What went wrong: the operation, its target, what the system said, and on which driver.
 
-use crate::driver::Name;
+use crate::name::Name;
 use std::fmt;
 use std::io;
 

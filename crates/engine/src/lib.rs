@@ -10,23 +10,28 @@ mod error;
 mod exec;
 mod inflight;
 mod io;
+mod name;
 pub mod net;
 mod op;
+mod option;
+mod pages;
 mod pool;
 mod sys;
 pub mod time;
+mod wheel;
 
 /// The simulated kernel: its settings, and its books. See [`Builder::sim`].
 pub mod sim {
     pub use crate::driver::sim::{Faults, Ledger, SimConfig, Style};
 }
 
-pub use buf::{AnyBuf, IoBuf, IoBufMut, Pages};
+pub use buf::{AnyBuf, IoBuf, IoBufMut};
 pub use counters::Counters;
 pub use driver::features::Features;
-pub use driver::{Name, UnknownName};
 pub use error::{Error, Result};
 pub use exec::{Builder, Gone, JoinError, JoinHandle, Remote, Runtime, Stuck, spawn, yield_now};
+pub use name::{Name, UnknownName};
+pub use pages::Pages;
 pub use pool::Lease;
 
 /// Results taken from a driver per turn, so that timers and tasks get theirs.

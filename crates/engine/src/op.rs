@@ -7,8 +7,10 @@
 //! This file names no driver. A new operation is a variant here, a row in `sys`, and an arm in each of the
 //! interpretations (readiness, io_uring, sim); the compiler names the missing ones.
 
+pub(crate) use crate::descriptor::Target;
+
 use crate::descriptor::Descriptor;
-use crate::net::SocketOption;
+use crate::option::SocketOption;
 use crate::pool::Lease;
 use socket2::SockAddr;
 use std::fmt;
@@ -33,15 +35,6 @@ impl Token {
     pub(crate) fn from_bits(bits: u64) -> Token {
         Token { index: bits as u32, generation: (bits >> 32) as u32 }
     }
-}
-
-/// A descriptor as a driver is told of it: its number (the kernel's, or the simulation's) and its place in the
-/// engine's table, under which a driver may keep what it knows about it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
-    pub(crate) number: i32,
-    pub(crate) index: u32,
-    pub(crate) generation: u32,
 }
 
 /// What kind of operation a slot holds.

@@ -9,7 +9,7 @@
 //! made of a copy of exactly its bytes, and the buffer goes back at once. So whoever keeps leases while waiting
 //! pays with memory of his own, and can never bring receiving to a halt.
 
-use crate::buf::Pages;
+use crate::pages::Pages;
 use ringroad_uring::BufferRing;
 use std::cell::{Cell, RefCell};
 use std::fmt;

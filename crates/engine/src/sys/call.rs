@@ -3,8 +3,8 @@
 use super::check;
 use crate::counters::Counters;
 use crate::descriptor::Descriptor;
-use crate::net::SocketOption;
 use crate::op::{Answer, Call, Target};
+use crate::option::SocketOption;
 use socket2::{SockAddr, SockRef};
 use std::io;
 use std::net::SocketAddr;

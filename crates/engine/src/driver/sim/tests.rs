@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::net::SocketOption;
 use crate::op::Span;
+use crate::option::SocketOption;
 use socket2::SockAddr;
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Addresses, listening and options: what a socket is told before it has a peer.
 
 use super::{Answer, Id, Network, State};
-use crate::net::SocketOption;
+use crate::option::SocketOption;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

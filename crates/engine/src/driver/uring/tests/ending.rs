@@ -2,7 +2,7 @@
 
 use super::super::{Place, RECEIVE};
 use super::*;
-use crate::buf::Pages;
+use crate::pages::Pages;
 use ringroad_uring::{abi, syscall};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};

@@ -1,0 +1,330 @@
+//! A hierarchical timing wheel: one-millisecond ticks, in user space, feeding one deadline per wait.
+//!
+//! A timer never fires early; it fires at the first turn of the loop after its tick. Setting, dropping and
+//! firing cost the same however many there are. Levels of 64 places, each place as wide as the level below:
+//! six levels reach 2.2 years, and what lies beyond waits in the last and is put in again.
+//!
+//! Reference: Varghese and Lauck, "Hashed and Hierarchical Timing Wheels", 1987.
+
+use crate::clock::Moment;
+use std::task::Waker;
+
+const LEVELS: usize = 6;
+const PLACES: usize = 64;
+const BITS: u32 = 6;
+const NONE: u32 = u32::MAX;
+const TICK_NS: u64 = 1_000_000;
+
+/// Timers that are set.
+pub(crate) struct Wheel {
+    /// The tick up to which everything has fired.
+    elapsed: u64,
+    timers: Vec<Timer>,
+    free: u32,
+    set: usize,
+    /// The first timer of each place.
+    places: [[u32; PLACES]; LEVELS],
+    /// Which places hold any.
+    occupied: [u64; LEVELS],
+}
+
+struct Timer {
+    tick: u64,
+    previous: u32,
+    /// On a free one: the next free one.
+    next: u32,
+    level: u8,
+    place: u8,
+    state: TimerState,
+    waker: Option<Waker>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TimerState {
+    Free,
+    Set,
+    Fired,
+}
+
+/// One timer that is set, or has fired and was not dropped.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct TimerId(u32);
+
+/// The first tick at which `deadline` is past.
+fn tick_of(deadline: Moment) -> u64 {
+    deadline.0.div_ceil(TICK_NS)
+}
+
+impl Wheel {
+    pub(crate) fn new(now: Moment) -> Wheel {
+        Wheel {
+            elapsed: now.0 / TICK_NS,
+            timers: Vec::new(),
+            free: NONE,
+            set: 0,
+            places: [[NONE; PLACES]; LEVELS],
+            occupied: [0; LEVELS],
+        }
+    }
+
+    /// Sets a timer.
+    pub(crate) fn set(&mut self, deadline: Moment, waker: Waker) -> TimerId {
+        let tick = tick_of(deadline);
+        let timer = Timer {
+            tick,
+            previous: NONE,
+            next: NONE,
+            level: 0,
+            place: 0,
+            state: TimerState::Set,
+            waker: Some(waker),
+        };
+        let index = self.free;
+        let index = if let Some(free) = self.timers.get_mut(index as usize) {
+            self.free = free.next;
+            *free = timer;
+            index
+        } else {
+            self.timers.push(timer);
+            (self.timers.len() - 1) as u32
+        };
+        self.set += 1;
+        self.link(index);
+        TimerId(index)
+    }
+
+    /// Whether it has fired; if not, `waker` is woken when it does. Gives out a waker it replaces.
+    pub(crate) fn poll(&mut self, id: &TimerId, waker: &Waker) -> (bool, Option<Waker>) {
+        let timer = &mut self.timers[id.0 as usize];
+        if timer.state == TimerState::Fired {
+            return (true, None);
+        }
+        match &timer.waker {
+            Some(before) if before.will_wake(waker) => (false, None),
+            _ => (false, timer.waker.replace(waker.clone())),
+        }
+    }
+
+    /// Forgets a timer, whether it has fired or not.
+    pub(crate) fn drop_timer(&mut self, id: TimerId) -> Option<Waker> {
+        let index = id.0;
+        if self.timers[index as usize].state == TimerState::Set {
+            self.unlink(index);
+            self.set -= 1;
+        }
+        let free = self.free;
+        let timer = &mut self.timers[index as usize];
+        timer.state = TimerState::Free;
+        timer.next = free;
+        self.free = index;
+        timer.waker.take()
+    }
+
+    /// Timers that are set.
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.set
+    }
+
+    /// When something is to be done next: the earliest timer, or an earlier moment at which more is known.
+    pub(crate) fn deadline(&self) -> Option<Moment> {
+        self.next_place().map(|(_, _, tick)| Moment(tick.saturating_mul(TICK_NS)))
+    }
+
+    /// Fires what is due; their wakers go to `wakes`.
+    pub(crate) fn advance(&mut self, now: Moment, wakes: &mut Vec<Waker>) {
+        let now_tick = now.0 / TICK_NS;
+        while let Some((level, place, tick)) = self.next_place() {
+            if tick > now_tick {
+                break;
+            }
+            self.elapsed = self.elapsed.max(tick);
+            // The list is taken whole: what is put in again may land in the same place of the last level.
+            let mut index = std::mem::replace(&mut self.places[level][place], NONE);
+            self.occupied[level] &= !(1 << place);
+            while index != NONE {
+                let timer = &mut self.timers[index as usize];
+                let next = timer.next;
+                // Whatever lies ahead of here goes to a place of its own, though it may be due too: so all fire in order.
+                if timer.tick <= self.elapsed {
+                    timer.state = TimerState::Fired;
+                    self.set -= 1;
+                    wakes.extend(timer.waker.take());
+                } else {
+                    self.link(index);
+                }
+                index = next;
+            }
+        }
+        self.elapsed = self.elapsed.max(now_tick);
+    }
+
+    /// The next occupied place: its level, number, and the tick at which it begins.
+    fn next_place(&self) -> Option<(usize, usize, u64)> {
+        if self.set == 0 {
+            return None;
+        }
+        (0..LEVELS).find_map(|level| {
+            let occupied = self.occupied[level];
+            if occupied == 0 {
+                return None;
+            }
+            let shift = BITS * level as u32;
+            let here = ((self.elapsed >> shift) % PLACES as u64) as u32;
+            let ahead = occupied.rotate_right(here).trailing_zeros();
+            let place = (here + ahead) as usize % PLACES;
+            let span = 1u64 << (shift + BITS);
+            let mut tick = (self.elapsed & !(span - 1)) + ((place as u64) << shift);
+            if (here + ahead) as usize >= PLACES {
+                tick += span;
+            }
+            Some((level, place, tick))
+        })
+    }
+
+    fn link(&mut self, index: u32) {
+        let timer = &self.timers[index as usize];
+        let (level, place) = self.place_of(timer.tick);
+        let first = std::mem::replace(&mut self.places[level][place], index);
+        self.occupied[level] |= 1 << place;
+        if first != NONE {
+            self.timers[first as usize].previous = index;
+        }
+        let timer = &mut self.timers[index as usize];
+        timer.previous = NONE;
+        timer.next = first;
+        timer.level = level as u8;
+        timer.place = place as u8;
+    }
+
+    fn unlink(&mut self, index: u32) {
+        let Timer { previous, next, level, place, .. } = self.timers[index as usize];
+        if next != NONE {
+            self.timers[next as usize].previous = previous;
+        }
+        if previous != NONE {
+            self.timers[previous as usize].next = next;
+        } else {
+            let (level, place) = (usize::from(level), usize::from(place));
+            self.places[level][place] = next;
+            if next == NONE {
+                self.occupied[level] &= !(1 << place);
+            }
+        }
+    }
+
+    /// The lowest level on which `tick` differs from now by less than a turn.
+    fn place_of(&self, tick: u64) -> (usize, usize) {
+        // What is due already fires at the next advance: its place is the next one.
+        let tick = tick.max(self.elapsed + 1);
+        let reach = 1u64 << (BITS * LEVELS as u32);
+        let tick = tick.min(self.elapsed + reach - 1);
+        let differs = (tick ^ self.elapsed) | (PLACES as u64 - 1);
+        let level = ((63 - differs.leading_zeros()) / BITS).min(LEVELS as u32 - 1);
+        (level as usize, ((tick >> (BITS * level)) % PLACES as u64) as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn ms(ms: u64) -> Moment {
+        Moment(ms * TICK_NS)
+    }
+
+    /// A reproducible stream of numbers.
+    fn numbers(mut seed: u64) -> impl FnMut(u64) -> u64 {
+        move |below| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        }
+    }
+
+    #[test]
+    fn timers_fire_at_their_tick_and_never_before_whatever_the_steps() {
+        for seed in 0..50 {
+            let mut number = numbers(seed);
+            let mut wheel = Wheel::new(ms(number(1 << 40)));
+            let mut now = wheel.elapsed;
+            let mut waiting: Vec<(u64, TimerId)> = Vec::new();
+            for _ in 0..400 {
+                for _ in 0..number(4) {
+                    let ahead = 1u64 << number(36);
+                    let tick = now + 1 + number(ahead);
+                    waiting.push((tick, wheel.set(ms(tick), Waker::noop().clone())));
+                }
+                if number(3) == 0 && !waiting.is_empty() {
+                    let (_, id) = waiting.swap_remove(number(waiting.len() as u64) as usize);
+                    wheel.drop_timer(id);
+                }
+                // To the deadline, or somewhere.
+                now = match wheel.deadline() {
+                    Some(deadline) if number(2) == 0 => now.max(deadline.0 / TICK_NS),
+                    _ => {
+                        let ahead = 1 << number(30);
+                        now + number(ahead)
+                    }
+                };
+                let mut wakes = Vec::new();
+                wheel.advance(ms(now), &mut wakes);
+                let (due, later): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|(tick, _)| *tick <= now);
+                assert_eq!(wakes.len(), due.len(), "seed {seed}");
+                for (tick, id) in due {
+                    assert!(wheel.poll(&id, Waker::noop()).0, "seed {seed}: {tick} has not fired at {now}");
+                    wheel.drop_timer(id);
+                }
+                for (tick, id) in &later {
+                    assert!(!wheel.poll(id, Waker::noop()).0, "seed {seed}: {tick} has fired at {now}");
+                }
+                waiting = later;
+                assert_eq!(wheel.len(), waiting.len());
+                if let Some(first) = waiting.iter().map(|(tick, _)| *tick).min() {
+                    assert!(
+                        wheel.deadline().is_some_and(|deadline| deadline <= ms(first)),
+                        "seed {seed}: sleeps past {first}"
+                    );
+                } else {
+                    assert_eq!(wheel.deadline(), None);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_comes_due_together_fires_in_order() {
+        struct Nth(u64, std::sync::Arc<std::sync::Mutex<Vec<u64>>>);
+        impl std::task::Wake for Nth {
+            fn wake(self: std::sync::Arc<Nth>) {
+                self.1.lock().unwrap().push(self.0);
+            }
+        }
+        let order = std::sync::Arc::default();
+        let mut number = numbers(3);
+        let mut wheel = Wheel::new(ms(12_345));
+        let ids: Vec<_> = (0..500)
+            .map(|_| {
+                let tick = 12_346 + number(100_000);
+                let nth = std::sync::Arc::new(Nth(tick, std::sync::Arc::clone(&order)));
+                wheel.set(ms(tick), Waker::from(nth))
+            })
+            .collect();
+        let mut wakes = Vec::new();
+        wheel.advance(ms(200_000), &mut wakes);
+        wakes.into_iter().for_each(Waker::wake);
+        let order = order.lock().unwrap();
+        assert!(order.len() == ids.len() && order.is_sorted(), "{order:?}");
+    }
+
+    #[test]
+    fn a_deadline_inside_a_tick_is_not_fired_at_its_beginning() {
+        let mut wheel = Wheel::new(ms(10));
+        let _id = wheel.set(Moment(11 * TICK_NS + 1), Waker::noop().clone());
+        let mut wakes = Vec::new();
+        wheel.advance(ms(11), &mut wakes);
+        assert_eq!(wakes.len(), 0);
+        wheel.advance(ms(12), &mut wakes);
+        assert_eq!(wakes.len(), 1);
+    }
+}
