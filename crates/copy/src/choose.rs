@@ -20,7 +20,7 @@ pub(crate) const SAMPLE: usize = 16;
 /// A file whose open and first read take longer than this on average waits for a disk: cached, both take 2 to 5 µs.
 pub(crate) const COLD: Duration = Duration::from_micros(40);
 /// The most threads where threads have to do what a ring would.
-pub(crate) const THREADS_MOST: usize = 32;
+const THREADS_MOST: usize = 32;
 
 /// What was decided, and what may change.
 #[derive(Debug)]
@@ -32,6 +32,8 @@ pub(crate) struct Chosen {
     threads_when_cold: AtomicBool,
     /// Whether threads may be added at all.
     more_threads: bool,
+    /// Up to how many.
+    pub(crate) threads_most: usize,
     /// Why no ring could be made when one was wanted.
     no_ring: OnceLock<String>,
     /// Cold files were found.
@@ -92,13 +94,15 @@ impl Chosen {
 pub(crate) fn choose(options: &Options, sources: &[std::path::PathBuf]) -> Result<Chosen, Refusal> {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let jobs = if options.interactive { 1 } else { options.jobs.unwrap_or(cores.clamp(2, 16)) };
-    let in_flight = options.in_flight.unwrap_or(IN_FLIGHT).min(in_flight_for_descriptors(jobs));
+    // Each file in flight is two descriptors, with pipes four; directories and listings come on top.
+    let in_flight = options.in_flight.unwrap_or(IN_FLIGHT).min(descriptors(16 * jobs));
     let more_threads = !options.interactive && options.jobs.is_none();
     let mut chosen = Chosen {
         choice: Choice { engine: options.engine, why: String::new(), refused: Vec::new(), jobs, in_flight },
         ring_when_cold: false.into(),
         threads_when_cold: false.into(),
         more_threads,
+        threads_most: descriptors(16).clamp(jobs, THREADS_MOST.max(jobs)),
         no_ring: OnceLock::new(),
         cold: false.into(),
     };
@@ -153,10 +157,10 @@ fn filtered() -> bool {
     status.lines().any(|line| line.strip_prefix("Seccomp:").is_some_and(|mode| mode.trim() == "2"))
 }
 
-/// Each file in flight is two descriptors, with pipes four: a quarter of what the process may have.
-fn in_flight_for_descriptors(jobs: usize) -> usize {
+/// How many things fit when each may take `share` descriptors of what the process may have.
+fn descriptors(share: usize) -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1024);
-    (usize::try_from(limit).unwrap_or(1024) / 16 / jobs.max(1)).max(1)
+    (usize::try_from(limit).unwrap_or(1024) / share).max(1)
 }
 
 /// The name of the file system `path` is on, and whether it opens and reads without a kernel thread.
@@ -197,6 +201,7 @@ mod tests {
             ring_when_cold: true.into(),
             threads_when_cold: false.into(),
             more_threads: true,
+            threads_most: 32,
             no_ring: OnceLock::new(),
             cold: false.into(),
         }

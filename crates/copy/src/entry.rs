@@ -218,8 +218,8 @@ impl Worker<'_, '_> {
         }
         let room = match self.make_room(entry, &entry.source_side()?, true)? {
             Ok(room) => room,
-            // That names belong together counts for more than which is younger.
-            Err(Skip::NotOlder) => {
+            // That names belong together counts for more than which is younger, or that both are right.
+            Err(Skip::NotOlder | Skip::Resumed) => {
                 self.remove(entry)?;
                 Room::default()
             }

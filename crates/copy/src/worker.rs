@@ -4,7 +4,7 @@
 //! what waits (`queue.rs`). Start at
 //! [`Worker::work`].
 
-use crate::choose::{COLD, Chosen, SAMPLE, THREADS_MOST};
+use crate::choose::{COLD, Chosen, SAMPLE};
 use crate::clock::Clock;
 use crate::content::{Buffer, Cloning};
 use crate::dir::{Budget, Dir, Handles, lstat};
@@ -142,7 +142,7 @@ impl<'r, 'a> Worker<'r, 'a> {
             let chosen = &self.run.chosen;
             if chosen.threads_now()
                 && self.run.queue.waiting() > 0
-                && self.run.workers.load(Ordering::Relaxed) < THREADS_MOST
+                && self.run.workers.load(Ordering::Relaxed) < chosen.threads_most
             {
                 more();
             }
