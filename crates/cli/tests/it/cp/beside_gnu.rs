@@ -1,4 +1,4 @@
-//! The installed `cp` and ours, side by side: the same shell lines, then exit codes, output, messages and trees
+//! The installed `cp` and ours, by every engine, side by side: the same shell lines, then exit codes, output, messages and trees
 //! compared. The lines are data, in `cases.rs`.
 //!
 //! What is compared is behaviour. Where GNU's own versions differ, or where we differ on purpose, the case is not
@@ -6,18 +6,20 @@
 
 use super::cases::CASES;
 use super::compare::{TIMELESS, differences};
+use super::engines;
 use crate::support::{BINARY, Outcome, installed, run, skip};
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// Two folders whose `cp` is the system's and ours.
+/// Folders with a `cp` in each: the system's, ours, and ours with an engine named.
 struct Sides {
     folder: TempDir,
     gnu: PathBuf,
-    ours: PathBuf,
+    /// By what they are called in failures.
+    ours: Vec<(&'static str, PathBuf)>,
 }
 
 impl Sides {
@@ -28,10 +30,21 @@ impl Sides {
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
-        let (gnu, ours) = (folder.path().join("gnu"), folder.path().join("ours"));
-        for (side, program) in [(&gnu, "/bin/cp"), (&ours, BINARY)] {
-            fs::create_dir(side).unwrap();
+        let side = |name: &str, program: &str| {
+            let side = folder.path().join(name);
+            fs::create_dir(&side).unwrap();
             symlink(program, side.join("cp")).unwrap();
+            side
+        };
+        let (gnu, auto) = (side("gnu", "/bin/cp"), side("auto", BINARY));
+        let mut ours = vec![("auto", auto.clone())];
+        for engine in engines() {
+            let named = folder.path().join(engine);
+            fs::create_dir(&named).unwrap();
+            let script = format!("#!/bin/sh\nexec {}/cp --engine {engine} \"$@\"\n", auto.display());
+            fs::write(named.join("cp"), script).unwrap();
+            fs::set_permissions(named.join("cp"), fs::Permissions::from_mode(0o755)).unwrap();
+            ours.push((engine, named));
         }
         Some(Sides { folder, gnu, ours })
     }
@@ -67,6 +80,22 @@ fn ageless(stderr: &str) -> String {
     stderr.lines().map(cut).collect()
 }
 
+/// What differs between two runs of one script, a line each.
+fn compared((theirs, expected): (&Outcome, &Path), (ours, found): (&Outcome, &Path)) -> Vec<String> {
+    let mut differ: Vec<String> = differences(expected, found, TIMELESS);
+    if theirs.code != ours.code {
+        differ.push(format!("exit {:?}, expected {:?}", ours.code, theirs.code));
+    }
+    let (said, meant) = (String::from_utf8_lossy(&ours.stdout), String::from_utf8_lossy(&theirs.stdout));
+    if sorted(&said) != sorted(&meant) {
+        differ.push(format!("stdout:\n{said}expected:\n{meant}"));
+    }
+    if sorted(&ageless(&ours.stderr)) != sorted(&ageless(&theirs.stderr)) {
+        differ.push(format!("stderr:\n{}expected:\n{}", ours.stderr, theirs.stderr));
+    }
+    differ
+}
+
 #[test]
 fn every_case_ends_as_it_does_with_gnu_cp() {
     let Some(sides) = Sides::new() else { return };
@@ -77,21 +106,20 @@ fn every_case_ends_as_it_does_with_gnu_cp() {
             continue;
         }
         let (theirs, expected) = sides.run(&sides.gnu, script, &format!("{nth}-gnu"));
-        let (ours, found) = sides.run(&sides.ours, script, &format!("{nth}-our"));
-        let mut differ: Vec<String> = differences(&expected, &found, TIMELESS);
-        if theirs.code != ours.code {
-            differ.push(format!("exit {:?}, expected {:?}", ours.code, theirs.code));
-        }
-        let (said, meant) = (String::from_utf8_lossy(&ours.stdout), String::from_utf8_lossy(&theirs.stdout));
-        if sorted(&said) != sorted(&meant) {
-            differ.push(format!("stdout:\n{said}expected:\n{meant}"));
-        }
-        if sorted(&ageless(&ours.stderr)) != sorted(&ageless(&theirs.stderr)) {
-            differ.push(format!("stderr:\n{}expected:\n{}", ours.stderr, theirs.stderr));
-        }
-        if !differ.is_empty() {
-            failures.push(format!("== {name}\n{script}\n-- {}", differ.join("\n-- ")));
+        for (engine, cp) in &sides.ours {
+            let (ours, found) = sides.run(cp, script, &format!("{nth}-{engine}"));
+            let differ = compared((&theirs, &expected), (&ours, &found));
+            if !differ.is_empty() {
+                failures.push(format!("== {name}, {engine}\n{script}\n-- {}", differ.join("\n-- ")));
+            }
+            fs::remove_dir_all(found).unwrap();
         }
     }
-    assert!(failures.is_empty(), "{} of {} differ:\n{}", failures.len(), CASES.len(), failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} differ, of {} cases:\n{}",
+        failures.len(),
+        CASES.len(),
+        failures.join("\n")
+    );
 }
