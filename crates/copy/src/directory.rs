@@ -1,7 +1,7 @@
 //! One directory: made or found, entered, and finished when nothing more changes in it.
 
 use crate::clock::For;
-use crate::dir::{Child, Dir, OPEN_DIRECTORY};
+use crate::dir::{Child, Dir, OPEN_DIRECTORY, lstat};
 use crate::entry::{Entry, Outcome};
 use crate::error::{Error, ErrorKind};
 use crate::metadata::{Finish, Named};
@@ -79,6 +79,47 @@ impl Worker<'_, '_> {
         }
     }
 
+    /// A directory whose contents nobody may see is made, with its attributes: as GNU does it. What is in it is
+    /// the caller's error.
+    fn unlisted(&mut self, entry: &Entry<'_>) -> Result<(), Error> {
+        let options = self.run.options;
+        let facts = entry.source_facts()?;
+        let (made, fresh, backup) = self.target_directory(entry, &facts)?;
+        if made.is_none() || !fresh {
+            return Ok(());
+        }
+        if self.run.wants_entries {
+            let (source, target) = (entry.source_path(), entry.target_path());
+            let backup = backup.as_deref();
+            let kind = Kind::Directory;
+            self.run.observer.event(Event::Copied {
+                kind,
+                source: &source,
+                target: &target,
+                backup,
+                bytes: 0,
+            });
+        }
+        let now = lstat(entry.handles.target(), entry.target).ok();
+        let finish = Finish {
+            options,
+            me: self.run.me,
+            source: Named::Name(entry.handles.source(), entry.source),
+            target: Named::Name(entry.handles.target(), entry.target),
+            facts: &facts,
+            owner: now.map(|now| (now.uid, now.gid)),
+            mode: None,
+            plain_mode: self.run.me.of_directory(options, &facts),
+            names: None,
+        };
+        let mut errors = Vec::new();
+        let mut fail = |error: Error| errors.push(Error { path: entry.target_path(), ..error });
+        finish.before_times(&mut self.clock, &mut fail);
+        finish.times(&mut self.clock, &mut fail);
+        errors.into_iter().for_each(|error| self.tell(error));
+        Ok(())
+    }
+
     /// Opens a source directory, makes or finds its target, and puts its scan on the stack.
     pub(crate) fn descend(&mut self, entry: &Entry<'_>) -> Result<Outcome, Error> {
         let run = self.run;
@@ -97,7 +138,9 @@ impl Worker<'_, '_> {
                 return Err(Error::plain(ErrorKind::Replaced, entry.source_path()));
             }
             Err(why) => {
-                // As GNU does: the directory is made, with its attributes, and what is in it is the error.
+                if why == Errno::ACCESS {
+                    self.unlisted(entry)?;
+                }
                 return Err(Error::system(ErrorKind::Access, entry.source_path(), why));
             }
         };

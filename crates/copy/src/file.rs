@@ -152,6 +152,10 @@ impl Worker<'_, '_> {
                 Error::plain(ErrorKind::Replaced, entry.source_path())
             }
             Errno::NOENT => entry.source_error(ErrorKind::Stat, why),
+            // It is the directory that keeps us out, not the file.
+            Errno::ACCESS if lstat(entry.handles.source(), entry.source) == Err(why) => {
+                entry.source_error(ErrorKind::Stat, why)
+            }
             why => entry.source_error(ErrorKind::OpenSource, why),
         }
     }
@@ -543,7 +547,8 @@ fn broken(entry: &Entry<'_>, fault: Fault) -> Broken {
 }
 
 fn create_error(entry: &Entry<'_>, why: Errno) -> Error {
-    if matches!(why, Errno::NAMETOOLONG | Errno::LOOP) {
+    let barred = why == Errno::ACCESS && lstat(entry.handles.target(), entry.target) == Err(why);
+    if matches!(why, Errno::NAMETOOLONG | Errno::LOOP) || barred {
         // Such a name cannot even be asked about.
         return entry.target_error(ErrorKind::Stat, why);
     }

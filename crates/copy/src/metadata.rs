@@ -52,6 +52,12 @@ impl Me {
 }
 
 impl Me {
+    /// The mode of a new directory that was made with more, so that it could be filled, where the source's is not
+    /// preserved.
+    pub(crate) fn of_directory(self, options: &Options, source: &Facts) -> Option<u32> {
+        (self.umask_is_known && !options.default_modes).then_some(source.mode & 0o1777 & !self.umask)
+    }
+
     /// The mode of a new copy that was made with less, because its owner changes, while the source's mode is not
     /// preserved: what it would have had at once.
     pub(crate) fn widened(self, options: &Options, source: &Facts) -> Option<u32> {
