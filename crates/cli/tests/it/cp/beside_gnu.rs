@@ -4,12 +4,13 @@
 //! What is compared is behaviour. Where GNU's own versions differ, or where we differ on purpose, the case is not
 //! here but stated as ours in `options.rs`.
 
-use super::cases::CASES;
+use super::cases::{CASES, UNPRIVILEGED};
 use super::compare::{TIMELESS, differences};
 use super::engines;
-use crate::support::{BINARY, Outcome, installed, run, skip};
+use crate::support::{BINARY, Outcome, installed, is_root, run, skip};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
@@ -20,6 +21,8 @@ struct Sides {
     gnu: PathBuf,
     /// By what they are called in failures.
     ours: Vec<(&'static str, PathBuf)>,
+    /// Who runs the scripts, if not we.
+    user: Option<u32>,
 }
 
 impl Sides {
@@ -46,7 +49,7 @@ impl Sides {
             fs::set_permissions(named.join("cp"), fs::Permissions::from_mode(0o755)).unwrap();
             ours.push((engine, named));
         }
-        Some(Sides { folder, gnu, ours })
+        Some(Sides { folder, gnu, ours, user: None })
     }
 
     /// Runs a script in a fresh folder with the `cp` of one side first in the path.
@@ -58,6 +61,10 @@ impl Sides {
         let prelude = "umask 022; code() { echo \"exit $?\"; }\n";
         let mut shell = Command::new("sh");
         shell.arg("-c").arg(format!("{prelude}{script}")).current_dir(&place);
+        if let Some(user) = self.user {
+            std::os::unix::fs::chown(&place, Some(user), Some(user)).unwrap();
+            shell.uid(user).gid(user);
+        }
         shell.env_clear().env("PATH", path).env("LC_ALL", "C").stdin(Stdio::null());
         (run(&mut shell), place)
     }
@@ -96,12 +103,11 @@ fn compared((theirs, expected): (&Outcome, &Path), (ours, found): (&Outcome, &Pa
     differ
 }
 
-#[test]
-fn every_case_ends_as_it_does_with_gnu_cp() {
-    let Some(sides) = Sides::new() else { return };
+/// Runs cases on all sides; fails with everything that differs.
+fn all_alike(sides: &Sides, cases: &[(&str, &str)]) {
     let mut failures = Vec::new();
     let only = std::env::var("RINGROAD_CASE").ok();
-    for (nth, (name, script)) in CASES.iter().enumerate() {
+    for (nth, (name, script)) in cases.iter().enumerate() {
         if only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
             continue;
         }
@@ -119,7 +125,33 @@ fn every_case_ends_as_it_does_with_gnu_cp() {
         failures.is_empty(),
         "{} differ, of {} cases:\n{}",
         failures.len(),
-        CASES.len(),
+        cases.len(),
         failures.join("\n")
     );
+}
+
+#[test]
+fn every_case_ends_as_it_does_with_gnu_cp() {
+    if let Some(sides) = Sides::new() {
+        all_alike(&sides, CASES);
+    }
+}
+
+/// What a user may not do differs from what root may: the same lines, and some more, as nobody.
+#[test]
+fn every_case_ends_as_it_does_with_gnu_cp_for_somebody_without_privileges() {
+    if !is_root() {
+        // Then the test above was this one already.
+        return skip("comparison with GNU cp as somebody else", "needs root to become somebody else");
+    }
+    let Some(mut sides) = Sides::new() else { return };
+    // Where the binary lies, somebody else may not come.
+    fs::set_permissions(sides.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let place = sides.folder.path().join("own");
+    fs::create_dir(&place).unwrap();
+    fs::copy(BINARY, place.join("cp")).unwrap();
+    sides.ours = vec![("auto", place)];
+    sides.user = Some(65_534);
+    let cases: Vec<_> = CASES.iter().chain(UNPRIVILEGED).copied().collect();
+    all_alike(&sides, &cases);
 }

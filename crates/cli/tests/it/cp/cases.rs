@@ -311,3 +311,44 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "mkdir s d; for i in 1 2 3; do echo $i >s/f$i; done; mkdir d/f2; cp -rT s d; code; cat d/f1 d/f3; cp s/f1 nope s/f3 d; code",
     ),
 ];
+
+/// Lines that mean something only to a user whom permissions concern.
+pub(super) const UNPRIVILEGED: &[(&str, &str)] = &[
+    (
+        "sources that may not be read",
+        "echo x >a; chmod 0 a; cp a b; code; mkdir s; echo 1 >s/f; echo 2 >s/g; chmod 0 s/f; cp -r s d; code; ls d; cp -a s e; code; ls e",
+    ),
+    (
+        "directories that may not be listed",
+        "mkdir -p s/t; echo x >s/t/f; chmod 0 s/t; cp -r s d; code; cp -a s e; code; ls d e; chmod 700 s/t d/t e/t",
+    ),
+    (
+        "directories that may not be entered",
+        "mkdir -p s/t; echo x >s/t/f; chmod 400 s/t; cp -r s d; code; chmod 700 s/t d/t; mkdir n; chmod 0 n; cp s/t/f n/; code; cp s/t/f n/g; code; chmod 700 n; find d n | sort",
+    ),
+    (
+        "directories that may not be written",
+        "mkdir d; chmod 555 d; echo x >a; cp a d; code; cp -r d e; code; cp a e; code; stat -c %a e; mkdir -m 555 s; mkdir s2; chmod 755 s; echo y >s/f; chmod 555 s; cp -r s s2; code; cp -a s s3; code; stat -c '%n %a' s2/s s3; chmod 755 d e s s2/s s3",
+    ),
+    (
+        "targets that may not be written",
+        "echo new >a; echo old >b; chmod 444 b; cp a b; code; cat b; cp -f a b; code; cat b; stat -c %a b; chmod 444 b; cp -v --remove-destination a b; code; chmod 444 b; cp -fv a b; code; ln -s b l; chmod 444 b; cp -f a l; code; ls -l l | cut -c1",
+    ),
+    (
+        "questions about them",
+        "echo new >a; echo old >b; chmod 444 b; echo n | cp -i a b; echo n | cp -if a b; echo y | cp -i a b; code; echo y | cp -if a b; code; cat b; chmod 4555 b; echo n | cp -i --remove-destination a b; cat b",
+    ),
+    (
+        "owners that cannot be given",
+        "cp -p /etc/passwd p; code; cp -a /etc/passwd q; code; stat -c '%n %u %a' p q; cp --preserve=ownership /etc/passwd r; code; stat -c '%u %a' r; cp --preserve=all /etc/passwd t; code",
+    ),
+    (
+        "setuid of somebody else",
+        "cp -p /bin/su s 2>/dev/null || exit 0; stat -c %a s; cp -a /bin/su t; stat -c %a t; cp /bin/su u; stat -c %a u; echo x >m; chmod 6755 m; cp -p m n; stat -c %a n",
+    ),
+    ("devices that cannot be made", "cp -a /dev/null n; code; ls; cp -r /dev/null m; code; ls"),
+    (
+        "times of files of somebody else",
+        "cp -p /etc/passwd p; touch -r /etc/passwd q; test p -nt q -o p -ot q; code",
+    ),
+];
