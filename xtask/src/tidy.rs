@@ -304,7 +304,8 @@ mod tests {
         one(&[("crates/engine/src/inflight.rs", upward)], "imports exec of level 7");
         let unknown = "//! A module nobody has placed.\n";
         one(&[("crates/engine/src/novel.rs", unknown)], "has no level");
-        let downward = "//! Slots, as they should be.\nuse crate::op::Op;\nuse crate::{COMPLETIONS_PER_TURN, Result};\n";
+        let downward =
+            "//! Slots, as they should be.\nuse crate::op::Op;\nuse crate::{COMPLETIONS_PER_TURN, Result};\n";
         assert_eq!(findings(&[("crates/engine/src/inflight.rs", downward)]), [""; 0]);
     }
 

@@ -43,6 +43,8 @@ pub(crate) struct Io {
     pub(crate) wakes: Vec<Waker>,
     /// To be dropped.
     pub(crate) trash: Vec<Waker>,
+    /// Who waits for a descriptor to be closed.
+    closers: Vec<(Target, Waker)>,
     /// Listeners that found no descriptor left.
     parked: Vec<Waker>,
     parked_until: Option<Moment>,
@@ -89,6 +91,7 @@ impl Io {
             exhausted: Vec::new(),
             wakes: Vec::new(),
             trash: Vec::new(),
+            closers: Vec::new(),
             parked: Vec::new(),
             parked_until: None,
             now,
@@ -771,7 +774,16 @@ impl Io {
         self.close_if_over(index);
     }
 
-    /// Whether nothing of this descriptor is left, and it has been closed.
+    /// Ready once the descriptor is closed.
+    pub(crate) fn poll_closed(&mut self, on: Target, waker: &Waker) -> Poll<()> {
+        if !self.table.is_current(on) {
+            return Poll::Ready(());
+        }
+        self.closers.push((on, waker.clone()));
+        Poll::Pending
+    }
+
+    /// Closes the descriptor if nothing of it is with the driver any more.
     fn close_if_over(&mut self, index: u32) {
         let entry = self.table.entry(index);
         if !entry.is(Mark::Closing) || entry.with_driver > 0 {
@@ -792,6 +804,11 @@ impl Io {
                 !matches!(&closed, Err(why) if why.raw_os_error() == Some(libc::EBADF)),
                 "{closed:?}"
             );
+        }
+        if !self.closers.is_empty() {
+            for (_, waker) in self.closers.extract_if(.., |(target, _)| *target == on) {
+                self.wakes.push(waker);
+            }
         }
         self.unpark();
     }

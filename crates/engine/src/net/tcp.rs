@@ -12,7 +12,7 @@ use crate::op::{Call, Kind};
 use crate::pool::Lease;
 use socket2::SockAddr;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -120,10 +120,10 @@ impl TcpStream {
         let closed = self.socket.with_io(|io, index| io.table.target(index));
         drop(self);
         if let Some(target) = closed {
-            // Closing is the last completion's: it comes with a turn, and there is nothing else to be told by.
-            while core.with_io(|io| io.table.is_current(target)).unwrap_or(false) {
-                crate::exec::yield_now().await;
-            }
+            poll_fn(|context| {
+                core.with_io(|io| io.poll_closed(target, context.waker())).unwrap_or(Poll::Ready(()))
+            })
+            .await;
         }
     }
 
