@@ -76,6 +76,16 @@ const HANG: Duration = Duration::from_secs(60);
 /// Turns in which a driver gives back what was cancelled. Far beyond what any needs.
 const TURNS_TO_SETTLE: usize = 100_000;
 
+/// The body of a scenario, without its type: one `run` for all of them.
+pub(crate) type Scenario = fn(Case) -> Pin<Box<dyn Future<Output = ()>>>;
+
+pub(crate) fn boxed<F>(scenario: impl FnOnce(Case) -> F, case: Case) -> Pin<Box<dyn Future<Output = ()>>>
+where
+    F: Future<Output = ()> + 'static,
+{
+    Box::pin(scenario(case))
+}
+
 /// Runs `scenario` on a thread and a runtime of its own.
 pub(crate) fn run<F, S>(case: Case, set_up: fn(Builder) -> Builder, scenario: S)
 where
@@ -223,11 +233,15 @@ macro_rules! cases {
         mod $name {
             #[allow(unused_imports)]
             use super::*;
+            /// Once, and not for each driver: the bodies are most of what there is to compile.
+            fn body(case: crate::support::Case) {
+                let run: fn(crate::support::Case) = $run;
+                run(case);
+            }
             $(#[test]
             fn $test() {
                 crate::support::TEST.set(concat!(module_path!(), "::", stringify!($test)));
-                let run: fn(crate::support::Case) = $run;
-                run(crate::support::Case::$case);
+                body(crate::support::Case::$case);
             })+
         }
     };
@@ -239,7 +253,10 @@ macro_rules! scenario {
         scenario!($(#[$doc])* $name, |builder| builder, $body);
     };
     ($(#[$doc:meta])* $name:ident, $set_up:expr, $body:expr) => {
-        cases!($(#[$doc])* $name, all, |case| crate::support::run(case, $set_up, $body));
+        cases!($(#[$doc])* $name, all, |case| {
+            let scenario: crate::support::Scenario = |case| crate::support::boxed($body, case);
+            crate::support::run(case, $set_up, scenario);
+        });
     };
 }
 
