@@ -102,11 +102,16 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "the same link",
         "ln -s x l; cp -P l l; code; cp -d l m; cp -d l m; code; cp -d m l; readlink l m; code; ln l h; cp -P l h; code; readlink h",
     ),
+    // GNU stops at the entry that is the copy, and which entries come before it is the directory's secret: so not
+    // the trees are compared here, but codes and messages.
     (
         "into itself",
-        "for d in s s/t; do mkdir -p s/t; cp -r s $d; code; find . | sort; rm -r s; done; mkdir s; cp -rT s s; code; cp -r s s/new; code; cp -r . s; code; rm -rf s",
+        "for d in s s/t; do mkdir -p s/t; cp -r s $d; code; rm -r s; done; mkdir s; cp -rT s s; code; cp -r s s/new; code; cp -r . s; code; rm -rf s",
     ),
-    ("into itself by a link", "mkdir s d; echo x >s/f; ln -s ../s d/l; cp -r s d/l/; code; find . | sort"),
+    (
+        "into itself by a link",
+        "mkdir s d; echo x >s/f; ln -s ../s d/l; cp -r s d/l/; code; test -f s/f; code; rm -r s",
+    ),
     (
         "directory over file",
         "mkdir s; echo x >f; cp -r s f; code; cp -rT s f; code; mkdir d; echo y >d/s; cp -r s d; code; cp -rf s d",
