@@ -393,13 +393,10 @@ fn out_of_descriptors(case: Case, set_up: fn(Builder) -> Builder) {
             assert!((4..64).contains(&files.len()), "{} files", files.len());
             files.truncate(files.len() - 3);
         }
-        let before = runtime.counters();
         runtime.block_on(accepts_with_few_descriptors_left(3, listener, waiting)).unwrap();
         let counters = runtime.counters();
-        assert!(counters.accept_parked > 0, "{counters:?}");
-        // A loop that spins on EMFILE would have gone round far more often.
-        let turns = counters.turns - before.turns;
-        assert!(turns < 2000, "{turns} turns for 20 connections");
+        // Each of the forty ends that were closed let it try once more; a loop that spins tries every turn.
+        assert!((1..=40).contains(&counters.accept_parked), "{counters:?}");
         assert_eq!(runtime.descriptors(), 0);
     });
 }
