@@ -15,3 +15,4 @@ mod send;
 mod task;
 mod threads;
 mod time;
+mod transcript;
