@@ -4,6 +4,8 @@
 #[macro_use]
 mod support;
 mod contract;
+mod counts;
+mod memory;
 mod peer;
 mod seeds;
 mod sim;

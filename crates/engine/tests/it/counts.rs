@@ -1,0 +1,355 @@
+//! What is held by counting, since timed tests are banned: allocations and system calls per request, and sizes.
+
+use crate::peer::{anywhere, echo, pair};
+use crate::support::{Case, child, role, with_runtime};
+use ringroad_engine::net::{TcpListener, TcpStream};
+use ringroad_engine::time::timeout;
+use ringroad_engine::{Counters, Runtime, spawn};
+use ringroad_host::syscalls::Counter;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
+use std::process::Stdio;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// The system's allocator, with each thread's own count.
+struct Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Allocations so far and the size of the last one, of one thread.
+#[derive(Clone, Copy)]
+struct Allocations {
+    count: u64,
+    last_bytes: usize,
+}
+
+thread_local! {
+    static ALLOCATIONS: Cell<Allocations> = const { Cell::new(Allocations { count: 0, last_bytes: 0 }) };
+}
+
+impl Counting {
+    fn count(bytes: usize) {
+        // Not while the thread ends.
+        let _ = ALLOCATIONS.try_with(|all| {
+            all.set(Allocations { count: all.get().count + 1, last_bytes: bytes });
+        });
+    }
+}
+
+// SAFETY: every call goes on to `System` with the arguments it came with; the count is a constant-initialised
+// thread-local without a destructor, so that counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        Counting::count(layout.size());
+        // SAFETY: the caller's promises are `System`'s.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(memory, layout) }
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        Counting::count(layout.size());
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        Counting::count(bytes);
+        // SAFETY: as above.
+        unsafe { System.realloc(memory, layout, bytes) }
+    }
+}
+
+fn allocations() -> Allocations {
+    ALLOCATIONS.get()
+}
+
+const MESSAGE: &str = "a request that is neither short nor long";
+
+/// One round: every client asks, then every client takes its answer.
+async fn round(clients: &mut [TcpStream], under_a_timeout: bool) {
+    for client in &mut *clients {
+        client.write_all(MESSAGE).await.0.unwrap();
+    }
+    for client in clients {
+        let mut got = 0;
+        while got < MESSAGE.len() {
+            let lease = if under_a_timeout {
+                timeout(Duration::from_secs(60), client.recv()).await.unwrap()
+            } else {
+                client.recv().await
+            };
+            got += lease.unwrap().len();
+        }
+    }
+}
+
+/// Allocations of client and server together in 200 rounds of 20 connections, after 50.
+fn allocations_of_requests(runtime: &Runtime, under_a_timeout: bool) -> u64 {
+    let rounds = async {
+        let mut clients = Vec::new();
+        for _ in 0..20 {
+            let (client, server) = pair().await;
+            spawn(echo(server)).detach();
+            clients.push(client);
+        }
+        for _ in 0..50 {
+            round(&mut clients, under_a_timeout).await;
+        }
+        let before = allocations().count;
+        for _ in 0..200 {
+            round(&mut clients, under_a_timeout).await;
+        }
+        allocations().count - before
+    };
+    runtime.block_on(rounds).unwrap()
+}
+
+cases!(
+    /// Not in the simulation, which keeps books.
+    a_request_after_warm_up_allocates_nothing,
+    real,
+    |case| with_runtime(case, |builder| builder, |_, runtime| {
+        assert_eq!(allocations_of_requests(runtime, false), 0);
+    })
+);
+
+cases!(a_request_under_a_timeout_allocates_nothing_either, real, |case| with_runtime(
+    case,
+    |builder| builder,
+    |_, runtime| {
+        assert_eq!(allocations_of_requests(runtime, true), 0);
+    }
+));
+
+cases!(
+    /// The future of an echo loop with all that belongs to it, in the one allocation that is made for a task.
+    an_echo_task_is_one_allocation_of_at_most_192_bytes,
+    real,
+    |case| with_runtime(case, |builder| builder, |_, runtime| {
+        let (count, bytes) = runtime
+            .block_on(async {
+                // So that the slab of tasks has room.
+                let places: Vec<_> = (0..8).map(|_| spawn(async {})).collect();
+                for place in places {
+                    place.await.unwrap();
+                }
+                let (client, server) = pair().await;
+                let before = allocations().count;
+                let task = spawn(echo(server));
+                let (count, bytes) = (allocations().count - before, allocations().last_bytes);
+                drop(client);
+                task.await.unwrap();
+                (count, bytes)
+            })
+            .unwrap();
+        assert_eq!(count, 1);
+        assert!(bytes <= 192, "{bytes} bytes");
+    })
+);
+
+/// Echoes on one connection until so many requests of MESSAGE's length are answered.
+async fn serve(stream: &mut TcpStream, requests: usize) {
+    for _ in 0..requests {
+        let mut got = 0;
+        while got < MESSAGE.len() {
+            let lease = stream.recv().await.unwrap();
+            got += lease.len();
+            stream.write_all(lease).await.0.unwrap();
+        }
+    }
+}
+
+/// System calls of a server that answers one client, who asks again when it has its answer: the difference between
+/// two runs, so that what begins and ends them does not count.
+fn calls_in_lockstep(runtime: &Runtime) -> (u64, u64) {
+    let listener = std::net::TcpListener::bind(anywhere()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let client = std::thread::spawn(move || {
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        let mut answer = [0; MESSAGE.len()];
+        for _ in 0..610 {
+            stream.write_all(MESSAGE.as_bytes()).unwrap();
+            stream.read_exact(&mut answer).unwrap();
+        }
+    });
+    let (accepted, _) = listener.accept().unwrap();
+    let mut stream = runtime.block_on(async { TcpStream::from_std(accepted).unwrap() }).unwrap();
+    let mut calls = |requests| {
+        let before = runtime.counters();
+        runtime.block_on(serve(&mut stream, requests)).unwrap();
+        let after = runtime.counters();
+        (after.system_calls - before.system_calls, after.waits - before.waits)
+    };
+    calls(10);
+    let (fewer, more) = (calls(100), calls(500));
+    client.join().unwrap();
+    (more.0 - fewer.0, more.1 - fewer.1)
+}
+
+#[test]
+fn on_epoll_a_request_in_lockstep_is_one_wait_one_receive_and_one_send() {
+    with_runtime(
+        Case::Epoll,
+        |builder| builder,
+        |_, runtime| {
+            assert_eq!(calls_in_lockstep(runtime), (3 * 400, 400), "{:?}", runtime.counters());
+        },
+    );
+}
+
+cases!(
+    /// One call hands the answer over and takes its completion, the next waits for the request; where the next
+    /// request is there at once, both are one.
+    on_io_uring_a_request_in_lockstep_is_at_most_two_calls,
+    [io_uring IoUring, io_uring_plain IoUringPlain],
+    |case| with_runtime(case, |builder| builder, |_, runtime| {
+        let (calls, waits) = calls_in_lockstep(runtime);
+        assert_eq!(calls, waits, "nothing but io_uring_enter");
+        assert!((400..=800).contains(&calls), "{calls}, {:?}", runtime.counters());
+    })
+);
+
+cases!(
+    /// Sixteen requests that are there already are answered together: on io_uring by one call that takes them and
+    /// one that hands all answers over, on epoll by a receive and a send each and no attempt in vain.
+    sixteen_requests_at_once_share_their_waits,
+    real,
+    |case| with_runtime(case, |builder| builder, |case, runtime| {
+        let listener = std::net::TcpListener::bind(anywhere()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut clients: Vec<std::net::TcpStream> =
+            (0..16).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+        let served = Rc::new(Cell::new(0u64));
+        let accepted: Vec<_> = clients.iter().map(|_| listener.accept().unwrap().0).collect();
+        runtime
+            .block_on(async {
+                for stream in accepted {
+                    let (mut stream, served) = (TcpStream::from_std(stream).unwrap(), Rc::clone(&served));
+                    spawn(async move {
+                        loop {
+                            serve(&mut stream, 1).await;
+                            served.set(served.get() + 1);
+                        }
+                    })
+                    .detach();
+                }
+            })
+            .unwrap();
+        let mut rounds: Vec<Counters> = Vec::new();
+        let mut answer = [0; MESSAGE.len()];
+        for number in 1..=100u64 {
+            for client in &mut clients {
+                client.write_all(MESSAGE.as_bytes()).unwrap();
+            }
+            // All of it is in the sockets: only then do the servers look.
+            let all_answered = std::future::poll_fn(|context| {
+                if served.get() == 16 * number {
+                    return std::task::Poll::Ready(());
+                }
+                context.waker().wake_by_ref();
+                std::task::Poll::Pending
+            });
+            runtime.block_on(all_answered).unwrap();
+            for client in &mut clients {
+                client.read_exact(&mut answer).unwrap();
+            }
+            rounds.push(runtime.counters());
+        }
+        let calls = |counters: &Counters| counters.system_calls - counters.waits;
+        // From the tenth on, when everything is registered and armed.
+        let (first, last) = (&rounds[9], &rounds[99]);
+        let (requests, waits) = (16 * 90, last.waits - first.waits);
+        match case {
+            Case::Epoll => {
+                assert_eq!(calls(last) - calls(first), 2 * requests);
+                assert_eq!(last.would_block, first.would_block);
+            }
+            _ => assert_eq!(calls(last) - calls(first), 0),
+        }
+        // Loopback brings a request within its send, unless the kernel is too busy to: hence not exactly.
+        assert!(waits <= requests / 2, "{waits} waits for {requests} requests");
+    })
+);
+
+/// A server in a process of its own: echoes, and when asked tells its own count of system calls.
+fn counted_server(case: Case) {
+    with_runtime(
+        case,
+        |builder| builder,
+        |_, runtime| {
+            let mut listener = runtime.block_on(async { TcpListener::bind(anywhere()).unwrap() }).unwrap();
+            println!("\nlistening on {}", listener.local_addr().unwrap());
+            let mut stream = runtime.block_on(listener.accept()).unwrap().unwrap();
+            loop {
+                // The bytes of a question are no echo's.
+                let asked = runtime.block_on(async {
+                    loop {
+                        let lease = stream.recv().await.unwrap();
+                        match lease.first() {
+                            None => return false,
+                            Some(b'?') => return true,
+                            _ => stream.write_all(lease).await.0.unwrap(),
+                        }
+                    }
+                });
+                if !asked.unwrap() {
+                    return;
+                }
+                let calls = runtime.counters().system_calls.to_be_bytes().to_vec();
+                runtime.block_on(stream.write_all(calls)).unwrap().0.unwrap();
+            }
+        },
+    );
+}
+
+cases!(
+    /// What we count is what the kernel counts.
+    our_count_of_system_calls_is_the_kernels,
+    real,
+    |case| {
+        if role().is_some() {
+            return counted_server(case);
+        }
+        let mut server = child("server").stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        // Open to its end: the test's own words go there.
+        let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+        let told = lines.find_map(|line| line.unwrap().strip_prefix("listening on ").map(str::to_owned));
+        let address: SocketAddr = told.expect("the server says where").parse().unwrap();
+        let mut client = std::net::TcpStream::connect(address).unwrap();
+        let mut answer = [0; MESSAGE.len()];
+        let mut exchange = |client: &mut std::net::TcpStream, times: usize| {
+            for _ in 0..times {
+                client.write_all(MESSAGE.as_bytes()).unwrap();
+                client.read_exact(&mut answer).unwrap();
+            }
+        };
+        let ask = |client: &mut std::net::TcpStream| {
+            let mut calls = [0; 8];
+            client.write_all(b"?").unwrap();
+            client.read_exact(&mut calls).unwrap();
+            u64::from_be_bytes(calls)
+        };
+        exchange(&mut client, 10);
+        let kernel = match Counter::attach(server.id()) {
+            Ok(kernel) => kernel,
+            Err(why) => {
+                eprintln!("not compared with the kernel's count: {why}");
+                drop(client);
+                assert!(server.wait().unwrap().success());
+                return;
+            }
+        };
+        let (before, before_kernel) = (ask(&mut client), kernel.read().unwrap());
+        exchange(&mut client, 1000);
+        let (ours, kernels) = (ask(&mut client) - before, kernel.read().unwrap() - before_kernel);
+        // Between the answer and our reading of the kernel's count the server goes on to its next wait.
+        assert!(ours >= 1000 && ours.abs_diff(kernels) <= 4, "{ours} by our count, {kernels} by the kernel's");
+        drop(client);
+        assert!(server.wait().unwrap().success());
+    }
+);
