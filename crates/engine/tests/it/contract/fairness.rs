@@ -80,12 +80,14 @@ scenario!(
 scenario!(
     /// All readers always have data; when the first has read all of its own, none is far behind.
     streams_that_all_have_data_ready_get_equal_shares,
-    |_| async {
+    |case| async move {
         const READERS: usize = 8;
+        // A simulated receive costs more to simulate than a real one to do.
+        let queued = if case.is_real() { QUEUED } else { QUEUED / 4 };
         let mut streams = Vec::new();
         for _ in 0..READERS {
             let (reader, mut sender) = pair().await;
-            sender.write_all(vec![7; QUEUED]).await.0.unwrap();
+            sender.write_all(vec![7; queued]).await.0.unwrap();
             streams.push((reader, sender));
         }
         let first = Latch::default();
@@ -95,7 +97,7 @@ scenario!(
             let (first, counts) = (first.clone(), Rc::clone(&counts));
             tasks.push(spawn(async move {
                 let _sender = sender;
-                while counts[n].get() < QUEUED && !first.is_open() {
+                while counts[n].get() < queued && !first.is_open() {
                     let (got, _) = reader.recv_into(Vec::with_capacity(1)).await;
                     counts[n].set(counts[n].get() + got.unwrap());
                 }
@@ -106,7 +108,7 @@ scenario!(
             task.await.unwrap();
         }
         let least = counts.iter().map(Cell::get).min().unwrap();
-        assert!(least >= QUEUED / 2, "{counts:?}");
+        assert!(least >= queued / 2, "{counts:?}");
     }
 );
 
