@@ -1,4 +1,4 @@
-//! Chores of this repository: `cargo xtask tidy`, `cargo xtask bench NAME` and `cargo xtask coreutils DIR`.
+//! Chores of this repository: `cargo xtask tidy`, `bench NAME`, `loom`, `asan` and `coreutils DIR`.
 //!
 //! `tidy` holds what the compiler cannot: which crate may import which, where unsafe may live, that every file
 //! says what it is for, that documents point at what exists. `bench` is shorthand for a release build and
@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod bench_copy;
+mod checked;
 mod coreutils;
 mod tidy;
 
@@ -16,6 +17,8 @@ use std::process::{Command, ExitCode};
 const USAGE: &str = "usage: cargo xtask tidy
        cargo xtask bench NAME [arguments of `ringroad lab run`]
        cargo xtask bench copy [OPTION VALUE]...
+       cargo xtask loom
+       cargo xtask asan
        cargo xtask coreutils DIR [TEST...]";
 
 fn main() -> ExitCode {
@@ -27,6 +30,8 @@ fn main() -> ExitCode {
             bench_copy::bench(&root, rest)
         }
         Some((word, [name, rest @ ..])) if word == "bench" => bench(&root, name, rest),
+        Some((word, [])) if word == "loom" => checked::loom(&root),
+        Some((word, [])) if word == "asan" => checked::asan(&root),
         Some((word, rest @ [_, ..])) if word == "coreutils" => coreutils::run(&root, rest),
         _ => {
             eprintln!("{USAGE}");

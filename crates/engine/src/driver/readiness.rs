@@ -69,6 +69,9 @@ struct Watch {
     writer: Parked,
 }
 
+// Every descriptor has one, also while it is idle.
+const _: () = assert!(size_of::<Watch>() == 32);
+
 /// An operation that waits for readiness.
 #[derive(Clone, Copy, Debug)]
 struct Parked {
