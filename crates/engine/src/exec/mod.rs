@@ -661,7 +661,8 @@ impl Remote {
         M: FnOnce() -> F + Send + 'static,
         F: Future<Output = ()> + 'static,
     {
-        let call = Box::new(move || spawn(make()).detach());
+        // Made inside the task, so that a panic in making it ends the task and nothing else.
+        let call = Box::new(move || spawn(async move { make().await }).detach());
         self.inbox.send(Message::Call(call)).map_err(|_| Gone)
     }
 }
