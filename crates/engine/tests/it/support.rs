@@ -3,14 +3,16 @@
 //! `scenario!` takes an async body and makes a module of tests, one for each [`Case`], so that a name reads
 //! `contract::cancel::a_dropped_receive_keeps_its_bytes::epoll`. Each runs on a fresh runtime, under a watchdog
 //! that shows what hangs, and ends with the ledgers: nothing in flight, nothing stale, no descriptor open. So a
-//! scenario leaves nothing behind: it joins or cancels what it has spawned.
+//! scenario leaves nothing behind: it joins or cancels what it has spawned. `everywhere!` is the same for scenarios
+//! that count on no kernel's good day: their simulations have faults.
 //!
-//! `runtimes!` is for what happens around `block_on`: its body gets the [`Case`] and makes its own runtimes. Both
+//! `runtimes!` is for what happens around `block_on`: its body gets the [`Case`] and makes its own runtimes. All
 //! stand on `cases!`.
 //!
 //! Last come the few things most scenarios begin with.
 
 use ringroad_engine::net::{ListenOptions, SocketOption, TcpListener, TcpStream};
+use ringroad_engine::sim::{Faults, SimConfig, Style};
 use ringroad_engine::{Builder, Features, Name, Remote, Runtime, yield_now};
 use ringroad_host::process::tie_to_parent;
 use std::cell::{Cell, RefCell};
@@ -86,13 +88,58 @@ where
     Box::pin(scenario(case))
 }
 
-/// Runs `scenario` on a thread and a runtime of its own.
+/// One simulation among many: what it does wrong, and how its operations are answered.
+#[derive(Clone, Copy, Debug)]
+struct World {
+    seed: u64,
+    faulty: bool,
+    style: Option<Style>,
+}
+
+impl World {
+    const FIRST: World = World { seed: 0, faulty: false, style: None };
+
+    fn config(self) -> SimConfig {
+        let mut faults = if self.faulty { Faults::swarm(self.seed) } else { Faults::none() };
+        // Scenarios say themselves where there is to be little room.
+        faults.socket_buffer_bytes = Faults::none().socket_buffer_bytes;
+        let mut config = SimConfig::new(self.seed, faults);
+        config.style = self.style;
+        config
+    }
+}
+
+/// Faulty worlds that a scenario is tried in.
+const FAULTY: u64 = 16;
+
+/// Runs `scenario` on a thread and a runtime of its own; on `sim` in a world without faults.
 pub(crate) fn run<F, S>(case: Case, set_up: fn(Builder) -> Builder, scenario: S)
 where
     S: FnOnce(Case) -> F + Send + 'static,
     F: Future<Output = ()> + 'static,
 {
-    with_runtime(case, set_up, move |case, runtime| {
+    run_in(World::FIRST, case, set_up, scenario);
+}
+
+/// The same; on `sim` in several worlds, one after another.
+pub(crate) fn run_everywhere(case: Case, set_up: fn(Builder) -> Builder, scenario: Scenario) {
+    if case != Case::Sim {
+        return run(case, set_up, scenario);
+    }
+    for style in [Style::Readiness, Style::Completion, Style::Mixed] {
+        run_in(World { style: Some(style), ..World::FIRST }, case, set_up, scenario);
+    }
+    for seed in 0..FAULTY {
+        run_in(World { seed, faulty: true, style: None }, case, set_up, scenario);
+    }
+}
+
+fn run_in<F, S>(world: World, case: Case, set_up: fn(Builder) -> Builder, scenario: S)
+where
+    S: FnOnce(Case) -> F + Send + 'static,
+    F: Future<Output = ()> + 'static,
+{
+    with_runtime_in(world, case, set_up, move |case, runtime| {
         runtime.block_on(scenario(case)).unwrap_or_else(|why| panic!("{why}"));
         let over = || runtime.in_flight() == 0 && runtime.descriptors() == 0;
         let settled = runtime.block_on(async {
@@ -113,8 +160,18 @@ pub(crate) fn with_runtime<B>(case: Case, set_up: fn(Builder) -> Builder, body: 
 where
     B: FnOnce(Case, &Runtime) + Send + 'static,
 {
+    with_runtime_in(World::FIRST, case, set_up, body);
+}
+
+fn with_runtime_in<B>(world: World, case: Case, set_up: fn(Builder) -> Builder, body: B)
+where
+    B: FnOnce(Case, &Runtime) + Send + 'static,
+{
     watched(case, move |case, reach| {
-        let runtime = Rc::new(set_up(case.builder()).build().expect("the driver is to be had here"));
+        let config = world.config();
+        let ledger = config.ledger.clone();
+        let builder = set_up(case.builder().sim(config));
+        let runtime = Rc::new(builder.build().expect("the driver is to be had here"));
         reach(runtime.remote());
         RUNTIME.with(|place| place.replace(Some(Rc::clone(&runtime))));
         let over = catch_unwind(AssertUnwindSafe(|| body(case, &runtime)));
@@ -122,6 +179,9 @@ where
         drop(RUNTIME.with(RefCell::take));
         if let Err(why) = over {
             eprintln!("{}", runtime.dump());
+            if case == Case::Sim {
+                eprintln!("{world:?}; what happened last:\n{}", ledger.recent());
+            }
             resume_unwind(why);
         }
         let counters = runtime.counters();
@@ -129,6 +189,8 @@ where
         assert_eq!(counters.stale, 0, "{counters:?}\n{dump}");
         let runtime = Rc::into_inner(runtime).expect("nobody else has it any more");
         runtime.shutdown(Duration::from_secs(10)).unwrap_or_else(|stuck| panic!("{stuck}\n{dump}"));
+        let imbalances = ledger.imbalances();
+        assert!(imbalances.is_empty(), "{world:?}: {imbalances:#?}");
     });
 }
 
@@ -256,6 +318,19 @@ macro_rules! scenario {
         cases!($(#[$doc])* $name, all, |case| {
             let scenario: crate::support::Scenario = |case| crate::support::boxed($body, case);
             crate::support::run(case, $set_up, scenario);
+        });
+    };
+}
+
+/// One scenario, on every driver; in the simulation also with everything going wrong that may, in every style.
+macro_rules! everywhere {
+    ($(#[$doc:meta])* $name:ident, $body:expr) => {
+        everywhere!($(#[$doc])* $name, |builder| builder, $body);
+    };
+    ($(#[$doc:meta])* $name:ident, $set_up:expr, $body:expr) => {
+        cases!($(#[$doc])* $name, all, |case| {
+            let scenario: crate::support::Scenario = |case| crate::support::boxed($body, case);
+            crate::support::run_everywhere(case, $set_up, scenario);
         });
     };
 }

@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
 
-scenario!(hundreds_who_come_at_once_are_served_each_once, |_| async {
+everywhere!(hundreds_who_come_at_once_are_served_each_once, |_| async {
     const CLIENTS: u32 = 300;
     let (mut listener, address) = listener();
     let served = Rc::new(Cell::new(0));
@@ -40,7 +40,7 @@ scenario!(hundreds_who_come_at_once_are_served_each_once, |_| async {
     assert_eq!(served.get(), CLIENTS);
 });
 
-scenario!(a_connection_that_comes_to_a_dropped_accept_is_the_next_ones, |_| async {
+everywhere!(a_connection_that_comes_to_a_dropped_accept_is_the_next_ones, |_| async {
     let (mut listener, address) = listener();
     for turns in 0..20 {
         // Drop it before, while and after somebody comes.
@@ -51,8 +51,7 @@ scenario!(a_connection_that_comes_to_a_dropped_accept_is_the_next_ones, |_| asyn
                 yield_now().await;
             }
         }
-        let mut connect = pin!(TcpStream::connect(address));
-        let connected = poll_once(connect.as_mut()).await;
+        let connect = spawn(TcpStream::connect(address));
         let taken = {
             let mut accept = pin!(listener.accept());
             let taken = poll_once(accept.as_mut()).await;
@@ -65,17 +64,13 @@ scenario!(a_connection_that_comes_to_a_dropped_accept_is_the_next_ones, |_| asyn
             Some(theirs) => theirs,
             None => listener.accept().await,
         };
-        let ours = match connected {
-            Some(ours) => ours,
-            None => connect.await,
-        };
-        let (ours, theirs) = (ours.unwrap(), theirs.unwrap());
+        let (ours, theirs) = (connect.await.unwrap().unwrap(), theirs.unwrap());
         assert_eq!(ours.local_addr().unwrap(), theirs.peer_addr().unwrap());
     }
     assert!(poll_once(pin!(listener.accept())).await.is_none());
 });
 
-scenario!(an_accept_that_loses_races_serves_all_the_same, |_| async {
+everywhere!(an_accept_that_loses_races_serves_all_the_same, |_| async {
     const CLIENTS: usize = 40;
     let (mut listener, address) = listener();
     let clients = spawn(async move {
@@ -99,7 +94,7 @@ scenario!(an_accept_that_loses_races_serves_all_the_same, |_| async {
     assert!(lost > 0, "none lost: this showed nothing");
 });
 
-scenario!(a_waiting_accept_is_ended_by_its_canceller_and_so_is_every_later_one, |case| async move {
+everywhere!(a_waiting_accept_is_ended_by_its_canceller_and_so_is_every_later_one, |case| async move {
     let (mut listener, address) = listener();
     let stop = listener.canceller();
     let waiting = Gate::default();
@@ -124,7 +119,7 @@ scenario!(a_waiting_accept_is_ended_by_its_canceller_and_so_is_every_later_one, 
     }
 });
 
-scenario!(a_canceller_also_ends_an_accept_that_was_not_yet_waited_for, |_| async {
+everywhere!(a_canceller_also_ends_an_accept_that_was_not_yet_waited_for, |_| async {
     // Fresh; after one that was dropped; after one that brought somebody.
     for before in 0..3 {
         let (mut listener, address) = listener();
@@ -142,7 +137,7 @@ scenario!(a_canceller_also_ends_an_accept_that_was_not_yet_waited_for, |_| async
     }
 });
 
-scenario!(who_was_taken_before_the_cancel_is_served_and_nobody_else_is_left_waiting, |_| async {
+everywhere!(who_was_taken_before_the_cancel_is_served_and_nobody_else_is_left_waiting, |_| async {
     const CLIENTS: usize = 5;
     for turns in [0, 1, 50] {
         let (mut listener, address) = listener();
@@ -181,7 +176,7 @@ scenario!(who_was_taken_before_the_cancel_is_served_and_nobody_else_is_left_wait
     }
 });
 
-scenario!(who_still_waits_when_a_listener_is_closed_is_reset, |_| async {
+everywhere!(who_still_waits_when_a_listener_is_closed_is_reset, |_| async {
     // Nobody ever accepted; an accept was dropped, which on some drivers took the connection from the kernel.
     for armed in [false, true] {
         let (mut listener, address) = listener();
@@ -197,7 +192,7 @@ scenario!(who_still_waits_when_a_listener_is_closed_is_reset, |_| async {
     }
 });
 
-scenario!(a_canceller_of_a_closed_listener_leaves_its_successor_alone, |_| async {
+everywhere!(a_canceller_of_a_closed_listener_leaves_its_successor_alone, |_| async {
     let (first, _) = listener();
     let stop = first.canceller();
     drop(first);
@@ -212,7 +207,7 @@ scenario!(a_canceller_of_a_closed_listener_leaves_its_successor_alone, |_| async
     assert_eq!(ours.local_addr().unwrap(), theirs.peer_addr().unwrap());
 });
 
-scenario!(listeners_that_share_a_port_serve_everybody_between_them, |_| async {
+everywhere!(listeners_that_share_a_port_serve_everybody_between_them, |_| async {
     const CLIENTS: usize = 60;
     let options = ListenOptions { reuse_port: true, ..ListenOptions::default() };
     let (first, address) = listener_with(options);
@@ -242,7 +237,7 @@ scenario!(listeners_that_share_a_port_serve_everybody_between_them, |_| async {
     }
 });
 
-scenario!(a_listener_made_elsewhere_is_taken_over, |case| async move {
+everywhere!(a_listener_made_elsewhere_is_taken_over, |case| async move {
     if !case.is_real() {
         return eprintln!("skipped: the simulation has no sockets from elsewhere");
     }

@@ -4,13 +4,13 @@ use crate::support::{Gate, narrow_pair, pair, pattern, poll_once, receive, recei
 use ringroad_engine::{spawn, yield_now};
 use std::pin::pin;
 
-scenario!(a_waiting_receive_is_ended_and_the_next_is_not, |case| async move {
+everywhere!(a_waiting_receive_is_ended_and_the_next_is_not, |case| async move {
     for into in [false, true] {
         let (mut ours, mut theirs) = pair().await;
         let cancel = theirs.canceller();
-        let waiting = Gate::default();
+        let (waiting, ended) = (Gate::default(), Gate::default());
         let reader = {
-            let waiting = waiting.clone();
+            let (waiting, ended) = (waiting.clone(), ended.clone());
             spawn(async move {
                 waiting.open();
                 let error = if into {
@@ -22,13 +22,14 @@ scenario!(a_waiting_receive_is_ended_and_the_next_is_not, |case| async move {
                 } else {
                     theirs.recv().await.unwrap_err()
                 };
+                ended.open();
                 (error, receive(&mut theirs, 5).await)
             })
         };
         waiting.opened().await;
         some_turns().await;
         cancel.cancel();
-        some_turns().await;
+        ended.opened().await;
         ours.write_all("later").await.0.unwrap();
         let (error, later) = reader.await.unwrap();
         assert!(error.is_cancelled());
@@ -37,7 +38,7 @@ scenario!(a_waiting_receive_is_ended_and_the_next_is_not, |case| async move {
     }
 });
 
-scenario!(a_cancel_before_anybody_waits_does_nothing, |_| async {
+everywhere!(a_cancel_before_anybody_waits_does_nothing, |_| async {
     let (mut ours, mut theirs) = pair().await;
     let cancel = theirs.canceller();
     cancel.cancel();
@@ -51,7 +52,7 @@ scenario!(a_cancel_before_anybody_waits_does_nothing, |_| async {
     assert!(!recv.await.unwrap().is_empty());
 });
 
-scenario!(a_receive_cancelled_while_its_bytes_come_tells_the_truth, |_| async {
+everywhere!(a_receive_cancelled_while_its_bytes_come_tells_the_truth, |_| async {
     for into in [false, true] {
         for turns in 0..6 {
             let (mut ours, mut theirs) = pair().await;
@@ -97,7 +98,7 @@ scenario!(a_receive_cancelled_while_its_bytes_come_tells_the_truth, |_| async {
     }
 });
 
-scenario!(a_send_that_waits_is_ended_and_gives_its_buffer_back, |case| async move {
+everywhere!(a_send_that_waits_is_ended_and_gives_its_buffer_back, |case| async move {
     let (mut ours, mut theirs) = narrow_pair(case).await;
     let cancel = ours.canceller();
     let sent = pattern(500_000);
@@ -116,7 +117,7 @@ scenario!(a_send_that_waits_is_ended_and_gives_its_buffer_back, |case| async mov
     assert!(got.len() < sent.len() && sent.starts_with(&got));
 });
 
-scenario!(a_send_of_several_buffers_is_ended_and_gives_them_back, |case| async move {
+everywhere!(a_send_of_several_buffers_is_ended_and_gives_them_back, |case| async move {
     let (mut ours, mut theirs) = narrow_pair(case).await;
     let cancel = ours.canceller();
     let buffers: Vec<_> = pattern(500_000).chunks(700).map(<[u8]>::to_vec).collect();
@@ -132,7 +133,7 @@ scenario!(a_send_of_several_buffers_is_ended_and_gives_them_back, |case| async m
     assert!(back == buffers);
 });
 
-scenario!(a_canceller_ends_what_both_halves_wait_for, |case| async move {
+everywhere!(a_canceller_ends_what_both_halves_wait_for, |case| async move {
     let (ours, _theirs) = narrow_pair(case).await;
     let cancel = ours.canceller();
     let (mut reader, mut writer) = ours.split();
@@ -145,7 +146,7 @@ scenario!(a_canceller_ends_what_both_halves_wait_for, |case| async move {
     assert!(sending.await.unwrap());
 });
 
-scenario!(a_canceller_of_a_closed_connection_leaves_its_successor_alone, |_| async {
+everywhere!(a_canceller_of_a_closed_connection_leaves_its_successor_alone, |_| async {
     let (ours, theirs) = pair().await;
     let cancels = [ours.canceller(), theirs.canceller()];
     drop((ours, theirs));
@@ -160,7 +161,7 @@ scenario!(a_canceller_of_a_closed_connection_leaves_its_successor_alone, |_| asy
     assert!(!recv.await.unwrap().is_empty());
 });
 
-scenario!(many_cancels_and_receives_in_turn_stay_in_step, |_| async {
+everywhere!(many_cancels_and_receives_in_turn_stay_in_step, |_| async {
     let (mut ours, mut theirs) = pair().await;
     let cancel = theirs.canceller();
     let reader = spawn(async move {

@@ -11,7 +11,7 @@ fn descriptors() -> usize {
     runtime(|runtime| runtime.descriptors())
 }
 
-scenario!(a_close_is_done_when_the_descriptor_is_closed, |case| async move {
+everywhere!(a_close_is_done_when_the_descriptor_is_closed, |case| async move {
     // Nothing pending; a receive; a receive into memory; a send.
     for pending in 0..4 {
         let (mut ours, mut theirs) = narrow_pair(case).await;
@@ -38,7 +38,7 @@ scenario!(a_close_is_done_when_the_descriptor_is_closed, |case| async move {
     }
 });
 
-scenario!(what_was_sent_before_a_close_arrives, |_| async {
+everywhere!(what_was_sent_before_a_close_arrives, |_| async {
     const BYTES: usize = 150_000;
     let (mut ours, mut theirs) = pair().await;
     let writer = spawn(async move {
@@ -49,7 +49,7 @@ scenario!(what_was_sent_before_a_close_arrives, |_| async {
     writer.await.unwrap();
 });
 
-scenario!(a_connection_is_closed_when_both_halves_are_gone, |_| async {
+everywhere!(a_connection_is_closed_when_both_halves_are_gone, |_| async {
     let (ours, mut theirs) = pair().await;
     let (mut reader, mut writer) = ours.split();
     writer.write_all("from a half").await.0.unwrap();
@@ -68,7 +68,7 @@ scenario!(a_connection_is_closed_when_both_halves_are_gone, |_| async {
     }
 });
 
-scenario!(cancelled_tasks_that_wait_on_both_halves_leave_a_closed_connection, |case| async move {
+everywhere!(cancelled_tasks_that_wait_on_both_halves_leave_a_closed_connection, |case| async move {
     let (ours, mut theirs) = narrow_pair(case).await;
     let (mut reader, mut writer) = ours.split();
     let receiving = spawn(async move { drop(reader.recv().await) });
@@ -100,7 +100,7 @@ scenario!(closing_with_bytes_that_nobody_read_resets_the_peer, |_| async {
     }
 });
 
-scenario!(a_number_used_again_at_once_gets_nothing_of_its_predecessor, |_| async {
+everywhere!(a_number_used_again_at_once_gets_nothing_of_its_predecessor, |_| async {
     let (mut listener, address) = listener();
     for round in 0..60u8 {
         // Ended with operations in flight, and with bytes on their way to them.
@@ -128,7 +128,7 @@ scenario!(a_number_used_again_at_once_gets_nothing_of_its_predecessor, |_| async
     }
 });
 
-scenario!(a_connection_closed_while_its_peer_waits_wakes_it, |_| async {
+everywhere!(a_connection_closed_while_its_peer_waits_wakes_it, |_| async {
     let (ours, mut theirs) = pair().await;
     let reader = spawn(async move { theirs.recv().await.unwrap().len() });
     some_turns().await;
@@ -136,7 +136,7 @@ scenario!(a_connection_closed_while_its_peer_waits_wakes_it, |_| async {
     assert_eq!(reader.await.unwrap(), 0);
 });
 
-scenario!(opening_and_closing_leaves_nothing_behind, |_| async {
+everywhere!(opening_and_closing_leaves_nothing_behind, |_| async {
     let (mut listener, address) = listener();
     for round in 0..200 {
         let connect = spawn(TcpStream::connect(address));

@@ -3,7 +3,7 @@
 use ringroad_engine::net::{TcpListener, TcpStream};
 use ringroad_engine::spawn;
 
-scenario!(many_connections_get_their_own_bytes_back_in_order, |_| async {
+everywhere!(many_connections_get_their_own_bytes_back_in_order, |_| async {
     let mut listener = TcpListener::bind(([127, 0, 0, 1], 0).into()).unwrap();
     let address = listener.local_addr().unwrap();
     let stop = listener.canceller();

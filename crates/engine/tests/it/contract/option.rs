@@ -4,7 +4,7 @@ use crate::support::{listener_with, pair, pair_by};
 use ringroad_engine::net::{ListenOptions, SocketOption};
 use std::time::Duration;
 
-scenario!(what_is_set_is_read_back, |_| async {
+everywhere!(what_is_set_is_read_back, |_| async {
     let (ours, theirs) = pair().await;
     for stream in [&ours, &theirs] {
         for on in [true, false] {
@@ -24,7 +24,7 @@ scenario!(what_is_set_is_read_back, |_| async {
     }
 });
 
-scenario!(an_option_of_another_family_is_refused_by_name, |case| async move {
+everywhere!(an_option_of_another_family_is_refused_by_name, |case| async move {
     let (ours, _theirs) = pair().await;
     let error = ours.set_option(SocketOption::OnlyV6(true)).unwrap_err();
     assert_eq!((error.operation(), error.driver()), ("setsockopt", Some(case.driver())));
@@ -32,7 +32,7 @@ scenario!(an_option_of_another_family_is_refused_by_name, |case| async move {
     assert!(ours.option(SocketOption::OnlyV6(true)).is_err());
 });
 
-scenario!(accepted_connections_have_what_their_listener_was_told, |_| async {
+everywhere!(accepted_connections_have_what_their_listener_was_told, |_| async {
     for no_delay in [true, false] {
         let options = ListenOptions { no_delay, ..ListenOptions::default() };
         let (mut listener, address) = listener_with(options);

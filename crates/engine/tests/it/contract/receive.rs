@@ -17,7 +17,7 @@ fn reset(stream: TcpStream) {
     drop(stream);
 }
 
-scenario!(bytes_come_once_and_in_order_however_they_are_asked_for, |_| async {
+everywhere!(bytes_come_once_and_in_order_however_they_are_asked_for, |_| async {
     const BYTES: usize = 300_000;
     let (mut ours, mut theirs) = pair().await;
     let writer = spawn(async move {
@@ -55,7 +55,7 @@ scenario!(bytes_come_once_and_in_order_however_they_are_asked_for, |_| async {
     writer.await.unwrap();
 });
 
-scenario!(receives_dropped_at_any_moment_lose_no_byte, |_| async {
+everywhere!(receives_dropped_at_any_moment_lose_no_byte, |_| async {
     const BYTES: usize = 40_000;
     for seed in 0..4 {
         let (mut ours, mut theirs) = pair().await;
@@ -119,7 +119,7 @@ scenario!(receives_dropped_at_any_moment_lose_no_byte, |_| async {
     }
 });
 
-scenario!(bytes_for_a_dropped_receive_into_memory_are_the_next_ones_whatever_its_size, |_| async {
+everywhere!(bytes_for_a_dropped_receive_into_memory_are_the_next_ones_whatever_its_size, |_| async {
     for (first, second) in [(100, 1000), (1000, 3), (1, 1), (5, 0)] {
         for turns in [0, 1, 50] {
             let (mut ours, mut theirs) = pair().await;
@@ -149,7 +149,7 @@ scenario!(bytes_for_a_dropped_receive_into_memory_are_the_next_ones_whatever_its
     }
 });
 
-scenario!(bytes_for_a_dropped_receive_are_the_next_ones, |_| async {
+everywhere!(bytes_for_a_dropped_receive_are_the_next_ones, |_| async {
     for turns in [0, 1, 50] {
         for into in [false, true] {
             let (mut ours, mut theirs) = pair().await;
@@ -174,7 +174,7 @@ scenario!(bytes_for_a_dropped_receive_are_the_next_ones, |_| async {
     }
 });
 
-scenario!(what_comes_while_nobody_reads_is_all_there_when_somebody_does, |_| async {
+everywhere!(what_comes_while_nobody_reads_is_all_there_when_somebody_does, |_| async {
     // More pieces than a stream may hold unread, so that its receive is ended and begun again.
     const PIECES: usize = 60;
     let (mut ours, mut theirs) = pair().await;
@@ -192,7 +192,7 @@ scenario!(what_comes_while_nobody_reads_is_all_there_when_somebody_does, |_| asy
     assert_eq!(receive_all(&mut theirs).await, expected);
 });
 
-scenario!(a_receive_into_memory_appends_and_says_how_much, |_| async {
+everywhere!(a_receive_into_memory_appends_and_says_how_much, |_| async {
     let (mut ours, mut theirs) = pair().await;
     ours.write_all("defgh").await.0.unwrap();
     let mut buffer = Vec::with_capacity(6);
@@ -210,7 +210,7 @@ scenario!(a_receive_into_memory_appends_and_says_how_much, |_| async {
     assert_eq!(receive(&mut theirs, 2).await, b"gh");
 });
 
-scenario!(after_the_end_comes_the_end_again, |_| async {
+everywhere!(after_the_end_comes_the_end_again, |_| async {
     let (mut ours, mut theirs) = pair().await;
     ours.write_all("last words").await.0.unwrap();
     drop(ours);
@@ -222,7 +222,7 @@ scenario!(after_the_end_comes_the_end_again, |_| async {
     }
 });
 
-scenario!(an_end_that_comes_to_a_dropped_receive_is_the_next_ones, |_| async {
+everywhere!(an_end_that_comes_to_a_dropped_receive_is_the_next_ones, |_| async {
     for into in [false, true] {
         let (ours, mut theirs) = pair().await;
         {
@@ -247,7 +247,7 @@ scenario!(an_end_that_comes_to_a_dropped_receive_is_the_next_ones, |_| async {
     }
 });
 
-scenario!(a_reset_is_not_an_end, |case| async move {
+everywhere!(a_reset_is_not_an_end, |case| async move {
     for into in [false, true] {
         for waits in [false, true] {
             let (mut ours, mut theirs) = pair().await;
@@ -283,7 +283,7 @@ scenario!(a_reset_is_not_an_end, |case| async move {
     }
 });
 
-scenario!(what_came_before_a_reset_is_still_received, |_| async {
+everywhere!(what_came_before_a_reset_is_still_received, |_| async {
     let (mut ours, mut theirs) = pair().await;
     ours.write_all("twelve bytes").await.0.unwrap();
     // Once a part of them is here, all are: they went in one segment.
@@ -303,7 +303,7 @@ scenario!(what_came_before_a_reset_is_still_received, |_| async {
     assert_eq!(all, b"twelve bytes");
 });
 
-scenario!(a_reset_that_comes_to_a_dropped_receive_is_the_next_ones, |_| async {
+everywhere!(a_reset_that_comes_to_a_dropped_receive_is_the_next_ones, |_| async {
     for into in [false, true] {
         let (ours, mut theirs) = pair().await;
         if into {
@@ -324,7 +324,7 @@ scenario!(a_reset_that_comes_to_a_dropped_receive_is_the_next_ones, |_| async {
     }
 });
 
-scenario!(each_direction_ends_by_itself, |_| async {
+everywhere!(each_direction_ends_by_itself, |_| async {
     let (mut ours, mut theirs) = pair().await;
     ours.write_all("question").await.0.unwrap();
     ours.shutdown(Shutdown::Write).unwrap();
@@ -344,7 +344,7 @@ scenario!(each_direction_ends_by_itself, |_| async {
     assert_eq!(error.raw_os_error(), Some(libc::EPIPE));
 });
 
-scenario!(a_side_that_is_shut_for_receiving_is_at_its_end, |_| async {
+everywhere!(a_side_that_is_shut_for_receiving_is_at_its_end, |_| async {
     for armed in [false, true] {
         let (_ours, mut theirs) = pair().await;
         if armed {
@@ -356,7 +356,7 @@ scenario!(a_side_that_is_shut_for_receiving_is_at_its_end, |_| async {
     }
 });
 
-scenario!(leases_that_are_kept_keep_their_bytes, |builder| builder.buffers(4, 64), |_| async {
+everywhere!(leases_that_are_kept_keep_their_bytes, |builder| builder.buffers(4, 64), |_| async {
     let (mut ours, mut theirs) = pair().await;
     let mut leases = Vec::new();
     for round in 0..20u8 {
@@ -378,7 +378,7 @@ scenario!(leases_that_are_kept_keep_their_bytes, |builder| builder.buffers(4, 64
     assert_eq!(lease.len(), before - 1);
 });
 
-scenario!(a_slow_reader_holds_its_peer_back_and_gets_everything, |case| async move {
+everywhere!(a_slow_reader_holds_its_peer_back_and_gets_everything, |case| async move {
     const BYTES: usize = 100_000;
     let (mut ours, mut theirs) = narrow_pair(case).await;
     let sent = Gate::default();

@@ -1,6 +1,6 @@
 //! Tasks: what they return, how they end otherwise, and that other people's combinators work on ours.
 
-use crate::support::{Gate, listener, pair, poll_once, some_turns};
+use crate::support::{Gate, listener, pair, poll_once, receive, some_turns};
 use futures_util::future::{AbortHandle, Abortable, Either, join_all, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use ringroad_engine::net::TcpStream;
@@ -24,7 +24,7 @@ impl Drop for Counted {
     }
 }
 
-scenario!(a_task_gives_what_it_returns, |_| async {
+everywhere!(a_task_gives_what_it_returns, |_| async {
     let now = spawn(async { 1 });
     let later = spawn(async {
         yield_now().await;
@@ -38,7 +38,7 @@ scenario!(a_task_gives_what_it_returns, |_| async {
     assert_eq!(now.await.unwrap(), 1);
 });
 
-scenario!(a_task_that_panics_ends_alone_and_says_why, |_| async {
+everywhere!(a_task_that_panics_ends_alone_and_says_why, |_| async {
     let drops = Rc::new(Cell::new(0));
     let held = Counted(Rc::clone(&drops));
     let (_ours, mut theirs) = pair().await;
@@ -69,7 +69,7 @@ fn drops_nothing() -> bool {
     std::hint::black_box(true)
 }
 
-scenario!(a_cancelled_task_is_dropped_at_once, |_| async {
+everywhere!(a_cancelled_task_is_dropped_at_once, |_| async {
     let drops = Rc::new(Cell::new(0));
     let (_ours, mut theirs) = pair().await;
     for polled in [false, true] {
@@ -96,7 +96,7 @@ scenario!(a_cancelled_task_is_dropped_at_once, |_| async {
     assert_eq!(task.await.unwrap_err().to_string(), "the task was cancelled");
 });
 
-scenario!(a_task_that_is_over_stays_over_when_it_is_cancelled, |_| async {
+everywhere!(a_task_that_is_over_stays_over_when_it_is_cancelled, |_| async {
     let task = spawn(async { 5 });
     while !task.is_finished() {
         yield_now().await;
@@ -105,7 +105,7 @@ scenario!(a_task_that_is_over_stays_over_when_it_is_cancelled, |_| async {
     assert_eq!(task.await.unwrap(), 5);
 });
 
-scenario!(a_task_that_cancels_itself_is_dropped_when_it_next_waits, |_| async {
+everywhere!(a_task_that_cancels_itself_is_dropped_when_it_next_waits, |_| async {
     let drops = Rc::new(Cell::new(0));
     let held = Counted(Rc::clone(&drops));
     let handle = Rc::new(RefCell::new(None::<ringroad_engine::JoinHandle<()>>));
@@ -131,7 +131,7 @@ scenario!(a_task_that_cancels_itself_is_dropped_when_it_next_waits, |_| async {
     assert!(matches!(task.await, Err(JoinError::Cancelled)));
 });
 
-scenario!(whoever_waits_for_a_task_learns_of_its_cancellation, |_| async {
+everywhere!(whoever_waits_for_a_task_learns_of_its_cancellation, |_| async {
     let task = spawn(pending::<()>());
     let handle = Rc::new(task);
     let stop = Rc::clone(&handle);
@@ -158,7 +158,7 @@ scenario!(whoever_waits_for_a_task_learns_of_its_cancellation, |_| async {
     assert!(inner.await.is_err());
 });
 
-scenario!(a_detached_task_goes_on, |_| async {
+everywhere!(a_detached_task_goes_on, |_| async {
     let done = Gate::default();
     spawn({
         let done = done.clone();
@@ -182,7 +182,7 @@ scenario!(a_detached_task_goes_on, |_| async {
     done.opened().await;
 });
 
-scenario!(an_output_that_nobody_asks_for_is_dropped, |_| async {
+everywhere!(an_output_that_nobody_asks_for_is_dropped, |_| async {
     let drops = Rc::new(Cell::new(0));
     for wait in [false, true] {
         let held = Counted(Rc::clone(&drops));
@@ -196,7 +196,7 @@ scenario!(an_output_that_nobody_asks_for_is_dropped, |_| async {
     assert_eq!(drops.get(), 2);
 });
 
-scenario!(whoever_yields_lets_all_others_run_first, |_| async {
+everywhere!(whoever_yields_lets_all_others_run_first, |_| async {
     let order = Rc::new(RefCell::new(Vec::new()));
     let tasks: Vec<_> = (0..3)
         .map(|task| {
@@ -216,7 +216,7 @@ scenario!(whoever_yields_lets_all_others_run_first, |_| async {
     assert_eq!(*order.borrow(), expected);
 });
 
-scenario!(places_of_tasks_are_used_again_without_mixing_them_up, |_| async {
+everywhere!(places_of_tasks_are_used_again_without_mixing_them_up, |_| async {
     for round in 0..50u64 {
         let tasks: Vec<_> = (0..40u64)
             .map(|number| {
@@ -240,36 +240,41 @@ scenario!(places_of_tasks_are_used_again_without_mixing_them_up, |_| async {
     }
 });
 
-scenario!(a_waker_of_a_task_that_is_over_does_no_harm, |_| async {
-    let kept = Rc::new(RefCell::new(Vec::<Waker>::new()));
+everywhere!(a_waker_of_a_task_that_is_over_does_no_harm, |_| async {
+    let polls = Rc::new(Cell::new(0));
     for _ in 0..20 {
-        let kept = Rc::clone(&kept);
-        let task = spawn(std::future::poll_fn(move |context| {
-            kept.borrow_mut().push(context.waker().clone());
-            std::task::Poll::Ready(())
-        }));
-        task.await.unwrap();
-        let running = spawn(async {
-            some_turns().await;
-            1
-        });
-        for waker in kept_wakers() {
+        let kept = Rc::new(RefCell::new(Vec::<Waker>::new()));
+        let over = {
+            let kept = Rc::clone(&kept);
+            spawn(std::future::poll_fn(move |context| {
+                kept.borrow_mut().push(context.waker().clone());
+                std::task::Poll::Ready(())
+            }))
+        };
+        over.await.unwrap();
+        // It has the place of the one that is over, and waits for something else.
+        let polls = Rc::clone(&polls);
+        let before = polls.get();
+        let successor = {
+            let polls = Rc::clone(&polls);
+            spawn(std::future::poll_fn(move |_| -> std::task::Poll<()> {
+                polls.set(polls.get() + 1);
+                std::task::Poll::Pending
+            }))
+        };
+        yield_now().await;
+        for waker in kept.take() {
+            waker.wake_by_ref();
             waker.wake();
         }
-        assert_eq!(running.await.unwrap(), 1);
-    }
-    for waker in kept.borrow_mut().drain(..) {
-        waker.wake_by_ref();
-        waker.wake();
-    }
-    some_turns().await;
-
-    fn kept_wakers() -> Vec<Waker> {
-        vec![Waker::noop().clone()]
+        some_turns().await;
+        assert_eq!(polls.get(), before + 1, "polled when it was spawned, and not for another's waker");
+        successor.cancel();
+        assert!(successor.await.is_err());
     }
 });
 
-scenario!(the_first_of_two_is_taken_and_the_other_can_be_asked_again, |_| async {
+everywhere!(the_first_of_two_is_taken_and_the_other_can_be_asked_again, |_| async {
     let (mut one, mut one_peer) = pair().await;
     let (mut two, mut two_peer) = pair().await;
     let (mut from_one, mut from_two) = (Vec::new(), Vec::new());
@@ -295,7 +300,7 @@ scenario!(the_first_of_two_is_taken_and_the_other_can_be_asked_again, |_| async 
     writer.await.unwrap();
 });
 
-scenario!(a_set_of_futures_with_wakers_of_its_own_gets_every_result, |_| async {
+everywhere!(a_set_of_futures_with_wakers_of_its_own_gets_every_result, |_| async {
     const CONNECTIONS: u32 = 60;
     let (mut listener, address) = listener();
     let server = spawn(async move {
@@ -309,8 +314,8 @@ scenario!(a_set_of_futures_with_wakers_of_its_own_gets_every_result, |_| async {
                     let mut stream: TcpStream = stream.unwrap();
                     accepted += 1;
                     serving.push(async move {
-                        let lease = stream.recv().await.unwrap();
-                        stream.write_all(lease).await.0.unwrap();
+                        let bytes = receive(&mut stream, 10).await;
+                        stream.write_all(bytes).await.0.unwrap();
                     });
                 }
                 over = serving.next() => {
@@ -337,7 +342,7 @@ scenario!(a_set_of_futures_with_wakers_of_its_own_gets_every_result, |_| async {
     assert_eq!(server.await.unwrap(), CONNECTIONS);
 });
 
-scenario!(an_aborted_future_ends_and_loses_nothing, |_| async {
+everywhere!(an_aborted_future_ends_and_loses_nothing, |_| async {
     let (mut ours, mut theirs) = pair().await;
     let (handle, registration) = AbortHandle::new_pair();
     let stop = spawn(async move {
@@ -359,7 +364,7 @@ impl Wake for Foreign {
     }
 }
 
-scenario!(a_foreign_waker_is_woken_and_given_up, |_| async {
+everywhere!(a_foreign_waker_is_woken_and_given_up, |_| async {
     let (mut ours, mut theirs) = pair().await;
     let foreign = Arc::new(Foreign(AtomicUsize::new(0)));
     let waker = Waker::from(Arc::clone(&foreign));

@@ -14,7 +14,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-scenario!(sleeps_end_in_the_order_of_their_length, |_| async {
+everywhere!(sleeps_end_in_the_order_of_their_length, |_| async {
     let order = Rc::new(RefCell::new(Vec::new()));
     let sleepers = [60u64, 10, 40, 20, 50, 30].map(|span| {
         let order = Rc::clone(&order);
@@ -27,7 +27,7 @@ scenario!(sleeps_end_in_the_order_of_their_length, |_| async {
     assert_eq!(*order.borrow(), [10, 20, 30, 40, 50, 60]);
 });
 
-scenario!(a_sleep_is_never_shorter_than_told, |case| async move {
+everywhere!(a_sleep_is_never_shorter_than_told, |case| async move {
     for span in [Duration::from_nanos(1), Duration::from_micros(999), ms(1), Duration::from_micros(3500)] {
         for _ in 0..5 {
             let began = Instant::now();
@@ -39,12 +39,12 @@ scenario!(a_sleep_is_never_shorter_than_told, |case| async move {
     }
 });
 
-scenario!(no_time_at_all_is_over_at_once, |_| async {
+everywhere!(no_time_at_all_is_over_at_once, |_| async {
     assert!(poll_once(pin!(sleep(Duration::ZERO))).await.is_some());
     assert!(poll_once(pin!(sleep(Duration::from_nanos(1)))).await.is_none());
 });
 
-scenario!(many_timers_all_fire_and_the_dropped_ones_wake_nobody, |_| async {
+everywhere!(many_timers_all_fire_and_the_dropped_ones_wake_nobody, |_| async {
     let mut number = numbers(7);
     let mut kept = Vec::new();
     let mut dropped = Vec::new();
@@ -58,14 +58,14 @@ scenario!(many_timers_all_fire_and_the_dropped_ones_wake_nobody, |_| async {
     assert_eq!(kept.len(), 1000);
 });
 
-scenario!(a_timer_wakes_whoever_polled_it_last, |_| async {
+everywhere!(a_timer_wakes_whoever_polled_it_last, |_| async {
     let mut timer = Box::pin(sleep(ms(5)));
     assert!(poll_once(timer.as_mut()).await.is_none());
     let other = spawn(timer);
     other.await.unwrap();
 });
 
-scenario!(what_is_ready_in_time_beats_its_timeout, |_| async {
+everywhere!(what_is_ready_in_time_beats_its_timeout, |_| async {
     assert_eq!(timeout(ms(1000), ready(7)).await, Ok(7));
     assert_eq!(timeout(Duration::ZERO, ready(7)).await, Ok(7), "a tie is the future's");
     // Both are over in one turn: the future was asked first.
@@ -75,7 +75,7 @@ scenario!(what_is_ready_in_time_beats_its_timeout, |_| async {
     assert!(timeout(Duration::ZERO, pending::<()>()).await.is_err());
 });
 
-scenario!(a_timeout_loses_no_byte, |_| async {
+everywhere!(a_timeout_loses_no_byte, |_| async {
     let (mut ours, mut theirs) = pair().await;
     let go = Gate::default();
     let writer = {
@@ -110,7 +110,7 @@ scenario!(a_timeout_loses_no_byte, |_| async {
     writer.await.unwrap();
 });
 
-scenario!(a_task_that_never_waits_does_not_stop_the_clock, |_| async {
+everywhere!(a_task_that_never_waits_does_not_stop_the_clock, |_| async {
     let over = Gate::default();
     let busy = {
         let over = over.clone();
@@ -128,7 +128,7 @@ scenario!(a_task_that_never_waits_does_not_stop_the_clock, |_| async {
     assert!(busy.await.unwrap() > 0);
 });
 
-scenario!(a_span_beyond_the_end_of_time_is_waited_for_without_harm, |_| async {
+everywhere!(a_span_beyond_the_end_of_time_is_waited_for_without_harm, |_| async {
     let mut forever = pin!(sleep(Duration::MAX));
     assert!(poll_once(forever.as_mut()).await.is_none());
     let elapsed = timeout(ms(2), forever.as_mut()).await;
