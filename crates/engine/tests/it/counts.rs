@@ -4,7 +4,7 @@ use crate::peer::{anywhere, echo, pair};
 use crate::support::{Case, child, role, with_runtime};
 use ringroad_engine::net::{TcpListener, TcpStream};
 use ringroad_engine::time::timeout;
-use ringroad_engine::{Counters, Runtime, spawn};
+use ringroad_engine::{Counters, Runtime, spawn, yield_now};
 use ringroad_host::syscalls::Counter;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -273,6 +273,66 @@ cases!(
         }
         // Loopback brings a request within its send, unless the kernel is too busy to: hence not exactly.
         assert!(waits <= requests / 2, "{waits} waits for {requests} requests");
+    })
+);
+
+cases!(
+    /// What was begun has ended, each turn has one wait, and nothing is counted twice.
+    the_counters_of_a_runtime_add_up,
+    all,
+    |case| with_runtime(case, |builder| builder, |case, runtime| {
+        const DROPPED: u64 = 7;
+        let exchange = async {
+            let mut clients = Vec::new();
+            let mut servers = Vec::new();
+            for _ in 0..5 {
+                let (client, server) = pair().await;
+                servers.push(spawn(echo(server)));
+                clients.push(client);
+            }
+            for _ in 0..20 {
+                round(&mut clients, false).await;
+            }
+            drop(clients);
+            for server in servers {
+                server.await.unwrap();
+            }
+        };
+        runtime.block_on(exchange).unwrap();
+        let calm = runtime.counters();
+        // Receives that nobody sends anything to, dropped while they wait.
+        let in_vain = async {
+            for _ in 0..DROPPED {
+                let (mut client, _server) = pair().await;
+                let mut receive = Box::pin(client.recv_into(Vec::with_capacity(10)));
+                assert!(futures_util::poll!(&mut receive).is_pending());
+                yield_now().await;
+                drop(receive);
+                client.close().await;
+            }
+        };
+        runtime.block_on(in_vain).unwrap();
+        let all = runtime.counters();
+        assert_eq!((runtime.in_flight(), runtime.descriptors()), (0, 0), "{}", runtime.dump());
+        // The turn that ends a `block_on` ends before its wait.
+        assert_eq!(all.turns, all.waits + 2, "{all:?}");
+        assert!(all.polls > 0 && all.batch_max > 0 && all.submitted > 0 && all.completed > 0, "{all:?}");
+        assert_eq!((all.remote_wakes, all.leaked, all.stale, all.accept_parked), (0, 0, 0, 0), "{all:?}");
+        let orphaned = all.orphaned - calm.orphaned;
+        match case {
+            Case::Epoll => {
+                assert!(all.system_calls > all.waits && all.answered_at_once > all.submitted, "{all:?}");
+                assert_eq!(orphaned, 0, "between two system calls the kernel has nothing");
+            }
+            Case::IoUring | Case::IoUringPlain => {
+                assert_eq!(all.answered_at_once, 0, "{all:?}");
+                // The listeners of `pair` are closed while an accept may still stand.
+                assert!((DROPPED..=2 * DROPPED).contains(&orphaned), "{all:?}");
+            }
+            Case::Sim => assert_eq!(all.system_calls, 0),
+        }
+        let cancels = all.cancels - calm.cancels;
+        assert!((DROPPED..=2 * DROPPED).contains(&cancels), "{cancels}: {all:?}");
     })
 );
 

@@ -393,7 +393,6 @@ impl Sim {
         if last {
             self.let_go(id);
         }
-        self.counters.completed += 1;
         out.push(Completion { token, news: if last { News::Last(outcome) } else { News::Item(outcome) } });
     }
 
@@ -538,7 +537,6 @@ impl Driver for Sim {
     }
 
     fn cancel(&mut self, token: Token, kind: Kind, on: Target) -> Cancelled {
-        self.counters.cancels += 1;
         let user = self.user(on.number as u32, operation::direction(kind));
         let Some((id, operation)) = user.and_then(|id| Some((id, self.operations.get(&id)?))) else {
             // Its last result was told, or it is unknown: nothing to do.
@@ -625,7 +623,6 @@ impl Driver for Sim {
         self.now.set(self.now.get().max(began));
         let spins = until == Until::Now && out.len() == before;
         self.turn_ns = if spins { (self.turn_ns * 2).min(SPIN_NS_MAX) } else { TURN_NS };
-        self.counters.batch_max = self.counters.batch_max.max((out.len() - before) as u64);
         Ok(())
     }
 
