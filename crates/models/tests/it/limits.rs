@@ -103,6 +103,17 @@ fn system_calls_of_a_scripted_exchange_are_exact() {
 
 #[test]
 fn a_stop_can_be_requested_before_the_start_by_one_byte_on_its_write_end() {
+    // In a process of its own: other tests of this one hold thousands of descriptors, and `select` wants a low one.
+    const ALONE: &str = "RINGROAD_TEST_ALONE";
+    if std::env::var_os(ALONE).is_none() {
+        let name = "limits::a_stop_can_be_requested_before_the_start_by_one_byte_on_its_write_end";
+        let program = std::env::current_exe().unwrap();
+        let run =
+            std::process::Command::new(program).args(["--exact", name]).env(ALONE, "1").output().unwrap();
+        let said = String::from_utf8_lossy(&run.stdout);
+        assert!(run.status.success() && said.contains("1 passed"), "{said}");
+        return;
+    }
     for model in Model::ALL {
         let stop = Stop::new().unwrap();
         let end = stop.write_end().try_clone_to_owned().unwrap();
