@@ -256,5 +256,10 @@ everywhere!(a_listener_made_elsewhere_is_taken_over, |case| async move {
     assert_eq!(receive(&mut stream, 6).await, b"to you");
     stream.write_all("to you").await.0.unwrap();
     assert_eq!(&elsewhere.join().unwrap(), b"to you");
+    // Waiting for nobody stops nobody else.
+    let mut accept = Box::pin(listener.accept());
+    assert!(poll_once(accept.as_mut()).await.is_none());
+    some_turns().await;
+    drop(accept);
     assert_eq!(runtime(|runtime| runtime.descriptors()), 2);
 });

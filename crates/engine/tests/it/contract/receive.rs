@@ -222,6 +222,28 @@ everywhere!(after_the_end_comes_the_end_again, |_| async {
     }
 });
 
+everywhere!(an_end_behind_the_last_bytes_is_found, |_| async {
+    for into in [false, true] {
+        let (mut ours, mut theirs) = pair().await;
+        ours.write_all("twelve bytes").await.0.unwrap();
+        let mut all = receive(&mut theirs, 4).await;
+        // Both the rest and the end are there when it is asked for.
+        drop(ours);
+        some_turns().await;
+        loop {
+            let part = match into {
+                false => theirs.recv().await.unwrap().to_vec(),
+                true => theirs.recv_into(Vec::with_capacity(100)).await.1,
+            };
+            if part.is_empty() {
+                break;
+            }
+            all.extend_from_slice(&part);
+        }
+        assert_eq!(all, b"twelve bytes", "into: {into}");
+    }
+});
+
 everywhere!(an_end_that_comes_to_a_dropped_receive_is_the_next_ones, |_| async {
     for into in [false, true] {
         let (ours, mut theirs) = pair().await;

@@ -1,7 +1,7 @@
 //! Runtimes: what may happen around `block_on`, and how they end.
 
 use crate::support::{
-    Case, listener, listener_with, narrow_pair, pair, pattern, poll_once, receive, some_turns,
+    Case, Gate, listener, listener_with, narrow_pair, pair, pattern, poll_once, receive, some_turns,
 };
 use ringroad_engine::net::{ListenOptions, TcpStream};
 use ringroad_engine::time::sleep;
@@ -244,6 +244,15 @@ runtimes!(two_runtimes_on_one_thread_take_turns, |case| {
     });
     one.block_on(async { ours.write_all("one").await.0 }).unwrap().unwrap();
     assert_eq!(two.block_on(task).unwrap().unwrap(), 7);
+    // What the one wakes of the other is woken there.
+    let gate = Gate::default();
+    let waits = two.spawn({
+        let gate = gate.clone();
+        async move { gate.opened().await }
+    });
+    two.block_on(some_turns()).unwrap();
+    one.block_on(async { gate.open() }).unwrap();
+    two.block_on(waits).unwrap().unwrap();
     assert_eq!(one.block_on(async { receive(&mut theirs, 3).await }).unwrap(), b"one");
     two.shutdown(PATIENCE).unwrap();
     drop((ours, theirs));

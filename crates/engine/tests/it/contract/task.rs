@@ -132,30 +132,19 @@ everywhere!(a_task_that_cancels_itself_is_dropped_when_it_next_waits, |_| async 
 });
 
 everywhere!(whoever_waits_for_a_task_learns_of_its_cancellation, |_| async {
-    let task = spawn(pending::<()>());
-    let handle = Rc::new(task);
-    let stop = Rc::clone(&handle);
-    let waiter = spawn(async move {
-        yield_now().await;
-        stop.cancel();
-    });
-    waiter.await.unwrap();
-    let task = Rc::into_inner(handle).unwrap();
-    assert!(task.await.is_err());
-    // Cancelled by a third, while it is waited for.
-    let gate = Gate::default();
-    let inner = spawn({
-        let gate = gate.clone();
-        async move {
-            gate.open();
-            pending::<()>().await;
-        }
-    });
-    let mut inner = Box::pin(inner);
-    assert!(poll_once(inner.as_mut()).await.is_none());
-    gate.opened().await;
-    inner.cancel();
-    assert!(inner.await.is_err());
+    let task = Rc::new(RefCell::new(Box::pin(spawn(pending::<()>()))));
+    let waiting = Gate::default();
+    let waiter = {
+        let (task, waiting) = (Rc::clone(&task), waiting.clone());
+        spawn(async move {
+            waiting.open();
+            std::future::poll_fn(|context| task.borrow_mut().as_mut().poll(context)).await
+        })
+    };
+    waiting.opened().await;
+    yield_now().await;
+    task.borrow().cancel();
+    assert!(matches!(waiter.await.unwrap(), Err(JoinError::Cancelled)));
 });
 
 everywhere!(a_detached_task_goes_on, |_| async {

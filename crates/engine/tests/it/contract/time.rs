@@ -27,6 +27,30 @@ everywhere!(sleeps_end_in_the_order_of_their_length, |_| async {
     assert_eq!(*order.borrow(), [10, 20, 30, 40, 50, 60]);
 });
 
+scenario!(sleeps_that_are_all_over_when_the_loop_comes_back_end_in_order_too, |case| async move {
+    if !case.is_real() {
+        return eprintln!("skipped: in the simulation a task takes no time");
+    }
+    let order = Rc::new(RefCell::new(Vec::new()));
+    let sleepers: Vec<_> = (0..40u64)
+        .map(|nth| {
+            // From 66 ms on, where the wheel is coarse; each once, in no order.
+            let span = 66 + nth * 17 % 40;
+            let order = Rc::clone(&order);
+            spawn(async move {
+                sleep(ms(span)).await;
+                order.borrow_mut().push(span);
+            })
+        })
+        .collect();
+    yield_now().await;
+    std::thread::sleep(ms(200));
+    for sleeper in sleepers {
+        sleeper.await.unwrap();
+    }
+    assert!(order.borrow().is_sorted(), "{order:?}");
+});
+
 everywhere!(a_sleep_is_never_shorter_than_told, |case| async move {
     for span in [Duration::from_nanos(1), Duration::from_micros(999), ms(1), Duration::from_micros(3500)] {
         for _ in 0..5 {
