@@ -46,7 +46,7 @@ impl Buf {
         if let Buf::Lease(lease) = self
             && lease.is_pooled()
         {
-            *lease = std::mem::replace(lease, Lease::nothing()).into_own();
+            *lease = std::mem::take(lease).into_own();
         }
     }
 }

@@ -28,6 +28,7 @@ pub(crate) enum Descriptor {
 
 impl Descriptor {
     /// The number a driver knows it by.
+    #[inline]
     pub(crate) fn number(&self) -> i32 {
         match self {
             Descriptor::Os(fd) => fd.as_raw_fd(),
@@ -74,6 +75,13 @@ pub(crate) enum Mark {
 }
 
 impl Entry {
+    /// How a driver is told of it; `index` is its own.
+    #[inline]
+    pub(crate) fn target(&self, index: u32) -> Target {
+        let number = self.descriptor.as_ref().map_or(-1, Descriptor::number);
+        Target { number, index, generation: self.generation }
+    }
+
     #[inline]
     pub(crate) fn is(&self, mark: Mark) -> bool {
         self.marks & mark as u8 != 0
@@ -155,9 +163,7 @@ impl Table {
     /// How a driver is told of the entry at `index`.
     #[inline]
     pub(crate) fn target(&self, index: u32) -> Target {
-        let entry = &self.entries[index as usize];
-        let number = entry.descriptor.as_ref().map_or(-1, Descriptor::number);
-        Target { number, index, generation: entry.generation }
+        self.entries[index as usize].target(index)
     }
 
     /// Whether this is still the same life of the entry, and its owner is not gone.

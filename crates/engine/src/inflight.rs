@@ -152,8 +152,9 @@ enum Event {
     Dropped,
 }
 
+/// One operation between its future and the kernel.
 #[derive(Debug)]
-struct Slot {
+pub(crate) struct Slot {
     generation: u32,
     state: State,
     kind: Kind,
@@ -322,32 +323,17 @@ impl Inflight {
     /// Who is to be woken by news. Gives out the one who was before, if that is another.
     #[inline]
     pub(crate) fn set_waker(&mut self, token: Token, waker: &Waker) -> Option<Waker> {
-        let slot = self.live(token);
-        slot.flags |= AWAITED;
-        match &slot.waker {
-            Some(before) if before.will_wake(waker) => None,
-            _ => slot.waker.replace(waker.clone()),
-        }
+        self.live(token).wait(waker)
     }
 
-    /// Whether the standing operation in slot `index` is with the driver and has brought nothing, and is a `kind`.
+    /// The standing operation in slot `index`, if it is with the driver and has brought nothing, and is a `kind`.
     #[inline]
-    pub(crate) fn is_empty_handed(&mut self, index: u32, kind: Kind) -> bool {
+    pub(crate) fn empty_handed(&mut self, index: u32, kind: Kind) -> Option<&mut Slot> {
         let slot = self.slot(index);
-        slot.state == State::Armed
+        let is = slot.state == State::Armed
             && slot.kind == kind
-            && matches!(slot.memory, Memory::Items(Items { count: 0, .. }))
-    }
-
-    /// As [`Inflight::set_waker`], for the slot that the table names.
-    #[inline]
-    pub(crate) fn set_waker_at(&mut self, index: u32, waker: &Waker) -> Option<Waker> {
-        let slot = self.slot(index);
-        slot.flags |= AWAITED;
-        match &slot.waker {
-            Some(before) if before.will_wake(waker) => None,
-            _ => slot.waker.replace(waker.clone()),
-        }
+            && matches!(slot.memory, Memory::Items(Items { count: 0, .. }));
+        is.then_some(slot)
     }
 
     /// Nobody waits any more.
@@ -379,6 +365,16 @@ impl Inflight {
         self.live(token).flags & CANCEL_ASKED != 0
     }
 
+    /// The same as [`Inflight::complete`] for a standing operation that is told to be ready and that somebody waits
+    /// for: who is to be woken. `None`, with nothing changed, if it is another case.
+    #[inline]
+    pub(crate) fn ready(&mut self, token: Token, now: Moment) -> Option<Waker> {
+        let slot =
+            self.chunks.get_mut(token.index as usize / CHUNK)?.get_mut(token.index as usize % CHUNK)?;
+        let is = slot.generation == token.generation && slot.state == State::Armed && slot.waker.is_some();
+        if is { slot.told_ready(now) } else { None }
+    }
+
     /// Takes a completion in.
     #[inline]
     pub(crate) fn complete(&mut self, token: Token, news: News, now: Moment) -> Effect {
@@ -399,8 +395,8 @@ impl Inflight {
                 Effect::News { waker, let_go: false, descriptor, out_of_credit }
             }
             (State::Armed, News::Ready) => {
-                slot.event = Event::Ready;
-                Effect::News { waker: slot.waker.take(), let_go: false, descriptor, out_of_credit: false }
+                let waker = slot.told_ready(now);
+                Effect::News { waker, let_go: false, descriptor, out_of_credit: false }
             }
             (State::Submitted, News::Ready) => {
                 slot.event = Event::Ready;
@@ -740,9 +736,27 @@ impl Slot {
         }
     }
 
+    /// Standing, and told that an attempt may succeed: who is to be woken.
+    #[inline]
+    fn told_ready(&mut self, now: Moment) -> Option<Waker> {
+        self.since = millis(now);
+        self.event = Event::Ready;
+        self.waker.take()
+    }
+
+    /// A future waits for it, to be woken by this. Gives out who was before, if that is another.
+    #[inline]
+    pub(crate) fn wait(&mut self, waker: &Waker) -> Option<Waker> {
+        self.flags |= AWAITED;
+        match &self.waker {
+            Some(before) if before.will_wake(waker) => None,
+            _ => self.waker.replace(waker.clone()),
+        }
+    }
+
     /// Its future has something and waits no more. A cancel that was for it is nobody's: what it ends begins again.
     #[inline]
-    fn serve(&mut self) {
+    pub(crate) fn serve(&mut self) {
         if self.flags & CANCEL_ASKED != 0 {
             self.flags |= OUT_OF_CREDIT;
         }

@@ -15,7 +15,7 @@ use crate::driver::{Cancelled, Driver};
 use crate::error::{Error, Result};
 use crate::inflight::{Effect, Inflight, Memory, Next, Remains, State, op_of};
 use crate::name::Name;
-use crate::op::{Answer, Call, Completion, Kind, Op, Outcome, Target, Token};
+use crate::op::{Answer, Call, Completion, Kind, News, Op, Outcome, Target, Token};
 use crate::option::SocketOption;
 use crate::pool::{Lease, Tail};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -55,21 +55,49 @@ pub(crate) struct Io {
     counters: Counters,
 }
 
-/// Where a send is. It owns the memory until a slot does.
+/// A send. It owns the memory except while a slot does.
 #[derive(Debug)]
-pub(crate) enum Sending {
+pub(crate) struct Sending {
+    memory: Memory,
+    kind: Kind,
+    stage: Stage,
+    /// Bytes sent before there was a slot.
+    done: u32,
+}
+
+/// Where a send is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
     /// Not with the driver yet.
-    Fresh {
-        kind: Kind,
-        memory: Memory,
-        done: u32,
-    },
+    Fresh,
     InFlight(Token),
     Over,
 }
 
-/// What a send came to: how much was sent altogether, or a negated errno; and the memory, back.
-pub(crate) type Sent = (std::result::Result<u32, i32>, Memory);
+impl Sending {
+    #[inline]
+    pub(crate) fn new(kind: Kind, memory: Memory) -> Sending {
+        Sending { memory, kind, stage: Stage::Fresh, done: 0 }
+    }
+
+    /// Its result is known, and its memory is here.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        self.stage == Stage::Over
+    }
+
+    /// Ends one that was not submitted.
+    #[inline]
+    pub(crate) fn end(&mut self) {
+        self.stage = Stage::Over;
+    }
+
+    /// The memory, out of one that is over.
+    #[inline]
+    pub(crate) fn take_memory(&mut self) -> Memory {
+        std::mem::replace(&mut self.memory, Memory::None)
+    }
+}
 
 /// A one-shot operation in a slot.
 #[derive(Debug)]
@@ -188,31 +216,43 @@ impl Io {
         }
         // What happens nearly always: it stands already, and has brought nothing.
         let slot = entry.receive;
-        let outcome = if slot != NONE && self.slots.is_empty_handed(slot, Kind::Receive) {
-            match self.attempt_standing(Kind::Receive, index) {
-                Some(outcome) => {
-                    self.slots.served(slot);
-                    outcome
+        if slot != NONE
+            && let Some(standing) = self.slots.empty_handed(slot, Kind::Receive)
+        {
+            let on = entry.target(index);
+            loop {
+                let received = if self.tries { self.driver.attempt_receive(on) } else { None };
+                match received {
+                    None => {
+                        if let Some(before) = standing.wait(waker) {
+                            self.trash.push(before);
+                        }
+                        return Poll::Pending;
+                    }
+                    Some(Err(errno)) if errno == -libc::EINTR => {}
+                    Some(received) => {
+                        standing.serve();
+                        self.counters.answered_at_once += 1;
+                        self.answers_left -= 1;
+                        if received.as_ref().is_ok_and(Lease::is_nothing) {
+                            entry.mark(Mark::Ended);
+                        }
+                        return Poll::Ready(received);
+                    }
                 }
-                None => {
-                    self.trash.extend(self.slots.set_waker_at(slot, waker));
-                    return Poll::Pending;
-                }
-            }
-        } else {
-            match self.poll_standing(Kind::Receive, index, waker) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(outcome) => outcome,
-            }
-        };
-        match outcome {
-            Outcome { lease: Some(lease), .. } => Poll::Ready(Ok(lease)),
-            Outcome { result, .. } if result < 0 => Poll::Ready(Err(result)),
-            Outcome { .. } => {
-                self.table.entry(index).mark(Mark::Ended);
-                Poll::Ready(Ok(Lease::nothing()))
             }
         }
+        self.poll_receive_standing(index, waker)
+    }
+
+    fn poll_receive_standing(&mut self, index: u32, waker: &Waker) -> Poll<std::result::Result<Lease, i32>> {
+        self.poll_standing(Kind::Receive, index, waker).map(|outcome| {
+            let received = outcome.received();
+            if received.as_ref().is_ok_and(Lease::is_nothing) {
+                self.table.entry(index).mark(Mark::Ended);
+            }
+            received
+        })
     }
 
     /// What earlier receives have left for the next.
@@ -347,7 +387,8 @@ impl Io {
 
     // ---- sends ----------------------------------------------------------------------------------------------
 
-    /// Sends, all of it or (`all` unset) what goes. When it is ready, `sending` is Over.
+    /// Sends, all of it or (`all` unset) what goes: how much was sent altogether, or a negated errno. When it is
+    /// ready, `sending` is over.
     #[inline]
     pub(crate) fn poll_send(
         &mut self,
@@ -355,21 +396,57 @@ impl Io {
         sending: &mut Sending,
         all: bool,
         waker: &Waker,
-    ) -> Poll<Sent> {
+    ) -> Poll<std::result::Result<u32, i32>> {
         if self.must_yield(waker) {
             return Poll::Pending;
         }
-        let (kind, memory, done) = match sending {
-            Sending::Fresh { kind, memory, done } => (*kind, memory, done),
-            Sending::InFlight(token) => {
-                let token = *token;
-                return self.poll_sending(index, sending, token, all, waker);
+        let entry = self.table.entry(index);
+        // What happens nearly always: all of it goes at once.
+        if self.tries
+            && sending.stage == Stage::Fresh
+            && sending.done == 0
+            && let Memory::Buf(buf) = &sending.memory
+            && entry.send == NONE
+            && !entry.is(Mark::Broken)
+        {
+            let bytes = buf.span_after(0);
+            if bytes.bytes > 0
+                && let Some(sent) = self.driver.attempt_send(entry.target(index), bytes)
+            {
+                self.counters.answered_at_once += 1;
+                self.answers_left -= 1;
+                if sent >= 0 && (!all || sent as usize >= bytes.bytes) {
+                    sending.end();
+                    return Poll::Ready(Ok(sent as u32));
+                }
+                if sent >= 0 {
+                    sending.done = sent as u32;
+                } else if sent != -libc::EINTR {
+                    sending.end();
+                    return Poll::Ready(Err(sent));
+                }
             }
-            Sending::Over => unreachable!("a send is polled after its end"),
-        };
+        }
+        self.poll_send_slowly(index, sending, all, waker)
+    }
+
+    /// As [`Io::poll_send`], whatever the case.
+    fn poll_send_slowly(
+        &mut self,
+        index: u32,
+        sending: &mut Sending,
+        all: bool,
+        waker: &Waker,
+    ) -> Poll<std::result::Result<u32, i32>> {
+        match sending.stage {
+            Stage::Fresh => {}
+            Stage::InFlight(token) => return self.poll_sending(index, sending, token, all, waker),
+            Stage::Over => unreachable!("a send is polled after its end"),
+        }
         let entry = self.table.entry(index);
         if entry.is(Mark::Broken) {
-            return Poll::Ready(over(sending, Err(-libc::EPIPE)));
+            sending.end();
+            return Poll::Ready(Err(-libc::EPIPE));
         }
         if entry.send != NONE {
             // A dropped send, still on its way: what follows it must not overtake it.
@@ -377,37 +454,42 @@ impl Io {
             self.wait_for(token, waker);
             return Poll::Pending;
         }
+        let Sending { memory, kind, done, .. } = sending;
         let total = memory.bytes();
         if total == 0 {
-            return Poll::Ready(over(sending, Ok(0)));
+            sending.end();
+            return Poll::Ready(Ok(0));
         }
         if self.tries {
-            let on = self.table.target(index);
+            let on = entry.target(index);
             loop {
-                match self.attempt(&op_of(kind, memory, *done as usize, on)).map(|outcome| outcome.result) {
+                match self.attempt(&op_of(*kind, memory, *done as usize, on)).map(|outcome| outcome.result) {
                     None => break,
                     Some(sent) if sent >= 0 => {
                         *done += sent as u32;
                         if !all || *done as usize >= total {
                             let done = *done;
-                            return Poll::Ready(over(sending, Ok(done)));
+                            sending.end();
+                            return Poll::Ready(Ok(done));
                         }
                     }
                     Some(errno) if errno == -libc::EINTR => {}
-                    Some(errno) => return Poll::Ready(over(sending, Err(errno))),
+                    Some(errno) => {
+                        sending.end();
+                        return Poll::Ready(Err(errno));
+                    }
                 }
             }
         }
         if !self.driver.sends_from_pool() || self.driver.pool().is_strained() {
             memory.settle();
         }
-        let done = *done;
         let memory = std::mem::replace(memory, Memory::None);
-        let token = self.slots.insert(kind, index, memory, done, self.now);
+        let token = self.slots.insert(*kind, index, memory, *done, self.now);
         self.table.entry(index).send = token.index;
         self.submit(token, index);
         self.wait_for(token, waker);
-        *sending = Sending::InFlight(token);
+        sending.stage = Stage::InFlight(token);
         Poll::Pending
     }
 
@@ -418,7 +500,7 @@ impl Io {
         token: Token,
         all: bool,
         waker: &Waker,
-    ) -> Poll<Sent> {
+    ) -> Poll<std::result::Result<u32, i32>> {
         let mut result = Ok(());
         match self.slots.state(token) {
             State::Done => match self.slots.result(token) {
@@ -478,21 +560,21 @@ impl Io {
         let done = *self.slots.done(token);
         self.table.entry(index).send = NONE;
         self.trash.extend(self.slots.clear_waker(token));
-        let memory = self.slots.release(token);
-        *sending = Sending::Over;
-        Poll::Ready((result.map(|()| done), memory))
+        sending.memory = self.slots.release(token);
+        sending.end();
+        Poll::Ready(result.map(|()| done))
     }
 
     /// The future of a send is dropped.
-    pub(crate) fn drop_send(&mut self, index: u32, sending: &mut Sending) {
-        match sending {
-            Sending::Fresh { done, .. } => {
-                if *done > 0 {
+    pub(crate) fn drop_send(&mut self, index: u32, sending: &Sending) {
+        match sending.stage {
+            Stage::Fresh => {
+                if sending.done > 0 {
                     self.table.entry(index).mark(Mark::Broken);
                 }
             }
-            Sending::InFlight(token) => self.abandon(*token, index),
-            Sending::Over => {}
+            Stage::InFlight(token) => self.abandon(token, index),
+            Stage::Over => {}
         }
     }
 
@@ -858,6 +940,13 @@ impl Io {
     #[inline]
     fn take_in(&mut self, Completion { token, news }: Completion) {
         self.counters.completed += 1;
+        // What happens nearly always on a driver that tells of readiness.
+        if let News::Ready = news
+            && let Some(waker) = self.slots.ready(token, self.now)
+        {
+            self.wakes.push(waker);
+            return;
+        }
         match self.slots.complete(token, news, self.now) {
             Effect::News { waker, let_go, descriptor, out_of_credit } => {
                 self.wakes.extend(waker);
@@ -973,15 +1062,6 @@ impl Io {
                 _ => format!("fd {}", on.number),
             }
         })
-    }
-}
-
-/// A send is over without ever having been submitted.
-#[inline]
-pub(crate) fn over(sending: &mut Sending, result: std::result::Result<u32, i32>) -> Sent {
-    match std::mem::replace(sending, Sending::Over) {
-        Sending::Fresh { memory, .. } => (result, memory),
-        Sending::InFlight(_) | Sending::Over => (result, Memory::None),
     }
 }
 

@@ -135,6 +135,26 @@ impl Outcome {
     pub(crate) fn of(result: i32) -> Outcome {
         Outcome { result, lease: None }
     }
+
+    /// As that of a receive: the bytes, none at the end of the stream, or a negated errno.
+    #[inline]
+    pub(crate) fn received(self) -> Result<Lease, i32> {
+        match self {
+            Outcome { lease: Some(lease), .. } => Ok(lease),
+            Outcome { result, .. } if result < 0 => Err(result),
+            Outcome { .. } => Ok(Lease::nothing()),
+        }
+    }
+}
+
+impl From<Result<Lease, i32>> for Outcome {
+    fn from(received: Result<Lease, i32>) -> Outcome {
+        match received {
+            Ok(lease) if lease.is_empty() => Outcome::of(0),
+            Ok(lease) => Outcome { result: lease.len() as i32, lease: Some(lease) },
+            Err(errno) => Outcome::of(errno),
+        }
+    }
 }
 
 /// News from a driver about a submitted operation.

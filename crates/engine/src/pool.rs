@@ -213,17 +213,44 @@ impl Lease {
         Lease(Inner::Nothing)
     }
 
+    /// Whether it is the end of a stream: no bytes, and no buffer.
+    #[inline]
+    pub(crate) fn is_nothing(&self) -> bool {
+        matches!(self.0, Inner::Nothing)
+    }
+
     /// Bytes that came some other way.
     pub(crate) fn own(tail: Box<Tail>) -> Lease {
         Lease(Inner::Own(tail))
     }
 
-    /// Drops the first `bytes` from the front.
+    /// How many bytes there are.
+    #[inline]
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Inner::Pooled { start, end, .. } => usize::from(end - start),
+            Inner::Own(tail) => tail.bytes.len() - tail.start,
+            Inner::Nothing => 0,
+        }
+    }
+
+    /// Whether there are none: the stream has ended, or all of them are used up.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Drops the first `bytes` from the front. With the last of them the buffer goes back.
     ///
     /// # Panics
     /// If there are fewer.
+    #[inline]
     pub fn advance(&mut self, bytes: usize) {
         assert!(bytes <= self.len(), "{bytes} of {}", self.len());
+        if bytes == self.len() {
+            *self = Lease::nothing();
+            return;
+        }
         match &mut self.0 {
             // Fits: at most `end - start`.
             Inner::Pooled { start, .. } => *start += bytes as u16,
@@ -256,6 +283,13 @@ impl Lease {
             // `into_own` leaves no pooled one.
             Inner::Pooled { .. } | Inner::Nothing => Box::new(Tail { bytes: Vec::new(), start: 0 }),
         }
+    }
+}
+
+impl Default for Lease {
+    /// No bytes, and no buffer.
+    fn default() -> Lease {
+        Lease::nothing()
     }
 }
 
@@ -320,6 +354,17 @@ mod tests {
         let second = lease_of(&pool, b"second");
         assert_eq!(second.as_ptr(), at, "last in, first out");
         assert_eq!(pool.out(), 1);
+    }
+
+    #[test]
+    fn a_lease_that_is_used_up_has_given_its_buffer_back() {
+        let pool = Pool::new(8, 64).unwrap();
+        let mut lease = lease_of(&pool, b"both parts");
+        lease.advance(5);
+        assert_eq!((&*lease, pool.out()), (&b"parts"[..], 1));
+        lease.advance(5);
+        assert_eq!((&*lease, pool.out()), (&b""[..], 0));
+        lease.advance(0);
     }
 
     #[test]

@@ -143,12 +143,11 @@ async fn accept(
 /// What is rare is boxed, so that an idle connection's task holds no room for it.
 async fn serve(shop: Rc<Shop>, mut stream: TcpStream) {
     let mut session = Session::new(shop.protocol);
-    while let Ok(lease) = stream.recv().await {
+    while let Ok(mut lease) = stream.recv().await {
         if lease.is_empty() {
             return;
         }
         add(&shop.bytes_in, lease.len() as u64);
-        let mut lease = Some(lease);
         let mut waited = false;
         while let Some(Answer { bytes, requests, end }) = answer(&shop, &mut session, &mut lease) {
             if !shop.options.delay.is_zero() && !std::mem::replace(&mut waited, true) {
@@ -177,22 +176,19 @@ struct Answer {
 }
 
 /// The next answer to what a receive brought, or `None` when all of it is answered; then the buffer is back.
-fn answer(shop: &Shop, session: &mut Session, lease: &mut Option<Lease>) -> Option<Answer> {
-    let input = lease.as_deref().unwrap_or_default();
-    let mut left = input;
+#[inline]
+fn answer(shop: &Shop, session: &mut Session, lease: &mut Lease) -> Option<Answer> {
+    let mut left = &**lease;
     let Reply { fixed, requests, portions, end, .. } = session.next(&mut left)?;
     shop.work.perform(portions);
-    let used = input.len() - left.len();
+    let used = lease.len() - left.len();
     let bytes = match fixed {
         Some(bytes) => {
-            // The buffer goes back before anything is waited for.
-            match lease {
-                Some(lease) if used < lease.len() => lease.advance(used),
-                lease => *lease = None,
-            }
+            // Used up, the buffer is back before anything is waited for.
+            lease.advance(used);
             AnyBuf::from(bytes)
         }
-        None => AnyBuf::from(lease.take()?),
+        None => AnyBuf::from(std::mem::take(lease)),
     };
     Some(Answer { bytes, requests, end })
 }

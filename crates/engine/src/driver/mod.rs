@@ -13,8 +13,8 @@ pub(crate) mod uring;
 use crate::clock::{Clock, Until};
 use crate::counters::Counters;
 use crate::name::Name;
-use crate::op::{Answer, Call, Completion, Kind, Op, Outcome, Target, Token};
-use crate::pool::Pool;
+use crate::op::{Answer, Call, Completion, Kind, Op, Outcome, Span, Target, Token};
+use crate::pool::{Lease, Pool};
 use std::io;
 use std::rc::Rc;
 
@@ -67,6 +67,19 @@ pub(crate) trait Driver {
     /// Does the operation now if that takes no waiting and this driver is one that tries; otherwise `None`. What
     /// the operation names is used during the call only.
     fn attempt(&mut self, op: &Op<'_>) -> Option<Outcome>;
+
+    /// [`Driver::attempt`] of a receive into a buffer of the pool: the bytes (none at the end), or a negated errno.
+    /// Servers do little else, so a driver may have a shorter way.
+    #[inline]
+    fn attempt_receive(&mut self, on: Target) -> Option<Result<Lease, i32>> {
+        self.attempt(&Op::Receive { on }).map(Outcome::received)
+    }
+
+    /// [`Driver::attempt`] of a send, likewise: how many bytes went, or a negated errno.
+    #[inline]
+    fn attempt_send(&mut self, on: Target, bytes: Span) -> Option<i32> {
+        self.attempt(&Op::Send { on, bytes }).map(|outcome| outcome.result)
+    }
 
     /// Takes the operation on. What it names stays in place and untouched until the driver has let go of it:
     /// with [`News::Last`](crate::op::News::Last), for a one-shot operation also with `News::Ready`, or by

@@ -14,7 +14,7 @@ use crate::clock::{Clock, Until};
 use crate::counters::Counters;
 use crate::descriptor::NONE;
 use crate::op::{Answer, Call, Completion, Kind, News, Op, Outcome, Span, Target, Token};
-use crate::pool::Pool;
+use crate::pool::{Lease, Pool};
 use crate::sys::attempt;
 use crate::sys::call::{self, Blocking};
 use std::io;
@@ -142,7 +142,7 @@ impl<P: Poller> Readiness<P> {
 
     /// Receives into a buffer of the pool, which becomes a lease.
     #[inline]
-    fn receive(&mut self, on: Target) -> Option<Outcome> {
+    fn receive(&mut self, on: Target) -> Option<Result<Lease, i32>> {
         let watch = watch_of(&mut self.watches, on);
         if watch.ready & IN == 0 {
             return None;
@@ -161,14 +161,13 @@ impl<P: Poller> Readiness<P> {
                 watch.ready &= !IN;
                 return None;
             }
-            return Some(Outcome::of(result));
+            return Some(if result < 0 { Err(result) } else { Ok(Lease::nothing()) });
         }
         if (result as usize) < buffer_bytes && watch.ready & HANG_UP == 0 {
             watch.ready &= !IN;
         }
         // SAFETY: taken above, written only by the call that has returned.
-        let lease = unsafe { pool.lease(id, result as usize) };
-        Some(Outcome { result, lease: Some(lease) })
+        Some(Ok(unsafe { pool.lease(id, result as usize) }))
     }
 
     fn receive_into(&mut self, on: Target, memory: Span) -> Option<Outcome> {
@@ -179,7 +178,8 @@ impl<P: Poller> Readiness<P> {
         let hung_up = watch.ready & HANG_UP != 0;
         // SAFETY: an attempt's memory is the caller's, who lends it for the call (`Op`, `op_of`).
         let result = unsafe { attempt::receive(on.number, memory, &mut self.counters) };
-        self.settle(on, IN, result, !hung_up && result >= 0 && (result as usize) < memory.bytes)
+        let drained = !hung_up && result >= 0 && (result as usize) < memory.bytes;
+        self.settle(on, IN, result, drained).map(Outcome::of)
     }
 
     fn accept(&mut self, on: Target) -> Option<Outcome> {
@@ -187,18 +187,18 @@ impl<P: Poller> Readiness<P> {
             return None;
         }
         let result = attempt::accept(on.number, Blocking::No.socket_flags(), &mut self.counters);
-        self.settle(on, IN, result, false)
+        self.settle(on, IN, result, false).map(Outcome::of)
     }
 
     #[inline]
-    fn send(&mut self, on: Target, bytes: Span) -> Option<Outcome> {
+    fn send(&mut self, on: Target, bytes: Span) -> Option<i32> {
         if self.watch(on).ready & OUT == 0 {
             return None;
         }
         // SAFETY: an attempt's memory is the caller's, who lends it for the call (`Op`, `op_of`).
         let result = unsafe { attempt::send(on.number, bytes, &mut self.counters) };
         if result >= 0 && result as usize == bytes.bytes {
-            return Some(Outcome::of(result));
+            return Some(result);
         }
         // A short send means a full socket: waiting is all that is left.
         self.settle(on, OUT, result, result >= 0)
@@ -210,7 +210,7 @@ impl<P: Poller> Readiness<P> {
         }
         // SAFETY: as in `send`.
         let result = unsafe { attempt::send_vectored(on.number, message, &mut self.counters) };
-        self.settle(on, OUT, result, false)
+        self.settle(on, OUT, result, false).map(Outcome::of)
     }
 
     fn connect(&mut self, on: Target, address: &socket2::SockAddr) -> Option<Outcome> {
@@ -235,8 +235,7 @@ impl<P: Poller> Readiness<P> {
     }
 
     /// Clears the ready bit if the answer says so, and makes EAGAIN "not now".
-    #[inline]
-    fn settle(&mut self, on: Target, direction: u8, result: i32, drained: bool) -> Option<Outcome> {
+    fn settle(&mut self, on: Target, direction: u8, result: i32, drained: bool) -> Option<i32> {
         if result == -libc::EAGAIN {
             self.counters.would_block += 1;
             self.watch(on).ready &= !direction;
@@ -245,7 +244,7 @@ impl<P: Poller> Readiness<P> {
         if drained {
             self.watch(on).ready &= !direction;
         }
-        Some(Outcome::of(result))
+        Some(result)
     }
 }
 
@@ -279,16 +278,23 @@ impl<P: Poller> Driver for Readiness<P> {
         true
     }
 
-    #[inline]
     fn attempt(&mut self, op: &Op<'_>) -> Option<Outcome> {
         match *op {
-            Op::Receive { on } => self.receive(on),
-            Op::Send { on, bytes } => self.send(on, bytes),
+            Op::Receive { on } => self.receive(on).map(Outcome::from),
+            Op::Send { on, bytes } => self.send(on, bytes).map(Outcome::of),
             Op::Accept { on } => self.accept(on),
             Op::ReceiveInto { on, memory } => self.receive_into(on, memory),
             Op::SendVectored { on, message } => self.send_vectored(on, message),
             Op::Connect { on, address } => self.connect(on, address),
         }
+    }
+
+    fn attempt_receive(&mut self, on: Target) -> Option<Result<Lease, i32>> {
+        self.receive(on)
+    }
+
+    fn attempt_send(&mut self, on: Target, bytes: Span) -> Option<i32> {
+        self.send(on, bytes)
     }
 
     fn submit(&mut self, token: Token, op: &Op<'_>) {

@@ -133,8 +133,21 @@ impl Core {
         }
     }
 
-    /// Wakes and drops what the I/O has put aside, with nothing borrowed.
+    /// What is to be done after every poll: wakes and drops what the I/O has put aside, with nothing borrowed, and
+    /// grants the next task its answers.
     #[inline]
+    fn between_polls(&self) {
+        {
+            let mut io = self.io.borrow_mut();
+            let Some(io) = io.as_mut() else { return };
+            io.answers_left = ANSWERS_PER_POLL;
+            if io.wakes.is_empty() && io.trash.is_empty() {
+                return;
+            }
+        }
+        self.flush_wakes();
+    }
+
     fn flush_wakes(&self) {
         loop {
             let (mut wakes, trash) = {
@@ -247,10 +260,9 @@ impl Core {
             let mut counts = self.counts.get();
             counts.turns += 1;
             if self.main_ready.take() {
-                self.refresh_answers();
                 counts.polls += 1;
                 let polled = main.as_mut().poll(&mut Context::from_waker(&main_waker));
-                self.flush_wakes();
+                self.between_polls();
                 if let Poll::Ready(output) = polled {
                     self.counts.set(counts);
                     return Ok(output);
@@ -260,9 +272,8 @@ impl Core {
             let ready = self.ready.borrow().len().min(POLLS_PER_TURN);
             for _ in 0..ready {
                 let Some(index) = self.ready.borrow_mut().pop_front() else { break };
-                self.refresh_answers();
                 self.run_task(index);
-                self.flush_wakes();
+                self.between_polls();
             }
             counts.polls += ready as u64;
             self.inbox.take(&mut messages);
@@ -294,7 +305,7 @@ impl Core {
         if asleep {
             self.inbox.wake_up();
         }
-        self.flush_wakes();
+        self.between_polls();
         turned.unwrap_or(Ok(()))
     }
 
@@ -307,13 +318,6 @@ impl Core {
             Some(deadline) if deadline > now => Until::For(deadline.since(now)),
             Some(_) => Until::Now,
             None => Until::News,
-        }
-    }
-
-    #[inline]
-    fn refresh_answers(&self) {
-        if let Some(io) = self.io.borrow_mut().as_mut() {
-            io.answers_left = ANSWERS_PER_POLL;
         }
     }
 

@@ -404,12 +404,7 @@ impl<'a, B: IoBuf, R> Send<'a, B, R> {
     #[inline]
     fn new(socket: &'a Socket, bytes: B, all: bool) -> Self {
         let memory = Memory::Buf(bytes.into_buf().0);
-        Send {
-            socket,
-            sending: Sending::Fresh { kind: Kind::Send, memory, done: 0 },
-            all,
-            types: PhantomData,
-        }
+        Send { socket, sending: Sending::new(Kind::Send, memory), all, types: PhantomData }
     }
 }
 
@@ -417,8 +412,7 @@ impl<'a, B: IoBuf> Send<'a, Vec<B>> {
     fn vectored(socket: &'a Socket, buffers: Vec<B>) -> Self {
         let bufs = buffers.into_iter().map(|buffer| buffer.into_buf().0).collect();
         let memory = Memory::Vectors(Vectors::new(bufs));
-        let sending = Sending::Fresh { kind: Kind::SendVectored, memory, done: 0 };
-        Send { socket, sending, all: true, types: PhantomData }
+        Send { socket, sending: Sending::new(Kind::SendVectored, memory), all: true, types: PhantomData }
     }
 }
 
@@ -426,13 +420,16 @@ impl<B, R> Send<'_, B, R> {
     #[inline]
     fn poll_sent(&mut self, context: &mut Context<'_>) -> Poll<(Result<u32>, Memory)> {
         let Send { socket, sending, all, .. } = self;
-        let (sent, memory) =
-            match socket.with_io(|io, index| io.poll_send(index, sending, *all, context.waker())) {
-                Some(Poll::Pending) => return Poll::Pending,
-                Some(Poll::Ready(sent)) => sent,
-                None => crate::io::over(sending, Err(-libc::ECANCELED)),
-            };
-        Poll::Ready((sent.map_err(|errno| send_error(socket, errno)), memory))
+        let polled = socket.with_io(|io, index| io.poll_send(index, sending, *all, context.waker()));
+        let sent = match polled {
+            Some(Poll::Pending) => return Poll::Pending,
+            Some(Poll::Ready(sent)) => sent,
+            None => {
+                sending.end();
+                Err(-libc::ECANCELED)
+            }
+        };
+        Poll::Ready((sent.map_err(|errno| send_error(socket, errno)), sending.take_memory()))
     }
 }
 
@@ -484,8 +481,8 @@ impl<B: IoBuf + Unpin> Future for Send<'_, Vec<B>, ()> {
 impl<B, R> Drop for Send<'_, B, R> {
     #[inline]
     fn drop(&mut self) {
-        if !matches!(self.sending, Sending::Over) {
-            self.socket.with_io(|io, index| io.drop_send(index, &mut self.sending));
+        if !self.sending.is_over() {
+            self.socket.with_io(|io, index| io.drop_send(index, &self.sending));
         }
     }
 }
