@@ -1,0 +1,144 @@
+//! One-shot operations: connect, and receive into memory of the caller's.
+
+use super::Io;
+use crate::buf::{filled, spare_of};
+use crate::descriptor::{Mark, NONE};
+use crate::inflight::{Memory, State, op_of};
+use crate::op::{Kind, Token};
+use std::task::{Poll, Waker};
+
+/// A one-shot operation in a slot.
+#[derive(Debug)]
+pub(crate) enum OneShot {
+    Fresh(Memory),
+    InFlight(Token),
+    Over(Memory),
+}
+
+impl Io {
+    /// Ready with the result as the kernel gives it.
+    pub(crate) fn poll_one_shot(
+        &mut self,
+        kind: Kind,
+        index: u32,
+        operation: &mut OneShot,
+        waker: &Waker,
+    ) -> Poll<i32> {
+        if self.must_yield(waker) {
+            return Poll::Pending;
+        }
+        let on = self.table.target(index);
+        let token = match operation {
+            OneShot::Fresh(memory) => {
+                loop {
+                    match self.attempt(&op_of(kind, memory, 0, on)).map(|outcome| outcome.result) {
+                        None => break,
+                        Some(errno) if errno == -libc::EINTR => {}
+                        Some(result) => {
+                            *operation = OneShot::Over(std::mem::replace(memory, Memory::None));
+                            return Poll::Ready(result);
+                        }
+                    }
+                }
+                let memory = std::mem::replace(memory, Memory::None);
+                let token = self.slots.insert(kind, index, memory, 0, self.now);
+                *Self::place(self.table.entry(index), kind) = token.index;
+                self.submit(token, index);
+                *operation = OneShot::InFlight(token);
+                self.wait_for(token, waker);
+                return Poll::Pending;
+            }
+            OneShot::InFlight(token) => *token,
+            OneShot::Over(_) => unreachable!("polled after its end"),
+        };
+        let mut result = None;
+        if self.slots.state(token) == State::Done {
+            match self.slots.result(token) {
+                errno if matches!(-errno, libc::EINTR | libc::EAGAIN) => {
+                    if self.slots.is_cancel_asked(token) {
+                        result = Some(-libc::ECANCELED);
+                    } else {
+                        self.slots.requeue(token);
+                    }
+                }
+                other => result = Some(other),
+            }
+        }
+        while result.is_none() && self.slots.state(token) == State::Queued {
+            match self.driver.attempt(&self.slots.op(token, on)).map(|outcome| outcome.result) {
+                None => {
+                    self.counters.retries += 1;
+                    self.submit(token, index);
+                }
+                Some(errno) if errno == -libc::EINTR => {}
+                other => result = other,
+            }
+        }
+        let Some(result) = result else {
+            self.wait_for(token, waker);
+            return Poll::Pending;
+        };
+        *Self::place(self.table.entry(index), kind) = NONE;
+        self.trash.extend(self.slots.clear_waker(token));
+        *operation = OneShot::Over(self.slots.release(token));
+        Poll::Ready(result)
+    }
+
+    /// Receives into the caller's memory; Ready with how many bytes were appended to it.
+    pub(crate) fn poll_receive_into(
+        &mut self,
+        index: u32,
+        operation: &mut OneShot,
+        waker: &Waker,
+    ) -> Poll<std::result::Result<usize, i32>> {
+        if let OneShot::Fresh(Memory::Buf(buf)) = operation {
+            let (start, room) = spare_of(buf);
+            let entry = self.table.entry(index);
+            let elsewhere = entry.receive != NONE || entry.has_left_something();
+            if room == 0 {
+                return Poll::Ready(Ok(0));
+            }
+            if elsewhere {
+                // A receive is armed already, or has left something: what comes is copied from there.
+                let mut lease = match self.poll_receive(index, waker) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(received) => received?,
+                };
+                let bytes = room.min(lease.len());
+                // SAFETY: `room` bytes from `start` are the buffer's spare memory, which nobody else reaches, and
+                // which is not the lease's; `bytes` of them are written here, so they are filled.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(lease.as_ptr(), start.as_ptr(), bytes);
+                    filled(buf, bytes);
+                }
+                if bytes < lease.len() {
+                    lease.advance(bytes);
+                    self.table.entry(index).kept = Some(lease.into_tail());
+                }
+                return Poll::Ready(Ok(bytes));
+            }
+        }
+        let result = match self.poll_one_shot(Kind::ReceiveInto, index, operation, waker) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(result) => result,
+        };
+        if result < 0 {
+            return Poll::Ready(Err(result));
+        }
+        if result == 0 {
+            self.table.entry(index).mark(Mark::Ended);
+        }
+        if let OneShot::Over(Memory::Buf(buf)) = operation {
+            // SAFETY: the driver said, with the last completion, that it wrote so many bytes into the spare room.
+            unsafe { filled(buf, result as usize) };
+        }
+        Poll::Ready(Ok(result as usize))
+    }
+
+    /// The future of a one-shot operation is dropped.
+    pub(crate) fn drop_one_shot(&mut self, index: u32, operation: &OneShot) {
+        if let OneShot::InFlight(token) = operation {
+            self.abandon(*token, index);
+        }
+    }
+}

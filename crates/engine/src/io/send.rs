@@ -1,0 +1,244 @@
+//! Sends: attempted first, and in a slot only if they have to wait.
+
+use super::Io;
+use crate::descriptor::{Mark, NONE};
+use crate::inflight::{Memory, State, op_of};
+use crate::op::{Kind, Token};
+use std::task::{Poll, Waker};
+
+/// A send. It owns the memory except while a slot does.
+#[derive(Debug)]
+pub(crate) struct Sending {
+    memory: Memory,
+    kind: Kind,
+    stage: Stage,
+    /// Bytes sent before there was a slot.
+    done: u32,
+}
+
+/// Where a send is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Not with the driver yet.
+    Fresh,
+    InFlight(Token),
+    Over,
+}
+
+impl Sending {
+    #[inline]
+    pub(crate) fn new(kind: Kind, memory: Memory) -> Sending {
+        Sending { memory, kind, stage: Stage::Fresh, done: 0 }
+    }
+
+    /// Its result is known, and its memory is here.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        self.stage == Stage::Over
+    }
+
+    /// Ends one that was not submitted.
+    #[inline]
+    pub(crate) fn end(&mut self) {
+        self.stage = Stage::Over;
+    }
+
+    /// The memory, out of one that is over.
+    #[inline]
+    pub(crate) fn take_memory(&mut self) -> Memory {
+        std::mem::replace(&mut self.memory, Memory::None)
+    }
+}
+
+impl Io {
+    /// Sends, all of it or (`all` unset) what goes: how much was sent altogether, or a negated errno. When it is
+    /// ready, `sending` is over.
+    #[inline]
+    pub(crate) fn poll_send(
+        &mut self,
+        index: u32,
+        sending: &mut Sending,
+        all: bool,
+        waker: &Waker,
+    ) -> Poll<std::result::Result<u32, i32>> {
+        if self.must_yield(waker) {
+            return Poll::Pending;
+        }
+        let entry = self.table.entry(index);
+        // What happens nearly always: all of it goes at once.
+        if self.tries
+            && sending.stage == Stage::Fresh
+            && sending.done == 0
+            && let Memory::Buf(buf) = &sending.memory
+            && entry.send == NONE
+            && !entry.is(Mark::Broken)
+        {
+            let bytes = buf.span_after(0);
+            if bytes.bytes > 0
+                && let Some(sent) = self.driver.attempt_send(entry.target(index), bytes)
+            {
+                self.counters.answered_at_once += 1;
+                self.answers_left -= 1;
+                if sent >= 0 && (!all || sent as usize >= bytes.bytes) {
+                    sending.end();
+                    return Poll::Ready(Ok(sent as u32));
+                }
+                if sent >= 0 {
+                    sending.done = sent as u32;
+                } else if sent != -libc::EINTR {
+                    sending.end();
+                    return Poll::Ready(Err(sent));
+                }
+            }
+        }
+        self.poll_send_slowly(index, sending, all, waker)
+    }
+
+    /// As [`Io::poll_send`], whatever the case.
+    fn poll_send_slowly(
+        &mut self,
+        index: u32,
+        sending: &mut Sending,
+        all: bool,
+        waker: &Waker,
+    ) -> Poll<std::result::Result<u32, i32>> {
+        match sending.stage {
+            Stage::Fresh => {}
+            Stage::InFlight(token) => return self.poll_sending(index, sending, token, all, waker),
+            Stage::Over => unreachable!("a send is polled after its end"),
+        }
+        let entry = self.table.entry(index);
+        if entry.is(Mark::Broken) {
+            sending.end();
+            return Poll::Ready(Err(-libc::EPIPE));
+        }
+        if entry.send != NONE {
+            // A dropped send, still on its way: what follows it must not overtake it.
+            let token = self.slots.token(entry.send);
+            self.wait_for(token, waker);
+            return Poll::Pending;
+        }
+        let Sending { memory, kind, done, .. } = sending;
+        let total = memory.bytes();
+        if total == 0 {
+            sending.end();
+            return Poll::Ready(Ok(0));
+        }
+        if self.tries {
+            let on = entry.target(index);
+            loop {
+                match self.attempt(&op_of(*kind, memory, *done as usize, on)).map(|outcome| outcome.result) {
+                    None => break,
+                    Some(sent) if sent >= 0 => {
+                        *done += sent as u32;
+                        if !all || *done as usize >= total {
+                            let done = *done;
+                            sending.end();
+                            return Poll::Ready(Ok(done));
+                        }
+                    }
+                    Some(errno) if errno == -libc::EINTR => {}
+                    Some(errno) => {
+                        sending.end();
+                        return Poll::Ready(Err(errno));
+                    }
+                }
+            }
+        }
+        if !self.driver.sends_from_pool() || self.driver.pool().is_strained() {
+            memory.settle();
+        }
+        let memory = std::mem::replace(memory, Memory::None);
+        let token = self.slots.insert(*kind, index, memory, *done, self.now);
+        self.table.entry(index).send = token.index;
+        self.submit(token, index);
+        self.wait_for(token, waker);
+        sending.stage = Stage::InFlight(token);
+        Poll::Pending
+    }
+
+    fn poll_sending(
+        &mut self,
+        index: u32,
+        sending: &mut Sending,
+        token: Token,
+        all: bool,
+        waker: &Waker,
+    ) -> Poll<std::result::Result<u32, i32>> {
+        let mut result = Ok(());
+        match self.slots.state(token) {
+            State::Done => match self.slots.result(token) {
+                sent if sent >= 0 => {
+                    *self.slots.done(token) += sent as u32;
+                    let over = !all || {
+                        let done = *self.slots.done(token) as usize;
+                        done >= self.slots.memory(token).bytes()
+                    };
+                    if !over && self.slots.is_cancel_asked(token) {
+                        result = Err(-libc::ECANCELED);
+                    } else if !over {
+                        self.slots.requeue(token);
+                    }
+                }
+                errno if matches!(-errno, libc::EINTR | libc::EAGAIN) => {
+                    if self.slots.is_cancel_asked(token) {
+                        result = Err(-libc::ECANCELED);
+                    } else {
+                        self.slots.requeue(token);
+                    }
+                }
+                errno => result = Err(errno),
+            },
+            State::Queued => {}
+            _ => {
+                self.wait_for(token, waker);
+                return Poll::Pending;
+            }
+        }
+        while self.slots.state(token) == State::Queued {
+            let on = self.table.target(index);
+            let total = self.slots.memory(token).bytes();
+            let op = self.slots.op(token, on);
+            // `attempt` needs all of `self`; the operation borrows only the slots. So the driver is asked directly.
+            match self.driver.attempt(&op).map(|outcome| outcome.result) {
+                None => {
+                    self.counters.retries += 1;
+                    self.submit(token, index);
+                    self.wait_for(token, waker);
+                    return Poll::Pending;
+                }
+                Some(sent) if sent >= 0 => {
+                    let done = self.slots.done(token);
+                    *done += sent as u32;
+                    if !all || *done as usize >= total {
+                        break;
+                    }
+                }
+                Some(errno) if errno == -libc::EINTR => {}
+                Some(errno) => {
+                    result = Err(errno);
+                    break;
+                }
+            }
+        }
+        let done = *self.slots.done(token);
+        self.table.entry(index).send = NONE;
+        self.trash.extend(self.slots.clear_waker(token));
+        sending.memory = self.slots.release(token);
+        sending.end();
+        Poll::Ready(result.map(|()| done))
+    }
+
+    /// The future of a send is dropped.
+    pub(crate) fn drop_send(&mut self, index: u32, sending: &Sending) {
+        match sending.stage {
+            Stage::Fresh => {
+                if sending.done > 0 {
+                    self.table.entry(index).mark(Mark::Broken);
+                }
+            }
+            Stage::InFlight(token) => self.abandon(token, index),
+            Stage::Over => {}
+        }
+    }
+}

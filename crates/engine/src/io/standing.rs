@@ -1,0 +1,195 @@
+//! Standing operations: receive and accept. They stay with the driver and bring one result after another.
+
+use super::{Io, PARKED_FOR};
+use crate::descriptor::{Entry, Mark, NONE, Target};
+use crate::inflight::{Items, Memory, Next};
+use crate::op::{Kind, Op, Outcome};
+use crate::pool::Lease;
+use std::task::{Poll, Waker};
+
+impl Io {
+    /// Received bytes; none at the end of the stream.
+    #[inline]
+    pub(crate) fn poll_receive(
+        &mut self,
+        index: u32,
+        waker: &Waker,
+    ) -> Poll<std::result::Result<Lease, i32>> {
+        if self.must_yield(waker) {
+            return Poll::Pending;
+        }
+        let entry = self.table.entry(index);
+        if entry.has_left_something() {
+            return Poll::Ready(Self::left(entry));
+        }
+        // What happens nearly always: it stands already, and has brought nothing.
+        let slot = entry.receive;
+        if slot != NONE
+            && let Some(standing) = self.slots.empty_handed(slot, Kind::Receive)
+        {
+            let on = entry.target(index);
+            loop {
+                let received = if self.tries { self.driver.attempt_receive(on) } else { None };
+                match received {
+                    None => {
+                        if let Some(before) = standing.wait(waker) {
+                            self.trash.push(before);
+                        }
+                        return Poll::Pending;
+                    }
+                    Some(Err(errno)) if errno == -libc::EINTR => {}
+                    Some(received) => {
+                        standing.serve();
+                        self.counters.answered_at_once += 1;
+                        self.answers_left -= 1;
+                        if received.as_ref().is_ok_and(Lease::is_nothing) {
+                            entry.mark(Mark::Ended);
+                        }
+                        return Poll::Ready(received);
+                    }
+                }
+            }
+        }
+        self.poll_receive_standing(index, waker)
+    }
+
+    fn poll_receive_standing(&mut self, index: u32, waker: &Waker) -> Poll<std::result::Result<Lease, i32>> {
+        self.poll_standing(Kind::Receive, index, waker).map(|outcome| {
+            let received = outcome.received();
+            if received.as_ref().is_ok_and(Lease::is_nothing) {
+                self.table.entry(index).mark(Mark::Ended);
+            }
+            received
+        })
+    }
+
+    /// What earlier receives have left for the next.
+    #[cold]
+    fn left(entry: &mut Entry) -> std::result::Result<Lease, i32> {
+        if let Some(tail) = entry.kept.take() {
+            return Ok(Lease::own(tail));
+        }
+        match entry.take_error() {
+            0 => Ok(Lease::nothing()),
+            errno => Err(errno),
+        }
+    }
+
+    /// The next connection, as an entry of the table.
+    pub(crate) fn poll_accept(
+        &mut self,
+        index: u32,
+        waker: &Waker,
+    ) -> Poll<std::result::Result<Target, i32>> {
+        loop {
+            if self.must_yield(waker) {
+                return Poll::Pending;
+            }
+            if self.table.entry(index).is(Mark::Stopped) && self.table.entry(index).receive == NONE {
+                return Poll::Ready(Err(-libc::ECANCELED));
+            }
+            let outcome = match self.poll_standing(Kind::Accept, index, waker) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(outcome) => outcome,
+            };
+            match -outcome.result {
+                ..=0 => {
+                    let descriptor = self.descriptor(outcome.result);
+                    return Poll::Ready(Ok(self.open(descriptor)));
+                }
+                libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM => {
+                    if self.table.entry(index).is(Mark::Stopped) {
+                        return Poll::Ready(Err(-libc::ECANCELED));
+                    }
+                    self.counters.accept_parked += 1;
+                    self.parked.push(waker.clone());
+                    self.parked_until = Some(self.now.after(PARKED_FOR));
+                    return Poll::Pending;
+                }
+                libc::ECANCELED | libc::EBADF | libc::EINVAL | libc::ENOTSOCK | libc::EOPNOTSUPP => {
+                    return Poll::Ready(Err(outcome.result));
+                }
+                // One connection died in the backlog, or its network did (accept(2), "Error handling").
+                _ => {}
+            }
+        }
+    }
+
+    /// An item or the end of a standing operation, armed as need be.
+    fn poll_standing(&mut self, kind: Kind, index: u32, waker: &Waker) -> Poll<Outcome> {
+        let slot = self.table.entry(index).receive;
+        let token = if slot == NONE {
+            if let Some(outcome) = self.attempt_standing(kind, index) {
+                return Poll::Ready(outcome);
+            }
+            let items = Memory::Items(Items::EMPTY);
+            let token = self.slots.insert(kind, index, items, 0, self.now);
+            self.table.entry(index).receive = token.index;
+            self.submit(token, index);
+            token
+        } else {
+            let token = self.slots.token(slot);
+            if self.slots.kind(token) != kind {
+                // A dropped receive into memory of the caller's, still on its way: its end tells us.
+                self.wait_for(token, waker);
+                return Poll::Pending;
+            }
+            match self.slots.next(token) {
+                Next::Item(outcome) => {
+                    self.answers_left -= 1;
+                    return Poll::Ready(outcome);
+                }
+                Next::Empty => {
+                    if let Some(outcome) = self.attempt_standing(kind, index) {
+                        self.slots.served(slot);
+                        return Poll::Ready(outcome);
+                    }
+                }
+                Next::Again if self.table.entry(index).is(Mark::Stopped) => {
+                    self.slots.release(token);
+                    self.table.entry(index).receive = NONE;
+                    return Poll::Ready(Outcome::of(-libc::ECANCELED));
+                }
+                Next::Again => {
+                    if let Some(outcome) = self.attempt_standing(kind, index) {
+                        return Poll::Ready(outcome);
+                    }
+                    self.counters.retries += 1;
+                    self.submit(token, index);
+                }
+                Next::Over(result) => {
+                    self.table.entry(index).receive = NONE;
+                    return Poll::Ready(Outcome::of(result));
+                }
+            }
+            token
+        };
+        self.wait_for(token, waker);
+        Poll::Pending
+    }
+
+    #[inline]
+    fn attempt_standing(&mut self, kind: Kind, index: u32) -> Option<Outcome> {
+        if !self.tries {
+            return None;
+        }
+        let on = self.table.target(index);
+        let op = if kind == Kind::Accept { Op::Accept { on } } else { Op::Receive { on } };
+        loop {
+            let outcome = self.attempt(&op)?;
+            if outcome.result != -libc::EINTR {
+                return Some(outcome);
+            }
+        }
+    }
+
+    /// Nobody waits for this descriptor's standing operation any more; it goes on.
+    #[inline]
+    pub(crate) fn leave_standing(&mut self, index: u32) {
+        let slot = self.table.entry(index).receive;
+        if slot != NONE {
+            let token = self.slots.token(slot);
+            self.trash.extend(self.slots.clear_waker(token));
+        }
+    }
+}
