@@ -1,33 +1,32 @@
 //! `cargo xtask bench copy`: copiers side by side, on several file systems, cold and warm, in random order.
 //!
 //! A *cell* is a place (file system), a shape of tree, a temperature and whether the last byte has to be on the
-//! disk within the timed part. In a cell every *contestant* runs once per block, in a new random order each block,
-//! after the same preparation ([`run::prepare`]), so that what drifts between blocks drifts for all. Ratios to
-//! `cp -r` are taken within blocks. What cannot run here is in the record with its reason.
+//! disk within the timed part. In a *block* every *contestant* runs once in each cell of a place and shape, in a new
+//! random order, after the same preparation ([`run::prepare`]) and into a folder of its own ([`place`]); so what
+//! drifts between blocks drifts for all, and ratios are taken within blocks. What cannot run here is in the
+//! record with its reason. Record and table are written after every block, so that a run can be cut short.
 //!
 //! Servers have the lab; a copier has no load generator and no connections, so this stands beside it and shares
 //! its statistics. Start at [`bench`].
 
 mod place;
+mod plan;
+mod result;
 mod run;
 mod table;
 
+use place::Place;
+use plan::{Cell, Group, Plan};
+use result::Runs;
 use ringroad_host::facts::facts;
 use serde_json::{Value, json};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::time::Instant;
 
-/// A tree to copy: its name in the table, and what `lab dataset` calls it.
-const SHAPES: &[(&str, &str)] = &[
-    ("100k-of-4k", "100000x4K/100"),
-    ("20k-of-100k", "20000x100K/100"),
-    ("60k-of-784", "60000x784/20"),
-    ("mixed", "mixed"),
-    ("flat-100k", "100000x4K"),
-];
-
-/// Who copies: a name, and a command in which SOURCE, TARGET and RINGROAD stand for paths.
+/// Who copies: a name, and a command in which SOURCE, TARGET and RINGROAD stand for paths. Ours begin with
+/// `ringroad`; the first of them is what a user gets.
 const CONTESTANTS: &[(&str, &[&str])] = &[
     ("cp -r", &["cp", "-r", "SOURCE", "TARGET"]),
     ("cp -a", &["cp", "-a", "SOURCE", "TARGET"]),
@@ -43,107 +42,31 @@ const CONTESTANTS: &[(&str, &[&str])] = &[
         "ringroad ring-splice",
         &["RINGROAD", "cp", "--quiet", "-r", "--engine", "ring-splice", "SOURCE", "TARGET"],
     ),
+    (CONTROL, &["cp", "-r", "SOURCE", "TARGET"]),
 ];
 
 /// What every ratio is taken to.
 const BASELINE: &str = "cp -r";
-
-const USAGE: &str = "usage: cargo xtask bench copy [OPTION VALUE]...
-  --dir DIR          a folder on the root disk for trees and images (default: target/bench-copy)
-  --out DIR          where record.json and table.md go (default: docs/results/copy)
-  --places LIST      disk, tmpfs, ext4, xfs, btrfs (default: all)
-  --shapes LIST      100k-of-4k, 20k-of-100k, 60k-of-784, mixed, flat-100k (default: all)
-  --temperatures LIST  cold, warm (default: both)
-  --syncs LIST       no, yes: a sync of the target inside the timed part (default: both)
-  --only LIST        contestants (default: all)
-  --repeats N        blocks (default: 5)
-  --scale F          of the trees (default: 1)";
-
-/// What to run.
-#[derive(Debug)]
-struct Plan {
-    dir: PathBuf,
-    out: PathBuf,
-    places: Vec<String>,
-    shapes: Vec<String>,
-    temperatures: Vec<String>,
-    syncs: Vec<String>,
-    only: Vec<String>,
-    repeats: usize,
-    scale: f64,
-}
-
-impl Plan {
-    fn parse(root: &Path, words: &[String]) -> Result<Plan, String> {
-        let list = |text: &str| text.split(',').map(str::to_string).collect::<Vec<_>>();
-        let mut plan = Plan {
-            dir: root.join("target/bench-copy"),
-            out: root.join("docs/results/copy"),
-            places: place::NAMES.iter().map(|name| name.to_string()).collect(),
-            shapes: SHAPES.iter().map(|(name, _)| name.to_string()).collect(),
-            temperatures: list("cold,warm"),
-            syncs: list("no,yes"),
-            only: CONTESTANTS.iter().map(|(name, _)| name.to_string()).collect(),
-            repeats: 5,
-            scale: 1.0,
-        };
-        let mut words = words.iter();
-        while let Some(option) = words.next() {
-            let value = words.next().ok_or(format!("{option}: needs a value"))?;
-            let among = |known: Vec<&str>| {
-                let chosen = list(value);
-                match chosen.iter().find(|name| !known.contains(&name.as_str())) {
-                    Some(other) => Err(format!("{option} {other}: there are {}", known.join(", "))),
-                    None => Ok(chosen),
-                }
-            };
-            match option.as_str() {
-                "--dir" => plan.dir = value.into(),
-                "--out" => plan.out = value.into(),
-                "--places" => plan.places = among(place::NAMES.to_vec())?,
-                "--shapes" => plan.shapes = among(SHAPES.iter().map(|(name, _)| *name).collect())?,
-                "--temperatures" => plan.temperatures = among(vec!["cold", "warm"])?,
-                "--syncs" => plan.syncs = among(vec!["no", "yes"])?,
-                "--only" => plan.only = among(CONTESTANTS.iter().map(|(name, _)| *name).collect())?,
-                "--repeats" => {
-                    plan.repeats =
-                        value.parse().ok().filter(|count| *count > 0).ok_or("--repeats: a number")?
-                }
-                "--scale" => {
-                    plan.scale = value.parse().ok().filter(|scale| *scale > 0.0).ok_or("--scale: a number")?
-                }
-                _ => return Err(format!("{option}: not known")),
-            }
-        }
-        if !plan.only.iter().any(|name| name == BASELINE) {
-            plan.only.insert(0, BASELINE.to_string());
-        }
-        Ok(plan)
-    }
-}
-
-/// One contestant's runs in one cell.
-#[derive(Debug, Default)]
-struct Runs {
-    seconds: Vec<f64>,
-    cpu_s: Vec<f64>,
-    peak_bytes: u64,
-    /// From a run of its own: counting costs.
-    syscalls: Option<u64>,
-    steal_share: Vec<f64>,
-    skipped: Option<String>,
-}
+/// The baseline once more: what it differs from itself is noise.
+const CONTROL: &str = "cp -r again";
+/// How much smaller the trees are on which system calls are counted.
+const SAMPLE: f64 = 0.1;
 
 /// Runs the bench and leaves record and table; exit code 1 when a contestant that is here failed.
 pub(crate) fn bench(root: &Path, words: &[String]) -> ExitCode {
     let plan = match Plan::parse(root, words) {
         Ok(plan) => plan,
         Err(mistake) => {
-            eprintln!("bench copy: {mistake}\n{USAGE}");
+            eprintln!("bench copy: {mistake}\n{}", plan::usage());
             return ExitCode::from(2);
         }
     };
-    match measure(root, &plan, words) {
+    eprint!("{}", plan.describe());
+    if plan.only_plan {
+        return ExitCode::SUCCESS;
+    }
+    let bench = Bench::new(root, &plan, words);
+    match bench.and_then(Bench::run) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -153,75 +76,212 @@ pub(crate) fn bench(root: &Path, words: &[String]) -> ExitCode {
     }
 }
 
-fn measure(root: &Path, plan: &Plan, words: &[String]) -> io::Result<bool> {
-    let ringroad = crate::release_binary(root)?;
-    std::fs::create_dir_all(&plan.dir)?;
-    std::fs::create_dir_all(&plan.out)?;
-    let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let mut cells: Vec<Value> = Vec::new();
-    let mut well = true;
-    for name in &plan.places {
-        let place = match place::Place::make(name, &plan.dir, plan.scale) {
-            Ok(place) => place,
-            Err(reason) => {
-                eprintln!("{name}: skipped: {reason}");
-                cells.push(json!({"place": name, "skipped": reason}));
+/// One cell with everybody's runs so far.
+#[derive(Debug)]
+struct Found<'p> {
+    cell: Cell,
+    mount: String,
+    files: u64,
+    runs: Vec<(&'p str, Runs)>,
+    skipped: Option<String>,
+}
+
+struct Bench<'p> {
+    plan: &'p Plan,
+    ringroad: PathBuf,
+    /// The record but for its cells.
+    head: Value,
+    random: fastrand::Rng,
+    begun: Instant,
+    found: Vec<Found<'p>>,
+}
+
+impl<'p> Bench<'p> {
+    fn new(root: &Path, plan: &'p Plan, words: &[String]) -> io::Result<Self> {
+        let ringroad = crate::release_binary(root)?;
+        std::fs::create_dir_all(&plan.dir)?;
+        std::fs::create_dir_all(plan.out.join("copy"))?;
+        let host = facts();
+        let command: Vec<&str> =
+            ["cargo", "xtask", "bench", "copy"].into_iter().chain(visible(words)).collect();
+        let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let versions = versions(plan);
+        let head = json!({
+            "schema": "ringroad.copy/2",
+            "version": env!("CARGO_PKG_VERSION"),
+            "started_unix_s": started.as_secs(),
+            "command": command,
+            "host": {
+                "kernel": host.kernel, "arch": host.arch, "cpu_model": host.cpu_model,
+                "cpus": host.cpus_online, "memory_total_bytes": host.memory_total_bytes,
+                "virtualisation": host.virtualisation,
+            },
+            "versions": versions,
+            "repeats": plan.repeats,
+            "scale": plan.scale,
+            "seed": plan.seed,
+        });
+        let cells = plan.cells.iter().map(|cell| Found {
+            cell: *cell,
+            mount: String::new(),
+            files: 0,
+            runs: plan.only.iter().map(|name| (name.as_str(), Runs::default())).collect(),
+            skipped: Some("not reached".to_string()),
+        });
+        let random = fastrand::Rng::with_seed(plan.seed);
+        Ok(Bench { plan, ringroad, head, random, begun: Instant::now(), found: cells.collect() })
+    }
+
+    fn run(mut self) -> io::Result<bool> {
+        // What is on the disk stays until the end: `place.rs` says why.
+        let mut disk = Place::new("disk", &self.plan.dir).map_err(io::Error::other)?;
+        for group in self.plan.groups() {
+            if group.place() == "disk" {
+                self.group(&group, &mut disk)?;
                 continue;
             }
-        };
-        for shape in &plan.shapes {
-            let source = place.path().join("source");
-            let files = make_tree(&ringroad, shape, plan.scale, &source)?;
-            for temperature in &plan.temperatures {
-                for sync in &plan.syncs {
-                    let cell = run::Cell {
-                        ringroad: &ringroad,
-                        source: &source,
-                        target: &place.path().join("target"),
-                        cold: temperature == "cold",
-                        sync: sync == "yes",
-                    };
-                    let reason = place.refuses(cell.cold);
-                    let title = format!("{name}, {shape}, {temperature}, sync {sync}");
-                    eprintln!("{title}{}", reason.map(|why| format!(": skipped: {why}")).unwrap_or_default());
-                    let mut value = json!({
-                        "place": name, "mount": place.description(), "shape": shape, "files": files,
-                        "temperature": temperature, "sync": cell.sync, "skipped": reason,
-                    });
-                    if reason.is_none() {
-                        let runs = blocks(plan, &cell)?;
-                        well &= runs.iter().all(|(_, runs)| {
-                            runs.skipped.as_ref().is_none_or(|why| why == run::NOT_INSTALLED)
-                        });
-                        value["contestants"] = contestants(&runs, files);
-                    }
-                    cells.push(value);
-                }
+            match Place::new(group.place(), &self.plan.dir) {
+                Ok(mut place) => self.group(&group, &mut place)?,
+                Err(reason) => self.skip(&group, &reason),
             }
-            run::remove(&source)?;
+        }
+        let table = self.write()?;
+        print!("{table}");
+        eprintln!("{} removing what was copied", plan::clock(self.begun.elapsed()));
+        drop(disk);
+        let failed =
+            |(_, runs): &(&str, Runs)| runs.skipped.as_ref().is_some_and(|why| why != run::NOT_INSTALLED);
+        Ok(!self.found.iter().any(|found| found.runs.iter().any(failed)))
+    }
+
+    fn skip(&mut self, group: &Group, reason: &str) {
+        eprintln!("{}, {}: skipped: {reason}", group.place(), group.shape().name);
+        for cell in &group.cells {
+            if let Some(found) = self.found.iter_mut().find(|found| found.cell == *cell) {
+                found.skipped = Some(reason.to_string());
+            }
         }
     }
-    let host = facts();
-    let command: Vec<&str> = ["cargo", "xtask", "bench", "copy"].into_iter().chain(visible(words)).collect();
-    let record = json!({
-        "schema": "ringroad.copy/1",
-        "version": env!("CARGO_PKG_VERSION"),
-        "started_unix_s": started.as_secs(),
-        "command": command,
-        "host": {
-            "kernel": host.kernel, "arch": host.arch, "cpu_model": host.cpu_model, "cpus": host.cpus_online,
-            "memory_total_bytes": host.memory_total_bytes, "virtualisation": host.virtualisation,
-        },
-        "repeats": plan.repeats,
-        "scale": plan.scale,
-        "cells": cells,
-    });
-    let text = serde_json::to_string_pretty(&record).map_err(io::Error::other)?;
-    std::fs::write(plan.out.join("record.json"), text + "\n")?;
-    let table = table::markdown(&record);
-    std::fs::write(plan.out.join("table.md"), &table)?;
-    print!("{table}");
-    Ok(well)
+
+    /// All blocks of one place and shape, or as many as fit into the time there is.
+    fn group(&mut self, group: &Group, place: &mut Place) -> io::Result<()> {
+        for cell in &group.cells {
+            let reason = place.refuses(cell.cold).map(str::to_string);
+            if let Some(found) = self.found.iter_mut().find(|found| found.cell == *cell) {
+                found.skipped = reason;
+                for (name, runs) in &mut found.runs {
+                    if !run::installed(command_of(name)) {
+                        runs.skipped = Some(run::NOT_INSTALLED.to_string());
+                    }
+                }
+            }
+        }
+        let mut longest = self.plan.estimate(group);
+        for block in 0..self.plan.repeats {
+            if let Some(limit) = self.plan.time_limit
+                && self.begun.elapsed() + longest > limit
+            {
+                if block == 0 {
+                    self.skip(group, "the time limit");
+                }
+                return Ok(());
+            }
+            let begun = Instant::now();
+            eprintln!(
+                "{} {}, {}: block {} of {}",
+                plan::clock(self.begun.elapsed()),
+                group.place(),
+                group.shape().name,
+                block + 1,
+                self.plan.repeats
+            );
+            let (bytes, files) = self.plan.block_size(group);
+            if let Err(reason) = place.renew(group.shape().name, bytes, files) {
+                if block > 0 {
+                    return Err(io::Error::other(reason));
+                }
+                self.skip(group, &reason);
+                return Ok(());
+            }
+            self.block(group, place, block)?;
+            let took = begun.elapsed();
+            longest = if block == 0 { took } else { longest.max(took) };
+            self.write()?;
+        }
+        Ok(())
+    }
+
+    /// Everybody once in every cell.
+    fn block(&mut self, group: &Group, place: &mut Place, block: usize) -> io::Result<()> {
+        let shape = group.shape();
+        let (source, sample) = (place.source(shape.name), place.sample(shape.name));
+        if !source.exists() {
+            let files = make_tree(&self.ringroad, shape, self.plan.scale, &source)?;
+            make_tree(&self.ringroad, shape, self.plan.scale * SAMPLE, &sample)?;
+            for found in self.found.iter_mut().filter(|found| group.cells.contains(&found.cell)) {
+                found.files = files;
+                found.mount = place.description();
+            }
+        }
+        let (bytes, files) = self.plan.size(shape);
+        let mut order: Vec<(usize, usize)> = Vec::new();
+        for (at, found) in self.found.iter().enumerate() {
+            if group.cells.contains(&found.cell) && found.skipped.is_none() {
+                order.extend((0..found.runs.len()).map(|nth| (at, nth)));
+            }
+        }
+        self.random.shuffle(&mut order);
+        for (at, nth) in order {
+            let Some(found) = self.found.get_mut(at) else { continue };
+            let Some((name, runs)) = found.runs.get_mut(nth) else { continue };
+            if runs.skipped.is_some() {
+                continue;
+            }
+            let room = bytes + files * 4096;
+            let target = place.fresh_target(room, files)?;
+            let mut cell = run::Cell {
+                ringroad: &self.ringroad,
+                source: &source,
+                target: &target,
+                cold: found.cell.cold,
+                sync: found.cell.sync,
+                bytes,
+            };
+            let title = found.cell.title();
+            match run::timed(command_of(name), &cell, block == 0)? {
+                Ok(one) => {
+                    eprintln!("  {title} {name}: {:.3} s, {:.2} CPU s", one.seconds, one.cpu_s);
+                    runs.add(block, &one);
+                }
+                Err(how) => {
+                    eprintln!("  {title} {name}: failed: {how}");
+                    runs.skipped = Some(how);
+                    continue;
+                }
+            }
+            if block == 0 {
+                let small = (room as f64 * SAMPLE) as u64;
+                let target = place.fresh_target(small, (files as f64 * SAMPLE) as u64)?;
+                cell = run::Cell { source: &sample, target: &target, bytes: small, ..cell };
+                let calls = run::syscalls(command_of(name), &cell)?;
+                let copied = run::contents(&sample)?.0;
+                runs.calls_per_file = calls.map(|calls| calls as f64 / copied.max(1) as f64);
+            }
+        }
+        Ok(())
+    }
+
+    /// Record and table as they stand.
+    fn write(&self) -> io::Result<String> {
+        let mut record = self.head.clone();
+        record["took_s"] = json!(self.begun.elapsed().as_secs());
+        record["cells"] = self.found.iter().map(result::cell).collect();
+        let text = serde_json::to_string_pretty(&record).map_err(io::Error::other)?;
+        std::fs::write(self.plan.out.join("copy/record.json"), text + "\n")?;
+        let table = table::markdown(&record);
+        std::fs::write(self.plan.out.join("copy.md"), &table)?;
+        Ok(table)
+    }
 }
 
 /// The options without the folders of this machine, which say nothing about the run.
@@ -231,135 +291,46 @@ fn visible(words: &[String]) -> impl Iterator<Item = &str> {
     pairs.flatten().map(String::as_str)
 }
 
+/// What each contestant that is not ours says of itself.
+fn versions(plan: &Plan) -> Value {
+    let mut versions = serde_json::Map::new();
+    for name in &plan.only {
+        let Some(program) = name.split(' ').next() else { continue };
+        if program == "ringroad" || versions.contains_key(program) {
+            continue;
+        }
+        let said = Command::new(program).arg("--version").output();
+        let line = said.ok().and_then(|said| {
+            let text = String::from_utf8_lossy(&said.stdout).into_owned();
+            Some(text.lines().next()?.to_string())
+        });
+        versions.insert(program.to_string(), json!(line));
+    }
+    Value::Object(versions)
+}
+
 /// Writes the tree and returns how many files it has.
-fn make_tree(ringroad: &Path, shape: &str, scale: f64, source: &Path) -> io::Result<u64> {
-    let (_, dataset) =
-        SHAPES.iter().find(|(name, _)| *name == shape).ok_or(io::Error::other("no such shape"))?;
-    run::remove(source)?;
+fn make_tree(ringroad: &Path, shape: &plan::Shape, scale: f64, tree: &Path) -> io::Result<u64> {
     let mut make = Command::new(ringroad);
-    make.args(["lab", "dataset", dataset, "--scale", &scale.to_string()]).arg(source);
+    make.args(["lab", "dataset", shape.dataset, "--scale", &scale.to_string()]).arg(tree);
     let said = make.output()?;
     let text = String::from_utf8_lossy(&said.stdout).into_owned();
     let files = text.split_whitespace().next().and_then(|count| count.parse().ok());
     files.ok_or_else(|| io::Error::other(String::from_utf8_lossy(&said.stderr).into_owned()))
 }
 
-/// Every contestant once per block, in a new order each block.
-fn blocks<'p>(plan: &'p Plan, cell: &run::Cell<'_>) -> io::Result<Vec<(&'p str, Runs)>> {
-    let mut all: Vec<(&str, Runs)> = plan.only.iter().map(|name| (name.as_str(), Runs::default())).collect();
-    for (name, runs) in &mut all {
-        let command = run::command(command_of(name), cell);
-        if !run::installed(&command) {
-            runs.skipped = Some(run::NOT_INSTALLED.to_string());
-        }
-    }
-    for block in 0..plan.repeats {
-        let mut order: Vec<usize> = (0..all.len()).collect();
-        fastrand::shuffle(&mut order);
-        for nth in order {
-            let Some((name, runs)) = all.get_mut(nth) else { continue };
-            if runs.skipped.is_some() {
-                continue;
-            }
-            match run::timed(command_of(name), cell, block == 0)? {
-                Ok(one) => {
-                    eprintln!("  {block} {name}: {:.3} s, {:.2} CPU s", one.seconds, one.cpu_s);
-                    runs.seconds.push(one.seconds);
-                    runs.cpu_s.push(one.cpu_s);
-                    runs.peak_bytes = runs.peak_bytes.max(one.peak_bytes);
-                    runs.steal_share.extend(one.steal_share);
-                }
-                Err(how) => {
-                    eprintln!("  {block} {name}: failed: {how}");
-                    runs.skipped = Some(how);
-                }
-            }
-        }
-    }
-    for (name, runs) in &mut all {
-        if runs.skipped.is_none() {
-            runs.syscalls = run::syscalls(command_of(name), cell)?;
-        }
-    }
-    run::remove(cell.target)?;
-    Ok(all)
-}
-
 fn command_of(name: &str) -> &'static [&'static str] {
     CONTESTANTS.iter().find(|(known, _)| *known == name).map_or(&[], |(_, command)| command)
 }
 
-fn contestants(all: &[(&str, Runs)], files: u64) -> Value {
-    let baseline = all.iter().find(|(name, _)| *name == BASELINE).map(|(_, runs)| runs);
-    let of = |(name, runs): &(&str, Runs)| {
-        let interval = |values: &[f64]| {
-            ringroad_measure::summary::median_interval(values)
-                .map(|interval| json!({"low": interval.low, "median": interval.mid, "high": interval.high}))
-        };
-        let ratio: Option<Vec<f64>> = baseline
-            .filter(|base| base.seconds.len() == runs.seconds.len())
-            .map(|base| base.seconds.iter().zip(&runs.seconds).map(|(base, own)| base / own).collect());
-        let million = 1e6 / files.max(1) as f64;
-        let cpu = ringroad_measure::summary::median(&runs.cpu_s);
-        let seconds = ringroad_measure::summary::median(&runs.seconds);
-        json!({
-            "name": name,
-            "skipped": runs.skipped,
-            "seconds": runs.seconds,
-            "seconds_interval": interval(&runs.seconds),
-            "files_per_s": seconds.map(|seconds| files as f64 / seconds),
-            "times_faster_than_cp_r": ratio.as_deref().and_then(interval),
-            "cpu_s_per_million_files": cpu.map(|cpu| cpu * million),
-            "syscalls_per_million_files": runs.syscalls.map(|calls| calls as f64 * million),
-            "peak_bytes": runs.peak_bytes,
-            "steal_share": ringroad_measure::summary::median(&runs.steal_share),
-        })
-    };
-    Value::Array(all.iter().map(of).collect())
-}
-
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
-
-    fn plan(words: &[&str]) -> Result<Plan, String> {
-        Plan::parse(Path::new("/r"), &words.iter().map(|word| word.to_string()).collect::<Vec<_>>())
-    }
-
-    #[test]
-    fn the_baseline_is_always_there() {
-        assert_eq!(plan(&["--only", "xcp,ringroad ring"]).unwrap().only, ["cp -r", "xcp", "ringroad ring"]);
-        assert_eq!(plan(&[]).unwrap().only.len(), CONTESTANTS.len());
-    }
-
-    #[test]
-    fn what_is_not_known_is_refused_by_name() {
-        for (words, named) in [
-            (&["--shapes", "round"][..], "round"),
-            (&["--places", "moon"], "moon"),
-            (&["--repeats", "0"], "--repeats"),
-            (&["--scale", "-1"], "--scale"),
-            (&["--what", "x"], "--what"),
-            (&["--dir"], "--dir"),
-        ] {
-            assert!(plan(words).unwrap_err().contains(named), "{words:?}");
-        }
-    }
 
     #[test]
     fn folders_of_this_machine_stay_out_of_the_record() {
         let words: Vec<String> =
             ["--dir", "/here", "--scale", "1"].iter().map(|word| word.to_string()).collect();
         assert_eq!(visible(&words).collect::<Vec<_>>(), ["--scale", "1"]);
-    }
-
-    #[test]
-    fn ratios_are_taken_within_blocks() {
-        let runs = |seconds: &[f64]| Runs { seconds: seconds.to_vec(), ..Runs::default() };
-        let all = [("cp -r", runs(&[2.0, 20.0, 4.0])), ("xcp", runs(&[1.0, 10.0, 2.0]))];
-        let found = contestants(&all, 1000);
-        assert_eq!(found[1]["times_faster_than_cp_r"], json!({"low": 2.0, "median": 2.0, "high": 2.0}));
-        assert_eq!(found[1]["files_per_s"], 500.0);
     }
 }

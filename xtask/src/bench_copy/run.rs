@@ -1,20 +1,24 @@
 //! One run of one contestant: the state it finds, the clock around it, and what it cost.
 //!
 //! Hosts of virtual machines take free memory back, so the first touch of a page can cost a hundred times a
-//! later one: before each run the target is removed, everything written out, caches dropped, and for a warm run
-//! the source read back. Nothing of that is timed.
+//! later one: before each run everything is written out, caches are dropped, memory for a copy is touched, and for a
+//! warm run the source is read. Nothing of that is timed. Targets are new each time and stay (`place.rs` says why).
 
 use nix::sys::resource::{UsageWho, getrusage};
 use ringroad_host::{cpu, syscalls};
 use std::fs;
 use std::io::{self, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The reason for a contestant that is not on this machine.
 pub(super) const NOT_INSTALLED: &str = "not installed";
+
+/// Threads that read a source back, or remove what was copied.
+const READERS: usize = 16;
 
 /// What all contestants of a cell have in common.
 #[derive(Debug)]
@@ -25,6 +29,8 @@ pub(super) struct Cell<'a> {
     pub(super) cold: bool,
     /// The target is synced within the timed part.
     pub(super) sync: bool,
+    /// Memory a copy will take.
+    pub(super) bytes: u64,
 }
 
 /// What one run cost.
@@ -50,10 +56,10 @@ pub(super) fn command(words: &[&str], cell: &Cell<'_>) -> Vec<String> {
 }
 
 /// Whether the program of a command can be found.
-pub(super) fn installed(command: &[String]) -> bool {
+pub(super) fn installed(command: &[&str]) -> bool {
     let Some(program) = command.first() else { return false };
     let folders = std::env::var_os("PATH").unwrap_or_default();
-    program.contains('/') || std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
+    *program == "RINGROAD" || std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
 }
 
 fn start(words: &[String]) -> io::Result<Child> {
@@ -74,36 +80,73 @@ pub(super) fn remove(tree: &Path) -> io::Result<()> {
     }
 }
 
+/// Removes trees, several at a time.
+pub(super) fn remove_all(trees: Vec<PathBuf>) -> io::Result<()> {
+    let trees = Mutex::new(trees);
+    let next = || trees.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let work = || std::iter::from_fn(next).try_for_each(|tree| remove(&tree));
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..READERS).map(|_| scope.spawn(work)).collect();
+        let mine = work();
+        let theirs = others.into_iter().map(|other| other.join().unwrap_or(Ok(())));
+        theirs.fold(mine, Result::and)
+    })
+}
+
 /// The same state for everybody.
 pub(super) fn prepare(cell: &Cell<'_>) -> io::Result<()> {
-    remove(cell.target)?;
     rustix::fs::sync();
     if rustix::process::geteuid().is_root() {
         fs::write("/proc/sys/vm/drop_caches", "3")?;
     }
+    touch_memory(cell.bytes);
     if !cell.cold {
         read_back(cell.source)?;
     }
     Ok(())
 }
 
-/// Reads every file and attribute of a tree once.
+/// Makes the host give memory to this machine before the clock runs: what two trees take, but no more than is free.
+fn touch_memory(bytes: u64) {
+    let free = ringroad_host::facts::facts().memory_available_bytes.unwrap_or(0);
+    let wanted = (2 * bytes + (512 << 20)).min(free / 2);
+    let Ok(wanted) = usize::try_from(wanted) else { return };
+    let mut memory: Vec<u8> = Vec::new();
+    if memory.try_reserve_exact(wanted).is_ok() {
+        memory.resize(wanted, 1);
+        std::hint::black_box(&memory);
+    }
+}
+
+/// Reads every file and attribute of a tree once, many at a time, since most of it comes from the disk.
 fn read_back(tree: &Path) -> io::Result<()> {
-    let mut buffer = vec![0; 1 << 20];
+    let mut files = Vec::new();
     let mut folders = vec![tree.to_path_buf()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
-            let about = entry.metadata()?;
-            if about.is_dir() {
-                folders.push(entry.path());
-            } else if about.is_file() {
-                let mut file = fs::File::open(entry.path())?;
-                while file.read(&mut buffer)? > 0 {}
+            match entry.file_type()? {
+                kind if kind.is_dir() => folders.push(entry.path()),
+                kind if kind.is_file() => files.push(entry.path()),
+                _ => {}
             }
         }
     }
-    Ok(())
+    let read = |files: &[PathBuf]| {
+        let mut buffer = vec![0; 1 << 17];
+        files.iter().try_for_each(|path| {
+            let mut file = fs::File::open(path)?;
+            file.metadata()?;
+            while file.read(&mut buffer)? > 0 {}
+            Ok(())
+        })
+    };
+    std::thread::scope(|scope| {
+        let shares = files.chunks(files.len().div_ceil(READERS).max(1));
+        let readers: Vec<_> = shares.map(|share| scope.spawn(move || read(share))).collect();
+        let ends = readers.into_iter().map(|reader| reader.join().unwrap_or(Ok(())));
+        ends.fold(Ok(()), Result::and)
+    })
 }
 
 /// One timed run. The inner error is the contestant's: it failed, or did not copy everything.
@@ -139,7 +182,7 @@ pub(super) fn timed(words: &[&str], cell: &Cell<'_>, check: bool) -> io::Result<
 }
 
 /// How many regular files by any name, and bytes in them.
-fn contents(tree: &Path) -> io::Result<(u64, u64)> {
+pub(super) fn contents(tree: &Path) -> io::Result<(u64, u64)> {
     let (mut files, mut bytes) = (0, 0);
     let mut folders = vec![tree.to_path_buf()];
     while let Some(folder) = folders.pop() {
@@ -180,7 +223,7 @@ fn wait_watching(child: &mut Child) -> io::Result<(std::process::ExitStatus, u64
                     *known = peak(process).unwrap_or(0).max(*known);
                 }
                 // The peak only rises: looking rarely misses the last moments, not the height before them.
-                std::thread::sleep(Duration::from_millis(5));
+                std::thread::sleep(Duration::from_millis(10));
             }
             peaks.values().sum::<u64>()
         });
@@ -224,7 +267,6 @@ pub(super) fn syscalls(words: &[&str], cell: &Cell<'_>) -> io::Result<Option<u64
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::path::PathBuf;
 
     struct Here {
         folder: tempfile::TempDir,
@@ -248,6 +290,7 @@ mod tests {
                 target: &self.target,
                 cold: true,
                 sync: true,
+                bytes: 1 << 20,
             }
         }
     }
@@ -274,6 +317,6 @@ mod tests {
         let here = here();
         let words = command(&["RINGROAD", "x SOURCE/"], &here.cell());
         assert_eq!(words, ["ringroad".to_string(), format!("x {}/", here.source.display())]);
-        assert!(installed(&["sh".to_string()]) && !installed(&["no such program".to_string()]));
+        assert!(installed(&["sh"]) && !installed(&["no such program"]));
     }
 }

@@ -8,9 +8,11 @@ pub(super) fn markdown(record: &Value) -> String {
     let words: Vec<&str> =
         record["command"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let mut text = format!(
-        "# Copiers side by side\n\n`{}`\n\nLinux {}, {}, {} CPUs, {:.0} GiB, {}; scale {}, {} blocks in random order.\n\
-         Times are medians with 95 % intervals (from five blocks an interval is the range). *faster*: `cp -r`'s time \
-         over this one's, within blocks.\n",
+        "# Copiers side by side\n\n`{}`\n\nLinux {}, {}, {} CPUs, {:.0} GiB, {}; scale {}, up to {} blocks in random \
+         order, seed {}.\n{}\n\nTimes are medians with 95 % intervals (from six blocks or fewer, that is the range). \
+         *faster*: `cp -r`'s time over this one's, within blocks; `cp -r again` shows the noise. Every run writes \
+         into a new folder, and nothing is removed in between: ext4 slows everybody down after a removal. System \
+         calls are counted on a tree a tenth as large.\n",
         words.join(" "),
         plain(&host["kernel"]),
         plain(&host["cpu_model"]),
@@ -19,6 +21,8 @@ pub(super) fn markdown(record: &Value) -> String {
         plain(&host["virtualisation"]),
         plain(&record["scale"]),
         plain(&record["repeats"]),
+        plain(&record["seed"]),
+        versions(&record["versions"]),
     );
     for cell in record["cells"].as_array().into_iter().flatten() {
         cell_table(&mut text, cell);
@@ -37,11 +41,17 @@ fn cell_table(text: &mut String, cell: &Value) {
     if let Some(reason) = cell["skipped"].as_str() {
         return text.push_str(&format!("Skipped: {reason}.\n"));
     }
-    text.push_str(&format!("{} files; {}\n\n", plain(&cell["files"]), plain(&cell["mount"])));
+    let of = |row: &Value| row["seconds"].as_array().map_or(0, Vec::len);
+    let blocks = cell["contestants"].as_array().into_iter().flatten().map(of).max().unwrap_or(0);
+    text.push_str(&format!(
+        "{} files; {}; {blocks} blocks\n\n",
+        plain(&cell["files"]),
+        plain(&cell["mount"])
+    ));
     text.push_str("| | seconds | faster | files/s | CPU s/M files | calls/file | peak MiB |\n");
     text.push_str("|---|---|---|---|---|---|---|\n");
     let mut rows: Vec<&Value> = cell["contestants"].as_array().into_iter().flatten().collect();
-    let seconds = |row: &Value| row["seconds_interval"]["median"].as_f64().unwrap_or(f64::INFINITY);
+    let seconds = |row: &Value| row["seconds_interval"]["mid"].as_f64().unwrap_or(f64::INFINITY);
     rows.sort_by(|a, b| seconds(a).total_cmp(&seconds(b)));
     for row in rows {
         let name = plain(&row["name"]);
@@ -59,6 +69,20 @@ fn cell_table(text: &mut String, cell: &Value) {
             number(&row["peak_bytes"], 1.0 / (1 << 20) as f64, 1),
         ));
     }
+    let ahead: Vec<String> = cell["ahead"].as_array().into_iter().flatten().map(ahead).collect();
+    if !ahead.is_empty() {
+        text.push_str(&format!("\n{}\n", ahead.join("  \n")));
+    }
+}
+
+/// One of ours beside the fastest of the others, as a sentence.
+fn ahead(line: &Value) -> String {
+    format!("{} beside {}: {}.", plain(&line["name"]), plain(&line["peer"]), plain(&line["finding"]))
+}
+
+fn versions(versions: &Value) -> String {
+    let lines = versions.as_object().into_iter().flatten().filter_map(|(_, line)| line.as_str());
+    lines.collect::<Vec<_>>().join("; ")
 }
 
 fn plain(value: &Value) -> String {
@@ -70,7 +94,7 @@ fn number(value: &Value, factor: f64, digits: usize) -> String {
 }
 
 fn interval(value: &Value) -> String {
-    match (value["median"].as_f64(), value["low"].as_f64(), value["high"].as_f64()) {
+    match (value["mid"].as_f64(), value["low"].as_f64(), value["high"].as_f64()) {
         (Some(median), Some(low), Some(high)) => format!("{median:.2} ({low:.2} to {high:.2})"),
         _ => "unknown".to_string(),
     }
@@ -83,7 +107,7 @@ mod tests {
 
     #[test]
     fn rows_are_sorted_by_time_and_what_was_skipped_is_there_with_its_reason() {
-        let row = |name: &str, median: f64| json!({"name": name, "seconds_interval": {"low": 1.0, "median": median, "high": 9.0}, "skipped": null});
+        let row = |name: &str, median: f64| json!({"name": name, "seconds_interval": {"low": 1.0, "mid": median, "high": 9.0}, "skipped": null});
         let record = json!({"host": {}, "command": ["x"], "cells": [
             {"place": "disk", "shape": "flat", "temperature": "cold", "sync": true, "files": 10, "mount": "ext4",
              "skipped": null,
