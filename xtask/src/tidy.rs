@@ -46,8 +46,11 @@ const ENGINE_LEVELS: &[(&str, u32)] = &[
     ("driver", 5),
     ("io", 6),
     ("exec", 7),
-    ("time", 8),
+    ("blocking", 8),
     ("net", 8),
+    ("signal", 8),
+    ("sync", 8),
+    ("time", 8),
 ];
 
 /// Something that is not as it should be.

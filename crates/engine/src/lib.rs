@@ -1,6 +1,7 @@
 //! One completion-based I/O engine with interchangeable kernel drivers under one async API.
 #![cfg(target_os = "linux")]
 
+pub mod blocking;
 mod buf;
 mod clock;
 mod counters;
@@ -16,6 +17,8 @@ mod op;
 mod option;
 mod pages;
 mod pool;
+pub mod signal;
+pub mod sync;
 mod sys;
 pub mod time;
 mod wheel;
@@ -25,6 +28,7 @@ pub mod sim {
     pub use crate::driver::sim::{Faults, Ledger, SimConfig, Style};
 }
 
+pub use blocking::spawn_blocking;
 pub use buf::{AnyBuf, IoBuf, IoBufMut};
 pub use counters::Counters;
 pub use driver::features::Features;

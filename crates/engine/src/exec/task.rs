@@ -64,12 +64,17 @@ pub enum JoinError {
     Cancelled,
     /// It panicked, with this.
     Panicked(Box<dyn Any + Send>),
+    /// A blocking call could not begin: the system gives no thread (EAGAIN: a limit on threads).
+    NoThread(std::io::Error),
 }
 
 impl fmt::Display for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             JoinError::Cancelled => f.write_str("the task was cancelled"),
+            JoinError::NoThread(why) => {
+                write!(f, "no thread for a blocking call: {why} (see `ulimit -u` and the cgroup's pids.max)")
+            }
             JoinError::Panicked(why) => {
                 let text = why.downcast_ref::<&str>().copied();
                 let text = text.or_else(|| why.downcast_ref::<String>().map(String::as_str));

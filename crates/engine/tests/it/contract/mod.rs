@@ -1,6 +1,7 @@
 //! What every driver promises alike.
 
 mod accept;
+mod blocking;
 mod cancel;
 mod close;
 mod connect;
@@ -12,6 +13,8 @@ mod option;
 mod receive;
 mod runtime;
 mod send;
+mod signal;
+mod sync;
 mod task;
 mod threads;
 mod time;

@@ -1,0 +1,121 @@
+//! Calls that block, on threads of their own.
+
+use crate::support::{some_turns, with_runtime};
+use ringroad_engine::{Builder, JoinError, blocking, spawn, spawn_blocking};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, mpsc};
+
+fn unchanged(builder: Builder) -> Builder {
+    builder
+}
+
+everywhere!(a_blocking_call_gives_what_it_returns, |_| async {
+    let calls: Vec<_> = (0..100).map(|number| spawn_blocking(move || number * number)).collect();
+    for (number, call) in calls.into_iter().enumerate() {
+        assert_eq!(call.await.unwrap(), number * number);
+    }
+});
+
+everywhere!(a_blocking_call_that_panics_says_so_and_ends_nobody_else, |_| async {
+    let bad = spawn_blocking(|| -> u8 { panic!("on purpose") });
+    let good = spawn_blocking(|| 7);
+    assert!(matches!(bad.await, Err(JoinError::Panicked(_))));
+    assert_eq!(good.await.unwrap(), 7);
+});
+
+cases!(
+    /// The call waits for a task of the same runtime.
+    the_runtime_goes_on_while_a_call_blocks,
+    real,
+    |case| with_runtime(case, unchanged, move |_, runtime| {
+        runtime
+            .block_on(async {
+                let (tell, told) = mpsc::channel();
+                let call = spawn_blocking(move || told.recv().unwrap());
+                some_turns().await;
+                spawn(async move { tell.send(11).unwrap() }).detach();
+                assert_eq!(call.await.unwrap(), 11);
+            })
+            .unwrap();
+    })
+);
+
+cases!(
+    /// Every thread there may be is held, so what comes then stays in the queue.
+    a_call_dropped_before_it_began_never_begins,
+    real,
+    |case| with_runtime(case, unchanged, move |_, runtime| {
+        runtime
+            .block_on(async {
+                let held: Vec<_> = (0..blocking::threads_max())
+                    .map(|_| {
+                        let (free, wait) = mpsc::channel::<()>();
+                        (free, spawn_blocking(move || wait.recv().is_err()))
+                    })
+                    .collect();
+                let began = Arc::new(AtomicBool::new(false));
+                let call = spawn_blocking({
+                    let began = Arc::clone(&began);
+                    move || began.store(true, Ordering::SeqCst)
+                });
+                some_turns().await;
+                assert!(!began.load(Ordering::SeqCst));
+                drop(call);
+                for (free, call) in held {
+                    drop(free);
+                    assert!(call.await.unwrap());
+                }
+                // Behind it in the queue.
+                spawn_blocking(|| {}).await.unwrap();
+                assert!(!began.load(Ordering::SeqCst));
+            })
+            .unwrap();
+    })
+);
+
+cases!(there_are_never_more_threads_than_may_be, real, |case| with_runtime(
+    case,
+    unchanged,
+    move |_, runtime| {
+        let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        runtime
+            .block_on(async {
+                let calls: Vec<_> = (0..4 * blocking::threads_max())
+                    .map(|_| {
+                        let (now, most) = (Arc::clone(&now), Arc::clone(&most));
+                        spawn_blocking(move || {
+                            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                            std::thread::yield_now();
+                            now.fetch_sub(1, Ordering::SeqCst);
+                        })
+                    })
+                    .collect();
+                for call in calls {
+                    call.await.unwrap();
+                }
+            })
+            .unwrap();
+        assert!(most.load(Ordering::SeqCst) <= blocking::threads_max());
+        assert!(blocking::threads() <= blocking::threads_max());
+    }
+));
+
+cases!(
+    /// Two calls that only end together.
+    calls_run_side_by_side,
+    real,
+    |case| with_runtime(case, unchanged, move |_, runtime| {
+        let barrier = Arc::new(Barrier::new(2));
+        runtime
+            .block_on(async {
+                let calls = [Arc::clone(&barrier), barrier]
+                    .map(|barrier| spawn_blocking(move || barrier.wait().is_leader()));
+                let mut leaders = 0;
+                for call in calls {
+                    leaders += u32::from(call.await.unwrap());
+                }
+                assert_eq!(leaders, 1);
+            })
+            .unwrap();
+    })
+);
