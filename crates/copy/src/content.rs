@@ -7,6 +7,7 @@ use crate::clock::{Clock, For};
 use crate::options::{Options, Reflink, Sparse};
 use crate::plan::Facts;
 use crate::report::Control;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
@@ -17,7 +18,7 @@ pub(crate) const BUFFER_BYTES: usize = 1 << 20;
 /// What `O_DIRECT` asks of addresses, offsets and lengths.
 pub(crate) const ALIGNMENT: usize = 4096;
 /// Bytes asked of `copy_file_range` at a time: small enough to notice a cancel.
-const STEP_BYTES: usize = 64 << 20;
+const STEP_BYTES: usize = 16 << 20;
 /// Zero runs shorter than this are written.
 const HOLE_BYTES: usize = 4096;
 
@@ -192,8 +193,9 @@ impl Transfer<'_> {
         // asked for, and a short answer at the size is the end.
         let size = self.facts.size;
         let small = size > 0 && size < buffer.len() as u64 && limit == u64::MAX;
+        let waits = self.facts.kind != rustix::fs::FileType::RegularFile;
         while left > 0 {
-            if self.control.is_cancelled() {
+            if self.control.is_cancelled() || (waits && !is_ready(self.source, self.control)) {
                 return Err(Fault::Cancelled);
             }
             let want = left.min(buffer.len() as u64) as usize;
@@ -202,6 +204,8 @@ impl Transfer<'_> {
                 Ok(0) => break,
                 Ok(got) => got,
                 Err(Errno::INTR) => continue,
+                // Somebody else read what was there.
+                Err(Errno::AGAIN) if waits => continue,
                 Err(Errno::INVAL) if self.direct => {
                     self.go_direct(false);
                     continue;
@@ -357,6 +361,20 @@ impl Transfer<'_> {
             left -= some;
         }
     }
+}
+
+/// Waits until a FIFO, a device or a terminal has something to read, or has ended. `false`: the copy was cancelled.
+pub(crate) fn is_ready(source: BorrowedFd<'_>, control: &Control) -> bool {
+    // A cancel wakes nobody, so it is looked for; waiting costs ten calls a second.
+    let look = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+    while !control.is_cancelled() {
+        match poll(&mut [PollFd::new(&source, PollFlags::IN)], Some(&look)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            // What cannot be waited for can be read, or says why not.
+            _ => return true,
+        }
+    }
+    false
 }
 
 fn is_zero(block: &[u8]) -> bool {

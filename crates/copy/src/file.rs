@@ -30,7 +30,7 @@ pub(crate) const CREATE: OFlags = OFlags::WRONLY
     .union(OFlags::CLOEXEC)
     .union(OFlags::NOCTTY);
 
-/// How a regular source is opened. Not blocking: what has become a FIFO meanwhile must not hold us.
+/// How a source is opened. Not blocking: a FIFO must not hold us where a cancel does not reach us.
 pub(crate) const SOURCE_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOCTTY).union(OFlags::NONBLOCK);
 
@@ -83,6 +83,11 @@ impl Worker<'_, '_> {
             return Ok(Outcome::Skipped(skip));
         }
         let opened = self.open_source(entry, known)?;
+        // Nothing is made before there is something to put into it.
+        let waits = opened.facts.kind != FileType::RegularFile;
+        if waits && !crate::content::is_ready(opened.fd.as_fd(), self.run.control) {
+            return Ok(Outcome::Skipped(Skip::Stopped));
+        }
         self.opened(entry, &opened)
     }
 
@@ -115,9 +120,6 @@ impl Worker<'_, '_> {
         let mut flags = SOURCE_FLAGS;
         if !entry.follow {
             flags |= OFlags::NOFOLLOW;
-        }
-        if expected != FileType::RegularFile {
-            flags.remove(OFlags::NONBLOCK);
         }
         let fd = self.clock.call(For::Open, || {
             rustix::fs::openat(entry.handles.source(), entry.source, flags, Mode::empty())

@@ -150,8 +150,8 @@ fn copy(request: &Request, voice: Voice) -> u8 {
 /// The first signal stops the copy, which then cleans up; a second one ends this process where it stands.
 /// The number returned is that of the signal that came.
 ///
-/// Two waits are not the copy's to end: for an answer to a question, and for a FIFO or a terminal that is copied
-/// and says nothing. The first is left at once, since nothing is half-written then; the second after [`PATIENCE`].
+/// Two waits are not the copy's to end: for an answer to a question, and for somebody to read from a FIFO that is
+/// copied *to*. The first is left at once, the second after [`PATIENCE`]; nothing is half-written in either.
 fn cancel_on_signals(
     control: &Arc<Control>,
     asking: &Arc<AtomicBool>,
@@ -179,8 +179,8 @@ fn cancel_on_signals(
     Ok(number)
 }
 
-/// How long a cancelled copy may take to clean up.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long a cancelled copy may take to end the piece it is at, on a slow disk, and to clean up.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Ends the process as an interrupted one.
 fn end_by(signal: i32, voice: Voice) {

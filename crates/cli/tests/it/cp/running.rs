@@ -150,15 +150,60 @@ fn the_drop_in_ends_by_the_signal_that_stopped_it() {
     writer.write_all(b"half").unwrap();
     until("the copy is begun", || fs::read(folder.path().join("out")).is_ok_and(|bytes| bytes == b"half"));
     child.signal(Signal::TERM);
-    let mut status = None;
-    until("the process ends", || {
-        // It looks up when the next bytes come. When it has ended nobody takes them.
-        let _ = writer.write_all(b"more");
-        status = child.0.try_wait().unwrap();
-        status.is_some()
-    });
-    assert_eq!(status.unwrap().signal(), Some(Signal::TERM.as_raw()));
+    let status = child.0.wait().unwrap();
+    assert_eq!(status.signal(), Some(Signal::TERM.as_raw()));
     assert!(!folder.path().join("out").exists(), "what was half-written is gone");
+    // It ended although nobody wrote another byte, and nobody closed this.
+    drop(writer);
+}
+
+/// Nobody has opened the FIFO for writing, or somebody has and does not write.
+#[test]
+fn a_copy_that_waits_for_a_fifo_is_interrupted_at_once_and_leaves_nothing() {
+    for written in [None, Some(""), Some("half")] {
+        let (folder, fifo) = with_fifo();
+        let out = folder.path().join("out");
+        let mut copy = ringroad(["cp", "--json", "fifo", "out"]);
+        let mut child = Kill(copy.current_dir(folder.path()).stdout(Stdio::piped()).spawn().unwrap());
+        let lines = Lines::of(child.0.stdout.take().unwrap());
+        let event = |line: String| serde_json::from_str::<serde_json::Value>(&line).unwrap();
+        assert_eq!(event(lines.next().unwrap())["event"], "start");
+        let writer = written.map(|text| {
+            // Opened only when the copier has it open.
+            let mut writer = OpenOptions::new().write(true).open(&fifo).unwrap();
+            writer.write_all(text.as_bytes()).unwrap();
+            writer
+        });
+        let begun = || fs::read(&out).is_ok_and(|bytes| bytes == b"half");
+        until("what was written is copied", || written != Some("half") || begun());
+        assert!(written == Some("half") || !out.exists(), "nothing is made before there is a byte");
+        child.signal(Signal::INT);
+        assert_eq!(child.wait(), Some(130), "{written:?}");
+        let done = event(lines.rest().last().unwrap().clone());
+        assert_eq!((done["event"].as_str(), done["exit_code"].as_u64()), (Some("done"), Some(130)));
+        assert!(!out.exists(), "{written:?}");
+        drop(writer);
+    }
+}
+
+/// The writer may be gone before the copier looks: what it left is copied, and the end is seen.
+#[test]
+fn a_pipe_is_copied_to_its_end_whether_its_writer_is_still_there_or_not() {
+    let folder = tempfile::tempdir().unwrap();
+    for (nth, script) in [
+        "printf abc | (sleep 0.2; \"$0\" cp /dev/stdin out)",
+        "(printf ab; sleep 0.2; printf c) | \"$0\" cp /dev/stdin out",
+        "mkfifo fifo; (printf ab; sleep 0.2; printf c) >fifo & \"$0\" cp fifo out",
+        "printf abc >source; \"$0\" cp /dev/stdin out <source",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let outcome = run(Command::new("sh").args(["-c", script, BINARY]).current_dir(folder.path()));
+        assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{script}");
+        assert_eq!(fs::read_to_string(folder.path().join("out")).unwrap(), "abc", "{nth}: {script}");
+        fs::remove_file(folder.path().join("out")).unwrap();
+    }
 }
 
 /// Nothing is half-written while a question waits for its answer, and nobody types an answer after Ctrl-C.
