@@ -127,13 +127,20 @@ fn a_disk_that_cannot_be_read_fails_the_files_on_it_and_no_others() {
     }
 }
 
+/// Twelve kills, or as many as `RINGROAD_KILLS` says.
 #[test]
 fn a_copy_killed_at_any_moment_is_completed_by_resume() {
     let (_place, source, target) = folders();
     many(&source, 400, 20_000);
+    let rounds = std::env::var("RINGROAD_KILLS").map_or(12, |count| count.parse().unwrap());
     let mut killed = 0;
-    let mut seed = 7_u64;
-    for round in 0..12 {
+    let mut seed = rounds as u64 ^ 7;
+    // Until so many were killed: a copy that was faster than the look at it does not count.
+    for round in 0.. {
+        if killed >= rounds {
+            break;
+        }
+        assert!(round < 4 * rounds, "only {killed} of {round} copies were killed before their end");
         let engine = ENGINES[round % ENGINES.len()];
         let mut child = child::start(":", engine, &source, &target, true);
         // Somewhere between its first system call and its end: how many files there are decides, and no clock.
@@ -161,7 +168,7 @@ fn a_copy_killed_at_any_moment_is_completed_by_resume() {
             std::fs::remove_dir_all(&target).unwrap();
         }
     }
-    assert!(killed > 0, "no copy was killed before its end");
+    eprintln!("{killed} copies killed");
 }
 
 fn count(folder: &Path) -> usize {

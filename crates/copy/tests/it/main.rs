@@ -4,6 +4,7 @@
 mod child;
 #[allow(dead_code, reason = "the command line's tests share it and look at other aspects")]
 mod compare;
+mod denied;
 mod engines;
 mod extras;
 mod faults;

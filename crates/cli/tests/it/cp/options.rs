@@ -155,6 +155,58 @@ fn json_is_an_event_a_line_with_totals_that_add_up() {
     assert_eq!((number("files"), number("bytes"), number("exit_code")), (4, 70_006, 1));
 }
 
+/// What is read twice and is not the same: the kernel makes a new one each time it is asked.
+const NEVER_THE_SAME: &str = "/proc/sys/kernel/random/uuid";
+
+#[test]
+fn a_copy_that_is_not_what_its_source_is_ends_with_exit_4_and_is_removed() {
+    for engine in engines() {
+        let folder = folder();
+        let words = ["--verify", "--engine", engine, NEVER_THE_SAME, "out"];
+        let outcome = cp(&folder, words);
+        assert_eq!(outcome.code, Some(4), "{engine}: {outcome:?}");
+        assert!(outcome.stderr.starts_with("ringroad: "), "{outcome:?}");
+        assert!(outcome.stderr.contains("'out'") || outcome.stderr.contains("out"), "{outcome:?}");
+        assert!(
+            !folder.path().join("out").exists(),
+            "{engine}: what is wrong is not left as if it were right"
+        );
+        // The other sources are copied all the same, and the worst decides about the code.
+        fs::create_dir(folder.path().join("d")).unwrap();
+        let words = ["-r", "--verify", "--engine", engine, NEVER_THE_SAME, "nope", "s", "d"];
+        assert_eq!(cp(&folder, words).code, Some(4), "{engine}");
+        assert!(folder.path().join("d/s/a").exists() && !folder.path().join("d/uuid").exists());
+    }
+}
+
+#[test]
+fn the_last_event_of_json_tells_the_exit_code() {
+    for (words, code) in [
+        (&["a", "t"][..], 0),
+        (&["s/in", "t"], 1),
+        (&["nope", "t"], 1),
+        (&["--verify", NEVER_THE_SAME, "t"], 4),
+    ] {
+        let folder = folder();
+        fs::write(folder.path().join("a"), "alpha").unwrap();
+        let outcome = cp(&folder, ["--json"].iter().chain(words));
+        assert_eq!(outcome.code, Some(code), "{words:?}: {outcome:?}");
+        let events = events(&outcome);
+        let done = events.last().unwrap();
+        assert_eq!(
+            (&done["event"], &done["exit_code"]),
+            (&Value::from("done"), &Value::from(code)),
+            "{words:?}"
+        );
+        let errors = named(&events, "error").len();
+        assert_eq!(errors > 0, code != 0, "{words:?}: {events:?}");
+        assert_eq!(done["errors"].as_u64(), Some(errors as u64), "{done}");
+    }
+    // What was never begun has no events.
+    let refused = cp(&folder(), ["--json", "--jobs", "0", "a", "b"]);
+    assert_eq!((refused.code, refused.text().as_str()), (Some(2), ""), "{refused:?}");
+}
+
 #[test]
 fn a_path_that_is_no_text_comes_whole_in_json() {
     let folder = folder();
@@ -306,7 +358,7 @@ fn a_full_destination_ends_cleanly_with_exit_3() {
     for nth in 0..8 {
         fs::write(folder.path().join(format!("s/{nth}")), noise(90_000, nth)).unwrap();
     }
-    let outcome = cp(&folder, ["-r", "s", "small"]);
+    let outcome = cp(&folder, ["-r", "--json", "s", "small"]);
     // Looked at before it is unmounted: everything there is whole.
     let torn: Vec<PathBuf> = fs::read_dir(small.join("s"))
         .unwrap()
@@ -319,6 +371,7 @@ fn a_full_destination_ends_cleanly_with_exit_3() {
         .collect();
     assert_eq!(run(Command::new("umount").arg(&small)).code, Some(0));
     assert_eq!(outcome.code, Some(3), "{outcome:?}");
+    assert_eq!(events(&outcome).last().unwrap()["exit_code"], 3, "{outcome:?}");
     assert!(torn.is_empty(), "{torn:?}: {outcome:?}");
 }
 
