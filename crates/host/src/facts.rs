@@ -150,7 +150,7 @@ impl Facts {
 }
 
 impl Limits {
-    fn read(root: &Root) -> Self {
+    pub(crate) fn read(root: &Root) -> Self {
         let text = root.text("proc/self/limits").unwrap_or_default();
         // Columns: name (with spaces), soft, hard, unit.
         let pair = |name: &str| -> [Option<Limit<u64>>; 2] {
@@ -254,7 +254,7 @@ fn virtualisation(root: &Root, cpuinfo: &str) -> Option<String> {
     }
 }
 
-fn container(root: &Root) -> Option<String> {
+pub(crate) fn container(root: &Root) -> Option<String> {
     if let Some(manager) = root.text("run/systemd/container") {
         return Some(manager);
     }

@@ -7,9 +7,11 @@
 //! Start at [`facts()`] for the machine, at [`cpu`] for the cost of a process.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+pub mod capacity;
 pub mod cgroup;
 pub mod cpu;
 pub mod facts;
+pub mod gate;
 pub mod memory;
 pub mod process;
 pub mod syscalls;
