@@ -44,6 +44,7 @@ const ENGINE_LEVELS: &[(&str, u32)] = &[
     ("sys", 4),
     ("inflight", 5),
     ("driver", 5),
+    ("choose", 6),
     ("io", 6),
     ("exec", 7),
     ("blocking", 8),

@@ -3,6 +3,7 @@
 
 pub mod blocking;
 mod buf;
+pub mod choose;
 mod clock;
 mod counters;
 mod descriptor;
@@ -30,6 +31,7 @@ pub mod sim {
 
 pub use blocking::spawn_blocking;
 pub use buf::{AnyBuf, IoBuf, IoBufMut};
+pub use choose::driver_info;
 pub use counters::Counters;
 pub use driver::features::Features;
 pub use error::{Error, Result};

@@ -47,6 +47,11 @@ impl Sqe {
         Sqe { raw }
     }
 
+    /// The kernel's structure, to be changed or handed over by other means than a [`crate::Ring`].
+    pub fn into_raw(self) -> io_uring_sqe {
+        self.raw
+    }
+
     #[inline]
     fn memory(mut self, address: *const u8, bytes: u32) -> Sqe {
         self.raw.__bindgen_anon_2.addr = address as u64;

@@ -45,6 +45,16 @@ impl Probe {
         Ok(Probe { last_op: buffer.head.last_op, supported })
     }
 
+    /// An answer that was asked for elsewhere, as bits by opcode: another process may have been the one to ask.
+    pub fn from_bits(bits: [u64; 4]) -> Probe {
+        let mut supported = [false; OPS_MAX];
+        for (opcode, known) in supported.iter_mut().enumerate() {
+            *known = bits[opcode / 64] >> (opcode % 64) & 1 != 0;
+        }
+        let last_op = supported.iter().rposition(|known| *known).unwrap_or(0);
+        Probe { last_op: last_op as u8, supported }
+    }
+
     /// The highest opcode the kernel knows.
     pub fn last_op(&self) -> u8 {
         self.last_op

@@ -3,6 +3,7 @@
 
 #[macro_use]
 mod support;
+mod choose;
 mod contract;
 mod counts;
 mod memory;

@@ -13,7 +13,7 @@
 
 use ringroad_engine::net::{ListenOptions, SocketOption, TcpListener, TcpStream};
 use ringroad_engine::sim::{Faults, SimConfig, Style};
-use ringroad_engine::{Builder, Features, Name, Remote, Runtime, yield_now};
+use ringroad_engine::{Builder, Features, Name, Remote, Runtime, choose, yield_now};
 use ringroad_host::process::tie_to_parent;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -64,6 +64,12 @@ impl Case {
             }
             _ => builder,
         }
+    }
+
+    /// Whether the driver cannot be had here; says why. Everything else is tested all the same.
+    pub(crate) fn is_refused(self) -> bool {
+        let refused = choose::probe(self.driver()).err();
+        refused.inspect(|refusal| eprintln!("skipped: {refusal}")).is_some()
     }
 
     /// Whether other threads, and the real kernel's sockets, exist here.
@@ -298,7 +304,9 @@ macro_rules! cases {
             /// Once, and not for each driver: the bodies are most of what there is to compile.
             fn body(case: crate::support::Case) {
                 let run: fn(crate::support::Case) = $run;
-                run(case);
+                if !case.is_refused() {
+                    run(case);
+                }
             }
             $(#[test]
             fn $test() {

@@ -214,9 +214,10 @@ pub(super) unsafe fn vectors_of<'a>(message: &'a libc::msghdr) -> Vec<&'a [u8]> 
     if message.msg_iovlen == 0 {
         return Vec::new();
     }
+    #[allow(clippy::unnecessary_cast)] // The field's type differs between C libraries.
     // SAFETY: promised by the caller.
     let vectors: &'a [libc::iovec] =
-        unsafe { std::slice::from_raw_parts(message.msg_iov, message.msg_iovlen) };
+        unsafe { std::slice::from_raw_parts(message.msg_iov, message.msg_iovlen as usize) };
     let span = |vector: &libc::iovec| Span { start: vector.iov_base.cast(), bytes: vector.iov_len };
     // SAFETY: promised by the caller.
     vectors.iter().map(|vector| unsafe { bytes_of(span(vector)) }).collect()

@@ -18,7 +18,7 @@
 //! Start reading at [`Uring::wait`].
 
 mod completion;
-mod setup;
+pub(crate) mod setup;
 #[cfg(test)]
 mod tests;
 

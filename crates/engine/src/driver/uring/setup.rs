@@ -21,7 +21,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Fewer submission entries than this are not tried when locked memory is short.
-const ENTRIES_MIN: u32 = 64;
+pub(crate) const ENTRIES_MIN: u32 = 64;
+
+/// What a ring is made with. One refused entry does not hold up those behind it (SUBMIT_ALL).
+pub(crate) const SETUP_FLAGS: u32 =
+    IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_SUBMIT_ALL;
 
 /// Kernel workers for what cannot be waited for by polling. No socket operation needs one.
 const WORKERS_MAX: u32 = 4;
@@ -98,13 +102,11 @@ fn make_ring(settings: &Settings) -> Result<Ring> {
 }
 
 fn build(entries: u32, completions: u32) -> std::result::Result<Ring, SetupError> {
-    // One refused entry does not hold up those behind it (SUBMIT_ALL).
-    let wanted = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_SUBMIT_ALL;
     let build =
         |flags| Ring::builder(entries).completion_entries(completions.max(entries)).flags(flags).build();
     // NO_SQARRAY (6.6) spares an indirection per entry.
-    match build(wanted | IORING_SETUP_NO_SQARRAY) {
-        Err(why) if is(&why.source, libc::EINVAL) => build(wanted),
+    match build(SETUP_FLAGS | IORING_SETUP_NO_SQARRAY) {
+        Err(why) if is(&why.source, libc::EINVAL) => build(SETUP_FLAGS),
         answer => answer,
     }
 }
@@ -133,9 +135,17 @@ fn hint_for(why: &io::Error) -> &'static str {
 /// What the kernel lacks is an error that names it.
 fn probe(ring: &Ring) -> Result<()> {
     let known = Probe::of(ring).map_err(|why| failed("io_uring_register", why))?;
-    let features = FEATURES.iter().filter(|(bit, _)| !ring.features().has(*bit)).map(|(_, name)| *name);
-    let operations = OPERATIONS.iter().filter(|(op, _)| !known.supports(*op as u8)).map(|(_, name)| *name);
-    lacks(features.chain(operations).collect())
+    lacks(missing(ring.features(), |opcode| known.supports(opcode)))
+}
+
+/// What this driver cannot do without and the kernel has not said it has.
+pub(crate) fn missing(
+    features: ringroad_uring::Features,
+    supports: impl Fn(u8) -> bool,
+) -> Vec<&'static str> {
+    let features = FEATURES.iter().filter(|(bit, _)| !features.has(*bit)).map(|(_, name)| *name);
+    let operations = OPERATIONS.iter().filter(|(op, _)| !supports(*op as u8)).map(|(_, name)| *name);
+    features.chain(operations).collect()
 }
 
 fn lacks(missing: Vec<&str>) -> Result<()> {

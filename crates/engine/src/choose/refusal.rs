@@ -1,0 +1,316 @@
+//! Why a driver cannot be used, in words: from what the trial saw and what guards the way, a reason and its cure.
+//!
+//! Pure: the same answer can come from a sysctl, a filter or a limit, and which it was is concluded here, where a test
+//! can show it any machine. Start at [`Refusal`].
+
+use super::child::{End, Seen};
+use super::trial::{Step, WRONG};
+use crate::driver::uring::setup::missing;
+use crate::name::Name;
+use ringroad_host::cgroup::Limit;
+use ringroad_host::gate::Gate;
+use ringroad_uring::Features;
+use std::fmt;
+use std::io;
+
+/// What kind of obstacle it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// Somebody forbids it: a sysctl, a filter, a security module.
+    Forbidden,
+    /// This kernel does not have it, or not enough of it.
+    Missing,
+    /// A limit is reached.
+    Limited,
+    /// It answers, and not as it should.
+    Broken,
+}
+
+/// A driver that cannot be used here, why, and what would change that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The driver.
+    pub driver: Name,
+    /// What kind of obstacle.
+    pub obstacle: Obstacle,
+    /// What was tried, and what became of it.
+    pub reason: String,
+    /// What to do, where something can be done.
+    pub fix: Option<String>,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.driver, self.reason)?;
+        match &self.fix {
+            Some(fix) => write!(f, " ({fix})"),
+            None => Ok(()),
+        }
+    }
+}
+
+const KERNEL: &str = "Linux 6.1 or newer has what is needed";
+
+/// The refusal in what was seen, if there is one.
+pub(super) fn conclude(driver: Name, end: &End, seen: &Seen, gate: &Gate) -> Option<Refusal> {
+    let (call, what) = seen.step.words();
+    let refusal =
+        |obstacle, reason: String, fix: Option<String>| Some(Refusal { driver, obstacle, reason, fix });
+    match end {
+        End::Unborn(call, why) => {
+            let fix = "more processes: ulimit -u, or the pids limit of the container";
+            let reason = format!("{call}, for a process to try it in: {}", words(why));
+            return refusal(Obstacle::Limited, reason, Some(fix.to_owned()));
+        }
+        End::Killed(libc::SIGSYS) => {
+            let reason = format!("a seccomp filter ends a process that calls {call} (seen by {what})");
+            return refusal(Obstacle::Forbidden, reason, Some(allow(gate)));
+        }
+        End::Killed(libc::SIGALRM) => {
+            let reason = format!("{call} did not answer within a second (tried: {what})");
+            let fix =
+                gate.is_filtered().then(|| "a sandbox stands in between: ask whoever set it up".to_owned());
+            return refusal(Obstacle::Broken, reason, fix);
+        }
+        End::Killed(signal) => {
+            let reason = format!("the process that tried it ended by signal {signal}, in {call} ({what})");
+            return refusal(Obstacle::Broken, reason, None);
+        }
+        End::Exited => {}
+    }
+    // What it lacks explains what then fails.
+    if let Some(opcodes) = &seen.opcodes {
+        let missing = missing(Features(seen.features), |opcode| opcodes.supports(opcode));
+        if !missing.is_empty() {
+            let reason = format!("this kernel's io_uring lacks {}", missing.join(", "));
+            return refusal(Obstacle::Missing, reason, Some(KERNEL.to_owned()));
+        }
+    }
+    if seen.passed {
+        return None;
+    }
+    let answer = if seen.errno == WRONG {
+        "not the answer it should give".to_owned()
+    } else {
+        words(&io::Error::from_raw_os_error(seen.errno))
+    };
+    let answered = format!("{call}, {what}: {answer}");
+    let (obstacle, because, fix) = match seen.errno {
+        libc::EPERM | libc::EACCES | libc::ENOSYS | libc::EINVAL if driver == Name::IoUring => {
+            io_uring(seen, gate)
+        }
+        libc::ENOMEM if driver == Name::IoUring => memory(gate),
+        libc::EMFILE | libc::ENFILE => {
+            (Obstacle::Limited, "no descriptor is left".to_owned(), Some("ulimit -n".to_owned()))
+        }
+        libc::EPERM | libc::EACCES | libc::ENOSYS => {
+            (Obstacle::Forbidden, "a seccomp filter forbids it".to_owned(), None)
+        }
+        _ if driver == Name::IoUring => (Obstacle::Broken, String::new(), Some(KERNEL.to_owned())),
+        _ => (Obstacle::Broken, String::new(), None),
+    };
+    let reason = if because.is_empty() { answered } else { format!("{answered}: {because}") };
+    refusal(obstacle, reason, fix)
+}
+
+/// Who it was that said no to one of the three calls.
+fn io_uring(seen: &Seen, gate: &Gate) -> (Obstacle, String, Option<String>) {
+    let at_setup = seen.step == Step::Setup;
+    let filtered = || (Obstacle::Forbidden, "a seccomp filter forbids it".to_owned(), Some(allow(gate)));
+    match seen.errno {
+        libc::EINVAL if at_setup && seen.plain_errno == 0 => {
+            let because = "this kernel lacks SINGLE_ISSUER or DEFER_TASKRUN".to_owned();
+            (Obstacle::Missing, because, Some(KERNEL.to_owned()))
+        }
+        libc::EINVAL if seen.step == Step::Buffers && !gate.is_filtered() => {
+            (Obstacle::Missing, "this kernel lacks buffer rings".to_owned(), Some(KERNEL.to_owned()))
+        }
+        libc::EINVAL if !gate.is_filtered() => (Obstacle::Missing, String::new(), Some(KERNEL.to_owned())),
+        libc::ENOSYS if !gate.is_filtered() => {
+            let because = "this kernel is built without io_uring, or older than 5.1".to_owned();
+            let fix = "Linux 6.1 or newer with CONFIG_IO_URING=y".to_owned();
+            (Obstacle::Missing, because, Some(fix))
+        }
+        libc::EPERM | libc::EACCES if at_setup && gate.sysctl_forbids() => sysctl(gate),
+        libc::EPERM | libc::EACCES if !gate.is_filtered() => {
+            let modules = gate.security_modules.join(", ");
+            let because = if modules.is_empty() {
+                "a filter or a security module forbids it".to_owned()
+            } else {
+                format!("a security module forbids it, it seems (active: {modules})")
+            };
+            (Obstacle::Forbidden, because, None)
+        }
+        _ => filtered(),
+    }
+}
+
+fn sysctl(gate: &Gate) -> (Obstacle, String, Option<String>) {
+    let host = if gate.container.is_some() { " (on the host)" } else { "" };
+    let open = format!("sysctl kernel.io_uring_disabled=0{host}");
+    let (because, fix) = match (gate.disabled, gate.group) {
+        (Some(1), Some(group @ 0..)) => (
+            format!("the sysctl kernel.io_uring_disabled=1 lets group {group} only"),
+            format!("usermod -aG {group} USER, or {open}"),
+        ),
+        (Some(1), _) => (
+            "the sysctl kernel.io_uring_disabled=1 lets nobody but CAP_SYS_ADMIN".to_owned(),
+            format!("sysctl kernel.io_uring_group=GID{host} for a group of this user, or {open}"),
+        ),
+        _ => ("the sysctl kernel.io_uring_disabled=2 lets nobody".to_owned(), open),
+    };
+    (Obstacle::Forbidden, because, Some(fix))
+}
+
+fn memory(gate: &Gate) -> (Obstacle, String, Option<String>) {
+    let because = match gate.memlock {
+        Some(Limit::At(bytes)) => {
+            format!("this user may lock {} KiB of memory (RLIMIT_MEMLOCK)", bytes / 1024)
+        }
+        _ => "no memory for a ring".to_owned(),
+    };
+    let fix = match gate.container.as_deref() {
+        Some("docker" | "podman") => "docker run --ulimit memlock=-1",
+        Some(_) => "LimitMEMLOCK=infinity where the container's service is defined",
+        None => "ulimit -l unlimited; in a systemd unit LimitMEMLOCK=infinity",
+    };
+    (Obstacle::Limited, because, Some(fix.to_owned()))
+}
+
+/// How to let the three calls through the filter.
+fn allow(gate: &Gate) -> String {
+    match gate.container.as_deref() {
+        Some(engine @ ("docker" | "podman")) => {
+            format!(
+                "{engine} run --security-opt seccomp=FILE; FILE is your profile through `ringroad doctor --seccomp`"
+            )
+        }
+        Some("kubernetes" | "kubepods") => {
+            "seccompProfile: {type: Localhost}; the profile is yours through `ringroad doctor --seccomp`"
+                .to_owned()
+        }
+        _ => {
+            "allow io_uring_setup, io_uring_enter, io_uring_register; in a systemd unit SystemCallFilter=@aio"
+                .to_owned()
+        }
+    }
+}
+
+/// An error of the system in its own words, without the number that the standard library appends.
+pub(super) fn words(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error ").next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::time::Duration;
+
+    fn seen(step: Step, errno: i32) -> Seen {
+        Seen {
+            step,
+            passed: false,
+            errno,
+            plain_errno: 0,
+            setup_flags: 0,
+            features: 0,
+            opcodes: None,
+            multishot_accept: 0,
+            files: [0; 5],
+            took: Duration::ZERO,
+        }
+    }
+
+    fn told(end: End, seen: &Seen, gate: &Gate) -> (Obstacle, String) {
+        let refusal = conclude(Name::IoUring, &end, seen, gate).unwrap();
+        (refusal.obstacle, refusal.to_string())
+    }
+
+    /// A row: what was seen, what guards the way, what kind of obstacle it is, and words the message must have.
+    #[test]
+    fn every_refusal_names_who_refused_and_what_to_do() {
+        let open = Gate::default();
+        let filtered = Gate { seccomp_mode: Some(2), ..Gate::default() };
+        let docker = Gate { container: Some("docker".into()), ..filtered.clone() };
+        let off = Gate { disabled: Some(2), ..filtered.clone() };
+        let group = Gate { disabled: Some(1), group: Some(991), ..Gate::default() };
+        let poor = Gate { memlock: Some(Limit::At(65536)), ..Gate::default() };
+        let module = Gate { security_modules: vec!["selinux".into()], ..Gate::default() };
+        let old = Seen { plain_errno: 0, ..seen(Step::Setup, libc::EINVAL) };
+        let denied = Seen { plain_errno: libc::EINVAL, ..seen(Step::Setup, libc::EINVAL) };
+        use Obstacle::{Broken, Forbidden, Limited, Missing};
+        let rows: [(End, Seen, &Gate, Obstacle, &[&str]); 14] = [
+            (
+                End::Exited,
+                seen(Step::Setup, libc::EPERM),
+                &filtered,
+                Forbidden,
+                &["seccomp", "io_uring_setup", "@aio"],
+            ),
+            (
+                End::Exited,
+                seen(Step::Setup, libc::EPERM),
+                &docker,
+                Forbidden,
+                &["docker run --security-opt seccomp="],
+            ),
+            (
+                End::Exited,
+                seen(Step::Setup, libc::EPERM),
+                &off,
+                Forbidden,
+                &["io_uring_disabled=2", "sysctl kernel"],
+            ),
+            (End::Exited, seen(Step::Setup, libc::EPERM), &group, Forbidden, &["group 991", "usermod"]),
+            (End::Exited, seen(Step::Setup, libc::EACCES), &module, Forbidden, &["selinux"]),
+            (End::Exited, seen(Step::Setup, libc::ENOSYS), &open, Missing, &["CONFIG_IO_URING"]),
+            (End::Exited, seen(Step::Setup, libc::ENOSYS), &filtered, Forbidden, &["seccomp"]),
+            (End::Exited, old, &open, Missing, &["DEFER_TASKRUN", "6.1"]),
+            (End::Exited, denied, &filtered, Forbidden, &["seccomp"]),
+            (End::Exited, seen(Step::Setup, libc::ENOMEM), &poor, Limited, &["64 KiB", "ulimit -l"]),
+            (End::Exited, seen(Step::Nop, libc::EPERM), &filtered, Forbidden, &["io_uring_enter", "seccomp"]),
+            (
+                End::Killed(libc::SIGSYS),
+                seen(Step::Buffers, 0),
+                &filtered,
+                Forbidden,
+                &["io_uring_register", "ends"],
+            ),
+            (
+                End::Killed(libc::SIGALRM),
+                seen(Step::Nop, 0),
+                &open,
+                Broken,
+                &["io_uring_enter", "within a second"],
+            ),
+            (
+                End::Exited,
+                seen(Step::Receive, WRONG),
+                &open,
+                Broken,
+                &["a receive that stands", "not the answer"],
+            ),
+        ];
+        for (end, seen, gate, obstacle, expected) in rows {
+            let about = format!("{end:?} {seen:?}");
+            let (found, text) = told(end, &seen, gate);
+            assert_eq!(found, obstacle, "{text}");
+            assert!(
+                expected.iter().all(|words| text.contains(words)),
+                "{text} has not all of {expected:?} ({about})"
+            );
+            assert!(!text.contains("os error"), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_lacks_is_said_before_what_then_failed() {
+        let mut lacking = seen(Step::Buffers, libc::EINVAL);
+        lacking.opcodes = Some(ringroad_uring::Probe::from_bits([0; 4]));
+        let (obstacle, text) = told(End::Exited, &lacking, &Gate::default());
+        assert_eq!(obstacle, Obstacle::Missing);
+        assert!(text.contains("IORING_OP_ACCEPT") && text.contains("IORING_FEAT_NODROP"), "{text}");
+    }
+}

@@ -1,0 +1,238 @@
+//! Choosing where io_uring is forbidden, each way it is forbidden somewhere: by an errno, by death, by silence, by a
+//! limit. Each in a process of its own, because a filter cannot be taken off and a trial is not repeated.
+//!
+//! What is denied is denied for real, beneath the code: by a filter of the kernel's, as containers have it. The whole
+//! suite runs under such filters by `cargo xtask denied`.
+
+use crate::support::Case;
+use ringroad_engine::choose::{self, Obstacle, Unusable, Wish};
+use ringroad_engine::net::{TcpListener, TcpStream};
+use ringroad_engine::{Name, Runtime};
+use ringroad_host::process::tie_to_parent;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output};
+
+const SETUP: i64 = libc::SYS_io_uring_setup;
+const ENTER: i64 = libc::SYS_io_uring_enter;
+const REGISTER: i64 = libc::SYS_io_uring_register;
+
+/// The part a child plays.
+const ROLE: &str = "RINGROAD_TEST_DENIED";
+
+/// The answer to a call, as a seccomp filter returns it (seccomp(2)).
+const fn errno(number: i32) -> u32 {
+    libc::SECCOMP_RET_ERRNO | number as u32
+}
+
+/// Denies `calls` to this thread and what it starts from now on. With `listen`, who calls waits for an answer that does
+/// not come; the descriptor it would come by stays open until the end.
+fn deny(calls: &[i64], action: u32, listen: bool) {
+    let statement = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
+    let mut program = vec![statement((libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, 0)];
+    for (index, call) in calls.iter().enumerate() {
+        // To the last but one: past the rest of the comparisons and the "allow".
+        let jt = (calls.len() - index) as u8;
+        let code = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+        program.push(libc::sock_filter { code, jt, jf: 0, k: *call as u32 });
+    }
+    let end = (libc::BPF_RET | libc::BPF_K) as u16;
+    program.extend([statement(end, libc::SECCOMP_RET_ALLOW), statement(end, action)]);
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    let flags = if listen { libc::SECCOMP_FILTER_FLAG_NEW_LISTENER } else { 0 };
+    // SAFETY: a live program of `len` instructions, which the kernel copies; the other arguments are numbers.
+    let answer = unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const filter)
+    };
+    assert!(answer >= 0, "{}", std::io::Error::last_os_error());
+}
+
+/// This test again, in a process of its own that plays `role`.
+fn again(test: &str, role: &str) -> Output {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(ROLE, role);
+    command.env_remove(choose::VARIABLE);
+    tie_to_parent(&mut command).output().unwrap()
+}
+
+fn passed(output: &Output, about: &str) {
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success() && stdout.contains("1 passed"),
+        "{about}: {}\n{stdout}{stderr}",
+        output.status
+    );
+}
+
+/// A connection, a byte there and back: the driver works.
+fn works(driver: Name) {
+    let runtime = Runtime::builder(driver).build().unwrap();
+    let exchanged = runtime.block_on(async {
+        let mut listener = TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let mut server = listener.accept().await.unwrap();
+        client.write_all(b"!".to_vec()).await.0.unwrap();
+        server.recv().await.unwrap().to_vec()
+    });
+    assert_eq!(exchanged.unwrap(), b"!");
+}
+
+const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
+
+/// Way, action, and what the reason must say.
+const WAYS: [(&str, u32, &str); 6] = [
+    ("EPERM", errno(libc::EPERM), "Operation not permitted"),
+    ("ENOSYS", errno(libc::ENOSYS), "Function not implemented"),
+    ("EINVAL", errno(libc::EINVAL), "Invalid argument"),
+    ("KILL", KILL, "ends a process"),
+    ("KILL_THREAD", libc::SECCOMP_RET_KILL_THREAD, "ends a process"),
+    ("TRAP", libc::SECCOMP_RET_TRAP, "ends a process"),
+];
+
+/// Which calls are denied, and which of them is met first.
+const CALLS: [(&str, &[i64], &str); 3] = [
+    ("all", &[SETUP, ENTER, REGISTER], "io_uring_setup"),
+    ("enter", &[ENTER], "io_uring_enter"),
+    ("register", &[REGISTER], "io_uring_register"),
+];
+
+#[test]
+fn wherever_io_uring_is_denied_auto_goes_on_with_epoll_and_a_named_io_uring_is_refused() {
+    const TEST: &str =
+        "choose::wherever_io_uring_is_denied_auto_goes_on_with_epoll_and_a_named_io_uring_is_refused";
+    if let Ok(role) = std::env::var(ROLE) {
+        let (way, calls) = role.split_once(' ').unwrap();
+        let (_, action, words) = WAYS.into_iter().find(|(name, ..)| *name == way).unwrap();
+        let (_, denied, call) = CALLS.into_iter().find(|(name, ..)| *name == calls).unwrap();
+        deny(denied, action, false);
+
+        let choice = choose::choose(None, None).unwrap();
+        assert_eq!(choice.driver(), Name::Epoll);
+        let [refusal] = choice.refused() else { panic!("{choice}") };
+        assert_eq!((refusal.driver, refusal.obstacle), (Name::IoUring, Obstacle::Forbidden), "{refusal}");
+        for word in [call, words, "seccomp filter"] {
+            assert!(refusal.reason.contains(word), "no {word:?} in: {refusal}");
+        }
+        assert!(refusal.fix.is_some(), "{refusal}");
+        works(choice.driver());
+
+        let error = choose::choose(Some(Wish::Named(Name::IoUring)), None).unwrap_err();
+        assert!(matches!(&error, Unusable::Named(_, same) if same == refusal), "{error}");
+        assert_eq!(choose::may_make_rings().unwrap_err(), refusal);
+        return;
+    }
+    if Case::IoUring.is_refused() {
+        return;
+    }
+    for (way, ..) in WAYS {
+        for (calls, ..) in CALLS {
+            let role = format!("{way} {calls}");
+            passed(&again(TEST, &role), &role);
+        }
+    }
+}
+
+#[test]
+fn a_sandbox_that_never_answers_is_a_refusal() {
+    if std::env::var(ROLE).is_err() {
+        if Case::IoUring.is_refused() {
+            return;
+        }
+        let output = again("choose::a_sandbox_that_never_answers_is_a_refusal", "silence");
+        return passed(&output, "silence");
+    }
+    deny(&[ENTER], libc::SECCOMP_RET_USER_NOTIF, true);
+    let refusal = choose::probe(Name::IoUring).unwrap_err();
+    assert_eq!(refusal.obstacle, Obstacle::Broken, "{refusal}");
+    assert!(refusal.reason.contains("io_uring_enter did not answer"), "{refusal}");
+    works(choose::choose(None, None).unwrap().driver());
+}
+
+#[test]
+fn a_user_who_may_lock_no_memory_is_told_so_and_served_by_epoll() {
+    if std::env::var(ROLE).is_err() {
+        let output = again("choose::a_user_who_may_lock_no_memory_is_told_so_and_served_by_epoll", "memlock");
+        return passed(&output, "memlock");
+    }
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a live limit, and numbers. Who is somebody already stays that.
+    unsafe {
+        assert_eq!(libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const none), 0);
+        if libc::geteuid() == 0 {
+            assert_eq!(libc::setgroups(0, std::ptr::null()), 0);
+            assert_eq!(libc::setresgid(65534, 65534, 65534), 0);
+            assert_eq!(libc::setresuid(65534, 65534, 65534), 0);
+        }
+    }
+    let choice = choose::choose(None, None).unwrap();
+    assert_eq!(choice.driver(), Name::Epoll, "{choice}");
+    let [refusal] = choice.refused() else { panic!("{choice}") };
+    if refusal.obstacle == Obstacle::Forbidden {
+        eprintln!("io_uring is forbidden here before its memory is counted: {refusal}");
+    } else {
+        assert_eq!(refusal.obstacle, Obstacle::Limited, "{refusal}");
+        assert!(refusal.reason.contains("may lock 0 KiB") && refusal.fix.is_some(), "{refusal}");
+    }
+    works(choice.driver());
+}
+
+/// The process that runs this dies at the first call of io_uring, also in its children's name: a filter is inherited,
+/// but a probe's child would die alone. So the probe is shown to be needed: with it the driver is refused, without it
+/// the process is gone; and what a named driver does without it is shown to need no io_uring.
+#[test]
+fn no_other_driver_ever_touches_io_uring() {
+    const TEST: &str = "choose::no_other_driver_ever_touches_io_uring";
+    match std::env::var(ROLE).as_deref() {
+        Ok("io_uring") => {
+            deny(&[SETUP], KILL, false);
+            let _ = Runtime::builder(Name::IoUring).build();
+            unreachable!("the filter ends whoever makes a ring");
+        }
+        Ok(name) => {
+            deny(&[SETUP, ENTER, REGISTER], KILL, false);
+            let driver: Name = name.parse().unwrap();
+            let choice = choose::choose(Some(Wish::Named(driver)), None).unwrap();
+            assert!(choice.refused().is_empty() && choice.driver() == driver, "{choice}");
+            works(driver);
+        }
+        Err(_) => {
+            if !Case::IoUring.is_refused() {
+                let output = again(TEST, "io_uring");
+                assert_eq!(
+                    output.status.signal(),
+                    Some(libc::SIGSYS),
+                    "the filter denies nothing: {}",
+                    output.status
+                );
+            }
+            for driver in choose::drivers().filter(|driver| *driver != Name::IoUring) {
+                passed(&again(TEST, driver.as_str()), driver.as_str());
+            }
+        }
+    }
+}
+
+/// The environment names the driver where the command line does not; a name that is none is said to be none.
+#[test]
+fn the_environment_is_heard_and_the_command_line_is_heard_first() {
+    const TEST: &str = "choose::the_environment_is_heard_and_the_command_line_is_heard_first";
+    if let Ok(role) = std::env::var(ROLE) {
+        let choice = choose::driver_info();
+        if role == "nonsense" {
+            let error = choice.unwrap_err().to_string();
+            assert!(error.starts_with("RINGROAD_DRIVER: unknown driver"), "{error}");
+        } else {
+            let info = choice.unwrap();
+            assert_eq!((info.driver(), info.why().as_str()), (Name::Epoll, "as asked (RINGROAD_DRIVER)"));
+        }
+        let wish = Some(Wish::Named(Name::Epoll));
+        assert_eq!(choose::choose(wish, None).unwrap().why(), "as asked (--driver)");
+        assert_eq!(choose::driver_info().unwrap().why(), "as asked (--driver)", "the last choice is told");
+        return;
+    }
+    for word in ["epoll", "nonsense"] {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", TEST, "--nocapture"]).env(ROLE, word).env(choose::VARIABLE, word);
+        passed(&tie_to_parent(&mut command).output().unwrap(), word);
+    }
+}
