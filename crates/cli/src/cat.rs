@@ -6,6 +6,8 @@
 
 use crate::complaint::{self, DONE, FAILED, USAGE, say, why};
 use crate::flags::{CatFlags, Common, Driver};
+use ringroad_engine::Name;
+use ringroad_engine::choose::{self, Origin, Wish};
 use ringroad_uring::{DIRECT_ALIGNMENT, ReadAhead, ReadError, Ring, Source};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::fs::File;
@@ -23,7 +25,7 @@ pub(crate) fn run(flags: &CatFlags, common: &Common) -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    let mut reader = match reader(flags.driver, &settings) {
+    let mut reader = match reader(common, &settings) {
         Ok((reader, note)) => {
             if let Some(note) = note
                 && !common.quiet
@@ -146,21 +148,32 @@ impl Reader {
     }
 }
 
-/// The reader, and what is to be said about the choice.
-fn reader(driver: Driver, settings: &Settings) -> Result<(Reader, Option<String>), String> {
+/// The reader, and what is to be said about the choice. Files are always ready: whoever waits for readiness reads them
+/// plainly, so every driver but io_uring means plain reads.
+fn reader(common: &Common, settings: &Settings) -> Result<(Reader, Option<String>), String> {
     let plain = || Reader::Plain(vec![0; settings.block_bytes as usize + DIRECT_ALIGNMENT as usize]);
-    if driver == Driver::Threads {
+    if matches!(common.driver, Some(Driver::Plain)) {
         return Ok((plain(), None));
     }
-    let mut builder = Ring::builder(settings.depth);
-    if settings.sqpoll {
-        builder = builder.sqpoll(100);
+    let (wish, origin) = choose::wish(common.wish(), None).map_err(|unusable| unusable.to_string())?;
+    if !matches!(wish, Wish::Auto | Wish::Named(Name::IoUring)) {
+        return Ok((plain(), None));
     }
-    let ahead = ReadAhead::new(builder, settings.block_bytes).map_err(|error| error.to_string());
-    match (ahead, driver) {
+    let ring = || {
+        choose::may_make_rings().map_err(|refusal| refusal.to_string())?;
+        let mut builder = Ring::builder(settings.depth);
+        if settings.sqpoll {
+            builder = builder.sqpoll(100);
+        }
+        ReadAhead::new(builder, settings.block_bytes).map_err(|error| error.to_string())
+    };
+    match (ring(), wish) {
         (Ok(ahead), _) => Ok((Reader::Ring(Box::new(ahead)), None)),
-        (Err(error), Driver::Auto) => Ok((plain(), Some(format!("{error}: using plain reads")))),
-        (Err(error), _) => Err(format!("{error} (--driver auto falls back to plain reads)")),
+        (Err(error), Wish::Auto) => Ok((plain(), Some(format!("{error}: using plain reads")))),
+        (Err(error), Wish::Named(_)) => {
+            let by = if origin == Origin::Environment { "RINGROAD_DRIVER=" } else { "--driver " };
+            Err(format!("{error} ({by}auto falls back to plain reads)"))
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The command line as typed. One declaration gives parsing, help and usage errors.
 
 use clap::{Args, Parser, Subcommand};
+use ringroad_engine::choose::{UnknownWish, Wish};
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -25,6 +26,34 @@ pub(crate) struct Common {
     /// Say more
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
+    /// The kernel interface: auto, io_uring, epoll (also RINGROAD_DRIVER; a named one is used or refused)
+    #[arg(long, global = true, value_name = "NAME", value_parser = driver)]
+    pub(crate) driver: Option<Driver>,
+}
+
+/// A driver as typed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Driver {
+    Wish(Wish),
+    /// One that the engine does not have yet, and that means plain reads to who reads files.
+    Plain,
+}
+
+impl Common {
+    /// The driver that was asked for.
+    pub(crate) fn wish(&self) -> Option<Wish> {
+        match self.driver {
+            Some(Driver::Wish(wish)) => Some(wish),
+            _ => None,
+        }
+    }
+}
+
+fn driver(word: &str) -> Result<Driver, UnknownWish> {
+    match word.parse() {
+        Err(_) if ["threads", "poll", "select"].contains(&word) => Ok(Driver::Plain),
+        other => other.map(Driver::Wish),
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -37,21 +66,23 @@ pub(crate) enum Verb {
         #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
+    /// Say what works on this machine, what does not and why, and the line that changes it
+    Doctor(DoctorFlags),
     /// Measure which way of doing I/O is best on this machine
     Lab(Box<LabFlags>),
 }
 
-/// Which kernel interface reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Driver {
-    /// io_uring where it can be used, else plain reads
-    Auto,
-    /// io_uring, or fail with the reason
-    #[value(name = "io_uring", alias = "uring")]
-    IoUring,
-    /// plain reads (files are always ready: what waits for readiness reads them plainly)
-    #[value(alias = "epoll", alias = "poll", alias = "select")]
-    Threads,
+#[derive(Args, Debug)]
+pub(crate) struct DoctorFlags {
+    /// Print one JSON object instead of the screen
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Exit with 1 unless all of this is so: `io_uring,connections>=50000`
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) require: Vec<String>,
+    /// Print this seccomp profile (in Docker's form; `-` is standard input) with io_uring let through, and nothing else
+    #[arg(long, value_name = "PROFILE", conflicts_with_all = ["json", "require"])]
+    pub(crate) seccomp: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
@@ -59,9 +90,6 @@ pub(crate) struct CatFlags {
     /// Files to print, in this order; `-` or none: standard input
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// The kernel interface: auto, io_uring, threads (plain reads)
-    #[arg(long, value_name = "NAME", default_value = "auto", hide_possible_values = true)]
-    pub(crate) driver: Driver,
     /// Bytes per read: a number, or one with K or M (multiples of 1024)
     #[arg(long, value_name = "BYTES", default_value = "128K", value_parser = bytes)]
     pub(crate) block_size: u32,

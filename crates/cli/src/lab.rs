@@ -6,11 +6,12 @@
 use crate::complaint::{DONE, FAILED, INTERRUPTED, INVALID, USAGE, say, why};
 use crate::flags::{ClientFlags, Common, DatasetFlags, LabAct, LabFlags, RunFlags, ServerFlags};
 use crate::progress::Progress;
+use ringroad_engine::choose;
 use ringroad_lab::dataset::{self, DatasetError};
 use ringroad_lab::{Error, RunOptions, Suite, client, page, runner, table};
 use ringroad_measure::caveat::Level;
 use ringroad_measure::record::{Record, SCHEMA};
-use ringroad_models::{Options, Server, Stop};
+use ringroad_models::{Model, Options, Server, Stop};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -20,6 +21,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::{env, fs};
 
 pub(crate) fn run(flags: Box<LabFlags>, common: &Common) -> ExitCode {
+    if common.driver.is_some() {
+        say("--driver: the lab's models name their drivers (--model, or a suite)");
+        return ExitCode::from(USAGE);
+    }
     let LabFlags { act, run } = *flags;
     let code = match act {
         None => suite("quick", &run, common),
@@ -223,6 +228,16 @@ fn report(path: &Path, out: Option<&Path>) -> Result<u8, Complaint> {
 }
 
 /// One of the reference servers, until SIGINT or SIGTERM.
+/// Whether what the model stands on can be had here: said before a filter ends this process for trying.
+fn usable(model: Model) -> Result<(), Complaint> {
+    let outcome = match model.engine_driver() {
+        Some(driver) => choose::probe(driver).map(drop),
+        None if matches!(model, Model::Uring | Model::UringMultishot) => choose::may_make_rings(),
+        None => Ok(()),
+    };
+    outcome.map_err(|refusal| Complaint { message: format!("model {model}: {refusal}"), code: USAGE })
+}
+
 fn server(flags: &ServerFlags) -> Result<u8, Complaint> {
     let complain = |error: ringroad_models::Error| Complaint { message: error.to_string(), code: FAILED };
     let options = Options {
@@ -231,6 +246,7 @@ fn server(flags: &ServerFlags) -> Result<u8, Complaint> {
         work: flags.work_us,
         reuse_port: flags.reuse_port,
     };
+    usable(flags.model)?;
     let stop = Stop::new().map_err(complain)?;
     for signal in [SIGINT, SIGTERM] {
         stop.write_end()

@@ -12,6 +12,7 @@
 mod cat;
 mod complaint;
 mod cp;
+mod doctor;
 mod flags;
 mod lab;
 mod progress;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
     match verb {
         flags::Verb::Cat(flags) => cat::run(&flags, &common),
         flags::Verb::Cp { words } => cp::run(cp::Caller::Ringroad, words),
+        flags::Verb::Doctor(flags) => doctor::run(&flags, &common),
         flags::Verb::Lab(flags) => lab::run(flags, &common),
     }
 }

@@ -153,7 +153,7 @@ impl Model {
     }
 
     /// The engine's driver, for models that are on the engine.
-    fn engine_driver(self) -> Option<ringroad_engine::Name> {
+    pub fn engine_driver(self) -> Option<ringroad_engine::Name> {
         match self {
             Model::EngineEpoll => Some(ringroad_engine::Name::Epoll),
             Model::EngineIoUring => Some(ringroad_engine::Name::IoUring),

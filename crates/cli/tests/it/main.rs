@@ -8,6 +8,7 @@
 
 mod cat;
 mod cp;
+mod doctor;
 mod lab_run;
 mod lab_server;
 mod support;

@@ -1,0 +1,115 @@
+//! `ringroad doctor`: what works here, what does not and why, and the line that would change it.
+//!
+//! The trials and their reasons are the engine's (`choose`), the facts `host`'s. Here they become one screen
+//! ([`screen`]) or one object ([`json`]), a requirement that is met or not ([`require`]), and an exit code. [`seccomp`]
+//! is the cure for the commonest illness.
+
+mod json;
+mod require;
+mod screen;
+mod seccomp;
+
+use crate::complaint::{DONE, FAILED, USAGE, say, why};
+use crate::flags::{Common, DoctorFlags, Driver};
+use ringroad_engine::Name;
+use ringroad_engine::choose::{self, Bug, Choice, Evidence, Refusal, Unusable};
+use ringroad_host::Facts;
+use ringroad_host::capacity::Capacity;
+use ringroad_host::gate::Gate;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Everything there is to tell.
+struct Findings {
+    facts: Facts,
+    gate: Gate,
+    drivers: Vec<(Name, Result<&'static Evidence, &'static Refusal>)>,
+    choice: Result<Choice, Unusable>,
+    capacity: Capacity,
+    bugs: Vec<&'static Bug>,
+}
+
+impl Findings {
+    fn gather(common: &Common) -> Findings {
+        let facts = ringroad_host::facts();
+        Findings {
+            gate: Gate::of_this_thread(),
+            drivers: choose::drivers().map(|name| (name, choose::probe(name))).collect(),
+            choice: choose::choose(common.wish(), None),
+            capacity: Capacity::of(&facts),
+            bugs: choose::bugs_here(),
+            facts,
+        }
+    }
+
+    /// What io_uring has said of itself, if it can be used.
+    fn ring(&self) -> Option<&'static choose::RingEvidence> {
+        self.drivers.iter().find_map(|(_, outcome)| outcome.ok()?.ring.as_ref())
+    }
+}
+
+pub(crate) fn run(flags: &DoctorFlags, common: &Common) -> ExitCode {
+    if let Some(profile) = &flags.seccomp {
+        return match seccomp::allowed(profile) {
+            Ok(text) => print(&text, DONE),
+            Err(message) => {
+                say(&message);
+                ExitCode::from(FAILED)
+            }
+        };
+    }
+    if matches!(common.driver, Some(Driver::Plain)) {
+        say("--driver: the engine has no such driver yet");
+        return ExitCode::from(USAGE);
+    }
+    let required = match flags
+        .require
+        .iter()
+        .map(|word| require::Required::parse(word))
+        .collect::<Result<Vec<_>, _>>()
+    {
+        Ok(required) => required,
+        Err(message) => {
+            say(&message);
+            return ExitCode::from(USAGE);
+        }
+    };
+    let findings = Findings::gather(common);
+    if let Err(unusable @ Unusable::Variable(_)) = &findings.choice {
+        say(&unusable.to_string());
+        return ExitCode::from(USAGE);
+    }
+    let mut code = DONE;
+    let unmet: Vec<String> = required.iter().filter_map(|required| required.unmet(&findings)).collect();
+    if !unmet.is_empty() {
+        code = FAILED;
+    }
+    if findings.choice.is_err() {
+        code = USAGE;
+    }
+    let text = if flags.json {
+        json::object(&findings)
+    } else if common.quiet {
+        String::new()
+    } else {
+        screen::screen(&findings, common.verbose > 0, screen::Paint::of_stdout())
+    };
+    let code = print(&text, code);
+    if let Err(unusable) = &findings.choice {
+        say(&unusable.to_string());
+    }
+    unmet.iter().for_each(|unmet| say(unmet));
+    code
+}
+
+fn print(text: &str, code: u8) -> ExitCode {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // Whoever reads no further has seen enough.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            say(&format!("write, on standard output: {}", why(&error)));
+            ExitCode::from(FAILED)
+        }
+        _ => ExitCode::from(code),
+    }
+}
