@@ -1,4 +1,4 @@
-//! Chores of this repository: `cargo xtask tidy`, `bench NAME`, `loom`, `asan` and `coreutils DIR`.
+//! Chores of this repository: `cargo xtask tidy`, `bench NAME`, `loom`, `asan`, `denied`, `dist` and `coreutils DIR`.
 //!
 //! `tidy` holds what the compiler cannot: which crate may import which, where unsafe may live, that every file
 //! says what it is for, that documents point at what exists. `bench` is shorthand for a release build and
@@ -8,6 +8,8 @@
 mod bench_copy;
 mod checked;
 mod coreutils;
+mod denied;
+mod dist;
 mod tidy;
 
 use std::io;
@@ -19,6 +21,9 @@ const USAGE: &str = "usage: cargo xtask tidy
        cargo xtask bench copy [OPTION VALUE]...
        cargo xtask loom
        cargo xtask asan
+       cargo xtask deny WAY CALLS COMMAND...
+       cargo xtask denied [sample]
+       cargo xtask dist
        cargo xtask coreutils DIR [TEST...]";
 
 fn main() -> ExitCode {
@@ -32,6 +37,10 @@ fn main() -> ExitCode {
         Some((word, [name, rest @ ..])) if word == "bench" => bench(&root, name, rest),
         Some((word, [])) if word == "loom" => checked::loom(&root),
         Some((word, [])) if word == "asan" => checked::asan(&root),
+        Some((word, rest)) if word == "deny" => denied::deny(rest),
+        Some((word, [])) if word == "denied" => denied::denied(&root, false),
+        Some((word, [which])) if word == "denied" && which == "sample" => denied::denied(&root, true),
+        Some((word, [])) if word == "dist" => dist::dist(&root),
         Some((word, rest @ [_, ..])) if word == "coreutils" => coreutils::run(&root, rest),
         _ => {
             eprintln!("{USAGE}");

@@ -1,0 +1,138 @@
+//! `cargo xtask deny` and `cargo xtask denied`: programs where io_uring is forbidden.
+//!
+//! `deny WAY CALLS COMMAND...` runs a command under a filter of the kernel's, as containers have it: WAY is what the
+//! filter answers (EPERM, ENOSYS, EINVAL, KILL, TRAP), CALLS to which calls (`all`, `enter`, `register`). WAY `memlock`
+//! lets it lock no memory instead, as nobody. `denied` runs the engine's whole suite so, each way; `denied sample` two
+//! of them.
+
+use crate::checked;
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+
+/// The same numbers on every architecture.
+const SETUP: i64 = 425;
+const ENTER: i64 = 426;
+const REGISTER: i64 = 427;
+
+const WAYS: [(&str, SeccompAction); 5] = [
+    ("EPERM", SeccompAction::Errno(1)),
+    ("ENOSYS", SeccompAction::Errno(38)),
+    ("EINVAL", SeccompAction::Errno(22)),
+    ("KILL", SeccompAction::KillProcess),
+    ("TRAP", SeccompAction::Trap),
+];
+
+const CALLS: [(&str, &[i64]); 3] =
+    [("all", &[SETUP, ENTER, REGISTER]), ("enter", &[ENTER]), ("register", &[REGISTER])];
+
+/// Becomes the command, with io_uring denied.
+pub(crate) fn deny(words: &[String]) -> ExitCode {
+    let [way, calls, program, arguments @ ..] = words else {
+        eprintln!("deny: a way, calls and a command are needed");
+        return ExitCode::from(2);
+    };
+    let denied = if way == "memlock" { lock_nothing() } else { filter(way, calls) };
+    if let Err(why) = denied {
+        eprintln!("deny: {why}");
+        return ExitCode::from(2);
+    }
+    let error = Command::new(program).args(arguments).exec();
+    eprintln!("deny: {program}: {error}");
+    ExitCode::from(127)
+}
+
+fn filter(way: &str, calls: &str) -> Result<(), String> {
+    let names = |known: &[&str]| known.join(", ");
+    let (_, action) = WAYS.into_iter().find(|(name, _)| *name == way).ok_or_else(|| {
+        format!("no way {way:?} (there are: {}, memlock)", names(&WAYS.clone().map(|(name, _)| name)))
+    })?;
+    let (_, calls) = CALLS
+        .into_iter()
+        .find(|(name, _)| *name == calls)
+        .ok_or_else(|| format!("no calls {calls:?} (there are: {})", names(&CALLS.map(|(name, _)| name))))?;
+    let rules = calls.iter().map(|call| (*call, Vec::new())).collect();
+    let machine = std::env::consts::ARCH.try_into().map_err(|why| format!("{why:?}"))?;
+    let filter =
+        SeccompFilter::new(rules, SeccompAction::Allow, action, machine).map_err(|why| why.to_string())?;
+    let program: BpfProgram = filter.try_into().map_err(|why| format!("{why:?}"))?;
+    seccompiler::apply_filter(&program).map_err(|why| why.to_string())
+}
+
+/// No locked memory, and nobody's rights: root is not held to the limit.
+fn lock_nothing() -> Result<(), String> {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    setrlimit(Resource::Memlock, none).map_err(|why| format!("setrlimit: {why}"))?;
+    if rustix::process::geteuid().is_root() {
+        // Of this thread, which is the one that becomes the command.
+        let (user, group) = (rustix::process::Uid::from_raw(65534), rustix::process::Gid::from_raw(65534));
+        set_thread_groups(&[]).map_err(|why| format!("setgroups: {why}"))?;
+        set_thread_res_gid(group, group, group).map_err(|why| format!("setresgid: {why}"))?;
+        set_thread_res_uid(user, user, user).map_err(|why| format!("setresuid: {why}"))?;
+    }
+    Ok(())
+}
+
+/// The engine's suite under every denial. What is about io_uring itself says why it is skipped; everything else passes.
+pub(crate) fn denied(root: &Path, sample: bool) -> ExitCode {
+    let binaries = match test_binaries(root) {
+        Ok(binaries) => binaries,
+        Err(why) => {
+            eprintln!("denied: {why}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut ways: Vec<(&str, &str)> = vec![("KILL", "all"), ("EPERM", "enter")];
+    if !sample {
+        let all = WAYS.iter().flat_map(|(way, _)| CALLS.iter().map(move |(calls, _)| (*way, *calls)));
+        ways = all.chain([("memlock", "none")]).collect();
+    }
+    let mut failures = 0;
+    for (way, calls) in ways {
+        println!("\n== io_uring denied: {way}, {calls}");
+        for binary in &binaries {
+            failures += usize::from(!run(root, way, calls, binary));
+        }
+    }
+    println!("\ndenied: {failures} failed");
+    if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run(root: &Path, way: &str, calls: &str, binary: &str) -> bool {
+    let Ok(this) = std::env::current_exe() else { return false };
+    let mut command = Command::new(this);
+    command.args(["deny", way, calls, binary, "--skip", "driver::uring::"]);
+    // The driver's own tests need a ring; twenty thousand seeds of the simulation, which no filter touches, are run
+    // elsewhere.
+    command.current_dir(root.join("crates/engine")).env("RINGROAD_SEEDS", "500").stdout(Stdio::piped());
+    match checked::follow(&mut command, |line| line.starts_with("test result") || line.contains("FAILED")) {
+        Ok((status, passed)) => status.success() && passed > 0,
+        Err(error) => {
+            eprintln!("denied: {binary}: {error}");
+            false
+        }
+    }
+}
+
+/// The engine's test binaries, built.
+fn test_binaries(root: &Path) -> Result<Vec<String>, String> {
+    let output = Command::new(env!("CARGO"))
+        .current_dir(root)
+        .args(["test", "--package", "ringroad-engine", "--no-run", "--message-format", "json"])
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| format!("cargo: {error}"))?;
+    if !output.status.success() {
+        return Err("the tests do not build".to_owned());
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let messages = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let binaries: Vec<String> = messages
+        .filter(|message| message["profile"]["test"] == true)
+        .filter_map(|message| message["executable"].as_str().map(str::to_owned))
+        .collect();
+    if binaries.is_empty() { Err("no test binary was built".to_owned()) } else { Ok(binaries) }
+}
