@@ -27,9 +27,7 @@ impl Network {
         } else if self.is_taken(id, address) {
             return Err(libc::EADDRINUSE);
         }
-        let socket = self.socket(id);
-        socket.local = address;
-        socket.bound = true;
+        self.bind_to(id, address);
         Ok(())
     }
 
@@ -38,7 +36,7 @@ impl Network {
         for _ in 32_768..=u16::MAX {
             let port = self.next_port;
             self.next_port = port.checked_add(1).unwrap_or(32_768);
-            if !self.sockets.iter().flatten().any(|socket| socket.bound && socket.local.port() == port) {
+            if self.ports.get(&port).is_none_or(|count| *count == 0) {
                 return Ok(port);
             }
         }
@@ -98,6 +96,7 @@ impl Network {
         }
         let (queue, knocking) = (VecDeque::new(), VecDeque::new());
         self.socket(id).state = State::Listening { queue, backlog: wanted, knocking };
+        self.listening.insert(id);
         Ok(())
     }
 

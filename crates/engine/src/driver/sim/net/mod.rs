@@ -11,7 +11,7 @@
 mod address;
 
 use address::{as_v6, is_here, loopback};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 
 /// A socket, whether or not a descriptor names it. Never reused, so that late effects meet nobody else.
@@ -43,6 +43,12 @@ pub(super) struct Network {
     sockets: Vec<Option<Box<Socket>>>,
     /// By number.
     descriptors: Vec<Option<Id>>,
+    /// Numbers below the highest that are free.
+    free: BTreeSet<u32>,
+    /// Those that listen, so that who connects need not look at everybody.
+    listening: BTreeSet<Id>,
+    /// How many bound sockets have each port.
+    ports: HashMap<u16, u32>,
     descriptors_max: usize,
     buffer_bytes: usize,
     next_port: u16,
@@ -137,6 +143,9 @@ impl Network {
         Network {
             sockets: Vec::new(),
             descriptors: Vec::new(),
+            free: BTreeSet::new(),
+            listening: BTreeSet::new(),
+            ports: HashMap::new(),
             descriptors_max,
             buffer_bytes,
             next_port: 32_768,
@@ -148,13 +157,14 @@ impl Network {
 
     /// Names a socket by the lowest free number.
     fn name(&mut self, id: Id) -> Answer<u32> {
-        let free = self.descriptors.iter().position(Option::is_none).unwrap_or(self.descriptors.len());
+        let free = self.free.first().map_or(self.descriptors.len(), |number| *number as usize);
         if free >= self.descriptors_max {
             return Err(libc::EMFILE);
         }
         if free == self.descriptors.len() {
             self.descriptors.push(None);
         }
+        self.free.remove(&(free as u32));
         self.descriptors[free] = Some(id);
         self.socket(id).descriptor = Some(free as u32);
         Ok(free as u32)
@@ -177,8 +187,30 @@ impl Network {
     }
 
     fn add(&mut self, socket: Socket) -> Id {
+        if socket.bound {
+            *self.ports.entry(socket.local.port()).or_default() += 1;
+        }
         self.sockets.push(Some(Box::new(socket)));
         self.sockets.len() - 1
+    }
+
+    /// The socket exists no more.
+    fn remove(&mut self, id: Id) {
+        let Some(socket) = self.sockets[id].take() else { return };
+        if socket.bound
+            && let Some(count) = self.ports.get_mut(&socket.local.port())
+        {
+            *count -= 1;
+        }
+    }
+
+    /// The socket has this address now.
+    fn bind_to(&mut self, id: Id, local: SocketAddr) {
+        let socket = self.socket(id);
+        socket.local = local;
+        if !std::mem::replace(&mut socket.bound, true) {
+            *self.ports.entry(local.port()).or_default() += 1;
+        }
     }
 
     fn changed(&mut self, id: Id, direction: Direction) {
@@ -236,6 +268,7 @@ impl Network {
     pub(super) fn close(&mut self, number: u32) -> Answer<()> {
         let id = self.id(number)?;
         self.descriptors[number as usize] = None;
+        self.free.insert(number);
         self.socket(id).descriptor = None;
         self.release(id);
         Ok(())
@@ -248,18 +281,18 @@ impl Network {
         match &mut socket.state {
             State::Listening { .. } => {
                 self.stop_listening(id);
-                self.sockets[id] = None;
+                self.remove(id);
             }
             State::Connected(stream) if !stream.dead => {
                 let peer = stream.peer;
                 if no_linger || !stream.arrived.is_empty() {
-                    self.sockets[id] = None;
+                    self.remove(id);
                     self.lose(id, peer);
                     return;
                 }
                 stream.shut_out = true;
                 if stream.end_carried {
-                    self.sockets[id] = None;
+                    self.remove(id);
                     if let Some(peer) = peer.and_then(|peer| self.stream(peer)) {
                         peer.peer = None;
                     }
@@ -272,17 +305,18 @@ impl Network {
                 }
             }
             State::Fresh | State::Connecting(_) | State::Refused(_) | State::Connected(_) => {
-                self.sockets[id] = None;
+                self.remove(id);
             }
         }
     }
 
     fn stop_listening(&mut self, id: Id) {
+        self.listening.remove(&id);
         let before = std::mem::replace(&mut self.socket(id).state, State::Fresh);
         if let State::Listening { queue, knocking, .. } = before {
             for waiting in queue {
                 let peer = self.stream(waiting).and_then(|stream| stream.peer);
-                self.sockets[waiting] = None;
+                self.remove(waiting);
                 self.lose(waiting, peer);
             }
             // Each knocks again, and finds nobody.
@@ -343,10 +377,8 @@ impl Network {
         if local.ip().is_unspecified() {
             local.set_ip(here);
         }
-        let socket = self.socket(id);
-        socket.local = local;
-        socket.bound = true;
-        socket.state = State::Connecting(to);
+        self.bind_to(id, local);
+        self.socket(id).state = State::Connecting(to);
         self.effects.push_back(Effect::Shake(id));
         -libc::EINPROGRESS
     }
@@ -448,7 +480,8 @@ impl Network {
     pub(super) fn shake(&mut self, id: Id, pick: impl FnOnce(usize) -> usize) {
         let Some(Some(socket)) = self.sockets.get(id) else { return };
         let State::Connecting(to) = socket.state else { return };
-        let listeners: Vec<Id> = (0..self.sockets.len()).filter(|&id| self.listens_for(id, to)).collect();
+        let listeners: Vec<Id> =
+            self.listening.iter().copied().filter(|&id| self.listens_for(id, to)).collect();
         let Some(&listener) = listeners.get(if listeners.len() > 1 { pick(listeners.len()) } else { 0 })
         else {
             self.socket(id).state = State::Refused(libc::ECONNREFUSED);
@@ -534,7 +567,7 @@ impl Network {
             } else {
                 // Nobody is there to take it.
                 if let Some(peer) = peer {
-                    self.sockets[peer] = None;
+                    self.remove(peer);
                 }
                 if let Some(stream) = self.stream(id) {
                     stream.peer = None;
@@ -565,7 +598,7 @@ impl Network {
             self.changed(id, Direction::Out);
         }
         if ends && self.is_orphan(id) {
-            self.sockets[id] = None;
+            self.remove(id);
             if let Some(to) = self.stream(peer) {
                 to.peer = None;
             }
@@ -589,7 +622,7 @@ impl Network {
             stream.end_carried = true;
         }
         if self.is_orphan(id) {
-            self.sockets[id] = None;
+            self.remove(id);
             if let Some(stream) = peer.and_then(|peer| self.stream(peer)) {
                 stream.peer = None;
             }
@@ -608,7 +641,7 @@ impl Network {
         stream.peer = None;
         stream.leaving.clear();
         if self.is_orphan(id) {
-            self.sockets[id] = None;
+            self.remove(id);
             return;
         }
         self.changed(id, Direction::In);
