@@ -1,9 +1,9 @@
 //! `epoll(7)`: the kernel keeps the set, and tells each change once.
 //!
 //! Every descriptor is registered once, for both directions, edge-triggered, when something first has to wait
-//! for it; it is never changed, and leaves the set by being closed (no other process shares our sockets). An
-//! event carries the entry's index and generation, so that one still on its way when the number is reused
-//! reaches nobody.
+//! for it; it is never changed, and leaves the set by being closed (unless somebody else has a descriptor of the same
+//! socket: then events go on, a few). An event carries the entry's index and generation, so that one still on its way
+//! when the number is reused reaches nobody.
 //!
 //! References: epoll(7), epoll_ctl(2) (EPOLLERR and EPOLLHUP are reported unasked), epoll_pwait2(2), Linux 5.11.
 
@@ -45,10 +45,13 @@ impl Epoll {
     }
 
     fn add(&self, fd: i32, events: u32, data: u64) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, fd, events, data)
+    }
+
+    fn control(&self, what: libc::c_int, fd: i32, events: u32, data: u64) -> io::Result<()> {
         let mut event = libc::epoll_event { events, u64: data };
         // SAFETY: one live event, read during the call only.
-        check(unsafe { libc::epoll_ctl(self.set.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) })
-            .map(|_| ())
+        check(unsafe { libc::epoll_ctl(self.set.as_raw_fd(), what, fd, &raw mut event) }).map(|_| ())
     }
 
     /// One wait: how many events, at most as many as there is room for.
@@ -97,8 +100,17 @@ impl Poller for Epoll {
 
     fn register(&mut self, on: Target, counters: &mut Counters) -> io::Result<()> {
         counters.system_calls += 1;
-        let events = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET;
-        self.add(on.number, events as u32, Token { index: on.index, generation: on.generation }.to_bits())
+        let events = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
+        let data = Token { index: on.index, generation: on.generation }.to_bits();
+        match self.add(on.number, events, data) {
+            // The kernel knows a connection by itself and a number. Ours was closed, but somebody else has a
+            // descriptor of the same connection (`dup`, fork), and now it is here again under the same number.
+            Err(why) if why.raw_os_error() == Some(libc::EEXIST) => {
+                counters.system_calls += 1;
+                self.control(libc::EPOLL_CTL_MOD, on.number, events, data)
+            }
+            added => added,
+        }
     }
 
     fn forget(&mut self, _: Target) {
