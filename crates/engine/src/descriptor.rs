@@ -72,6 +72,10 @@ pub(crate) enum Mark {
     Stopped = 8,
     /// Something came that nobody took, and nobody will: the peer is to be reset, not ended.
     Unread = 16,
+    /// Whoever waits to send, behind a dropped send, is to be told that it was cancelled.
+    SendCancelled = 32,
+    /// Whoever waits to receive, behind a dropped receive, likewise.
+    ReceiveCancelled = 64,
 }
 
 impl Entry {
@@ -92,6 +96,20 @@ impl Entry {
         self.marks |= mark as u8;
     }
 
+    /// Takes a mark off; whether it was there.
+    #[inline]
+    pub(crate) fn unmark(&mut self, mark: Mark) -> bool {
+        let was = self.is(mark);
+        self.marks &= !(mark as u8);
+        was
+    }
+
+    /// Nothing is known that would keep a send from going out.
+    #[inline]
+    pub(crate) fn may_send(&self) -> bool {
+        self.send == NONE && self.marks & (Mark::Broken as u8 | Mark::SendCancelled as u8) == 0
+    }
+
     /// A dropped receive brought this negated errno.
     pub(crate) fn keep_error(&mut self, errno: i32) {
         // An errno is below 4096 (MAX_ERRNO).
@@ -106,7 +124,9 @@ impl Entry {
     /// The next receive is to look here first.
     #[inline]
     pub(crate) fn has_left_something(&self) -> bool {
-        self.is(Mark::Ended) || self.failed != 0 || self.kept.is_some()
+        self.marks & (Mark::Ended as u8 | Mark::ReceiveCancelled as u8) != 0
+            || self.failed != 0
+            || self.kept.is_some()
     }
 }
 

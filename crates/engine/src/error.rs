@@ -20,13 +20,14 @@ struct Details {
     driver: Option<Name>,
     source: io::Error,
     hint: Option<&'static str>,
+    dump: Option<String>,
 }
 
 impl Error {
     /// `operation` by its kernel name, or what was being done.
     #[cold]
     pub(crate) fn new(operation: &'static str, source: io::Error) -> Error {
-        Error(Box::new(Details { operation, target: None, driver: None, source, hint: None }))
+        Error(Box::new(Details { operation, target: None, driver: None, source, hint: None, dump: None }))
     }
 
     #[cold]
@@ -47,6 +48,17 @@ impl Error {
     pub(crate) fn hint(mut self, hint: &'static str) -> Error {
         self.0.hint = Some(hint);
         self
+    }
+
+    pub(crate) fn dumped(mut self, dump: String) -> Error {
+        self.0.dump = Some(dump);
+        self
+    }
+
+    /// When the driver itself has failed: every operation that was there at that moment, as
+    /// [`Runtime::dump`](crate::Runtime::dump) tells them. Afterwards they are gone with the future that waited.
+    pub fn dump(&self) -> Option<&str> {
+        self.0.dump.as_deref()
     }
 
     /// The operation that failed, by its kernel name (`connect`, `recv`, …).
@@ -77,7 +89,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Details { operation, target, driver, source, hint } = &*self.0;
+        let Details { operation, target, driver, source, hint, dump: _ } = &*self.0;
         f.write_str(operation)?;
         if let Some(target) = target {
             write!(f, ", on {target}")?;

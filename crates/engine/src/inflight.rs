@@ -138,6 +138,8 @@ const OUT_OF_CREDIT: u8 = 1;
 const CANCEL_ASKED: u8 = 2;
 /// A future waits for it, also when that was woken and has not been polled yet.
 const AWAITED: u8 = 4;
+/// A send that is content with a part.
+const PARTLY: u8 = 8;
 
 /// The last thing that happened to a slot, for the dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -308,7 +310,13 @@ impl Inflight {
     pub(crate) fn op(&mut self, token: Token, on: Target) -> Op<'_> {
         let slot = self.live(token);
         let done = slot.done as usize;
-        op_of(slot.kind, &mut slot.memory, done, on)
+        let whole = slot.flags & PARTLY == 0;
+        op_of(slot.kind, &mut slot.memory, done, on, whole)
+    }
+
+    /// A send that is content with a part of it.
+    pub(crate) fn content_with_a_part(&mut self, token: Token) {
+        self.live(token).flags |= PARTLY;
     }
 
     /// The driver has it: Queued to Submitted or Armed.
@@ -358,6 +366,16 @@ impl Inflight {
     /// Whether somebody waits.
     pub(crate) fn is_waited_for(&mut self, token: Token) -> bool {
         self.live(token).flags & AWAITED != 0
+    }
+
+    /// A future waits for it that is going to be polled in any case.
+    pub(crate) fn awaits(&mut self, token: Token) {
+        self.live(token).flags |= AWAITED;
+    }
+
+    /// Whether it has never been handed over.
+    pub(crate) fn is_new(&mut self, token: Token) -> bool {
+        self.live(token).event == Event::Made
     }
 
     /// Whether who waits for it wants it ended.
@@ -606,7 +624,7 @@ impl Inflight {
         slot.since = millis(now);
     }
 
-    /// A cancelled one-shot operation that the driver has let go of is Done, with ECANCELED.
+    /// A cancelled operation that the driver does not have is Done, with ECANCELED.
     pub(crate) fn finish_cancelled(&mut self, token: Token) {
         let slot = self.live(token);
         debug_assert_eq!(slot.state, State::Queued);
@@ -655,6 +673,11 @@ impl Inflight {
     #[cfg(test)]
     fn with_driver(&self) -> usize {
         self.slots().filter(|(_, slot)| slot.is_with_driver()).count()
+    }
+
+    /// Every waker, out of its slot.
+    pub(crate) fn take_wakers(&mut self) -> impl Iterator<Item = Waker> + '_ {
+        self.chunks.iter_mut().flatten().filter_map(|slot| slot.waker.take())
     }
 
     /// Keeps for ever what the kernel may still touch. Returns how many operations that is.
@@ -768,9 +791,9 @@ impl Slot {
     }
 }
 
-/// The operation `kind` with this memory, after `done` bytes.
+/// The operation `kind` with this memory, after `done` bytes; a send of all of it, or of a part.
 #[inline]
-pub(crate) fn op_of(kind: Kind, memory: &mut Memory, done: usize, on: Target) -> Op<'_> {
+pub(crate) fn op_of(kind: Kind, memory: &mut Memory, done: usize, on: Target, whole: bool) -> Op<'_> {
     match (kind, memory) {
         (Kind::Accept, _) => Op::Accept { on },
         (Kind::Receive, _) => Op::Receive { on },
@@ -779,7 +802,7 @@ pub(crate) fn op_of(kind: Kind, memory: &mut Memory, done: usize, on: Target) ->
             let (start, bytes) = crate::buf::spare_of(buf);
             Op::ReceiveInto { on, memory: Span { start: start.as_ptr(), bytes } }
         }
-        (Kind::Send, Memory::Buf(buf)) => Op::Send { on, bytes: buf.span_after(done) },
+        (Kind::Send, Memory::Buf(buf)) => Op::Send { on, bytes: buf.span_after(done), whole },
         (Kind::SendVectored, Memory::Vectors(vectors)) => {
             Op::SendVectored { on, message: vectors.message_after(done) }
         }

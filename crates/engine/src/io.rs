@@ -11,6 +11,8 @@ mod end;
 mod one_shot;
 mod send;
 mod standing;
+#[cfg(test)]
+pub(crate) mod tests;
 
 pub(crate) use one_shot::OneShot;
 pub(crate) use send::Sending;
@@ -23,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::inflight::{Effect, Inflight, State};
 use crate::name::Name;
 use crate::op::{Answer, Call, Completion, Kind, News, Op, Outcome, Target, Token};
+use std::collections::HashMap;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::task::Waker;
 use std::time::Duration;
@@ -48,8 +51,8 @@ pub(crate) struct Io {
     pub(crate) wakes: Vec<Waker>,
     /// To be dropped.
     pub(crate) trash: Vec<Waker>,
-    /// Who waits for a descriptor to be closed.
-    closers: Vec<(Target, Waker)>,
+    /// Who waits for a descriptor to be closed, by its index in the table.
+    closers: HashMap<u32, Waker>,
     /// Listeners that found no descriptor left.
     parked: Vec<Waker>,
     parked_until: Option<Moment>,
@@ -72,7 +75,7 @@ impl Io {
             exhausted: Vec::new(),
             wakes: Vec::new(),
             trash: Vec::new(),
-            closers: Vec::new(),
+            closers: HashMap::new(),
             parked: Vec::new(),
             parked_until: None,
             now,
@@ -83,10 +86,6 @@ impl Io {
 
     pub(crate) fn driver_name(&self) -> Name {
         self.driver.name()
-    }
-
-    pub(crate) fn driver(&self) -> &dyn Driver {
-        &*self.driver
     }
 
     /// Does what never waits.
@@ -124,7 +123,14 @@ impl Io {
         Some(outcome)
     }
 
-    /// Used up its answers: the task goes to the back of the queue.
+    /// Reads the clock.
+    pub(crate) fn read_clock(&mut self) -> Moment {
+        self.now = self.driver.clock().now();
+        self.now
+    }
+
+    /// Used up its answers: the task goes to the back of the queue. Its operation is to get a slot all the same: it
+    /// is awaited, and whoever wants it ended looks there.
     #[inline]
     fn must_yield(&mut self, waker: &Waker) -> bool {
         if self.answers_left > 0 {
@@ -142,6 +148,22 @@ impl Io {
         self.slots.hand_over(token);
         self.table.entry(index).with_driver += 1;
         self.counters.submitted += 1;
+    }
+
+    /// Hands an operation over that was queued before; again, unless it only had to yield.
+    fn submit_queued(&mut self, token: Token, index: u32) {
+        if !self.slots.is_new(token) {
+            self.counters.retries += 1;
+        }
+        self.submit(token, index);
+    }
+
+    /// An operation of this direction is in the way whose future can neither go on nor tell that it is dropped: it
+    /// was forgotten (`mem::forget`). It is dropped now, and whoever found it looks again.
+    #[cold]
+    fn drop_forgotten(&mut self, token: Token, index: u32, waker: &Waker) {
+        self.abandon(token, index);
+        self.wakes.push(waker.clone());
     }
 
     #[inline]
@@ -256,28 +278,32 @@ impl Io {
     // ---- shutdown and seeing inside --------------------------------------------------------------------------
 
     /// Closes everything, reaps until nothing is with the kernel or `patience` is over, then leaks what is left.
-    /// Returns how many operations that is.
-    pub(crate) fn shut_down(mut self, patience: Duration) -> u64 {
+    /// Returns how many operations that is, and the wakers that nobody will wake, to be dropped.
+    pub(crate) fn shut_down(mut self, patience: Duration) -> (u64, Vec<Waker>) {
         let open: Vec<u32> = self.table.indices().collect();
         for index in open {
             if !self.table.entry(index).is(Mark::Closing) {
                 self.close(index);
             }
         }
-        let deadline = self.now.after(patience);
+        // Read anew: the last turn may be long ago.
+        let deadline = self.read_clock().after(patience);
         while self.table.open() > 0 && self.now < deadline {
             let left = deadline.since(self.now);
             if self.turn(Until::For(left)).is_err() {
                 break;
             }
-            // Nobody is left to be woken.
-            self.wakes.clear();
         }
+        let mut wakers = std::mem::take(&mut self.wakes);
+        wakers.append(&mut self.trash);
+        wakers.append(&mut self.parked);
+        wakers.extend(self.closers.drain().map(|(_, waker)| waker));
+        wakers.extend(self.slots.take_wakers());
         let leaked = self.slots.leak();
         if leaked > 0 || self.table.open() > 0 {
             self.driver.abandon();
         }
-        leaked
+        (leaked, wakers)
     }
 
     pub(crate) fn counters(&self) -> Counters {
@@ -303,6 +329,7 @@ impl Io {
 
     /// Every operation, for a person. Asks the kernel for the names of the sockets, which counts as system calls.
     pub(crate) fn dump(&mut self, f: &mut dyn std::fmt::Write) -> std::fmt::Result {
+        self.read_clock();
         let (name, open, used) = (self.driver.name(), self.table.open(), self.slots.used());
         writeln!(f, "driver {name}: {open} descriptors, {used} operations")?;
         let Io { driver, table, slots, now, .. } = self;

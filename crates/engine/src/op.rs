@@ -89,11 +89,14 @@ pub(crate) enum Op<'a> {
         on: Target,
         memory: Span,
     },
-    /// Sends all of it if it can; fewer is not an error.
+    /// Sends all of it if it can; fewer is not an error. `whole`: the driver may wait for room for all of it;
+    /// otherwise for any.
     Send {
         on: Target,
         bytes: Span,
+        whole: bool,
     },
+    /// Likewise.
     SendVectored {
         on: Target,
         message: &'a libc::msghdr,

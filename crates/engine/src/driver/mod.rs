@@ -78,7 +78,7 @@ pub(crate) trait Driver {
     /// [`Driver::attempt`] of a send, likewise: how many bytes went, or a negated errno.
     #[inline]
     fn attempt_send(&mut self, on: Target, bytes: Span) -> Option<i32> {
-        self.attempt(&Op::Send { on, bytes }).map(|outcome| outcome.result)
+        self.attempt(&Op::Send { on, bytes, whole: false }).map(|outcome| outcome.result)
     }
 
     /// Takes the operation on. What it names stays in place and untouched until the driver has let go of it:

@@ -55,7 +55,14 @@ impl Inbox {
             if state.closed {
                 return Err(message);
             }
-            state.messages.push(message);
+            // A task woken over and over by somebody, while its runtime does something else, is woken once.
+            let again = match (&message, state.messages.last()) {
+                (Message::Wake(task), Some(Message::Wake(last))) => task == last,
+                _ => false,
+            };
+            if !again {
+                state.messages.push(message);
+            }
         }
         // Relaxed would do for the flag itself: the lock above orders it after the runtime's store (see there).
         if self.asleep.swap(false, Ordering::AcqRel) {

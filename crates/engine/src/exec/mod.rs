@@ -27,6 +27,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -34,7 +35,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use task::{Place, Tasks, boxed};
+use task::{Panics, Place, Task, Tasks, boxed, drop_caught};
 use waker::Packed;
 
 /// The future given to `block_on`, among the tasks.
@@ -68,21 +69,26 @@ struct Counts {
 }
 
 thread_local! {
-    /// The runtime that runs on this thread now.
-    static CURRENT: RefCell<Option<Rc<Core>>> = const { RefCell::new(None) };
+    /// The runtime that runs on this thread now. [`Entered`] takes out what it has put in, so nothing is left to be
+    /// dropped with the thread; that it says so keeps it usable to the thread's very end, where a runtime in
+    /// another thread local may shut down.
+    static CURRENT: RefCell<ManuallyDrop<Option<Rc<Core>>>> = const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
 /// Wakes a task of the runtime that runs here. `false`: it is another's.
 fn wake_here(task: Packed) -> bool {
-    let here = CURRENT.try_with(|current| match &*current.borrow() {
+    CURRENT.with(|current| match &**current.borrow() {
         Some(core) if core.number == task.runtime() => {
             core.wake(task);
             true
         }
         _ => false,
-    });
-    // While the thread ends there is no current runtime.
-    here.unwrap_or(false)
+    })
+}
+
+/// The runtime that runs on this thread, if any.
+fn current() -> Option<Rc<Core>> {
+    CURRENT.with(|current| (**current.borrow()).clone())
 }
 
 /// Marks a runtime as the current one, for as long as it lives.
@@ -90,24 +96,52 @@ struct Entered(Option<Rc<Core>>);
 
 impl Entered {
     fn new(core: &Rc<Core>) -> Entered {
-        Entered(CURRENT.with(|current| current.replace(Some(Rc::clone(core)))))
+        Entered(enter(Some(Rc::clone(core))))
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        let before = self.0.take();
-        let me = CURRENT.with(|current| current.replace(before));
-        drop(me);
+        drop(enter(self.0.take()));
     }
 }
 
+/// Makes `core` the current runtime; gives out which was.
+fn enter(core: Option<Rc<Core>>) -> Option<Rc<Core>> {
+    ManuallyDrop::into_inner(CURRENT.with(|current| current.replace(ManuallyDrop::new(core))))
+}
+
 impl Core {
+    /// The insides of a runtime on this driver.
+    fn new(driver: Box<dyn Driver>) -> Result<Rc<Core>> {
+        let alarm: Box<dyn Alarm> = match driver.alarm() {
+            Some(fd) => Box::new(EventFd(fd)),
+            None => Box::new(NoAlarm),
+        };
+        let inbox = Arc::new(Inbox::new(alarm));
+        let number = waker::enlist(&inbox).ok_or_else(|| {
+            Error::new(
+                "making a runtime",
+                io::Error::other("a process has at most 65,536 runtimes at a time"),
+            )
+        })?;
+        let now = driver.clock().now();
+        Ok(Rc::new(Core {
+            io: RefCell::new(Some(Io::new(driver))),
+            tasks: RefCell::new(Tasks::new()),
+            ready: RefCell::new(VecDeque::new()),
+            main_ready: Cell::new(false),
+            timers: RefCell::new(Wheel::new(now)),
+            inbox,
+            number,
+            counts: Cell::new(Counts::default()),
+        }))
+    }
+
     /// The runtime that runs on this thread.
     pub(crate) fn current(what: &str) -> Rc<Core> {
-        let core = CURRENT.with(|current| current.borrow().clone());
         #[allow(clippy::panic, reason = "a mistake of the program, told where it is made")]
-        core.unwrap_or_else(|| panic!("{what} outside of a runtime: call it inside `Runtime::block_on`"))
+        current().unwrap_or_else(|| panic!("{what} outside of a runtime: call it inside `Runtime::block_on`"))
     }
 
     /// The I/O; gone when the runtime is.
@@ -158,19 +192,21 @@ impl Core {
                 }
                 (std::mem::take(&mut io.wakes), std::mem::take(&mut io.trash))
             };
-            drop(trash);
+            let mut panics = Panics::default();
             for waker in wakes.drain(..) {
                 match Packed::of(&waker) {
                     Some(task) if task.runtime() == self.number => self.wake(task),
-                    _ => waker.wake(),
+                    _ => panics.run(|| waker.wake()),
                 }
             }
+            trash.into_iter().for_each(|waker| panics.run(|| drop(waker)));
             // Its memory is used again, so that a turn allocates nothing.
             if let Some(io) = self.io.borrow_mut().as_mut()
                 && io.wakes.capacity() == 0
             {
                 io.wakes = wakes;
             }
+            panics.go_on();
         }
     }
 
@@ -184,17 +220,17 @@ impl Core {
         JoinHandle::new(Rc::clone(self), index, generation)
     }
 
-    /// Polls one task from the queue.
-    fn run_task(&self, index: u32) {
+    /// Polls one task from the queue. `false`: it is over, and there was nothing to poll.
+    fn run_task(&self, index: u32) -> bool {
         let (mut task, generation) = {
             let mut tasks = self.tasks.borrow_mut();
-            let Some(slot) = tasks.slot(index).filter(|slot| slot.queued) else { return };
+            let Some(slot) = tasks.slot(index).filter(|slot| slot.queued) else { return false };
             slot.queued = false;
             match std::mem::replace(&mut slot.place, Place::Running { cancelled: false }) {
                 Place::Idle(task) => (task, slot.generation),
                 other => {
                     slot.place = other;
-                    return;
+                    return false;
                 }
             }
         };
@@ -203,12 +239,12 @@ impl Core {
         // A task that panics ends alone. Its own state is dropped, and ours is not touched in between.
         let polled = catch_unwind(AssertUnwindSafe(|| task.as_mut().run(&mut context)));
         let mut tasks = self.tasks.borrow_mut();
-        let Some(slot) = tasks.slot(index) else { return };
+        let Some(slot) = tasks.slot(index) else { return true };
         let cancelled = matches!(slot.place, Place::Running { cancelled: true });
         let (place, keep) = match polled {
             Ok(Poll::Pending) if !cancelled => {
                 slot.place = Place::Idle(task);
-                return;
+                return true;
             }
             Ok(Poll::Pending) => (Place::Failed(JoinError::Cancelled), Some(task)),
             Ok(Poll::Ready(())) => (Place::Over(task), None),
@@ -216,12 +252,30 @@ impl Core {
         };
         slot.place = place;
         slot.queued = false;
-        let detached = slot.detached;
-        let joiner = tasks.take_joiner(index);
-        let freed = detached.then(|| tasks.free(index));
+        if slot.detached {
+            let freed = tasks.free(index);
+            drop(tasks);
+            // Futures and outputs are the user's: dropped when nothing is borrowed. Nobody asks how it ended.
+            let _ = drop_caught((keep, freed));
+            return true;
+        }
         drop(tasks);
-        // Futures and outputs are the user's: dropped when nothing is borrowed.
-        drop((keep, freed));
+        self.end_task(index, generation, keep);
+        true
+    }
+
+    /// Drops what is left of a task that has failed, and tells who waits for it.
+    fn end_task(&self, index: u32, generation: u32, task: Option<Task>) {
+        let panicked = drop_caught(task).err();
+        let mut tasks = self.tasks.borrow_mut();
+        let Some(slot) = tasks.alive(index, generation) else { return };
+        if let Some(why) = panicked
+            && matches!(slot.place, Place::Failed(JoinError::Cancelled))
+        {
+            slot.place = Place::Failed(JoinError::Panicked(why));
+        }
+        let joiner = tasks.take_joiner(index);
+        drop(tasks);
         if let Some(joiner) = joiner {
             joiner.wake();
         }
@@ -241,12 +295,8 @@ impl Core {
             }
             Place::Free { .. } | Place::Over(_) | Place::Failed(_) => return,
         };
-        let joiner = tasks.take_joiner(index);
         drop(tasks);
-        drop(task);
-        if let Some(joiner) = joiner {
-            joiner.wake();
-        }
+        self.end_task(index, generation, Some(task));
     }
 
     /// Runs tasks until `main` is ready.
@@ -272,10 +322,9 @@ impl Core {
             let ready = self.ready.borrow().len().min(POLLS_PER_TURN);
             for _ in 0..ready {
                 let Some(index) = self.ready.borrow_mut().pop_front() else { break };
-                self.run_task(index);
+                counts.polls += u64::from(self.run_task(index));
                 self.between_polls();
             }
-            counts.polls += ready as u64;
             self.inbox.take(&mut messages);
             for message in messages.drain(..) {
                 match message {
@@ -287,7 +336,10 @@ impl Core {
                 }
             }
             self.counts.set(counts);
-            self.turn()?;
+            if let Err(why) = self.turn() {
+                // While `main` is there, and what it waits for.
+                return Err(why.dumped(self.dump()));
+            }
         }
     }
 
@@ -312,20 +364,25 @@ impl Core {
     /// How long there is nothing to do but wait.
     fn until(&self) -> Until {
         let timer = self.timers.borrow().deadline();
-        let (now, parked) = self.with_io(|io| (io.now, io.deadline())).unwrap_or((Moment(0), None));
+        let parked = self.with_io(|io| io.deadline()).flatten();
         match timer.into_iter().chain(parked).min() {
-            // A moment has passed since the clock was read: the wait is so much too long, never too short.
-            Some(deadline) if deadline > now => Until::For(deadline.since(now)),
-            Some(_) => Until::Now,
+            Some(deadline) => self.until_moment(deadline),
             None => Until::News,
         }
     }
 
+    /// The clock is read anew: the tasks may have taken long, or it was another `block_on` that read it last, and the
+    /// wait would be so much too long. Only here, where there is a timer and nothing else to do.
+    fn until_moment(&self, deadline: Moment) -> Until {
+        let now = self.with_io(|io| io.read_clock()).unwrap_or(deadline);
+        if deadline > now { Until::For(deadline.since(now)) } else { Until::Now }
+    }
+
     pub(crate) fn set_timer(&self, span: Duration, waker: &Waker) -> TimerId {
-        // The clock as read this turn, and then the tick is rounded up: the time spent in this turn counts, so
-        // read it anew, or a long turn would make a timer early.
-        let now = self.with_io(|io| io.driver().clock().now()).unwrap_or(Moment(0));
-        self.timers.borrow_mut().set(now.after(span), waker.clone())
+        // The time spent in this turn counts, so read it anew, or a long turn would make a timer early.
+        let now = self.with_io(|io| io.read_clock()).unwrap_or(Moment(0));
+        let waker = waker.clone();
+        self.timers.borrow_mut().set(now.after(span), waker)
     }
 
     pub(crate) fn poll_timer(&self, id: &TimerId, waker: &Waker) -> bool {
@@ -342,25 +399,42 @@ impl Core {
     /// Ends everything: tasks first, then what the kernel has.
     fn shut_down(self: &Rc<Core>, patience: Duration) -> u64 {
         let _entered = Entered::new(self);
-        drop(self.inbox.close());
-        // Dropping a task may spawn another; each round drops what is there.
+        // What is dropped here is the user's and may panic. That is told when all is done: a runtime left half shut
+        // down would free memory that the kernel may still touch.
+        let mut panics = Panics::default();
+        let unread = self.inbox.close();
+        unread.into_iter().for_each(|message| panics.run(|| drop(message)));
+        self.drop_tasks(&mut panics);
+        panics.run(|| self.flush_wakes());
+        waker::strike(self.number);
+        let io = self.io.borrow_mut().take();
+        let mut leaked = 0;
+        if let Some(io) = io {
+            let (count, wakers) = io.shut_down(patience);
+            leaked = count;
+            wakers.into_iter().for_each(|waker| panics.run(|| drop(waker)));
+        }
+        // Wakers are the user's too, and may have spawned while they were dropped.
+        self.drop_tasks(&mut panics);
+        panics.go_on();
+        leaked
+    }
+
+    /// Dropping a task may spawn another; each round drops what is there.
+    fn drop_tasks(&self, panics: &mut Panics) {
         loop {
             let dropped = self.tasks.borrow_mut().drain();
             if dropped.is_empty() {
                 break;
             }
             for (place, joiner) in dropped {
-                drop(place);
+                panics.run(|| drop(place));
                 if let Some(joiner) = joiner {
-                    joiner.wake();
+                    panics.run(|| joiner.wake());
                 }
             }
         }
         self.ready.borrow_mut().clear();
-        self.flush_wakes();
-        waker::strike(self.number);
-        let io = self.io.borrow_mut().take();
-        io.map_or(0, |io| io.shut_down(patience))
     }
 
     fn counters(&self) -> Counters {
@@ -458,6 +532,8 @@ impl Builder {
     /// setting is out of its range.
     pub fn build(self) -> Result<Runtime> {
         let Builder { driver: name, settings, sim } = self;
+        // What the kernel takes (`IORING_MAX_ENTRIES`), before it says EINVAL, which can mean anything.
+        const ENTRIES_MAX: u32 = 32_768;
         let bad = |why: String| {
             Err(Error::new("making a runtime", io::Error::new(io::ErrorKind::InvalidInput, why)))
         };
@@ -468,6 +544,14 @@ impl Builder {
             let max = crate::pool::BUFFER_BYTES_MAX;
             return bad(format!("buffers of {} bytes: 1 to {max} are possible", settings.buffer_bytes));
         }
+        if settings.entries > ENTRIES_MAX || settings.completions.is_some_and(|most| most > 2 * ENTRIES_MAX) {
+            let most = 2 * ENTRIES_MAX;
+            return bad(format!(
+                "a ring has at most {ENTRIES_MAX} submission and {most} completion entries, not {} and {}",
+                settings.entries,
+                settings.completions.unwrap_or(settings.entries.saturating_mul(4)),
+            ));
+        }
         let failed = |call: &'static str| move |why| Error::new(call, why).by(name);
         let driver: Box<dyn Driver> = match name {
             Name::Epoll => {
@@ -477,29 +561,7 @@ impl Builder {
             Name::IoUring => Box::new(uring::Uring::new(&settings)?),
             Name::Sim => Box::new(Sim::new(&sim, &settings).map_err(failed("mmap"))?),
         };
-        let alarm: Box<dyn Alarm> = match driver.alarm() {
-            Some(fd) => Box::new(EventFd(fd)),
-            None => Box::new(NoAlarm),
-        };
-        let inbox = Arc::new(Inbox::new(alarm));
-        let number = waker::enlist(&inbox).ok_or_else(|| {
-            Error::new(
-                "making a runtime",
-                io::Error::other("a process has at most 65,536 runtimes at a time"),
-            )
-        })?;
-        let now = driver.clock().now();
-        let core = Rc::new(Core {
-            io: RefCell::new(Some(Io::new(driver))),
-            tasks: RefCell::new(Tasks::new()),
-            ready: RefCell::new(VecDeque::new()),
-            main_ready: Cell::new(false),
-            timers: RefCell::new(Wheel::new(now)),
-            inbox,
-            number,
-            counts: Cell::new(Counts::default()),
-        });
-        Ok(Runtime { core })
+        Ok(Runtime { core: Core::new(driver)? })
     }
 }
 
@@ -551,8 +613,7 @@ impl Runtime {
     /// # Panics
     /// When called inside a runtime; and with whatever `future` panics with.
     pub fn block_on<F: Future>(&self, future: F) -> Result<F::Output> {
-        let inside = CURRENT.with(|current| current.borrow().is_some());
-        assert!(!inside, "block_on inside a runtime would stop that runtime: await instead");
+        assert!(current().is_none(), "block_on inside a runtime would stop that runtime: await instead");
         self.core.run(future)
     }
 
@@ -587,8 +648,7 @@ impl Runtime {
 
     /// The same of the runtime that runs on this thread, for code that has no handle of it; `None` if there is none.
     pub fn dump_current() -> Option<String> {
-        let core = CURRENT.with(|current| current.borrow().clone());
-        core.map(|core| core.dump())
+        current().map(|core| core.dump())
     }
 
     /// Operations that are not over, including those the kernel has.
@@ -712,4 +772,41 @@ pub async fn yield_now() {
         Poll::Pending
     })
     .await;
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::io::tests::stub;
+    use std::future::poll_fn;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// Set when it is called, not when it is polled.
+    fn sleep(core: &Core, seconds: u64) -> impl Future<Output = ()> + '_ {
+        let id = core.set_timer(Duration::from_secs(seconds), Waker::noop());
+        poll_fn(move |context| match core.poll_timer(&id, context.waker()) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+    }
+
+    #[test]
+    fn a_wait_is_as_long_as_there_is_left_after_tasks_that_took_long() {
+        let (driver, script) = stub();
+        let runtime = Runtime { core: Core::new(driver).unwrap() };
+        let long = |seconds| script.now.set(script.now.get() + seconds * SECOND);
+        let main = runtime.block_on(async {
+            let timer = sleep(&runtime.core, 100);
+            long(60);
+            timer.await;
+        });
+        main.unwrap();
+        assert_eq!(script.now.get() / SECOND, 100);
+        // The same for one set late, after a time in which nobody ran the runtime.
+        long(1000);
+        runtime.block_on(sleep(&runtime.core, 5)).unwrap();
+        assert_eq!(script.now.get() / SECOND, 1105);
+    }
 }

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -57,12 +58,38 @@ where
 /// A task in its box.
 pub(super) type Task = Pin<Box<dyn Run>>;
 
+/// Drops what is the user's; a panic in that is the result.
+pub(super) fn drop_caught<T>(what: T) -> std::thread::Result<()> {
+    catch_unwind(AssertUnwindSafe(|| drop(what)))
+}
+
+/// Runs code of the user's piece by piece: one that panics keeps none of the others from being run. The first panic
+/// goes on when all is done.
+#[derive(Default)]
+pub(super) struct Panics(Option<Box<dyn Any + Send>>);
+
+impl Panics {
+    #[cold]
+    pub(super) fn run(&mut self, code: impl FnOnce()) {
+        if let Err(why) = catch_unwind(AssertUnwindSafe(code)) {
+            self.0.get_or_insert(why);
+        }
+    }
+
+    #[inline]
+    pub(super) fn go_on(self) {
+        if let Some(why) = self.0 {
+            resume_unwind(why);
+        }
+    }
+}
+
 /// How a task ended without an output.
 #[derive(Debug)]
 pub enum JoinError {
     /// [`JoinHandle::cancel`], or the runtime was shut down.
     Cancelled,
-    /// It panicked, with this.
+    /// It panicked with this, or what was left of it did when it was dropped.
     Panicked(Box<dyn Any + Send>),
     /// A blocking call could not begin: the system gives no thread (EAGAIN: a limit on threads).
     NoThread(std::io::Error),
@@ -254,8 +281,10 @@ impl<T: 'static> Future for JoinHandle<T> {
                 }
             }
             Place::Idle(_) | Place::Running { .. } | Place::Free { .. } => {
-                let before = tasks.joiners.insert(self.index, context.waker().clone());
                 drop(tasks);
+                // Cloning is code of the waker's: with nothing borrowed.
+                let waker = context.waker().clone();
+                let before = self.core.tasks.borrow_mut().joiners.insert(self.index, waker);
                 drop(before);
                 Poll::Pending
             }

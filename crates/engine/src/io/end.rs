@@ -126,13 +126,22 @@ impl Io {
                         self.wakes.extend(self.slots.take_waker(token));
                     }
                 }
-                State::Queued if !kind.is_standing() => {
+                // Its future is woken, or has yielded, and is going to look: it does not begin again.
+                State::Queued => {
+                    self.slots.cancel_asked(token, self.now);
                     self.slots.finish_cancelled(token);
                     self.wakes.extend(self.slots.take_waker(token));
                 }
-                // Its future is woken and has not looked: it takes what is there, and does not begin again.
+                // Likewise; it takes what is there first.
                 State::Done => self.slots.cancel_asked(token, self.now),
-                _ => {}
+                // The operation ends already. Who waits behind it for his own has no slot yet.
+                State::Orphaned => {
+                    let sends = matches!(kind, Kind::Connect | Kind::Send | Kind::SendVectored);
+                    let mark = if sends { Mark::SendCancelled } else { Mark::ReceiveCancelled };
+                    self.table.entry(on.index).mark(mark);
+                    self.wakes.extend(self.slots.take_waker(token));
+                }
+                State::Free => {}
             }
         }
     }
@@ -158,7 +167,8 @@ impl Io {
         if !self.table.is_current(on) {
             return Poll::Ready(());
         }
-        self.closers.push((on, waker.clone()));
+        // One at most: closing takes the owner.
+        self.trash.extend(self.closers.insert(on.index, waker.clone()));
         Poll::Pending
     }
 
@@ -185,9 +195,7 @@ impl Io {
             );
         }
         if !self.closers.is_empty() {
-            for (_, waker) in self.closers.extract_if(.., |(target, _)| *target == on) {
-                self.wakes.push(waker);
-            }
+            self.wakes.extend(self.closers.remove(&index));
         }
         self.unpark();
     }

@@ -25,13 +25,19 @@ impl Io {
         waker: &Waker,
     ) -> Poll<i32> {
         if self.must_yield(waker) {
+            if let OneShot::Fresh(memory) = operation {
+                let memory = std::mem::replace(memory, Memory::None);
+                let token = self.queue_one_shot(kind, index, memory);
+                self.slots.awaits(token);
+                *operation = OneShot::InFlight(token);
+            }
             return Poll::Pending;
         }
         let on = self.table.target(index);
         let token = match operation {
             OneShot::Fresh(memory) => {
                 loop {
-                    match self.attempt(&op_of(kind, memory, 0, on)).map(|outcome| outcome.result) {
+                    match self.attempt(&op_of(kind, memory, 0, on, true)).map(|outcome| outcome.result) {
                         None => break,
                         Some(errno) if errno == -libc::EINTR => {}
                         Some(result) => {
@@ -41,8 +47,7 @@ impl Io {
                     }
                 }
                 let memory = std::mem::replace(memory, Memory::None);
-                let token = self.slots.insert(kind, index, memory, 0, self.now);
-                *Self::place(self.table.entry(index), kind) = token.index;
+                let token = self.queue_one_shot(kind, index, memory);
                 self.submit(token, index);
                 *operation = OneShot::InFlight(token);
                 self.wait_for(token, waker);
@@ -66,10 +71,7 @@ impl Io {
         }
         while result.is_none() && self.slots.state(token) == State::Queued {
             match self.driver.attempt(&self.slots.op(token, on)).map(|outcome| outcome.result) {
-                None => {
-                    self.counters.retries += 1;
-                    self.submit(token, index);
-                }
+                None => self.submit_queued(token, index),
                 Some(errno) if errno == -libc::EINTR => {}
                 other => result = other,
             }
@@ -82,6 +84,12 @@ impl Io {
         self.trash.extend(self.slots.clear_waker(token));
         *operation = OneShot::Over(self.slots.release(token));
         Poll::Ready(result)
+    }
+
+    fn queue_one_shot(&mut self, kind: Kind, index: u32, memory: Memory) -> Token {
+        let token = self.slots.insert(kind, index, memory, 0, self.now);
+        *Self::place(self.table.entry(index), kind) = token.index;
+        token
     }
 
     /// Receives into the caller's memory; Ready with how many bytes were appended to it.

@@ -16,6 +16,9 @@ pub(crate) struct Sending {
     done: u32,
 }
 
+/// What one send takes: its progress is counted in 32 bits.
+pub(crate) const BYTES_MAX: usize = u32::MAX as usize;
+
 /// Where a send is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -62,6 +65,7 @@ impl Io {
         waker: &Waker,
     ) -> Poll<std::result::Result<u32, i32>> {
         if self.must_yield(waker) {
+            self.set_send_aside(index, sending, all);
             return Poll::Pending;
         }
         let entry = self.table.entry(index);
@@ -70,11 +74,10 @@ impl Io {
             && sending.stage == Stage::Fresh
             && sending.done == 0
             && let Memory::Buf(buf) = &sending.memory
-            && entry.send == NONE
-            && !entry.is(Mark::Broken)
+            && entry.may_send()
         {
             let bytes = buf.span_after(0);
-            if bytes.bytes > 0
+            if (1..=BYTES_MAX).contains(&bytes.bytes)
                 && let Some(sent) = self.driver.attempt_send(entry.target(index), bytes)
             {
                 self.counters.answered_at_once += 1;
@@ -112,10 +115,18 @@ impl Io {
             sending.end();
             return Poll::Ready(Err(-libc::EPIPE));
         }
+        if entry.unmark(Mark::SendCancelled) {
+            self.leave_send(index);
+            sending.end();
+            return Poll::Ready(Err(-libc::ECANCELED));
+        }
         if entry.send != NONE {
-            // A dropped send, still on its way: what follows it must not overtake it.
             let token = self.slots.token(entry.send);
-            self.wait_for(token, waker);
+            match self.slots.state(token) {
+                // A dropped send, still on its way: what follows it must not overtake it.
+                State::Orphaned => self.wait_for(token, waker),
+                _ => self.drop_forgotten(token, index, waker),
+            }
             return Poll::Pending;
         }
         let Sending { memory, kind, done, .. } = sending;
@@ -124,10 +135,17 @@ impl Io {
             sending.end();
             return Poll::Ready(Ok(0));
         }
+        if total > BYTES_MAX && all {
+            sending.end();
+            return Poll::Ready(Err(-libc::EMSGSIZE));
+        }
         if self.tries {
             let on = entry.target(index);
             loop {
-                match self.attempt(&op_of(*kind, memory, *done as usize, on)).map(|outcome| outcome.result) {
+                match self
+                    .attempt(&op_of(*kind, memory, *done as usize, on, all))
+                    .map(|outcome| outcome.result)
+                {
                     None => break,
                     Some(sent) if sent >= 0 => {
                         *done += sent as u32;
@@ -145,16 +163,51 @@ impl Io {
                 }
             }
         }
+        let token = self.queue_send(index, sending, all);
+        self.submit(token, index);
+        self.wait_for(token, waker);
+        Poll::Pending
+    }
+
+    /// Gives a send that has to wait its slot.
+    fn queue_send(&mut self, index: u32, sending: &mut Sending, all: bool) -> Token {
+        let mut memory = std::mem::replace(&mut sending.memory, Memory::None);
         if !self.driver.sends_from_pool() || self.driver.pool().is_strained() {
             memory.settle();
         }
-        let memory = std::mem::replace(memory, Memory::None);
-        let token = self.slots.insert(*kind, index, memory, *done, self.now);
+        let token = self.slots.insert(sending.kind, index, memory, sending.done, self.now);
+        if !all {
+            self.slots.content_with_a_part(token);
+        }
         self.table.entry(index).send = token.index;
-        self.submit(token, index);
-        self.wait_for(token, waker);
         sending.stage = Stage::InFlight(token);
-        Poll::Pending
+        token
+    }
+
+    /// A send that has to yield is awaited, where a cancel finds it.
+    #[cold]
+    fn set_send_aside(&mut self, index: u32, sending: &mut Sending, all: bool) {
+        let entry = self.table.entry(index);
+        if sending.stage != Stage::Fresh {
+            return;
+        }
+        if entry.send != NONE {
+            let token = self.slots.token(entry.send);
+            self.slots.awaits(token);
+        } else if entry.may_send() && (1..=BYTES_MAX).contains(&sending.memory.bytes()) {
+            let token = self.queue_send(index, sending, all);
+            self.slots.awaits(token);
+        }
+    }
+
+    /// Nobody waits any more behind a dropped send.
+    fn leave_send(&mut self, index: u32) {
+        let entry = self.table.entry(index);
+        entry.unmark(Mark::SendCancelled);
+        if entry.send != NONE {
+            let token = self.slots.token(entry.send);
+            self.trash.extend(self.slots.clear_waker(token));
+        }
     }
 
     fn poll_sending(
@@ -202,8 +255,7 @@ impl Io {
             // `attempt` needs all of `self`; the operation borrows only the slots. So the driver is asked directly.
             match self.driver.attempt(&op).map(|outcome| outcome.result) {
                 None => {
-                    self.counters.retries += 1;
-                    self.submit(token, index);
+                    self.submit_queued(token, index);
                     self.wait_for(token, waker);
                     return Poll::Pending;
                 }
@@ -233,6 +285,7 @@ impl Io {
     pub(crate) fn drop_send(&mut self, index: u32, sending: &Sending) {
         match sending.stage {
             Stage::Fresh => {
+                self.leave_send(index);
                 if sending.done > 0 {
                     self.table.entry(index).mark(Mark::Broken);
                 }

@@ -1,9 +1,9 @@
 //! Standing operations: receive and accept. They stay with the driver and bring one result after another.
 
 use super::{Io, PARKED_FOR};
-use crate::descriptor::{Entry, Mark, NONE, Target};
-use crate::inflight::{Items, Memory, Next};
-use crate::op::{Kind, Op, Outcome};
+use crate::descriptor::{Mark, NONE, Target};
+use crate::inflight::{Items, Memory, Next, State};
+use crate::op::{Kind, Op, Outcome, Token};
 use crate::pool::Lease;
 use std::task::{Poll, Waker};
 
@@ -16,11 +16,12 @@ impl Io {
         waker: &Waker,
     ) -> Poll<std::result::Result<Lease, i32>> {
         if self.must_yield(waker) {
+            self.set_standing_aside(Kind::Receive, index);
             return Poll::Pending;
         }
         let entry = self.table.entry(index);
         if entry.has_left_something() {
-            return Poll::Ready(Self::left(entry));
+            return Poll::Ready(self.left(index));
         }
         // What happens nearly always: it stands already, and has brought nothing.
         let slot = entry.receive;
@@ -65,11 +66,15 @@ impl Io {
 
     /// What earlier receives have left for the next.
     #[cold]
-    fn left(entry: &mut Entry) -> std::result::Result<Lease, i32> {
+    fn left(&mut self, index: u32) -> std::result::Result<Lease, i32> {
+        let cancelled = self.table.entry(index).is(Mark::ReceiveCancelled);
+        self.leave_standing(index);
+        let entry = self.table.entry(index);
         if let Some(tail) = entry.kept.take() {
             return Ok(Lease::own(tail));
         }
         match entry.take_error() {
+            0 if cancelled => Err(-libc::ECANCELED),
             0 => Ok(Lease::nothing()),
             errno => Err(errno),
         }
@@ -83,6 +88,7 @@ impl Io {
     ) -> Poll<std::result::Result<Target, i32>> {
         loop {
             if self.must_yield(waker) {
+                self.set_standing_aside(Kind::Accept, index);
                 return Poll::Pending;
             }
             if self.table.entry(index).is(Mark::Stopped) && self.table.entry(index).receive == NONE {
@@ -102,15 +108,29 @@ impl Io {
                         return Poll::Ready(Err(-libc::ECANCELED));
                     }
                     self.counters.accept_parked += 1;
-                    self.parked.push(waker.clone());
-                    self.parked_until = Some(self.now.after(PARKED_FOR));
+                    if !self.parked.iter().any(|parked| parked.will_wake(waker)) {
+                        self.parked.push(waker.clone());
+                    }
+                    self.parked_until.get_or_insert(self.now.after(PARKED_FOR));
                     return Poll::Pending;
                 }
-                libc::ECANCELED | libc::EBADF | libc::EINVAL | libc::ENOTSOCK | libc::EOPNOTSUPP => {
-                    return Poll::Ready(Err(outcome.result));
-                }
-                // One connection died in the backlog, or its network did (accept(2), "Error handling").
-                _ => {}
+                // One connection died in the backlog, or its network did, or a firewall forbids it (accept(2),
+                // "Error handling"); or nothing happened.
+                libc::ECONNABORTED
+                | libc::ECONNRESET
+                | libc::EPROTO
+                | libc::ENOPROTOOPT
+                | libc::EPERM
+                | libc::ENETDOWN
+                | libc::ENETUNREACH
+                | libc::EHOSTDOWN
+                | libc::EHOSTUNREACH
+                | libc::ENONET
+                | libc::ETIMEDOUT
+                | libc::EINTR
+                | libc::EAGAIN => {}
+                // Of the listener itself: asking again would be asking for ever.
+                _ => return Poll::Ready(Err(outcome.result)),
             }
         }
     }
@@ -122,16 +142,17 @@ impl Io {
             if let Some(outcome) = self.attempt_standing(kind, index) {
                 return Poll::Ready(outcome);
             }
-            let items = Memory::Items(Items::EMPTY);
-            let token = self.slots.insert(kind, index, items, 0, self.now);
-            self.table.entry(index).receive = token.index;
+            let token = self.queue_standing(kind, index);
             self.submit(token, index);
             token
         } else {
             let token = self.slots.token(slot);
             if self.slots.kind(token) != kind {
-                // A dropped receive into memory of the caller's, still on its way: its end tells us.
-                self.wait_for(token, waker);
+                match self.slots.state(token) {
+                    // A dropped receive into memory of the caller's, still on its way: its end tells us.
+                    State::Orphaned => self.wait_for(token, waker),
+                    _ => self.drop_forgotten(token, index, waker),
+                }
                 return Poll::Pending;
             }
             match self.slots.next(token) {
@@ -152,10 +173,10 @@ impl Io {
                 }
                 Next::Again => {
                     if let Some(outcome) = self.attempt_standing(kind, index) {
+                        self.slots.served(slot);
                         return Poll::Ready(outcome);
                     }
-                    self.counters.retries += 1;
-                    self.submit(token, index);
+                    self.submit_queued(token, index);
                 }
                 Next::Over(result) => {
                     self.table.entry(index).receive = NONE;
@@ -166,6 +187,27 @@ impl Io {
         };
         self.wait_for(token, waker);
         Poll::Pending
+    }
+
+    fn queue_standing(&mut self, kind: Kind, index: u32) -> Token {
+        let token = self.slots.insert(kind, index, Memory::Items(Items::EMPTY), 0, self.now);
+        self.table.entry(index).receive = token.index;
+        token
+    }
+
+    /// A future that has to yield is awaited, where a cancel finds it.
+    #[cold]
+    fn set_standing_aside(&mut self, kind: Kind, index: u32) {
+        let entry = self.table.entry(index);
+        if entry.has_left_something() {
+            // That is all it asks for.
+            return;
+        }
+        let token = match entry.receive {
+            NONE => self.queue_standing(kind, index),
+            slot => self.slots.token(slot),
+        };
+        self.slots.awaits(token);
     }
 
     #[inline]
@@ -186,7 +228,9 @@ impl Io {
     /// Nobody waits for this descriptor's standing operation any more; it goes on.
     #[inline]
     pub(crate) fn leave_standing(&mut self, index: u32) {
-        let slot = self.table.entry(index).receive;
+        let entry = self.table.entry(index);
+        entry.unmark(Mark::ReceiveCancelled);
+        let slot = entry.receive;
         if slot != NONE {
             let token = self.slots.token(slot);
             self.trash.extend(self.slots.clear_waker(token));

@@ -81,7 +81,7 @@ impl TcpStream {
     /// nothing was sent.
     ///
     /// # Errors
-    /// EPIPE, ECONNRESET: the peer is gone, or an earlier send was dropped midway; ECANCELED by a [`Canceller`],
+    /// EMSGSIZE: 4 GiB or more, of which nothing was sent. EPIPE, ECONNRESET: the peer is gone, or an earlier send was dropped midway; ECANCELED by a [`Canceller`],
     /// after which nobody knows how much was sent.
     #[inline]
     pub fn write_all<B: IoBuf>(&mut self, bytes: B) -> Send<'_, B> {
@@ -437,7 +437,9 @@ impl<B, R> Send<'_, B, R> {
 fn send_error(socket: &Socket, errno: i32) -> Error {
     let broken = socket.with_io(|io, index| io.table.entry(index).is(Mark::Broken)).unwrap_or(false);
     let error = socket.error(Kind::Send, errno);
-    if broken {
+    if errno == -libc::EMSGSIZE {
+        error.hint("less than 4 GiB can be sent at a time: send it in parts")
+    } else if broken {
         error.hint("an earlier send was dropped midway, so the peer has a part of it")
     } else {
         error

@@ -146,7 +146,9 @@ where
     F: Future<Output = ()> + 'static,
 {
     with_runtime_in(world, case, set_up, move |case, runtime| {
-        runtime.block_on(scenario(case)).unwrap_or_else(|why| panic!("{why}"));
+        runtime
+            .block_on(scenario(case))
+            .unwrap_or_else(|why| panic!("{why}\n{}", why.dump().unwrap_or_default()));
         let over = || runtime.in_flight() == 0 && runtime.descriptors() == 0;
         let settled = runtime.block_on(async {
             for _ in 0..TURNS_TO_SETTLE {

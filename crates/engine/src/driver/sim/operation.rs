@@ -15,6 +15,8 @@ pub(super) struct Operation {
     /// It is completed by us; otherwise its owner is told when to try.
     pub(super) completes: bool,
     work: Work,
+    /// A send that is to wait for room for all of it.
+    pub(super) whole: bool,
     /// What the memory looks like while it is ours.
     seal: u64,
     /// Bytes sent so far.
@@ -84,6 +86,7 @@ impl Operation {
             on: op.target(),
             completes,
             work,
+            whole: !matches!(op, Op::Send { whole: false, .. }),
             seal: 0,
             done: 0,
             told: false,

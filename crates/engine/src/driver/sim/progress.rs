@@ -181,14 +181,14 @@ impl Sim {
         let left: usize = operation.rest().iter().map(|piece| piece.len()).sum();
         let result = self.send_pieces(number, &operation.rest());
         operation.done += usize::try_from(result).unwrap_or(0);
-        let done = operation.done;
+        let (done, whole) = (operation.done, operation.whole);
         self.operations.insert(id, operation);
         if result == -libc::EAGAIN {
             // It goes on when there is room.
         } else if result < 0 {
             // What was sent before is told; the error is lost, and the next send meets its consequence.
             self.send_result(id, if done > 0 { done as i32 } else { result }, true, None);
-        } else if result as usize == left || self.chance.hits(self.faults.short) {
+        } else if !whole || result as usize == left || self.chance.hits(self.faults.short) {
             self.send_result(id, done as i32, true, None);
         } else {
             self.look_soon(id, true);

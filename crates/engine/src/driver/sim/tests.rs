@@ -196,7 +196,7 @@ impl Program {
         while done < bytes.len() {
             let on = self.target(number);
             let rest = Span { start: bytes[done..].as_ptr().cast_mut(), bytes: bytes.len() - done };
-            match self.finish(Op::Send { on, bytes: rest }).unwrap() {
+            match self.finish(Op::Send { on, bytes: rest, whole: true }).unwrap() {
                 errno if errno < 0 => return Err(errno),
                 count => done += count as usize,
             }
@@ -546,7 +546,11 @@ fn pump(program: &mut Program, client: u32, server: u32, message: &[u8], cancels
         // Tried until there is nothing: only then is waiting allowed.
         while sending.is_none() && sent < message.len() {
             let rest = &message[sent..];
-            let op = Op::Send { on: to, bytes: Span { start: rest.as_ptr().cast_mut(), bytes: rest.len() } };
+            let op = Op::Send {
+                on: to,
+                bytes: Span { start: rest.as_ptr().cast_mut(), bytes: rest.len() },
+                whole: true,
+            };
             match program.sim.attempt(&op) {
                 Some(outcome) => sent += usize::try_from(outcome.result).unwrap(),
                 None => {
@@ -660,7 +664,8 @@ fn cancel_once(seed: u64, kind: Kind) -> &'static str {
     let mut message = [7u8; 1000];
     let on = program.target(if kind == Kind::Receive { server } else { client });
     let span = Span { start: message.as_mut_ptr(), bytes: message.len() };
-    let op = if kind == Kind::Receive { Op::Receive { on } } else { Op::Send { on, bytes: span } };
+    let op =
+        if kind == Kind::Receive { Op::Receive { on } } else { Op::Send { on, bytes: span, whole: true } };
     if kind == Kind::Receive {
         program.send(client, &[7; 32]).unwrap();
     }
@@ -830,7 +835,7 @@ fn a_buffer_that_changes_while_it_is_sent_is_noticed() {
     let (on, token) = (program.target(client), program.token());
     let memory: Reachable = Rc::new([const { Cell::new(7) }; 64]);
     let bytes = Span { start: Rc::as_ptr(&memory).cast_mut().cast(), bytes: 64 };
-    program.sim.submit(token, &Op::Send { on, bytes });
+    program.sim.submit(token, &Op::Send { on, bytes, whole: true });
     memory[0].set(8);
     program.sim.cancel(token, Kind::Send, on);
 }

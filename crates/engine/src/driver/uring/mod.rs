@@ -326,8 +326,9 @@ impl Driver for Uring {
                 let entry = self.receive(on.number);
                 self.push(bits, entry);
             }
-            Op::Send { on, bytes } => {
+            Op::Send { on, bytes, whole } => {
                 let length = bounded(bytes.bytes) as u32;
+                let flags = if whole { flags } else { libc::MSG_NOSIGNAL };
                 self.push(bits | ONE_SHOT, Sqe::send(on.number, bytes.start, length, flags));
             }
             Op::SendVectored { on, message } => {

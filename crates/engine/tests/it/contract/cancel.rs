@@ -1,8 +1,12 @@
 //! Cancelling from outside: what waits ends and tells the truth, and what comes later is not affected.
 
-use crate::support::{Gate, narrow_pair, pair, pattern, poll_once, receive, receive_all, some_turns};
+use crate::support::{
+    Gate, listener, narrow_pair, pair, pattern, poll_once, receive, receive_all, some_turns,
+};
 use ringroad_engine::{spawn, yield_now};
+use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::task::Poll;
 
 everywhere!(a_waiting_receive_is_ended_and_the_next_is_not, |case| async move {
     for into in [false, true] {
@@ -193,4 +197,152 @@ everywhere!(many_cancels_and_receives_in_turn_stay_in_step, |_| async {
     let (cancelled, all) = reader.await.unwrap();
     assert!(cancelled > 0);
     assert_eq!(all, (0..100).filter(|round| round % 3 != 0).collect::<Vec<u8>>());
+});
+
+everywhere!(a_send_that_waits_behind_a_dropped_one_is_ended_too, |case| async move {
+    for turns in [0, 1, 3] {
+        let (mut ours, theirs) = narrow_pair(case).await;
+        let cancel = ours.canceller();
+        assert!(poll_once(pin!(ours.write_all(pattern(4 << 20)))).await.is_none());
+        // Dropped, and perhaps with the kernel still.
+        let mut send = Box::pin(ours.write_all(pattern(4 << 20)));
+        if poll_once(send.as_mut()).await.is_none() {
+            cancel.cancel();
+            for _ in 0..turns {
+                yield_now().await;
+            }
+            let (sent, back) = send.await;
+            assert!(sent.is_err());
+            assert_eq!(back.len(), 4 << 20);
+        }
+        drop(theirs);
+    }
+});
+
+everywhere!(a_receive_that_waits_behind_a_dropped_one_is_ended_too, |_| async {
+    for into in [false, true] {
+        for turns in [0, 1, 3] {
+            let (mut ours, mut theirs) = pair().await;
+            let cancel = theirs.canceller();
+            assert!(poll_once(pin!(theirs.recv_into(Vec::with_capacity(8)))).await.is_none());
+            let ended = if into {
+                let mut recv = Box::pin(theirs.recv_into(Vec::with_capacity(8)));
+                assert!(poll_once(recv.as_mut()).await.is_none());
+                cancel.cancel();
+                for _ in 0..turns {
+                    yield_now().await;
+                }
+                recv.await.0.unwrap_err()
+            } else {
+                let mut recv = Box::pin(theirs.recv());
+                assert!(poll_once(recv.as_mut()).await.is_none());
+                cancel.cancel();
+                for _ in 0..turns {
+                    yield_now().await;
+                }
+                recv.await.unwrap_err()
+            };
+            assert!(ended.is_cancelled(), "{ended}");
+            // And nothing of it is left over.
+            ours.write_all("later").await.0.unwrap();
+            assert_eq!(receive(&mut theirs, 5).await, b"later");
+        }
+    }
+});
+
+everywhere!(who_was_to_be_ended_and_is_dropped_instead_takes_its_cancel_along, |_| async {
+    let (mut ours, mut theirs) = pair().await;
+    let cancel = theirs.canceller();
+    for behind in [false, true] {
+        if behind {
+            assert!(poll_once(pin!(theirs.recv_into(Vec::with_capacity(8)))).await.is_none());
+        }
+        assert!(poll_once(pin!(theirs.recv())).await.is_none());
+        {
+            let mut recv = pin!(theirs.recv());
+            assert!(poll_once(recv.as_mut()).await.is_none());
+            cancel.cancel();
+        }
+        let mut recv = Box::pin(theirs.recv());
+        assert!(poll_once(recv.as_mut()).await.is_none());
+        some_turns().await;
+        ours.write_all("hello").await.0.unwrap();
+        let mut got = recv.await.unwrap().to_vec();
+        got.extend_from_slice(&receive(&mut theirs, 5 - got.len()).await);
+        assert_eq!(got, b"hello");
+    }
+});
+
+/// Uses up what a task gets at once in one poll, where anything is.
+async fn use_up_answers() {
+    let (mut ours, mut theirs) = pair().await;
+    ours.write_all(vec![7; 200]).await.0.unwrap();
+    some_turns().await;
+    // The first is asked for, so that the others are known to be there.
+    theirs.recv_into(Vec::with_capacity(1)).await.0.unwrap();
+    poll_fn(|context| {
+        // As often as it would be let: then it has to yield.
+        for _ in 0..200 {
+            let mut recv = pin!(theirs.recv_into(Vec::with_capacity(1)));
+            if recv.as_mut().poll(context).is_pending() {
+                break;
+            }
+        }
+        Poll::Ready(())
+    })
+    .await;
+    // Closing waits for nobody.
+}
+
+everywhere!(who_has_only_yielded_is_ended_too, |case| async move {
+    for turns in [0, 1, 3] {
+        for fresh in [true, false] {
+            let (_ours, mut theirs) = pair().await;
+            let cancel = theirs.canceller();
+            if !fresh {
+                assert!(poll_once(pin!(theirs.recv())).await.is_none());
+            }
+            use_up_answers().await;
+            let mut recv = Box::pin(theirs.recv());
+            assert!(poll_once(recv.as_mut()).await.is_none());
+            cancel.cancel();
+            for _ in 0..turns {
+                yield_now().await;
+            }
+            assert!(recv.await.unwrap_err().is_cancelled());
+        }
+        let (_ours, mut theirs) = pair().await;
+        let cancel = theirs.canceller();
+        use_up_answers().await;
+        let mut recv = Box::pin(theirs.recv_into(Vec::with_capacity(8)));
+        assert!(poll_once(recv.as_mut()).await.is_none());
+        cancel.cancel();
+        for _ in 0..turns {
+            yield_now().await;
+        }
+        let (received, back) = recv.await;
+        assert!(received.unwrap_err().is_cancelled());
+        assert_eq!(back.capacity(), 8);
+
+        let (mut ours, _theirs) = narrow_pair(case).await;
+        let cancel = ours.canceller();
+        use_up_answers().await;
+        let mut send = Box::pin(ours.write_all(pattern(4 << 20)));
+        assert!(poll_once(send.as_mut()).await.is_none());
+        cancel.cancel();
+        for _ in 0..turns {
+            yield_now().await;
+        }
+        let (sent, back) = send.await;
+        assert!(sent.unwrap_err().is_cancelled());
+        assert_eq!(back.len(), 4 << 20);
+
+        let (mut listener, _) = listener();
+        let stop = listener.canceller();
+        use_up_answers().await;
+        let mut accept = Box::pin(listener.accept());
+        assert!(poll_once(accept.as_mut()).await.is_none());
+        stop.cancel();
+        assert!(accept.await.unwrap_err().is_cancelled());
+    }
 });

@@ -416,3 +416,17 @@ everywhere!(a_slow_reader_holds_its_peer_back_and_gets_everything, |case| async 
     assert!(receive_all(&mut theirs).await == pattern(BYTES));
     writer.await.unwrap();
 });
+
+everywhere!(a_receive_that_was_forgotten_does_not_hold_up_the_next, |_| async {
+    for turns in [0, 1, 20] {
+        let (mut ours, mut theirs) = pair().await;
+        let mut recv = Box::pin(theirs.recv_into(Vec::with_capacity(100)));
+        assert!(poll_once(recv.as_mut()).await.is_none());
+        std::mem::forget(recv);
+        ours.write_all("not lost").await.0.unwrap();
+        for _ in 0..turns {
+            yield_now().await;
+        }
+        assert_eq!(receive(&mut theirs, 8).await, b"not lost");
+    }
+});

@@ -2,16 +2,19 @@
 
 use crate::support::{
     Case, Gate, listener, listener_with, narrow_pair, pair, pattern, poll_once, receive, some_turns,
+    with_runtime,
 };
 use ringroad_engine::net::{ListenOptions, TcpStream};
 use ringroad_engine::time::sleep;
 use ringroad_engine::{JoinError, Runtime, spawn, yield_now};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::{Future, pending};
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -258,3 +261,156 @@ runtimes!(two_runtimes_on_one_thread_take_turns, |case| {
     drop((ours, theirs));
     one.shutdown(PATIENCE).unwrap();
 });
+
+/// Panics when it is woken.
+struct Woken;
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        panic!("woken");
+    }
+}
+
+runtimes!(a_waker_that_panics_keeps_no_other_from_being_woken, |case| {
+    let runtime = runtime(case);
+    let waker = Waker::from(Arc::new(Woken));
+    // Many, so that some of them are told of in one turn, in whatever order.
+    let mut ends: Vec<_> = (0..20).map(|_| runtime.block_on(pair()).unwrap()).collect();
+    let mut tasks = Vec::new();
+    let mut senders = Vec::new();
+    let mut strange = Vec::new();
+    for (at, (ours, theirs)) in ends.drain(..).enumerate() {
+        senders.push(ours);
+        if at == 5 {
+            strange.push(theirs);
+            continue;
+        }
+        let mut theirs = theirs;
+        tasks.push(runtime.spawn(async move { theirs.recv().await.unwrap().len() }));
+    }
+    let mut stranger = strange.pop().unwrap();
+    let mut recv = Box::pin(stranger.recv());
+    runtime.block_on(async { yield_now().await }).unwrap();
+    assert!(recv.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    for mut sender in senders.drain(..) {
+        tasks.push(runtime.spawn(async move {
+            sender.write_all("wake").await.0.unwrap();
+            4
+        }));
+    }
+    let caught = catch_unwind(AssertUnwindSafe(|| runtime.block_on(sleep(Duration::from_secs(60)))));
+    assert_eq!(*caught.unwrap_err().downcast_ref::<&str>().unwrap(), "woken");
+    for task in tasks {
+        assert!(runtime.block_on(task).unwrap().unwrap() > 0);
+    }
+    drop(recv);
+    drop(stranger);
+    runtime.shutdown(PATIENCE).unwrap();
+});
+
+runtimes!(a_shutdown_comes_to_its_end_though_what_is_dropped_panics, |case| {
+    struct Badly(Rc<Cell<u32>>);
+    impl Drop for Badly {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() + 1);
+            panic!("dropped badly");
+        }
+    }
+    let runtime = runtime(case);
+    let drops = Rc::new(Cell::new(0));
+    for _ in 0..3 {
+        let badly = Badly(Rc::clone(&drops));
+        runtime
+            .spawn(async move {
+                let _badly = badly;
+                pending::<()>().await;
+            })
+            .detach();
+    }
+    let (ours, mut theirs) = runtime.block_on(pair()).unwrap();
+    runtime.block_on(async { assert!(poll_once(pin!(theirs.recv())).await.is_none()) }).unwrap();
+    let remote = runtime.remote();
+    let caught = catch_unwind(AssertUnwindSafe(|| runtime.shutdown(PATIENCE)));
+    assert_eq!(*caught.unwrap_err().downcast_ref::<&str>().unwrap(), "dropped badly");
+    assert_eq!(drops.get(), 3);
+    // It is gone all the same, and not only half.
+    assert!(ours.local_addr().unwrap_err().to_string().contains("has been shut down"));
+    assert!(remote.spawn(|| async {}).is_err());
+});
+
+/// Spawns when it is dropped, which may be late.
+struct Late(Arc<()>);
+
+impl Wake for Late {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        let kept = Arc::clone(&self.0);
+        spawn(async move {
+            let _kept = kept;
+            pending::<()>().await;
+        })
+        .detach();
+    }
+}
+
+runtimes!(a_task_spawned_by_the_last_waker_is_dropped_with_its_runtime, |case| {
+    let runtime = runtime(case);
+    let kept = Arc::new(());
+    let (_ours, mut theirs) = runtime.block_on(pair()).unwrap();
+    let mut recv = Box::pin(theirs.recv());
+    let waker = Waker::from(Arc::new(Late(Arc::clone(&kept))));
+    assert!(recv.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    drop(waker);
+    runtime.shutdown(PATIENCE).unwrap();
+    assert_eq!(Arc::strong_count(&kept), 1, "a task outlives its runtime");
+});
+
+cases!(a_runtime_may_end_with_its_thread, all, |case| {
+    thread_local! {
+        static MINE: RefCell<Option<(Runtime, TcpStream)>> = const { RefCell::new(None) };
+    }
+    crate::support::alone(None, || {
+        let thread = std::thread::spawn(move || {
+            // Before anything of the engine has touched this thread, so that it is dropped after it.
+            MINE.with(|mine| assert!(mine.borrow().is_none()));
+            let runtime = runtime(case);
+            let (ours, mut theirs) = runtime.block_on(pair()).unwrap();
+            runtime
+                .spawn(async move {
+                    drop(theirs.recv().await);
+                })
+                .detach();
+            runtime.block_on(some_turns()).unwrap();
+            MINE.with(|mine| *mine.borrow_mut() = Some((runtime, ours)));
+        });
+        thread.join().unwrap();
+    });
+});
+
+cases!(
+    /// A connection that the program keeps a handle of lives on after we closed ours, and so does what the kernel
+    /// remembers of it.
+    a_connection_taken_over_again_under_the_same_number_works,
+    real,
+    |case| with_runtime(case, |builder| builder, |_, runtime| {
+        let listener = std::net::TcpListener::bind(crate::peer::anywhere()).unwrap();
+        let mut far = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let near = listener.accept().unwrap().0;
+        for round in 0..5u8 {
+            let mut stream = runtime
+                .block_on(async { TcpStream::from_std(near.try_clone().unwrap()).unwrap() })
+                .unwrap();
+            let got = runtime.block_on(async {
+                assert!(poll_once(pin!(stream.recv())).await.is_none());
+                yield_now().await;
+                far.write_all(&[round; 3]).unwrap();
+                receive(&mut stream, 3).await
+            });
+            assert_eq!(got.unwrap(), [round; 3]);
+            runtime.block_on(stream.close()).unwrap();
+        }
+    })
+);

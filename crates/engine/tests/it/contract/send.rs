@@ -322,3 +322,34 @@ scenario!(sends_and_receives_of_one_connection_do_not_wait_for_each_other, |_| a
         end.await.unwrap();
     }
 });
+
+everywhere!(a_write_takes_what_there_is_room_for_and_waits_for_no_more, |case| async move {
+    const BYTES: usize = 4 << 20;
+    let (mut ours, mut theirs) = narrow_pair(case).await;
+    // Nobody receives yet, and whoever would is told only afterwards how much to expect.
+    let (written, back) = ours.write(pattern(BYTES)).await;
+    let written = written.unwrap();
+    assert!((1..BYTES).contains(&written), "{written}");
+    drop(ours);
+    assert!(receive_all(&mut theirs).await == back[..written]);
+});
+
+everywhere!(a_send_that_was_forgotten_does_not_hold_up_the_next, |case| async move {
+    let (mut ours, mut theirs) = narrow_pair(case).await;
+    // No destructor runs: nobody has told that it is over, but nobody can ask for it again either.
+    let mut send = Box::pin(ours.write_all(pattern(400_000)));
+    assert!(poll_once(send.as_mut()).await.is_none());
+    std::mem::forget(send);
+    let reader = spawn(async move { receive_all(&mut theirs).await });
+    let after = ours.write_all("after it").await.0;
+    drop(ours);
+    let got = reader.await.unwrap();
+    match after {
+        // Nothing of it had gone.
+        Ok(()) => assert_eq!(got, b"after it"),
+        Err(why) => {
+            assert!(why.to_string().contains("dropped midway"), "{why}");
+            assert!(pattern(400_000).starts_with(&got));
+        }
+    }
+});

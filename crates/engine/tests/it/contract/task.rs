@@ -5,14 +5,15 @@ use futures_util::future::{AbortHandle, Abortable, Either, join_all, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use ringroad_engine::net::TcpStream;
 use ringroad_engine::time::sleep;
-use ringroad_engine::{JoinError, spawn, yield_now};
+use ringroad_engine::{JoinError, JoinHandle, spawn, yield_now};
 use std::cell::{Cell, RefCell};
 use std::future::{Future, pending};
-use std::pin::pin;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 /// Counts its drops.
@@ -386,4 +387,60 @@ everywhere!(a_foreign_waker_is_woken_and_given_up, |_| async {
     drop(waker);
     some_turns().await;
     assert_eq!(Arc::strong_count(&foreign), 1, "somebody keeps a waker");
+});
+
+/// Waits for ever, and cannot be dropped in peace.
+struct DropsBadly;
+
+impl Future for DropsBadly {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+}
+
+impl Drop for DropsBadly {
+    fn drop(&mut self) {
+        panic!("dropped badly");
+    }
+}
+
+fn dropped_badly(error: JoinError) -> bool {
+    matches!(&error, JoinError::Panicked(_)) && error.to_string().contains("dropped badly")
+}
+
+everywhere!(a_task_that_panics_when_it_is_dropped_ends_alone_too, |_| async {
+    // Cancelled from outside.
+    let task = spawn(DropsBadly);
+    yield_now().await;
+    let waits = Gate::default();
+    let canceller = Rc::new(task);
+    canceller.cancel();
+    let Ok(task) = Rc::try_unwrap(canceller) else { panic!("there was one") };
+    assert!(dropped_badly(task.await.unwrap_err()));
+    // By itself, while it runs.
+    let task = Rc::new(RefCell::new(None::<JoinHandle<()>>));
+    let handle = spawn({
+        let (task, waits) = (Rc::clone(&task), waits.clone());
+        async move {
+            let _badly = DropsBadly;
+            waits.opened().await;
+            task.borrow().as_ref().unwrap().cancel();
+            pending::<()>().await;
+        }
+    });
+    *task.borrow_mut() = Some(handle);
+    waits.open();
+    some_turns().await;
+    let handle = task.borrow_mut().take().unwrap();
+    assert!(dropped_badly(handle.await.unwrap_err()));
+    // What it returns, and nobody wants.
+    spawn(async { Some(DropsBadly) }).detach();
+    some_turns().await;
+    let unwanted = spawn(async { Some(DropsBadly) });
+    some_turns().await;
+    assert!(unwanted.is_finished());
+    // Here nobody else can be told but who drops it.
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(unwanted))).is_err());
 });

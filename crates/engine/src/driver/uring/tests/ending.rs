@@ -21,7 +21,7 @@ fn every_kind_of_operation_ends_when_cancelled() {
         (Op::Accept { on: target(&listener) }, Kind::Accept),
         (Op::Receive { on: target(&far) }, Kind::Receive),
         (Op::ReceiveInto { on: target(&far), memory: span(&mut memory) }, Kind::ReceiveInto),
-        (Op::Send { on: target(&full), bytes: span(&mut much) }, Kind::Send),
+        (Op::Send { on: target(&full), bytes: span(&mut much), whole: true }, Kind::Send),
     ];
     for submitted_before in [true, false] {
         for (op, kind) in &operations {
@@ -105,7 +105,7 @@ fn a_cancel_of_what_the_kernel_has_not_seen_is_done_at_once() {
     let mut bytes: Vec<u8> = (0..20).collect();
     let tokens: Vec<_> = bytes
         .chunks_mut(1)
-        .map(|byte| rig.submit(&Op::Send { on: target(&near), bytes: span(byte) }))
+        .map(|byte| rig.submit(&Op::Send { on: target(&near), bytes: span(byte), whole: true }))
         .collect();
     let in_line = rig.driver.line.len();
     assert!(in_line > 5, "{in_line}");

@@ -40,7 +40,7 @@ fn every_operation_works_with_every_mask_of_features() {
         let far = unsafe { OwnedFd::from_raw_fd(accepted.unwrap()) };
 
         let mut one = *b"sent whole, ";
-        rig.submit(&Op::Send { on: near, bytes: span(&mut one) });
+        rig.submit(&Op::Send { on: near, bytes: span(&mut one), whole: true });
         assert_eq!(rig.last().1, 12);
         let (two, three) = (*b"and in ", *b"pieces");
         let mut vectors = [&two[..], &three]
@@ -156,7 +156,7 @@ fn a_send_larger_than_every_buffer_completes_once_when_all_is_out() {
         far.read_to_end(&mut received).unwrap();
         received
     });
-    rig.submit(&Op::Send { on: target(&near), bytes: span(&mut sent) });
+    rig.submit(&Op::Send { on: target(&near), bytes: span(&mut sent), whole: true });
     assert_eq!(rig.last().1 as usize, sent.len());
     drop(near);
     assert_eq!(reader.join().unwrap(), sent);
@@ -171,7 +171,7 @@ fn a_send_to_a_peer_that_is_gone_is_an_error_and_no_signal() {
     let mut bytes = *b"anybody?";
     let results: Vec<_> = (0..2)
         .map(|_| {
-            rig.submit(&Op::Send { on: target(&near), bytes: span(&mut bytes) });
+            rig.submit(&Op::Send { on: target(&near), bytes: span(&mut bytes), whole: true });
             rig.last().1
         })
         .collect();
@@ -192,7 +192,9 @@ fn nothing_is_answered_by_an_attempt() {
     let mut rig = Rig::new();
     let (near, _far) = pair();
     let mut bytes = *b"x";
-    assert!(rig.driver.attempt(&Op::Send { on: target(&near), bytes: span(&mut bytes) }).is_none());
+    assert!(
+        rig.driver.attempt(&Op::Send { on: target(&near), bytes: span(&mut bytes), whole: true }).is_none()
+    );
     assert!(rig.driver.sends_from_pool());
 }
 
@@ -244,7 +246,7 @@ fn a_request_and_its_answer_are_one_system_call() {
         assert_eq!(rig.turn(Until::News), 1);
         let (_, News::Item(outcome)) = rig.next() else { panic!("not an item") };
         drop(outcome);
-        rig.submit(&Op::Send { on: target(&far), bytes: span(&mut answer) });
+        rig.submit(&Op::Send { on: target(&far), bytes: span(&mut answer), whole: true });
         assert_eq!(rig.turn(Until::News), 1);
         assert_eq!(rig.last().1, 6);
         near.read_exact(&mut echoed).unwrap();

@@ -12,7 +12,7 @@ fn more_sends_than_either_queue_holds_all_go_out_in_order() {
     let mut bytes: Vec<u8> = (0..200).collect();
     let mut tokens = Vec::new();
     for byte in bytes.chunks_mut(1) {
-        tokens.push(rig.submit(&Op::Send { on: target(&near), bytes: span(byte) }));
+        tokens.push(rig.submit(&Op::Send { on: target(&near), bytes: span(byte), whole: true }));
         if tokens.len() == 100 {
             // There is room now, which those in line have first.
             rig.turn(Until::Now);
@@ -38,7 +38,7 @@ fn operations_that_wait_hold_back_no_others() {
     }
     let mut bytes = *b"wake";
     for (near, _) in pairs.iter().rev() {
-        rig.submit(&Op::Send { on: target(near), bytes: span(&mut bytes) });
+        rig.submit(&Op::Send { on: target(near), bytes: span(&mut bytes), whole: true });
     }
     for _ in 0..200 {
         assert_eq!(rig.last().1, 4);
@@ -52,7 +52,7 @@ fn a_full_submission_queue_is_handed_over_and_takes_more() {
     let (near, _far) = UnixStream::pair().unwrap();
     let mut byte = [0];
     for _ in 0..30 {
-        rig.submit(&Op::Send { on: target(&near), bytes: span(&mut byte) });
+        rig.submit(&Op::Send { on: target(&near), bytes: span(&mut byte), whole: true });
     }
     // The alarm's read is one of them: 31 entries through a queue of 8, the last 7 of them left for the wait.
     assert_eq!((rig.driver.counters().queue_full, rig.driver.counters().system_calls), (3, 3));
