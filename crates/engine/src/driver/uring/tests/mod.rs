@@ -1,12 +1,13 @@
 //! The driver by itself, through the trait, with real sockets and often with queues too small for the work.
 //!
 //! `exchange` is what operations bring, with every feature on and off; `limits` is what happens when a queue or
-//! the buffer ring is full; `ending` is cancels and giving up.
+//! the buffer ring is full; `ending` is cancels and giving up; `refusal` is what the kernel may forbid.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod ending;
 mod exchange;
 mod limits;
+mod refusal;
 
 use super::Uring;
 use crate::clock::Until;
