@@ -1,13 +1,13 @@
 //! What reaches a runtime from other threads: wakes and work, and the alarm that ends its sleep.
 //!
-//! The protocol, checked by loom (`tests` below, with `--cfg loom`): the sender puts its message in, then looks
+//! The protocol, checked by loom (`tests` below, with `--cfg ringroad_loom`): the sender puts its message in, then looks
 //! whether the runtime sleeps; the runtime says that it sleeps, then looks whether there is a message. Whichever
 //! comes second sees the other, because both go through the lock. The alarm is raised at most once per sleep.
 
-#[cfg(loom)]
+#[cfg(ringroad_loom)]
 use loom::sync::{Mutex, MutexGuard, atomic::AtomicBool};
 use std::sync::atomic::Ordering;
-#[cfg(not(loom))]
+#[cfg(not(ringroad_loom))]
 use std::sync::{Mutex, MutexGuard, atomic::AtomicBool};
 
 /// One message to a runtime.
@@ -100,7 +100,7 @@ impl Inbox {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, ringroad_loom))]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
