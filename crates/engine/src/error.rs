@@ -1,6 +1,7 @@
 //! What went wrong: the operation, its target, what the system said, and on which driver.
 
 use crate::name::Name;
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 
@@ -19,7 +20,8 @@ struct Details {
     target: Option<String>,
     driver: Option<Name>,
     source: io::Error,
-    hint: Option<&'static str>,
+    hint: Option<Cow<'static, str>>,
+    is_driver_limit: bool,
     dump: Option<String>,
 }
 
@@ -27,7 +29,15 @@ impl Error {
     /// `operation` by its kernel name, or what was being done.
     #[cold]
     pub(crate) fn new(operation: &'static str, source: io::Error) -> Error {
-        Error(Box::new(Details { operation, target: None, driver: None, source, hint: None, dump: None }))
+        Error(Box::new(Details {
+            operation,
+            target: None,
+            driver: None,
+            source,
+            hint: None,
+            is_driver_limit: false,
+            dump: None,
+        }))
     }
 
     #[cold]
@@ -45,8 +55,8 @@ impl Error {
         self
     }
 
-    pub(crate) fn hint(mut self, hint: &'static str) -> Error {
-        self.0.hint = Some(hint);
+    pub(crate) fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Error {
+        self.0.hint = Some(hint.into());
         self
     }
 
@@ -59,6 +69,12 @@ impl Error {
     /// [`Runtime::dump`](crate::Runtime::dump) tells them. Afterwards they are gone with the future that waited.
     pub fn dump(&self) -> Option<&str> {
         self.0.dump.as_deref()
+    }
+
+    /// It met a limit of the driver's own, which `explanation` tells.
+    pub(crate) fn driver_limit(mut self, explanation: String) -> Error {
+        self.0.is_driver_limit = true;
+        self.hint(explanation)
     }
 
     /// The operation that failed, by its kernel name (`connect`, `recv`, …).
@@ -81,6 +97,12 @@ impl Error {
         self.0.source.raw_os_error()
     }
 
+    /// Whether a limit of the driver itself was met, and not one of the machine: on select a descriptor whose number has
+    /// no bit in its sets. An accept that fails so has closed what came; it can go on, and waits until there is room.
+    pub fn is_driver_limit(&self) -> bool {
+        self.0.is_driver_limit
+    }
+
     /// Whether the operation was cancelled, and had no effect.
     pub fn is_cancelled(&self) -> bool {
         self.raw_os_error() == Some(libc::ECANCELED)
@@ -89,7 +111,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Details { operation, target, driver, source, hint, dump: _ } = &*self.0;
+        let Details { operation, target, driver, source, hint, .. } = &*self.0;
         f.write_str(operation)?;
         if let Some(target) = target {
             write!(f, ", on {target}")?;

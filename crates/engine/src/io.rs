@@ -91,7 +91,20 @@ impl Io {
     /// Does what never waits.
     pub(crate) fn call(&mut self, call: Call<'_>) -> Result<Answer> {
         let name = call.name();
-        self.driver.call(call).map_err(|why| Error::new(name, why).by(self.driver.name()))
+        self.driver.call(call).map_err(|why| {
+            let explanation = why.raw_os_error().and_then(|errno| self.driver.explain(errno));
+            self.explained(Error::new(name, why), explanation)
+        })
+    }
+
+    /// With the driver's name, and what it says to its own errors.
+    #[cold]
+    fn explained(&self, error: Error, explanation: Option<String>) -> Error {
+        let error = error.by(self.driver.name());
+        match explanation {
+            Some(explanation) => error.driver_limit(explanation),
+            None => error,
+        }
     }
 
     /// Takes a new descriptor in.
@@ -102,7 +115,7 @@ impl Io {
     /// A failed operation on a descriptor, as an error.
     #[cold]
     pub(crate) fn error(&mut self, kind: Kind, index: u32, result: i32) -> Error {
-        let error = Error::errno(kind.name(), -result).by(self.driver.name());
+        let error = self.explained(Error::errno(kind.name(), -result), self.driver.explain(-result));
         let on = self.table.target(index);
         // Best effort: whose connection it was says more than a number.
         let peer = match kind {

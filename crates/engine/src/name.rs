@@ -10,19 +10,25 @@ pub enum Name {
     IoUring,
     /// `epoll(7)`, edge-triggered: readiness is waited for, then the operation is attempted.
     Epoll,
+    /// `poll(2)`: the same, with one array that the kernel walks at each wait.
+    Poll,
+    /// `select(2)`: the same, with bit sets, for descriptor numbers below 1024 only.
+    Select,
     /// A simulated kernel with virtual time and faults, for tests.
     Sim,
 }
 
 impl Name {
     /// Every driver, sim last.
-    pub const ALL: &[Name] = &[Name::IoUring, Name::Epoll, Name::Sim];
+    pub const ALL: &[Name] = &[Name::IoUring, Name::Epoll, Name::Poll, Name::Select, Name::Sim];
 
     /// The name as printed.
     pub const fn as_str(self) -> &'static str {
         match self {
             Name::IoUring => "io_uring",
             Name::Epoll => "epoll",
+            Name::Poll => "poll",
+            Name::Select => "select",
             Name::Sim => "sim",
         }
     }

@@ -7,8 +7,8 @@
 //!
 //! References: epoll(7), epoll_ctl(2) (EPOLLERR and EPOLLHUP are reported unasked), epoll_pwait2(2), Linux 5.11.
 
-use super::Name;
 use super::readiness::{Event, HANG_UP, IN, OUT, Poller};
+use super::{Name, alarm};
 use crate::clock::Until;
 use crate::counters::Counters;
 use crate::op::{Target, Token};
@@ -34,9 +34,7 @@ impl Epoll {
     pub(crate) fn new() -> io::Result<Epoll> {
         // SAFETY: takes a number; what it gives is new and known to nobody else.
         let set = unsafe { OwnedFd::from_raw_fd(check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) };
-        let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
-        // SAFETY: as above.
-        let alarm = Arc::new(unsafe { OwnedFd::from_raw_fd(check(libc::eventfd(0, flags))?) });
+        let alarm = Arc::new(alarm::new()?);
         let events = vec![libc::epoll_event { events: 0, u64: 0 }; crate::COMPLETIONS_PER_TURN];
         let epoll = Epoll { set, alarm, events, has_pwait2: true };
         // Edge-triggered: every write is told once, and the counter never has to be read.
@@ -97,8 +95,9 @@ fn millis(span: Duration) -> i32 {
 
 impl Poller for Epoll {
     const NAME: Name = Name::Epoll;
+    const TELLS_ONCE: bool = true;
 
-    fn register(&mut self, on: Target, counters: &mut Counters) -> io::Result<()> {
+    fn ask(&mut self, on: Target, _: u8, counters: &mut Counters) -> io::Result<()> {
         counters.system_calls += 1;
         let events = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
         let data = Token { index: on.index, generation: on.generation }.to_bits();
@@ -113,8 +112,8 @@ impl Poller for Epoll {
         }
     }
 
-    fn forget(&mut self, _: Target) {
-        // Closing takes it out of the set.
+    fn narrow(&mut self, _: u32, _: u8) {
+        // What is registered stays; closing takes it out of the set.
     }
 
     fn wait(&mut self, until: Until, counters: &mut Counters, out: &mut Vec<Event>) -> io::Result<()> {

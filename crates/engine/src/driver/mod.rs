@@ -1,12 +1,15 @@
 //! Drivers: how operations reach the kernel, and how their results come back.
 //!
-//! Three interpretations of one list of operations ([`crate::op`]): *submit* (io_uring), *wait for readiness,
-//! then attempt* (epoll), and *pretend* (sim). A driver never runs user code and never blocks but in
+//! Interpretations of one list of operations ([`crate::op`]): *submit* (io_uring), *wait for readiness, then
+//! attempt* (epoll, poll, select) and *pretend* (sim). A driver never runs user code and never blocks but in
 //! [`Driver::wait`]; what happened is returned as data.
 
+pub(crate) mod alarm;
 pub(crate) mod epoll;
 pub(crate) mod features;
+pub(crate) mod poll;
 pub(crate) mod readiness;
+pub(crate) mod select;
 pub(crate) mod sim;
 pub(crate) mod uring;
 
@@ -110,6 +113,11 @@ pub(crate) trait Driver {
     fn clock(&self) -> Clock;
 
     fn counters(&self) -> Counters;
+
+    /// What this errno means if it is this driver's own word for a limit of its own, and what to do about it.
+    fn explain(&self, _: i32) -> Option<String> {
+        None
+    }
 
     /// Gives up what could not be ended, without freeing what the kernel may still touch.
     fn abandon(self: Box<Self>);

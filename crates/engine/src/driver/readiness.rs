@@ -1,9 +1,14 @@
-//! Wait for readiness, then attempt: what epoll (and later poll and select) have in common.
+//! Wait for readiness, then attempt: what epoll, poll and select have in common.
 //!
 //! A direction of a descriptor has one ready bit. It is set by an event, and cleared by EAGAIN or by a receive
 //! that came back short without a hang-up: then the socket is empty, and asking again would be a system call
 //! for nothing (measured: 7 % of an echo). Clear means *park without trying*. Sends try first: a socket is
 //! almost always writable.
+//!
+//! epoll tells a change once, to whoever registered once for everything. poll and select tell what *is*, at each
+//! wait, so they are asked for exactly the directions that somebody waits for and that are not known to be ready
+//! ([`Poller::TELLS_ONCE`]). What was told is nearly always drained before the next wait, and then nothing has to be
+//! changed; whatever was not is taken out before that wait ([`Readiness::review`]), or it would end at once.
 //!
 //! Nothing is done in the name of a waiting operation: [`Driver::wait`] only says that an attempt may succeed, and
 //! the transfer happens when the task asks, through one hot buffer. So a cancelled operation never had an effect,
@@ -43,11 +48,19 @@ pub(crate) const HANG_UP: u8 = 4;
 pub(crate) trait Poller {
     const NAME: Name;
 
-    /// Begins to watch a descriptor.
-    fn register(&mut self, on: Target, counters: &mut Counters) -> io::Result<()>;
+    /// A change is told once, and what is asked for stays asked for (edge-triggered). Otherwise what is asked for is
+    /// told at each wait for as long as it is so.
+    const TELLS_ONCE: bool;
 
-    /// The descriptor is about to be closed.
-    fn forget(&mut self, on: Target);
+    /// Descriptors have numbers below this, or cannot be watched.
+    const NUMBERS: i32 = i32::MAX;
+
+    /// Asks for these directions ([`IN`], [`OUT`]) of a descriptor: more than so far.
+    fn ask(&mut self, on: Target, directions: u8, counters: &mut Counters) -> io::Result<()>;
+
+    /// Asks for no more than these directions of the descriptor at `index`; none: the poller knows nothing of it any
+    /// more. Never called where changes are told once.
+    fn narrow(&mut self, index: u32, directions: u8);
 
     /// Waits, and appends what is ready. The alarm ends the wait and is not told.
     fn wait(&mut self, until: Until, counters: &mut Counters, out: &mut Vec<Event>) -> io::Result<()>;
@@ -61,7 +74,8 @@ pub(crate) trait Poller {
 struct Watch {
     generation: u32,
     ready: u8,
-    registered: bool,
+    /// Directions the poller is asked for.
+    asked: u8,
     /// `connect(2)` has begun.
     connecting: bool,
     /// Whose turn it is when there is something to receive, and when there is room to send.
@@ -84,6 +98,12 @@ struct Parked {
 impl Parked {
     const NOBODY: Parked = Parked { index: NONE, generation: 0, standing: false };
 
+    /// Who it was, if anybody; nobody from now on.
+    fn take(&mut self) -> Option<Token> {
+        let Parked { index, generation, .. } = std::mem::replace(self, Parked::NOBODY);
+        (index != NONE).then_some(Token { index, generation })
+    }
+
     /// Whom to tell, if anybody.
     #[inline]
     fn tell(&mut self) -> Option<Token> {
@@ -102,11 +122,25 @@ impl Watch {
     const FRESH: Watch = Watch {
         generation: u32::MAX,
         ready: OUT,
-        registered: false,
+        asked: 0,
         connecting: false,
         reader: Parked::NOBODY,
         writer: Parked::NOBODY,
     };
+
+    /// Whose turn it is in this direction.
+    #[inline]
+    fn parked(&mut self, direction: u8) -> &mut Parked {
+        if direction == IN { &mut self.reader } else { &mut self.writer }
+    }
+
+    /// The directions somebody waits for, without knowing that they are ready.
+    #[inline]
+    fn open_questions(&self) -> u8 {
+        let reader = if self.reader.index == NONE { 0 } else { IN };
+        let writer = if self.writer.index == NONE { 0 } else { OUT };
+        (reader | writer) & !self.ready
+    }
 }
 
 /// The driver over any poller.
@@ -117,6 +151,8 @@ pub(crate) struct Readiness<P> {
     events: Vec<Event>,
     /// Operations that could not even be parked, told at the next wait.
     failed: Vec<Completion>,
+    /// An accept has brought a number that was too high: from then on each looks first whether a lower one is free.
+    may_be_full: bool,
     pool: Rc<Pool>,
     clock: Clock,
     counters: Counters,
@@ -129,6 +165,7 @@ impl<P: Poller> Readiness<P> {
             watches: Vec::new(),
             events: Vec::with_capacity(crate::COMPLETIONS_PER_TURN),
             failed: Vec::new(),
+            may_be_full: false,
             pool: Pool::new(settings.buffers, settings.buffer_bytes)?,
             clock: Clock::monotonic(),
             counters: Counters::default(),
@@ -158,16 +195,19 @@ impl<P: Poller> Readiness<P> {
             pool.put(id);
             if result == -libc::EAGAIN {
                 self.counters.would_block += 1;
-                watch.ready &= !IN;
+                self.drained(on, IN);
                 return None;
             }
             return Some(if result < 0 { Err(result) } else { Ok(Lease::nothing()) });
         }
         if (result as usize) < buffer_bytes && watch.ready & HANG_UP == 0 {
             watch.ready &= !IN;
+            if !P::TELLS_ONCE && watch.open_questions() & !watch.asked != 0 {
+                self.ask_again(on);
+            }
         }
         // SAFETY: taken above, written only by the call that has returned.
-        Some(Ok(unsafe { pool.lease(id, result as usize) }))
+        Some(Ok(unsafe { self.pool.lease(id, result as usize) }))
     }
 
     fn receive_into(&mut self, on: Target, memory: Span) -> Option<Outcome> {
@@ -186,8 +226,23 @@ impl<P: Poller> Readiness<P> {
         if self.watch(on).ready & IN == 0 {
             return None;
         }
+        if self.may_be_full && attempt::lowest_free(on.number, &mut self.counters) >= P::NUMBERS {
+            return Some(Outcome::of(-libc::EMFILE));
+        }
         let result = attempt::accept(on.number, Blocking::No.socket_flags(), &mut self.counters);
+        if result >= P::NUMBERS {
+            return Some(Outcome::of(self.turn_away(result)));
+        }
         self.settle(on, IN, result, false).map(Outcome::of)
+    }
+
+    /// Closes an accepted socket whose number is too high. Said once; from then on it is as though the process had no
+    /// descriptors left: nobody is taken from the backlog only to be turned away.
+    #[cold]
+    fn turn_away(&mut self, number: i32) -> i32 {
+        attempt::close(number, &mut self.counters);
+        // Another thread may have opened something since we looked.
+        if std::mem::replace(&mut self.may_be_full, true) { -libc::EMFILE } else { -libc::ERANGE }
     }
 
     #[inline]
@@ -238,14 +293,75 @@ impl<P: Poller> Readiness<P> {
     fn settle(&mut self, on: Target, direction: u8, result: i32, drained: bool) -> Option<i32> {
         if result == -libc::EAGAIN {
             self.counters.would_block += 1;
-            self.watch(on).ready &= !direction;
+            self.drained(on, direction);
             return None;
         }
         if drained {
-            self.watch(on).ready &= !direction;
+            self.drained(on, direction);
         }
         Some(result)
     }
+
+    /// There is nothing more in this direction until the poller says so.
+    #[inline]
+    fn drained(&mut self, on: Target, direction: u8) {
+        let watch = self.watch(on);
+        watch.ready &= !direction;
+        if !P::TELLS_ONCE && watch.open_questions() & !watch.asked != 0 {
+            self.ask_again(on);
+        }
+    }
+
+    /// Somebody waits, and what he waits for was no longer asked for.
+    fn ask_again(&mut self, on: Target) {
+        let watch = watch_of(&mut self.watches, on);
+        let asked = watch.asked | watch.open_questions();
+        match self.poller.ask(on, asked, &mut self.counters) {
+            Ok(()) => watch.asked = asked,
+            // Then whoever waits hears of it.
+            Err(why) => {
+                let errno = why.raw_os_error().unwrap_or(libc::EIO);
+                let refused = asked & !watch.asked;
+                for direction in [IN, OUT].into_iter().filter(|direction| refused & direction != 0) {
+                    let token = watch.parked(direction).take();
+                    self.failed.extend(token.map(|token| failed(token, errno)));
+                }
+            }
+        }
+    }
+
+    /// Before a wait: what was told at the last one and is still so need not be told again, nor what nobody waits for.
+    fn review(&mut self) {
+        for event in &self.events {
+            let Some(watch) = self.watches.get_mut(event.index as usize) else { continue };
+            if watch.generation != event.generation {
+                continue;
+            }
+            let asked = watch.asked & watch.open_questions();
+            if asked != watch.asked {
+                watch.asked = asked;
+                self.poller.narrow(event.index, asked);
+            }
+        }
+    }
+
+    /// The descriptor is about to be closed.
+    fn forget(&mut self, on: Target) {
+        let watch = self.watch(on);
+        if !P::TELLS_ONCE && std::mem::take(&mut watch.asked) != 0 {
+            self.poller.narrow(on.index, 0);
+        }
+    }
+
+    /// An error of its own for a descriptor whose number is too high.
+    fn check_number(&self, number: i32) -> io::Result<()> {
+        if number < P::NUMBERS { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ERANGE)) }
+    }
+}
+
+/// The end of an operation that could not be parked.
+fn failed(token: Token, errno: i32) -> Completion {
+    Completion { token, news: News::Last(Outcome::of(-errno)) }
 }
 
 /// The entry of a descriptor, fresh if it is a new one.
@@ -268,10 +384,31 @@ impl<P: Poller> Driver for Readiness<P> {
     }
 
     fn call(&mut self, call: Call<'_>) -> io::Result<Answer> {
-        if let Call::Close { on, .. } = call {
-            self.poller.forget(on);
+        match call {
+            Call::Close { on, .. } => self.forget(on),
+            Call::Adopt { on } => self.check_number(on.number)?,
+            _ => {}
         }
-        call::perform(call, Blocking::No, &mut self.counters)
+        let answer = call::perform(call, Blocking::No, &mut self.counters)?;
+        if let Answer::Descriptor(descriptor) = &answer
+            && let Err(why) = self.check_number(descriptor.number())
+        {
+            // Dropping it closes it.
+            self.counters.system_calls += 1;
+            return Err(why);
+        }
+        Ok(answer)
+    }
+
+    fn explain(&self, errno: i32) -> Option<String> {
+        (errno == libc::ERANGE && P::NUMBERS < i32::MAX).then(|| {
+            format!(
+                "{} can watch descriptor numbers below {} only, and no lower one was free: it was closed; open fewer \
+                 files, or use poll or epoll",
+                P::NAME,
+                P::NUMBERS
+            )
+        })
     }
 
     fn tries(&self) -> bool {
@@ -299,36 +436,44 @@ impl<P: Poller> Driver for Readiness<P> {
 
     fn submit(&mut self, token: Token, op: &Op<'_>) {
         let on = op.target();
-        let watch = *self.watch(on);
-        if !watch.registered {
-            if let Err(why) = self.poller.register(on, &mut self.counters) {
+        let (direction, standing) = match op {
+            Op::Accept { .. } | Op::Receive { .. } => (IN, true),
+            Op::ReceiveInto { .. } => (IN, false),
+            Op::Connect { .. } | Op::Send { .. } | Op::SendVectored { .. } => (OUT, false),
+        };
+        let watch = watch_of(&mut self.watches, on);
+        let asked = watch.asked | if P::TELLS_ONCE { IN | OUT } else { direction };
+        if watch.asked != asked {
+            if let Err(why) = self.poller.ask(on, asked, &mut self.counters) {
                 let errno = why.raw_os_error().unwrap_or(libc::EIO);
-                self.failed.push(Completion { token, news: News::Last(Outcome::of(-errno)) });
+                self.failed.push(failed(token, errno));
                 return;
             }
-            self.watch(on).registered = true;
+            watch.asked = asked;
         }
-        let parked = |standing| Parked { index: token.index, generation: token.generation, standing };
-        let watch = self.watch(on);
-        match op {
-            Op::Accept { .. } | Op::Receive { .. } => watch.reader = parked(true),
-            Op::ReceiveInto { .. } => watch.reader = parked(false),
-            Op::Connect { .. } | Op::Send { .. } | Op::SendVectored { .. } => watch.writer = parked(false),
-        }
+        *watch.parked(direction) = Parked { index: token.index, generation: token.generation, standing };
     }
 
     fn cancel(&mut self, token: Token, kind: Kind, on: Target) -> Cancelled {
         self.failed.retain(|completion| completion.token != token);
-        let watch = self.watch(on);
-        match kind {
-            Kind::Accept | Kind::Receive | Kind::ReceiveInto => watch.reader = Parked::NOBODY,
-            Kind::Connect | Kind::Send | Kind::SendVectored => watch.writer = Parked::NOBODY,
+        let watch = watch_of(&mut self.watches, on);
+        let direction = match kind {
+            Kind::Accept | Kind::Receive | Kind::ReceiveInto => IN,
+            Kind::Connect | Kind::Send | Kind::SendVectored => OUT,
+        };
+        *watch.parked(direction) = Parked::NOBODY;
+        if !P::TELLS_ONCE && watch.asked & direction != 0 {
+            watch.asked &= !direction;
+            self.poller.narrow(on.index, watch.asked);
         }
         Cancelled::Gone
     }
 
     fn wait(&mut self, until: Until, out: &mut Vec<Completion>) -> io::Result<()> {
         let until = if self.failed.is_empty() { until } else { Until::Now };
+        if !P::TELLS_ONCE {
+            self.review();
+        }
         self.events.clear();
         self.counters.waits += 1;
         self.poller.wait(until, &mut self.counters, &mut self.events)?;

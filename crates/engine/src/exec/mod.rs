@@ -16,7 +16,7 @@ use crate::clock::{Moment, Until};
 use crate::counters::Counters;
 use crate::driver::features::Features;
 use crate::driver::sim::{Faults, Sim, SimConfig};
-use crate::driver::{Driver, Settings, epoll, readiness, uring};
+use crate::driver::{Driver, Settings, epoll, poll, readiness, select, uring};
 use crate::error::{Error, Result};
 use crate::io::{ANSWERS_PER_POLL, Io};
 use crate::name::Name;
@@ -556,6 +556,14 @@ impl Builder {
         let driver: Box<dyn Driver> = match name {
             Name::Epoll => {
                 let poller = epoll::Epoll::new().map_err(failed("epoll_create1"))?;
+                Box::new(readiness::Readiness::new(poller, &settings).map_err(failed("mmap"))?)
+            }
+            Name::Poll => {
+                let poller = poll::PollSet::new().map_err(failed("eventfd"))?;
+                Box::new(readiness::Readiness::new(poller, &settings).map_err(failed("mmap"))?)
+            }
+            Name::Select => {
+                let poller = select::Select::new().map_err(failed("eventfd"))?;
                 Box::new(readiness::Readiness::new(poller, &settings).map_err(failed("mmap"))?)
             }
             Name::IoUring => Box::new(uring::Uring::new(&settings)?),

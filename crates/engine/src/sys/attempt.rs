@@ -79,6 +79,28 @@ pub(crate) unsafe fn send_vectored(socket: i32, message: &libc::msghdr, counters
     })
 }
 
+/// The number the next descriptor would get, or the highest there is: found out by opening one, like `like`, and
+/// closing it.
+#[cold]
+pub(crate) fn lowest_free(like: i32, counters: &mut Counters) -> i32 {
+    counters.system_calls += 1;
+    // SAFETY: fcntl(2) takes numbers only.
+    let number = negated(unsafe { libc::syscall(libc::SYS_fcntl, like, libc::F_DUPFD_CLOEXEC, 0) });
+    if number < 0 {
+        return i32::MAX;
+    }
+    close(number, counters);
+    number
+}
+
+/// Closes a descriptor that the kernel has just opened for us.
+#[cold]
+pub(crate) fn close(number: i32, counters: &mut Counters) {
+    counters.system_calls += 1;
+    // SAFETY: nobody else knows the number yet.
+    unsafe { libc::close(number) };
+}
+
 /// A transfer's length as the kernel takes it: results are 32 bits wide, and `MAX_RW_COUNT` is a page less than
 /// 2 GiB.
 #[inline]

@@ -6,7 +6,9 @@
 pub(crate) mod attempt;
 pub(crate) mod call;
 
+use crate::clock::Until;
 use std::io;
+use std::time::Duration;
 
 /// Turns the C convention (-1 and errno) into a result.
 #[inline]
@@ -19,4 +21,26 @@ pub(crate) fn check(answer: libc::c_int) -> io::Result<libc::c_int> {
 pub(crate) fn negated(answer: libc::c_long) -> i32 {
     // A result that is not an error fits: transfers are bounded, descriptors are ints.
     if answer >= 0 { answer as i32 } else { -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) }
+}
+
+/// How long a wait may take, as the kernel is told; `None`: for ever.
+pub(crate) fn wait_span(until: Until) -> Option<libc::timespec> {
+    let span = match until {
+        Until::News => return None,
+        Until::Now => Duration::ZERO,
+        Until::For(span) => span,
+    };
+    Some(libc::timespec {
+        tv_sec: libc::time_t::try_from(span.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: span.subsec_nanos().into(),
+    })
+}
+
+/// How much a wait has found. Interrupted, it has found nothing.
+pub(crate) fn check_wait(answer: libc::c_long) -> io::Result<usize> {
+    match negated(answer) {
+        found if found >= 0 => Ok(found as usize),
+        errno if errno == -libc::EINTR => Ok(0),
+        errno => Err(io::Error::from_raw_os_error(-errno)),
+    }
 }

@@ -191,16 +191,13 @@ fn calls_in_lockstep(runtime: &Runtime) -> (u64, u64) {
     (more.0 - fewer.0, more.1 - fewer.1)
 }
 
-#[test]
-fn on_epoll_a_request_in_lockstep_is_one_wait_one_receive_and_one_send() {
-    with_runtime(
-        Case::Epoll,
-        |builder| builder,
-        |_, runtime| {
-            assert_eq!(calls_in_lockstep(runtime), (3 * 400, 400), "{:?}", runtime.counters());
-        },
-    );
-}
+cases!(
+    on_readiness_a_request_in_lockstep_is_one_wait_one_receive_and_one_send,
+    [epoll Epoll, poll Poll, select Select],
+    |case| with_runtime(case, |builder| builder, |_, runtime| {
+        assert_eq!(calls_in_lockstep(runtime), (3 * 400, 400), "{:?}", runtime.counters());
+    })
+);
 
 cases!(
     /// One call hands the answer over and takes its completion, the next waits for the request; where the next
@@ -216,7 +213,7 @@ cases!(
 
 cases!(
     /// Sixteen requests that are there already are answered together: on io_uring by one call that takes them and
-    /// one that hands all answers over, on epoll by a receive and a send each and no attempt in vain.
+    /// one that hands all answers over, on readiness by a receive and a send each and no attempt in vain.
     sixteen_requests_at_once_share_their_waits,
     real,
     |case| with_runtime(case, |builder| builder, |case, runtime| {
@@ -265,7 +262,7 @@ cases!(
         let (first, last) = (&rounds[9], &rounds[99]);
         let (requests, waits) = (16 * 90, last.waits - first.waits);
         match case {
-            Case::Epoll => {
+            case if case.is_readiness() => {
                 assert_eq!(calls(last) - calls(first), 2 * requests);
                 assert_eq!(last.would_block, first.would_block);
             }
@@ -320,7 +317,7 @@ cases!(
         assert_eq!((all.remote_wakes, all.leaked, all.stale, all.accept_parked), (0, 0, 0, 0), "{all:?}");
         let orphaned = all.orphaned - calm.orphaned;
         match case {
-            Case::Epoll => {
+            Case::Epoll | Case::Poll | Case::Select => {
                 assert!(all.system_calls > all.waits && all.answered_at_once > all.submitted, "{all:?}");
                 assert_eq!(orphaned, 0, "between two system calls the kernel has nothing");
             }

@@ -815,17 +815,4 @@ fn has_the_same_transcripts(case: Case) {
     );
 }
 
-#[test]
-fn calm_programs_have_the_same_transcripts_on_epoll() {
-    has_the_same_transcripts(Case::Epoll);
-}
-
-#[test]
-fn calm_programs_have_the_same_transcripts_on_io_uring() {
-    has_the_same_transcripts(Case::IoUring);
-}
-
-#[test]
-fn calm_programs_have_the_same_transcripts_on_io_uring_plain() {
-    has_the_same_transcripts(Case::IoUringPlain);
-}
+cases!(calm_programs_have_the_same_transcripts_as_on_the_simulation, real, has_the_same_transcripts);

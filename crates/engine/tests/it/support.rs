@@ -30,6 +30,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Case {
     Epoll,
+    Poll,
+    Select,
     /// With every optional ability switched on.
     IoUring,
     /// With every optional ability switched off.
@@ -41,6 +43,8 @@ impl Case {
     pub(crate) fn driver(self) -> Name {
         match self {
             Case::Epoll => Name::Epoll,
+            Case::Poll => Name::Poll,
+            Case::Select => Name::Select,
             Case::IoUring | Case::IoUringPlain => Name::IoUring,
             Case::Sim => Name::Sim,
         }
@@ -70,6 +74,12 @@ impl Case {
     pub(crate) fn is_refused(self) -> bool {
         let refused = choose::probe(self.driver()).err();
         refused.inspect(|refusal| eprintln!("skipped: {refusal}")).is_some()
+    }
+
+    /// Whether an operation that waits is parked until an attempt may succeed: between two system calls the kernel has
+    /// nothing.
+    pub(crate) fn is_readiness(self) -> bool {
+        matches!(self, Case::Epoll | Case::Poll | Case::Select)
     }
 
     /// Whether other threads, and the real kernel's sockets, exist here.
@@ -245,9 +255,23 @@ pub(crate) fn watched(case: Case, body: impl FnOnce(Case, &dyn Fn(Remote)) + Sen
 /// Set for a process that [`child`] started: the part it plays.
 const ROLE: &str = "RINGROAD_TEST_ROLE";
 
-/// The part this process plays, if it is a child.
+/// The part of a process that is the test as it is, apart from the others.
+const APART: &str = "apart";
+
+/// The part this process plays, if it is a child that a test has asked for.
 pub(crate) fn role() -> Option<String> {
-    std::env::var(ROLE).ok()
+    std::env::var(ROLE).ok().filter(|role| role != APART)
+}
+
+/// Runs a test. On select it has a process to itself: others that run beside it may hold all low descriptor numbers.
+pub(crate) fn run_case(case: Case, test: fn(Case)) {
+    if case.is_refused() {
+        return;
+    }
+    if case != Case::Select || std::env::var_os(ROLE).is_some() {
+        return test(case);
+    }
+    passed_alone(&mut child(APART));
 }
 
 /// This program again, asked for the one test that calls this, to play `role` there.
@@ -283,6 +307,11 @@ pub(crate) fn alone(descriptors: Option<u32>, body: impl FnOnce()) {
         tie_to_parent(&mut limited);
         command = limited;
     }
+    passed_alone(&mut command);
+}
+
+/// Waits for a test that runs in a process of its own, and fails if that has not passed.
+fn passed_alone(command: &mut Command) {
     let output = command.output().unwrap();
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     // A name that is no test's would succeed by running nothing.
@@ -290,30 +319,40 @@ pub(crate) fn alone(descriptors: Option<u32>, body: impl FnOnce()) {
     assert!(passed, "{}, in a process of its own:\n{stdout}{stderr}", output.status);
 }
 
-/// A test for each of the drivers named, for bodies that are no plain scenario: `$run` is called with the case.
+/// A test for each of the drivers named (`many`: those that carry thousands of connections; for the others
+/// `contract::limits` shows what happens instead), for bodies that are no plain scenario: `$run` is called with the case.
 macro_rules! cases {
     ($(#[$doc:meta])* $name:ident, real, $run:expr) => {
-        cases!($(#[$doc])* $name, [epoll Epoll, io_uring IoUring, io_uring_plain IoUringPlain], $run);
+        cases!($(#[$doc])* $name, [
+            epoll Epoll, poll Poll, select Select, io_uring IoUring, io_uring_plain IoUringPlain
+        ], $run);
     };
     ($(#[$doc:meta])* $name:ident, all, $run:expr) => {
-        cases!($(#[$doc])* $name, [epoll Epoll, io_uring IoUring, io_uring_plain IoUringPlain, sim Sim], $run);
+        cases!($(#[$doc])* $name, [
+            epoll Epoll, poll Poll, select Select, io_uring IoUring, io_uring_plain IoUringPlain, sim Sim
+        ], $run);
+    };
+    ($(#[$doc:meta])* $name:ident, many, $run:expr) => {
+        cases!($(#[$doc])* $name, [
+            epoll Epoll, poll Poll, io_uring IoUring, io_uring_plain IoUringPlain, sim Sim
+        ], $run);
     };
     ($(#[$doc:meta])* $name:ident, [$($test:ident $case:ident),+], $run:expr) => {
         $(#[$doc])*
         mod $name {
-            #[allow(unused_imports)]
-            use super::*;
-            /// Once, and not for each driver: the bodies are most of what there is to compile.
-            fn body(case: crate::support::Case) {
-                let run: fn(crate::support::Case) = $run;
-                if !case.is_refused() {
-                    run(case);
+            /// Once, and not for each driver: the bodies are most of what there is to compile. Apart from the tests,
+            /// whose names are also those of functions.
+            mod scenario {
+                #[allow(unused_imports)]
+                use super::super::*;
+                pub(super) fn body(case: crate::support::Case) {
+                    crate::support::run_case(case, $run);
                 }
             }
             $(#[test]
             fn $test() {
                 crate::support::TEST.set(concat!(module_path!(), "::", stringify!($test)));
-                body(crate::support::Case::$case);
+                scenario::body(crate::support::Case::$case);
             })+
         }
     };

@@ -6,12 +6,13 @@ use crate::support::{Case, alone, child, role, run, with_runtime};
 use ringroad_engine::net::{TcpListener, TcpStream};
 use ringroad_engine::sim::{Faults, SimConfig};
 use ringroad_engine::time::timeout;
-use ringroad_engine::{Builder, Lease, Name, spawn, yield_now};
+use ringroad_engine::{Builder, Error, Lease, Name, spawn, yield_now};
 use ringroad_host::process::raise_nofile;
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::process::Stdio;
 use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -30,7 +31,7 @@ fn flood(case: Case) -> Vec<u8> {
     vec![b'y'; if case.is_real() { 8 << 20 } else { 1 << 20 }]
 }
 
-cases!(five_thousand_connections_at_once_get_their_own_bytes_back, all, |case| {
+cases!(five_thousand_connections_at_once_get_their_own_bytes_back, many, |case| {
     let _crowd = crowd();
     run(
         case,
@@ -60,6 +61,83 @@ cases!(five_thousand_connections_at_once_get_their_own_bytes_back, all, |case| {
         },
     );
 });
+
+cases!(
+    /// The limit of select, which is why it carries no five thousand connections: a set has bits for 1024 numbers. What
+    /// gets a higher one is closed, with an error that says so; who was connected is served as ever; and an accept
+    /// fails once, then waits for a number instead of turning one peer after another away.
+    on_select_a_descriptor_without_a_bit_is_closed_and_accepting_waits_for_one,
+    [select Select],
+    |case| with_runtime(case, |builder| builder, |case, runtime| {
+        raise_nofile().unwrap();
+        let body = async {
+            let mut listener = TcpListener::bind(anywhere()).unwrap();
+            let address = listener.local_addr().unwrap();
+            let (early, mut early_served) = pair().await;
+            let mut spare = Vec::new();
+            let mut spare_served = Vec::new();
+            for _ in 0..3 {
+                let (ours, theirs) = pair().await;
+                spare.push(ours);
+                spare_served.push(theirs);
+            }
+            let mut files = Vec::new();
+            while files.last().is_none_or(|file: &File| file.as_raw_fd() < 1023) {
+                files.push(File::open("/dev/null").unwrap());
+            }
+            let says_why = |error: Error, operation| {
+                assert_eq!((error.operation(), error.driver()), (operation, Some(case.driver())));
+                assert!(error.is_driver_limit() && !error.is_cancelled());
+                let text = error.to_string();
+                assert!(text.contains("below 1024") && text.contains("epoll"), "{text}");
+            };
+            says_why(TcpStream::connect(address).await.unwrap_err(), "socket");
+            says_why(TcpListener::bind(anywhere()).unwrap_err(), "socket");
+            let mut waiting = Vec::new();
+            let mut kept = Vec::new();
+            for n in 0..4u8 {
+                let mut peer = std::net::TcpStream::connect(address).unwrap();
+                // The first one's bytes would make its end a reset.
+                if n > 0 {
+                    peer.write_all(&[n; 10]).unwrap();
+                }
+                waiting.push(peer);
+            }
+            let from_elsewhere = std::net::TcpStream::connect(address).unwrap();
+            says_why(TcpStream::from_std(from_elsewhere).unwrap_err(), "fcntl");
+
+            // The first is turned away, and then nobody.
+            let turned_away = listener.accept().await.unwrap_err();
+            assert!(turned_away.to_string().contains(&address.to_string()), "{turned_away}");
+            says_why(turned_away, "accept");
+            let mut turned_away = waiting.remove(0);
+            assert_eq!(turned_away.read(&mut [0; 10]).unwrap(), 0, "closed");
+            for n in 1..4u8 {
+                let accepting = timeout(Duration::from_millis(20), listener.accept()).await;
+                assert!(accepting.is_err(), "there is no number: {accepting:?}");
+                // One is free from here on.
+                spare.pop().unwrap().close().await;
+                let mut served = listener.accept().await.unwrap();
+                let lease = served.recv().await.unwrap();
+                assert_eq!(*lease, [n; 10]);
+                served.write_all(lease).await.0.unwrap();
+                let mut answer = [0; 10];
+                waiting[usize::from(n) - 1].read_exact(&mut answer).unwrap();
+                assert_eq!(answer, [n; 10]);
+                kept.push(served);
+            }
+            // All the while.
+            let (mut early_reader, mut early_writer) = early.split();
+            early_writer.write_all("as ever").await.0.unwrap();
+            assert_eq!(&*early_served.recv().await.unwrap(), b"as ever");
+            early_served.write_all("as ever").await.0.unwrap();
+            assert_eq!(&*early_reader.recv().await.unwrap(), b"as ever");
+        };
+        runtime.block_on(body).unwrap();
+        let counters = runtime.counters();
+        assert!((3..=12).contains(&counters.accept_parked), "it does not spin: {counters:?}");
+    })
+);
 
 /// Connections of the greedy peer, each with one message it has sent half of. Fewer in the simulation, where making
 /// connections takes time that grows with the square of their number.
@@ -107,7 +185,7 @@ async fn message(stream: &mut TcpStream, half_sent: impl Fn()) -> Option<Vec<Lea
     Some(leases)
 }
 
-cases!(ten_thousand_half_sent_messages_and_64_buffers_leave_a_good_client_served, all, |case| {
+cases!(ten_thousand_half_sent_messages_and_64_buffers_leave_a_good_client_served, many, |case| {
     if let Some(address) = role() {
         return greedy_peer(address.parse().unwrap(), halves(case));
     }
@@ -237,7 +315,7 @@ cases!(
         let stopped = runtime.counters().out_of_credit;
         match case.driver() {
             Name::IoUring => assert!(stopped >= 6, "{:?}", runtime.counters()),
-            Name::Epoll => assert_eq!(stopped, 0),
+            Name::Epoll | Name::Poll | Name::Select => assert_eq!(stopped, 0),
             _ => {}
         }
     })

@@ -1,0 +1,235 @@
+//! `poll(2)`: one array of descriptors, handed to the kernel in full for every wait.
+//!
+//! The kernel walks all of it, and so do we until we have met as many ready entries as it counted: a wait costs more
+//! the more connections wait, busy or idle. In return nothing is registered anywhere, and asking for something is an
+//! assignment. Only what is asked for is in the array, which is kept dense: the last entry moves into a gap. (A
+//! broken connection is told unasked, so an entry that asks for nothing would end each wait.)
+//!
+//! References: poll(2); ppoll(2) writes what is left of its timeout.
+
+use super::readiness::{Event, HANG_UP, IN, OUT, Poller};
+use super::{Name, alarm};
+use crate::clock::Until;
+use crate::counters::Counters;
+use crate::descriptor::NONE;
+use crate::op::{Target, Token};
+use crate::sys::{check_wait, wait_span};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+/// Place of the alarm in the array.
+const ALARM: usize = 0;
+/// The first place of a descriptor.
+const FIRST: usize = 1;
+
+/// Entries looked at together: one cache line.
+const TOGETHER: usize = 8;
+
+/// The array, and what its entries stand for.
+pub(crate) struct PollSet {
+    /// What the kernel sees: the alarm, then what is asked for.
+    set: Vec<libc::pollfd>,
+    /// Whose entry it is: `owners[i]` is that of `set[i]`. The alarm's is nobody.
+    owners: Vec<Token>,
+    /// Where in the array, by index in the table of descriptors; [`NONE`]: not there.
+    places: Vec<u32>,
+    /// Where looking begins, since not everything ready may have been told the last time.
+    start: usize,
+    alarm: Arc<OwnedFd>,
+}
+
+impl PollSet {
+    pub(crate) fn new() -> io::Result<PollSet> {
+        let alarm = Arc::new(alarm::new()?);
+        let first = libc::pollfd { fd: alarm.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let nobody = Token { index: NONE, generation: 0 };
+        Ok(PollSet { set: vec![first], owners: vec![nobody], places: Vec::new(), start: FIRST, alarm })
+    }
+
+    /// Appends what is ready between two places, at most `left`; tells where it stopped.
+    fn collect(&self, from: usize, to: usize, left: &mut usize, out: &mut Vec<Event>) -> usize {
+        let mut at = from;
+        while at < to && *left > 0 {
+            let end = to.min(at + TOGETHER);
+            let entries = &self.set[at..end];
+            // Without a branch for each: most are idle where there are many.
+            if entries.iter().fold(0, |any, entry| any | entry.revents) == 0 {
+                at = end;
+                continue;
+            }
+            for (entry, owner) in entries.iter().zip(&self.owners[at..end]) {
+                if *left == 0 {
+                    return at;
+                }
+                at += 1;
+                if entry.revents != 0 {
+                    *left -= 1;
+                    let ready = directions(entry.revents);
+                    out.push(Event { index: owner.index, generation: owner.generation, ready });
+                }
+            }
+        }
+        at
+    }
+}
+
+/// What is ready, of what poll says.
+#[inline]
+fn directions(revents: i16) -> u8 {
+    let broken = revents & (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) != 0;
+    let mut ready = 0;
+    if broken || revents & (libc::POLLIN | libc::POLLRDHUP) != 0 {
+        ready |= IN;
+    }
+    if broken || revents & libc::POLLOUT != 0 {
+        ready |= OUT;
+    }
+    if broken || revents & libc::POLLRDHUP != 0 {
+        ready |= HANG_UP;
+    }
+    ready
+}
+
+/// What to ask poll for.
+#[inline]
+fn events(directions: u8) -> i16 {
+    let input = if directions & IN != 0 { libc::POLLIN | libc::POLLRDHUP } else { 0 };
+    let output = if directions & OUT != 0 { libc::POLLOUT } else { 0 };
+    input | output
+}
+
+impl Poller for PollSet {
+    const NAME: Name = Name::Poll;
+    const TELLS_ONCE: bool = false;
+
+    fn ask(&mut self, on: Target, directions: u8, _: &mut Counters) -> io::Result<()> {
+        let index = on.index as usize;
+        if index >= self.places.len() {
+            self.places.resize(index + 1, NONE);
+        }
+        let events = events(directions);
+        let place = &mut self.places[index];
+        if *place != NONE {
+            self.set[*place as usize].events = events;
+            return Ok(());
+        }
+        // Fewer than descriptors.
+        *place = self.set.len() as u32;
+        self.set.push(libc::pollfd { fd: on.number, events, revents: 0 });
+        self.owners.push(Token { index: on.index, generation: on.generation });
+        Ok(())
+    }
+
+    fn narrow(&mut self, index: u32, directions: u8) {
+        let place = self.places[index as usize] as usize;
+        if directions != 0 {
+            self.set[place].events = events(directions);
+            return;
+        }
+        self.places[index as usize] = NONE;
+        self.set.swap_remove(place);
+        self.owners.swap_remove(place);
+        if let Some(moved) = self.owners.get(place) {
+            self.places[moved.index as usize] = place as u32;
+        }
+    }
+
+    fn wait(&mut self, until: Until, counters: &mut Counters, out: &mut Vec<Event>) -> io::Result<()> {
+        counters.system_calls += 1;
+        let mut span = wait_span(until);
+        let span = span.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
+        let (set, count) = (self.set.as_mut_ptr(), self.set.len());
+        // SAFETY: `count` live entries, and a timespec of this frame if any, all written during the call only; no
+        // signal mask is given. (By number, as in `sys::attempt`.)
+        let ready =
+            unsafe { libc::syscall(libc::SYS_ppoll, set, count, span, std::ptr::null::<u8>(), 0usize) };
+        // Interrupted, the kernel has written nothing, and what is written there is old.
+        let mut ready = check_wait(ready)?;
+        if ready > 0 && self.set[ALARM].revents != 0 {
+            ready -= 1;
+            alarm::silence(&self.alarm, counters);
+        }
+        if ready == 0 {
+            return Ok(());
+        }
+        let len = self.set.len();
+        let start = if self.start < len { self.start } else { FIRST };
+        let mut left = ready.min(crate::COMPLETIONS_PER_TURN);
+        self.start = self.collect(start, len, &mut left, out);
+        if left > 0 {
+            self.start = self.collect(FIRST, start, &mut left, out);
+        }
+        if ready <= crate::COMPLETIONS_PER_TURN {
+            // All were told: as good a place as any, and what came first is most likely in the cache.
+            self.start = FIRST;
+        }
+        Ok(())
+    }
+
+    fn alarm(&self) -> &Arc<OwnedFd> {
+        &self.alarm
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn more_than_a_turn_takes_are_told_in_turns_and_nobody_is_left_out() {
+        let (mut tell, hear) = UnixStream::pair().unwrap();
+        tell.write_all(b"x").unwrap();
+        let mut set = PollSet::new().unwrap();
+        let mut counters = Counters::default();
+        // The same descriptor under many names: always ready.
+        let all = 2 * crate::COMPLETIONS_PER_TURN as u32 + 100;
+        for index in 0..all {
+            let on = Target { number: hear.as_raw_fd(), index, generation: 7 };
+            set.ask(on, IN, &mut counters).unwrap();
+        }
+        let mut told = BTreeSet::new();
+        for _ in 0..3 {
+            let mut events = Vec::new();
+            set.wait(Until::Now, &mut counters, &mut events).unwrap();
+            assert_eq!(events.len(), crate::COMPLETIONS_PER_TURN);
+            assert!(events.iter().all(|event| (event.generation, event.ready) == (7, IN)));
+            told.extend(events.iter().map(|event| event.index));
+        }
+        assert_eq!(told.len(), all as usize);
+    }
+
+    #[test]
+    fn what_moves_into_a_gap_is_found_there() {
+        let pairs: Vec<_> = (0..40).map(|_| UnixStream::pair().unwrap()).collect();
+        let mut set = PollSet::new().unwrap();
+        let mut counters = Counters::default();
+        for (index, (_, hear)) in pairs.iter().enumerate() {
+            let on = Target { number: hear.as_raw_fd(), index: index as u32, generation: 0 };
+            set.ask(on, IN, &mut counters).unwrap();
+        }
+        for index in (0..40).step_by(3) {
+            set.narrow(index, 0);
+        }
+        for (tell, _) in &pairs {
+            let mut tell: &UnixStream = tell;
+            tell.write_all(b"x").unwrap();
+        }
+        let mut events = Vec::new();
+        set.wait(Until::Now, &mut counters, &mut events).unwrap();
+        let told: BTreeSet<_> = events.iter().map(|event| event.index).collect();
+        assert_eq!(told, (0..40).filter(|index| index % 3 != 0).collect());
+        assert_eq!(events.len(), told.len());
+        // Those that are left move too.
+        for index in &told {
+            set.narrow(*index, 0);
+        }
+        events.clear();
+        set.wait(Until::Now, &mut counters, &mut events).unwrap();
+        assert_eq!((events.len(), set.set.len()), (0, 1));
+    }
+}
