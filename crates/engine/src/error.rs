@@ -98,7 +98,8 @@ impl Error {
     }
 
     /// Whether a limit of the driver itself was met, and not one of the machine: on select a descriptor whose number has
-    /// no bit in its sets. An accept that fails so has closed what came; it can go on, and waits until there is room.
+    /// no bit in its sets, on threads the number of workers. Others are not affected, and an accept may be tried again: on
+    /// select it has closed what came, and waits from then on until there is room.
     pub fn is_driver_limit(&self) -> bool {
         self.0.is_driver_limit
     }

@@ -14,13 +14,16 @@ pub enum Name {
     Poll,
     /// `select(2)`: the same, with bit sets, for descriptor numbers below 1024 only.
     Select,
+    /// Threads: what has to wait gets a worker thread that waits for it, up to a stated limit.
+    Threads,
     /// A simulated kernel with virtual time and faults, for tests.
     Sim,
 }
 
 impl Name {
     /// Every driver, sim last.
-    pub const ALL: &[Name] = &[Name::IoUring, Name::Epoll, Name::Poll, Name::Select, Name::Sim];
+    pub const ALL: &[Name] =
+        &[Name::IoUring, Name::Epoll, Name::Poll, Name::Select, Name::Threads, Name::Sim];
 
     /// The name as printed.
     pub const fn as_str(self) -> &'static str {
@@ -29,6 +32,7 @@ impl Name {
             Name::Epoll => "epoll",
             Name::Poll => "poll",
             Name::Select => "select",
+            Name::Threads => "threads",
             Name::Sim => "sim",
         }
     }

@@ -1,7 +1,7 @@
 //! Drivers: how operations reach the kernel, and how their results come back.
 //!
 //! Interpretations of one list of operations ([`crate::op`]): *submit* (io_uring), *wait for readiness, then
-//! attempt* (epoll, poll, select) and *pretend* (sim). A driver never runs user code and never blocks but in
+//! attempt* (epoll, poll, select), *park a worker* (threads) and *pretend* (sim). A driver never runs user code and never blocks but in
 //! [`Driver::wait`]; what happened is returned as data.
 
 pub(crate) mod alarm;
@@ -11,6 +11,7 @@ pub(crate) mod poll;
 pub(crate) mod readiness;
 pub(crate) mod select;
 pub(crate) mod sim;
+pub(crate) mod threads;
 pub(crate) mod uring;
 
 use crate::clock::{Clock, Until};
@@ -32,6 +33,8 @@ pub(crate) struct Settings {
     pub(crate) buffers: u16,
     /// Size of each in bytes, at most [`crate::pool::BUFFER_BYTES_MAX`].
     pub(crate) buffer_bytes: usize,
+    /// Worker threads at most (threads).
+    pub(crate) workers: u32,
     pub(crate) features: features::Features,
 }
 
@@ -43,6 +46,7 @@ impl Default for Settings {
             completions: None,
             buffers: 128,
             buffer_bytes: 4096,
+            workers: 4096,
             features: features::Features::default(),
         }
     }

@@ -16,7 +16,7 @@ use crate::clock::{Moment, Until};
 use crate::counters::Counters;
 use crate::driver::features::Features;
 use crate::driver::sim::{Faults, Sim, SimConfig};
-use crate::driver::{Driver, Settings, epoll, poll, readiness, select, uring};
+use crate::driver::{Driver, Settings, epoll, poll, readiness, select, threads, uring};
 use crate::error::{Error, Result};
 use crate::io::{ANSWERS_PER_POLL, Io};
 use crate::name::Name;
@@ -513,6 +513,13 @@ impl Builder {
         self
     }
 
+    /// Worker threads of the threads driver at most: as many operations can wait at a time, and one more fails. 4096 by
+    /// default, since each costs a thread (its stack takes about 8 KiB), two mappings and a descriptor.
+    pub fn workers(mut self, workers: u32) -> Builder {
+        self.settings.workers = workers;
+        self
+    }
+
     /// What of the kernel's abilities may be used.
     pub fn features(mut self, features: Features) -> Builder {
         self.settings.features = features;
@@ -566,6 +573,7 @@ impl Builder {
                 let poller = select::Select::new().map_err(failed("eventfd"))?;
                 Box::new(readiness::Readiness::new(poller, &settings).map_err(failed("mmap"))?)
             }
+            Name::Threads => Box::new(threads::Threads::new(&settings).map_err(failed("eventfd"))?),
             Name::IoUring => Box::new(uring::Uring::new(&settings)?),
             Name::Sim => Box::new(Sim::new(&sim, &settings).map_err(failed("mmap"))?),
         };

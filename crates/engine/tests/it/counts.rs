@@ -97,6 +97,10 @@ fn allocations_of_requests(runtime: &Runtime, under_a_timeout: bool) -> u64 {
             spawn(echo(server)).detach();
             clients.push(client);
         }
+        for client in &mut clients {
+            // Each has waited once: some drivers begin to wait only when nothing is there.
+            assert!(futures_util::poll!(Box::pin(client.recv())).is_pending());
+        }
         for _ in 0..50 {
             round(&mut clients, under_a_timeout).await;
         }
@@ -200,6 +204,17 @@ cases!(
 );
 
 cases!(
+    /// A worker's wait and its receive, and a send. If the runtime sleeps, which it does unless the worker is quicker
+    /// than its own last step was, one call wakes it and one is its sleep.
+    on_threads_a_request_in_lockstep_is_three_calls_and_at_most_two_more,
+    [threads Threads],
+    |case| with_runtime(case, |builder| builder, |_, runtime| {
+        let (calls, _) = calls_in_lockstep(runtime);
+        assert!((3 * 400..=5 * 400).contains(&calls), "{calls}, {:?}", runtime.counters());
+    })
+);
+
+cases!(
     /// One call hands the answer over and takes its completion, the next waits for the request; where the next
     /// request is there at once, both are one.
     on_io_uring_a_request_in_lockstep_is_at_most_two_calls,
@@ -213,7 +228,8 @@ cases!(
 
 cases!(
     /// Sixteen requests that are there already are answered together: on io_uring by one call that takes them and
-    /// one that hands all answers over, on readiness by a receive and a send each and no attempt in vain.
+    /// one that hands all answers over, on readiness by a receive and a send each and no attempt in vain;
+    /// on threads each has its worker's wait.
     sixteen_requests_at_once_share_their_waits,
     real,
     |case| with_runtime(case, |builder| builder, |case, runtime| {
@@ -265,6 +281,11 @@ cases!(
             case if case.is_readiness() => {
                 assert_eq!(calls(last) - calls(first), 2 * requests);
                 assert_eq!(last.would_block, first.would_block);
+            }
+            Case::Threads => {
+                // The workers wait, not the runtime, which looks at their news without a call.
+                assert_eq!(last.system_calls - first.system_calls, 3 * requests);
+                return assert_eq!(last.would_block, first.would_block);
             }
             _ => assert_eq!(calls(last) - calls(first), 0),
         }
@@ -320,6 +341,11 @@ cases!(
             Case::Epoll | Case::Poll | Case::Select => {
                 assert!(all.system_calls > all.waits && all.answered_at_once > all.submitted, "{all:?}");
                 assert_eq!(orphaned, 0, "between two system calls the kernel has nothing");
+            }
+            Case::Threads => {
+                assert!(all.system_calls > 0 && all.answered_at_once > all.submitted, "{all:?}");
+                // The listeners of `pair` are closed while an accept may still stand.
+                assert!((DROPPED..=2 * DROPPED).contains(&orphaned), "{all:?}");
             }
             Case::IoUring | Case::IoUringPlain => {
                 assert_eq!(all.answered_at_once, 0, "{all:?}");

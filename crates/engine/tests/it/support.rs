@@ -32,6 +32,7 @@ pub(crate) enum Case {
     Epoll,
     Poll,
     Select,
+    Threads,
     /// With every optional ability switched on.
     IoUring,
     /// With every optional ability switched off.
@@ -45,6 +46,7 @@ impl Case {
             Case::Epoll => Name::Epoll,
             Case::Poll => Name::Poll,
             Case::Select => Name::Select,
+            Case::Threads => Name::Threads,
             Case::IoUring | Case::IoUringPlain => Name::IoUring,
             Case::Sim => Name::Sim,
         }
@@ -324,12 +326,13 @@ fn passed_alone(command: &mut Command) {
 macro_rules! cases {
     ($(#[$doc:meta])* $name:ident, real, $run:expr) => {
         cases!($(#[$doc])* $name, [
-            epoll Epoll, poll Poll, select Select, io_uring IoUring, io_uring_plain IoUringPlain
+            epoll Epoll, poll Poll, select Select, threads Threads, io_uring IoUring, io_uring_plain IoUringPlain
         ], $run);
     };
     ($(#[$doc:meta])* $name:ident, all, $run:expr) => {
         cases!($(#[$doc])* $name, [
-            epoll Epoll, poll Poll, select Select, io_uring IoUring, io_uring_plain IoUringPlain, sim Sim
+            epoll Epoll, poll Poll, select Select, threads Threads, io_uring IoUring, io_uring_plain IoUringPlain,
+            sim Sim
         ], $run);
     };
     ($(#[$doc:meta])* $name:ident, many, $run:expr) => {

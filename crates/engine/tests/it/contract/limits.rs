@@ -315,7 +315,7 @@ cases!(
         let stopped = runtime.counters().out_of_credit;
         match case.driver() {
             Name::IoUring => assert!(stopped >= 6, "{:?}", runtime.counters()),
-            Name::Epoll | Name::Poll | Name::Select => assert_eq!(stopped, 0),
+            Name::Epoll | Name::Poll | Name::Select | Name::Threads => assert_eq!(stopped, 0),
             _ => {}
         }
     })
@@ -459,7 +459,10 @@ fn out_of_descriptors(case: Case, set_up: fn(Builder) -> Builder) {
                 let address = listener.local_addr().unwrap();
                 let mut waiting = Vec::new();
                 for _ in 0..20 {
-                    waiting.push(TcpStream::connect(address).await.unwrap());
+                    let mut stream = TcpStream::connect(address).await.unwrap();
+                    // It waits already: on threads that takes a descriptor too.
+                    assert!(futures_util::poll!(Box::pin(stream.recv())).is_pending());
+                    waiting.push(stream);
                 }
                 (listener, waiting)
             })
@@ -494,6 +497,69 @@ cases!(
             builder.sim(config)
         });
     }
+);
+
+cases!(
+    /// The limit of threads: as many operations wait as there may be workers. One more fails, and its error has the
+    /// number; nobody who is accepted is among those, since accepting waits for a worker first.
+    on_threads_an_operation_past_the_limit_of_workers_fails_with_that_limit,
+    [threads Threads],
+    |case| with_runtime(case, |builder| builder.workers(6), |case, runtime| {
+        let says_why = |error: Error, operation| {
+            assert_eq!((error.operation(), error.driver()), (operation, Some(case.driver())));
+            assert!(error.is_driver_limit() && !error.is_cancelled());
+            let text = error.to_string();
+            assert!(text.contains("at most 6") && text.contains("Builder::workers"), "{text}");
+        };
+        let body = async {
+            let mut listener = TcpListener::bind(anywhere()).unwrap();
+            let address = listener.local_addr().unwrap();
+            let (mut reader, mut writer) = pair().await;
+            assert!(futures_util::poll!(Box::pin(writer.recv())).is_pending());
+            let mut clients: Vec<_> =
+                (0..6).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+            let mut served = Vec::new();
+            let mut failures = Vec::new();
+            while failures.is_empty() {
+                match listener.accept().await {
+                    Ok(mut stream) => {
+                        let waiting = futures_util::poll!(Box::pin(stream.recv()));
+                        assert!(waiting.is_pending(), "it has its worker: {waiting:?}");
+                        served.push(stream);
+                    }
+                    Err(why) => failures.push(why),
+                }
+            }
+            assert_eq!(served.len(), 5, "the sixth waits for what the reader says");
+            says_why(failures.remove(0), "accept");
+            // What need not wait is done as ever.
+            writer.write_all("at once").await.0.unwrap();
+            assert_eq!(&*reader.recv().await.unwrap(), b"at once");
+            says_why(reader.recv().await.unwrap_err(), "recv");
+            let (got, buffer) = reader.recv_into(Vec::with_capacity(10)).await;
+            says_why(got.unwrap_err(), "recv");
+            assert_eq!(buffer.capacity(), 10, "it comes back");
+            // Everybody accepted is served.
+            for (client, stream) in clients.iter_mut().zip(&mut served) {
+                client.write_all(b"and echoed").unwrap();
+                let lease = stream.recv().await.unwrap();
+                stream.write_all(lease).await.0.unwrap();
+                let mut answer = [0; 10];
+                client.read_exact(&mut answer).unwrap();
+                assert_eq!(&answer, b"and echoed");
+            }
+            // One that ends leaves its worker to the next.
+            served.remove(0).close().await;
+            let mut wait = Box::pin(reader.recv());
+            assert!(futures_util::poll!(&mut wait).is_pending());
+            yield_now().await;
+            assert!(futures_util::poll!(&mut wait).is_pending());
+            drop(wait);
+            writer.write_all("later").await.0.unwrap();
+            assert_eq!(&*reader.recv().await.unwrap(), b"later");
+        };
+        runtime.block_on(body).unwrap();
+    })
 );
 
 cases!(

@@ -328,7 +328,7 @@ cases!(
 #[test]
 fn runtimes_of_all_drivers_in_threads_of_their_own_pass_a_message_round() {
     const LAPS: usize = 200;
-    let cases = [Case::Epoll, Case::IoUring, Case::IoUringPlain, Case::Poll, Case::Select];
+    let cases = [Case::Epoll, Case::IoUring, Case::IoUringPlain, Case::Poll, Case::Threads];
     let cases: Vec<_> = cases.into_iter().filter(|case| !case.is_refused()).collect();
     // Each listens, tells its neighbour where, and connects to the next.
     let (addresses, mut listening): (Vec<_>, Vec<_>) = cases.iter().map(|_| mpsc::channel()).unzip();
