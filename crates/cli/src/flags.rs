@@ -115,7 +115,7 @@ pub(crate) struct LabFlags {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabAct {
-    /// Nine servers by seven ways of doing I/O, echo and HTTP, 64 connections: two and a half minutes (the same as
+    /// Twelve servers, seven by hand and five on the engine, echo and HTTP, 64 connections: two and a half minutes (the same as
     /// bare `lab`)
     Quick(RunFlags),
     /// Run a suite: a name (`quick`) or a TOML file
@@ -170,7 +170,8 @@ pub(crate) struct RunFlags {
 
 #[derive(Args, Debug)]
 pub(crate) struct ServerFlags {
-    /// threads, select, poll, epoll-lt, epoll-et, uring, uring-multishot, engine-epoll, engine-io_uring
+    /// threads, select, poll, epoll-lt, epoll-et, uring, uring-multishot, engine-threads, engine-select, engine-poll,
+    /// engine-epoll, engine-io_uring
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: ringroad_models::Model,
     /// echo or http

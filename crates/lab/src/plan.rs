@@ -93,7 +93,7 @@ mod tests {
         let suite = Suite::quick().unwrap();
         let plan = Plan::of(&suite, 7);
         let all: Vec<usize> = (0..plan.cells.len()).collect();
-        assert_eq!(plan.cells.len(), 20, "nine models and the control, two loads");
+        assert_eq!(plan.cells.len(), 26, "twelve models and the control, two loads");
         assert_eq!(plan.blocks.len(), suite.repeats as usize);
         for block in &plan.blocks {
             let mut sorted = block.clone();

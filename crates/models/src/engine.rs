@@ -43,6 +43,7 @@ pub(crate) fn run(driver: Name, server: Server, stop: &Stop) -> Result<Totals> {
         options,
         work: Work::calibrate(options.work),
         accepted: Cell::new(0),
+        refused: Cell::new(0),
         requests: Cell::new(0),
         bytes_in: Cell::new(0),
         bytes_out: Cell::new(0),
@@ -93,6 +94,7 @@ struct Shop {
     options: Options,
     work: Work,
     accepted: Cell<u64>,
+    refused: Cell<u64>,
     requests: Cell<u64>,
     bytes_in: Cell<u64>,
     bytes_out: Cell<u64>,
@@ -103,7 +105,7 @@ impl Shop {
         Totals {
             model,
             accepted: self.accepted.get(),
-            refused: 0,
+            refused: self.refused.get(),
             requests: self.requests.get(),
             bytes_in: self.bytes_in.get(),
             bytes_out: self.bytes_out.get(),
@@ -133,6 +135,8 @@ async fn accept(
                 spawn(serve(Rc::clone(&shop), stream)).detach();
             }
             Err(why) if why.is_cancelled() => return Ok(()),
+            // One came too many, if any; it goes on when there is room.
+            Err(why) if why.is_driver_limit() => add(&shop.refused, 1),
             Err(why) => return Err(why),
         }
     }

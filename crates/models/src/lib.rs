@@ -117,6 +117,12 @@ pub enum Model {
     Uring,
     /// One thread in `io_uring(7)`, one receive request per connection, buffers taken from a ring when data comes.
     UringMultishot,
+    /// One task per connection on the engine, over worker threads.
+    EngineThreads,
+    /// One task per connection on the engine, over select.
+    EngineSelect,
+    /// One task per connection on the engine, over poll.
+    EnginePoll,
     /// One task per connection on the engine, over epoll.
     EngineEpoll,
     /// One task per connection on the engine, over io_uring.
@@ -133,6 +139,9 @@ impl Model {
         Model::EpollEt,
         Model::Uring,
         Model::UringMultishot,
+        Model::EngineThreads,
+        Model::EngineSelect,
+        Model::EnginePoll,
         Model::EngineEpoll,
         Model::EngineIoUring,
     ];
@@ -147,6 +156,9 @@ impl Model {
             Model::EpollEt => "epoll-et",
             Model::Uring => "uring",
             Model::UringMultishot => "uring-multishot",
+            Model::EngineThreads => "engine-threads",
+            Model::EngineSelect => "engine-select",
+            Model::EnginePoll => "engine-poll",
             Model::EngineEpoll => "engine-epoll",
             Model::EngineIoUring => "engine-io_uring",
         }
@@ -154,9 +166,13 @@ impl Model {
 
     /// The engine's driver, for models that are on the engine.
     pub fn engine_driver(self) -> Option<ringroad_engine::Name> {
+        use ringroad_engine::Name;
         match self {
-            Model::EngineEpoll => Some(ringroad_engine::Name::Epoll),
-            Model::EngineIoUring => Some(ringroad_engine::Name::IoUring),
+            Model::EngineThreads => Some(Name::Threads),
+            Model::EngineSelect => Some(Name::Select),
+            Model::EnginePoll => Some(Name::Poll),
+            Model::EngineEpoll => Some(Name::Epoll),
+            Model::EngineIoUring => Some(Name::IoUring),
             _ => None,
         }
     }

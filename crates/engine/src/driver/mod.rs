@@ -1,8 +1,8 @@
 //! Drivers: how operations reach the kernel, and how their results come back.
 //!
 //! Interpretations of one list of operations ([`crate::op`]): *submit* (io_uring), *wait for readiness, then
-//! attempt* (epoll, poll, select), *park a worker* (threads) and *pretend* (sim). A driver never runs user code and never blocks but in
-//! [`Driver::wait`]; what happened is returned as data.
+//! attempt* (epoll, poll, select), *park a worker* (threads) and *pretend* (sim). A driver never runs user code and
+//! never blocks but in [`Driver::wait`]; what happened is returned as data.
 
 pub(crate) mod alarm;
 pub(crate) mod epoll;
@@ -62,6 +62,17 @@ pub(crate) enum Cancelled {
 }
 
 /// One way of doing I/O.
+///
+/// What an operation comes to is the same on all; this is what differs.
+///
+/// | | attempts | news of a standing operation | cancel | limit of its own |
+/// |---|---|---|---|---|
+/// | io_uring | never | `Item`, with a lease of the buffer ring | `Asked`, or `Gone` while in line | |
+/// | epoll | if the descriptor is ready | `Ready` | `Gone` | |
+/// | poll | the same | the same | the same | |
+/// | select | the same | the same | the same | numbers below 1024: ERANGE, then EMFILE where an accept is to wait |
+/// | threads | if no worker stands there | `Ready`; `Item` for what a cancel finds taken | `Asked`, or `Gone` without a worker | `Settings::workers`: EUSERS |
+/// | sim | as the seed says | as the seed says | as the seed says | |
 pub(crate) trait Driver {
     fn name(&self) -> Name;
 

@@ -283,8 +283,9 @@ cases!(
                 assert_eq!(last.would_block, first.would_block);
             }
             Case::Threads => {
-                // The workers wait, not the runtime, which looks at their news without a call.
-                assert_eq!(last.system_calls - first.system_calls, 3 * requests);
+                // The workers wait; the runtime, which is always busy here, lets them run when it has no news.
+                let calls = last.system_calls - first.system_calls;
+                assert!((3 * requests..=3 * requests + waits).contains(&calls), "{calls}, {last:?}");
                 return assert_eq!(last.would_block, first.would_block);
             }
             _ => assert_eq!(calls(last) - calls(first), 0),

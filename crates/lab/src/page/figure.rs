@@ -275,6 +275,15 @@ pub(crate) fn how_it_works(model: &str) -> Option<&'static str> {
         "uring-multishot" => {
             "one thread, io_uring, one standing receive per connection that takes buffers from a shared ring."
         }
+        "engine-threads" => {
+            "one task for each connection on the engine, with a worker thread for each that waits."
+        }
+        "engine-select" => {
+            "one task for each connection on the engine, which attempts what select(2) says is ready."
+        }
+        "engine-poll" => {
+            "one task for each connection on the engine, which attempts what poll(2) says is ready."
+        }
         "engine-epoll" => {
             "one task for each connection on the engine, which attempts, and waits with epoll(7)."
         }

@@ -435,7 +435,7 @@ pub(crate) struct Series {
 
 impl Series {
     /// How many markers there are before shapes repeat.
-    pub(crate) const MARKERS: usize = 9;
+    pub(crate) const MARKERS: usize = 12;
 
     /// Every number the vertical scale must reach.
     pub(crate) fn reach(&self) -> Vec<f64> {
@@ -549,7 +549,23 @@ impl Lines<'_> {
     }
 }
 
-/// Nine shapes that can be told apart in one colour.
+/// An upright cross.
+const PLUS: [(f64, f64); 12] = [
+    (-1.5, -4.2),
+    (1.5, -4.2),
+    (1.5, -1.5),
+    (4.2, -1.5),
+    (4.2, 1.5),
+    (1.5, 1.5),
+    (1.5, 4.2),
+    (-1.5, 4.2),
+    (-1.5, 1.5),
+    (-4.2, 1.5),
+    (-4.2, -1.5),
+    (-1.5, -1.5),
+];
+
+/// Twelve shapes that can be told apart in one colour.
 fn draw_marker(chart: &mut Chart, shape: usize, x: f64, y: f64) {
     let polygon = |points: &[(f64, f64)]| {
         let points: Vec<String> =
@@ -567,7 +583,10 @@ fn draw_marker(chart: &mut Chart, shape: usize, x: f64, y: f64) {
             polygon(&[(-3.3, -3.3), (3.3, -3.3), (3.3, 3.3), (-3.3, 3.3)]).replace("marker", "marker hollow")
         }
         7 => polygon(&[(0.0, -4.4), (4.2, 3.2), (-4.2, 3.2)]).replace("marker", "marker hollow"),
-        _ => polygon(&[(0.0, -4.8), (4.4, 0.0), (0.0, 4.8), (-4.4, 0.0)]).replace("marker", "marker hollow"),
+        8 => polygon(&[(0.0, -4.8), (4.4, 0.0), (0.0, 4.8), (-4.4, 0.0)]).replace("marker", "marker hollow"),
+        9 => polygon(&[(0.0, 4.4), (4.2, -3.2), (-4.2, -3.2)]).replace("marker", "marker hollow"),
+        10 => polygon(&PLUS),
+        _ => polygon(&PLUS).replace("marker", "marker hollow"),
     };
     chart.body.push_str(&markup);
 }

@@ -52,7 +52,11 @@ pub(crate) fn run(model: Model, site: Site, stop: &Stop) -> Result<Totals> {
         Model::EpollEt => epoll::run(site, stop, epoll::Trigger::Edge),
         Model::Uring => uring::run(site, stop, uring::Receive::Single),
         Model::UringMultishot => uring::run(site, stop, uring::Receive::Multishot),
-        Model::EngineEpoll | Model::EngineIoUring => unreachable!("dispatched by `Server::run`"),
+        Model::EngineThreads
+        | Model::EngineSelect
+        | Model::EnginePoll
+        | Model::EngineEpoll
+        | Model::EngineIoUring => unreachable!("dispatched by `Server::run`"),
     }?;
     Ok(counters.totals(model))
 }

@@ -20,6 +20,9 @@ macro_rules! on_every_model {
             #[test] fn epoll_et() { super::$scenario(Model::EpollEt) }
             #[test] fn uring() { super::$scenario(Model::Uring) }
             #[test] fn uring_multishot() { super::$scenario(Model::UringMultishot) }
+            #[test] fn engine_threads() { super::$scenario(Model::EngineThreads) }
+            #[test] fn engine_select() { super::$scenario(Model::EngineSelect) }
+            #[test] fn engine_poll() { super::$scenario(Model::EnginePoll) }
             #[test] fn engine_epoll() { super::$scenario(Model::EngineEpoll) }
             #[test] fn engine_io_uring() { super::$scenario(Model::EngineIoUring) }
         }
@@ -297,7 +300,7 @@ fn data_and_the_end_that_arrive_together_are_both_seen(model: Model) {
     let mut witness = connect(&server);
     request(&mut witness);
     server.settle();
-    let before = server.descriptors();
+    let before = server.sockets();
     let unfinished = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 99999\r\n\r\nabc";
     for accepted_before in [false, true] {
         let early: Vec<_> = (0..40).filter(|_| accepted_before).map(|_| connect(&server)).collect();
@@ -312,11 +315,11 @@ fn data_and_the_end_that_arrive_together_are_both_seen(model: Model) {
         }
         server.resume();
         let deadline = Instant::now() + PATIENCE;
-        while server.descriptors() > before {
+        while server.sockets() > before {
             assert!(
                 Instant::now() < deadline,
                 "{} connections are left, accepted before: {accepted_before}",
-                server.descriptors() - before
+                server.sockets() - before
             );
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -107,9 +107,12 @@ impl Server {
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
     }
 
-    /// Descriptors it has open now.
-    pub(crate) fn descriptors(&self) -> usize {
-        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    /// Sockets it has open now.
+    pub(crate) fn sockets(&self) -> usize {
+        let open = std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
+        // One may be closed while we look.
+        let names = open.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        names.filter(|name| name.to_string_lossy().starts_with("socket:")).count()
     }
 
     /// Stops its threads until [`Server::resume`], so that what clients do meanwhile meets it all at once.
