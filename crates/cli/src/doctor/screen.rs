@@ -82,6 +82,9 @@ fn idea(name: Name) -> &'static str {
     match name {
         Name::IoUring => "operations are submitted, the kernel completes them; many in one system call",
         Name::Epoll => "the kernel tells who is ready; one call per wait, one per transfer",
+        Name::Poll => "the kernel looks at all who wait, every time; dearer the more there are",
+        Name::Select => "the same with bit sets, for descriptor numbers below 1024 only",
+        Name::Threads => "a thread stands at each operation that waits",
         Name::Sim => "a simulated kernel",
     }
 }

@@ -31,7 +31,7 @@ use std::time::Duration;
 pub const VARIABLE: &str = "RINGROAD_DRIVER";
 
 /// What `auto` tries, in this order: a hypothesis, to be borne out by figures (ADR 13).
-const ORDER: &[Name] = &[Name::IoUring, Name::Epoll];
+const ORDER: &[Name] = &[Name::IoUring, Name::Epoll, Name::Poll];
 
 /// What somebody wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -305,6 +305,9 @@ fn try_out(driver: Name) -> Result<Evidence, Refusal> {
     let trial: child::Trial = match driver {
         Name::IoUring => trial::io_uring,
         Name::Epoll => trial::epoll,
+        Name::Poll => trial::poll,
+        Name::Select => trial::select,
+        Name::Threads => trial::threads,
         // In memory of our own: nothing to ask the kernel.
         Name::Sim => |_, _| Ok(()),
     };

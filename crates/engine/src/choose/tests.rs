@@ -130,7 +130,7 @@ fn enough() -> ringroad_host::cgroup::Limit<u64> {
 /// Both ways of making the child, with the same trial: one is for kernels that are not this one.
 #[test]
 fn the_child_sees_the_same_with_its_own_memory_as_with_ours() {
-    for trial in [trial::io_uring, trial::files, trial::epoll] {
+    for trial in [trial::io_uring, trial::files, trial::epoll, trial::poll, trial::select, trial::threads] {
         let outcomes = [true, false].map(|shares| {
             let (end, seen) = child::run_as(trial, shares);
             (

@@ -566,6 +566,52 @@ pub(super) fn epoll(report: &Report, _: Arena) -> Result<(), i32> {
     expect(count == 1 && number == 42)
 }
 
+/// What is there is told by `ppoll`.
+pub(super) fn poll(report: &Report, _: Arena) -> Result<(), i32> {
+    report.at(Step::Readiness);
+    let (near, far) = pair()?;
+    write(&far, b'!')?;
+    let mut entry = libc::pollfd { fd: near.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one live entry, written during the call; no timeout and no signal mask.
+    let count = check(unsafe { libc::ppoll(&raw mut entry, 1, std::ptr::null(), std::ptr::null()) })?;
+    expect(count == 1 && entry.revents == libc::POLLIN)
+}
+
+/// What is there is told by `pselect`.
+pub(super) fn select(report: &Report, _: Arena) -> Result<(), i32> {
+    report.at(Step::Readiness);
+    let (near, far) = pair()?;
+    write(&far, b'!')?;
+    let number = near.as_raw_fd();
+    // A number without a bit: the driver could not watch anything either.
+    if number as usize >= libc::FD_SETSIZE {
+        return Err(libc::EMFILE);
+    }
+    let none = std::ptr::null_mut();
+    // SAFETY: a set of integers, for which zero is valid, in which a number below its size is set and looked for; it is
+    // written during the call; null means none.
+    unsafe {
+        let mut reads: libc::fd_set = std::mem::zeroed();
+        libc::FD_SET(number, &raw mut reads);
+        let ready = libc::pselect(number + 1, &raw mut reads, none, none, std::ptr::null(), std::ptr::null());
+        let count = check(ready)?;
+        expect(count == 1 && libc::FD_ISSET(number, &raw const reads))
+    }
+}
+
+/// What a worker stands in: `poll` for a descriptor and for a bell, which ends it. (A thread cannot be made here.)
+pub(super) fn threads(report: &Report, _: Arena) -> Result<(), i32> {
+    report.at(Step::Readiness);
+    let (near, _far) = pair()?;
+    // SAFETY: eventfd(2) takes numbers only.
+    let bell = owned(unsafe { libc::eventfd(1, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
+    let entry = |fd: &OwnedFd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut set = [entry(&near), entry(&bell)];
+    // SAFETY: two live entries, written during the call.
+    let count = check(unsafe { libc::poll(set.as_mut_ptr(), 2, -1) })?;
+    expect(count == 1 && set[0].revents == 0 && set[1].revents == libc::POLLIN)
+}
+
 fn pair() -> Result<(OwnedFd, OwnedFd), i32> {
     let mut ends = [-1; 2];
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
