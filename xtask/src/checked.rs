@@ -65,7 +65,7 @@ fn host() -> io::Result<String> {
 
 /// Runs tests, and fails also if there were none.
 fn run(what: &str, mut cargo: Command) -> ExitCode {
-    match follow(cargo.stdout(Stdio::piped()), |_| true) {
+    match follow(cargo.stdout(Stdio::piped()), |_| true, &mut |_| ()) {
         Ok((status, 1..)) if status.success() => ExitCode::SUCCESS,
         Ok((status, 0)) if status.success() => {
             eprintln!("{what}: no test ran");
@@ -79,14 +79,21 @@ fn run(what: &str, mut cargo: Command) -> ExitCode {
     }
 }
 
-/// Passes what is wanted of its output on as it comes, and counts the tests that passed.
-pub(crate) fn follow(cargo: &mut Command, wanted: fn(&str) -> bool) -> io::Result<(ExitStatus, usize)> {
+/// Passes what is wanted of its output on as it comes, shows every line to `look`, and counts the tests that passed.
+pub(crate) fn follow(
+    cargo: &mut Command,
+    wanted: fn(&str) -> bool,
+    look: &mut dyn FnMut(&str),
+) -> io::Result<(ExitStatus, usize)> {
     let mut child = cargo.spawn()?;
     let mut passed = 0;
     if let Some(output) = child.stdout.take() {
         for line in BufReader::new(output).lines() {
             let line = line?;
-            if wanted(&line) {
+            // The console of a kernel ends its lines as a terminal does.
+            let line = line.trim_end();
+            look(line);
+            if wanted(line) {
                 println!("{line}");
             }
             passed += usize::from(line.starts_with("test ") && line.ends_with(" ... ok"));

@@ -108,7 +108,11 @@ fn run(root: &Path, way: &str, calls: &str, binary: &str) -> bool {
     // The driver's own tests need a ring; twenty thousand seeds of the simulation, which no filter touches, are run
     // elsewhere.
     command.current_dir(root.join("crates/engine")).env("RINGROAD_SEEDS", "500").stdout(Stdio::piped());
-    match checked::follow(&mut command, |line| line.starts_with("test result") || line.contains("FAILED")) {
+    match checked::follow(
+        &mut command,
+        |line| line.starts_with("test result") || line.contains("FAILED"),
+        &mut |_| (),
+    ) {
         Ok((status, passed)) => status.success() && passed > 0,
         Err(error) => {
             eprintln!("denied: {binary}: {error}");
@@ -118,7 +122,7 @@ fn run(root: &Path, way: &str, calls: &str, binary: &str) -> bool {
 }
 
 /// The engine's test binaries, built.
-fn test_binaries(root: &Path) -> Result<Vec<String>, String> {
+pub(crate) fn test_binaries(root: &Path) -> Result<Vec<String>, String> {
     let output = Command::new(env!("CARGO"))
         .current_dir(root)
         .args(["test", "--package", "ringroad-engine", "--no-run", "--message-format", "json"])

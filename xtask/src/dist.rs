@@ -28,6 +28,8 @@ fn make(root: &Path) -> io::Result<PathBuf> {
     let built = Command::new(env!("CARGO"))
         .current_dir(root)
         .args(["build", "--release", "--package", "ringroad-cli", "--target", &target])
+        // Two thirds of the file are lines for debuggers.
+        .args(["--config", "profile.release.strip=\"debuginfo\""])
         // The C and assembly of a hash need a compiler for musl; they include no header of a C library, so any does.
         .env(format!("CC_{}", target.replace('-', "_")), "cc")
         .status()?;

@@ -1,4 +1,5 @@
-//! Chores of this repository: `cargo xtask tidy`, `bench NAME`, `loom`, `asan`, `denied`, `dist` and `coreutils DIR`.
+//! Chores of this repository: `cargo xtask tidy`, `bench NAME`, `loom`, `asan`, `denied`, `dist`,
+//! `second-kernel` and `coreutils DIR`.
 //!
 //! `tidy` holds what the compiler cannot: which crate may import which, where unsafe may live, that every file
 //! says what it is for, that documents point at what exists. `bench` is shorthand for a release build and
@@ -10,6 +11,7 @@ mod checked;
 mod coreutils;
 mod denied;
 mod dist;
+mod second_kernel;
 mod tidy;
 
 use std::io;
@@ -24,6 +26,7 @@ const USAGE: &str = "usage: cargo xtask tidy
        cargo xtask deny WAY CALLS COMMAND...
        cargo xtask denied [sample]
        cargo xtask dist
+       cargo xtask second-kernel
        cargo xtask coreutils DIR [TEST...]";
 
 fn main() -> ExitCode {
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Some((word, [])) if word == "denied" => denied::denied(&root, false),
         Some((word, [which])) if word == "denied" && which == "sample" => denied::denied(&root, true),
         Some((word, [])) if word == "dist" => dist::dist(&root),
+        Some((word, [])) if word == "second-kernel" => second_kernel::run(&root),
         Some((word, rest @ [_, ..])) if word == "coreutils" => coreutils::run(&root, rest),
         _ => {
             eprintln!("{USAGE}");
