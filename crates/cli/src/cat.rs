@@ -5,7 +5,7 @@
 //! opens, decides how each source is read, and speaks.
 
 use crate::complaint::{self, DONE, FAILED, USAGE, say, why};
-use crate::flags::{CatFlags, Common, Driver};
+use crate::flags::{CatFlags, Common};
 use ringroad_engine::Name;
 use ringroad_engine::choose::{self, Origin, Wish};
 use ringroad_uring::{DIRECT_ALIGNMENT, ReadAhead, ReadError, Ring, Source};
@@ -25,7 +25,7 @@ pub(crate) fn run(flags: &CatFlags, common: &Common) -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    let mut reader = match reader(common, &settings) {
+    let mut reader = match reader(common.driver, &settings) {
         Ok((reader, note)) => {
             if let Some(note) = note
                 && !common.quiet
@@ -150,12 +150,9 @@ impl Reader {
 
 /// The reader, and what is to be said about the choice. Files are always ready: whoever waits for readiness reads them
 /// plainly, so every driver but io_uring means plain reads.
-fn reader(common: &Common, settings: &Settings) -> Result<(Reader, Option<String>), String> {
+fn reader(asked: Option<Wish>, settings: &Settings) -> Result<(Reader, Option<String>), String> {
     let plain = || Reader::Plain(vec![0; settings.block_bytes as usize + DIRECT_ALIGNMENT as usize]);
-    if matches!(common.driver, Some(Driver::Plain)) {
-        return Ok((plain(), None));
-    }
-    let (wish, origin) = choose::wish(common.wish(), None).map_err(|unusable| unusable.to_string())?;
+    let (wish, origin) = choose::wish(asked, None).map_err(|unusable| unusable.to_string())?;
     if !matches!(wish, Wish::Auto | Wish::Named(Name::IoUring)) {
         return Ok((plain(), None));
     }

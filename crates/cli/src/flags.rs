@@ -1,7 +1,7 @@
 //! The command line as typed. One declaration gives parsing, help and usage errors.
 
 use clap::{Args, Parser, Subcommand};
-use ringroad_engine::choose::{UnknownWish, Wish};
+use ringroad_engine::choose::Wish;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -26,34 +26,10 @@ pub(crate) struct Common {
     /// Say more
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// The kernel interface: auto, io_uring, epoll (also RINGROAD_DRIVER; a named one is used or refused)
-    #[arg(long, global = true, value_name = "NAME", value_parser = driver)]
-    pub(crate) driver: Option<Driver>,
-}
-
-/// A driver as typed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Driver {
-    Wish(Wish),
-    /// One that the engine does not have yet, and that means plain reads to who reads files.
-    Plain,
-}
-
-impl Common {
-    /// The driver that was asked for.
-    pub(crate) fn wish(&self) -> Option<Wish> {
-        match self.driver {
-            Some(Driver::Wish(wish)) => Some(wish),
-            _ => None,
-        }
-    }
-}
-
-fn driver(word: &str) -> Result<Driver, UnknownWish> {
-    match word.parse() {
-        Err(_) if ["threads", "poll", "select"].contains(&word) => Ok(Driver::Plain),
-        other => other.map(Driver::Wish),
-    }
+    /// The kernel interface: auto, io_uring, epoll, poll, select, threads (also RINGROAD_DRIVER; a named one is used or
+    /// refused)
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) driver: Option<Wish>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -10,7 +10,7 @@ mod screen;
 mod seccomp;
 
 use crate::complaint::{DONE, FAILED, USAGE, say, why};
-use crate::flags::{Common, DoctorFlags, Driver};
+use crate::flags::{Common, DoctorFlags};
 use ringroad_engine::Name;
 use ringroad_engine::choose::{self, Bug, Choice, Evidence, Refusal, Unusable};
 use ringroad_host::Facts;
@@ -35,7 +35,7 @@ impl Findings {
         Findings {
             gate: Gate::of_this_thread(),
             drivers: choose::drivers().map(|name| (name, choose::probe(name))).collect(),
-            choice: choose::choose(common.wish(), None),
+            choice: choose::choose(common.driver, None),
             capacity: Capacity::of(&facts),
             bugs: choose::bugs_here(),
             facts,
@@ -57,10 +57,6 @@ pub(crate) fn run(flags: &DoctorFlags, common: &Common) -> ExitCode {
                 ExitCode::from(FAILED)
             }
         };
-    }
-    if matches!(common.driver, Some(Driver::Plain)) {
-        say("--driver: the engine has no such driver yet");
-        return ExitCode::from(USAGE);
     }
     let required = match flags
         .require
