@@ -110,6 +110,20 @@ impl Entry {
         self.send == NONE && self.marks & (Mark::Broken as u8 | Mark::SendCancelled as u8) == 0
     }
 
+    /// What it is, if it is open.
+    pub(crate) fn descriptor(&self) -> Option<&Descriptor> {
+        self.descriptor.as_ref()
+    }
+
+    /// Whether nothing is under way and nothing is left over.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.receive == NONE
+            && self.send == NONE
+            && self.with_driver == 0
+            && self.marks == 0
+            && !self.has_left_something()
+    }
+
     /// A dropped receive brought this negated errno.
     pub(crate) fn keep_error(&mut self, errno: i32) {
         // An errno is below 4096 (MAX_ERRNO).

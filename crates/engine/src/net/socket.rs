@@ -7,6 +7,7 @@ use crate::io::Io;
 use crate::op::{Answer, Call, Kind, Target};
 use crate::option::SocketOption;
 use std::fmt;
+use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -109,6 +110,22 @@ impl Socket {
 
     pub(super) fn shutdown(&self, how: Shutdown) -> Result<()> {
         self.call(|on| Call::Shutdown { on, how }).map(|_| ())
+    }
+
+    /// Another descriptor of the same connection, if nothing has been begun on this one.
+    pub(super) fn duplicate(&self) -> Result<OwnedFd> {
+        let duplicated = self.with_io(|io, index| {
+            let entry = io.table.entry(index);
+            if !entry.is_untouched() {
+                return Err(io::Error::from_raw_os_error(libc::EBUSY));
+            }
+            match entry.descriptor() {
+                Some(Descriptor::Os(fd)) => fd.try_clone(),
+                _ => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
+            }
+        });
+        let duplicated = duplicated.ok_or_else(|| gone("fcntl"))?;
+        duplicated.map_err(|why| Error::new("fcntl", why))
     }
 
     pub(super) fn canceller(&self, stops: bool) -> Canceller {

@@ -53,6 +53,19 @@ impl TcpStream {
         Ok(TcpStream { socket })
     }
 
+    /// Takes a connection out of its runtime, for another's [`from_std`](Self::from_std). Only one that nothing was
+    /// received from yet: bytes that the engine has, or that the kernel may be writing, cannot go along.
+    ///
+    /// # Errors
+    /// EBUSY: something was received, or is waited for. `fcntl(2)` fails: EMFILE. The stream comes back.
+    pub fn into_std(self) -> std::result::Result<std::net::TcpStream, (Error, TcpStream)> {
+        match self.socket.duplicate() {
+            // What is closed here is our number for it, not the connection.
+            Ok(fd) => Ok(std::net::TcpStream::from(fd)),
+            Err(why) => Err((why, self)),
+        }
+    }
+
     /// The next bytes, in the buffer they arrived in; none at the end of the stream.
     ///
     /// While it waits the connection holds no buffer. Dropping the future loses nothing.

@@ -4,12 +4,12 @@ use crate::support::{
     Case, Gate, listener, listener_with, narrow_pair, pair, pattern, poll_once, receive, some_turns,
     with_runtime,
 };
-use ringroad_engine::net::{ListenOptions, TcpStream};
+use ringroad_engine::net::{ListenOptions, TcpListener, TcpStream};
 use ringroad_engine::time::sleep;
 use ringroad_engine::{JoinError, Runtime, spawn, yield_now};
 use std::cell::{Cell, RefCell};
 use std::future::{Future, pending};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
@@ -412,5 +412,45 @@ cases!(
             assert_eq!(got.unwrap(), [round; 3]);
             runtime.block_on(stream.close()).unwrap();
         }
+    })
+);
+
+cases!(
+    /// With the bytes that the kernel has of it. One that somebody has begun to receive from stays where it is.
+    a_connection_nothing_was_received_on_goes_to_another_runtime,
+    real,
+    |case| with_runtime(case, |builder| builder, |case, runtime| {
+        let listener = std::net::TcpListener::bind(crate::peer::anywhere()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut listener = runtime.block_on(async { TcpListener::from_std(listener).unwrap() }).unwrap();
+        let mut far = std::net::TcpStream::connect(address).unwrap();
+        far.write_all(b"early").unwrap();
+        let accepted = runtime.block_on(listener.accept()).unwrap().unwrap();
+        let moved = runtime.block_on(async { accepted.into_std().unwrap() }).unwrap();
+        let elsewhere = std::thread::spawn(move || {
+            let runtime = case.builder().build().unwrap();
+            let talk = async {
+                let mut stream = TcpStream::from_std(moved).unwrap();
+                assert_eq!(receive(&mut stream, 5).await, b"early");
+                stream.write_all("and welcome").await.0.unwrap();
+                stream.close().await;
+            };
+            runtime.block_on(talk).unwrap();
+        });
+        let mut answer = Vec::new();
+        far.read_to_end(&mut answer).unwrap();
+        assert_eq!(answer, b"and welcome");
+        elsewhere.join().unwrap();
+
+        let mut far = std::net::TcpStream::connect(address).unwrap();
+        let mut near = runtime.block_on(listener.accept()).unwrap().unwrap();
+        let refused = runtime.block_on(async {
+            assert!(poll_once(pin!(near.recv())).await.is_none());
+            near.into_std()
+        });
+        let (why, mut near) = refused.unwrap().unwrap_err();
+        assert_eq!(why.raw_os_error(), Some(libc::EBUSY));
+        far.write_all(b"still here").unwrap();
+        assert_eq!(runtime.block_on(receive(&mut near, 10)).unwrap(), b"still here");
     })
 );
