@@ -1,0 +1,142 @@
+//! The body of a response, or of a client's request: nothing, bytes, or a stream of pieces.
+
+use crate::chunk::Chunk;
+use crate::error::BoxError;
+use crate::request::RequestBody;
+use futures_core::Stream;
+use ringroad_wire::FieldBlock;
+use std::fmt;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+/// Bytes to be sent.
+pub struct Body(pub(crate) Inner);
+
+pub(crate) enum Inner {
+    Empty,
+    Whole(Chunk),
+    Stream(Box<Pieces>),
+}
+
+/// A body whose bytes are made while it is sent.
+pub(crate) struct Pieces {
+    pub(crate) stream: Pin<Box<dyn Stream<Item = Result<Piece, BoxError>>>>,
+    /// How many bytes it will be, if that is known.
+    pub(crate) size: Option<u64>,
+}
+
+/// A piece of a stream.
+#[derive(Debug)]
+pub enum Piece {
+    /// Bytes of the body.
+    Data(Chunk),
+    /// Lines behind the body, which end it. They are sent where the framing can carry them: in chunks.
+    Trailers(FieldBlock),
+}
+
+impl Body {
+    /// None.
+    pub const fn empty() -> Body {
+        Body(Inner::Empty)
+    }
+
+    /// Bytes that are always there: never copied when they are many.
+    pub const fn from_static(bytes: &'static [u8]) -> Body {
+        Body(Inner::Whole(Chunk::of_static(bytes)))
+    }
+
+    /// What the stream gives, in chunks, as it gives it: the next piece is asked for when the last is sent. A
+    /// receiver of [`ringroad_engine::sync::bounded`] is such a stream. An error ends the connection, which tells
+    /// the other side that the body is not complete.
+    pub fn stream<S, T>(stream: S) -> Body
+    where
+        S: Stream<Item = T> + 'static,
+        T: IntoPiece,
+    {
+        Body(Inner::Stream(Box::new(Pieces { stream: Box::pin(Converted { stream }), size: None })))
+    }
+
+    /// The same, of exactly `size` bytes, with `Content-Length`.
+    pub fn stream_of<S, T>(size: u64, stream: S) -> Body
+    where
+        S: Stream<Item = T> + 'static,
+        T: IntoPiece,
+    {
+        Body(Inner::Stream(Box::new(Pieces { stream: Box::pin(Converted { stream }), size: Some(size) })))
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// A stream of anything, as one of pieces.
+    struct Converted<S> {
+        #[pin]
+        stream: S,
+    }
+}
+
+impl<S: Stream<Item: IntoPiece>> Stream for Converted<S> {
+    type Item = Result<Piece, BoxError>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Poll::Ready(ready!(self.project().stream.poll_next(context)).map(IntoPiece::into_piece))
+    }
+}
+
+/// What a stream may give.
+pub trait IntoPiece {
+    /// The piece it means, or why there is none.
+    fn into_piece(self) -> Result<Piece, BoxError>;
+}
+
+impl IntoPiece for Piece {
+    fn into_piece(self) -> Result<Piece, BoxError> {
+        Ok(self)
+    }
+}
+
+impl<T: IntoPiece, E: Into<BoxError>> IntoPiece for Result<T, E> {
+    fn into_piece(self) -> Result<Piece, BoxError> {
+        self.map_err(Into::into).and_then(IntoPiece::into_piece)
+    }
+}
+
+impl<T: Into<Chunk>> From<T> for Body {
+    #[inline]
+    fn from(bytes: T) -> Body {
+        let chunk = bytes.into();
+        if chunk.is_empty() { Body::empty() } else { Body(Inner::Whole(chunk)) }
+    }
+}
+
+impl From<RequestBody> for Body {
+    /// What comes is sent on.
+    fn from(body: RequestBody) -> Body {
+        match body.bytes_left() {
+            Some(0) => Body::empty(),
+            Some(left) => Body::stream_of(left, body),
+            None => Body::stream(body),
+        }
+    }
+}
+
+macro_rules! pieces {
+    ($($type:ty),*) => {$(
+        impl IntoPiece for $type {
+            fn into_piece(self) -> Result<Piece, BoxError> {
+                Ok(Piece::Data(self.into()))
+            }
+        }
+    )*};
+}
+pieces!(Chunk, Vec<u8>, String, &'static [u8], &'static str, Rc<[u8]>);
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Inner::Empty => f.write_str("Empty"),
+            Inner::Whole(chunk) => chunk.fmt(f),
+            Inner::Stream(pieces) => write!(f, "Stream({:?} bytes)", pieces.size),
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! A piece of a body, wherever its bytes lie.
+
+use crate::pool;
+use ringroad_engine::{AnyBuf, Lease};
+use std::fmt;
+use std::ops::Deref;
+use std::rc::Rc;
+
+/// A piece of a body: received bytes in the buffer they arrived in, or bytes to be sent.
+///
+/// One that was received and is kept while waiting uses up the pool of receive buffers; past half of it, further
+/// bytes are copied to memory of their own.
+pub struct Chunk(Inner);
+
+enum Inner {
+    Lease(Lease),
+    Vec(Vec<u8>),
+    Static(&'static [u8]),
+    Shared(Rc<[u8]>),
+}
+
+impl Chunk {
+    pub(crate) const fn of_static(bytes: &'static [u8]) -> Chunk {
+        Chunk(Inner::Static(bytes))
+    }
+
+    /// The same bytes in a `Vec`; copied unless they lie in one.
+    pub fn into_vec(self) -> Vec<u8> {
+        match self.0 {
+            Inner::Vec(bytes) => bytes,
+            Inner::Lease(lease) => lease.to_vec(),
+            Inner::Static(bytes) => bytes.to_vec(),
+            Inner::Shared(bytes) => bytes.to_vec(),
+        }
+    }
+
+    /// The memory goes back to the worker's pool, if it came from there.
+    #[inline]
+    pub(crate) fn recycle(self) {
+        if let Inner::Vec(bytes) = self.0 {
+            pool::give_buffer(bytes);
+        }
+    }
+
+    /// For the engine to send.
+    pub(crate) fn into_buf(self) -> AnyBuf {
+        match self.0 {
+            Inner::Vec(bytes) => bytes.into(),
+            Inner::Lease(lease) => lease.into(),
+            Inner::Static(bytes) => bytes.into(),
+            Inner::Shared(bytes) => bytes.into(),
+        }
+    }
+
+    /// The bytes, where they can be cut without a copy.
+    pub(crate) fn as_static(&self) -> Option<&'static [u8]> {
+        match self.0 {
+            Inner::Static(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+}
+
+impl Deref for Chunk {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Inner::Lease(lease) => lease,
+            Inner::Vec(bytes) => bytes,
+            Inner::Static(bytes) => bytes,
+            Inner::Shared(bytes) => bytes,
+        }
+    }
+}
+
+impl fmt::Debug for Chunk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Chunk({} bytes)", self.len())
+    }
+}
+
+macro_rules! from {
+    ($($type:ty => $bytes:ident => $inner:expr;)*) => {$(
+        impl From<$type> for Chunk {
+            #[inline]
+            fn from($bytes: $type) -> Chunk {
+                Chunk($inner)
+            }
+        }
+    )*};
+}
+from! {
+    Lease => bytes => Inner::Lease(bytes);
+    Vec<u8> => bytes => Inner::Vec(bytes);
+    String => bytes => Inner::Vec(bytes.into_bytes());
+    &'static [u8] => bytes => Inner::Static(bytes);
+    &'static str => bytes => Inner::Static(bytes.as_bytes());
+    Rc<[u8]> => bytes => Inner::Shared(bytes);
+}

@@ -1,0 +1,153 @@
+//! What a server answered.
+
+use super::Client;
+use super::connection::{Connection, Head, Part};
+use crate::chunk::Chunk;
+use crate::error::BodyError;
+use ringroad_engine::time;
+use ringroad_wire::{Body, Fields, ResponseHead, Status, Version};
+use serde::de::DeserializeOwned;
+use std::fmt;
+use std::time::Instant;
+
+/// A response: its head, and its body as it is asked for.
+///
+/// Read to its end, its connection is kept for the next request; dropped before that, it is closed.
+pub struct ClientResponse {
+    head: Head,
+    client: Client,
+    authority: String,
+    /// `None`: the body has ended.
+    connection: Option<Connection>,
+    deadline: Instant,
+    trailers: Vec<(String, Vec<u8>)>,
+}
+
+impl ClientResponse {
+    pub(super) fn new(
+        client: Client,
+        authority: String,
+        connection: Connection,
+        head: Head,
+        deadline: Instant,
+    ) -> ClientResponse {
+        let ended = head.view().body() == Body::Empty;
+        let mut response = ClientResponse {
+            head,
+            client,
+            authority,
+            connection: Some(connection),
+            deadline,
+            trailers: Vec::new(),
+        };
+        if ended {
+            response.end();
+        }
+        response
+    }
+
+    /// The status.
+    pub fn status(&self) -> Status {
+        self.head.view().status()
+    }
+
+    /// The version.
+    pub fn version(&self) -> Version {
+        self.head.view().version()
+    }
+
+    /// The header lines.
+    pub fn headers(&self) -> Fields<'_> {
+        self.head.view().fields()
+    }
+
+    /// The first header line of this name, in any case, if it is ASCII or UTF-8.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers().get(name).and_then(|value| str::from_utf8(value).ok())
+    }
+
+    /// The next piece of the body; `None` at its end.
+    ///
+    /// # Errors
+    /// The connection ended before the body, the body breaks the protocol, or the client's time is over.
+    pub async fn next(&mut self) -> Option<Result<Chunk, BodyError>> {
+        let connection = self.connection.as_mut()?;
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let scratch = &self.client.shared.scratch;
+        let part = time::timeout(left, connection.part(scratch)).await;
+        match part.unwrap_or(Err(BodyError::TooSlow)) {
+            Ok(Part::Data(chunk)) => Some(Ok(chunk)),
+            Ok(Part::End(trailers)) => {
+                self.trailers = trailers;
+                self.end();
+                None
+            }
+            Err(why) => {
+                self.connection = None;
+                Some(Err(why))
+            }
+        }
+    }
+
+    /// The connection is free.
+    fn end(&mut self) {
+        if let Some(stream) = self.connection.take().and_then(Connection::into_idle) {
+            self.client.shared.keep(std::mem::take(&mut self.authority), stream);
+        }
+    }
+
+    /// Lines that came behind the body, once it has ended.
+    pub fn trailers(&self) -> &[(String, Vec<u8>)] {
+        &self.trailers
+    }
+
+    /// All that is left of the body.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next); [`BodyError::TooLong`].
+    pub async fn bytes(&mut self, bytes_max: usize) -> Result<Vec<u8>, BodyError> {
+        let mut all = Vec::new();
+        while let Some(piece) = self.next().await {
+            let piece = piece?;
+            if piece.len() > bytes_max - all.len() {
+                self.connection = None;
+                return Err(BodyError::TooLong(bytes_max));
+            }
+            all.extend_from_slice(&piece);
+        }
+        Ok(all)
+    }
+
+    /// The body as text; at most 64 MiB.
+    ///
+    /// # Errors
+    /// As [`bytes`](Self::bytes); [`BodyError::NotText`].
+    pub async fn text(&mut self) -> Result<String, BodyError> {
+        let bytes = self.bytes(WHOLE_BYTES_MAX).await?;
+        String::from_utf8(bytes).map_err(|_| BodyError::NotText)
+    }
+
+    /// The body, which is JSON, as a value; at most 64 MiB.
+    ///
+    /// # Errors
+    /// As [`bytes`](Self::bytes); [`BodyError::Json`].
+    pub async fn json<T: DeserializeOwned>(&mut self) -> Result<T, BodyError> {
+        let bytes = self.bytes(WHOLE_BYTES_MAX).await?;
+        serde_json::from_slice(&bytes).map_err(BodyError::Json)
+    }
+}
+
+/// Longest body that is taken whole without a bound of the caller's.
+const WHOLE_BYTES_MAX: usize = 64 << 20;
+
+impl Head {
+    fn view(&self) -> ResponseHead<'_> {
+        ResponseHead::from_parts(&self.bytes, &self.slots, self.meta)
+    }
+}
+
+impl fmt::Debug for ClientResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.head.view().fmt(f)
+    }
+}

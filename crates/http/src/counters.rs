@@ -1,0 +1,101 @@
+//! What a server has done so far, readable from any thread.
+//!
+//! Each worker has its own counts and is the only one to write them: an addition is a load and a store without a
+//! lock, and no cache line is fought for. Whoever reads adds them up.
+
+use ringroad_engine::Counters as EngineCounters;
+use ringroad_wire::Status;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One worker's counts.
+#[repr(align(128))]
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Responses by the first digit of their status, from 1 on.
+    pub(crate) responses: [AtomicU64; 5],
+    pub(crate) accepted: AtomicU64,
+    pub(crate) handed_over: AtomicU64,
+    pub(crate) closed: AtomicU64,
+    pub(crate) bytes_in: AtomicU64,
+    pub(crate) bytes_out: AtomicU64,
+    pub(crate) panics: AtomicU64,
+    pub(crate) refused: AtomicU64,
+    pub(crate) timed_out: AtomicU64,
+    /// The engine's, as of the last second.
+    pub(crate) engine: Mutex<EngineCounters>,
+}
+
+/// Adds to a count that only this thread writes.
+#[inline]
+pub(crate) fn add(count: &AtomicU64, more: u64) {
+    // Relaxed: each count stands for itself.
+    count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+}
+
+impl Counts {
+    #[inline]
+    pub(crate) fn responded(&self, status: Status) {
+        // 6xx to 9xx have no class of their own (RFC 9110 §15).
+        let class = usize::from(status.code() / 100).clamp(1, 5) - 1;
+        if let Some(count) = self.responses.get(class) {
+            add(count, 1);
+        }
+    }
+
+    pub(crate) fn set_engine(&self, counters: EngineCounters) {
+        *self.engine.lock().unwrap_or_else(PoisonError::into_inner) = counters;
+    }
+}
+
+/// What a server has done so far, all workers together.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Final responses by class: 1xx (only 101), 2xx, 3xx, 4xx, 5xx.
+    pub responses: [u64; 5],
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Of these, connections that were handed to a worker with fewer.
+    pub handed_over: u64,
+    /// Connections open now.
+    pub connections: u64,
+    /// Connections that have ended.
+    pub closed: u64,
+    /// Bytes received.
+    pub bytes_in: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+    /// Handlers that panicked.
+    pub panics: u64,
+    /// Requests that the protocol or its limits refused.
+    pub refused: u64,
+    /// Connections ended because a head, a body, an answer's receiver or the next request took too long.
+    pub timed_out: u64,
+    /// The engine's counters of each worker, as of the last second.
+    pub engine: Vec<EngineCounters>,
+}
+
+impl Counters {
+    /// All responses.
+    pub fn requests(&self) -> u64 {
+        self.responses.iter().sum()
+    }
+
+    pub(crate) fn add(&mut self, counts: &Counts) {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        for (sum, count) in self.responses.iter_mut().zip(&counts.responses) {
+            *sum += of(count);
+        }
+        self.accepted += of(&counts.accepted);
+        self.handed_over += of(&counts.handed_over);
+        self.closed += of(&counts.closed);
+        self.bytes_in += of(&counts.bytes_in);
+        self.bytes_out += of(&counts.bytes_out);
+        self.panics += of(&counts.panics);
+        self.refused += of(&counts.refused);
+        self.timed_out += of(&counts.timed_out);
+        self.engine.push(*counts.engine.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}

@@ -1,0 +1,461 @@
+//! One connection: receive, understand, answer, send; again.
+//!
+//! The task is small, because most connections are idle most of the time: what it holds then is the stream, the
+//! state of the protocol, and the beginning of a head if one has come. Requests that are there together are
+//! answered into one buffer and sent together. Whatever needs more than one look at a handler (its answer is not
+//! ready, it reads a body, it sends a large one) is boxed: [`exchange`](super::exchange).
+//!
+//! Start at [`serve`]; what is said is decided in [`Connection::work`].
+
+use super::exchange::{Exchange, Then};
+use super::seats::{SeatId, Verdict, Waits};
+use super::worker::Worker;
+use crate::counters::add;
+use crate::encode::{self, Rest, refusal};
+use crate::incoming::Incoming;
+use crate::pool;
+use crate::request::Request;
+use crate::response::Response;
+use crate::route::{Found, Started};
+use ringroad_engine::Lease;
+use ringroad_engine::net::TcpStream;
+use ringroad_wire::{Body, Event, Phase, ReplyTo, Requests, Status};
+use std::future::poll_fn;
+use std::net::Shutdown;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+/// A connection.
+pub(crate) struct Connection {
+    pub(super) worker: Rc<Worker>,
+    pub(super) stream: TcpStream,
+    pub(super) requests: Requests,
+    /// Input that is not used up, from `carry_at` on: the beginning of a head, or what waits behind an answer.
+    pub(super) carry: Vec<u8>,
+    pub(super) carry_at: u32,
+    pub(super) seat: SeatId,
+    requests_left: u32,
+    /// What is carried is not enough to go on with.
+    pub(super) starved: bool,
+    /// What comes is the rest of a body nobody reads, whose request is answered.
+    pub(super) skipping: bool,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.worker.seats.leave(self.seat);
+        add(&self.worker.counts().closed, 1);
+        self.worker.ended();
+    }
+}
+
+/// How a connection ends after its last answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Closed: the client has said that it sends no more.
+    Close,
+    /// Our side is shut down, and what the client still sends is thrown away for a while: closing on unread bytes
+    /// makes the kernel reset the connection and destroy the answer on its way (RFC 9112 §9.6).
+    Linger,
+}
+
+/// What comes of a look at the input.
+pub(super) enum Turn {
+    /// More is needed.
+    Receive,
+    /// These answers are to be sent.
+    Send(Vec<u8>),
+    /// And they are the last.
+    Last(Vec<u8>, Ending),
+    /// One that takes longer, behind these answers.
+    Exchange(Vec<u8>, Box<Exchange>),
+    /// The client sends no more, or receiving failed.
+    Over(Option<ringroad_engine::Error>),
+}
+
+/// Serves a connection to its end. Every error is its end, and nobody else's concern.
+///
+/// Not an `async fn`: that would keep room for its argument twice. Nothing that is large is alive while it waits, and
+/// what is rare is boxed.
+#[allow(clippy::manual_async_fn, reason = "see above")]
+pub(crate) fn serve(mut connection: Connection) -> impl Future<Output = ()> {
+    async move {
+        loop {
+            // In a block, so that nothing of it has a place in the task while it sends.
+            let sending = {
+                let turn = if connection.starved {
+                    match connection.stream.recv().await {
+                        Ok(lease) if !lease.is_empty() => connection.look(lease).await,
+                        received => Turn::Over(received.err()),
+                    }
+                } else {
+                    connection.look(Lease::default()).await
+                };
+                match turn {
+                    Turn::Receive => {
+                        connection.settle();
+                        continue;
+                    }
+                    Turn::Send(out) => {
+                        add(&connection.worker.counts().bytes_out, out.len() as u64);
+                        connection.stream.write_all(out)
+                    }
+                    rare => {
+                        if Box::pin(connection.rarely(rare)).await {
+                            continue;
+                        }
+                        return;
+                    }
+                }
+            };
+            let (sent, out) = sending.await;
+            pool::give_buffer(out);
+            if sent.is_err() {
+                return connection.send_failed();
+            }
+            connection.settle();
+        }
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(worker: Rc<Worker>, stream: TcpStream, seat: SeatId) -> Connection {
+        let requests_left = worker.settings.deadlines.requests_per_connection;
+        Connection {
+            worker,
+            stream,
+            requests: Requests::new(),
+            carry: Vec::new(),
+            carry_at: 0,
+            seat,
+            requests_left,
+            starved: true,
+            skipping: false,
+        }
+    }
+
+    #[inline]
+    pub(super) fn wait_for(&self, waits: Waits) {
+        self.worker.seats.set(self.seat, waits, self.worker.now());
+    }
+
+    /// Says what the connection waits for, before it receives.
+    #[inline]
+    pub(super) fn settle(&self) {
+        self.wait_for(match self.requests.phase() {
+            Phase::Idle => Waits::Request,
+            Phase::Head => Waits::Head,
+            Phase::Body => Waits::Body,
+            Phase::Closed | Phase::HandedOver | Phase::Failed => Waits::End,
+        });
+    }
+
+    /// Sends all of `out`. False: the connection is over.
+    pub(super) async fn send(&mut self, out: Vec<u8>) -> bool {
+        let bytes = out.len() as u64;
+        let (sent, out) = self.stream.write_all(out).await;
+        pool::give_buffer(out);
+        if sent.is_err() {
+            self.send_failed();
+            return false;
+        }
+        add(&self.worker.counts().bytes_out, bytes);
+        true
+    }
+
+    #[cold]
+    pub(super) fn send_failed(&self) {
+        if let Verdict::Overdue(_) = self.worker.seats.verdict(self.seat) {
+            add(&self.worker.counts().timed_out, 1);
+        }
+    }
+
+    /// [`take_in`](Self::take_in), for which it takes a task's context.
+    #[inline]
+    fn look(&mut self, lease: Lease) -> impl Future<Output = Turn> {
+        let mut lease = Some(lease);
+        poll_fn(move |context| Poll::Ready(self.take_in(lease.take().unwrap_or_default(), context)))
+    }
+
+    /// Whatever happens to few connections, or seldom. False: this one is over.
+    async fn rarely(&mut self, turn: Turn) -> bool {
+        match turn {
+            Turn::Receive | Turn::Send(_) => true,
+            Turn::Exchange(out, exchange) => match self.exchange(out, exchange).await {
+                Then::GoOn => {
+                    self.settle();
+                    true
+                }
+                Then::End(ending) => {
+                    self.end(ending).await;
+                    false
+                }
+                Then::Abort => false,
+            },
+            Turn::Last(out, ending) => {
+                if out.is_empty() || self.send(out).await {
+                    self.end(ending).await;
+                }
+                false
+            }
+            Turn::Over(why) => {
+                match why {
+                    None => self.input_ended().await,
+                    Some(why) => self.input_failed(&why).await,
+                }
+                false
+            }
+        }
+    }
+
+    /// Answers what has come, as far as that can be done at once.
+    #[inline]
+    fn take_in(&mut self, lease: Lease, context: &mut Context<'_>) -> Turn {
+        add(&self.worker.counts().bytes_in, lease.len() as u64);
+        if self.carry.is_empty() {
+            let mut at = 0;
+            let turn = self.work(&lease, &mut at, context);
+            if at < lease.len() {
+                self.carry_rest(lease.get(at..).unwrap_or_default());
+            }
+            return turn;
+        }
+        self.take_in_carried(&lease, context)
+    }
+
+    #[cold]
+    fn carry_rest(&mut self, rest: &[u8]) {
+        self.carry = rest.to_vec();
+        self.carry_at = 0;
+    }
+
+    #[cold]
+    fn take_in_carried(&mut self, more: &[u8], context: &mut Context<'_>) -> Turn {
+        let mut carry = std::mem::take(&mut self.carry);
+        carry.extend_from_slice(more);
+        let mut at = self.carry_at as usize;
+        let turn = self.work(&carry, &mut at, context);
+        self.keep_carry(carry, at);
+        turn
+    }
+
+    /// Keeps what is left of `carry` from `at` on, for the next look.
+    pub(super) fn keep_carry(&mut self, mut carry: Vec<u8>, mut at: usize) {
+        if at == carry.len() {
+            carry = Vec::new();
+            at = 0;
+        } else if at > carry.len() / 2 {
+            // So that moving what is left costs no more than what is used.
+            carry.drain(..at);
+            at = 0;
+        }
+        self.carry = carry;
+        self.carry_at = at as u32;
+    }
+
+    /// Answers the requests in `input` from `at` on.
+    fn work(&mut self, input: &[u8], at: &mut usize, context: &mut Context<'_>) -> Turn {
+        let Connection { worker, requests, requests_left, starved, skipping, .. } = self;
+        let worker = &**worker;
+        let mut out = Vec::new();
+        let mut depth_left = worker.settings.deadlines.pipeline_depth;
+        *starved = false;
+        loop {
+            let mut scratch = worker.scratch.borrow_mut();
+            let head = match requests.next(&mut scratch, input, at) {
+                Ok(Some(Event::Head(head))) => head,
+                // The end of a body nobody wanted.
+                Ok(Some(_)) => {
+                    *skipping = false;
+                    continue;
+                }
+                Ok(None) => {
+                    *starved = true;
+                    if !out.is_empty() {
+                        break;
+                    }
+                    return Turn::Receive;
+                }
+                // Its request has been answered: nothing more is said.
+                Err(_) if *skipping => return Turn::Last(out, Ending::Linger),
+                Err(why) => {
+                    drop(scratch);
+                    return refuse(worker, out, why.status());
+                }
+            };
+            let mut reply = ReplyTo::from(&head);
+            *requests_left = requests_left.saturating_sub(1);
+            let client_closes = !reply.keep_alive;
+            reply.keep_alive &= !worker.is_stopping() && *requests_left > 0;
+            let has_body = head.body() != Body::Empty;
+            let expects_continue = head.expects_continue();
+
+            let mut copy = pool::head();
+            let found = worker.router.find(&head, &mut copy.params);
+            let incoming = match (has_body, head.body()) {
+                (false, _) => None,
+                (true, Body::Length(length)) => Some(Incoming::new(Some(length))),
+                (true, _) => Some(Incoming::new(None)),
+            };
+            let started = match found {
+                Found::Route(route, names) => {
+                    let request = Request::new(copy, &head, names, incoming.clone());
+                    drop(scratch);
+                    if let Some(incoming) = &incoming {
+                        // What is there of the body is there when the handler looks.
+                        if let Some(refused) = super::exchange::feed(worker, requests, incoming, input, at) {
+                            let _ = route.start(request, context);
+                            return refuse(worker, out, refused.status());
+                        }
+                        // More of it has to be received, whatever is left of what is here.
+                        *starved = !incoming.is_complete();
+                    }
+                    route.start(request, context)
+                }
+                Found::Answer(response) => {
+                    drop(scratch);
+                    pool::give_head(copy);
+                    Started::Done(response)
+                }
+            };
+            let response = match started {
+                Started::Done(response) => response,
+                Started::Running(running) => {
+                    worker.seats.set(self.seat, Waits::Handler, worker.now());
+                    let exchange =
+                        Exchange::waiting(running, incoming, reply, expects_continue, client_closes);
+                    return Turn::Exchange(out, Box::new(exchange));
+                }
+                Started::Panicked => {
+                    add(&worker.counts().panics, 1);
+                    refusal(Status::INTERNAL_SERVER_ERROR)
+                }
+            };
+            // A body nobody reads any more; one that is sent on is still wanted.
+            if let Some(incoming) = &incoming
+                && !incoming.is_complete()
+                && !response.streams()
+            {
+                let skipped = requests.skip_body(worker.scratch.borrow().limits());
+                reply.keep_alive &= skipped;
+                *skipping = skipped;
+                incoming.fail(crate::BodyError::Over);
+            }
+            if out.capacity() == 0 {
+                out = pool::buffer();
+            }
+            worker.counts().responded(response.status);
+            let (rest, keep_alive) = encode::response(&mut out, &worker.lines.borrow(), reply, response);
+            match rest {
+                Rest::Nothing => {}
+                rest => {
+                    let exchange =
+                        Exchange::sending(rest, incoming, keep_alive, expects_continue, client_closes);
+                    return Turn::Exchange(out, Box::new(exchange));
+                }
+            }
+            if !keep_alive {
+                worker.seats.set(self.seat, Waits::Send, worker.now());
+                return Turn::Last(out, ending(client_closes, requests));
+            }
+            // Most often that was all there is.
+            if *at == input.len() && requests.phase() == Phase::Idle {
+                *starved = true;
+                break;
+            }
+            depth_left = depth_left.saturating_sub(1);
+            if depth_left == 0 {
+                break;
+            }
+        }
+        worker.seats.set(self.seat, Waits::Send, worker.now());
+        Turn::Send(out)
+    }
+
+    /// The client sends no more.
+    async fn input_ended(&mut self) {
+        // A head that was cut: its sender may still be reading.
+        let phase = self.requests.phase();
+        if let (Phase::Head, Err(why)) = (phase, self.requests.end_of_input()) {
+            self.say(why.status()).await;
+        }
+    }
+
+    /// A receive failed, or was cancelled.
+    async fn input_failed(&mut self, why: &ringroad_engine::Error) {
+        if !why.is_cancelled() {
+            return;
+        }
+        match self.worker.seats.verdict(self.seat) {
+            Verdict::Overdue(waits) => {
+                add(&self.worker.counts().timed_out, 1);
+                let asks = matches!(waits, Waits::Head | Waits::Body) && !self.skipping;
+                if asks && self.say(Status::REQUEST_TIMEOUT).await {
+                    self.end(Ending::Linger).await;
+                }
+            }
+            Verdict::Stopped | Verdict::None => {}
+        }
+    }
+
+    /// The last words.
+    pub(super) async fn say(&mut self, status: Status) -> bool {
+        let mut out = pool::buffer();
+        self.worker.counts().responded(status);
+        encode::response(&mut out, &self.worker.lines.borrow(), ReplyTo::refused(), refusal(status));
+        self.wait_for(Waits::Send);
+        self.send(out).await
+    }
+
+    /// Ends after the last answer.
+    async fn end(&mut self, ending: Ending) {
+        if ending == Ending::Close || self.stream.shutdown(Shutdown::Write).is_err() {
+            return;
+        }
+        self.wait_for(Waits::End);
+        let mut left = self.worker.settings.limits.drain_bytes as usize;
+        while let Ok(lease) = self.stream.recv().await {
+            add(&self.worker.counts().bytes_in, lease.len() as u64);
+            match left.checked_sub(lease.len()) {
+                Some(less) if !lease.is_empty() => left = less,
+                _ => return,
+            }
+        }
+    }
+}
+
+/// How to end a connection whose last answer is written.
+pub(super) fn ending(client_closes: bool, requests: &Requests) -> Ending {
+    if client_closes && requests.phase() == Phase::Closed { Ending::Close } else { Ending::Linger }
+}
+
+/// Answers what was no request, behind the answers to those before it.
+#[cold]
+pub(super) fn refuse(worker: &Worker, mut out: Vec<u8>, status: Status) -> Turn {
+    add(&worker.counts().refused, 1);
+    worker.counts().responded(status);
+    let response: Response = refusal(status);
+    encode::response(&mut out, &worker.lines.borrow(), ReplyTo::refused(), response);
+    Turn::Last(out, Ending::Linger)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size_of_future<F>(_: impl Fn(Connection) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// With what the executor adds, which is the tag that tells whether it is over.
+    #[test]
+    fn an_idle_connections_task_is_at_most_256_bytes() {
+        let bytes = size_of_future(serve) + 8;
+        assert!(
+            bytes <= 256,
+            "{bytes} bytes, {} of them the connection's, {} the protocol's",
+            size_of::<Connection>(),
+            size_of::<Requests>()
+        );
+    }
+}

@@ -1,0 +1,463 @@
+//! A request that takes longer than one look: its handler waits, reads its body, or sends more than a buffer.
+//!
+//! While a handler or the stream of its response is waited for, the body of the request is received as its reader
+//! asks for it, and not faster. Start at [`Connection::exchange`].
+
+use super::connection::{Connection, Ending, ending};
+use super::seats::{Verdict, Waits};
+use super::worker::Worker;
+use crate::body::{Piece, Pieces};
+use crate::chunk::Chunk;
+use crate::counters::add;
+use crate::encode::{self, Rest, refusal};
+use crate::error::BodyError;
+use crate::incoming::Incoming;
+use crate::pool;
+use crate::route::{Panicked, Running};
+use ringroad_engine::Lease;
+use ringroad_wire::{BodyEncoder, CONTINUE, Event, ReplyTo, Requests, Status};
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+/// Most bytes that are sent as one: the deadline for sending is for each.
+const SENT_BYTES_MAX: usize = 256 * 1024;
+
+/// A request on its way.
+pub(super) struct Exchange {
+    what: What,
+    incoming: Option<Rc<Incoming>>,
+    /// The client waits to be told before it sends the body.
+    expects_continue: bool,
+    client_closes: bool,
+}
+
+enum What {
+    Waiting(Pin<Box<dyn Running>>, ReplyTo),
+    Sending(Rest, bool),
+}
+
+/// What becomes of the connection.
+pub(super) enum Then {
+    GoOn,
+    End(Ending),
+    /// It is broken.
+    Abort,
+}
+
+/// The rest of a request cannot be had.
+enum Lost {
+    /// Answer this, and close.
+    Refused(Status),
+    /// Nobody is there to be answered.
+    Gone,
+}
+
+impl Exchange {
+    pub(super) fn waiting(
+        running: Pin<Box<dyn Running>>,
+        incoming: Option<Rc<Incoming>>,
+        reply: ReplyTo,
+        expects_continue: bool,
+        client_closes: bool,
+    ) -> Exchange {
+        Exchange { what: What::Waiting(running, reply), incoming, expects_continue, client_closes }
+    }
+
+    pub(super) fn sending(
+        rest: Rest,
+        incoming: Option<Rc<Incoming>>,
+        keep_alive: bool,
+        expects_continue: bool,
+        client_closes: bool,
+    ) -> Exchange {
+        Exchange { what: What::Sending(rest, keep_alive), incoming, expects_continue, client_closes }
+    }
+}
+
+/// Shows what there is of a body to its reader, as one piece; an error if it is none.
+pub(super) fn feed(
+    worker: &Worker,
+    requests: &mut Requests,
+    incoming: &Incoming,
+    input: &[u8],
+    at: &mut usize,
+) -> Option<ringroad_wire::Error> {
+    let mut piece = Vec::new();
+    let refused = loop {
+        match requests.next(&mut worker.scratch.borrow_mut(), input, at) {
+            Ok(Some(Event::Data(data))) if piece.capacity() == 0 => {
+                piece = pool::buffer();
+                piece.extend_from_slice(data);
+            }
+            Ok(Some(Event::Data(data))) => piece.extend_from_slice(data),
+            Ok(Some(Event::End(trailers))) => {
+                incoming.end(trailers);
+                break None;
+            }
+            // Not before this body's end.
+            Ok(Some(Event::Head(_))) | Ok(None) => break None,
+            Err(why) => {
+                incoming.fail(BodyError::Refused(why));
+                break Some(why);
+            }
+        }
+    };
+    if !piece.is_empty() {
+        incoming.push(Chunk::from(piece));
+    }
+    refused
+}
+
+impl Connection {
+    /// Sends the answers before it, then sees to `exchange` until its response is sent.
+    pub(super) async fn exchange(&mut self, out: Vec<u8>, exchange: Box<Exchange>) -> Then {
+        let Exchange { what, incoming, mut expects_continue, client_closes } = *exchange;
+        let mut out = out;
+        let (rest, keep_alive) = match what {
+            What::Sending(rest, keep_alive) => (rest, keep_alive),
+            What::Waiting(mut running, mut reply) => {
+                if !out.is_empty() {
+                    self.wait_for(Waits::Send);
+                    if !self.send(std::mem::take(&mut out)).await {
+                        return Then::Abort;
+                    }
+                }
+                let polled = self
+                    .while_feeding(incoming.as_ref(), &mut expects_continue, |context| {
+                        running.as_mut().poll(context)
+                    })
+                    .await;
+                running.recycle();
+                let response = match polled {
+                    Ok(Ok(response)) => response,
+                    Ok(Err(Panicked)) => {
+                        add(&self.worker.counts().panics, 1);
+                        refusal(Status::INTERNAL_SERVER_ERROR)
+                    }
+                    Err(lost) => return self.give_up(lost, false).await,
+                };
+                reply.keep_alive &= !self.worker.is_stopping();
+                if let Some(incoming) = &incoming
+                    && !incoming.is_complete()
+                    && !response.streams()
+                {
+                    reply.keep_alive &= self.skip_body(incoming);
+                }
+                out = pool::buffer();
+                self.worker.counts().responded(response.status);
+                encode::response(&mut out, &self.worker.lines.borrow(), reply, response)
+            }
+        };
+        self.wait_for(Waits::Send);
+        let mut keep_alive = keep_alive;
+        match rest {
+            Rest::Nothing => {
+                if !self.send(out).await {
+                    return Then::Abort;
+                }
+            }
+            Rest::Bytes(chunk) => {
+                if !self.send_large(out, chunk).await {
+                    return Then::Abort;
+                }
+            }
+            Rest::Pieces(pieces, encoder) => {
+                match self.send_pieces(out, *pieces, encoder, incoming.as_ref(), &mut expects_continue).await
+                {
+                    Ok(true) => {}
+                    Ok(false) => return Then::Abort,
+                    Err(lost) => return self.give_up(lost, true).await,
+                }
+                if let Some(incoming) = &incoming
+                    && !incoming.is_complete()
+                {
+                    keep_alive &= self.skip_body(incoming);
+                }
+            }
+        }
+        if keep_alive { Then::GoOn } else { Then::End(ending(client_closes, &self.requests)) }
+    }
+
+    /// Nobody reads the rest of a body any more. False: the connection must not be used again.
+    fn skip_body(&mut self, incoming: &Incoming) -> bool {
+        incoming.fail(BodyError::Over);
+        self.skipping = self.requests.skip_body(self.worker.scratch.borrow().limits());
+        self.skipping
+    }
+
+    /// A request whose rest is lost: says so, unless an answer has begun.
+    async fn give_up(&mut self, lost: Lost, begun: bool) -> Then {
+        match lost {
+            Lost::Refused(status) if !begun => {
+                if self.say(status).await {
+                    return Then::End(Ending::Linger);
+                }
+                Then::Abort
+            }
+            _ => Then::Abort,
+        }
+    }
+
+    /// Polls `work` until it is ready, and meanwhile receives what the body's reader asks for. If the body cannot
+    /// be had, its reader is told, and gets one more look.
+    async fn while_feeding<T>(
+        &mut self,
+        incoming: Option<&Rc<Incoming>>,
+        expects_continue: &mut bool,
+        mut work: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Result<T, Lost> {
+        /// What comes first.
+        enum First<T> {
+            Done(T),
+            Wanted,
+            Received(ringroad_engine::Result<Lease>),
+        }
+        loop {
+            self.wait_for(Waits::Handler);
+            let first = poll_fn(|context| match work(context) {
+                Poll::Ready(done) => Poll::Ready(First::Done(done)),
+                Poll::Pending => match incoming {
+                    Some(incoming) if incoming.is_wanted(context) => Poll::Ready(First::Wanted),
+                    _ => Poll::Pending,
+                },
+            });
+            if let First::Done(done) = first.await {
+                return Ok(done);
+            }
+            let Some(incoming) = incoming else { continue };
+            if !self.carry.is_empty() && !self.starved {
+                self.feed_carried(incoming, &[], &mut work).await?;
+                continue;
+            }
+            if std::mem::take(expects_continue) {
+                self.wait_for(Waits::Send);
+                if !self.send(CONTINUE.to_vec()).await {
+                    incoming.fail(BodyError::Over);
+                    return Err(Lost::Gone);
+                }
+                self.requests.continue_sent();
+            }
+            self.wait_for(Waits::Body);
+            let first = {
+                let mut receive = pin!(self.stream.recv());
+                poll_fn(|context| match work(context) {
+                    Poll::Ready(done) => Poll::Ready(First::Done(done)),
+                    Poll::Pending => receive.as_mut().poll(context).map(First::Received),
+                })
+                .await
+            };
+            let lost = match first {
+                First::Done(done) => return Ok(done),
+                First::Wanted => continue,
+                First::Received(Ok(lease)) if !lease.is_empty() => {
+                    add(&self.worker.counts().bytes_in, lease.len() as u64);
+                    self.worker.seats.progress(self.seat, lease.len());
+                    self.feed_lease(incoming, lease, &mut work).await?;
+                    continue;
+                }
+                First::Received(Ok(_)) => {
+                    if let Err(why) = self.requests.end_of_input() {
+                        incoming.fail(BodyError::Refused(why));
+                    }
+                    Lost::Gone
+                }
+                First::Received(Err(why)) if why.is_cancelled() => {
+                    if let Verdict::Overdue(_) = self.worker.seats.verdict(self.seat) {
+                        add(&self.worker.counts().timed_out, 1);
+                    }
+                    incoming.fail(BodyError::TooSlow);
+                    Lost::Refused(Status::REQUEST_TIMEOUT)
+                }
+                First::Received(Err(why)) => {
+                    incoming.fail(BodyError::Connection(why));
+                    Lost::Gone
+                }
+            };
+            let _ = poll_fn(|context| Poll::Ready(work(context).is_ready())).await;
+            return Err(lost);
+        }
+    }
+
+    /// Shows received bytes to the body's reader: in the buffer they came in if all of them are its.
+    async fn feed_lease<T>(
+        &mut self,
+        incoming: &Incoming,
+        mut lease: Lease,
+        work: &mut impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Result<(), Lost> {
+        if self.carry.is_empty() {
+            let whole = self.requests.body_left().is_some_and(|left| left >= lease.len() as u64);
+            if whole {
+                let mut at = 0;
+                let mut scratch = self.worker.scratch.borrow_mut();
+                if let Ok(Some(Event::Data(data))) = self.requests.next(&mut scratch, &lease, &mut at)
+                    && data.len() == lease.len()
+                {
+                    incoming.push(Chunk::from(std::mem::take(&mut lease)));
+                    // With the last byte comes the end.
+                    if let Ok(Some(Event::End(trailers))) = self.requests.next(&mut scratch, &[], &mut 0) {
+                        incoming.end(trailers);
+                    }
+                    return Ok(());
+                }
+            }
+        }
+        self.feed_carried(incoming, &lease, work).await
+    }
+
+    /// Shows what is carried, and `more` behind it, to the body's reader.
+    async fn feed_carried<T>(
+        &mut self,
+        incoming: &Incoming,
+        more: &[u8],
+        work: &mut impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Result<(), Lost> {
+        let mut carry = std::mem::take(&mut self.carry);
+        carry.extend_from_slice(more);
+        let mut at = self.carry_at as usize;
+        let refused = feed(&self.worker, &mut self.requests, incoming, &carry, &mut at);
+        // What is left is the next request's, or needs more.
+        self.starved = !incoming.is_complete();
+        self.keep_carry(carry, at);
+        let Some(why) = refused else { return Ok(()) };
+        add(&self.worker.counts().refused, 1);
+        let _ = poll_fn(|context| Poll::Ready(work(context).is_ready())).await;
+        Err(Lost::Refused(why.status()))
+    }
+
+    /// Sends a head and what is in `out` before it, and behind it bytes that are not copied.
+    async fn send_large(&mut self, out: Vec<u8>, chunk: Chunk) -> bool {
+        let bytes = chunk.len();
+        if bytes <= SENT_BYTES_MAX {
+            let all = (out.len() + bytes) as u64;
+            let (sent, buffers) = self.stream.write_vectored_all(vec![out.into(), chunk.into_buf()]).await;
+            drop(buffers);
+            if sent.is_err() {
+                self.send_failed();
+                return false;
+            }
+            add(&self.worker.counts().bytes_out, all);
+            return true;
+        }
+        if !self.send(out).await {
+            return false;
+        }
+        let mut from = 0;
+        while from < bytes {
+            let to = bytes.min(from + SENT_BYTES_MAX);
+            self.wait_for(Waits::Send);
+            let sent = match chunk.as_static() {
+                Some(all) => self.stream.write_all(all.get(from..to).unwrap_or_default()).await.0,
+                None => {
+                    let part = chunk.get(from..to).unwrap_or_default().to_vec();
+                    self.stream.write_all(part).await.0
+                }
+            };
+            if sent.is_err() {
+                self.send_failed();
+                return false;
+            }
+            add(&self.worker.counts().bytes_out, (to - from) as u64);
+            from = to;
+        }
+        true
+    }
+
+    /// Sends a stream, each piece when the one before is sent. False: the connection is over, or the stream failed,
+    /// which the client learns from the missing end.
+    async fn send_pieces(
+        &mut self,
+        mut out: Vec<u8>,
+        pieces: Pieces,
+        mut encoder: BodyEncoder,
+        incoming: Option<&Rc<Incoming>>,
+        expects_continue: &mut bool,
+    ) -> Result<bool, Lost> {
+        let mut stream = pieces.stream;
+        let mut trailers = None;
+        loop {
+            // The head does not wait for a slow first piece: unless that is there, it goes alone.
+            let ready = poll_fn(|context| Poll::Ready(poll_piece(&mut stream, context))).await;
+            let polled = match ready {
+                Poll::Ready(polled) => polled,
+                Poll::Pending => {
+                    if !out.is_empty() {
+                        self.wait_for(Waits::Send);
+                        if !self.send(std::mem::take(&mut out)).await {
+                            return Ok(false);
+                        }
+                    }
+                    self.while_feeding(incoming, expects_continue, |context| poll_piece(&mut stream, context))
+                        .await?
+                }
+            };
+            let piece = match polled {
+                Polled::End => break,
+                Polled::Panicked => {
+                    add(&self.worker.counts().panics, 1);
+                    return Ok(false);
+                }
+                Polled::Failed => return Ok(false),
+                Polled::Piece(Piece::Trailers(lines)) => {
+                    trailers = Some(lines);
+                    break;
+                }
+                Polled::Piece(Piece::Data(chunk)) => chunk,
+            };
+            if out.capacity() == 0 {
+                out = pool::buffer();
+            }
+            self.wait_for(Waits::Send);
+            let sent = if piece.len() < encode::ALONE_BYTES_MIN {
+                if encoder.data(&mut out, &piece).is_err() {
+                    return Ok(false);
+                }
+                piece.recycle();
+                self.send(std::mem::take(&mut out)).await
+            } else {
+                match encoder.frame(&mut out, piece.len() as u64) {
+                    Ok(true) => self.send_large(std::mem::take(&mut out), piece).await,
+                    Ok(false) => true,
+                    Err(_) => return Ok(false),
+                }
+            };
+            if !sent {
+                return Ok(false);
+            }
+        }
+        let ended = match &trailers {
+            Some(lines) => encoder.end_with(&mut out, lines),
+            None => encoder.end(&mut out),
+        };
+        if ended.is_err() {
+            return Ok(false);
+        }
+        self.wait_for(Waits::Send);
+        Ok(out.is_empty() || self.send(out).await)
+    }
+}
+
+/// What a stream gives.
+enum Polled {
+    Piece(Piece),
+    End,
+    Failed,
+    Panicked,
+}
+
+fn poll_piece(
+    stream: &mut Pin<Box<dyn futures_core::Stream<Item = Result<Piece, crate::BoxError>>>>,
+    context: &mut Context<'_>,
+) -> Poll<Polled> {
+    let polled =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| stream.as_mut().poll_next(context)));
+    match polled {
+        Ok(Poll::Pending) => Poll::Pending,
+        Ok(Poll::Ready(Some(Ok(piece)))) => Poll::Ready(Polled::Piece(piece)),
+        Ok(Poll::Ready(Some(Err(_)))) => Poll::Ready(Polled::Failed),
+        Ok(Poll::Ready(None)) => Poll::Ready(Polled::End),
+        Err(_) => Poll::Ready(Polled::Panicked),
+    }
+}

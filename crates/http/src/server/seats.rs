@@ -1,0 +1,179 @@
+//! Deadlines of a worker's connections, without a timer and without reading a clock for each.
+//!
+//! Each connection has a seat: what it waits for, and since which second. A connection writes there as it goes; once
+//! a second the worker's sweep looks at every seat and cancels what is overdue. So a deadline is kept to within a
+//! second, and costs a request two stores.
+
+use ringroad_engine::net::Canceller;
+use ringroad_wire::Deadlines;
+use std::cell::RefCell;
+use std::time::Duration;
+
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// The next request.
+    Request,
+    /// The rest of a head.
+    Head,
+    /// More of a body.
+    Body,
+    /// Room to send.
+    Send,
+    /// A handler: as long as it likes.
+    Handler,
+    /// The peer's end, after the last answer.
+    End,
+}
+
+/// Why a connection was cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It was not.
+    None,
+    /// What it waited for took too long.
+    Overdue(Waits),
+    /// The server stops.
+    Stopped,
+}
+
+/// The number of a seat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SeatId(u32);
+
+struct Seat {
+    waits: Waits,
+    verdict: Verdict,
+    /// The second it began to wait in.
+    since: u32,
+    /// Bytes of the body since then.
+    progress: u32,
+    /// `None`: the seat is free, and `since` tells the next free one.
+    canceller: Option<Canceller>,
+}
+
+const _: () = assert!(size_of::<Seat>() <= 40);
+
+/// The seats of a worker.
+pub(crate) struct Seats {
+    seats: RefCell<Vec<Seat>>,
+    free: std::cell::Cell<u32>,
+    deadlines: Deadlines,
+}
+
+/// No seat.
+const NONE: u32 = u32::MAX;
+
+/// How long the peer has to end its side after the last answer.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// While a server stops, a connection that was quiet for so long is closed; one that was busy a moment ago may have a
+/// request on its way.
+const QUIET: Duration = Duration::from_secs(1);
+
+impl Seats {
+    pub(crate) fn new(deadlines: Deadlines) -> Seats {
+        Seats { seats: RefCell::new(Vec::new()), free: std::cell::Cell::new(NONE), deadlines }
+    }
+
+    /// A seat for a connection that has just come.
+    pub(crate) fn take(&self, canceller: Canceller, now: u32) -> SeatId {
+        let mut seats = self.seats.borrow_mut();
+        let seat = Seat {
+            waits: Waits::Request,
+            verdict: Verdict::None,
+            since: now,
+            progress: 0,
+            canceller: Some(canceller),
+        };
+        let index = self.free.get();
+        if let Some(free) = seats.get_mut(index as usize) {
+            self.free.set(free.since);
+            *free = seat;
+            return SeatId(index);
+        }
+        // Fewer than descriptors, whose number is a positive i32.
+        seats.push(seat);
+        SeatId(seats.len() as u32 - 1)
+    }
+
+    /// A connection has gone.
+    pub(crate) fn leave(&self, id: SeatId) {
+        let canceller = {
+            let mut seats = self.seats.borrow_mut();
+            let Some(seat) = seats.get_mut(id.0 as usize) else { return };
+            seat.since = self.free.replace(id.0);
+            seat.canceller.take()
+        };
+        drop(canceller);
+    }
+
+    /// A connection waits for this from now on; for a head or a body it goes on waiting, if it did.
+    #[inline]
+    pub(crate) fn set(&self, id: SeatId, waits: Waits, now: u32) {
+        if let Some(seat) = self.seats.borrow_mut().get_mut(id.0 as usize) {
+            if seat.waits != waits || !matches!(waits, Waits::Head | Waits::Body) {
+                seat.since = now;
+                seat.progress = 0;
+            }
+            seat.waits = waits;
+        }
+    }
+
+    /// Bytes of a body have come.
+    pub(crate) fn progress(&self, id: SeatId, bytes: usize) {
+        if let Some(seat) = self.seats.borrow_mut().get_mut(id.0 as usize) {
+            seat.progress = seat.progress.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// Why a connection was cancelled.
+    pub(crate) fn verdict(&self, id: SeatId) -> Verdict {
+        self.seats.borrow().get(id.0 as usize).map_or(Verdict::None, |seat| seat.verdict)
+    }
+
+    /// Cancels what is overdue at `now`.
+    pub(crate) fn sweep(&self, now: u32, stopping: bool) {
+        let mut overdue = Vec::new();
+        {
+            let mut seats = self.seats.borrow_mut();
+            for seat in seats.iter_mut() {
+                let Some(canceller) = &seat.canceller else { continue };
+                let verdict = judge(seat, now, stopping, &self.deadlines);
+                if verdict != Verdict::None {
+                    seat.verdict = verdict;
+                    overdue.push(canceller.clone());
+                } else if seat.waits == Waits::Body && seconds(now, seat.since) >= self.deadlines.body_grace {
+                    seat.since = now;
+                    seat.progress = 0;
+                }
+            }
+        }
+        // Cancelling wakes tasks, which come back here later.
+        for canceller in overdue {
+            canceller.cancel();
+        }
+    }
+}
+
+fn seconds(now: u32, since: u32) -> Duration {
+    Duration::from_secs(now.saturating_sub(since).into())
+}
+
+fn judge(seat: &Seat, now: u32, stopping: bool, deadlines: &Deadlines) -> Verdict {
+    // The second it began in may have been nearly over: only whole ones count, so nobody is cut short.
+    let waited = Duration::from_secs(now.saturating_sub(seat.since).saturating_sub(1).into());
+    let overdue = match seat.waits {
+        Waits::Request if stopping && seconds(now, seat.since) >= QUIET => return Verdict::Stopped,
+        Waits::Request => waited >= deadlines.keep_alive,
+        Waits::Head => waited >= deadlines.head,
+        Waits::Body => {
+            let least = u64::from(deadlines.body_bytes_per_second_min) * deadlines.body_grace.as_secs();
+            seconds(now, seat.since) >= deadlines.body_grace && u64::from(seat.progress) < least
+        }
+        Waits::Send => waited >= deadlines.send_stall,
+        Waits::End => waited >= LINGER,
+        Waits::Handler => false,
+    };
+    if overdue { Verdict::Overdue(seat.waits) } else { Verdict::None }
+}

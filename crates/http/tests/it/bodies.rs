@@ -1,0 +1,298 @@
+//! Bodies both ways: whole, in pieces, at the pace of whoever is slower, wanted or not.
+
+use crate::requests::Once;
+use crate::support::{Client, start, wait_until};
+use ringroad_engine::time::sleep;
+use ringroad_engine::{Name, spawn, sync};
+use ringroad_http::{Body, BodyError, FieldBlock, Limits, Piece, Request, Server, Status, get, post};
+use std::time::Duration;
+
+/// Bytes that differ from place to place.
+fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at % 251) as u8).collect()
+}
+
+async fn count(mut request: Request) -> Result<String, BodyError> {
+    let mut bytes = 0;
+    let mut pieces = 0;
+    while let Some(piece) = request.body().next().await {
+        bytes += piece?.len();
+        pieces += 1;
+    }
+    let trailers = request.body().trailers();
+    Ok(format!("{bytes} bytes, {} piece(s), {trailers:?}", if pieces > 1 { "several" } else { "one" }))
+}
+
+async fn echo(request: Request) -> Body {
+    Body::from(request.into_body())
+}
+
+async fn upper(mut request: Request) -> Result<Vec<u8>, BodyError> {
+    Ok(request.bytes(1000).await?.to_ascii_uppercase())
+}
+
+fn server() -> Server {
+    Server::new()
+        .route("/count", post(count))
+        .route("/echo", post(echo))
+        .route("/upper", post(upper))
+        .route("/ignore", post(|_: Request| async { "ignored" }))
+        .route("/", get(|_: Request| async { "here" }))
+}
+
+fn post_to(path: &str, body: &[u8]) -> Vec<u8> {
+    let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len());
+    [head.as_bytes(), body].concat()
+}
+
+fn chunked_to(path: &str, chunks: &[&[u8]], trailers: &str) -> Vec<u8> {
+    let mut all =
+        format!("POST {path} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n").into_bytes();
+    for chunk in chunks {
+        all.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+        all.extend_from_slice(chunk);
+        all.extend_from_slice(b"\r\n");
+    }
+    all.extend_from_slice(format!("0\r\n{trailers}\r\n").as_bytes());
+    all
+}
+
+drivers!(a_body_is_received_whole_whatever_its_framing, |driver: Name| {
+    let server = start(driver, server());
+    let mut client = Client::new(server.address());
+    assert_eq!(client.send(post_to("/upper", b"abc")).reply().text(), "ABC");
+    assert_eq!(client.send(post_to("/upper", b"")).reply().text(), "");
+    let chunks = chunked_to("/upper", &[b"a", b"bc", b"def"], "");
+    assert_eq!(client.send(chunks).reply().text(), "ABCDEF");
+    assert_eq!(client.send(post_to("/upper", &[b'x'; 1001])).reply().status, 413);
+    assert_eq!(client.get("/").text(), "here");
+});
+
+drivers!(a_chunked_body_may_be_cut_anywhere, |driver: Name| {
+    let server = start(driver, server());
+    let mut client = Client::new(server.address());
+    let request = chunked_to("/count", &[b"hello", b"world"], "X-Sum: 10\r\n");
+    let mut received = 0;
+    for cut in 1..request.len() {
+        client.send(&request[..cut]);
+        wait_until("the server receives", || server.counters().bytes_in == received + cut as u64);
+        let reply = client.send(&request[cut..]).reply();
+        received += request.len() as u64;
+        let text = reply.text();
+        assert!(text.starts_with("10 bytes"), "cut at {cut}: {text}");
+        assert!(text.ends_with(r#"[("X-Sum", [49, 48])]"#), "cut at {cut}: {text}");
+    }
+});
+
+drivers!(a_long_body_is_echoed_while_it_comes, |driver: Name| {
+    let server = start(driver, server());
+    let sent = pattern(3_000_000);
+    for request in [post_to("/echo", &sent), {
+        let pieces: Vec<&[u8]> = sent.chunks(70_001).collect();
+        chunked_to("/echo", &pieces, "")
+    }] {
+        let mut client = Client::new(server.address());
+        let mut sender = client.stream().try_clone().unwrap();
+        let sending = std::thread::spawn(move || {
+            use std::io::Write;
+            sender.write_all(&request).unwrap();
+        });
+        let reply = client.reply();
+        sending.join().unwrap();
+        assert!(reply.status == 200 && reply.body == sent, "{}", reply.head);
+        assert_eq!(client.get("/").text(), "here");
+    }
+});
+
+drivers!(a_response_may_be_a_stream_with_trailers, |driver: Name| {
+    let stream = |_: Request| async {
+        let (sender, receiver) = sync::bounded::<Piece>(1);
+        spawn(async move {
+            for text in ["one ", "two ", "three"] {
+                sleep(Duration::from_millis(1)).await;
+                sender.send(Piece::Data(text.into())).await.unwrap();
+            }
+            let lines = FieldBlock::of([("X-Words", "3")]).unwrap();
+            sender.send(Piece::Trailers(lines)).await.unwrap();
+        })
+        .detach();
+        Body::stream(receiver)
+    };
+    let short = |_: Request| async { Body::stream_of(5, Once::of("piece")) };
+    let server = start(driver, server().route("/stream", get(stream)).route("/short", get(short)));
+    let mut client = Client::new(server.address());
+    for _ in 0..2 {
+        let reply = client.get("/stream");
+        assert_eq!((reply.text(), reply.trailers.as_str()), ("one two three", "X-Words: 3\r\n"));
+        assert_eq!(reply.header("Transfer-Encoding"), Some("chunked"));
+        let reply = client.get("/short");
+        assert_eq!((reply.text(), reply.header("Content-Length")), ("piece", Some("5")));
+    }
+});
+
+drivers!(a_stream_that_fails_or_is_too_short_ends_the_connection_without_an_end, |driver: Name| {
+    let fails = |_: Request| async {
+        let (sender, receiver) = sync::bounded::<Result<&'static str, std::io::Error>>(2);
+        sender.try_send(Ok("begun")).unwrap();
+        sender.try_send(Err(std::io::Error::other("on purpose"))).unwrap();
+        Body::stream(receiver)
+    };
+    let short = |_: Request| async { Body::stream_of(6, Once::of("piece")) };
+    let server = start(driver, server().route("/fails", get(fails)).route("/short", get(short)));
+    for (path, begun) in [("/fails", "5\r\nbegun"), ("/short", "piece")] {
+        let mut client = Client::new(server.address());
+        let all = client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).rest();
+        let all = String::from_utf8(all).unwrap();
+        assert!(all.ends_with(begun), "{all}");
+    }
+});
+
+drivers!(large_bodies_arrive_whole, |driver: Name| {
+    let whole = |_: Request| async { pattern(1_000_000) };
+    let middle = |_: Request| async { pattern(100_000) };
+    let fixed = |_: Request| async { Body::from_static(&[b's'; 700_000]) };
+    let server =
+        server().route("/whole", get(whole)).route("/middle", get(middle)).route("/fixed", get(fixed));
+    let server = start(driver, server);
+    let mut client = Client::new(server.address());
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\nGET /whole HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.send("GET /middle HTTP/1.1\r\nHost: a\r\n\r\nGET /fixed HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.reply().text(), "here");
+    assert!(client.reply().body == pattern(1_000_000));
+    assert!(client.reply().body == pattern(100_000));
+    assert!(client.reply().body == [b's'; 700_000]);
+    assert_eq!(client.get("/").text(), "here");
+});
+
+drivers!(a_client_that_expects_to_be_told_is_told_when_the_body_is_wanted, |driver: Name| {
+    let server = start(driver, server());
+    let mut client = Client::new(server.address());
+    let head = |path: &str| {
+        format!("POST {path} HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n")
+    };
+    assert_eq!(client.send(head("/upper")).reply().status, 100);
+    assert_eq!(client.send("abc").reply().text(), "ABC");
+    // Nobody wants it: whether it will come is unknown, so the connection is over.
+    let reply = client.send(head("/ignore")).reply();
+    assert_eq!((reply.status, reply.header("Connection")), (200, Some("close")));
+    assert!(client.is_closed());
+});
+
+drivers!(a_body_nobody_reads_is_skipped_if_it_is_short_and_ends_the_connection_if_not, |driver: Name| {
+    let server = start(driver, server());
+    let mut client = Client::new(server.address());
+    // The body looks like a request; it must not be taken for one.
+    let smuggled = b"GET /count HTTP/1.1\r\nHost: a\r\n\r\n";
+    assert_eq!(client.send(post_to("/ignore", smuggled)).reply().text(), "ignored");
+    assert_eq!(client.send(chunked_to("/ignore", &[smuggled, b"x"], "")).reply().text(), "ignored");
+    assert_eq!(client.get("/").text(), "here");
+    client.send("POST /ignore HTTP/1.1\r\nHost: a\r\nContent-Length: 8000000\r\n\r\n");
+    let reply = client.reply();
+    assert_eq!((reply.status, reply.header("Connection")), (200, Some("close")));
+    assert!(client.is_closed());
+});
+
+drivers!(a_body_over_the_limit_is_413_before_it_is_read_or_as_soon_as_it_grows_past_it, |driver: Name| {
+    let limits = Limits { body_bytes: 1000, ..Limits::default() };
+    let server = start(driver, server().limits(limits));
+    let mut client = Client::new(server.address());
+    assert_eq!(client.send(post_to("/count", &[b'x'; 1000])).reply().status, 200);
+    client.send("POST /count HTTP/1.1\r\nHost: a\r\nContent-Length: 1001\r\n\r\n");
+    assert_eq!(client.replies().iter().map(|reply| reply.status).collect::<Vec<_>>(), [413]);
+    let mut client = Client::new(server.address());
+    client.send("POST /count HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.send(format!("1f4\r\n{}\r\n1f5\r\n", "x".repeat(500)));
+    assert_eq!(client.replies().iter().map(|reply| reply.status).collect::<Vec<_>>(), [413]);
+});
+
+drivers!(a_handler_is_told_of_a_body_that_is_cut_and_the_worker_lives, |driver: Name| {
+    let (told, heard) = std::sync::mpsc::channel();
+    let read = move |mut request: Request| {
+        let told = told.clone();
+        async move {
+            let mut bytes = 0;
+            loop {
+                match request.body().next().await {
+                    Some(Ok(piece)) => bytes += piece.len(),
+                    Some(Err(why)) => return told.send((bytes, Some(why.to_string()))).unwrap(),
+                    None => return told.send((bytes, None)).unwrap(),
+                }
+            }
+        }
+    };
+    let server = start(driver, server().route("/read", post(read)));
+    for request in [
+        "POST /read HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf",
+        "POST /read HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n64\r\nhalf",
+    ] {
+        let mut client = Client::new(server.address());
+        client.send(request).finish();
+        assert!(client.is_closed());
+        let (bytes, why) = heard.recv().unwrap();
+        assert_eq!(bytes, 4);
+        assert!(why.unwrap().contains("before the end of the connection"));
+    }
+    assert_eq!(Client::new(server.address()).get("/").text(), "here");
+});
+
+drivers!(
+    /// It asks for nothing more until somebody has read what it has.
+    a_handler_that_does_not_read_holds_the_sender_back,
+    |driver: Name| {
+        let (go, wait) = sync::bounded::<()>(1);
+        let slow = move |mut request: Request| {
+            let wait = wait.clone();
+            async move {
+                wait.recv().await.unwrap();
+                request.bytes(usize::MAX).await.map(|bytes| bytes.len().to_string())
+            }
+        };
+        let limits = Limits { body_bytes: u64::MAX, ..Limits::default() };
+        let server = start(driver, server().limits(limits).route("/slow", post(slow)));
+        let mut client = Client::new(server.address());
+        let total = 16 << 20;
+        let mut sender = client.stream().try_clone().unwrap();
+        let sending = std::thread::spawn(move || {
+            use std::io::Write;
+            sender.write_all(&post_to("/slow", &vec![b'x'; total])).unwrap();
+        });
+        wait_until("the head comes", || server.counters().bytes_in > 0);
+        // Another connection is served meanwhile, many times over.
+        let mut other = Client::new(server.address());
+        for _ in 0..100 {
+            assert_eq!(other.get("/").text(), "here");
+        }
+        let received = server.counters().bytes_in;
+        assert!(received < 200_000, "{received} bytes of a body nobody reads");
+        go.try_send(()).unwrap();
+        assert_eq!(client.reply().text(), total.to_string());
+        sending.join().unwrap();
+    }
+);
+
+drivers!(a_body_may_be_read_by_another_task_until_its_request_is_answered, |driver: Name| {
+    let (told, heard) = std::sync::mpsc::channel();
+    let passed_on = move |request: Request| {
+        let told = told.clone();
+        async move {
+            let mut body = request.into_body();
+            let reader = spawn(async move {
+                let first = body.next().await.unwrap().unwrap().into_vec();
+                let second = body.next().await;
+                let lost = matches!(second, Some(Err(BodyError::Over)));
+                told.send((first, lost)).unwrap();
+            });
+            // Long enough for the first piece, which is there already.
+            ringroad_engine::yield_now().await;
+            ringroad_engine::yield_now().await;
+            reader.detach();
+            Status::ACCEPTED
+        }
+    };
+    let server = start(driver, server().route("/passed", post(passed_on)));
+    let mut client = Client::new(server.address());
+    client.send("POST /passed HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nfirst");
+    assert_eq!(client.reply().status, 202);
+    let (first, lost) = heard.recv().unwrap();
+    assert!(first == b"first" && lost, "{first:?}, {lost}");
+});

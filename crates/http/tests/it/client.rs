@@ -1,0 +1,207 @@
+//! Our client, with our server and with others that misbehave.
+
+use crate::support::start;
+use ringroad_engine::time::sleep;
+use ringroad_engine::{Name, Runtime, spawn, sync};
+use ringroad_http::{
+    Body, BodyError, Client, ClientError, Handle, Method, Request, Server, Status, get, post,
+};
+use std::future::Future;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+fn server(driver: Name) -> Handle {
+    let slow = |_: Request| async {
+        sleep(Duration::from_millis(250)).await;
+        "slow"
+    };
+    let echo = |request: Request| async { Body::from(request.into_body()) };
+    let stream = |_: Request| async {
+        let (sender, receiver) = sync::bounded::<&'static str>(2);
+        sender.try_send("one ").unwrap();
+        sender.try_send("two").unwrap();
+        Body::stream(receiver)
+    };
+    let server = Server::new()
+        .route("/", get(|_: Request| async { "hello" }))
+        .route("/slow", get(slow))
+        .route("/stream", get(stream))
+        .route("/echo", post(echo));
+    start(driver, server)
+}
+
+fn run<F: Future>(driver: Name, future: F) -> F::Output {
+    Runtime::new(driver).unwrap().block_on(future).unwrap()
+}
+
+drivers!(one_connection_serves_request_after_request, |driver: Name| {
+    let server = server(driver);
+    let url = format!("http://{}/", server.address());
+    run(driver, async {
+        let client = Client::new();
+        for _ in 0..10 {
+            let mut response = client.get(&url).send().await.unwrap();
+            assert_eq!((response.status(), response.header("content-length")), (Status::OK, Some("5")));
+            assert_eq!(response.text().await.unwrap(), "hello");
+            let response = client.request(Method::Head, &url).send().await.unwrap();
+            assert_eq!(response.status(), Status::OK);
+        }
+        assert_eq!(client.idle_connections(), 1);
+    });
+    assert_eq!(server.counters().accepted, 1);
+});
+
+drivers!(
+    /// All of them are under way before the first is answered.
+    ten_requests_to_a_slow_server_wait_together,
+    |driver: Name| {
+        let server = server(driver);
+        let url = format!("http://{}/slow", server.address());
+        run(driver, async {
+            let client = Client::new();
+            let begun = Instant::now();
+            let all: Vec<_> = (0..10)
+                .map(|_| {
+                    let request = client.get(&url).send();
+                    spawn(async move { request.await.unwrap().text().await.unwrap() })
+                })
+                .collect();
+            for one in all {
+                assert_eq!(one.await.unwrap(), "slow");
+            }
+            assert_eq!(client.idle_connections(), 10);
+            eprintln!("ten requests of 250 ms took {:?}", begun.elapsed());
+        });
+        assert_eq!(server.counters().accepted, 10);
+    }
+);
+
+drivers!(bodies_stream_both_ways, |driver: Name| {
+    let server = server(driver);
+    let base = format!("http://{}", server.address());
+    run(driver, async {
+        let client = Client::new();
+        let (sender, receiver) = sync::bounded::<Vec<u8>>(1);
+        spawn(async move {
+            for piece in 0..10u8 {
+                sender.send(vec![piece; 10_000]).await.unwrap();
+            }
+        })
+        .detach();
+        let request = client.post(&format!("{base}/upload")).body(Body::stream(receiver));
+        let mut response = request.send().await.unwrap();
+        assert_eq!(response.status(), Status::NOT_FOUND);
+        assert_eq!(response.text().await.unwrap(), "404 Not Found\n");
+
+        let request = client.post(&format!("{base}/echo")).body(vec![7; 300_000]).header("X-A", "b");
+        let mut response = request.send().await.unwrap();
+        let mut bytes = 0;
+        while let Some(piece) = response.next().await {
+            let piece = piece.unwrap();
+            assert!(piece.iter().all(|byte| *byte == 7));
+            bytes += piece.len();
+        }
+        assert_eq!(bytes, 300_000);
+        let mut response = client.get(&format!("{base}/stream")).send().await.unwrap();
+        assert_eq!(response.text().await.unwrap(), "one two");
+    });
+});
+
+drivers!(a_response_dropped_before_its_end_does_not_spoil_the_next, |driver: Name| {
+    let server = server(driver);
+    let base = format!("http://{}", server.address());
+    run(driver, async {
+        let client = Client::new();
+        let request = client.post(&format!("{base}/echo")).body(vec![7; 100_000]);
+        drop(request.send().await.unwrap());
+        assert_eq!(client.idle_connections(), 0);
+        let mut response = client.get(&format!("{base}/")).send().await.unwrap();
+        assert_eq!(response.text().await.unwrap(), "hello");
+    });
+});
+
+/// A server on a thread that does with each connection what it is told.
+fn odd(each: impl Fn(usize, std::net::TcpStream) + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().enumerate() {
+            each(number, stream.unwrap());
+        }
+    });
+    url
+}
+
+fn read_head(stream: &mut std::net::TcpStream) {
+    let mut got = Vec::new();
+    let mut byte = [0];
+    while !got.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() > 0 {
+        got.push(byte[0]);
+    }
+}
+
+drivers!(
+    /// The server says nothing of it, and a request may be on its way already.
+    a_connection_closed_by_the_server_between_requests_is_replaced,
+    |driver: Name| {
+        let url = odd(|_, mut stream| {
+            read_head(&mut stream);
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi").unwrap();
+            // Closed with the next request unread, so that whoever sends it learns late.
+            let mut byte = [0];
+            let _ = stream.read(&mut byte);
+        });
+        run(driver, async {
+            let client = Client::new();
+            for _ in 0..3 {
+                let mut response = client.get(&url).send().await.unwrap();
+                assert_eq!(response.text().await.unwrap(), "hi");
+            }
+            // What may not be repeated is not.
+            let request = client.post(&url).body("x").send().await;
+            assert!(
+                matches!(request, Err(ClientError::Closed | ClientError::Connection(_))),
+                "{request:?}"
+            );
+        });
+    }
+);
+
+drivers!(what_is_no_answer_is_an_error_and_what_never_comes_too, |driver: Name| {
+    let nonsense = odd(|_, mut stream| {
+        read_head(&mut stream);
+        stream.write_all(b"SSH-2.0-hello\r\n\r\n").unwrap();
+    });
+    let short = odd(|_, mut stream| {
+        read_head(&mut stream);
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhi").unwrap();
+    });
+    let silent = odd(|_, stream| std::mem::forget(stream));
+    run(driver, async {
+        let client = Client::new().timeout(Duration::from_millis(100));
+        let answer = client.get(&nonsense).send().await;
+        assert!(matches!(answer, Err(ClientError::Response(_))), "{answer:?}");
+        let answer = client.get(&short).send().await.unwrap().text().await;
+        assert!(matches!(answer, Err(BodyError::Refused(_))), "{answer:?}");
+        let answer = client.get(&silent).send().await;
+        assert!(matches!(answer, Err(ClientError::TimedOut("request", _))), "{answer:?}");
+        for wrong in ["https://a/", "/path", "http://u@a/", "ftp://a/", "http://a/ b"] {
+            let answer = client.get(wrong).send().await;
+            assert!(matches!(answer, Err(ClientError::Url { .. })), "{wrong}: {answer:?}");
+        }
+        let answer = client.get("http://127.0.0.1:1/").header("A", "b\r\nC: d").send().await;
+        assert!(matches!(answer, Err(ClientError::Request(_))), "{answer:?}");
+        let refused = client.get("http://127.0.0.1:1/").send().await;
+        assert!(matches!(refused, Err(ClientError::Connection(_))), "{refused:?}");
+    });
+});
+
+drivers!(a_name_is_looked_up, |driver: Name| {
+    let server = server(driver);
+    let url = format!("http://localhost:{}/", server.address().port());
+    run(driver, async {
+        let mut response = Client::new().get(&url).send().await.unwrap();
+        assert_eq!(response.text().await.unwrap(), "hello");
+    });
+});

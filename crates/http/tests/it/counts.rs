@@ -1,0 +1,192 @@
+//! What is held by counting, since timed tests are banned: allocations, memory and system calls.
+
+use crate::support::{Client, start, wait_until};
+use ringroad_engine::Name;
+use ringroad_http::{Html, Json, Request, Response, Server, Shared, State, get};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+/// The system's allocator, with each thread's own count.
+struct Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+thread_local! {
+    /// Allocations so far, and bytes that this thread has allocated and not freed.
+    static ALLOCATED: Cell<(u64, i64)> = const { Cell::new((0, 0)) };
+}
+
+impl Counting {
+    fn count(allocations: u64, bytes: i64) {
+        // Not while the thread ends.
+        let _ = ALLOCATED.try_with(|all| {
+            let (count, live) = all.get();
+            all.set((count + allocations, live + bytes));
+        });
+    }
+}
+
+// SAFETY: every call goes on to `System` with the arguments it came with; the count is a constant-initialised
+// thread-local without a destructor, so that counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        Counting::count(1, layout.size() as i64);
+        // SAFETY: the caller's promises are `System`'s.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        Counting::count(0, -(layout.size() as i64));
+        // SAFETY: as above.
+        unsafe { System.dealloc(memory, layout) }
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        Counting::count(1, layout.size() as i64);
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        Counting::count(1, bytes as i64 - layout.size() as i64);
+        // SAFETY: as above.
+        unsafe { System.realloc(memory, layout, bytes) }
+    }
+}
+
+async fn hello(_: Request) -> Html<&'static str> {
+    Html("<h1>Hello World</h1>")
+}
+
+#[derive(serde::Serialize)]
+struct Health {
+    status: &'static str,
+}
+
+/// The worker's own count.
+async fn allocated(_: Request) -> String {
+    let (count, live) = ALLOCATED.get();
+    format!("{count} {live}")
+}
+
+fn server() -> Server<Shared> {
+    let shared = || Shared::new(Response::html("<h1>Hello World</h1>")).unwrap();
+    Server::with_state(shared)
+        .route("/", get(hello))
+        .route("/json", get(|_: Request| async { Json(Health { status: "ok" }) }))
+        .route("/shared", get(|_: Request, state: State<Shared>| async move { Response::shared(&state) }))
+        .route("/header", get(|_: Request| async { Response::text("x").header("X-One", "two") }))
+        .route(
+            "/users/{id}",
+            get(|request: Request| async move {
+                drop(request);
+                "user"
+            }),
+        )
+        .route("/allocated", get(allocated))
+}
+
+fn ask(client: &mut Client) -> (u64, i64) {
+    let reply = client.get("/allocated");
+    let (count, live) = reply.text().split_once(' ').unwrap();
+    (count.parse().unwrap(), live.parse().unwrap())
+}
+
+drivers!(
+    /// Whatever the answer is made of, as long as it is not kept.
+    an_ordinary_request_after_warm_up_allocates_nothing,
+    |driver: Name| {
+        let server = start(driver, server());
+        let mut client = Client::new(server.address());
+        for path in ["/", "/json", "/shared", "/header", "/users/7"] {
+            let mut after = |requests| {
+                for _ in 0..requests {
+                    assert_eq!(client.get(path).status, 200);
+                }
+                ask(&mut client).0
+            };
+            let (_, first, second, third) = (after(20), after(100), after(100), after(300));
+            // The question costs something itself: the same each time.
+            let of_200 = (third - second) as i64 - (second - first) as i64;
+            assert_eq!(of_200, 0, "{path}: {of_200} allocations for 200 requests");
+        }
+    }
+);
+
+drivers!(sixteen_requests_in_one_go_allocate_nothing, |driver: Name| {
+    let server = start(driver, server());
+    let mut client = Client::new(server.address());
+    let batch = "GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(16);
+    let mut after = |batches| {
+        for _ in 0..batches {
+            client.send(&batch);
+            for _ in 0..16 {
+                assert_eq!(client.reply().status, 200);
+            }
+        }
+        ask(&mut client).0
+    };
+    let (_, first, second, third) = (after(20), after(100), after(100), after(200));
+    assert_eq!((third - second) as i64 - (second - first) as i64, 0);
+});
+
+/// Of the worker's heap, per connection that has been served and waits: the task, its place, its seat and the engine's
+/// entries. What is not in it: the thread that `threads` gives each, and the kernel's own memory.
+fn an_idle_connection_costs(driver: Name, most: i64) {
+    const CONNECTIONS: usize = 1000;
+    let server = start(driver, server());
+    let mut asker = Client::new(server.address());
+    let mut all = Vec::new();
+    // A burst before, so that what stays from it counts.
+    for _ in 0..CONNECTIONS {
+        let mut client = Client::new(server.address());
+        assert_eq!(client.get("/").status, 200);
+        all.push(client);
+    }
+    let full = ask(&mut asker).1;
+    drop(all);
+    wait_until("they are gone", || server.counters().connections == 1);
+    let empty = ask(&mut asker).1;
+    let each = (full - empty) / CONNECTIONS as i64;
+    assert!(each <= most, "{each} bytes for each idle connection");
+    // Tables keep their size.
+    let tables = empty / CONNECTIONS as i64;
+    assert!(each + tables <= 512 + 200, "{each} and {tables} bytes of what stays");
+}
+
+#[test]
+fn an_idle_connection_is_a_small_task_on_epoll() {
+    an_idle_connection_costs(Name::Epoll, 320);
+}
+
+#[test]
+fn an_idle_connection_is_a_small_task_on_io_uring() {
+    an_idle_connection_costs(Name::IoUring, 320);
+}
+
+/// The engine's count of system calls and waits after so many requests in lockstep, when it has been told.
+fn calls(driver: Name, requests: u64) -> (u64, u64) {
+    let server = start(driver, server());
+    let mut client = Client::new(server.address());
+    for _ in 0..requests {
+        assert_eq!(client.get("/").status, 200);
+    }
+    wait_until("the worker tells its counts", || server.counters().engine[0].polls > requests);
+    let engine = server.counters().engine[0];
+    (engine.system_calls, engine.waits)
+}
+
+/// The sweep's own calls: one or two a second, and those of beginning and end.
+const ASIDE: u64 = 100;
+
+#[test]
+fn on_epoll_a_request_in_lockstep_is_one_wait_one_receive_and_one_send() {
+    let (calls, waits) = calls(Name::Epoll, 5_000);
+    assert!((15_000..15_000 + ASIDE).contains(&calls), "{calls}");
+    assert!((5_000..5_000 + ASIDE).contains(&waits), "{waits}");
+}
+
+#[test]
+fn on_io_uring_a_request_in_lockstep_is_at_most_two_calls() {
+    let (calls, waits) = calls(Name::IoUring, 5_000);
+    assert!(calls < 10_000 + ASIDE, "{calls}");
+    assert!(calls - waits < ASIDE, "{calls} calls, {waits} waits");
+}

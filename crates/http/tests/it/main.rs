@@ -1,0 +1,12 @@
+//! Behaviour of the library over real sockets: one body of scenarios for every driver.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[macro_use]
+mod support;
+mod bodies;
+mod client;
+mod counts;
+mod inputs;
+mod requests;
+mod stopping;
+mod wrapping;

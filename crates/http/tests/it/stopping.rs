@@ -1,0 +1,166 @@
+//! How a server stops, and how connections end that take too long.
+
+use crate::support::{Client, start, wait_until};
+use ringroad_engine::Name;
+use ringroad_engine::time::sleep;
+use ringroad_http::{Deadlines, Request, Server, get};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+async fn hello(_: Request) -> &'static str {
+    "hello"
+}
+
+drivers!(a_server_that_stops_finishes_what_it_has_begun, |driver: Name| {
+    let slow = |_: Request| async {
+        sleep(Duration::from_millis(200)).await;
+        "done"
+    };
+    let server = start(driver, Server::new().route("/", get(hello)).route("/slow", get(slow)));
+    let mut client = Client::new(server.address());
+    let received = server.counters().bytes_in;
+    client.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait_until("the request comes", || server.counters().bytes_in > received);
+    server.stop();
+    let reply = client.reply();
+    assert_eq!((reply.text(), reply.header("Connection")), ("done", Some("close")));
+    assert!(client.is_closed());
+    server.wait().unwrap();
+});
+
+drivers!(
+    /// Clients that ask again and again, while the server stops: each request that was sent is answered, and the last
+    /// answer says that it is the last.
+    a_server_stopped_under_load_loses_no_request,
+    |driver: Name| {
+        let server = start(driver, Server::new().workers(2).route("/", get(hello)));
+        let address = server.address();
+        let (stopped, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let clients: Vec<_> = (0..16)
+            .map(|_| {
+                let answered = Arc::clone(&answered);
+                let mut client = Client::new(address);
+                std::thread::spawn(move || {
+                    loop {
+                        let reply = client.get("/");
+                        assert_eq!((reply.status, reply.text()), (200, "hello"));
+                        answered.fetch_add(1, Ordering::Relaxed);
+                        if reply.header("Connection") == Some("close") {
+                            break;
+                        }
+                    }
+                    assert!(client.is_closed());
+                })
+            })
+            .collect();
+        wait_until("there is load", || answered.load(Ordering::Relaxed) > 500);
+        server.stop();
+        stopped.store(true, Ordering::Relaxed);
+        for client in clients {
+            client.join().unwrap();
+        }
+        server.wait().unwrap();
+    }
+);
+
+drivers!(idle_connections_do_not_keep_a_server_from_stopping, |driver: Name| {
+    let server = start(driver, Server::new().route("/", get(hello)));
+    let mut used = Client::new(server.address());
+    let mut fresh = Client::new(server.address());
+    assert_eq!(used.get("/").status, 200);
+    wait_until("both are there", || server.counters().connections == 2);
+    server.stop();
+    server.wait().unwrap();
+    assert!(used.is_closed() && fresh.is_closed());
+});
+
+drivers!(a_handler_that_never_ends_is_given_up_when_the_time_is_over, |driver: Name| {
+    let never = |_: Request| std::future::pending::<()>();
+    let server = Server::new().drain(Duration::from_millis(50)).route("/", get(never));
+    let server = start(driver, server);
+    let mut client = Client::new(server.address());
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait_until("the request comes", || server.counters().bytes_in > 0);
+    server.stop();
+    server.wait().unwrap();
+    assert!(client.is_closed());
+});
+
+/// As short as they can be.
+fn short() -> Deadlines {
+    Deadlines {
+        head: Duration::from_secs(1),
+        body_bytes_per_second_min: 1000,
+        body_grace: Duration::from_secs(1),
+        send_stall: Duration::from_secs(1),
+        keep_alive: Duration::from_secs(1),
+        ..Deadlines::default()
+    }
+}
+
+drivers!(who_is_too_slow_with_a_head_or_a_body_is_408_and_who_says_nothing_is_closed, |driver: Name| {
+    let read = |mut request: Request| async move { request.bytes(1000).await };
+    let server = start(driver, Server::new().deadlines(short()).route("/", get(hello).post(read)));
+    let mut silent = Client::new(server.address());
+    let mut idle = Client::new(server.address());
+    let mut head = Client::new(server.address());
+    let mut body = Client::new(server.address());
+    assert_eq!(idle.get("/").status, 200);
+    head.send("GET / HTTP/1.1\r\nHost");
+    body.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf");
+    assert!(silent.is_closed() && idle.is_closed());
+    for client in [&mut head, &mut body] {
+        let replies = client.replies();
+        assert_eq!(replies.iter().map(|reply| reply.status).collect::<Vec<_>>(), [408]);
+        assert_eq!(replies[0].header("Connection"), Some("close"));
+    }
+    assert_eq!(server.counters().timed_out, 4);
+    drop((silent, idle, head, body));
+    wait_until("they are gone", || server.counters().connections == 0);
+});
+
+drivers!(
+    /// Each byte comes in time, and the head does not.
+    a_head_that_trickles_is_cut_off_all_the_same,
+    |driver: Name| {
+        let server = start(driver, Server::new().deadlines(short()).route("/", get(hello)));
+        let mut client = Client::new(server.address());
+        client.send("GET / HTTP/1.1\r\nHost: a\r\nX: ");
+        let mut trickle = client.stream().try_clone().unwrap();
+        let over = Arc::new(AtomicBool::new(false));
+        let sender = {
+            let over = Arc::clone(&over);
+            std::thread::spawn(move || {
+                use std::io::Write;
+                while !over.load(Ordering::Relaxed) && trickle.write_all(b"x").is_ok() {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            })
+        };
+        let reply = client.reply();
+        over.store(true, Ordering::Relaxed);
+        sender.join().unwrap();
+        assert_eq!(reply.status, 408);
+    }
+);
+
+drivers!(who_does_not_read_what_it_asked_for_is_closed, |driver: Name| {
+    let large = |_: Request| async { vec![b'x'; 64 << 20] };
+    let server = start(driver, Server::new().deadlines(short()).route("/", get(large)));
+    let mut client = Client::new(server.address());
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait_until("it is closed", || server.counters().closed == 1);
+    assert!(client.rest().len() < 64 << 20);
+    assert_eq!(server.counters().timed_out, 1);
+});
+
+drivers!(after_so_many_requests_a_connection_is_closed, |driver: Name| {
+    let deadlines = Deadlines { requests_per_connection: 3, ..Deadlines::default() };
+    let server = start(driver, Server::new().deadlines(deadlines).route("/", get(hello).post(hello)));
+    let mut client = Client::new(server.address());
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(5));
+    let replies = client.replies();
+    assert_eq!(replies.len(), 3);
+    assert_eq!(replies[2].header("Connection"), Some("close"));
+});

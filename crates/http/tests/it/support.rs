@@ -1,0 +1,217 @@
+//! A server on each driver, and a client that is nothing but a socket.
+
+use ringroad_engine::Name;
+use ringroad_engine::choose::Wish;
+use ringroad_http::{Handle, Server};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// Makes a module of tests, one for each driver, of a function that takes its name.
+macro_rules! drivers {
+    ($(#[$meta:meta])* $name:ident, $body:expr) => {
+        $(#[$meta])*
+        mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+
+            #[test]
+            fn epoll() {
+                ($body)(ringroad_engine::Name::Epoll);
+            }
+            #[test]
+            fn io_uring() {
+                ($body)(ringroad_engine::Name::IoUring);
+            }
+            #[test]
+            fn poll() {
+                ($body)(ringroad_engine::Name::Poll);
+            }
+            #[test]
+            fn select() {
+                ($body)(ringroad_engine::Name::Select);
+            }
+            #[test]
+            fn threads() {
+                ($body)(ringroad_engine::Name::Threads);
+            }
+        }
+    };
+}
+
+/// How long a socket waits before a test is shown to hang. Far beyond what any needs.
+const HANG: Duration = Duration::from_secs(60);
+
+/// Starts `server` on a port of its own.
+pub(crate) fn start<S: 'static>(driver: Name, server: Server<S>) -> Handle {
+    server.bind("127.0.0.1:0").unwrap().driver(Wish::Named(driver)).start().unwrap()
+}
+
+/// A response as it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+    /// What came behind a body in chunks.
+    pub(crate) trailers: String,
+}
+
+impl Reply {
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    /// The value of a header line.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.lines().skip(1).filter_map(|line| line.split_once(": "));
+        lines.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+}
+
+/// A client.
+pub(crate) struct Client {
+    stream: TcpStream,
+    /// What was received and not used.
+    input: Vec<u8>,
+}
+
+impl Client {
+    pub(crate) fn new(address: SocketAddr) -> Client {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(HANG)).unwrap();
+        stream.set_write_timeout(Some(HANG)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Client { stream, input: Vec::new() }
+    }
+
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Client {
+        self.stream.write_all(bytes.as_ref()).unwrap();
+        self
+    }
+
+    /// Sends what the server takes; it may have gone.
+    pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.stream.write_all(bytes.as_ref()).is_ok()
+    }
+
+    pub(crate) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Sends no more.
+    pub(crate) fn finish(&mut self) {
+        // The server may have closed already.
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
+    /// `GET path`, and its answer.
+    pub(crate) fn get(&mut self, path: &str) -> Reply {
+        self.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).reply()
+    }
+
+    /// The next response; there must be one.
+    pub(crate) fn reply(&mut self) -> Reply {
+        self.try_reply(false).expect("a response")
+    }
+
+    /// The same of a HEAD, which has no body.
+    pub(crate) fn reply_to_head(&mut self) -> Reply {
+        self.try_reply(true).expect("a response")
+    }
+
+    /// The next response, or `None` at the end of the connection.
+    pub(crate) fn try_reply(&mut self, to_head: bool) -> Option<Reply> {
+        let end = self.until(b"\r\n\r\n")?;
+        let head = String::from_utf8(self.input.drain(..end).collect()).unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        let mut reply = Reply { status, head, body: Vec::new(), trailers: String::new() };
+        if to_head || matches!(status, 100..=199 | 204 | 304) {
+            return Some(reply);
+        }
+        if reply.header("Transfer-Encoding").is_some() {
+            loop {
+                let end = self.until(b"\r\n").expect("a chunk");
+                let line = String::from_utf8(self.input.drain(..end).collect()).unwrap();
+                let size = usize::from_str_radix(line.trim(), 16).unwrap();
+                if size == 0 {
+                    break;
+                }
+                let chunk = self.exactly(size + 2).expect("a whole chunk");
+                assert!(chunk.ends_with(b"\r\n"));
+                reply.body.extend_from_slice(&chunk[..size]);
+            }
+            loop {
+                let end = self.until(b"\r\n").expect("the end of the trailers");
+                let line = String::from_utf8(self.input.drain(..end).collect()).unwrap();
+                if line == "\r\n" {
+                    return Some(reply);
+                }
+                reply.trailers.push_str(&line);
+            }
+        }
+        match reply.header("Content-Length").map(|length| length.parse().unwrap()) {
+            Some(length) => reply.body = self.exactly(length).expect("a whole body"),
+            None => reply.body = self.rest(),
+        }
+        Some(reply)
+    }
+
+    /// All responses to the end of the connection.
+    pub(crate) fn replies(&mut self) -> Vec<Reply> {
+        std::iter::from_fn(|| self.try_reply(false)).collect()
+    }
+
+    /// Everything to the end of the connection.
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
+        while self.more() {}
+        std::mem::take(&mut self.input)
+    }
+
+    /// Whether the connection has ended, without a word.
+    pub(crate) fn is_closed(&mut self) -> bool {
+        self.rest().is_empty()
+    }
+
+    fn until(&mut self, mark: &[u8]) -> Option<usize> {
+        loop {
+            if let Some(at) = self.input.windows(mark.len()).position(|window| window == mark) {
+                return Some(at + mark.len());
+            }
+            if !self.more() {
+                return None;
+            }
+        }
+    }
+
+    fn exactly(&mut self, bytes: usize) -> Option<Vec<u8>> {
+        while self.input.len() < bytes {
+            if !self.more() {
+                return None;
+            }
+        }
+        Some(self.input.drain(..bytes).collect())
+    }
+
+    /// Receives some. A reset is an end here; what came before it counts.
+    fn more(&mut self) -> bool {
+        let mut buffer = [0; 16 * 1024];
+        match self.stream.read(&mut buffer) {
+            Ok(bytes) => {
+                self.input.extend_from_slice(&buffer[..bytes]);
+                bytes > 0
+            }
+            Err(why) if matches!(why.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => false,
+            Err(why) => panic!("{why}"),
+        }
+    }
+}
+
+/// Looks again and again until something that others do has happened.
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < HANG, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

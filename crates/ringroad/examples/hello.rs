@@ -1,0 +1,12 @@
+//! `hello ADDR`: one page, one worker, on whatever driver works best here or `RINGROAD_DRIVER` names.
+
+use ringroad::http::{Html, Request, Server, ServerError, get};
+
+async fn hello(_: Request) -> Html<&'static str> {
+    Html("<h1>Hello World</h1>")
+}
+
+fn main() -> Result<(), ServerError> {
+    let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
+    Server::new().bind(&address)?.route("/", get(hello)).serve()
+}

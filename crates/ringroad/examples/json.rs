@@ -1,0 +1,18 @@
+//! `json ADDR`: a small value as JSON, encoded anew for each request.
+
+use ringroad::http::{Json, Request, Server, ServerError, get};
+use serde::Serialize;
+
+#[derive(Serialize)]
+struct Health {
+    status: &'static str,
+}
+
+async fn health(_: Request) -> Json<Health> {
+    Json(Health { status: "ok" })
+}
+
+fn main() -> Result<(), ServerError> {
+    let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
+    Server::new().bind(&address)?.route("/", get(health)).serve()
+}
