@@ -3,7 +3,7 @@
 use crate::peer::{anywhere, echo, pair};
 use crate::support::{Case, child, role, with_runtime};
 use ringroad_engine::net::{TcpListener, TcpStream};
-use ringroad_engine::time::timeout;
+use ringroad_engine::time::{sleep, timeout};
 use ringroad_engine::{Counters, Runtime, spawn, yield_now};
 use ringroad_host::syscalls::Counter;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -292,6 +292,54 @@ cases!(
         }
         // Loopback brings a request within its send, unless the kernel is too busy to: hence not exactly.
         assert!(waits <= requests / 2, "{waits} waits for {requests} requests");
+    })
+);
+
+cases!(
+    /// Bytes, an end, a reset and room to send that nobody asks about end one wait each at most, also where the kernel
+    /// tells what is and not what has changed; the listener's next client too.
+    what_is_ready_and_unasked_for_does_not_keep_the_runtime_awake,
+    real,
+    |case| with_runtime(case, |builder| builder, |_, runtime| {
+        let body = async {
+            let mut listener = TcpListener::bind(anywhere()).unwrap();
+            let address = listener.local_addr().unwrap();
+            // Each stands, and nobody waits for it any more.
+            assert!(futures_util::poll!(Box::pin(listener.accept())).is_pending());
+            let mut kept = Vec::new();
+            for event in 0..4 {
+                let (mut ours, theirs) = pair().await;
+                assert!(futures_util::poll!(Box::pin(ours.recv())).is_pending());
+                yield_now().await;
+                let mut theirs = Some(theirs);
+                let peer = theirs.as_mut().unwrap();
+                match event {
+                    0 => peer.write_all("unread").await.0.unwrap(),
+                    1 => peer.shutdown(std::net::Shutdown::Write).unwrap(),
+                    2 => {
+                        peer.write_all("before").await.0.unwrap();
+                        theirs = None;
+                    }
+                    _ => {
+                        let reset = ringroad_engine::net::SocketOption::Linger(Some(Duration::ZERO));
+                        peer.set_option(reset).unwrap();
+                        theirs = None;
+                    }
+                }
+                kept.push((ours, theirs));
+            }
+            let client = std::net::TcpStream::connect(address).unwrap();
+            // All of it has happened; now nothing does.
+            sleep(Duration::from_millis(5)).await;
+            let before = runtime.counters().waits;
+            for _ in 0..5 {
+                sleep(Duration::from_millis(5)).await;
+            }
+            let waits = runtime.counters().waits - before;
+            assert!(waits <= 50, "{waits} waits for five timers");
+            drop((client, kept));
+        };
+        runtime.block_on(body).unwrap();
     })
 );
 
