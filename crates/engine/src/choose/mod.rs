@@ -157,7 +157,8 @@ impl Choice {
             (Wish::Auto, true) => "every operation it needs was tried and works".to_owned(),
             (Wish::Auto, false) => {
                 let refused: Vec<_> = self.refused.iter().map(|refusal| refusal.driver.as_str()).collect();
-                format!("it works, and {} does not", refused.join(", "))
+                let verb = if refused.len() == 1 { "does" } else { "do" };
+                format!("it works, and {} {verb} not", refused.join(" and "))
             }
         }
     }

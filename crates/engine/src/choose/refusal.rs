@@ -53,7 +53,11 @@ const KERNEL: &str = "Linux 6.1 or newer has what is needed";
 
 /// The refusal in what was seen, if there is one.
 pub(super) fn conclude(driver: Name, end: &End, seen: &Seen, gate: &Gate) -> Option<Refusal> {
-    let (call, what) = seen.step.words();
+    let (call, what) = match seen.step {
+        // These drivers are named after their call.
+        Step::Readiness => (driver.as_str(), "an event that is waited for"),
+        step => step.words(),
+    };
     let refusal =
         |obstacle, reason: String, fix: Option<String>| Some(Refusal { driver, obstacle, reason, fix });
     match end {
