@@ -18,9 +18,31 @@ pub(crate) const IN_FLIGHT: usize = 64;
 /// Files at the beginning of a batch that are timed.
 pub(crate) const SAMPLE: usize = 16;
 /// A file whose open and first read take longer than this on average waits for a disk: cached, both take 2 to 5 µs.
-pub(crate) const COLD: Duration = Duration::from_micros(40);
+const COLD: Duration = Duration::from_micros(40);
 /// The most threads where threads have to do what a ring would.
 const THREADS_MOST: usize = 32;
+
+/// The time the first files of a batch waited, file by file.
+#[derive(Debug, Default)]
+pub(crate) struct Sample {
+    total: Duration,
+    files: u32,
+    slow: u32,
+}
+
+impl Sample {
+    /// One file more; `total` is what all of them waited.
+    pub(crate) fn add(&mut self, total: Duration) {
+        self.slow += u32::from(total.saturating_sub(self.total) > COLD);
+        self.files += 1;
+        self.total = total;
+    }
+
+    /// Whether files wait for a disk. A single one that took long shows nothing: somebody else had the CPU.
+    pub(crate) fn is_cold(&self) -> bool {
+        self.slow > 1 && self.total > COLD * self.files
+    }
+}
 
 /// What was decided, and what may change.
 #[derive(Debug)]
@@ -215,6 +237,28 @@ mod tests {
         chosen.cold.store(true, Ordering::Relaxed);
         assert!(!chosen.watches() && chosen.rings_now() && !chosen.threads_now());
         assert_eq!(chosen.conclusion().engine, Engine::Ring);
+    }
+
+    #[test]
+    fn one_file_that_took_long_shows_nothing_and_two_do() {
+        let sample = |waits: &[u64]| {
+            let mut sample = Sample::default();
+            let mut total = Duration::ZERO;
+            for wait in waits {
+                total += Duration::from_micros(*wait);
+                sample.add(total);
+            }
+            sample.is_cold()
+        };
+        assert!(!sample(&[3; 16]), "cached");
+        assert!(sample(&[150; 16]), "each from the disk");
+        let mut interrupted = [3; 16];
+        interrupted[5] = 4000;
+        assert!(!sample(&interrupted), "a time slice of somebody else's");
+        // What is read ahead beneath us: few wait, and those long.
+        interrupted[11] = 4000;
+        assert!(sample(&interrupted));
+        assert!(!sample(&[3, 41, 3, 41, 3, 3, 3, 3]), "little all in all");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! what waits (`queue.rs`). Start at
 //! [`Worker::work`].
 
-use crate::choose::{COLD, Chosen, SAMPLE};
+use crate::choose::{Chosen, SAMPLE, Sample};
 use crate::clock::Clock;
 use crate::content::{Buffer, Cloning};
 use crate::dir::{Budget, Dir, Handles, lstat};
@@ -232,11 +232,14 @@ impl<'r, 'a> Worker<'r, 'a> {
         let (start, end) = (range.start, range.end);
         let sampled = self.run.chosen.watches();
         self.clock.sample(sampled);
+        let mut sample = Sample::default();
         for at in range {
+            if sampled && at > start && at <= start + SAMPLE {
+                sample.add(self.clock.sampled());
+            }
             if sampled && at == start + SAMPLE {
-                let spent = self.clock.sampled();
                 self.clock.sample(false);
-                if spent > COLD * SAMPLE as u32 {
+                if sample.is_cold() {
                     self.run.chosen.cold.store(true, Ordering::Relaxed);
                     // The rest in the other way of working.
                     dir.pending.fetch_add(1, Ordering::Relaxed);
