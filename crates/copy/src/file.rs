@@ -15,7 +15,7 @@ use crate::place::Room;
 use crate::plan::{Facts, How, Side};
 use crate::report::{Kind, Skip};
 use crate::worker::Worker;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, Timespec, Timestamps, UTIME_NOW};
 use rustix::io::Errno;
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -50,7 +50,7 @@ pub(crate) struct Opened<'a> {
 pub(crate) struct Target {
     pub(crate) fd: OwnedFd,
     pub(crate) place: Place,
-    room: Room,
+    pub(crate) room: Room,
     /// The permission bits it has, if known.
     mode: Option<u32>,
     /// The mode it shall have where the source's is not preserved.
@@ -190,15 +190,21 @@ impl Worker<'_, '_> {
         moved: Option<Moved>,
     ) -> Result<Outcome, Error> {
         let filled = self.fill(entry, opened, &target, moved);
-        match filled.and_then(|filled| self.complete(entry, opened, &target).map(|()| filled)) {
+        let filled = filled.and_then(|filled| Ok((filled, self.complete(entry, opened, &target)?)));
+        let Target { fd, place, room, .. } = target;
+        let placed = filled.and_then(|(filled, lacks)| {
+            self.put_in_place(entry, fd, &place)?;
+            // The copy is there and whole; what it lacks is an error of the entry.
+            lacks.map_or(Ok(filled), |error| Err(Broken { error: Some(error), keep: true }))
+        });
+        match placed {
             Ok((moved, hash)) => {
                 self.tally.bytes_shared += moved.shared;
-                let backup = target.room.backup_path(entry);
-                self.close(entry, target)?;
+                let backup = room.backup_path(entry);
                 Ok(Outcome::Copied { kind: Kind::File, bytes: moved.bytes, backup, hash })
             }
             Err(Broken { error, keep }) => {
-                self.abandon(entry, &target, keep);
+                self.abandon(entry, &place, &room, keep);
                 match error {
                     Some(error) => Err(error),
                     None => Ok(Outcome::Skipped(Skip::Stopped)),
@@ -270,7 +276,12 @@ impl Worker<'_, '_> {
     }
 
     /// Attributes, durability, times, and the name.
-    fn complete(&mut self, entry: &Entry<'_>, opened: &Opened<'_>, target: &Target) -> Result<(), Broken> {
+    fn complete(
+        &mut self,
+        entry: &Entry<'_>,
+        opened: &Opened<'_>,
+        target: &Target,
+    ) -> Result<Option<Error>, Broken> {
         let options = self.run.options;
         let owner = options.preserve.ownership.then(|| self.newborn_owner(entry, target)).flatten();
         let finish = Finish {
@@ -297,14 +308,30 @@ impl Worker<'_, '_> {
                 .map_err(|why| Broken::new(entry.target_error(ErrorKind::Sync, why)))?;
         }
         finish.times(&mut self.clock, &mut fail);
-        if let Place::Temporary(name) = &target.place {
-            let to = entry.handles.target();
+        Ok(self.first_of(errors).err())
+    }
+
+    /// Closes a copy, and only then lets it replace what was there: some file systems say at the very end that they
+    /// could not keep what they took.
+    fn put_in_place(&mut self, entry: &Entry<'_>, fd: OwnedFd, place: &Place) -> Result<(), Broken> {
+        let to = entry.handles.target();
+        if let Err(why) = self.clock.call(For::Create, || crate::sys::close(fd)) {
+            if let Place::Existing = place {
+                // Written over: it must not have its source's time, by which it would be taken for whole.
+                let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+                let times = Timestamps { last_access: now, last_modification: now };
+                if let Err(why) = rustix::fs::utimensat(to, entry.target, &times, AtFlags::empty()) {
+                    self.tell(entry.target_error(ErrorKind::PreserveTimes, why));
+                }
+            }
+            return Err(Broken::new(entry.target_error(ErrorKind::Close, why)));
+        }
+        if let Place::Temporary(name) = place {
             self.clock
                 .call(For::Create, || rustix::fs::renameat(to, &**name, to, entry.target))
                 .map_err(|why| Broken::new(entry.target_error(ErrorKind::Rename, why)))?;
         }
-        // The copy is there and whole; what it lacks is an error of the entry.
-        self.first_of(errors).map_err(|error| Broken { error: Some(error), keep: true })
+        Ok(())
     }
 
     /// The owner a new file gets in this directory.
@@ -324,22 +351,15 @@ impl Worker<'_, '_> {
         Some(*entry.dir.newborn_owner.get_or_init(|| owner))
     }
 
-    /// Closes a whole copy; some file systems say only now that it could not be written.
-    fn close(&mut self, entry: &Entry<'_>, target: Target) -> Result<(), Error> {
-        self.clock
-            .call(For::Create, || crate::sys::close(target.fd))
-            .map_err(|why| entry.target_error(ErrorKind::Close, why))
-    }
-
     /// Removes what was begun.
-    pub(crate) fn abandon(&mut self, entry: &Entry<'_>, target: &Target, keep: bool) {
+    pub(crate) fn abandon(&mut self, entry: &Entry<'_>, place: &Place, room: &Room, keep: bool) {
         let to = entry.handles.target();
-        let name = match &target.place {
+        let name = match place {
             Place::New if !keep => Some(entry.target),
             Place::Temporary(name) => Some(&**name),
             Place::New | Place::Existing => None,
         };
-        if keep && matches!(target.place, Place::New | Place::Existing) {
+        if keep && matches!(place, Place::New | Place::Existing) {
             return;
         }
         if let Some(name) = name {
@@ -351,7 +371,7 @@ impl Worker<'_, '_> {
                 }
             }
         }
-        self.undo(entry, &target.room);
+        self.undo(entry, room);
     }
 
     /// The mode a new target in `dir` is made with.
@@ -515,7 +535,7 @@ impl Worker<'_, '_> {
             let same = own.is_ok_and(|own| (own.uid, own.gid) == (there.uid, there.gid));
             let (uid, gid) = (rustix::fs::Uid::from_raw(there.uid), rustix::fs::Gid::from_raw(there.gid));
             if !same && rustix::fs::fchown(&target.fd, Some(uid), Some(gid)).is_err() {
-                self.abandon(entry, &target, false);
+                self.abandon(entry, &target.place, &target.room, false);
                 return Ok(None);
             }
         }

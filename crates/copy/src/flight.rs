@@ -288,6 +288,14 @@ impl Flight {
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr().add(start), length) }
     }
 
+    /// The names and directories of what is in flight stay for the rest of the process: the kernel may still read
+    /// them, and cannot be waited for.
+    pub(crate) fn keep_batches(&mut self) {
+        for slot in &self.slots {
+            std::mem::forget(slot.batch.clone());
+        }
+    }
+
     /// Waits until the kernel has let go of everything.
     pub(crate) fn settle(&mut self) -> io::Result<()> {
         while self.with_kernel > 0 {

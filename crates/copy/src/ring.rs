@@ -20,24 +20,34 @@ use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 impl Worker<'_, '_> {
     /// Works until there is nothing left, with many files in flight. An error is the ring's own; then what was in
-    /// flight is told as failed.
+    /// flight is to be told as failed ([`Worker::ground`]), and what was not yet is work for others.
     pub(crate) fn work_in_flight(&mut self, flight: &mut Flight) -> io::Result<()> {
         let mut current: Option<Rc<Batch>> = None;
+        let ended = self.keep_in_flight(flight, &mut current);
+        if let (Err(_), Some(batch)) = (&ended, &current) {
+            self.hand_back(batch);
+        }
+        ended
+    }
+
+    /// `current` is the batch whose files are being sent on their way.
+    fn keep_in_flight(&mut self, flight: &mut Flight, current: &mut Option<Rc<Batch>>) -> io::Result<()> {
         loop {
             while flight.has_room() {
-                if let Some(batch) = current.take() {
-                    if self.launch(flight, &batch)? {
-                        current = Some(batch);
+                if let Some(batch) = current.as_ref().map(Rc::clone) {
+                    if !self.launch(flight, &batch)? {
+                        *current = None;
                     }
                     continue;
                 }
                 let task = if flight.is_empty() { self.run.queue.take() } else { self.run.queue.try_take() };
                 match task {
-                    Some(Task::Files(dir, names, range)) => current = self.batch(dir, names, range),
+                    Some(Task::Files(dir, names, range)) => *current = self.batch(dir, names, range),
                     Some(other) => {
                         self.task(other);
                         self.run.queue.done();
@@ -119,9 +129,26 @@ impl Worker<'_, '_> {
         Ok(more)
     }
 
+    /// The files of a batch that were not sent on their way become a batch of their own, for whoever takes it.
+    fn hand_back(&mut self, batch: &Batch) {
+        let rest = batch.next.get()..batch.end;
+        if !rest.is_empty() {
+            let files = rest.len();
+            batch.next.set(batch.end);
+            batch.dir.pending.fetch_add(1, Ordering::Relaxed);
+            let task = Task::Files(Arc::clone(&batch.dir), Arc::clone(&batch.names), rest);
+            self.run.queue.push([task]);
+            self.less(batch, files);
+        }
+    }
+
     /// One file of a batch has ended; with its last the batch is done.
     pub(crate) fn ended(&mut self, batch: &Batch) {
-        batch.left.set(batch.left.get() - 1);
+        self.less(batch, 1);
+    }
+
+    fn less(&mut self, batch: &Batch, files: usize) {
+        batch.left.set(batch.left.get() - files);
         if batch.left.get() == 0 {
             self.release(Arc::clone(&batch.dir));
             self.run.queue.done();
@@ -247,15 +274,34 @@ impl Worker<'_, '_> {
     pub(crate) fn ground(&mut self, flight: &mut Flight, why: io::Error) {
         let code = Errno::from_raw_os_error(why.raw_os_error().unwrap_or(5));
         // When even waiting fails, the flight leaks what the kernel may hold; the entries are counted all the same.
-        let _ = flight.settle();
-        flight.landed.clear();
-        for index in 0..flight.slots.len() {
-            if flight.slots.get(index).is_some_and(|slot| slot.batch.is_some()) {
-                flight.land(index);
-                self.with_entry(flight, index, |_, entry| {
-                    Err(entry.source_error(crate::ErrorKind::Read, code))
-                });
+        if flight.settle().is_err() {
+            flight.keep_batches();
+        }
+        // What has landed meanwhile is put away: a source that is open, a target that was made.
+        while let Some(Landed { slot, result }) = flight.landed.pop_front() {
+            let step = flight.land(slot);
+            if result < 0 || !matches!(step, Step::Open | Step::Create) {
+                continue;
             }
+            // SAFETY: the completion of an openat that succeeded: a descriptor nobody else knows.
+            let fd = unsafe { OwnedFd::from_raw_fd(result) };
+            let Some(slot) = flight.slots.get_mut(slot) else { continue };
+            if let (Step::Create, Some(batch), Some((_, facts))) = (step, &slot.batch, &slot.source) {
+                slot.target = Some(self.new_target(&batch.dir, &batch.handles, slot.mode, facts, fd));
+            }
+        }
+        for index in 0..flight.slots.len() {
+            flight.land(index);
+            let Some(slot) = flight.slots.get_mut(index).filter(|slot| slot.batch.is_some()) else {
+                continue;
+            };
+            let target = slot.target.take();
+            self.with_entry(flight, index, |worker, entry| {
+                if let Some(target) = target {
+                    worker.abandon(entry, &target.place, &target.room, false);
+                }
+                Err(entry.source_error(crate::ErrorKind::Read, code))
+            });
         }
     }
 }

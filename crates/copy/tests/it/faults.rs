@@ -1,7 +1,7 @@
 //! Faults beneath the copier: limits, full disks, a kernel without rings, a process killed.
 
 use crate::child;
-use crate::support::{ENGINES, Told, archive, assert_no_torn_file, clean, folders, many, run};
+use crate::support::{ENGINES, Told, archive, assert_no_torn_file, clean, files, folders, many, run};
 use crate::tree::{build, deep};
 use ringroad_copy::{Control, Destination, Engine, Refusal};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ fn a_write_that_is_cut_short_fails_its_file_and_leaves_no_torn_copy() {
         assert!(answer.balanced && answer.failed == 1, "{engine:?}: {answer:?}");
         assert!(answer.errors.len() == 1 && answer.errors[0].contains("large"), "{answer:?}");
         assert!(!target.join("large").exists(), "half a file is not left");
-        assert_eq!(crate::support::files(&target).len(), 50);
+        assert_eq!(files(&target).len(), 50);
         assert_no_torn_file(&source, &target);
     }
 }
@@ -178,7 +178,7 @@ fn count(folder: &Path) -> usize {
 
 /// A copy that has its source's time and size is what resume takes for whole: it must be.
 fn assert_finished_files_are_whole(source: &Path, target: &Path) {
-    for (path, bytes) in crate::support::files(target) {
+    for (path, bytes) in files(target) {
         let original = source.join(path.strip_prefix(target).unwrap());
         let Ok(facts) = original.metadata() else { continue };
         let copy = path.metadata().unwrap();
@@ -240,4 +240,81 @@ fn where_rings_are_denied_auto_copies_all_the_same_and_a_named_ring_is_refused()
         });
         denied.join().unwrap();
     }
+}
+
+/// The ring of a worker stops working in the middle: it may no longer be entered.
+#[test]
+fn a_ring_that_fails_in_the_middle_loses_what_was_in_flight_and_nothing_else() {
+    for engine in [Engine::Ring, Engine::RingSplice] {
+        let (_place, source, target) = folders();
+        many(&source, 400, 3000);
+        let (from, to) = (source.clone(), target.clone());
+        let report = std::thread::spawn(move || {
+            let once = std::sync::Once::new();
+            // Told by the worker that copied it, so it is this thread that may not enter a ring from now on.
+            let deny = |_: &Path, copy: &Path| {
+                if copy.is_file() {
+                    once.call_once(|| deny_rings(seccompiler::SeccompAction::Errno(1), &[ENTER]));
+                }
+            };
+            let told = Told { entry: Some(&deny), ..Told::default() };
+            let mut options = archive(engine);
+            (options.jobs, options.in_flight) = (Some(1), Some(16));
+            let report = run(&from, &to, &options, &told);
+            assert!(told.errors.lock().unwrap().iter().all(|error| error.contains("not permitted")));
+            report
+        })
+        .join()
+        .unwrap();
+        let totals = report.totals;
+        assert!((1..=16).contains(&totals.failed), "{engine:?}: what was in flight, no more: {totals:?}");
+        assert_eq!(totals.files + totals.failed, 400, "{engine:?}: {totals:?}");
+        // A file the ring was asked to make may be made after nobody can hear of it any more: empty, and told.
+        for (path, bytes) in files(&target) {
+            let original = std::fs::read(source.join(path.strip_prefix(&target).unwrap())).unwrap();
+            let unheard = engine == Engine::RingSplice && bytes.is_empty();
+            assert!(unheard || bytes == original, "{engine:?}: {} is not whole", path.display());
+        }
+    }
+}
+
+/// A file system may say at the very end that it could not keep what it took (quotas and full disks of servers).
+#[test]
+fn a_copy_whose_close_fails_is_not_left_to_be_taken_for_whole() {
+    const CLOSE: i64 = 3;
+    if std::env::consts::ARCH != "x86_64" {
+        eprintln!("skipped: the number of close(2) is known for x86_64");
+        return;
+    }
+    let (_place, source, target) = folders();
+    many(&source, 20, 3000);
+    // Written over in place, since it has an attribute; replaced, since it has none.
+    for (folder, name) in [("d1", "d1/f1"), ("d2", "d2/f2")] {
+        std::fs::create_dir_all(target.join(folder)).unwrap();
+        std::fs::write(target.join(name), "old").unwrap();
+    }
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(target.join("d1/f1"), "user.kept", b"yes", flags).unwrap();
+    let (from, to) = (source.clone(), target.clone());
+    let failed = std::thread::spawn(move || {
+        deny_rings(seccompiler::SeccompAction::Errno(5), &[CLOSE]);
+        let told = Told::default();
+        let mut options = archive(Engine::Threads);
+        options.jobs = Some(1);
+        let report = run(&from, &to, &options, &told);
+        assert!(told.errors.lock().unwrap().iter().all(|error| error.contains("Input/output error")));
+        report.totals.failed
+    })
+    .join()
+    .unwrap();
+    assert_eq!(failed, 20);
+    // Nothing new is left over, nothing is replaced, and what was written over does not look whole.
+    let mut left = files(&target);
+    left.sort();
+    let names: Vec<_> =
+        left.iter().map(|(path, _)| path.strip_prefix(&target).unwrap().to_str().unwrap()).collect();
+    assert_eq!(names, ["d1/f1", "d2/f2"]);
+    assert_eq!(left[1].1, b"old");
+    let time = |path: &Path| path.metadata().unwrap().modified().unwrap();
+    assert_ne!(time(&target.join("d1/f1")), time(&source.join("d1/f1")), "resume copies it again");
 }
