@@ -76,7 +76,8 @@ impl IntoResponse for BodyError {
 }
 
 /// Why a server could not be set up or run.
-#[derive(Debug)]
+///
+/// Its `Debug` is its `Display`, so that a `main` that returns it says what a person can read.
 #[non_exhaustive]
 pub enum ServerError {
     /// What was given as an address is none.
@@ -96,6 +97,12 @@ pub enum ServerError {
     Thread(std::io::Error),
     /// A worker ended by a panic of the library or of a state's making.
     Panicked(String),
+}
+
+impl fmt::Debug for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl fmt::Display for ServerError {

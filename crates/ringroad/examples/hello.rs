@@ -8,5 +8,6 @@ async fn hello(_: Request) -> Html<&'static str> {
 
 fn main() -> Result<(), ServerError> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
-    Server::new().bind(&address)?.route("/", get(hello)).serve()
+    let server = Server::new().bind(&address)?.route("/", get(hello));
+    server.serve_and(|server| eprintln!("http://{}/, {}", server.address(), server.choice()))
 }

@@ -14,5 +14,6 @@ async fn health(_: Request) -> Json<Health> {
 
 fn main() -> Result<(), ServerError> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
-    Server::new().bind(&address)?.route("/", get(health)).serve()
+    let server = Server::new().bind(&address)?.route("/", get(health));
+    server.serve_and(|server| eprintln!("http://{}/, {}", server.address(), server.choice()))
 }

@@ -173,7 +173,17 @@ impl<S: 'static> Server<S> {
     /// # Errors
     /// The address is not to be had, no driver is, a route is wrong; or a worker ended by an error.
     pub fn serve(self) -> Result<(), ServerError> {
-        self.start_with(true)?.wait()
+        self.serve_and(|_| ())
+    }
+
+    /// The same, and tells `begun` when it serves: to say where, and on which driver and why.
+    ///
+    /// # Errors
+    /// As [`serve`](Self::serve).
+    pub fn serve_and(self, begun: impl FnOnce(&Handle)) -> Result<(), ServerError> {
+        let handle = self.start_with(true)?;
+        begun(&handle);
+        handle.wait()
     }
 
     /// Serves on threads of its own, until the handle says stop.
