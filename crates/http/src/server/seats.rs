@@ -172,6 +172,8 @@ fn judge(seat: &Seat, now: u32, stopping: bool, deadlines: &Deadlines) -> Verdic
             seconds(now, seat.since) >= deadlines.body_grace && u64::from(seat.progress) < least
         }
         Waits::Send => waited >= deadlines.send_stall,
+        // Whoever stops has said its last words to everybody.
+        Waits::End if stopping => waited >= QUIET,
         Waits::End => waited >= LINGER,
         Waits::Handler => false,
     };

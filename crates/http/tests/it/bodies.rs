@@ -192,6 +192,27 @@ drivers!(a_body_nobody_reads_is_skipped_if_it_is_short_and_ends_the_connection_i
     assert!(client.is_closed());
 });
 
+drivers!(
+    /// Its request has been answered, so nothing more is said: it could only be taken for the next one's answer.
+    a_body_that_breaks_the_rules_while_it_is_skipped_ends_the_connection_in_silence,
+    |driver: Name| {
+        let server = start(driver, server());
+        let head = "POST /ignore HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let chunk = format!("10000\r\n{}\r\n", "x".repeat(0x10000));
+        for (first, rest) in [
+            (format!("{head}3\r\nabc\r\n").into_bytes(), b"nonsense\r\n".to_vec()),
+            (format!("{head}{chunk}").into_bytes(), chunk.repeat(5).into_bytes()),
+        ] {
+            let mut client = Client::new(server.address());
+            assert_eq!(client.send(first).reply().text(), "ignored");
+            client.try_send(rest);
+            client.try_send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+            client.finish();
+            assert!(client.is_closed());
+        }
+    }
+);
+
 drivers!(a_body_over_the_limit_is_413_before_it_is_read_or_as_soon_as_it_grows_past_it, |driver: Name| {
     let limits = Limits { body_bytes: 1000, ..Limits::default() };
     let server = start(driver, server().limits(limits));
