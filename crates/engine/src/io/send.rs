@@ -10,7 +10,6 @@ use std::task::{Poll, Waker};
 #[derive(Debug)]
 pub(crate) struct Sending {
     memory: Memory,
-    kind: Kind,
     stage: Stage,
     /// Bytes sent before there was a slot.
     done: u32,
@@ -30,8 +29,13 @@ enum Stage {
 
 impl Sending {
     #[inline]
-    pub(crate) fn new(kind: Kind, memory: Memory) -> Sending {
-        Sending { memory, kind, stage: Stage::Fresh, done: 0 }
+    pub(crate) fn new(memory: Memory) -> Sending {
+        Sending { memory, stage: Stage::Fresh, done: 0 }
+    }
+
+    /// What it is, while its memory is here. (Not a field: every task that sends holds one of these.)
+    fn kind(&self) -> Kind {
+        if matches!(self.memory, Memory::Vectors(_)) { Kind::SendVectored } else { Kind::Send }
     }
 
     /// Its result is known, and its memory is here.
@@ -129,7 +133,8 @@ impl Io {
             }
             return Poll::Pending;
         }
-        let Sending { memory, kind, done, .. } = sending;
+        let kind = sending.kind();
+        let Sending { memory, done, .. } = sending;
         let total = memory.bytes();
         if total == 0 {
             sending.end();
@@ -143,7 +148,7 @@ impl Io {
             let on = entry.target(index);
             loop {
                 match self
-                    .attempt(&op_of(*kind, memory, *done as usize, on, all))
+                    .attempt(&op_of(kind, memory, *done as usize, on, all))
                     .map(|outcome| outcome.result)
                 {
                     None => break,
@@ -171,11 +176,12 @@ impl Io {
 
     /// Gives a send that has to wait its slot.
     fn queue_send(&mut self, index: u32, sending: &mut Sending, all: bool) -> Token {
+        let kind = sending.kind();
         let mut memory = std::mem::replace(&mut sending.memory, Memory::None);
         if !self.driver.sends_from_pool() || self.driver.pool().is_strained() {
             memory.settle();
         }
-        let token = self.slots.insert(sending.kind, index, memory, sending.done, self.now);
+        let token = self.slots.insert(kind, index, memory, sending.done, self.now);
         if !all {
             self.slots.content_with_a_part(token);
         }

@@ -175,18 +175,18 @@ fn four_gigabytes_at_once_are_refused_and_a_little_less_all_go() {
     script.attempt.set(Some(i32::MAX));
     // Never touched, so it takes no memory.
     let bytes = vec![0; (4 << 30) + 10];
-    let mut sending = Sending::new(Kind::Send, Memory::Buf(Buf::Vec(bytes)));
+    let mut sending = Sending::new(Memory::Buf(Buf::Vec(bytes)));
     assert!(
         matches!(io.poll_send(on.index, &mut sending, true, waker()), Poll::Ready(Err(errno)) if errno == -libc::EMSGSIZE)
     );
     assert_eq!(script.attempts.get(), 0);
     let memory = sending.take_memory();
-    let mut sending = Sending::new(Kind::Send, memory);
+    let mut sending = Sending::new(memory);
     let polled = io.poll_send(on.index, &mut sending, false, waker());
     assert!(matches!(polled, Poll::Ready(Ok(sent)) if sent == i32::MAX as u32));
     let Memory::Buf(Buf::Vec(mut bytes)) = sending.take_memory() else { panic!("the buffer comes back") };
     bytes.truncate(u32::MAX as usize);
-    let mut sending = Sending::new(Kind::Send, Memory::Buf(Buf::Vec(bytes)));
+    let mut sending = Sending::new(Memory::Buf(Buf::Vec(bytes)));
     let polled = io.poll_send(on.index, &mut sending, true, waker());
     assert!(matches!(polled, Poll::Ready(Ok(u32::MAX))));
 }

@@ -417,7 +417,7 @@ impl<'a, B: IoBuf, R> Send<'a, B, R> {
     #[inline]
     fn new(socket: &'a Socket, bytes: B, all: bool) -> Self {
         let memory = Memory::Buf(bytes.into_buf().0);
-        Send { socket, sending: Sending::new(Kind::Send, memory), all, types: PhantomData }
+        Send { socket, sending: Sending::new(memory), all, types: PhantomData }
     }
 }
 
@@ -425,7 +425,7 @@ impl<'a, B: IoBuf> Send<'a, Vec<B>> {
     fn vectored(socket: &'a Socket, buffers: Vec<B>) -> Self {
         let bufs = buffers.into_iter().map(|buffer| buffer.into_buf().0).collect();
         let memory = Memory::Vectors(Vectors::new(bufs));
-        Send { socket, sending: Sending::new(Kind::SendVectored, memory), all: true, types: PhantomData }
+        Send { socket, sending: Sending::new(memory), all: true, types: PhantomData }
     }
 }
 
