@@ -7,6 +7,7 @@ use crate::pool;
 use crate::response::{ContentType, Response};
 use ringroad_wire::{
     BodyEncoder, BodySize, DateLine, EncodeError, Encoder, FieldBlock, Method, ReplyTo, Status, Version,
+    put_decimal,
 };
 use std::io::Write;
 use std::time::SystemTime;
@@ -14,8 +15,6 @@ use std::time::SystemTime;
 /// A body of so many bytes goes by itself, in one call with its head. Here both ways cost the same, below it the copy
 /// is cheaper (docs/adr/0014).
 pub(crate) const ALONE_BYTES_MIN: usize = 16 * 1024;
-
-const _: () = assert!(ALONE_BYTES_MIN <= u16::MAX as usize, "shorter lengths are written by `put_length`");
 
 /// The current second, as it is written.
 pub(crate) struct Today {
@@ -91,23 +90,6 @@ impl Lines {
 /// To whom most answers go.
 const ORDINARY: ReplyTo = ReplyTo { method: Method::Get, version: Version::Http11, keep_alive: true };
 
-/// Writes a number of at most five digits.
-#[inline]
-fn put_length(out: &mut Vec<u8>, length: u16) {
-    let mut digits = [b'0'; 5];
-    let mut rest = length;
-    let mut first = digits.len();
-    for digit in digits.iter_mut().rev() {
-        *digit = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        first -= 1;
-        if rest == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(digits.get(first..).unwrap_or_default());
-}
-
 fn content_type_lines() -> [FieldBlock; ContentType::ALL.len()] {
     ContentType::ALL.map(|kind| {
         let block = FieldBlock::of([("Content-Type", kind.as_str())]);
@@ -149,7 +131,7 @@ pub(crate) fn response(
                 out.reserve(ready.len() + chunk.len() + 16);
                 out.extend_from_slice(ready);
                 // Fits: it is below ALONE_BYTES_MIN.
-                put_length(out, chunk.len() as u16);
+                put_decimal(out, chunk.len() as u64);
                 out.extend_from_slice(b"\r\n\r\n");
                 out.extend_from_slice(&chunk);
                 chunk.recycle();

@@ -389,9 +389,9 @@ fn request_framing(method: Method, size: BodySize) -> Framing {
     }
 }
 
-/// Writes a number.
+/// Appends `number` in decimal, without leading zeros, as lengths and status codes are written (RFC 9110, 8.6).
 #[inline]
-pub(crate) fn put_decimal(out: &mut Vec<u8>, number: u64) {
+pub fn put_decimal(out: &mut Vec<u8>, number: u64) {
     let mut digits = [b'0'; 20];
     let mut rest = number;
     let mut first = digits.len();

@@ -53,7 +53,7 @@ mod status;
 mod target;
 
 pub use body_encode::BodyEncoder;
-pub use encode::{BodySize, CONTINUE, DateLine, EncodeError, Encoder, FieldBlock, ReplyTo};
+pub use encode::{BodySize, CONTINUE, DateLine, EncodeError, Encoder, FieldBlock, ReplyTo, put_decimal};
 pub use error::{Error, Problem};
 pub use fields::{Field, Fields, Scratch, Slot};
 pub use limits::{Deadlines, FIELDS_MAX, HEAD_BYTES_MAX, Limits};
