@@ -115,13 +115,14 @@ impl Entry {
         self.descriptor.as_ref()
     }
 
+    /// Whether nothing is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.receive == NONE && self.send == NONE && self.with_driver == 0
+    }
+
     /// Whether nothing is under way and nothing is left over.
     pub(crate) fn is_untouched(&self) -> bool {
-        self.receive == NONE
-            && self.send == NONE
-            && self.with_driver == 0
-            && self.marks == 0
-            && !self.has_left_something()
+        self.is_idle() && self.marks == 0 && !self.has_left_something()
     }
 
     /// A dropped receive brought this negated errno.

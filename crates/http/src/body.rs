@@ -3,6 +3,7 @@
 use crate::chunk::Chunk;
 use crate::error::BoxError;
 use crate::request::RequestBody;
+use crate::upgrade::Switch;
 use futures_core::Stream;
 use ringroad_wire::FieldBlock;
 use std::fmt;
@@ -17,6 +18,8 @@ pub(crate) enum Inner {
     Empty,
     Whole(Chunk),
     Stream(Box<Pieces>),
+    /// Nothing: the connection is handed over.
+    Switch(Box<Switch>),
 }
 
 /// A body whose bytes are made while it is sent.
@@ -137,6 +140,7 @@ impl fmt::Debug for Body {
             Inner::Empty => f.write_str("Empty"),
             Inner::Whole(chunk) => chunk.fmt(f),
             Inner::Stream(pieces) => write!(f, "Stream({:?} bytes)", pieces.size),
+            Inner::Switch(switch) => switch.fmt(f),
         }
     }
 }

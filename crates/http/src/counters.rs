@@ -23,6 +23,8 @@ pub(crate) struct Counts {
     pub(crate) panics: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) timed_out: AtomicU64,
+    pub(crate) accept_paused: AtomicU64,
+    pub(crate) upgraded: AtomicU64,
     /// The engine's, as of the last second.
     pub(crate) engine: Mutex<EngineCounters>,
 }
@@ -73,6 +75,10 @@ pub struct Counters {
     pub refused: u64,
     /// Connections ended because a head, a body, an answer's receiver or the next request took too long.
     pub timed_out: u64,
+    /// Times accepting paused because every worker had as many connections as it may.
+    pub accept_paused: u64,
+    /// Connections that speak another protocol since, or did.
+    pub upgraded: u64,
     /// The engine's counters of each worker, as of the last second.
     pub engine: Vec<EngineCounters>,
 }
@@ -96,6 +102,8 @@ impl Counters {
         self.panics += of(&counts.panics);
         self.refused += of(&counts.refused);
         self.timed_out += of(&counts.timed_out);
+        self.accept_paused += of(&counts.accept_paused);
+        self.upgraded += of(&counts.upgraded);
         self.engine.push(*counts.engine.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }

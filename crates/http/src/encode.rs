@@ -5,6 +5,7 @@ use crate::body::{Body, Inner, Pieces};
 use crate::chunk::Chunk;
 use crate::pool;
 use crate::response::{ContentType, Response};
+use crate::upgrade::{Switch, Takeover};
 use ringroad_wire::{
     BodyEncoder, BodySize, DateLine, EncodeError, Encoder, FieldBlock, Method, ReplyTo, Status, Version,
     put_decimal,
@@ -106,6 +107,8 @@ pub(crate) enum Rest {
     Bytes(Chunk),
     /// These pieces.
     Pieces(Box<Pieces>, BodyEncoder),
+    /// Nothing; and then the connection is handed over.
+    Switch(Takeover),
 }
 
 /// Writes `response` behind what is in `out`, as far as it goes; what is left, and whether the connection goes on.
@@ -152,6 +155,15 @@ pub(crate) fn response(
             let keep_alive = encoder.keep_alive();
             (if encoder.is_sent() { Rest::Pieces(pieces, encoder) } else { Rest::Nothing }, keep_alive)
         }
+        Inner::Switch(switch) => {
+            let Switch { protocol, takeover } = *switch;
+            let mut head = begin(out, lines, reply, status, None, &fields);
+            // The protocol was checked when the response was made.
+            let _ = head.upgrade(&protocol);
+            let keep_alive = head.finish(BodySize::Known(0)).keep_alive();
+            let switches = status == Status::SWITCHING_PROTOCOLS;
+            (if switches { Rest::Switch(takeover) } else { Rest::Nothing }, keep_alive)
+        }
     };
     pool::give_block(fields);
     (rest, keep_alive)
@@ -167,6 +179,19 @@ fn head(
     fields: &FieldBlock,
     size: BodySize,
 ) -> BodyEncoder {
+    begin(out, lines, reply, status, content_type, fields).finish(size)
+}
+
+/// A head up to what follows from the body.
+#[inline]
+fn begin<'a>(
+    out: &'a mut Vec<u8>,
+    lines: &Lines,
+    reply: ReplyTo,
+    status: Status,
+    content_type: Option<ContentType>,
+    fields: &FieldBlock,
+) -> Encoder<'a> {
     let mut head = Encoder::response(out, status, reply);
     if let Some(today) = &lines.today {
         head.date(&today.line);
@@ -177,7 +202,7 @@ fn head(
     if !fields.bytes().is_empty() {
         head.block(fields);
     }
-    head.finish(size)
+    head
 }
 
 /// Bytes that are all there: into the buffer if they are few.
@@ -228,7 +253,7 @@ impl SharedBody {
 
 impl Encoded {
     pub(crate) fn new(response: Response) -> Result<Encoded, Response> {
-        if response.shared.is_some() || matches!(response.body.0, Inner::Stream(_)) {
+        if response.shared.is_some() || matches!(response.body.0, Inner::Stream(_) | Inner::Switch(_)) {
             return Err(response);
         }
         let Response { status, content_type, close, fields, body, .. } = response;
@@ -237,7 +262,7 @@ impl Encoded {
                 Some(bytes) => SharedBody::Static(bytes),
                 None => SharedBody::Shared(chunk.into_vec().into()),
             }),
-            Inner::Empty | Inner::Stream(_) => None,
+            Inner::Empty | Inner::Stream(_) | Inner::Switch(_) => None,
         };
         let mut encoded =
             Encoded { status, content_type, fields, body, close, ready: Vec::new(), status_line_bytes: 0 };

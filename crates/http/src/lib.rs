@@ -31,6 +31,7 @@ mod request;
 mod response;
 mod route;
 mod server;
+mod upgrade;
 pub mod wrap;
 
 pub use body::{Body, IntoPiece, Piece};
@@ -47,3 +48,4 @@ pub use route::{
     Answering, Handler, Methods, Plain, State, WithState, any, delete, get, options, patch, post, put,
 };
 pub use server::{Handle, Server, Stats};
+pub use upgrade::Upgraded;

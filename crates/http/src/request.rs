@@ -7,6 +7,8 @@ use crate::chunk::Chunk;
 use crate::error::BodyError;
 use crate::incoming::Incoming;
 use crate::pool;
+use crate::server::seats::SeatId;
+use crate::server::worker;
 use futures_core::Stream;
 use percent_encoding::percent_decode_str;
 use ringroad_wire::{Fields, Method, RequestHead, RequestMeta, Slot, Version};
@@ -14,6 +16,7 @@ use serde::de::DeserializeOwned;
 use std::borrow::Cow;
 use std::fmt;
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -27,6 +30,8 @@ pub(crate) struct Head {
     /// Where in the path each parameter lies, in the order of its pattern.
     pub(crate) params: Vec<(u16, u16)>,
     names: Option<Rc<[Box<str>]>>,
+    /// Where its connection sits.
+    seat: SeatId,
 }
 
 /// More memory than this is given up with the head.
@@ -62,11 +67,13 @@ impl Request {
         head: &RequestHead<'_>,
         names: Option<&Rc<[Box<str>]>>,
         body: Option<Rc<Incoming>>,
+        seat: SeatId,
     ) -> Request {
         copy.bytes.extend_from_slice(head.bytes());
         copy.slots.extend_from_slice(head.fields().slots());
         copy.meta = Some(head.meta());
         copy.names = names.map(Rc::clone);
+        copy.seat = seat;
         Request { head: Some(copy), body: RequestBody(body) }
     }
 
@@ -75,6 +82,12 @@ impl Request {
         let head = self.head.as_deref().and_then(Head::view);
         #[allow(clippy::expect_used, reason = "it is there until the request is dropped")]
         head.expect("a request has its head until it is dropped")
+    }
+
+    /// The address of who sent it: of the other end of its connection, which may be a proxy. The system is asked
+    /// once for each connection, when somebody wants to know. `None` when the connection is gone.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        worker::here()?.seats.peer(self.head.as_deref()?.seat)
     }
 
     /// The method.

@@ -4,9 +4,10 @@
 //! (`encode.rs`).
 
 use crate::body::{Body, Inner};
-use crate::encode::Encoded;
+use crate::encode::{Encoded, refusal};
 use crate::pool;
-use ringroad_wire::{EncodeError, FieldBlock, Status};
+use crate::upgrade::{Switch, Takeover, Upgraded};
+use ringroad_wire::{EncodeError, Encoder, FieldBlock, ReplyTo, Status};
 use serde::Serialize;
 use std::convert::Infallible;
 use std::fmt;
@@ -112,6 +113,27 @@ impl Response {
         Response::empty(status).header("Location", location)
     }
 
+    /// Takes the client's offer to speak another protocol: 101, and then the connection is `takeover`'s, whose future
+    /// runs to its end on the worker. What it panics with ends it, and is counted.
+    ///
+    /// It is for the handler to see that [`Request::head`](crate::Request::head) offers an
+    /// [`upgrade`](crate::RequestHead::upgrade), and to which protocol; a client that offers none is told 426. The
+    /// request's body must have been read to its end, or 500 is answered.
+    ///
+    /// # Errors
+    /// `protocol` is empty or has control characters in it.
+    pub fn upgrade<F, Fut>(protocol: &str, takeover: F) -> Result<Response, EncodeError>
+    where
+        F: FnOnce(Upgraded) -> Fut + 'static,
+        Fut: Future<Output = ()> + 'static,
+    {
+        Encoder::response(&mut Vec::new(), Status::SWITCHING_PROTOCOLS, ReplyTo::refused())
+            .upgrade(protocol)?;
+        let takeover: Takeover = Box::new(|upgraded| Box::pin(takeover(upgraded)));
+        let switch = Box::new(Switch { protocol: protocol.into(), takeover });
+        Ok(Response::new(Body(Inner::Switch(switch))).status(Status::SWITCHING_PROTOCOLS))
+    }
+
     /// One that was encoded before.
     #[inline]
     pub fn shared(shared: &Shared) -> Response {
@@ -165,6 +187,24 @@ impl Response {
     #[inline]
     pub(crate) fn streams(&self) -> bool {
         matches!(self.body.0, Inner::Stream(_))
+    }
+
+    /// Whether the connection is handed over behind it.
+    #[inline]
+    pub(crate) fn switches(&self) -> bool {
+        matches!(self.body.0, Inner::Switch(_))
+    }
+
+    /// The same, unless it takes an offer that was not made (`offered`), or before the request is `complete`.
+    #[cold]
+    pub(crate) fn if_it_may_switch(self, offered: bool, complete: bool) -> Response {
+        match (offered, complete) {
+            (true, true) => self,
+            // Which protocol it could be is told (RFC 9110 §15.5.22).
+            (false, _) => self.status(Status::UPGRADE_REQUIRED),
+            // The handler's mistake.
+            (true, false) => refusal(Status::INTERNAL_SERVER_ERROR),
+        }
     }
 
     /// Its status, to look at.

@@ -33,6 +33,12 @@ impl Sending {
         Sending { memory, stage: Stage::Fresh, done: 0 }
     }
 
+    /// One of which the bytes before `from` have been sent, and as much of the rest as goes is to be.
+    pub(crate) fn starting_at(memory: Memory, from: usize) -> Sending {
+        let done = u32::try_from(from).unwrap_or(u32::MAX);
+        Sending { memory, stage: Stage::Fresh, done }
+    }
+
     /// What it is, while its memory is here. (Not a field: every task that sends holds one of these.)
     fn kind(&self) -> Kind {
         if matches!(self.memory, Memory::Vectors(_)) { Kind::SendVectored } else { Kind::Send }
@@ -136,11 +142,12 @@ impl Io {
         let kind = sending.kind();
         let Sending { memory, done, .. } = sending;
         let total = memory.bytes();
-        if total == 0 {
+        if total <= *done as usize {
+            let done = *done;
             sending.end();
-            return Poll::Ready(Ok(0));
+            return Poll::Ready(Ok(done));
         }
-        if total > BYTES_MAX && all {
+        if total > BYTES_MAX && (all || *done > 0) {
             sending.end();
             return Poll::Ready(Err(-libc::EMSGSIZE));
         }

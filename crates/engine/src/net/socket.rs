@@ -1,6 +1,6 @@
 //! A socket as its owner holds it: an entry of the table that closes itself.
 
-use crate::descriptor::Descriptor;
+use crate::descriptor::{Descriptor, Entry};
 use crate::error::{Error, Result};
 use crate::exec::Core;
 use crate::io::Io;
@@ -112,11 +112,11 @@ impl Socket {
         self.call(|on| Call::Shutdown { on, how }).map(|_| ())
     }
 
-    /// Another descriptor of the same connection, if nothing has been begun on this one.
-    pub(super) fn duplicate(&self) -> Result<OwnedFd> {
+    /// Another descriptor of the same socket, if `is_free` says that nothing of this one would be lost.
+    pub(super) fn duplicate(&self, is_free: impl FnOnce(&Entry) -> bool) -> Result<OwnedFd> {
         let duplicated = self.with_io(|io, index| {
             let entry = io.table.entry(index);
-            if !entry.is_untouched() {
+            if !is_free(entry) {
                 return Err(io::Error::from_raw_os_error(libc::EBUSY));
             }
             match entry.descriptor() {
@@ -165,6 +165,21 @@ impl Canceller {
     /// Asks for the end. Does nothing if the socket is closed.
     pub fn cancel(&self) {
         self.core.with_io(|io| io.cancel(self.target, self.stops));
+    }
+
+    /// The address of the stream's peer, without owning the stream (`getpeername(2)`).
+    ///
+    /// # Errors
+    /// ENOTCONN: the stream is closed, or its peer has gone; or this is a listener's.
+    pub fn peer_addr(&self) -> Result<SocketAddr> {
+        let asked = self.core.with_io(|io| match io.table.is_open(self.target) {
+            true => io.call(Call::PeerName { on: self.target }),
+            false => Err(Error::errno("getpeername", libc::ENOTCONN).hint("the stream is closed")),
+        });
+        match asked.unwrap_or_else(|| Err(gone("getpeername")))? {
+            Answer::Name(name) => Ok(name),
+            other => unreachable!("a name, not {other:?}"),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::socket::Socket;
 use super::{Canceller, SocketOption};
 use crate::buf::{Buf, IoBuf, IoBufMut, Loan};
-use crate::descriptor::Mark;
+use crate::descriptor::{Entry, Mark};
 use crate::error::{Error, Result};
 use crate::exec::Core;
 use crate::inflight::{Memory, Vectors};
@@ -59,7 +59,7 @@ impl TcpStream {
     /// # Errors
     /// EBUSY: something was received, or is waited for. `fcntl(2)` fails: EMFILE. The stream comes back.
     pub fn into_std(self) -> std::result::Result<std::net::TcpStream, (Error, TcpStream)> {
-        match self.socket.duplicate() {
+        match self.socket.duplicate(Entry::is_untouched) {
             // What is closed here is our number for it, not the connection.
             Ok(fd) => Ok(std::net::TcpStream::from(fd)),
             Err(why) => Err((why, self)),
@@ -108,6 +108,18 @@ impl TcpStream {
     /// As [`write_all`](Self::write_all).
     pub fn write<B: IoBuf>(&mut self, bytes: B) -> Send<'_, B, u32> {
         Send::new(&self.socket, bytes, false)
+    }
+
+    /// Sends what goes of the bytes of `bytes` from `from` on, at least one; gives the buffer back with how many of
+    /// its bytes have been sent by then, those before `from` among them. So a large buffer is sent in steps, each with
+    /// a deadline of its own, and is never cut or copied.
+    ///
+    /// Dropping the future breaks the sending side unless nothing of the buffer was sent, also before `from`.
+    ///
+    /// # Errors
+    /// As [`write_all`](Self::write_all).
+    pub fn write_from<B: IoBuf>(&mut self, bytes: B, from: usize) -> Send<'_, B, u32> {
+        Send::starting_at(&self.socket, bytes, from)
     }
 
     /// Sends all of several buffers, one after another, with as few system calls as the kernel allows (1024
@@ -421,6 +433,13 @@ impl<'a, B: IoBuf, R> Send<'a, B, R> {
     }
 }
 
+impl<'a, B: IoBuf> Send<'a, B, u32> {
+    fn starting_at(socket: &'a Socket, bytes: B, from: usize) -> Self {
+        let sending = Sending::starting_at(Memory::Buf(bytes.into_buf().0), from);
+        Send { socket, sending, all: false, types: PhantomData }
+    }
+}
+
 impl<'a, B: IoBuf> Send<'a, Vec<B>> {
     fn vectored(socket: &'a Socket, buffers: Vec<B>) -> Self {
         let bufs = buffers.into_iter().map(|buffer| buffer.into_buf().0).collect();
@@ -585,6 +604,21 @@ impl TcpListener {
     pub fn from_std(listener: std::net::TcpListener) -> Result<TcpListener> {
         let socket = Socket::adopt(Core::current("TcpListener::from_std"), OwnedFd::from(listener))?;
         Ok(TcpListener { socket })
+    }
+
+    /// Takes a listener out of its runtime. Only one that nothing is waited for on, as after its
+    /// [`Canceller`] has ended the accepting: then what the kernel still holds of connections can be seen to by
+    /// whoever has it.
+    ///
+    /// # Errors
+    /// EBUSY: connections are waited for, or were accepted and not taken. `fcntl(2)` fails: EMFILE. The listener
+    /// comes back.
+    pub fn into_std(self) -> std::result::Result<std::net::TcpListener, (Error, TcpListener)> {
+        match self.socket.duplicate(Entry::is_idle) {
+            // What is closed here is our number for it, not the socket.
+            Ok(fd) => Ok(std::net::TcpListener::from(fd)),
+            Err(why) => Err((why, self)),
+        }
     }
 
     /// The next connection.

@@ -267,7 +267,8 @@ impl ClientRequest {
         }
         let target = Target::new(&url)?;
         let size = match &body.0 {
-            BodyInner::Empty => BodySize::Known(0),
+            // A connection is only handed over by an answer.
+            BodyInner::Empty | BodyInner::Switch(_) => BodySize::Known(0),
             BodyInner::Whole(chunk) => BodySize::Known(chunk.len() as u64),
             BodyInner::Stream(pieces) => pieces.size.map_or(BodySize::Unknown, BodySize::Known),
         };
@@ -277,7 +278,7 @@ impl ClientRequest {
         head.block(&fields);
         let mut encoder = head.finish(size);
         let pieces = match body.0 {
-            BodyInner::Empty => None,
+            BodyInner::Empty | BodyInner::Switch(_) => None,
             BodyInner::Whole(chunk) => {
                 encoder.data(&mut out, &chunk).map_err(ClientError::Request)?;
                 None

@@ -7,7 +7,7 @@
 //!
 //! Start at [`serve`]; what is said is decided in [`Connection::work`].
 
-use super::exchange::{Exchange, Then};
+use super::exchange::{Client, Exchange, Then};
 use super::seats::{SeatId, Verdict, Waits};
 use super::worker::Worker;
 use crate::counters::add;
@@ -16,24 +16,25 @@ use crate::incoming::Incoming;
 use crate::pool;
 use crate::request::Request;
 use crate::response::Response;
-use crate::route::{Found, Started};
+use crate::route::{Found, Panicked, Started};
+use crate::upgrade::{Takeover, Upgraded};
 use ringroad_engine::Lease;
 use ringroad_engine::net::TcpStream;
 use ringroad_wire::{Body, Event, Phase, ReplyTo, Requests, Status};
 use std::future::poll_fn;
 use std::net::Shutdown;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 /// A connection.
 pub(crate) struct Connection {
-    pub(super) worker: Rc<Worker>,
+    pub(super) place: Place,
     pub(super) stream: TcpStream,
     pub(super) requests: Requests,
     /// Input that is not used up, from `carry_at` on: the beginning of a head, or what waits behind an answer.
     pub(super) carry: Vec<u8>,
     pub(super) carry_at: u32,
-    pub(super) seat: SeatId,
     requests_left: u32,
     /// What is carried is not enough to go on with.
     pub(super) starved: bool,
@@ -41,7 +42,13 @@ pub(crate) struct Connection {
     pub(super) skipping: bool,
 }
 
-impl Drop for Connection {
+/// A connection's place with its worker, until this is dropped.
+pub(super) struct Place {
+    pub(super) worker: Rc<Worker>,
+    pub(super) seat: SeatId,
+}
+
+impl Drop for Place {
     fn drop(&mut self) {
         self.worker.seats.leave(self.seat);
         add(&self.worker.counts().closed, 1);
@@ -57,6 +64,13 @@ pub(super) enum Ending {
     /// Our side is shut down, and what the client still sends is thrown away for a while: closing on unread bytes
     /// makes the kernel reset the connection and destroy the answer on its way (RFC 9112 §9.6).
     Linger,
+}
+
+/// Whether a connection goes on.
+enum Next {
+    GoOn,
+    Over,
+    HandOver(Takeover),
 }
 
 /// What comes of a look at the input.
@@ -97,15 +111,16 @@ pub(crate) fn serve(mut connection: Connection) -> impl Future<Output = ()> {
                         continue;
                     }
                     Turn::Send(out) => {
-                        add(&connection.worker.counts().bytes_out, out.len() as u64);
+                        add(&connection.place.worker.counts().bytes_out, out.len() as u64);
                         connection.stream.write_all(out)
                     }
-                    rare => {
-                        if Box::pin(connection.rarely(rare)).await {
-                            continue;
+                    rare => match Box::pin(connection.rarely(rare)).await {
+                        Next::GoOn => continue,
+                        Next::Over => return,
+                        Next::HandOver(takeover) => {
+                            return Box::pin(connection.hand_over(takeover)).await;
                         }
-                        return;
-                    }
+                    },
                 }
             };
             let (sent, out) = sending.await;
@@ -122,12 +137,11 @@ impl Connection {
     pub(crate) fn new(worker: Rc<Worker>, stream: TcpStream, seat: SeatId) -> Connection {
         let requests_left = worker.settings.deadlines.requests_per_connection;
         Connection {
-            worker,
+            place: Place { worker, seat },
             stream,
             requests: Requests::new(),
             carry: Vec::new(),
             carry_at: 0,
-            seat,
             requests_left,
             starved: true,
             skipping: false,
@@ -136,7 +150,7 @@ impl Connection {
 
     #[inline]
     pub(super) fn wait_for(&self, waits: Waits) {
-        self.worker.seats.set(self.seat, waits, self.worker.now());
+        self.place.worker.seats.set(self.place.seat, waits, self.place.worker.now());
     }
 
     /// Says what the connection waits for, before it receives.
@@ -159,14 +173,14 @@ impl Connection {
             self.send_failed();
             return false;
         }
-        add(&self.worker.counts().bytes_out, bytes);
+        add(&self.place.worker.counts().bytes_out, bytes);
         true
     }
 
     #[cold]
     pub(super) fn send_failed(&self) {
-        if let Verdict::Overdue(_) = self.worker.seats.verdict(self.seat) {
-            add(&self.worker.counts().timed_out, 1);
+        if let Verdict::Overdue(_) = self.place.worker.seats.verdict(self.place.seat) {
+            add(&self.place.worker.counts().timed_out, 1);
         }
     }
 
@@ -177,41 +191,60 @@ impl Connection {
         poll_fn(move |context| Poll::Ready(self.take_in(lease.take().unwrap_or_default(), context)))
     }
 
-    /// Whatever happens to few connections, or seldom. False: this one is over.
-    async fn rarely(&mut self, turn: Turn) -> bool {
+    /// Whatever happens to few connections, or seldom.
+    async fn rarely(&mut self, turn: Turn) -> Next {
         match turn {
-            Turn::Receive | Turn::Send(_) => true,
+            Turn::Receive | Turn::Send(_) => return Next::GoOn,
             Turn::Exchange(out, exchange) => match self.exchange(out, exchange).await {
                 Then::GoOn => {
                     self.settle();
-                    true
+                    return Next::GoOn;
                 }
-                Then::End(ending) => {
-                    self.end(ending).await;
-                    false
-                }
-                Then::Abort => false,
+                Then::End(ending) => self.end(ending).await,
+                Then::HandOver(takeover) => return Next::HandOver(takeover),
+                Then::Abort => {}
             },
             Turn::Last(out, ending) => {
                 if out.is_empty() || self.send(out).await {
                     self.end(ending).await;
                 }
-                false
             }
-            Turn::Over(why) => {
-                match why {
-                    None => self.input_ended().await,
-                    Some(why) => self.input_failed(&why).await,
+            Turn::Over(None) => self.input_ended().await,
+            Turn::Over(Some(why)) => self.input_failed(&why).await,
+        }
+        Next::Over
+    }
+
+    /// Another protocol is spoken from here on, by somebody else.
+    async fn hand_over(self, takeover: Takeover) {
+        let Connection { place, stream, mut carry, carry_at, .. } = self;
+        place.worker.seats.set(place.seat, Waits::Handler, place.worker.now());
+        add(&place.worker.counts().upgraded, 1);
+        carry.drain(..carry_at as usize);
+        // What it does first may panic as well as the rest.
+        let mut begun = None;
+        let mut takeover = Some((takeover, Upgraded::new(stream, carry)));
+        let ended = poll_fn(|context| {
+            let polled = catch_unwind(AssertUnwindSafe(|| {
+                if let Some((takeover, upgraded)) = takeover.take() {
+                    begun = Some(takeover(upgraded));
                 }
-                false
+                begun.as_mut().map_or(Poll::Ready(()), |future| future.as_mut().poll(context))
+            }));
+            match polled {
+                Ok(polled) => polled.map(Ok),
+                Err(_) => Poll::Ready(Err(Panicked)),
             }
+        });
+        if ended.await.is_err() {
+            add(&place.worker.counts().panics, 1);
         }
     }
 
     /// Answers what has come, as far as that can be done at once.
     #[inline]
     fn take_in(&mut self, lease: Lease, context: &mut Context<'_>) -> Turn {
-        add(&self.worker.counts().bytes_in, lease.len() as u64);
+        add(&self.place.worker.counts().bytes_in, lease.len() as u64);
         if self.carry.is_empty() {
             let mut at = 0;
             let turn = self.work(&lease, &mut at, context);
@@ -255,8 +288,8 @@ impl Connection {
 
     /// Answers the requests in `input` from `at` on.
     fn work(&mut self, input: &[u8], at: &mut usize, context: &mut Context<'_>) -> Turn {
-        let Connection { worker, requests, requests_left, starved, skipping, .. } = self;
-        let worker = &**worker;
+        let Connection { place, requests, requests_left, starved, skipping, .. } = self;
+        let (worker, seat) = (&*place.worker, place.seat);
         let mut out = Vec::new();
         let mut depth_left = worker.settings.deadlines.pipeline_depth;
         *starved = false;
@@ -289,6 +322,7 @@ impl Connection {
             reply.keep_alive &= !worker.is_stopping() && *requests_left > 0;
             let has_body = head.body() != Body::Empty;
             let expects_continue = head.expects_continue();
+            let offers_upgrade = head.upgrade();
 
             let mut copy = pool::head();
             let found = worker.router.find(&head, &mut copy.params);
@@ -299,7 +333,7 @@ impl Connection {
             };
             let started = match found {
                 Found::Route(route, names) => {
-                    let request = Request::new(copy, &head, names, incoming.clone());
+                    let request = Request::new(copy, &head, names, incoming.clone(), seat);
                     drop(scratch);
                     if let Some(incoming) = &incoming {
                         // What is there of the body is there when the handler looks.
@@ -318,19 +352,22 @@ impl Connection {
                     Started::Done(response)
                 }
             };
-            let response = match started {
+            let mut response = match started {
                 Started::Done(response) => response,
                 Started::Running(running) => {
-                    worker.seats.set(self.seat, Waits::Handler, worker.now());
-                    let exchange =
-                        Exchange::waiting(running, incoming, reply, expects_continue, client_closes);
-                    return Turn::Exchange(out, Box::new(exchange));
+                    worker.seats.set(seat, Waits::Handler, worker.now());
+                    let client = Client { expects_continue, closes: client_closes, offers_upgrade };
+                    return Turn::Exchange(out, Exchange::waiting(running, incoming, reply, client));
                 }
                 Started::Panicked => {
                     add(&worker.counts().panics, 1);
                     refusal(Status::INTERNAL_SERVER_ERROR)
                 }
             };
+            if response.switches() {
+                let complete = incoming.as_ref().is_none_or(|incoming| incoming.is_complete());
+                response = response.if_it_may_switch(offers_upgrade, complete);
+            }
             // A body nobody reads any more; one that is sent on is still wanted.
             if let Some(incoming) = &incoming
                 && !incoming.is_complete()
@@ -349,13 +386,12 @@ impl Connection {
             match rest {
                 Rest::Nothing => {}
                 rest => {
-                    let exchange =
-                        Exchange::sending(rest, incoming, keep_alive, expects_continue, client_closes);
-                    return Turn::Exchange(out, Box::new(exchange));
+                    let client = Client { expects_continue, closes: client_closes, offers_upgrade };
+                    return Turn::Exchange(out, Exchange::sending(rest, incoming, keep_alive, client));
                 }
             }
             if !keep_alive {
-                worker.seats.set(self.seat, Waits::Send, worker.now());
+                worker.seats.set(seat, Waits::Send, worker.now());
                 return Turn::Last(out, ending(client_closes, requests));
             }
             // Most often that was all there is.
@@ -368,7 +404,7 @@ impl Connection {
                 break;
             }
         }
-        worker.seats.set(self.seat, Waits::Send, worker.now());
+        worker.seats.set(seat, Waits::Send, worker.now());
         Turn::Send(out)
     }
 
@@ -386,9 +422,9 @@ impl Connection {
         if !why.is_cancelled() {
             return;
         }
-        match self.worker.seats.verdict(self.seat) {
+        match self.place.worker.seats.verdict(self.place.seat) {
             Verdict::Overdue(waits) => {
-                add(&self.worker.counts().timed_out, 1);
+                add(&self.place.worker.counts().timed_out, 1);
                 let asks = matches!(waits, Waits::Head | Waits::Body) && !self.skipping;
                 if asks && self.say(Status::REQUEST_TIMEOUT).await {
                     self.end(Ending::Linger).await;
@@ -401,8 +437,8 @@ impl Connection {
     /// The last words.
     pub(super) async fn say(&mut self, status: Status) -> bool {
         let mut out = pool::buffer();
-        self.worker.counts().responded(status);
-        encode::response(&mut out, &self.worker.lines.borrow(), ReplyTo::refused(), refusal(status));
+        self.place.worker.counts().responded(status);
+        encode::response(&mut out, &self.place.worker.lines.borrow(), ReplyTo::refused(), refusal(status));
         self.wait_for(Waits::Send);
         self.send(out).await
     }
@@ -413,9 +449,9 @@ impl Connection {
             return;
         }
         self.wait_for(Waits::End);
-        let mut left = self.worker.settings.limits.drain_bytes as usize;
+        let mut left = self.place.worker.settings.limits.drain_bytes as usize;
         while let Ok(lease) = self.stream.recv().await {
-            add(&self.worker.counts().bytes_in, lease.len() as u64);
+            add(&self.place.worker.counts().bytes_in, lease.len() as u64);
             match left.checked_sub(lease.len()) {
                 Some(less) if !lease.is_empty() => left = less,
                 _ => return,

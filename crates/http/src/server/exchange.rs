@@ -14,6 +14,7 @@ use crate::error::BodyError;
 use crate::incoming::Incoming;
 use crate::pool;
 use crate::route::{Panicked, Running};
+use crate::upgrade::Takeover;
 use ringroad_engine::Lease;
 use ringroad_wire::{BodyEncoder, CONTINUE, Event, ReplyTo, Requests, Status};
 use std::future::poll_fn;
@@ -21,16 +22,25 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-/// Most bytes that are sent as one: the deadline for sending is for each.
+/// Most bytes that are sent as one: of more, each step has a deadline of its own.
 const SENT_BYTES_MAX: usize = 256 * 1024;
 
 /// A request on its way.
 pub(super) struct Exchange {
     what: What,
     incoming: Option<Rc<Incoming>>,
-    /// The client waits to be told before it sends the body.
-    expects_continue: bool,
-    client_closes: bool,
+    client: Client,
+}
+
+/// What the client of a request said of itself.
+#[derive(Clone, Copy)]
+pub(super) struct Client {
+    /// It waits to be told before it sends the body.
+    pub(super) expects_continue: bool,
+    /// It asks for nothing more on this connection.
+    pub(super) closes: bool,
+    /// It would speak another protocol.
+    pub(super) offers_upgrade: bool,
 }
 
 enum What {
@@ -42,6 +52,7 @@ enum What {
 pub(super) enum Then {
     GoOn,
     End(Ending),
+    HandOver(Takeover),
     /// It is broken.
     Abort,
 }
@@ -59,20 +70,18 @@ impl Exchange {
         running: Pin<Box<dyn Running>>,
         incoming: Option<Rc<Incoming>>,
         reply: ReplyTo,
-        expects_continue: bool,
-        client_closes: bool,
-    ) -> Exchange {
-        Exchange { what: What::Waiting(running, reply), incoming, expects_continue, client_closes }
+        client: Client,
+    ) -> Box<Exchange> {
+        Box::new(Exchange { what: What::Waiting(running, reply), incoming, client })
     }
 
     pub(super) fn sending(
         rest: Rest,
         incoming: Option<Rc<Incoming>>,
         keep_alive: bool,
-        expects_continue: bool,
-        client_closes: bool,
-    ) -> Exchange {
-        Exchange { what: What::Sending(rest, keep_alive), incoming, expects_continue, client_closes }
+        client: Client,
+    ) -> Box<Exchange> {
+        Box::new(Exchange { what: What::Sending(rest, keep_alive), incoming, client })
     }
 }
 
@@ -113,7 +122,8 @@ pub(super) fn feed(
 impl Connection {
     /// Sends the answers before it, then sees to `exchange` until its response is sent.
     pub(super) async fn exchange(&mut self, out: Vec<u8>, exchange: Box<Exchange>) -> Then {
-        let Exchange { what, incoming, mut expects_continue, client_closes } = *exchange;
+        let Exchange { what, incoming, client } = *exchange;
+        let Client { mut expects_continue, closes: client_closes, offers_upgrade } = client;
         let mut out = out;
         let (rest, keep_alive) = match what {
             What::Sending(rest, keep_alive) => (rest, keep_alive),
@@ -130,15 +140,19 @@ impl Connection {
                     })
                     .await;
                 running.recycle();
-                let response = match polled {
+                let mut response = match polled {
                     Ok(Ok(response)) => response,
                     Ok(Err(Panicked)) => {
-                        add(&self.worker.counts().panics, 1);
+                        add(&self.place.worker.counts().panics, 1);
                         refusal(Status::INTERNAL_SERVER_ERROR)
                     }
                     Err(lost) => return self.give_up(lost, false).await,
                 };
-                reply.keep_alive &= !self.worker.is_stopping();
+                reply.keep_alive &= !self.place.worker.is_stopping();
+                if response.switches() {
+                    let complete = incoming.as_ref().is_none_or(|incoming| incoming.is_complete());
+                    response = response.if_it_may_switch(offers_upgrade, complete);
+                }
                 if let Some(incoming) = &incoming
                     && !incoming.is_complete()
                     && !response.streams()
@@ -146,8 +160,8 @@ impl Connection {
                     reply.keep_alive &= self.skip_body(incoming);
                 }
                 out = pool::buffer();
-                self.worker.counts().responded(response.status);
-                encode::response(&mut out, &self.worker.lines.borrow(), reply, response)
+                self.place.worker.counts().responded(response.status);
+                encode::response(&mut out, &self.place.worker.lines.borrow(), reply, response)
             }
         };
         self.wait_for(Waits::Send);
@@ -162,6 +176,12 @@ impl Connection {
                 if !self.send_large(out, chunk).await {
                     return Then::Abort;
                 }
+            }
+            Rest::Switch(takeover) => {
+                if !self.send(out).await || !self.requests.hand_over() {
+                    return Then::Abort;
+                }
+                return Then::HandOver(takeover);
             }
             Rest::Pieces(pieces, encoder) => {
                 match self.send_pieces(out, *pieces, encoder, incoming.as_ref(), &mut expects_continue).await
@@ -183,7 +203,7 @@ impl Connection {
     /// Nobody reads the rest of a body any more. False: the connection must not be used again.
     fn skip_body(&mut self, incoming: &Incoming) -> bool {
         incoming.fail(BodyError::Over);
-        self.skipping = self.requests.skip_body(self.worker.scratch.borrow().limits());
+        self.skipping = self.requests.skip_body(self.place.worker.scratch.borrow().limits());
         self.skipping
     }
 
@@ -252,8 +272,8 @@ impl Connection {
                 First::Done(done) => return Ok(done),
                 First::Wanted => continue,
                 First::Received(Ok(lease)) if !lease.is_empty() => {
-                    add(&self.worker.counts().bytes_in, lease.len() as u64);
-                    self.worker.seats.progress(self.seat, lease.len());
+                    add(&self.place.worker.counts().bytes_in, lease.len() as u64);
+                    self.place.worker.seats.progress(self.place.seat, lease.len());
                     self.feed_lease(incoming, lease, &mut work).await?;
                     continue;
                 }
@@ -264,8 +284,8 @@ impl Connection {
                     Lost::Gone
                 }
                 First::Received(Err(why)) if why.is_cancelled() => {
-                    if let Verdict::Overdue(_) = self.worker.seats.verdict(self.seat) {
-                        add(&self.worker.counts().timed_out, 1);
+                    if let Verdict::Overdue(_) = self.place.worker.seats.verdict(self.place.seat) {
+                        add(&self.place.worker.counts().timed_out, 1);
                     }
                     incoming.fail(BodyError::TooSlow);
                     Lost::Refused(Status::REQUEST_TIMEOUT)
@@ -291,7 +311,7 @@ impl Connection {
             let whole = self.requests.body_left().is_some_and(|left| left >= lease.len() as u64);
             if whole {
                 let mut at = 0;
-                let mut scratch = self.worker.scratch.borrow_mut();
+                let mut scratch = self.place.worker.scratch.borrow_mut();
                 if let Ok(Some(Event::Data(data))) = self.requests.next(&mut scratch, &lease, &mut at)
                     && data.len() == lease.len()
                 {
@@ -317,12 +337,12 @@ impl Connection {
         let mut carry = std::mem::take(&mut self.carry);
         carry.extend_from_slice(more);
         let mut at = self.carry_at as usize;
-        let refused = feed(&self.worker, &mut self.requests, incoming, &carry, &mut at);
+        let refused = feed(&self.place.worker, &mut self.requests, incoming, &carry, &mut at);
         // What is left is the next request's, or needs more.
         self.starved = !incoming.is_complete();
         self.keep_carry(carry, at);
         let Some(why) = refused else { return Ok(()) };
-        add(&self.worker.counts().refused, 1);
+        add(&self.place.worker.counts().refused, 1);
         let _ = poll_fn(|context| Poll::Ready(work(context).is_ready())).await;
         Err(Lost::Refused(why.status()))
     }
@@ -338,29 +358,36 @@ impl Connection {
                 self.send_failed();
                 return false;
             }
-            add(&self.worker.counts().bytes_out, all);
+            add(&self.place.worker.counts().bytes_out, all);
             return true;
         }
         if !self.send(out).await {
             return false;
         }
-        let mut from = 0;
-        while from < bytes {
-            let to = bytes.min(from + SENT_BYTES_MAX);
-            self.wait_for(Waits::Send);
-            let sent = match chunk.as_static() {
-                Some(all) => self.stream.write_all(all.get(from..to).unwrap_or_default()).await.0,
-                None => {
-                    let part = chunk.get(from..to).unwrap_or_default().to_vec();
-                    self.stream.write_all(part).await.0
+        // The engine counts in 32 bits.
+        if bytes > u32::MAX as usize {
+            let mut rest = &*chunk;
+            while let Some((part, after)) = rest.split_at_checked(rest.len().min(SENT_BYTES_MAX))
+                && !part.is_empty()
+            {
+                self.wait_for(Waits::Send);
+                if !self.send(part.to_vec()).await {
+                    return false;
                 }
-            };
-            if sent.is_err() {
+                rest = after;
+            }
+            return true;
+        }
+        let (mut buf, mut from) = (chunk.into_buf(), 0);
+        while from < bytes {
+            self.wait_for(Waits::Send);
+            let (sent, back) = self.stream.write_from(buf, from).await;
+            let Ok(to) = sent else {
                 self.send_failed();
                 return false;
-            }
-            add(&self.worker.counts().bytes_out, (to - from) as u64);
-            from = to;
+            };
+            add(&self.place.worker.counts().bytes_out, (to - from) as u64);
+            (buf, from) = (back, to);
         }
         true
     }
@@ -396,7 +423,7 @@ impl Connection {
             let piece = match polled {
                 Polled::End => break,
                 Polled::Panicked => {
-                    add(&self.worker.counts().panics, 1);
+                    add(&self.place.worker.counts().panics, 1);
                     return Ok(false);
                 }
                 Polled::Failed => return Ok(false),

@@ -5,8 +5,8 @@
 
 mod connection;
 mod exchange;
-mod seats;
-mod worker;
+pub(crate) mod seats;
+pub(crate) mod worker;
 
 use crate::counters::Counters;
 use crate::error::ServerError;
@@ -79,6 +79,7 @@ impl<S: 'static> Server<S> {
                 deadlines: Deadlines::default(),
                 drain: DRAIN,
                 dated: true,
+                connections_max: usize::MAX,
             },
             tune: Arc::new(|builder| builder),
         }
@@ -144,6 +145,15 @@ impl<S: 'static> Server<S> {
     #[must_use]
     pub fn deadlines(mut self, deadlines: Deadlines) -> Server<S> {
         self.settings.deadlines = deadlines;
+        self
+    }
+
+    /// How many connections each worker has at most; without a limit of ours by default. At the limit a worker does
+    /// not accept until one of its connections ends: who comes then waits in the kernel's backlog (on io_uring up to
+    /// 64 of them are taken out of it before).
+    #[must_use]
+    pub fn connections_max(mut self, connections: NonZeroUsize) -> Server<S> {
+        self.settings.connections_max = connections.get();
         self
     }
 
@@ -363,8 +373,8 @@ impl Handle {
         Stats { crew: Arc::clone(&self.crew) }
     }
 
-    /// Tells it to stop: no more connections are accepted, requests that have begun are answered, with
-    /// `Connection: close`.
+    /// Tells it to stop: nobody can connect any more; requests that have begun, or are on their way, are answered with
+    /// `Connection: close`, those of connections still in the kernel's backlog among them.
     pub fn stop(&self) {
         stop(&self.crew);
     }

@@ -7,6 +7,7 @@
 use ringroad_engine::net::Canceller;
 use ringroad_wire::Deadlines;
 use std::cell::RefCell;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// What a connection waits for.
@@ -37,9 +38,12 @@ pub(crate) enum Verdict {
     Stopped,
 }
 
-/// The number of a seat.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SeatId(u32);
+/// A seat, and whose it was: a seat that was left and taken again is another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SeatId {
+    index: u32,
+    visit: u32,
+}
 
 struct Seat {
     waits: Waits,
@@ -48,6 +52,8 @@ struct Seat {
     since: u32,
     /// Bytes of the body since then.
     progress: u32,
+    /// Which of its visitors this is.
+    visit: u32,
     /// `None`: the seat is free, and `since` tells the next free one.
     canceller: Option<Canceller>,
 }
@@ -58,6 +64,8 @@ const _: () = assert!(size_of::<Seat>() <= 40);
 pub(crate) struct Seats {
     seats: RefCell<Vec<Seat>>,
     free: std::cell::Cell<u32>,
+    /// By seat: the address of a peer somebody has asked for, and at which visit. Empty until somebody asks.
+    peers: RefCell<Vec<Option<(u32, SocketAddr)>>>,
     deadlines: Deadlines,
 }
 
@@ -73,36 +81,45 @@ const QUIET: Duration = Duration::from_secs(1);
 
 impl Seats {
     pub(crate) fn new(deadlines: Deadlines) -> Seats {
-        Seats { seats: RefCell::new(Vec::new()), free: std::cell::Cell::new(NONE), deadlines }
+        Seats {
+            seats: RefCell::new(Vec::new()),
+            free: std::cell::Cell::new(NONE),
+            peers: RefCell::new(Vec::new()),
+            deadlines,
+        }
     }
 
     /// A seat for a connection that has just come.
     pub(crate) fn take(&self, canceller: Canceller, now: u32) -> SeatId {
         let mut seats = self.seats.borrow_mut();
-        let seat = Seat {
+        let mut seat = Seat {
             waits: Waits::Request,
             verdict: Verdict::None,
             since: now,
             progress: 0,
+            visit: 0,
             canceller: Some(canceller),
         };
         let index = self.free.get();
         if let Some(free) = seats.get_mut(index as usize) {
             self.free.set(free.since);
+            seat.visit = free.visit;
+            let visit = seat.visit;
             *free = seat;
-            return SeatId(index);
+            return SeatId { index, visit };
         }
         // Fewer than descriptors, whose number is a positive i32.
         seats.push(seat);
-        SeatId(seats.len() as u32 - 1)
+        SeatId { index: seats.len() as u32 - 1, visit: 0 }
     }
 
     /// A connection has gone.
     pub(crate) fn leave(&self, id: SeatId) {
         let canceller = {
             let mut seats = self.seats.borrow_mut();
-            let Some(seat) = seats.get_mut(id.0 as usize) else { return };
-            seat.since = self.free.replace(id.0);
+            let Some(seat) = seats.get_mut(id.index as usize) else { return };
+            seat.since = self.free.replace(id.index);
+            seat.visit = seat.visit.wrapping_add(1);
             seat.canceller.take()
         };
         drop(canceller);
@@ -111,7 +128,7 @@ impl Seats {
     /// A connection waits for this from now on; for a head or a body it goes on waiting, if it did.
     #[inline]
     pub(crate) fn set(&self, id: SeatId, waits: Waits, now: u32) {
-        if let Some(seat) = self.seats.borrow_mut().get_mut(id.0 as usize) {
+        if let Some(seat) = self.seats.borrow_mut().get_mut(id.index as usize) {
             if seat.waits != waits || !matches!(waits, Waits::Head | Waits::Body) {
                 seat.since = now;
                 seat.progress = 0;
@@ -122,14 +139,35 @@ impl Seats {
 
     /// Bytes of a body have come.
     pub(crate) fn progress(&self, id: SeatId, bytes: usize) {
-        if let Some(seat) = self.seats.borrow_mut().get_mut(id.0 as usize) {
+        if let Some(seat) = self.seats.borrow_mut().get_mut(id.index as usize) {
             seat.progress = seat.progress.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
         }
     }
 
     /// Why a connection was cancelled.
     pub(crate) fn verdict(&self, id: SeatId) -> Verdict {
-        self.seats.borrow().get(id.0 as usize).map_or(Verdict::None, |seat| seat.verdict)
+        self.seats.borrow().get(id.index as usize).map_or(Verdict::None, |seat| seat.verdict)
+    }
+
+    /// The address of a connection's peer, asked for once: `None` when the connection is gone.
+    pub(crate) fn peer(&self, id: SeatId) -> Option<SocketAddr> {
+        let index = id.index as usize;
+        let seats = self.seats.borrow();
+        let canceller = seats.get(index).filter(|seat| seat.visit == id.visit)?.canceller.as_ref()?;
+        if let Some(Some((visit, address))) = self.peers.borrow().get(index)
+            && *visit == id.visit
+        {
+            return Some(*address);
+        }
+        let address = canceller.peer_addr().ok()?;
+        let mut peers = self.peers.borrow_mut();
+        if peers.len() <= index {
+            peers.resize(index + 1, None);
+        }
+        if let Some(peer) = peers.get_mut(index) {
+            *peer = Some((id.visit, address));
+        }
+        Some(address)
     }
 
     /// Cancels what is overdue at `now`.

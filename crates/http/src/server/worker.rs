@@ -12,6 +12,7 @@ use crate::route::Router;
 use ringroad_engine::net::{Canceller, TcpListener, TcpStream};
 use ringroad_engine::{Remote, Runtime, spawn, time};
 use ringroad_wire::{Deadlines, Limits, Scratch};
+use socket2::{SockFilter, Socket};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -43,6 +44,9 @@ impl Member {
     }
 }
 
+/// `BPF_RET | BPF_K`, of no bytes (bpf(4)): a filter that takes no packet.
+const DROP_ALL: u16 = 0x06;
+
 /// A worker with so many connections more than another hands new ones over.
 const SLACK: usize = 4;
 
@@ -52,12 +56,17 @@ impl Crew {
         Crew { members, stopping: AtomicBool::new(false) }
     }
 
+    /// Whether a worker has room for one more connection.
+    fn has_room(&self, most: usize) -> bool {
+        self.members.iter().any(|member| member.connections.load(Ordering::Relaxed) < most)
+    }
+
     /// Who ought to have the connection that worker `me` has just taken, if somebody else: its place is taken.
-    fn better_than(&self, me: usize) -> Option<usize> {
+    fn better_than(&self, me: usize, most: usize) -> Option<usize> {
         let load = |member: &Member| member.connections.load(Ordering::Relaxed);
         let mine = self.members.get(me).map_or(0, load);
         let (other, least) = self.members.iter().map(load).enumerate().min_by_key(|(_, count)| *count)?;
-        if other == me || mine <= least + SLACK {
+        if other == me || least >= most || (mine <= least + SLACK && mine < most) {
             return None;
         }
         self.members.get(other)?.connections.fetch_add(1, Ordering::Relaxed);
@@ -72,6 +81,8 @@ pub(crate) struct Settings {
     pub(crate) deadlines: Deadlines,
     pub(crate) drain: Duration,
     pub(crate) dated: bool,
+    /// Of each worker.
+    pub(crate) connections_max: usize,
 }
 
 /// A worker, as its connections know it.
@@ -91,6 +102,8 @@ pub(crate) struct Worker {
     accepting: Cell<bool>,
     /// The main future.
     main: Cell<Option<Waker>>,
+    /// Whoever accepts, while there is no room.
+    acceptor: Cell<Option<Waker>>,
     listener: RefCell<Option<Canceller>>,
 }
 
@@ -99,9 +112,14 @@ thread_local! {
     static HERE: RefCell<Option<Rc<Worker>>> = const { RefCell::new(None) };
 }
 
+/// The worker of this thread, while there is one.
+pub(crate) fn here() -> Option<Rc<Worker>> {
+    HERE.try_with(|here| here.borrow().clone()).ok().flatten()
+}
+
 /// Stops the worker of this thread.
 pub(crate) fn stop_here() {
-    if let Some(worker) = HERE.with(|here| here.borrow().clone()) {
+    if let Some(worker) = here() {
         worker.stop();
     }
 }
@@ -121,6 +139,7 @@ impl Worker {
             stopping: Cell::new(false),
             accepting: Cell::new(false),
             main: Cell::new(None),
+            acceptor: Cell::new(None),
             listener: RefCell::new(None),
         });
         HERE.with(|here| *here.borrow_mut() = Some(Rc::clone(&worker)));
@@ -160,6 +179,13 @@ impl Worker {
         }
         self.seats.sweep(self.now.get(), true);
         self.wake_main();
+        self.wake_acceptor();
+    }
+
+    fn wake_acceptor(&self) {
+        if let Some(acceptor) = self.acceptor.take() {
+            acceptor.wake();
+        }
     }
 
     fn wake_main(&self) {
@@ -177,6 +203,7 @@ impl Worker {
     /// A connection is over.
     pub(crate) fn ended(&self) {
         self.member().connections.fetch_sub(1, Ordering::Relaxed);
+        self.wake_acceptor();
         if self.stopping.get() {
             self.wake_main();
         }
@@ -187,22 +214,23 @@ impl Worker {
         *self.listener.borrow_mut() = Some(listener.canceller());
         self.accepting.set(true);
         let ended = self.accept_all(&mut listener).await;
-        drop(listener);
+        self.empty_backlog(listener);
         self.accepting.set(false);
         self.wake_main();
         ended
     }
 
     async fn accept_all(self: &Rc<Worker>, listener: &mut TcpListener) -> ringroad_engine::Result<()> {
+        let most = self.settings.connections_max;
         loop {
+            if !self.crew.has_room(most) {
+                self.wait_for_room(most).await;
+            }
             match listener.accept().await {
                 Ok(stream) => {
                     add(&self.counts().accepted, 1);
-                    match self.crew.better_than(self.me) {
-                        None => {
-                            self.member().connections.fetch_add(1, Ordering::Relaxed);
-                            self.begin(stream);
-                        }
+                    match self.crew.better_than(self.me, most) {
+                        None => self.begin_here(stream),
                         Some(other) => self.hand_over(stream, other),
                     }
                 }
@@ -215,13 +243,54 @@ impl Worker {
         }
     }
 
+    /// Until a worker has room, or none is needed any more.
+    async fn wait_for_room(&self, most: usize) {
+        let mut paused = false;
+        poll_fn(|context| {
+            if self.stopping.get() || self.crew.has_room(most) {
+                return Poll::Ready(());
+            }
+            if !std::mem::replace(&mut paused, true) {
+                add(&self.counts().accept_paused, 1);
+            }
+            self.acceptor.set(Some(context.waker().clone()));
+            Poll::Pending
+        })
+        .await;
+    }
+
+    fn begin_here(self: &Rc<Worker>, stream: TcpStream) {
+        self.member().connections.fetch_add(1, Ordering::Relaxed);
+        self.begin(stream);
+    }
+
+    /// Serves who has connected and was not accepted, and lets nobody in any more. A listener that is just closed
+    /// resets everybody in its backlog: they were told that they are connected, and may have sent their requests.
+    fn empty_backlog(self: &Rc<Worker>, listener: TcpListener) {
+        // Without a descriptor to spare nothing can be done for them: it is closed.
+        let Ok(listener) = listener.into_std() else { return };
+        let listener = Socket::from(listener);
+        // From here on the listener hears nothing (SO_ATTACH_FILTER, socket(7)): who knocks now gets no answer until
+        // it is closed, and then learns that nobody listens here. Refused, the gap is a few microseconds wide.
+        let _ = listener.attach_filter(&[SockFilter::new(DROP_ALL, 0, 0, 0)]);
+        if listener.set_nonblocking(true).is_err() {
+            return;
+        }
+        while let Ok((socket, _)) = listener.accept() {
+            // Failing, it is closed.
+            if let Ok(stream) = TcpStream::from_std(socket.into()) {
+                add(&self.counts().accepted, 1);
+                self.begin_here(stream);
+            }
+        }
+    }
+
     /// Gives a connection nobody has read from to another worker, whose count has it already.
     fn hand_over(self: &Rc<Worker>, stream: TcpStream, other: usize) {
         let Some(member) = self.crew.members.get(other) else { return };
         let keep = |stream: TcpStream| {
             member.connections.fetch_sub(1, Ordering::Relaxed);
-            self.member().connections.fetch_add(1, Ordering::Relaxed);
-            self.begin(stream);
+            self.begin_here(stream);
         };
         let Some(remote) = member.remote() else { return keep(stream) };
         let stream = match stream.into_std() {
@@ -230,8 +299,7 @@ impl Worker {
         };
         let crew = Arc::clone(&self.crew);
         let sent = remote.spawn(move || async move {
-            let worker = HERE.with(|here| here.borrow().clone());
-            match (worker, TcpStream::from_std(stream)) {
+            match (here(), TcpStream::from_std(stream)) {
                 (Some(worker), Ok(stream)) => worker.begin(stream),
                 // Closed: there is no descriptor left, or no worker.
                 _ => {
@@ -263,6 +331,8 @@ impl Worker {
             }
             let stopping = self.stopping.get();
             runtime.block_on(async { self.seats.sweep(self.now.get(), stopping) })?;
+            // Another worker may have room.
+            self.wake_acceptor();
             if !stopping {
                 continue;
             }

@@ -15,6 +15,8 @@ static ALLOCATOR: Counting = Counting;
 thread_local! {
     /// Allocations so far, and bytes that this thread has allocated and not freed.
     static ALLOCATED: Cell<(u64, i64)> = const { Cell::new((0, 0)) };
+    /// The largest allocation since somebody asked.
+    static LARGEST: Cell<usize> = const { Cell::new(0) };
 }
 
 impl Counting {
@@ -24,6 +26,8 @@ impl Counting {
             let (count, live) = all.get();
             all.set((count + allocations, live + bytes));
         });
+        let _ =
+            LARGEST.try_with(|largest| largest.set(largest.get().max(usize::try_from(bytes).unwrap_or(0))));
     }
 }
 
@@ -193,3 +197,22 @@ fn on_io_uring_a_request_in_lockstep_is_at_most_two_calls() {
     assert!(calls < 10_000 + ASIDE, "{calls}");
     assert!(calls - waits < ASIDE, "{calls} calls, {waits} waits");
 }
+
+drivers!(a_large_body_that_is_shared_or_static_is_not_copied, |driver: Name| {
+    const BYTES: usize = 4 << 20;
+    static STATIC: [u8; BYTES] = [b's'; BYTES];
+    let shared = || Shared::new(Response::html(vec![b'x'; BYTES])).unwrap();
+    let server = Server::with_state(shared)
+        .route("/shared", get(|_: Request, state: State<Shared>| async move { Response::shared(&state) }))
+        .route("/static", get(|_: Request| async { Response::html(&STATIC[..]) }))
+        .route("/largest", get(|_: Request| async { LARGEST.replace(0).to_string() }));
+    let server = start(driver, server);
+    let mut client = Client::new(server.address());
+    for (path, byte) in [("/shared", b'x'), ("/static", b's')] {
+        client.get("/largest");
+        let reply = client.get(path);
+        assert!(reply.body.len() == BYTES && reply.body.iter().all(|each| *each == byte));
+        let largest: usize = client.get("/largest").text().parse().unwrap();
+        assert!(largest < 64 << 10, "{path}: {largest} bytes in one piece");
+    }
+});

@@ -5,6 +5,7 @@
 mod support;
 mod bodies;
 mod client;
+mod connections;
 mod counts;
 mod inputs;
 mod requests;
