@@ -8,39 +8,70 @@ use crate::error::Refusal;
 use crate::flight::Flight;
 use crate::options::{Engine, Options};
 use crate::report::Choice;
+use rustix::io::{Errno, ReadWriteFlags};
+use std::io::IoSliceMut;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Files in flight per ring, unless told otherwise: the depth of uring-sync.
 pub(crate) const IN_FLIGHT: usize = 64;
-/// Files at the beginning of a batch that are timed.
-pub(crate) const SAMPLE: usize = 16;
-/// A file whose open and first read take longer than this on average waits for a disk: cached, both take 2 to 5 µs.
+/// Files looked at before it is judged whether files are cached.
+const SAMPLE: u32 = 16;
+/// Where the kernel does not say it, a first byte that takes longer than this waits for a disk: cached, it takes 1 µs.
 const COLD: Duration = Duration::from_micros(40);
 /// The most threads where threads have to do what a ring would.
 const THREADS_MOST: usize = 32;
 
-/// The time the first files of a batch waited, file by file.
+/// The first bytes of some files: whether they were cached.
 #[derive(Debug, Default)]
 pub(crate) struct Sample {
-    total: Duration,
     files: u32,
+    /// Files of which the kernel said that it would have to read them.
+    absent: u32,
+    /// Where it does not say such things: files that made us wait, and how long all of them did.
     slow: u32,
+    waited: Duration,
 }
 
 impl Sample {
-    /// One file more; `total` is what all of them waited.
-    pub(crate) fn add(&mut self, total: Duration) {
-        self.slow += u32::from(total.saturating_sub(self.total) > COLD);
-        self.files += 1;
-        self.total = total;
+    /// Looks at a file more. Reading its first byte without waiting (`RWF_NOWAIT`, `preadv2(2)`) fails with EAGAIN
+    /// where it is not cached, which no other load of the machine can feign; how long it takes where that is not
+    /// possible tells less.
+    pub(crate) fn look(&mut self, source: BorrowedFd<'_>) {
+        let mut byte = [0];
+        let at_once = ReadWriteFlags::NOWAIT;
+        match rustix::io::preadv2(source, &mut [IoSliceMut::new(&mut byte)], 0, at_once) {
+            Ok(_) => self.add(Duration::ZERO),
+            Err(Errno::AGAIN) => {
+                self.absent += 1;
+                self.add(Duration::ZERO);
+            }
+            Err(_) => {
+                let before = Instant::now();
+                // What fails here fails again where its bytes are read, and is told there.
+                let _ = rustix::io::pread(source, &mut byte, 0);
+                self.add(before.elapsed());
+            }
+        }
     }
 
-    /// Whether files wait for a disk. A single one that took long shows nothing: somebody else had the CPU.
-    pub(crate) fn is_cold(&self) -> bool {
-        self.slow > 1 && self.total > COLD * self.files
+    fn add(&mut self, waited: Duration) {
+        self.files += 1;
+        self.slow += u32::from(waited > COLD);
+        self.waited += waited;
+    }
+
+    /// Whether files wait for a disk, once there are enough of them; then others are looked at. A single one shows
+    /// nothing: it may be new, and where time is all there is, somebody else had the CPU.
+    pub(crate) fn judge(&mut self) -> Option<bool> {
+        if self.files < SAMPLE {
+            return None;
+        }
+        let Sample { files, absent, slow, waited } = std::mem::take(self);
+        Some(absent > 1 || (slow > 1 && waited > COLD * files))
     }
 }
 
@@ -63,7 +94,7 @@ pub(crate) struct Chosen {
 }
 
 impl Chosen {
-    /// Whether files are timed.
+    /// Whether files are looked at.
     pub(crate) fn watches(&self) -> bool {
         let matters =
             self.ring_when_cold.load(Ordering::Relaxed) || self.threads_when_cold.load(Ordering::Relaxed);
@@ -209,6 +240,7 @@ fn file_system(path: &Path) -> Option<(&'static str, bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsFd;
 
     fn auto() -> Chosen {
         let choice = Choice {
@@ -239,26 +271,42 @@ mod tests {
         assert_eq!(chosen.conclusion().engine, Engine::Ring);
     }
 
+    /// What is found where the kernel does not say what is cached.
+    fn timed(waits: &[u64]) -> Option<bool> {
+        let mut sample = Sample::default();
+        waits.iter().for_each(|wait| sample.add(Duration::from_micros(*wait)));
+        sample.judge()
+    }
+
     #[test]
     fn one_file_that_took_long_shows_nothing_and_two_do() {
-        let sample = |waits: &[u64]| {
-            let mut sample = Sample::default();
-            let mut total = Duration::ZERO;
-            for wait in waits {
-                total += Duration::from_micros(*wait);
-                sample.add(total);
-            }
-            sample.is_cold()
-        };
-        assert!(!sample(&[3; 16]), "cached");
-        assert!(sample(&[150; 16]), "each from the disk");
+        assert_eq!(timed(&[3; 15]), None, "too few");
+        assert_eq!(timed(&[3; 16]), Some(false), "cached");
+        assert_eq!(timed(&[150; 16]), Some(true), "each from the disk");
         let mut interrupted = [3; 16];
         interrupted[5] = 4000;
-        assert!(!sample(&interrupted), "a time slice of somebody else's");
+        assert_eq!(timed(&interrupted), Some(false), "a time slice of somebody else's");
         // What is read ahead beneath us: few wait, and those long.
         interrupted[11] = 4000;
-        assert!(sample(&interrupted));
-        assert!(!sample(&[3, 41, 3, 41, 3, 3, 3, 3]), "little all in all");
+        assert_eq!(timed(&interrupted), Some(true));
+        let mut little = [3; 16];
+        little[..2].fill(41);
+        assert_eq!(timed(&little), Some(false), "little all in all");
+    }
+
+    #[test]
+    fn a_file_that_was_just_written_is_found_cached_and_judging_begins_anew() -> std::io::Result<()> {
+        let path = std::env::temp_dir().join(format!("ringroad-cached-{}", std::process::id()));
+        std::fs::write(&path, [7; 100_000])?;
+        let file = std::fs::File::open(&path)?;
+        std::fs::remove_file(&path)?;
+        let mut sample = Sample::default();
+        for _ in 0..2 {
+            (0..16).for_each(|_| sample.look(file.as_fd()));
+            assert_eq!(sample.judge(), Some(false), "{sample:?}");
+            assert_eq!(sample.judge(), None);
+        }
+        Ok(())
     }
 
     #[test]

@@ -21,9 +21,6 @@ const NAMES: [&str; 7] = ["scan", "open", "read", "create", "write", "metadata",
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
     on: bool,
-    /// Opens and reads are timed, to see whether files are cached.
-    sampling: bool,
-    waited: Duration,
     spent: [(Duration, u64); 7],
 }
 
@@ -35,30 +32,13 @@ impl Clock {
     /// Makes one system call.
     #[inline]
     pub(crate) fn call<T>(&mut self, what: For, call: impl FnOnce() -> T) -> T {
-        if !self.on && !self.sampling {
+        if !self.on {
             return call();
         }
         let before = Instant::now();
         let answer = call();
-        let time = before.elapsed();
-        if matches!(what, For::Open | For::Read) {
-            self.waited += time;
-        }
-        if self.on {
-            self.add(what, time, 1);
-        }
+        self.add(what, before.elapsed(), 1);
         answer
-    }
-
-    /// Begins to time opens and reads, or stops.
-    pub(crate) fn sample(&mut self, sampling: bool) {
-        self.sampling = sampling;
-        self.waited = Duration::ZERO;
-    }
-
-    /// Time spent in opens and reads since sampling began.
-    pub(crate) fn sampled(&self) -> Duration {
-        self.waited
     }
 
     /// Adds what was measured elsewhere.

@@ -17,6 +17,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub(crate) const BUFFER_BYTES: usize = 1 << 20;
 /// What `O_DIRECT` asks of addresses, offsets and lengths.
 pub(crate) const ALIGNMENT: usize = 4096;
+/// From so many bytes on, `copy_file_range` is cheaper than a read and a write: it moves the bytes once (docs/adr/0012).
+const IN_KERNEL_BYTES: u64 = 16 << 10;
 /// Bytes asked of `copy_file_range` at a time: small enough to notice a cancel.
 const STEP_BYTES: usize = 16 << 20;
 /// Zero runs shorter than this are written.
@@ -127,14 +129,11 @@ impl Transfer<'_> {
         }
         let mut moved = 0;
         let mut tail = 0;
-        let untouched = self.hasher.is_none()
-            && self.ahead.is_none()
+        // Nobody wants to see the bytes.
+        let unseen = self.hasher.is_none()
             && self.options.sparse != Sparse::Always
             && self.options.reflink != Reflink::Never
             && !self.options.direct;
-        if regular && untouched && self.facts.size > buffer.len() as u64 {
-            moved = self.in_the_kernel(clock)?;
-        }
         if let Some(ahead) = self.ahead.take().filter(|ahead| !ahead.is_empty()) {
             self.take_piece(clock, ahead, &mut tail)?;
             moved = ahead.len() as u64;
@@ -143,6 +142,10 @@ impl Transfer<'_> {
                 return self.end(clock, moved, tail);
             }
             rustix::fs::seek(self.source, SeekFrom::Start(moved)).map_err(Fault::Read)?;
+        }
+        let left = self.facts.size.saturating_sub(moved);
+        if regular && unseen && left >= IN_KERNEL_BYTES && self.in_the_kernel(clock, &mut moved)? {
+            return self.end(clock, moved, tail);
         }
         self.pieces(clock, buffer, u64::MAX, &mut moved, &mut tail)?;
         self.end(clock, moved, tail)
@@ -154,28 +157,34 @@ impl Transfer<'_> {
         kind == Ok(rustix::fs::FileType::RegularFile)
     }
 
-    /// Copies a large file by `copy_file_range`, which a server or a file system may do without moving a byte.
-    /// Returns how far it came; both descriptors stand there, and where it is not the end the rest is read and
-    /// written.
-    fn in_the_kernel(&mut self, clock: &mut Clock) -> Result<u64, Fault> {
-        let mut moved = 0;
-        while moved < self.facts.size {
+    /// Copies what is left by `copy_file_range`, which a server or a file system may do without moving a byte.
+    /// `true`: all of it came and the source has ended. Otherwise both descriptors stand where it stopped, and the rest
+    /// is read and written.
+    fn in_the_kernel(&mut self, clock: &mut Clock, moved: &mut u64) -> Result<bool, Fault> {
+        while *moved < self.facts.size {
             if self.control.is_cancelled() {
                 return Err(Fault::Cancelled);
             }
-            let want = usize::try_from(self.facts.size - moved).unwrap_or(STEP_BYTES).min(STEP_BYTES);
+            // One byte more than there should be: a short answer at the size is the end.
+            let left = usize::try_from(self.facts.size - *moved).unwrap_or(STEP_BYTES);
+            let want = left.saturating_add(1).min(STEP_BYTES);
             let step = || rustix::fs::copy_file_range(self.source, None, self.target, None, want);
             match clock.call(For::Write, step) {
                 // An early end; or a file system that answers so for what it cannot copy: reading tells which.
                 Ok(0) => break,
-                Ok(step) => moved += step as u64,
+                Ok(step) => {
+                    *moved += step as u64;
+                    if step < want && *moved == self.facts.size {
+                        return Ok(true);
+                    }
+                }
                 Err(Errno::INTR) => {}
                 Err(why @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => return Err(Fault::Write(why)),
                 // Which side failed it does not say, nor whether it can at all: reading and writing say both.
                 Err(_) => break,
             }
         }
-        Ok(moved)
+        Ok(false)
     }
 
     /// Reads and writes until the end or `limit`. `tail`: bytes of zeros at the end that were skipped, not

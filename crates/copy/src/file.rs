@@ -232,6 +232,9 @@ impl Worker<'_, '_> {
             let moved = match done.take() {
                 Some(moved) => moved,
                 None => {
+                    if self.looks && facts.kind == FileType::RegularFile && facts.size > 0 {
+                        self.sample.look(opened.fd.as_fd());
+                    }
                     let transfer = Transfer {
                         options,
                         sparse: options.sparse,

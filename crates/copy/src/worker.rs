@@ -4,7 +4,7 @@
 //! what waits (`queue.rs`). Start at
 //! [`Worker::work`].
 
-use crate::choose::{Chosen, SAMPLE, Sample};
+use crate::choose::{Chosen, Sample};
 use crate::clock::Clock;
 use crate::content::{Buffer, Cloning};
 use crate::dir::{Budget, Dir, Handles, lstat};
@@ -113,6 +113,9 @@ pub(crate) struct Worker<'r, 'a> {
     pub(crate) buffer: Buffer,
     pub(crate) clock: Clock,
     pub(crate) tally: Totals,
+    /// Whether the files of this batch are looked at, and what was seen so far, from batch to batch.
+    pub(crate) looks: bool,
+    pub(crate) sample: Sample,
     /// A ring was tried and is not to be tried again.
     ringless: bool,
 }
@@ -124,6 +127,8 @@ impl<'r, 'a> Worker<'r, 'a> {
             buffer: Buffer::new(crate::content::BUFFER_BYTES),
             clock: Clock::new(run.options.explain),
             tally: Totals::default(),
+            looks: false,
+            sample: Sample::default(),
             ringless: false,
         }
     }
@@ -229,22 +234,19 @@ impl<'r, 'a> Worker<'r, 'a> {
                 return self.tell(error);
             }
         };
-        let (start, end) = (range.start, range.end);
-        let sampled = self.run.chosen.watches();
-        self.clock.sample(sampled);
-        let mut sample = Sample::default();
+        let end = range.end;
+        self.looks = self.run.chosen.watches();
         for at in range {
-            if sampled && at > start && at <= start + SAMPLE {
-                sample.add(self.clock.sampled());
-            }
-            if sampled && at == start + SAMPLE {
-                self.clock.sample(false);
-                if sample.is_cold() {
+            match self.sample.judge() {
+                None => {}
+                // Not in the rest of this batch again.
+                Some(false) => self.looks = false,
+                Some(true) => {
                     self.run.chosen.cold.store(true, Ordering::Relaxed);
                     // The rest in the other way of working.
                     dir.pending.fetch_add(1, Ordering::Relaxed);
                     self.run.queue.push([Task::Files(Arc::clone(dir), Arc::clone(names), at..end)]);
-                    return;
+                    break;
                 }
             }
             if self.run.stopped() {
@@ -254,7 +256,7 @@ impl<'r, 'a> Worker<'r, 'a> {
             let Some((name, kind)) = names.get(at) else { continue };
             self.name(dir, &handles, name, kind);
         }
-        self.clock.sample(false);
+        self.looks = false;
     }
 
     /// Copies one name of a directory, and accounts for it.

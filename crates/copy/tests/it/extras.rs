@@ -185,6 +185,62 @@ fn explain_counts_the_calls_of_each_phase() {
     assert_eq!(calls("read"), if calls("write") == 50 { 50 } else { 100 }, "a read, and the facts again");
 }
 
+/// What the kernel says of a file: whether it is cached; `None` where it does not say.
+fn is_cached(path: &Path) -> Option<bool> {
+    let file = std::fs::File::open(path).unwrap();
+    let mut byte = [0];
+    let at_once = rustix::io::ReadWriteFlags::NOWAIT;
+    match rustix::io::preadv2(&file, &mut [std::io::IoSliceMut::new(&mut byte)], 0, at_once) {
+        Ok(_) => Some(true),
+        Err(rustix::io::Errno::AGAIN) => Some(false),
+        Err(_) => None,
+    }
+}
+
+/// Has a file written out and forgotten.
+fn evict(path: &Path) {
+    let file = std::fs::File::open(path).unwrap();
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+}
+
+#[test]
+fn whether_files_are_cached_is_asked_of_the_kernel() {
+    let (_place, source, target) = folders();
+    many(&source, 100, 100_000);
+    let paths: Vec<_> = (0..100).map(|at| source.join(format!("d{}/f{at}", at % 10))).collect();
+    if is_cached(&paths[0]) == Some(true) {
+        let report = clean(&source, &target, &archive(Engine::Auto));
+        assert!(!report.choice.why.contains("were not cached"), "however long it took: {:?}", report.choice);
+    }
+    paths.iter().for_each(|path| evict(path));
+    // A file system in memory keeps its files there.
+    if is_cached(&paths[0]) == Some(false) {
+        evict(&paths[0]);
+        let report = clean(&source, &target.with_extension("cold"), &archive(Engine::Auto));
+        assert!(report.choice.why.contains("were not cached"), "{:?}", report.choice);
+    }
+}
+
+#[test]
+fn from_16_kib_on_a_file_is_moved_by_one_call_and_a_smaller_one_by_two() {
+    for (bytes, calls_per_file) in [(16 << 10, 1), ((16 << 10) - 1, 2), (100_000, 1)] {
+        let (_place, source, target) = folders();
+        many(&source, 50, bytes);
+        let options = Options { explain: true, jobs: Some(1), ..archive(Engine::Threads) };
+        let report = clean(&source, &target, &options);
+        let calls = |name: &str| report.phases.iter().find(|phase| phase.name == name).unwrap().calls;
+        if calls("write") == 50 && report.totals.bytes_shared > 0 {
+            // Blocks are shared here, which is one call whatever the size.
+            continue;
+        }
+        // The question whether blocks can be shared, once; and the facts of each file, again.
+        let moving = calls("write") - 1 + calls("read") - 50;
+        assert_eq!(moving, 50 * calls_per_file, "{bytes}: {:?}", report.phases);
+        crate::support::assert_no_torn_file(&source, &target);
+    }
+}
+
 #[test]
 fn update_and_existing_targets_are_told_apart() {
     let (_place, source, target) = folders();
