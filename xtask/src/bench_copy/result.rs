@@ -1,7 +1,7 @@
 //! What the runs of a cell say: medians with their doubt, ratios within blocks, and who was ahead.
 
 use super::run::One;
-use super::{BASELINE, CONTROL, Found};
+use super::{BASELINE, CONTROL, FLOOR, Found};
 use ringroad_measure::summary::{median, median_interval};
 use ringroad_measure::{Comparison, Interval};
 use serde_json::{Value, json};
@@ -104,7 +104,10 @@ fn contestant(
 
 /// Each of ours that nobody chose an engine for, beside the fastest of the others.
 fn ahead(found: &Found<'_>, control: Option<Interval>) -> Value {
-    let others = found.runs.iter().filter(|(name, _)| !name.starts_with("ringroad") && *name != CONTROL);
+    let others = found
+        .runs
+        .iter()
+        .filter(|(name, _)| !name.starts_with("ringroad") && ![CONTROL, FLOOR].contains(name));
     let time = |runs: &Runs| median(&runs.seconds);
     let fastest = others.filter(|(_, runs)| time(runs).is_some()).min_by(|(_, one), (_, other)| {
         time(one).unwrap_or(f64::MAX).total_cmp(&time(other).unwrap_or(f64::MAX))
@@ -169,6 +172,7 @@ mod tests {
     fn what_the_baseline_differs_from_itself_is_noise_for_everybody() {
         let all = vec![
             ("cp -r", runs(&[1.0; 6])),
+            (FLOOR, runs(&[0.5; 6])),
             (CONTROL, runs(&[0.9, 1.1, 0.9, 1.1, 0.9, 1.1])),
             ("cpz", runs(&[1.0; 6])),
             ("ringroad -r", runs(&[0.95; 6])),
