@@ -7,11 +7,13 @@ use ringroad_engine::time::{sleep, timeout};
 use ringroad_engine::{Counters, Runtime, spawn, yield_now};
 use ringroad_host::syscalls::Counter;
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::process::Stdio;
 use std::rc::Rc;
+use std::task::Waker;
 use std::time::Duration;
 
 /// The system's allocator, with each thread's own count.
@@ -201,14 +203,22 @@ struct Gained {
 /// What begins and ends a run of requests costs at most this many calls.
 const ENDS: u64 = 10;
 
+/// Waits until there is something to read on each.
+fn all_readable(streams: &[std::net::TcpStream]) {
+    for stream in streams {
+        let mut ready = libc::pollfd { fd: stream.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one live entry, written during the call; the descriptor is open.
+        while unsafe { libc::poll(&raw mut ready, 1, -1) } != 1 {}
+    }
+}
+
 cases!(
     on_readiness_a_request_in_lockstep_is_one_wait_one_receive_and_one_send,
     [epoll Epoll, poll Poll, select Select],
     |case| with_runtime(case, |builder| builder, |_, runtime| {
-        // The difference of two runs: what begins and ends them does not count.
-        let [_, fewer, more] = lockstep(runtime, [10, 100, 500]);
-        let gained = (more.calls - fewer.calls, more.waits - fewer.waits);
-        assert_eq!(gained, (3 * 400, 400), "{:?}", runtime.counters());
+        let [_, Gained { calls, waits }] = lockstep(runtime, [10, 500]);
+        assert!((3 * 500..=3 * 500 + ENDS).contains(&calls), "{calls}, {:?}", runtime.counters());
+        assert!((500..=500 + ENDS).contains(&waits), "{waits}, {:?}", runtime.counters());
     })
 );
 
@@ -239,7 +249,7 @@ cases!(
 cases!(
     /// Sixteen requests that are there already are answered together: on io_uring by one call that takes them and
     /// one that hands all answers over, on readiness by a receive and a send each and no attempt in vain;
-    /// on threads each has its worker's wait.
+    /// on threads each has its worker's wait, and may find the runtime asleep.
     sixteen_requests_at_once_share_their_waits,
     real,
     |case| with_runtime(case, |builder| builder, |case, runtime| {
@@ -248,15 +258,21 @@ cases!(
         let mut clients: Vec<std::net::TcpStream> =
             (0..16).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
         let served = Rc::new(Cell::new(0u64));
+        let all_answered: Rc<RefCell<Option<Waker>>> = Rc::default();
         let accepted: Vec<_> = clients.iter().map(|_| listener.accept().unwrap().0).collect();
+        let seen_by_us: Vec<_> = accepted.iter().map(|stream| stream.try_clone().unwrap()).collect();
         runtime
             .block_on(async {
                 for stream in accepted {
                     let (mut stream, served) = (TcpStream::from_std(stream).unwrap(), Rc::clone(&served));
+                    let all_answered = Rc::clone(&all_answered);
                     spawn(async move {
                         loop {
                             serve(&mut stream, 1).await;
                             served.set(served.get() + 1);
+                            if served.get() % 16 == 0 {
+                                all_answered.take().inspect(Waker::wake_by_ref);
+                            }
                         }
                     })
                     .detach();
@@ -269,15 +285,18 @@ cases!(
             for client in &mut clients {
                 client.write_all(MESSAGE.as_bytes()).unwrap();
             }
-            // All of it is in the sockets: only then do the servers look.
-            let all_answered = std::future::poll_fn(|context| {
+            // All of it is in the sockets, and only then do the servers look; but workers look when they please.
+            if case != Case::Threads {
+                all_readable(&seen_by_us);
+            }
+            let round = std::future::poll_fn(|context| {
                 if served.get() == 16 * number {
                     return std::task::Poll::Ready(());
                 }
-                context.waker().wake_by_ref();
+                all_answered.replace(Some(context.waker().clone()));
                 std::task::Poll::Pending
             });
-            runtime.block_on(all_answered).unwrap();
+            runtime.block_on(round).unwrap();
             for client in &mut clients {
                 client.read_exact(&mut answer).unwrap();
             }
@@ -293,14 +312,12 @@ cases!(
                 assert_eq!(last.would_block, first.would_block);
             }
             Case::Threads => {
-                // The workers wait; the runtime, which is always busy here, lets them run when it has no news.
                 let calls = last.system_calls - first.system_calls;
-                assert!((3 * requests..=3 * requests + waits).contains(&calls), "{calls}, {last:?}");
+                assert!((3 * requests..=5 * requests + ENDS).contains(&calls), "{calls}, {last:?}");
                 return assert_eq!(last.would_block, first.would_block);
             }
             _ => assert_eq!(calls(last) - calls(first), 0),
         }
-        // Loopback brings a request within its send, unless the kernel is too busy to: hence not exactly.
         assert!(waits <= requests / 2, "{waits} waits for {requests} requests");
     })
 );
@@ -489,8 +506,11 @@ cases!(
         let (before, before_kernel) = (ask(&mut client), kernel.read().unwrap());
         exchange(&mut client, 1000);
         let (ours, kernels) = (ask(&mut client) - before, kernel.read().unwrap() - before_kernel);
-        // Between the answer and our reading of the kernel's count the server goes on to its next wait.
-        assert!(ours >= 1000 && ours.abs_diff(kernels) <= 4, "{ours} by our count, {kernels} by the kernel's");
+        // Between the answer and our reading of the kernel's count the server goes on to its next wait. Where workers
+        // and runtime meet at a lock, whoever comes second may sleep for it, which is the library's call and not ours.
+        let locks = if case == Case::Threads { ours / 10 } else { 0 };
+        let both = format!("{ours} by our count, {kernels} by the kernel's");
+        assert!(ours >= 1000 && ours <= kernels + 4 && kernels <= ours + locks + 4, "{both}");
         drop(client);
         assert!(server.wait().unwrap().success());
     }

@@ -14,7 +14,7 @@
 use ringroad_engine::net::{ListenOptions, SocketOption, TcpListener, TcpStream};
 use ringroad_engine::sim::{Faults, SimConfig, Style};
 use ringroad_engine::{Builder, Features, Name, Remote, Runtime, choose, yield_now};
-use ringroad_host::process::tie_to_parent;
+use ringroad_host::process::{raise_nofile, tie_to_parent};
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::process::Command;
 use std::rc::Rc;
-use std::sync::mpsc;
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -90,8 +90,9 @@ impl Case {
     }
 }
 
-/// How long a scenario may take before it is shown to hang. Far beyond what any needs.
-const HANG: Duration = Duration::from_secs(60);
+/// How long a scenario may take before it is shown to hang. Far beyond what any needs, on a slow machine and while it
+/// waits for its turn ([`crowd`]).
+const HANG: Duration = Duration::from_secs(300);
 
 /// Turns in which a driver gives back what was cancelled. Far beyond what any needs.
 const TURNS_TO_SETTLE: usize = 100_000;
@@ -265,8 +266,45 @@ pub(crate) fn role() -> Option<String> {
     std::env::var(ROLE).ok().filter(|role| role != APART)
 }
 
+/// Held by a test that needs more descriptors than a process has by default.
+pub(crate) struct Crowd {
+    _turn: MutexGuard<'static, ()>,
+    /// Descriptors it may take; others run beside it.
+    descriptors: usize,
+}
+
+impl Crowd {
+    /// As many of `wanted` connections as fit when both ends are here. Says so if it is fewer.
+    pub(crate) fn connections(&self, wanted: usize) -> usize {
+        self.fitting(wanted, self.descriptors / 2)
+    }
+
+    /// The same when one end is in another process.
+    pub(crate) fn ends(&self, wanted: usize) -> usize {
+        self.fitting(wanted, self.descriptors)
+    }
+
+    fn fitting(&self, wanted: usize, most: usize) -> usize {
+        if most < wanted {
+            eprintln!("{most} connections instead of {wanted}: the limit of open files");
+        }
+        wanted.min(most)
+    }
+}
+
+/// One crowd at a time.
+pub(crate) fn crowd() -> Crowd {
+    static CROWD: Mutex<()> = Mutex::new(());
+    // A test that failed has left nothing behind it here.
+    let turn = CROWD.lock().unwrap_or_else(PoisonError::into_inner);
+    let limit = usize::try_from(raise_nofile().unwrap()).unwrap_or(usize::MAX);
+    // A quarter, and no more than others may need, is theirs.
+    Crowd { _turn: turn, descriptors: limit - (limit / 4).min(4000) }
+}
+
 /// Runs a test. On select it has a process to itself: others that run beside it may hold all low descriptor numbers.
 pub(crate) fn run_case(case: Case, test: fn(Case)) {
+    raise_nofile().expect("a process may raise its soft limit to its hard one");
     if case.is_refused() {
         return;
     }

@@ -1,7 +1,7 @@
 //! Seeing inside: what the dump of the slots tells a person.
 
 use crate::peer::pair;
-use crate::support::with_runtime;
+use crate::support::{some_turns, with_runtime};
 use futures_util::future::{Either, select};
 use ringroad_engine::net::TcpListener;
 use ringroad_engine::time::sleep;
@@ -26,7 +26,8 @@ cases!(
                     drop(stream.recv().await);
                 })
                 .detach();
-                // Until both wait, and a little for the age.
+                // Until both wait, and then a little for the age.
+                some_turns().await;
                 sleep(Duration::from_millis(3)).await;
                 (listening, ours, theirs)
             })

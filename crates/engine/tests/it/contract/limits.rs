@@ -2,12 +2,11 @@
 //! served all the same.
 
 use crate::peer::{Client, Echo, Latch, anywhere, echo, pair};
-use crate::support::{Case, alone, child, role, run, with_runtime};
+use crate::support::{Case, Crowd, alone, child, crowd, role, run, with_runtime};
 use ringroad_engine::net::{TcpListener, TcpStream};
 use ringroad_engine::sim::{Faults, SimConfig};
 use ringroad_engine::time::timeout;
 use ringroad_engine::{Builder, Error, Lease, Name, spawn, yield_now};
-use ringroad_host::process::raise_nofile;
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,16 +14,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::process::Stdio;
 use std::rc::Rc;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-/// Held by a test that needs half of all descriptors.
-fn crowd() -> MutexGuard<'static, ()> {
-    static CROWD: Mutex<()> = Mutex::new(());
-    raise_nofile().unwrap();
-    // A test that failed has left nothing behind it here.
-    CROWD.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// More than any socket takes that nobody reads from.
 fn flood(case: Case) -> Vec<u8> {
@@ -32,14 +22,15 @@ fn flood(case: Case) -> Vec<u8> {
 }
 
 cases!(five_thousand_connections_at_once_get_their_own_bytes_back, many, |case| {
-    let _crowd = crowd();
+    let crowd = crowd();
+    let connections = if case.is_real() { crowd.connections(5000) } else { 5000 };
     run(
         case,
         |builder| builder,
-        |_| async {
+        move |_| async move {
             let server = Echo::start();
             let mut clients = Vec::new();
-            for _ in 0..5000 {
+            for _ in 0..connections {
                 clients.push(Client::connect(server.address).await);
             }
             // All are open; now all speak at once.
@@ -69,7 +60,6 @@ cases!(
     on_select_a_descriptor_without_a_bit_is_closed_and_accepting_waits_for_one,
     [select Select],
     |case| with_runtime(case, |builder| builder, |case, runtime| {
-        raise_nofile().unwrap();
         let body = async {
             let mut listener = TcpListener::bind(anywhere()).unwrap();
             let address = listener.local_addr().unwrap();
@@ -141,8 +131,8 @@ cases!(
 
 /// Connections of the greedy peer, each with one message it has sent half of. Fewer in the simulation, where making
 /// connections takes time that grows with the square of their number.
-fn halves(case: Case) -> usize {
-    if case.is_real() { 10_000 } else { 1000 }
+fn halves(case: Case, crowd: &Crowd) -> usize {
+    if case.is_real() { crowd.ends(10_000) } else { 1000 }
 }
 
 /// A message: its length in four bytes, then its bytes. Half of one is four bytes and fifty of a hundred.
@@ -154,7 +144,6 @@ const HALF: [u8; 54] = {
 
 /// The greedy peer as a process of its own, since the descriptors of one are not enough for both ends.
 fn greedy_peer(address: SocketAddr, halves: usize) {
-    raise_nofile().unwrap();
     let connections: Vec<_> = (0..halves)
         .map(|_| {
             let mut stream = std::net::TcpStream::connect(address).unwrap();
@@ -186,18 +175,18 @@ async fn message(stream: &mut TcpStream, half_sent: impl Fn()) -> Option<Vec<Lea
 }
 
 cases!(ten_thousand_half_sent_messages_and_64_buffers_leave_a_good_client_served, many, |case| {
+    let crowd = crowd();
+    let halves = halves(case, &crowd);
     if let Some(address) = role() {
-        return greedy_peer(address.parse().unwrap(), halves(case));
+        return greedy_peer(address.parse().unwrap(), halves);
     }
-    let _crowd = crowd();
     with_runtime(
         case,
         |builder| builder.buffers(64, 4096),
-        |case, runtime| {
+        move |case, runtime| {
             let body = async {
                 let mut listener = TcpListener::bind(anywhere()).unwrap();
                 let (address, stop) = (listener.local_addr().unwrap(), listener.canceller());
-                let halves = halves(case);
                 let kept = Rc::new(Cell::new(0));
                 let all_kept = Latch::default();
                 let server = spawn({
@@ -355,6 +344,7 @@ scenario!(
 
 /// Two hundred connections, timers and dropped receives, through as little as there may be.
 async fn through_the_eye_of_a_needle() {
+    let _crowd = crowd();
     let server = Echo::start();
     let address = server.address;
     let clients: Vec<_> = (0..200)

@@ -46,7 +46,10 @@ impl Ends {
 
 everywhere!(sleeps_end_in_the_order_of_their_length, |_| async {
     let ends = Ends::default();
-    join_all([60u64, 10, 40, 20, 50, 30].map(|span| ends.clone().sleep(ms(span)))).await;
+    // A task each: whoever waits for several in one asks all of them in their order when the first is over.
+    for sleeper in [60u64, 10, 40, 20, 50, 30].map(|span| spawn(ends.clone().sleep(ms(span)))) {
+        sleeper.await.unwrap();
+    }
     ends.are_in_order(6);
 });
 
