@@ -35,6 +35,7 @@ const ENGINE_LEVELS: &[(&str, u32)] = &[
     ("name", 0),
     ("option", 0),
     ("pages", 0),
+    ("file_part", 0),
     ("error", 1),
     ("pool", 1),
     ("wheel", 1),

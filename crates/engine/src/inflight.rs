@@ -12,6 +12,7 @@
 
 use crate::buf::Buf;
 use crate::clock::Moment;
+use crate::file_part::FilePart;
 use crate::op::{Kind, News, Op, Outcome, Span, Target, Token};
 use socket2::SockAddr;
 use std::fmt;
@@ -42,6 +43,7 @@ pub(crate) enum Memory {
     /// To be sent, or to be received into.
     Buf(Buf),
     Vectors(Box<Vectors>),
+    File(FilePart),
     Address(Box<SockAddr>),
     /// A standing operation names no memory; here are its results that nobody has taken yet.
     Items(Items),
@@ -94,6 +96,7 @@ impl Memory {
         match self {
             Memory::Buf(buf) => buf.bytes().len(),
             Memory::Vectors(vectors) => vectors.bufs.iter().map(|buf| buf.bytes().len()).sum(),
+            Memory::File(part) => part.step(),
             Memory::None | Memory::Address(_) | Memory::Items(_) => 0,
         }
     }
@@ -103,7 +106,7 @@ impl Memory {
         match self {
             Memory::Buf(buf) => buf.settle(),
             Memory::Vectors(vectors) => vectors.bufs.iter_mut().for_each(Buf::settle),
-            Memory::None | Memory::Address(_) | Memory::Items(_) => {}
+            Memory::None | Memory::File(_) | Memory::Address(_) | Memory::Items(_) => {}
         }
     }
 }
@@ -805,6 +808,10 @@ pub(crate) fn op_of(kind: Kind, memory: &mut Memory, done: usize, on: Target, wh
         (Kind::Send, Memory::Buf(buf)) => Op::Send { on, bytes: buf.span_after(done), whole },
         (Kind::SendVectored, Memory::Vectors(vectors)) => {
             Op::SendVectored { on, message: vectors.message_after(done) }
+        }
+        (Kind::SendFile, Memory::File(part)) => {
+            let (file, at) = part.source();
+            Op::SendFile { on, file, at: at + done as u64, bytes: part.step() - done }
         }
         (kind, memory) => unreachable!("{kind:?} with {memory:?}"),
     }

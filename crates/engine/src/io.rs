@@ -190,7 +190,7 @@ impl Io {
     fn place(entry: &mut Entry, kind: Kind) -> &mut u32 {
         match kind {
             Kind::Accept | Kind::Receive | Kind::ReceiveInto => &mut entry.receive,
-            Kind::Connect | Kind::Send | Kind::SendVectored => &mut entry.send,
+            Kind::Connect | Kind::Send | Kind::SendVectored | Kind::SendFile => &mut entry.send,
         }
     }
 

@@ -14,6 +14,7 @@ use crate::option::SocketOption;
 use crate::pool::Lease;
 use socket2::SockAddr;
 use std::fmt;
+use std::fs::File;
 use std::net::{Shutdown, SocketAddr};
 
 /// Names one life of one slot: an index, and the generation that tells it from earlier lives.
@@ -50,6 +51,7 @@ pub(crate) enum Kind {
     ReceiveInto,
     Send,
     SendVectored,
+    SendFile,
 }
 
 impl Kind {
@@ -67,6 +69,7 @@ impl Kind {
             Kind::Receive | Kind::ReceiveInto => "recv",
             Kind::Send => "send",
             Kind::SendVectored => "sendmsg",
+            Kind::SendFile => "sendfile",
         }
     }
 }
@@ -101,6 +104,13 @@ pub(crate) enum Op<'a> {
         on: Target,
         message: &'a libc::msghdr,
     },
+    /// Sends bytes of a file, from `at` on, as many as go: at least one, or ENODATA where the file has ended.
+    SendFile {
+        on: Target,
+        file: &'a File,
+        at: u64,
+        bytes: usize,
+    },
 }
 
 impl Op<'_> {
@@ -113,7 +123,8 @@ impl Op<'_> {
             | Op::Receive { on }
             | Op::ReceiveInto { on, .. }
             | Op::Send { on, .. }
-            | Op::SendVectored { on, .. } => on,
+            | Op::SendVectored { on, .. }
+            | Op::SendFile { on, .. } => on,
         }
     }
 }

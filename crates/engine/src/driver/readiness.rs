@@ -22,6 +22,7 @@ use crate::op::{Answer, Call, Completion, Kind, News, Op, Outcome, Span, Target,
 use crate::pool::{Lease, Pool};
 use crate::sys::attempt;
 use crate::sys::call::{self, Blocking};
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -268,6 +269,14 @@ impl<P: Poller> Readiness<P> {
         self.settle(on, OUT, result, false).map(Outcome::of)
     }
 
+    fn send_file(&mut self, on: Target, file: &File, at: u64, bytes: usize) -> Option<Outcome> {
+        if self.watch(on).ready & OUT == 0 {
+            return None;
+        }
+        let result = attempt::send_file(on.number, file, at, bytes, &mut self.counters);
+        self.settle(on, OUT, result, false).map(Outcome::of)
+    }
+
     fn connect(&mut self, on: Target, address: &socket2::SockAddr) -> Option<Outcome> {
         let watch = self.watch(on);
         if watch.connecting {
@@ -422,6 +431,7 @@ impl<P: Poller> Driver for Readiness<P> {
             Op::Accept { on } => self.accept(on),
             Op::ReceiveInto { on, memory } => self.receive_into(on, memory),
             Op::SendVectored { on, message } => self.send_vectored(on, message),
+            Op::SendFile { on, file, at, bytes } => self.send_file(on, file, at, bytes),
             Op::Connect { on, address } => self.connect(on, address),
         }
     }
@@ -439,7 +449,9 @@ impl<P: Poller> Driver for Readiness<P> {
         let (direction, standing) = match op {
             Op::Accept { .. } | Op::Receive { .. } => (IN, true),
             Op::ReceiveInto { .. } => (IN, false),
-            Op::Connect { .. } | Op::Send { .. } | Op::SendVectored { .. } => (OUT, false),
+            Op::Connect { .. } | Op::Send { .. } | Op::SendVectored { .. } | Op::SendFile { .. } => {
+                (OUT, false)
+            }
         };
         let watch = watch_of(&mut self.watches, on);
         let asked = watch.asked | if P::TELLS_ONCE { IN | OUT } else { direction };
@@ -459,7 +471,7 @@ impl<P: Poller> Driver for Readiness<P> {
         let watch = watch_of(&mut self.watches, on);
         let direction = match kind {
             Kind::Accept | Kind::Receive | Kind::ReceiveInto => IN,
-            Kind::Connect | Kind::Send | Kind::SendVectored => OUT,
+            Kind::Connect | Kind::Send | Kind::SendVectored | Kind::SendFile => OUT,
         };
         *watch.parked(direction) = Parked::NOBODY;
         if !P::TELLS_ONCE && watch.asked & direction != 0 {

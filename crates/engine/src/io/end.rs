@@ -68,7 +68,7 @@ impl Io {
                     _ => {}
                 }
             }
-            Kind::Send | Kind::SendVectored => {
+            Kind::Send | Kind::SendVectored | Kind::SendFile => {
                 if done > 0 || outcome.result > 0 {
                     self.table.entry(index).mark(Mark::Broken);
                 }
@@ -136,7 +136,8 @@ impl Io {
                 State::Done => self.slots.cancel_asked(token, self.now),
                 // The operation ends already. Who waits behind it for his own has no slot yet.
                 State::Orphaned => {
-                    let sends = matches!(kind, Kind::Connect | Kind::Send | Kind::SendVectored);
+                    let sends =
+                        matches!(kind, Kind::Connect | Kind::Send | Kind::SendVectored | Kind::SendFile);
                     let mark = if sends { Mark::SendCancelled } else { Mark::ReceiveCancelled };
                     self.table.entry(on.index).mark(mark);
                     self.wakes.extend(self.slots.take_waker(token));

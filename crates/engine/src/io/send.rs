@@ -41,7 +41,11 @@ impl Sending {
 
     /// What it is, while its memory is here. (Not a field: every task that sends holds one of these.)
     fn kind(&self) -> Kind {
-        if matches!(self.memory, Memory::Vectors(_)) { Kind::SendVectored } else { Kind::Send }
+        match self.memory {
+            Memory::Vectors(_) => Kind::SendVectored,
+            Memory::File(_) => Kind::SendFile,
+            _ => Kind::Send,
+        }
     }
 
     /// Its result is known, and its memory is here.
@@ -151,7 +155,8 @@ impl Io {
             sending.end();
             return Poll::Ready(Err(-libc::EMSGSIZE));
         }
-        if self.tries {
+        // Sending a file is tried on every driver.
+        if self.tries || kind == Kind::SendFile {
             let on = entry.target(index);
             loop {
                 match self

@@ -6,6 +6,7 @@ use crate::buf::{Buf, IoBuf, IoBufMut, Loan};
 use crate::descriptor::{Entry, Mark};
 use crate::error::{Error, Result};
 use crate::exec::Core;
+use crate::file_part::FilePart;
 use crate::inflight::{Memory, Vectors};
 use crate::io::{OneShot, Sending};
 use crate::op::{Call, Kind};
@@ -129,6 +130,18 @@ impl TcpStream {
     /// As [`write_all`](Self::write_all).
     pub fn write_vectored_all<B: IoBuf>(&mut self, buffers: Vec<B>) -> Send<'_, Vec<B>> {
         Send::vectored(&self.socket, buffers)
+    }
+
+    /// Sends what goes of a part of a file, at least one byte unless there is none, without copying it through here
+    /// (`sendfile(2)`): gives back what is left of it, with how many bytes went.
+    ///
+    /// Bytes that are not in the page cache are read first, and nothing else of this runtime happens meanwhile: see
+    /// to it that they are, if that matters.
+    ///
+    /// # Errors
+    /// As [`write_all`](Self::write_all). ENODATA: the file has ended before the part. EIO: it could not be read.
+    pub fn send_file(&mut self, part: FilePart) -> Send<'_, FilePart, u32> {
+        Send::file(&self.socket, part)
     }
 
     /// Ends one direction or both (`shutdown(2)`): `Write` tells the peer that no more will come.
@@ -448,6 +461,28 @@ impl<'a, B: IoBuf> Send<'a, Vec<B>> {
     }
 }
 
+impl<'a> Send<'a, FilePart, u32> {
+    fn file(socket: &'a Socket, part: FilePart) -> Self {
+        Send { socket, sending: Sending::new(Memory::File(part)), all: false, types: PhantomData }
+    }
+}
+
+impl Future for Send<'_, FilePart, u32> {
+    type Output = (Result<usize>, FilePart);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let polled = self.poll_sent(context);
+        polled.map(|(sent, memory)| {
+            let mut part = match memory {
+                Memory::File(part) => part,
+                _ => FilePart::lost(),
+            };
+            part.advance(*sent.as_ref().unwrap_or(&0));
+            (sent.map(|sent| sent as usize), part)
+        })
+    }
+}
+
 impl<B, R> Send<'_, B, R> {
     #[inline]
     fn poll_sent(&mut self, context: &mut Context<'_>) -> Poll<(Result<u32>, Memory)> {
@@ -469,7 +504,9 @@ impl<B, R> Send<'_, B, R> {
 fn send_error(socket: &Socket, errno: i32) -> Error {
     let broken = socket.with_io(|io, index| io.table.entry(index).is(Mark::Broken)).unwrap_or(false);
     let error = socket.error(Kind::Send, errno);
-    if errno == -libc::EMSGSIZE {
+    if errno == -libc::ENODATA {
+        error.hint("the file has become shorter")
+    } else if errno == -libc::EMSGSIZE {
         error.hint("less than 4 GiB can be sent at a time: send it in parts")
     } else if broken {
         error.hint("an earlier send was dropped midway, so the peer has a part of it")

@@ -8,6 +8,8 @@ use super::negated;
 use crate::counters::Counters;
 use crate::op::Span;
 use socket2::SockAddr;
+use std::fs::File;
+use std::os::fd::AsRawFd;
 
 /// Takes one connection from the listener's queue.
 #[inline]
@@ -77,6 +79,43 @@ pub(crate) unsafe fn send_vectored(socket: i32, message: &libc::msghdr, counters
     negated(unsafe {
         libc::syscall(libc::SYS_sendmsg, socket, std::ptr::from_ref(message), libc::MSG_NOSIGNAL)
     })
+}
+
+/// Sends bytes of `file` from `at` on without copying them through here, as many as go now. Where the file has ended:
+/// ENODATA.
+pub(crate) fn send_file(socket: i32, file: &File, at: u64, bytes: usize, counters: &mut Counters) -> i32 {
+    counters.system_calls += 1;
+    let Ok(mut at) = i64::try_from(at) else { return -libc::EOVERFLOW };
+    let (file, length) = (file.as_raw_fd(), bounded(bytes));
+    // SAFETY: sendfile(2). It takes numbers, and a place that is this frame's and is written during the call only.
+    let sent = negated(unsafe { libc::syscall(libc::SYS_sendfile, socket, file, &raw mut at, length) });
+    if sent == 0 && length > 0 { -libc::ENODATA } else { sent }
+}
+
+/// The same on a socket that waits: it does not for this call.
+pub(crate) fn send_file_at_once(
+    socket: i32,
+    file: &File,
+    at: u64,
+    bytes: usize,
+    counters: &mut Counters,
+) -> i32 {
+    let refused = set_nonblocking(socket, true, counters);
+    if refused < 0 {
+        return refused;
+    }
+    let sent = send_file(socket, file, at, bytes, counters);
+    // What has been set can be cleared.
+    set_nonblocking(socket, false, counters);
+    sent
+}
+
+/// Sets O_NONBLOCK, or clears it.
+fn set_nonblocking(socket: i32, nonblocking: bool, counters: &mut Counters) -> i32 {
+    counters.system_calls += 1;
+    let mut on = libc::c_int::from(nonblocking);
+    // SAFETY: ioctl(2) with FIONBIO reads one number, of this frame, during the call.
+    negated(unsafe { libc::syscall(libc::SYS_ioctl, socket, libc::FIONBIO, &raw mut on) })
 }
 
 /// The number the next descriptor would get, or the highest there is: found out by opening one, like `like`, and

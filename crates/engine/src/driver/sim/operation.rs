@@ -7,6 +7,7 @@
 use super::net::Direction;
 use crate::op::{Kind, Op, Span, Target, Token};
 use socket2::SockAddr;
+use std::fs::File;
 
 pub(super) struct Operation {
     pub(super) token: Token,
@@ -43,6 +44,7 @@ enum Work {
     Receive(Span),
     Send(Span),
     SendVectored(*const libc::msghdr),
+    SendFile { file: *const File, at: u64, bytes: usize },
 }
 
 /// What memory that will be written to holds until then.
@@ -56,13 +58,14 @@ pub(super) fn kind(op: &Op<'_>) -> Kind {
         Op::ReceiveInto { .. } => Kind::ReceiveInto,
         Op::Send { .. } => Kind::Send,
         Op::SendVectored { .. } => Kind::SendVectored,
+        Op::SendFile { .. } => Kind::SendFile,
     }
 }
 
 pub(super) fn direction(kind: Kind) -> Direction {
     match kind {
         Kind::Accept | Kind::Receive | Kind::ReceiveInto => Direction::In,
-        Kind::Connect | Kind::Send | Kind::SendVectored => Direction::Out,
+        Kind::Connect | Kind::Send | Kind::SendVectored | Kind::SendFile => Direction::Out,
     }
 }
 
@@ -75,6 +78,7 @@ impl Operation {
             Op::ReceiveInto { memory, .. } => Work::Receive(memory),
             Op::Send { bytes, .. } => Work::Send(bytes),
             Op::SendVectored { message, .. } => Work::SendVectored(message),
+            Op::SendFile { file, at, bytes, .. } => Work::SendFile { file, at, bytes },
         };
         if let Work::Receive(memory) = work {
             // SAFETY: ours until we let go of it (contract of `Driver::submit`).
@@ -119,6 +123,15 @@ impl Operation {
         }
     }
 
+    /// What it sends of which file: from where on, and how many bytes.
+    pub(super) fn file(&self) -> Option<(&File, u64, usize)> {
+        match self.work {
+            // SAFETY: as above, for the file that the slot holds.
+            Work::SendFile { file, at, bytes } => Some((unsafe { &*file }, at, bytes)),
+            _ => None,
+        }
+    }
+
     /// Where it receives to, if that is memory of its owner's.
     pub(super) fn room(&mut self) -> &mut [u8] {
         match self.work {
@@ -145,7 +158,7 @@ impl Operation {
 
     fn pieces(&self) -> Vec<&[u8]> {
         match self.work {
-            Work::Nothing | Work::Connect(_) => Vec::new(),
+            Work::Nothing | Work::Connect(_) | Work::SendFile { .. } => Vec::new(),
             // SAFETY: valid for reads, and written by nobody, until we let go of the operation (contract of
             // `Driver::submit`).
             Work::Send(span) | Work::Receive(span) => unsafe { vec![bytes_of(span)] },

@@ -4,6 +4,11 @@ use super::Sim;
 use super::net::Direction;
 use super::operation;
 use crate::op::{Kind, Op, Outcome};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// Most of a file that is read at a time.
+const FILE_STEP_BYTES: usize = 64 * 1024;
 
 impl Sim {
     /// Does the operation as far as it goes now: what a system call would answer, EAGAIN included.
@@ -44,6 +49,7 @@ impl Sim {
                 let pieces = unsafe { operation::vectors_of(message) };
                 Outcome::of(self.send_pieces(number, &pieces))
             }
+            Op::SendFile { file, at, bytes, .. } => Outcome::of(self.send_file(number, file, at, bytes)),
         }
     }
 
@@ -108,6 +114,7 @@ impl Sim {
             Kind::Receive => self.advance_receive(id, number),
             Kind::ReceiveInto => self.advance_receive_into(id, number),
             Kind::Send | Kind::SendVectored => self.advance_send(id, number),
+            Kind::SendFile => self.advance_send_file(id, number),
         }
     }
 
@@ -173,6 +180,27 @@ impl Sim {
         self.operations.insert(id, operation);
         if result != -libc::EAGAIN {
             self.send_result(id, result, true, None);
+        }
+    }
+
+    fn advance_send_file(&mut self, id: u64, number: u32) {
+        let Some(operation) = self.operations.remove(&id) else { return };
+        let result = operation.file().map(|(file, at, bytes)| self.send_file(number, file, at, bytes));
+        self.operations.insert(id, operation);
+        match result {
+            Some(result) if result != -libc::EAGAIN => self.send_result(id, result, true, None),
+            _ => {}
+        }
+    }
+
+    /// As `sendfile(2)`, of a real file.
+    fn send_file(&mut self, number: u32, file: &File, at: u64, bytes: usize) -> i32 {
+        let most = self.shortened(bytes.min(FILE_STEP_BYTES));
+        let mut piece = vec![0; most];
+        match file.read_at(&mut piece, at) {
+            Ok(0) if bytes > 0 => -libc::ENODATA,
+            Ok(read) => self.network.send(number, &piece[..read]),
+            Err(why) => -why.raw_os_error().unwrap_or(libc::EIO),
         }
     }
 

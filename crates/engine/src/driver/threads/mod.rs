@@ -80,7 +80,7 @@ impl Watch {
     fn side(&mut self, kind: Kind) -> &mut Side {
         match kind {
             Kind::Accept | Kind::Receive | Kind::ReceiveInto => &mut self.reader,
-            Kind::Connect | Kind::Send | Kind::SendVectored => &mut self.writer,
+            Kind::Connect | Kind::Send | Kind::SendVectored | Kind::SendFile => &mut self.writer,
         }
     }
 }
@@ -437,6 +437,10 @@ impl Driver for Threads {
                 let result = unsafe { attempt::send_vectored(on.number, message, &mut self.counters) };
                 self.settle(on, Kind::SendVectored, result)
             }
+            Op::SendFile { on, file, at, bytes } => {
+                let result = attempt::send_file(on.number, file, at, bytes, &mut self.counters);
+                self.settle(on, Kind::SendFile, result)
+            }
             Op::Connect { on, address } => self.connect(on, address),
         }
         .map(Outcome::of)
@@ -462,6 +466,7 @@ impl Driver for Threads {
             Op::Connect { .. } => (Kind::Connect, Job::Watch { number, events: OUT }),
             Op::Send { .. } => (Kind::Send, Job::Watch { number, events: OUT }),
             Op::SendVectored { .. } => (Kind::SendVectored, Job::Watch { number, events: OUT }),
+            Op::SendFile { .. } => (Kind::SendFile, Job::Watch { number, events: OUT }),
         };
         let side = watch_of(&mut self.watches, on).side(kind);
         side.parked = Some(Parked { token, job, standing: kind.is_standing() });

@@ -3,7 +3,7 @@
 //! INVARIANT: a completion is popped once, and goes either through [`Uring::take`], which tells it, or, when the
 //! driver is dropped, through [`Uring::discard`].
 
-use super::{ACCEPT, ALARM, CANCEL, Place, RECEIVE, TAG, Uring, is_passing};
+use super::{ACCEPT, ALARM, CANCEL, Place, RECEIVE, ROOM, TAG, Uring, is_passing};
 use crate::COMPLETIONS_PER_TURN;
 use crate::op::{Completion, News, Outcome, Token};
 use ringroad_uring::{Cqe, Wait};
@@ -86,6 +86,10 @@ impl Uring {
         let token = Token::from_bits(bits & !TAG);
         if bits & TAG == RECEIVE {
             return self.tell_received(token, completion, out);
+        }
+        if bits & TAG == ROOM && completion.result >= 0 {
+            out.push(Completion { token, news: News::Ready });
+            return;
         }
         let outcome = Outcome::of(completion.result);
         let news = if completion.more() { News::Item(outcome) } else { News::Last(outcome) };

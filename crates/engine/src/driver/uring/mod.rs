@@ -28,7 +28,7 @@ use crate::clock::{Clock, Until};
 use crate::counters::Counters;
 use crate::op::{Answer, Call, Completion, Kind, Op, Outcome, Target, Token};
 use crate::pool::Pool;
-use crate::sys::attempt::bounded;
+use crate::sys::attempt::{self, bounded};
 use crate::sys::call::{self, Blocking};
 use ringroad_uring::{Cqe, Ring, Sqe, Wait};
 use std::cell::UnsafeCell;
@@ -48,6 +48,8 @@ const TAG: u64 = 3 << 29;
 const ONE_SHOT: u64 = 0;
 const RECEIVE: u64 = 1 << 29;
 const ACCEPT: u64 = 2 << 29;
+/// A wait for room, on behalf of what is attempted then.
+const ROOM: u64 = 3 << 29;
 /// Of the cancel of what the other bits say.
 const CANCEL: u64 = 1 << 31;
 /// Of the read from the alarm. No slot has this index.
@@ -304,10 +306,20 @@ impl Driver for Uring {
         false
     }
 
-    /// Never: the kernel attempts what it is handed, many in one system call.
-    #[inline]
-    fn attempt(&mut self, _: &Op<'_>) -> Option<Outcome> {
-        None
+    /// Never: the kernel attempts what it is handed, many in one system call. But io_uring has no `sendfile`: to
+    /// splice through a pipe takes a thread of the kernel's for each half, so it is called here, and the ring only
+    /// waits for room.
+    fn attempt(&mut self, op: &Op<'_>) -> Option<Outcome> {
+        let Op::SendFile { on, file, at, bytes } = *op else { return None };
+        // Sockets wait here (`Blocking::Yes`), and the kernel looks at that when it begins an operation. It begins
+        // none of this ring's meanwhile: that happens within `enter`.
+        match attempt::send_file_at_once(on.number, file, at, bytes, &mut self.counters) {
+            sent if sent == -libc::EAGAIN => {
+                self.counters.would_block += 1;
+                None
+            }
+            sent => Some(Outcome::of(sent)),
+        }
     }
 
     #[inline]
@@ -334,6 +346,9 @@ impl Driver for Uring {
             Op::SendVectored { on, message } => {
                 self.push(bits | ONE_SHOT, Sqe::sendmsg(on.number, message, flags));
             }
+            Op::SendFile { on, .. } => {
+                self.push(bits | ROOM, Sqe::poll_add(on.number, libc::POLLOUT as u32));
+            }
             Op::ReceiveInto { on, memory } => {
                 let length = bounded(memory.bytes) as u32;
                 self.push(bits | ONE_SHOT, Sqe::recv(on.number, memory.start, length, 0));
@@ -357,6 +372,7 @@ impl Driver for Uring {
         let tag = match kind {
             Kind::Accept => ACCEPT,
             Kind::Receive => RECEIVE,
+            Kind::SendFile => ROOM,
             Kind::Connect | Kind::ReceiveInto | Kind::Send | Kind::SendVectored => ONE_SHOT,
         };
         let bits = token.to_bits() | tag;

@@ -8,6 +8,7 @@ mod connect;
 mod dump;
 mod echo;
 mod fairness;
+mod files;
 mod limits;
 mod option;
 mod receive;

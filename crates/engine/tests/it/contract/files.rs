@@ -1,0 +1,140 @@
+//! Sending from files, and large buffers in steps.
+
+use crate::support::{listener, narrow_pair, pair, pattern, poll_once, receive_all};
+use ringroad_engine::net::TcpStream;
+use ringroad_engine::{FilePart, spawn};
+use std::fs::{self, File};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A file with these bytes, and no name.
+fn file_of(bytes: &[u8]) -> Arc<File> {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let name = format!("file-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::write(&path, bytes).unwrap();
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    Arc::new(file)
+}
+
+/// Sends all of it.
+async fn send_all(stream: &mut TcpStream, mut part: FilePart) {
+    while part.left() > 0 {
+        let left = part.left();
+        let (sent, back) = stream.send_file(part).await;
+        let sent = sent.unwrap() as u64;
+        assert!(sent > 0 && back.left() == left - sent);
+        part = back;
+    }
+}
+
+everywhere!(a_part_of_a_file_is_sent_also_to_who_reads_slowly, |case| async move {
+    let bytes = pattern(400_000);
+    let file = file_of(&bytes);
+    for narrow in [false, true] {
+        let (mut ours, mut theirs) = if narrow { narrow_pair(case).await } else { pair().await };
+        let reader = spawn(async move { receive_all(&mut theirs).await });
+        ours.write_all("before ").await.0.unwrap();
+        send_all(&mut ours, FilePart::new(Arc::clone(&file), 7..399_000)).await;
+        send_all(&mut ours, FilePart::new(Arc::clone(&file), 5..5)).await;
+        ours.write_all(" behind").await.0.unwrap();
+        drop(ours);
+        let expected = [b"before ", &bytes[7..399_000], b" behind"].concat();
+        assert!(reader.await.unwrap() == expected, "narrow: {narrow}");
+    }
+});
+
+everywhere!(a_file_that_ends_before_its_part_is_said, |_| async {
+    let (mut ours, mut theirs) = pair().await;
+    let file = file_of(b"short");
+    let mut part = FilePart::new(Arc::clone(&file), 0..1000);
+    let why = loop {
+        match ours.send_file(part).await {
+            (Ok(_), back) => part = back,
+            (Err(why), back) => {
+                assert_eq!(back.left(), 995);
+                break why;
+            }
+        }
+    };
+    assert_eq!(why.raw_os_error(), Some(libc::ENODATA));
+    assert!(why.to_string().contains("shorter"), "{why}");
+    // Nothing is broken but the promise of whoever announced 1000 bytes.
+    ours.write_all(" and more").await.0.unwrap();
+    drop(ours);
+    assert_eq!(receive_all(&mut theirs).await, b"short and more");
+});
+
+scenario!(a_dropped_send_of_a_file_that_waited_for_room_has_sent_nothing, |case| async move {
+    if !case.is_real() {
+        // A simulation may do it between two looks.
+        return;
+    }
+    let bytes = pattern(100_000);
+    let file = file_of(&bytes);
+    let (mut ours, mut theirs) = narrow_pair(case).await;
+    let mut expected = Vec::new();
+    loop {
+        let part = FilePart::new(Arc::clone(&file), 0..bytes.len() as u64);
+        let Some((sent, _)) = poll_once(pin!(ours.send_file(part))).await else { break };
+        expected.extend_from_slice(&bytes[..sent.unwrap()]);
+    }
+    let reader = spawn(async move { receive_all(&mut theirs).await });
+    ours.write_all("behind").await.0.unwrap();
+    drop(ours);
+    expected.extend_from_slice(b"behind");
+    assert!(reader.await.unwrap() == expected);
+});
+
+everywhere!(a_large_buffer_goes_in_steps_and_comes_back_each_time, |case| async move {
+    let bytes = pattern(500_000);
+    let (mut ours, mut theirs) = narrow_pair(case).await;
+    let reader = spawn(async move { receive_all(&mut theirs).await });
+    let (mut buffer, mut from) = (bytes.clone(), 0);
+    while from < bytes.len() {
+        let (sent, back) = ours.write_from(buffer, from).await;
+        let to = sent.unwrap();
+        assert!(to > from && back == bytes);
+        (buffer, from) = (back, to);
+    }
+    // There is nothing left of it.
+    assert_eq!(ours.write_from(buffer, from).await.0.unwrap(), from);
+    drop(ours);
+    assert!(reader.await.unwrap() == bytes);
+});
+
+everywhere!(a_streams_canceller_knows_its_peer_while_it_is_open, |_| async {
+    let (ours, theirs) = pair().await;
+    let canceller = ours.canceller();
+    assert_eq!(canceller.peer_addr().unwrap(), theirs.local_addr().unwrap());
+    drop(ours);
+    assert_eq!(canceller.peer_addr().unwrap_err().raw_os_error(), Some(libc::ENOTCONN));
+});
+
+scenario!(a_listener_that_nobody_waits_on_can_be_taken_out_with_its_backlog, |case| async move {
+    if !case.is_real() {
+        return;
+    }
+    let (mut listener, address) = listener();
+    let ours = {
+        let mut accept = pin!(listener.accept());
+        assert!(poll_once(accept.as_mut()).await.is_none());
+        let ours = TcpStream::connect(address).await.unwrap();
+        accept.await.unwrap();
+        ours
+    };
+    listener.canceller().cancel();
+    while listener.accept().await.is_ok() {}
+    let listener = listener.into_std().map_err(|(why, _)| why).unwrap();
+    let mut client = std::net::TcpStream::connect(address).unwrap();
+    listener.set_nonblocking(false).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    std::io::Write::write_all(&mut server, b"taken").unwrap();
+    drop(server);
+    let mut told = String::new();
+    std::io::Read::read_to_string(&mut client, &mut told).unwrap();
+    assert_eq!(told, "taken");
+    drop(ours);
+});
