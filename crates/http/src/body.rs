@@ -2,13 +2,17 @@
 
 use crate::chunk::Chunk;
 use crate::error::BoxError;
+use crate::file::FileBody;
 use crate::request::RequestBody;
 use crate::upgrade::Switch;
 use futures_core::Stream;
 use ringroad_wire::FieldBlock;
 use std::fmt;
+use std::fs::File;
+use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// Bytes to be sent.
@@ -18,6 +22,7 @@ pub(crate) enum Inner {
     Empty,
     Whole(Chunk),
     Stream(Box<Pieces>),
+    File(Box<FileBody>),
     /// Nothing: the connection is handed over.
     Switch(Box<Switch>),
 }
@@ -47,6 +52,17 @@ impl Body {
     /// Bytes that are always there: never copied when they are many.
     pub const fn from_static(bytes: &'static [u8]) -> Body {
         Body(Inner::Whole(Chunk::of_static(bytes)))
+    }
+
+    /// These places of a regular file, as they are when they are sent: by the kernel, without a copy here
+    /// (`sendfile(2)`), after a thread of the blocking pool has read what is not in the page cache. The file's own
+    /// position does not matter and stays.
+    ///
+    /// A file that ends before its range, or cannot be read, ends the connection, which tells the other side that the
+    /// body is not complete; it is counted ([`Counters::files_cut`](crate::Counters::files_cut)).
+    pub fn file(file: Arc<File>, range: Range<u64>) -> Body {
+        let part = FileBody::new(file, range);
+        if part.left() == 0 { Body::empty() } else { Body(Inner::File(Box::new(part))) }
     }
 
     /// What the stream gives, in chunks, as it gives it: the next piece is asked for when the last is sent. A
@@ -140,6 +156,7 @@ impl fmt::Debug for Body {
             Inner::Empty => f.write_str("Empty"),
             Inner::Whole(chunk) => chunk.fmt(f),
             Inner::Stream(pieces) => write!(f, "Stream({:?} bytes)", pieces.size),
+            Inner::File(part) => write!(f, "File({} bytes)", part.left()),
             Inner::Switch(switch) => switch.fmt(f),
         }
     }

@@ -25,6 +25,8 @@ pub(crate) struct Counts {
     pub(crate) timed_out: AtomicU64,
     pub(crate) accept_paused: AtomicU64,
     pub(crate) upgraded: AtomicU64,
+    pub(crate) files_cut: AtomicU64,
+    pub(crate) file_reads: AtomicU64,
     /// The engine's, as of the last second.
     pub(crate) engine: Mutex<EngineCounters>,
 }
@@ -79,6 +81,10 @@ pub struct Counters {
     pub accept_paused: u64,
     /// Connections that speak another protocol since, or did.
     pub upgraded: u64,
+    /// Files that ended, or could not be read, before all was sent that was announced: their connections were ended.
+    pub files_cut: u64,
+    /// Steps of files that were not in the page cache, and were read by the blocking pool before they were sent.
+    pub file_reads: u64,
     /// The engine's counters of each worker, as of the last second.
     pub engine: Vec<EngineCounters>,
 }
@@ -104,6 +110,8 @@ impl Counters {
         self.timed_out += of(&counts.timed_out);
         self.accept_paused += of(&counts.accept_paused);
         self.upgraded += of(&counts.upgraded);
+        self.files_cut += of(&counts.files_cut);
+        self.file_reads += of(&counts.file_reads);
         self.engine.push(*counts.engine.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::body::{Body, Inner, Pieces};
 use crate::chunk::Chunk;
+use crate::file::FileBody;
 use crate::pool;
 use crate::response::{ContentType, Response};
 use crate::upgrade::{Switch, Takeover};
@@ -107,6 +108,8 @@ pub(crate) enum Rest {
     Bytes(Chunk),
     /// These pieces.
     Pieces(Box<Pieces>, BodyEncoder),
+    /// This part of a file.
+    File(Box<FileBody>),
     /// Nothing; and then the connection is handed over.
     Switch(Takeover),
 }
@@ -154,6 +157,13 @@ pub(crate) fn response(
             let encoder = head(out, lines, reply, status, content_type, &fields, size);
             let keep_alive = encoder.keep_alive();
             (if encoder.is_sent() { Rest::Pieces(pieces, encoder) } else { Rest::Nothing }, keep_alive)
+        }
+        Inner::File(part) => {
+            let size = BodySize::Known(part.left());
+            let mut encoder = head(out, lines, reply, status, content_type, &fields, size);
+            // False, or an error where the status forbids a body: nothing of it is sent.
+            let is_sent = encoder.frame(out, part.left()).unwrap_or(false);
+            (if is_sent { Rest::File(part) } else { Rest::Nothing }, encoder.keep_alive())
         }
         Inner::Switch(switch) => {
             let Switch { protocol, takeover } = *switch;
@@ -253,7 +263,9 @@ impl SharedBody {
 
 impl Encoded {
     pub(crate) fn new(response: Response) -> Result<Encoded, Response> {
-        if response.shared.is_some() || matches!(response.body.0, Inner::Stream(_) | Inner::Switch(_)) {
+        if response.shared.is_some()
+            || matches!(response.body.0, Inner::Stream(_) | Inner::File(_) | Inner::Switch(_))
+        {
             return Err(response);
         }
         let Response { status, content_type, close, fields, body, .. } = response;
@@ -262,7 +274,7 @@ impl Encoded {
                 Some(bytes) => SharedBody::Static(bytes),
                 None => SharedBody::Shared(chunk.into_vec().into()),
             }),
-            Inner::Empty | Inner::Stream(_) | Inner::Switch(_) => None,
+            Inner::Empty | Inner::Stream(_) | Inner::File(_) | Inner::Switch(_) => None,
         };
         let mut encoded =
             Encoded { status, content_type, fields, body, close, ready: Vec::new(), status_line_bytes: 0 };

@@ -25,6 +25,7 @@ mod client;
 mod counters;
 mod encode;
 mod error;
+mod file;
 mod incoming;
 mod pool;
 mod request;

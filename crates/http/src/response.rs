@@ -227,7 +227,7 @@ impl fmt::Debug for Response {
 pub struct Shared(pub(crate) Rc<Encoded>);
 
 impl Shared {
-    /// Encodes it. A body that is a stream can be sent only once: it is refused.
+    /// Encodes it. A body that is a stream can be sent only once, and a file is sent from where it is: they are refused.
     ///
     /// # Errors
     /// The response is given back.

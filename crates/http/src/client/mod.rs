@@ -270,6 +270,7 @@ impl ClientRequest {
             // A connection is only handed over by an answer.
             BodyInner::Empty | BodyInner::Switch(_) => BodySize::Known(0),
             BodyInner::Whole(chunk) => BodySize::Known(chunk.len() as u64),
+            BodyInner::File(part) => BodySize::Known(part.left()),
             BodyInner::Stream(pieces) => pieces.size.map_or(BodySize::Unknown, BodySize::Known),
         };
         let mut out = Vec::new();
@@ -283,6 +284,7 @@ impl ClientRequest {
                 encoder.data(&mut out, &chunk).map_err(ClientError::Request)?;
                 None
             }
+            BodyInner::File(part) => Some(Box::new(part.into_pieces())),
             BodyInner::Stream(pieces) => Some(pieces),
         };
         let idempotent = !matches!(method, Method::Post | Method::Patch | Method::Connect | Method::Other);

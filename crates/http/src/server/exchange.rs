@@ -11,12 +11,14 @@ use crate::chunk::Chunk;
 use crate::counters::add;
 use crate::encode::{self, Rest, refusal};
 use crate::error::BodyError;
+use crate::file::FileBody;
 use crate::incoming::Incoming;
 use crate::pool;
 use crate::route::{Panicked, Running};
 use crate::upgrade::Takeover;
 use ringroad_engine::Lease;
 use ringroad_wire::{BodyEncoder, CONTINUE, Event, ReplyTo, Requests, Status};
+use rustix::io::Errno;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -174,6 +176,11 @@ impl Connection {
             }
             Rest::Bytes(chunk) => {
                 if !self.send_large(out, chunk).await {
+                    return Then::Abort;
+                }
+            }
+            Rest::File(part) => {
+                if !self.send_file(out, *part).await {
                     return Then::Abort;
                 }
             }
@@ -392,6 +399,41 @@ impl Connection {
         true
     }
 
+    /// Sends a head and what is in `out` before it, and behind it a part of a file. False: the connection is over, or
+    /// the file was not what it was, which the client learns from the missing end.
+    async fn send_file(&mut self, out: Vec<u8>, mut body: FileBody) -> bool {
+        if !self.send(out).await {
+            return false;
+        }
+        while let Some((mut part, is_cached)) = body.step() {
+            if !is_cached {
+                // A slow disk is not the client's fault.
+                self.wait_for(Waits::Handler);
+                add(&self.place.worker.counts().file_reads, 1);
+                if !matches!(body.fetch(&part).await, Ok(Ok(()))) {
+                    add(&self.place.worker.counts().files_cut, 1);
+                    return false;
+                }
+            }
+            while part.left() > 0 {
+                self.wait_for(Waits::Send);
+                let (sent, back) = self.stream.send_file(part).await;
+                part = back;
+                match sent {
+                    Ok(bytes) => add(&self.place.worker.counts().bytes_out, bytes as u64),
+                    Err(why) => {
+                        if is_the_files(&why) {
+                            add(&self.place.worker.counts().files_cut, 1);
+                        }
+                        self.send_failed();
+                        return false;
+                    }
+                }
+            }
+        }
+        true
+    }
+
     /// Sends a stream, each piece when the one before is sent. False: the connection is over, or the stream failed,
     /// which the client learns from the missing end.
     async fn send_pieces(
@@ -464,6 +506,15 @@ impl Connection {
         self.wait_for(Waits::Send);
         Ok(out.is_empty() || self.send(out).await)
     }
+}
+
+/// Whether sending a file failed because of the file.
+fn is_the_files(why: &ringroad_engine::Error) -> bool {
+    // It has ended; a disk's error; not a regular file.
+    matches!(
+        why.raw_os_error().map(Errno::from_raw_os_error),
+        Some(Errno::NODATA | Errno::IO | Errno::INVAL | Errno::BADF | Errno::OVERFLOW)
+    )
 }
 
 /// What a stream gives.

@@ -7,6 +7,7 @@ mod bodies;
 mod client;
 mod connections;
 mod counts;
+mod files;
 mod inputs;
 mod requests;
 mod stopping;

@@ -168,6 +168,17 @@ impl Client {
         std::mem::take(&mut self.input)
     }
 
+    /// How many bytes come to the end of the connection.
+    pub(crate) fn count_rest(&mut self) -> usize {
+        let mut bytes = 0;
+        loop {
+            bytes += std::mem::take(&mut self.input).len();
+            if !self.more() {
+                return bytes;
+            }
+        }
+    }
+
     /// Whether the connection has ended, without a word.
     pub(crate) fn is_closed(&mut self) -> bool {
         self.rest().is_empty()
