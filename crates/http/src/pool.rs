@@ -69,7 +69,7 @@ pub(crate) fn give_buffer(mut buffer: Vec<u8>) {
     }
 }
 
-/// A head to be filled.
+/// A head to be filled, which says what it said last.
 #[inline]
 pub(crate) fn head() -> Box<Head> {
     take(|pool| &mut pool.heads).unwrap_or_default()
@@ -77,8 +77,8 @@ pub(crate) fn head() -> Box<Head> {
 
 /// A head is not needed any more.
 #[inline]
-pub(crate) fn give_head(mut head: Box<Head>) {
-    if head.clear() {
+pub(crate) fn give_head(head: Box<Head>) {
+    if head.is_small() {
         drop(keep(|pool| &mut pool.heads, head));
     }
 }

@@ -7,6 +7,7 @@ use crate::chunk::Chunk;
 use crate::error::BodyError;
 use crate::incoming::Incoming;
 use crate::pool;
+use crate::route::RouteId;
 use crate::server::seats::SeatId;
 use crate::server::worker;
 use futures_core::Stream;
@@ -17,6 +18,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -30,6 +32,10 @@ pub(crate) struct Head {
     /// Where in the path each parameter lies, in the order of its pattern.
     pub(crate) params: Vec<(u16, u16)>,
     names: Option<Rc<[Box<str>]>>,
+    /// Who answers it.
+    route: RouteId,
+    /// Of what was copied: [`RequestHead::stamp`].
+    stamp: Option<NonZeroU64>,
     /// Where its connection sits.
     seat: SeatId,
 }
@@ -38,13 +44,35 @@ pub(crate) struct Head {
 const KEPT_BYTES_MAX: usize = 8 * 1024;
 
 impl Head {
-    /// Forgets what it says; whether it is worth keeping.
-    pub(crate) fn clear(&mut self) -> bool {
+    /// Forgets what it says.
+    pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.slots.clear();
         self.params.clear();
         self.names = None;
+        self.stamp = None;
+    }
+
+    /// Whether it is worth keeping. What it says stays, for the next request may well be the same.
+    pub(crate) fn is_small(&self) -> bool {
         self.bytes.capacity() <= KEPT_BYTES_MAX
+    }
+
+    /// Who answers `head`, if this is a copy of it already.
+    #[inline]
+    pub(crate) fn route_of(&self, head: &RequestHead<'_>) -> Option<RouteId> {
+        let same = self.stamp.is_some() && self.stamp == head.stamp();
+        same.then_some(self.route)
+    }
+
+    /// Becomes a copy of `head`, whose parameters' places it has.
+    #[inline]
+    pub(crate) fn copy(&mut self, head: &RequestHead<'_>, route: RouteId, names: Option<&Rc<[Box<str>]>>) {
+        self.bytes.extend_from_slice(head.bytes());
+        self.slots.extend_from_slice(head.fields().slots());
+        self.meta = Some(head.meta());
+        self.names = names.map(Rc::clone);
+        (self.route, self.stamp) = (route, head.stamp());
     }
 
     fn view(&self) -> Option<RequestHead<'_>> {
@@ -60,19 +88,9 @@ pub struct Request {
 }
 
 impl Request {
-    /// Makes `copy`, which has the parameters' places already, a copy of `head`.
+    /// Of a head that was copied.
     #[inline]
-    pub(crate) fn new(
-        mut copy: Box<Head>,
-        head: &RequestHead<'_>,
-        names: Option<&Rc<[Box<str>]>>,
-        body: Option<Rc<Incoming>>,
-        seat: SeatId,
-    ) -> Request {
-        copy.bytes.extend_from_slice(head.bytes());
-        copy.slots.extend_from_slice(head.fields().slots());
-        copy.meta = Some(head.meta());
-        copy.names = names.map(Rc::clone);
+    pub(crate) fn new(mut copy: Box<Head>, body: Option<Rc<Incoming>>, seat: SeatId) -> Request {
         copy.seat = seat;
         Request { head: Some(copy), body: RequestBody(body) }
     }

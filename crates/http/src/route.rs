@@ -369,12 +369,10 @@ impl<S: 'static> Routes<S> {
     /// # Errors
     /// A pattern and what is wrong with it.
     pub(crate) fn make(&self, state: &State<S>) -> Result<Router, (String, String)> {
-        let mut router = Router {
-            matcher: matchit::Router::new(),
-            fallback: self.fallback.as_ref().map(|f| f.make(state)),
-        };
+        let mut router = Router { matcher: matchit::Router::new(), routes: Vec::new(), fallback: None };
+        router.fallback = self.fallback.as_ref().map(|made| enlist(&mut router.routes, made.make(state)));
         for (pattern, methods) in &self.by_pattern {
-            let resource = Resource::new(pattern, methods, state);
+            let resource = Resource::new(pattern, methods, state, &mut router.routes);
             router.matcher.insert(pattern, resource).map_err(|why| (pattern.clone(), why.to_string()))?;
         }
         Ok(router)
@@ -384,13 +382,23 @@ impl<S: 'static> Routes<S> {
 /// One worker's handlers.
 pub(crate) struct Router {
     matcher: matchit::Router<Resource>,
-    fallback: Option<Rc<dyn Route>>,
+    routes: Vec<Rc<dyn Route>>,
+    fallback: Option<RouteId>,
+}
+
+/// A handler's place in its router.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RouteId(u32);
+
+fn enlist(routes: &mut Vec<Rc<dyn Route>>, route: Rc<dyn Route>) -> RouteId {
+    routes.push(route);
+    RouteId(routes.len() as u32 - 1)
 }
 
 /// The handlers of one pattern.
 struct Resource {
-    by_method: [Option<Rc<dyn Route>>; METHODS.len()],
-    any: Option<Rc<dyn Route>>,
+    by_method: [Option<RouteId>; METHODS.len()],
+    any: Option<RouteId>,
     /// What `Allow` says.
     allow: String,
     /// Its parameters, if it has any.
@@ -398,9 +406,16 @@ struct Resource {
 }
 
 impl Resource {
-    fn new<S>(pattern: &str, methods: &Methods<S>, state: &State<S>) -> Resource {
+    fn new<S>(
+        pattern: &str,
+        methods: &Methods<S>,
+        state: &State<S>,
+        routes: &mut Vec<Rc<dyn Route>>,
+    ) -> Resource {
         let [a, b, c, d, e, f, g] = &methods.by_method;
-        let by_method = [a, b, c, d, e, f, g].map(|made| made.as_ref().map(|made| made.make(state)));
+        let mut make = |made: &Option<Box<dyn Make<S>>>| Some(enlist(routes, made.as_ref()?.make(state)));
+        let by_method = [a, b, c, d, e, f, g].map(&mut make);
+        let any = make(&methods.any);
         let has = |method| place(method).is_some_and(|at| by_method.get(at).is_some_and(Option::is_some));
         let allowed = METHODS.into_iter().filter(|method| match method {
             Method::Options => true,
@@ -409,20 +424,13 @@ impl Resource {
         });
         let allow = allowed.map(Method::name).collect::<Vec<_>>().join(", ");
         let names: Vec<Box<str>> = parameters(pattern).map(Box::from).collect();
-        Resource {
-            allow,
-            any: methods.any.as_ref().map(|made| made.make(state)),
-            names: (!names.is_empty()).then(|| names.into()),
-            by_method,
-        }
+        Resource { allow, any, names: (!names.is_empty()).then(|| names.into()), by_method }
     }
 
     #[inline]
-    fn route(&self, method: Method) -> Option<&dyn Route> {
-        let of = |method| place(method).and_then(|at| self.by_method.get(at)?.as_deref());
-        of(method)
-            .or_else(|| if method == Method::Head { of(Method::Get) } else { None })
-            .or(self.any.as_deref())
+    fn route(&self, method: Method) -> Option<RouteId> {
+        let of = |method| place(method).and_then(|at| *self.by_method.get(at)?);
+        of(method).or_else(|| if method == Method::Head { of(Method::Get) } else { None }).or(self.any)
     }
 }
 
@@ -446,12 +454,22 @@ fn parameters(pattern: &str) -> impl Iterator<Item = &str> {
 /// Who answers.
 pub(crate) enum Found<'a> {
     /// A handler, with the parameters' names if the pattern has some.
-    Route(&'a dyn Route, Option<&'a Rc<[Box<str>]>>),
+    Route(RouteId, Option<&'a Rc<[Box<str>]>>),
     /// We do.
     Answer(Response),
 }
 
 impl Router {
+    /// The handler that was found.
+    #[inline]
+    pub(crate) fn route(&self, id: RouteId) -> &dyn Route {
+        #[allow(
+            clippy::indexing_slicing,
+            reason = "only this router gives its handlers' places, and keeps them"
+        )]
+        &*self.routes[id.0 as usize]
+    }
+
     /// Finds who answers `head`; parameters' places in its path are appended to `params`.
     #[inline]
     pub(crate) fn find(&self, head: &RequestHead<'_>, params: &mut Vec<(u16, u16)>) -> Found<'_> {
@@ -475,8 +493,8 @@ impl Router {
         if method == Method::Options && path == "*" {
             return Found::Answer(allowing(Status::NO_CONTENT, &METHODS.map(Method::name).join(", ")));
         }
-        match &self.fallback {
-            Some(route) => Found::Route(&**route, None),
+        match self.fallback {
+            Some(route) => Found::Route(route, None),
             None => Found::Answer(refusal(Status::NOT_FOUND)),
         }
     }

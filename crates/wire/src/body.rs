@@ -145,7 +145,7 @@ impl Chunked {
                 return self.trailers(scratch, used, bytes);
             }
             let Some(&byte) = bytes.get(used) else { return Ok((used, Piece::Nothing)) };
-            self.header_byte(byte, &scratch.limits, body_bytes_max)?;
+            self.header_byte(byte, scratch.limits(), body_bytes_max)?;
             used += 1;
         }
     }
@@ -211,7 +211,7 @@ impl Chunked {
         used: usize,
         bytes: &'a [u8],
     ) -> Result<(usize, Piece<'a>), Error> {
-        let limits = &scratch.limits;
+        let (limits, slots) = scratch.table();
         let bounds = Bounds {
             section_bytes: limits.trailer_bytes,
             line_bytes: limits.field_line_bytes,
@@ -223,7 +223,7 @@ impl Chunked {
         let section = bytes.get(used..).unwrap_or_default();
         let from = self.trailers;
         let mut scan = |from| {
-            lines(section, from, &bounds, &mut scratch.slots, |_, name, _| {
+            lines(section, from, &bounds, slots, |_, name, _| {
                 if is_forbidden_trailer(name) {
                     return Err(Error::new(Problem::TrailerForbidden, name));
                 }

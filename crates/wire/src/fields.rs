@@ -7,8 +7,10 @@
 
 use crate::error::{Error, Problem};
 use crate::limits::{FIELDS_MAX, HEAD_BYTES_MAX, Limits};
+use crate::request_head::RequestMeta;
 use crate::scan::{is_word, token_len, value_len};
 use std::fmt;
+use std::num::NonZeroU64;
 
 /// Where one header line lies in its head, in bytes from the start of the head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,25 +21,77 @@ pub struct Slot {
     value_end: u16,
 }
 
-/// What a worker keeps once for all its connections: the limits, and the table the header lines of the head at
-/// hand are noted in. An idle connection has neither.
+/// What a worker keeps once for all its connections: the limits, the table the header lines of the head at hand are
+/// noted in, and the request head that was read last. An idle connection has none of it.
 #[derive(Clone, Debug)]
 pub struct Scratch {
-    pub(crate) limits: Limits,
-    pub(crate) slots: Slots,
+    limits: Limits,
+    slots: Slots,
+    last: Last,
 }
+
+/// The request head that was read last, if it is short, with what was understood of it; its lines are in the table.
+///
+/// INVARIANT: where `bytes` is not 0, the table is as reading `head[..bytes]` under these limits left it.
+#[derive(Clone, Debug)]
+struct Last {
+    head: [u8; LAST_BYTES_MAX],
+    bytes: u16,
+    count: u8,
+    meta: Option<RequestMeta>,
+    /// Which of the heads it is that were ever kept here.
+    stamp: u64,
+}
+
+/// Longer heads are not kept. Those of programs, which say the same again and again, are shorter.
+const LAST_BYTES_MAX: usize = 512;
 
 pub(crate) type Slots = [Slot; FIELDS_MAX];
 
 impl Scratch {
     /// A table under these limits.
     pub fn new(limits: Limits) -> Self {
-        Scratch { limits, slots: [Slot::default(); FIELDS_MAX] }
+        let last = Last { head: [0; LAST_BYTES_MAX], bytes: 0, count: 0, meta: None, stamp: 0 };
+        Scratch { limits, slots: [Slot::default(); FIELDS_MAX], last }
     }
 
     /// The limits everything read with this table is held to.
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// The table, to be written: what it held is forgotten.
+    #[inline]
+    pub(crate) fn table(&mut self) -> (&Limits, &mut Slots) {
+        self.last.bytes = 0;
+        (&self.limits, &mut self.slots)
+    }
+
+    /// What the head at the front of `bytes` means, if it is the last one again: what it means depends on its bytes
+    /// and the limits and on nothing else, and a head ends where its own bytes say. With its length and its number of
+    /// lines, which are in the table.
+    #[inline]
+    pub(crate) fn again(&self, bytes: &[u8]) -> Option<(RequestMeta, usize, u8)> {
+        let last = &self.last;
+        let head = last.head.get(..usize::from(last.bytes)).filter(|head| !head.is_empty())?;
+        let meta = last.meta?;
+        bytes.starts_with(head).then_some((meta, head.len(), last.count))
+    }
+
+    /// Keeps a head whose lines are in the table.
+    #[inline]
+    pub(crate) fn keep(&mut self, head: &[u8], meta: RequestMeta, count: u8) {
+        let last = &mut self.last;
+        let Some(room) = last.head.get_mut(..head.len()) else { return };
+        room.copy_from_slice(head);
+        (last.bytes, last.meta, last.count) = (head.len() as u16, Some(meta), count);
+        last.stamp += 1;
+    }
+
+    /// The stamp of the head at hand, if it is kept.
+    #[inline]
+    pub(crate) fn stamp(&self) -> Option<NonZeroU64> {
+        if self.last.bytes == 0 { None } else { NonZeroU64::new(self.last.stamp) }
     }
 
     pub(crate) fn used(&self, count: u8) -> &[Slot] {

@@ -103,7 +103,7 @@ impl Requests {
         // RFC 9112 §2.2: an empty line before a request is ignored.
         while let [b'\r', after @ ..] = rest {
             match after {
-                [b'\n', after @ ..] if self.empty_lines < scratch.limits.empty_lines => rest = after,
+                [b'\n', after @ ..] if self.empty_lines < scratch.limits().empty_lines => rest = after,
                 [b'\n', ..] => return Err(self.fail(Error::new(Problem::EmptyLines, b"\r\n"))),
                 [other, ..] => return Err(self.fail(Error::at(Problem::LineEnd, *other))),
                 [] => return Ok(None),
@@ -111,14 +111,26 @@ impl Requests {
             self.empty_lines += 1;
             *at += 2;
         }
-        match read(rest, &scratch.limits, &mut scratch.slots, progress) {
+        let again = if progress.line == 0 { scratch.again(rest) } else { None };
+        let found = match again {
+            Some((meta, end, count)) => Ok(Found::Whole { meta, end, count }),
+            None => {
+                let (limits, slots) = scratch.table();
+                let found = read(rest, limits, slots, progress);
+                if let Ok(Found::Whole { meta, end, count }) = found {
+                    scratch.keep(rest.get(..end).unwrap_or_default(), meta, count);
+                }
+                found
+            }
+        };
+        match found {
             Ok(Found::Whole { meta, end, count }) => {
                 self.empty_lines = 0;
                 self.keep_alive = meta.keep_alive;
                 self.state = match Decoder::new(meta.body) {
                     None => self.after(),
                     Some(decoder) => {
-                        self.body_bytes_max = scratch.limits.body_bytes;
+                        self.body_bytes_max = scratch.limits().body_bytes;
                         self.drained = None;
                         self.awaits_continue = meta.expects_continue;
                         State::Body(decoder)
@@ -126,7 +138,8 @@ impl Requests {
                 };
                 *at += end;
                 let bytes = rest.get(..end).unwrap_or_default();
-                Ok(Some(Event::Head(RequestHead::from_parts(bytes, scratch.used(count), meta))))
+                let head = RequestHead::from_parts(bytes, scratch.used(count), meta);
+                Ok(Some(Event::Head(head.stamped(scratch.stamp()))))
             }
             Ok(Found::Partial(progress)) => {
                 self.state = State::Head { begun: !rest.is_empty(), progress };
@@ -153,7 +166,7 @@ impl Requests {
                 (Piece::Data(data), None) => return Ok(Some(Event::Data(data))),
                 (Piece::Data(data), Some(drained)) => {
                     *drained = drained.saturating_add(u32::try_from(data.len()).unwrap_or(u32::MAX));
-                    if *drained > scratch.limits.drain_bytes {
+                    if *drained > scratch.limits().drain_bytes {
                         return Err(self.fail(Error::new(Problem::DrainTooLong, &[])));
                     }
                 }

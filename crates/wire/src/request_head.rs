@@ -12,6 +12,7 @@ use crate::message::{Body, Facts, Method, Version};
 use crate::scan::{is_word, target_len, token_len};
 use crate::target::{Form, Target, classify, is_host};
 use std::fmt;
+use std::num::NonZeroU64;
 
 /// The head of a request.
 #[derive(Clone, Copy)]
@@ -19,6 +20,7 @@ pub struct RequestHead<'a> {
     bytes: &'a [u8],
     slots: &'a [Slot],
     meta: RequestMeta,
+    stamp: Option<NonZeroU64>,
 }
 
 /// What was understood of a head, without the bytes: with copies of them and of the slots, a head can be kept.
@@ -41,7 +43,17 @@ impl<'a> RequestHead<'a> {
     /// A head from parts that were kept: [`bytes`](Self::bytes), [`Fields::slots`], [`meta`](Self::meta). Parts
     /// of different heads give a head that tells nonsense, and nothing worse.
     pub fn from_parts(bytes: &'a [u8], slots: &'a [Slot], meta: RequestMeta) -> Self {
-        RequestHead { bytes, slots, meta }
+        RequestHead { bytes, slots, meta, stamp: None }
+    }
+
+    pub(crate) fn stamped(self, stamp: Option<NonZeroU64>) -> Self {
+        RequestHead { stamp, ..self }
+    }
+
+    /// Heads with the same stamp, read with the same [`Scratch`](crate::Scratch), have the same bytes, and so mean the
+    /// same: what was made of one holds for the other. `None` tells nothing.
+    pub fn stamp(&self) -> Option<NonZeroU64> {
+        self.stamp
     }
 
     /// All bytes of the head, its empty line included.

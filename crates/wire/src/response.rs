@@ -208,9 +208,10 @@ impl Responses {
         progress: Progress,
     ) -> Result<Option<ResponseEvent<'a>>, Error> {
         let rest = bytes.get(*at..).unwrap_or_default();
-        match read(rest, &scratch.limits, &mut scratch.slots, progress, self.asked) {
+        let (limits, slots) = scratch.table();
+        match read(rest, limits, slots, progress, self.asked) {
             Ok(Found::Whole { meta, end, count }) => {
-                let next = self.after_head(&meta, &scratch.limits);
+                let next = self.after_head(&meta, scratch.limits());
                 self.state = next.map_err(|error| self.fail(error))?;
                 *at += end;
                 let bytes = rest.get(..end).unwrap_or_default();

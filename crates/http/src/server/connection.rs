@@ -325,16 +325,30 @@ impl Connection {
             let offers_upgrade = head.upgrade();
 
             let mut copy = pool::head();
-            let found = worker.router.find(&head, &mut copy.params);
+            // Clients say the same again and again: then copy and route are there already.
+            let found = match copy.route_of(&head) {
+                Some(route) => Ok(route),
+                None => {
+                    copy.clear();
+                    match worker.router.find(&head, &mut copy.params) {
+                        Found::Route(route, names) => {
+                            copy.copy(&head, route, names);
+                            Ok(route)
+                        }
+                        Found::Answer(response) => Err(response),
+                    }
+                }
+            };
             let incoming = match (has_body, head.body()) {
                 (false, _) => None,
                 (true, Body::Length(length)) => Some(Incoming::new(Some(length))),
                 (true, _) => Some(Incoming::new(None)),
             };
+            drop(scratch);
             let started = match found {
-                Found::Route(route, names) => {
-                    let request = Request::new(copy, &head, names, incoming.clone(), seat);
-                    drop(scratch);
+                Ok(route) => {
+                    let route = worker.router.route(route);
+                    let request = Request::new(copy, incoming.clone(), seat);
                     if let Some(incoming) = &incoming {
                         // What is there of the body is there when the handler looks.
                         if let Some(refused) = super::exchange::feed(worker, requests, incoming, input, at) {
@@ -346,8 +360,7 @@ impl Connection {
                     }
                     route.start(request, context)
                 }
-                Found::Answer(response) => {
-                    drop(scratch);
+                Err(response) => {
                     pool::give_head(copy);
                     Started::Done(response)
                 }

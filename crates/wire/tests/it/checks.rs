@@ -48,9 +48,17 @@ fn feed(bytes: &[u8], cuts: &[usize], mut look: impl FnMut(&[u8], &mut usize) ->
 /// All that a server's side of a connection tells of `bytes`, cut at `cuts`, and then the end of the input.
 pub(crate) fn tell_requests(bytes: &[u8], cuts: &[usize], limits: &Limits) -> Vec<Entry> {
     let mut scratch = Scratch::new(limits.clone());
+    let told = tell_requests_with(&mut scratch, bytes, cuts);
+    // It has read its last head before.
+    assert_eq!(tell_requests_with(&mut scratch, bytes, cuts), told, "the same again is told the same");
+    told
+}
+
+/// The same with a scratch that has been used, for whatever.
+pub(crate) fn tell_requests_with(scratch: &mut Scratch, bytes: &[u8], cuts: &[usize]) -> Vec<Entry> {
     let mut requests = Requests::new();
     let mut told = Vec::new();
-    feed(bytes, cuts, |kept, at| match requests.next(&mut scratch, kept, at) {
+    feed(bytes, cuts, |kept, at| match requests.next(scratch, kept, at) {
         Ok(event) => {
             match event {
                 Some(Event::Head(head)) => told.push(Entry::Head(format!("{head:?}"))),

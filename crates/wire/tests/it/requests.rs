@@ -1,6 +1,6 @@
 //! What a server understands of good requests, and how a connection goes on.
 
-use crate::checks::{self, Entry, tell_requests};
+use crate::checks::{self, Entry, tell_requests, tell_requests_with};
 use crate::server::serve;
 use ringroad_wire::{
     Body, Error, Event, Form, Limits, Method, Phase, Problem, RequestHead, Requests, Scratch, Slot, Status,
@@ -396,4 +396,78 @@ fn an_error_says_what_was_expected_and_what_came() {
     );
     let statuses: Vec<u16> = Problem::ALL.iter().map(|problem| problem.status().code()).collect();
     assert!(statuses.iter().all(|status| [400, 413, 414, 417, 431, 501, 502, 505].contains(status)));
+}
+
+/// Heads that differ in one byte, are longer or shorter by one, or are cut there, after one that is kept: what is told of
+/// each is what is told of it alone.
+#[test]
+fn a_head_that_is_nearly_the_last_one_is_read_for_itself() {
+    let limits = Limits::default();
+    let base = b"GET /a?b HTTP/1.1\r\nHost: a:80\r\nConnection: upgrade\r\nContent-Length: 3\r\n\r\nabc";
+    let alone = |bytes: &[u8]| tell_requests_with(&mut Scratch::new(limits.clone()), bytes, &[]);
+    let mut scratch = Scratch::new(limits.clone());
+    let mut check = |bytes: &[u8]| {
+        let expected = alone(bytes);
+        assert_eq!(tell_requests_with(&mut scratch, base, &[]), alone(base));
+        assert_eq!(tell_requests_with(&mut scratch, bytes, &[]), expected, "{}", bytes.escape_ascii());
+    };
+    for at in 0..base.len() {
+        for byte in [0, b' ', b'\r', b'\n', b'0', b'9', b':', b'A', b'x', 0xff] {
+            let (mut other, mut longer) = (base.to_vec(), base.to_vec());
+            other[at] = byte;
+            longer.insert(at, byte);
+            check(&other);
+            check(&longer);
+        }
+        let mut shorter = base.to_vec();
+        shorter.remove(at);
+        check(&shorter);
+        check(&base[..at]);
+        check(&[base, &base[..at]].concat());
+    }
+}
+
+/// What else is read with the same table, between two heads that are the same, does not show in the second: a body's
+/// trailers, a head that is refused, one that is longer than what is kept, one that comes in pieces.
+#[test]
+fn what_is_read_between_two_heads_that_are_the_same_leaves_no_trace() {
+    let limits = Limits::default();
+    let base = b"GET /one HTTP/1.1\r\nHost: a\r\nX-First: 1\r\nX-Second: 2\r\n\r\n";
+    let long = format!("GET / HTTP/1.1\r\nHost: b\r\nX: {}\r\n\r\n", "x".repeat(600));
+    let chunked =
+        "POST / HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nT-One: x\r\nT-Two: y\r\n\r\n";
+    let refused = "GET / HTTP/1.1\r\nOne: two\r\nThree: four\r\nbad line\r\n\r\n";
+    let mut scratch = Scratch::new(limits.clone());
+    let expected = tell_requests_with(&mut Scratch::new(limits.clone()), base, &[]);
+    for between in [&long, chunked, refused, "GET / HTTP/1.1\r\nHost: c\r\nSome: th"] {
+        for cuts in [vec![], (0..between.len()).collect()] {
+            assert_eq!(tell_requests_with(&mut scratch, base, &[]), expected);
+            tell_requests_with(&mut scratch, between.as_bytes(), &cuts);
+            assert_eq!(tell_requests_with(&mut scratch, base, &[]), expected, "after {between:?}");
+        }
+    }
+}
+
+#[test]
+fn heads_have_the_same_stamp_if_and_only_if_they_are_known_to_be_the_same() {
+    let mut scratch = Scratch::default();
+    let mut stamp = |bytes: &[u8]| {
+        let mut requests = Requests::new();
+        match requests.next(&mut scratch, bytes, &mut 0) {
+            Ok(Some(Event::Head(head))) => head.stamp(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let one = b"GET /one HTTP/1.1\r\nHost: a\r\n\r\n";
+    let two = b"GET /two HTTP/1.1\r\nHost: a\r\n\r\nand more";
+    let long = format!("GET / HTTP/1.1\r\nHost: b\r\nX: {}\r\n\r\n", "x".repeat(600));
+    let first = stamp(one);
+    assert!(first.is_some());
+    assert_eq!(stamp(one), first);
+    assert_eq!(stamp(&[one, &two[..]].concat()), first, "what is behind does not matter");
+    let second = stamp(two);
+    assert!(second.is_some() && second != first);
+    assert_ne!(stamp(one), first, "it was forgotten meanwhile");
+    assert_eq!(stamp(long.as_bytes()), None);
+    assert_ne!(stamp(one), first);
 }
