@@ -54,6 +54,8 @@ drivers!(
                 })
             })
             .collect();
+        // Somebody who still waits to be accepted when the listeners close is turned away, rightly.
+        wait_until("all are served", || server.counters().connections == 16);
         wait_until("there is load", || answered.load(Ordering::Relaxed) > 500);
         server.stop();
         stopped.store(true, Ordering::Relaxed);
@@ -102,13 +104,14 @@ fn short() -> Deadlines {
 drivers!(who_is_too_slow_with_a_head_or_a_body_is_408_and_who_says_nothing_is_closed, |driver: Name| {
     let read = |mut request: Request| async move { request.bytes(1000).await };
     let server = start(driver, Server::new().deadlines(short()).route("/", get(hello).post(read)));
-    let mut silent = Client::new(server.address());
+    // Each speaks as soon as it is connected: its time runs from then on.
     let mut idle = Client::new(server.address());
-    let mut head = Client::new(server.address());
-    let mut body = Client::new(server.address());
     assert_eq!(idle.get("/").status, 200);
+    let mut head = Client::new(server.address());
     head.send("GET / HTTP/1.1\r\nHost");
+    let mut body = Client::new(server.address());
     body.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf");
+    let mut silent = Client::new(server.address());
     assert!(silent.is_closed() && idle.is_closed());
     for client in [&mut head, &mut body] {
         let replies = client.replies();

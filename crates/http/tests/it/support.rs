@@ -40,7 +40,7 @@ macro_rules! drivers {
 }
 
 /// How long a socket waits before a test is shown to hang. Far beyond what any needs.
-const HANG: Duration = Duration::from_secs(60);
+const HANG: Duration = Duration::from_secs(300);
 
 /// Starts `server` on a port of its own.
 pub(crate) fn start<S: 'static>(driver: Name, server: Server<S>) -> Handle {

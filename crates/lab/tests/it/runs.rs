@@ -179,7 +179,7 @@ fn an_interrupted_run_returns_what_was_done_and_leaves_no_process() {
     let stop = AtomicBool::new(false);
     let record = std::thread::scope(|scope| {
         scope.spawn(|| {
-            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(120);
             while processes_with(&mark).is_empty() && std::time::Instant::now() < deadline {
                 std::thread::sleep(std::time::Duration::from_millis(10));
             }
