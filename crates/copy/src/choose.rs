@@ -8,6 +8,7 @@ use crate::error::Refusal;
 use crate::flight::Flight;
 use crate::options::{Engine, Options};
 use crate::report::Choice;
+use ringroad_engine::choose::may_make_rings;
 use rustix::io::{Errno, ReadWriteFlags};
 use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
@@ -170,12 +171,8 @@ pub(crate) fn choose(options: &Options, sources: &[std::path::PathBuf]) -> Resul
             choice.engine = Engine::Threads;
             let file_system = sources.first().and_then(|path| file_system(path));
             // Rings are tried when they are needed: most copies are small, or find their files cached.
-            let refused = match (&file_system, filtered()) {
-                (_, true) => Some(
-                    "a seccomp filter is in force, and some end a program that tries io_uring (--engine ring tries)"
-                        .to_string(),
-                ),
-                (Some((name, false)), false) => Some(format!(
+            let refused = match &file_system {
+                Some((name, false)) => Some(format!(
                     "{name} answers a ring's opens and reads through kernel threads, at several times their cost"
                 )),
                 _ => None,
@@ -198,16 +195,18 @@ pub(crate) fn choose(options: &Options, sources: &[std::path::PathBuf]) -> Resul
     Ok(chosen)
 }
 
-/// Whether a ring can be made, and if not, why.
+/// Whether a ring can be made and entered, and if not, why.
 fn probe(files: usize) -> Result<(), String> {
-    let mut flight = Flight::new(files, false).map_err(|why| why.to_string())?;
-    flight.turn(false).map_err(|why| format!("io_uring_enter: {why}"))
+    ring(files, false).map(drop)
 }
 
-/// Whether a seccomp filter decides about this process's system calls.
-fn filtered() -> bool {
-    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
-    status.lines().any(|line| line.strip_prefix("Seccomp:").is_some_and(|mode| mode.trim() == "2"))
+/// A ring for `files` files at a time, entered once. Where a filter decides about system calls it may end whoever makes
+/// one: then a child goes first.
+pub(crate) fn ring(files: usize, buffers: bool) -> Result<Flight, String> {
+    may_make_rings().map_err(|refusal| refusal.to_string())?;
+    let mut flight = Flight::new(files, buffers).map_err(|why| why.to_string())?;
+    flight.turn(false).map_err(|why| format!("io_uring_enter: {why}"))?;
+    Ok(flight)
 }
 
 /// How many things fit when each may take `share` descriptors of what the process may have.

@@ -4,13 +4,12 @@
 //! what waits (`queue.rs`). Start at
 //! [`Worker::work`].
 
-use crate::choose::{Chosen, Sample};
+use crate::choose::{Chosen, Sample, ring};
 use crate::clock::Clock;
 use crate::content::{Buffer, Cloning};
 use crate::dir::{Budget, Dir, Handles, lstat};
 use crate::entry::{Entry, Outcome};
 use crate::error::{Error, ErrorKind};
-use crate::flight::Flight;
 use crate::links::Links;
 use crate::manifest::Manifest;
 use crate::metadata::Me;
@@ -157,12 +156,7 @@ impl<'r, 'a> Worker<'r, 'a> {
     /// Works on a ring until there is nothing left. `false`: there is no ring for this worker, or no longer.
     fn work_on_ring(&mut self) -> bool {
         let splice = self.run.chosen.choice.engine == crate::Engine::RingSplice;
-        let made = Flight::new(self.run.chosen.choice.in_flight, !splice).map_err(|why| why.to_string());
-        let tried = made.and_then(|mut flight| match flight.turn(false) {
-            Ok(()) => Ok(flight),
-            Err(why) => Err(format!("io_uring_enter: {why}")),
-        });
-        let mut flight = match tried {
+        let mut flight = match ring(self.run.chosen.choice.in_flight, !splice) {
             Ok(flight) => flight,
             Err(why) => {
                 self.ringless = true;

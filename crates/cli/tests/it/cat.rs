@@ -536,11 +536,16 @@ fn a_non_blocking_input_is_waited_for() {
 
 /// Runs a command under a filter that answers `io_uring_setup` with `errno`, as container runtimes do.
 pub(crate) fn without_io_uring(errno: i32, command: &mut Command) -> Outcome {
+    denied(seccompiler::SeccompAction::Errno(errno as u32), command)
+}
+
+/// Runs a command under a filter that answers `io_uring_setup` so.
+pub(crate) fn denied(answer: seccompiler::SeccompAction, command: &mut Command) -> Outcome {
     use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
     let filter = SeccompFilter::new(
         [(libc::SYS_io_uring_setup, Vec::new())].into(),
         SeccompAction::Allow,
-        SeccompAction::Errno(errno as u32),
+        answer,
         std::env::consts::ARCH.try_into().unwrap(),
     );
     let program: BpfProgram = filter.unwrap().try_into().unwrap();

@@ -2,7 +2,7 @@
 
 use super::engines;
 use super::tree::noise;
-use crate::cat::without_io_uring;
+use crate::cat::denied;
 use crate::support::{BINARY, Kill, Lines, ringroad, run, until};
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -228,17 +228,27 @@ fn an_interrupt_at_a_question_ends_the_program_and_replaces_nothing() {
 fn where_io_uring_is_denied_auto_copies_and_says_why_and_a_named_ring_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a"), "alpha").unwrap();
-    for errno in [libc::EPERM, libc::ENOSYS] {
+    use seccompiler::SeccompAction::{Errno, KillProcess, Trap};
+    for (answer, says) in [
+        (Errno(libc::EPERM as u32), "Operation not permitted"),
+        (Errno(libc::ENOSYS as u32), "Function not implemented"),
+        (KillProcess, "ends a process"),
+        (Trap, "ends a process"),
+    ] {
         let denied = |words: &[&str]| {
-            without_io_uring(errno, ringroad(["cp"]).args(words).args(["a", "b"]).current_dir(folder.path()))
+            denied(answer.clone(), ringroad(["cp"]).args(words).args(["a", "b"]).current_dir(folder.path()))
         };
         let auto = denied(&["--json"]);
         assert_eq!((auto.code, auto.stderr.as_str()), (Some(0), ""), "{auto:?}");
         assert_eq!(fs::read_to_string(folder.path().join("b")).unwrap(), "alpha");
+        fs::remove_file(folder.path().join("b")).unwrap();
         for words in [&["--engine", "ring"][..], &["--engine", "ring-splice"], &["--driver", "io_uring"]] {
             let refused = denied(words);
             assert_eq!(refused.code, Some(2), "{words:?}: {refused:?}");
             assert!(refused.stderr.starts_with("ringroad: engine ring"), "{words:?}: {refused:?}");
+            assert!(refused.stderr.contains(says), "{words:?}: {refused:?}");
+            assert!(refused.stderr.contains("seccomp filter"), "{words:?}: {refused:?}");
+            assert!(!folder.path().join("b").exists(), "nothing was touched");
         }
     }
 }
