@@ -24,7 +24,7 @@ const USAGE: &str = "usage: cargo xtask tidy
        cargo xtask loom
        cargo xtask asan
        cargo xtask deny WAY CALLS COMMAND...
-       cargo xtask denied [sample]
+       cargo xtask denied [sample | WAY CALLS]
        cargo xtask dist
        cargo xtask second-kernel
        cargo xtask coreutils DIR [TEST...]";
@@ -41,8 +41,7 @@ fn main() -> ExitCode {
         Some((word, [])) if word == "loom" => checked::loom(&root),
         Some((word, [])) if word == "asan" => checked::asan(&root),
         Some((word, rest)) if word == "deny" => denied::deny(rest),
-        Some((word, [])) if word == "denied" => denied::denied(&root, false),
-        Some((word, [which])) if word == "denied" && which == "sample" => denied::denied(&root, true),
+        Some((word, rest)) if word == "denied" => denied::denied(&root, rest),
         Some((word, [])) if word == "dist" => dist::dist(&root),
         Some((word, [])) if word == "second-kernel" => second_kernel::run(&root),
         Some((word, rest @ [_, ..])) if word == "coreutils" => coreutils::run(&root, rest),

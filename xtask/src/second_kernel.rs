@@ -5,7 +5,7 @@
 //! here. It has one CPU and counts no time one could believe: it is for correctness.
 
 use crate::checked;
-use crate::denied::test_binaries;
+use crate::denied::{ENGINE, test_binaries};
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -27,7 +27,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
 }
 
 fn boot(root: &Path) -> io::Result<bool> {
-    let binaries = test_binaries(root).map_err(io::Error::other)?;
+    let binaries = test_binaries(root, ENGINE).map_err(io::Error::other)?;
     let doctor = ringroad(root)?;
     let folder = tempfile::tempdir()?;
     let init = folder.path().join("init");

@@ -564,6 +564,10 @@ pub(crate) fn denied(answer: seccompiler::SeccompAction, command: &mut Command) 
 
 #[test]
 fn where_io_uring_is_denied_plain_reads_print_the_same_and_one_line_says_so() {
+    if !drivers().contains(&"io_uring") {
+        // Another filter is in force, and the stricter answer of two counts.
+        return;
+    }
     let folder = folder();
     let bytes = noise(3 * BLOCK + 1, 16);
     let path = file(&folder, "file", &bytes);

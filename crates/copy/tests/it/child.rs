@@ -59,7 +59,7 @@ fn body() {
     let Ok(work) = std::env::var(VARIABLE) else { return };
     let (engine, source, target, resume): (String, String, String, bool) =
         serde_json::from_str(&work).unwrap();
-    let engine = crate::support::ENGINES.into_iter().find(|known| known.name() == engine).unwrap();
+    let engine = crate::support::engines().iter().copied().find(|known| known.name() == engine).unwrap();
     let mut options = archive(engine);
     options.resume = resume;
     let told = Told::default();

@@ -4,7 +4,7 @@
 //! The watcher needs root, and answers with an error number of its choice from Linux 6.14 on. What cannot be had is
 //! said.
 
-use crate::support::{ENGINES, Told, archive, assert_no_torn_file, files, folders, many, run};
+use crate::support::{Told, archive, assert_no_torn_file, engines, files, folders, many, run};
 use nix::sys::fanotify::{
     EventFFlags, Fanotify, FanotifyResponse, InitFlags, MarkFlags, MaskFlags, Response,
 };
@@ -77,7 +77,7 @@ fn refused_with(why: Errno) -> Response {
 
 /// The chosen file fails with `text`, nothing of it is left, and all others are there.
 fn only_the_chosen_file_fails(class: InitFlags, mask: MaskFlags, response: Response, text: &str) {
-    for engine in ENGINES {
+    for &engine in engines() {
         let (_place, source, target) = folders();
         many(&source, 60, 5000);
         let Some(watcher) = Watcher::new(class) else { return };
@@ -116,7 +116,7 @@ fn a_read_that_fails_in_the_disk_fails_its_file_alone() {
 
 /// The third write into a directory of the target fails, which the kernel is told when it asks about it.
 fn third_write_fails(why: Errno, check: impl Fn(&str, &Path, &Path, &ringroad_copy::Report, &[String])) {
-    for engine in ENGINES {
+    for &engine in engines() {
         let (_place, source, target) = folders();
         many(&source, 200, 5000);
         std::fs::create_dir_all(target.join("d3")).unwrap();

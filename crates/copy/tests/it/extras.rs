@@ -1,13 +1,13 @@
 //! What goes beyond `cp`: resume, manifest, exclusion, cancelling, what is counted and explained.
 
-use crate::support::{ENGINES, Told, archive, clean, folders, many, run, run_with};
+use crate::support::{Told, archive, clean, engines, folders, many, run, run_with};
 use ringroad_copy::{Control, Durability, Engine, Options, Update};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[test]
 fn resume_copies_what_differs_in_size_or_time_and_nothing_else() {
-    for engine in ENGINES {
+    for &engine in engines() {
         let (_place, source, target) = folders();
         many(&source, 100, 1000);
         let mut options = archive(engine);
@@ -44,7 +44,7 @@ fn resume_removes_copies_in_the_making_whose_maker_is_gone() {
 
 #[test]
 fn the_manifest_lists_every_file_sorted_as_b3sum_does() {
-    for engine in ENGINES {
+    for &engine in engines() {
         let (place, source, target) = folders();
         many(&source, 50, 3000);
         std::fs::write(source.join("back\\slash\nline"), "x").unwrap();
@@ -121,7 +121,7 @@ fn what_is_excluded_stays_out_with_all_that_is_in_it() {
 
 #[test]
 fn a_cancelled_copy_leaves_whole_files_only() {
-    for engine in ENGINES {
+    for &engine in engines() {
         let (_place, source, target) = folders();
         many(&source, 400, 5000);
         let control = Control::new();
@@ -142,7 +142,7 @@ fn a_cancelled_copy_leaves_whole_files_only() {
 
 #[test]
 fn an_observer_that_panics_ends_the_copy_and_does_not_hang_it() {
-    for engine in ENGINES {
+    for &engine in engines() {
         let (_place, source, target) = folders();
         many(&source, 100, 10);
         let panics = |_: &Path, target: &Path| assert!(!target.ends_with("f55"), "on purpose");
@@ -273,7 +273,7 @@ fn a_copy_that_differs_when_read_again_is_told_and_removed() {
 #[test]
 fn files_of_proc_that_claim_to_be_empty_are_copied_whole() {
     let (_place, _, target) = folders();
-    for engine in ENGINES {
+    for &engine in engines() {
         let options = Options { engine, ..Options::default() };
         run(Path::new("/proc/self/mountinfo"), &target, &options, &Told::default());
         assert_eq!(std::fs::read(&target).unwrap(), std::fs::read("/proc/self/mountinfo").unwrap());

@@ -1,7 +1,9 @@
 //! Faults beneath the copier: limits, full disks, a kernel without rings, a process killed.
 
 use crate::child;
-use crate::support::{ENGINES, Told, archive, assert_no_torn_file, clean, files, folders, many, run};
+use crate::support::{
+    Told, archive, assert_no_torn_file, clean, engines, files, folders, many, ring_engines, run,
+};
 use crate::tree::{build, deep};
 use ringroad_copy::{Control, Destination, Engine, Refusal};
 use std::path::{Path, PathBuf};
@@ -9,7 +11,7 @@ use std::process::Command;
 
 #[test]
 fn a_write_that_is_cut_short_fails_its_file_and_leaves_no_torn_copy() {
-    for engine in ENGINES {
+    for &engine in engines() {
         let (_place, source, target) = folders();
         many(&source, 50, 1000);
         std::fs::write(source.join("large"), crate::tree::noise(100_000, 1)).unwrap();
@@ -25,7 +27,7 @@ fn a_write_that_is_cut_short_fails_its_file_and_leaves_no_torn_copy() {
 
 #[test]
 fn sixty_four_descriptors_are_enough_for_a_deep_tree() {
-    for engine in ENGINES {
+    for &engine in engines() {
         let (_place, source, target) = folders();
         build(&source, &deep(200));
         many(&source, 200, 100);
@@ -89,7 +91,7 @@ impl Drop for Image {
 
 #[test]
 fn a_full_destination_stops_the_copy_and_leaves_whole_files_only() {
-    for engine in ENGINES {
+    for &engine in engines() {
         let Some(image) = Image::new(16 << 20) else { return };
         let (_place, source, _) = folders();
         many(&source, 300, 100_000);
@@ -107,7 +109,7 @@ fn a_full_destination_stops_the_copy_and_leaves_whole_files_only() {
 
 #[test]
 fn a_disk_that_cannot_be_read_fails_the_files_on_it_and_no_others() {
-    for engine in ENGINES {
+    for &engine in engines() {
         let Some(image) = Image::new(32 << 20) else { return };
         let (_place, reference, target) = folders();
         many(&reference, 200, 100_000);
@@ -141,7 +143,7 @@ fn a_copy_killed_at_any_moment_is_completed_by_resume() {
             break;
         }
         assert!(round < 4 * rounds, "only {killed} of {round} copies were killed before their end");
-        let engine = ENGINES[round % ENGINES.len()];
+        let engine = engines()[round % engines().len()];
         let mut child = child::start(":", engine, &source, &target, true);
         // Somewhere between its first system call and its end: how many files there are decides, and no clock.
         seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -238,7 +240,7 @@ fn where_rings_are_denied_auto_copies_all_the_same_and_a_named_ring_is_refused()
 /// The ring of a worker stops working in the middle: it may no longer be entered.
 #[test]
 fn a_ring_that_fails_in_the_middle_loses_what_was_in_flight_and_nothing_else() {
-    for engine in [Engine::Ring, Engine::RingSplice] {
+    for engine in ring_engines() {
         let (_place, source, target) = folders();
         many(&source, 400, 3000);
         let (from, to) = (source.clone(), target.clone());

@@ -4,10 +4,30 @@ use ringroad_copy::{
     Control, Dereference, Destination, Engine, Event, Observer, Options, Preserve, Report, copy,
 };
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
-/// Every engine by name, and `auto`.
-pub(crate) const ENGINES: [Engine; 4] = [Engine::Threads, Engine::Ring, Engine::RingSplice, Engine::Auto];
+/// Every engine that can be used here, and `auto`. What cannot is said.
+pub(crate) fn engines() -> &'static [Engine] {
+    static USABLE: OnceLock<Vec<Engine>> = OnceLock::new();
+    USABLE.get_or_init(|| {
+        let mut usable = vec![Engine::Threads, Engine::Auto];
+        for engine in [Engine::Ring, Engine::RingSplice] {
+            // Whether it is refused is settled before anything is looked for.
+            let nothing = [std::path::PathBuf::from("/nonexistent")];
+            let to = Destination::At("/nonexistent/either".into());
+            match ringroad_copy::copy(&nothing, &to, &archive(engine), &(), &Control::new()) {
+                Err(refusal) => eprintln!("skipped: {refusal}"),
+                Ok(_) => usable.push(engine),
+            }
+        }
+        usable
+    })
+}
+
+/// Those of them that work on rings.
+pub(crate) fn ring_engines() -> impl Iterator<Item = Engine> {
+    engines().iter().copied().filter(|engine| matches!(engine, Engine::Ring | Engine::RingSplice))
+}
 
 /// `-a`, with this engine.
 pub(crate) fn archive(engine: Engine) -> Options {

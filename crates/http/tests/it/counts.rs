@@ -1,6 +1,6 @@
 //! What is held by counting, since timed tests are banned: allocations, memory and system calls.
 
-use crate::support::{Client, start, wait_until};
+use crate::support::{Client, on, start, wait_until};
 use ringroad_engine::Name;
 use ringroad_http::{Html, Json, Request, Response, Server, Shared, State, get};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -166,7 +166,7 @@ fn an_idle_connection_is_a_small_task_on_epoll() {
 
 #[test]
 fn an_idle_connection_is_a_small_task_on_io_uring() {
-    an_idle_connection_costs(Name::IoUring, 320);
+    on(Name::IoUring, |driver| an_idle_connection_costs(driver, 320));
 }
 
 /// Requests in lockstep. The sweep's own calls, one or two a second, stay few beside them on a slow machine, too.
@@ -200,9 +200,11 @@ fn on_epoll_a_request_in_lockstep_is_one_wait_one_receive_and_one_send() {
 
 #[test]
 fn on_io_uring_a_request_in_lockstep_is_at_most_two_calls() {
-    let (calls, waits) = calls(Name::IoUring);
-    assert!(calls < 2 * REQUESTS + ASIDE, "{calls}");
-    assert!(calls - waits < ASIDE, "{calls} calls, {waits} waits");
+    on(Name::IoUring, |driver| {
+        let (calls, waits) = calls(driver);
+        assert!(calls < 2 * REQUESTS + ASIDE, "{calls}");
+        assert!(calls - waits < ASIDE, "{calls} calls, {waits} waits");
+    });
 }
 
 drivers!(a_large_body_that_is_shared_or_static_is_not_copied, |driver: Name| {

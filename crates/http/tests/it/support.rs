@@ -1,7 +1,7 @@
 //! A server on each driver, and a client that is nothing but a socket.
 
 use ringroad_engine::Name;
-use ringroad_engine::choose::Wish;
+use ringroad_engine::choose::{self, Wish};
 use ringroad_http::{Handle, Server};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -17,26 +17,34 @@ macro_rules! drivers {
 
             #[test]
             fn epoll() {
-                ($body)(ringroad_engine::Name::Epoll);
+                crate::support::on(ringroad_engine::Name::Epoll, $body);
             }
             #[test]
             fn io_uring() {
-                ($body)(ringroad_engine::Name::IoUring);
+                crate::support::on(ringroad_engine::Name::IoUring, $body);
             }
             #[test]
             fn poll() {
-                ($body)(ringroad_engine::Name::Poll);
+                crate::support::on(ringroad_engine::Name::Poll, $body);
             }
             #[test]
             fn select() {
-                ($body)(ringroad_engine::Name::Select);
+                crate::support::on(ringroad_engine::Name::Select, $body);
             }
             #[test]
             fn threads() {
-                ($body)(ringroad_engine::Name::Threads);
+                crate::support::on(ringroad_engine::Name::Threads, $body);
             }
         }
     };
+}
+
+/// Runs a test if the driver can be had here; else says why not.
+pub(crate) fn on(driver: Name, body: impl FnOnce(Name)) {
+    match choose::probe(driver) {
+        Ok(_) => body(driver),
+        Err(refusal) => eprintln!("skipped: {refusal}"),
+    }
 }
 
 /// How long a socket waits before a test is shown to hang. Far beyond what any needs.

@@ -226,6 +226,10 @@ fn an_interrupt_at_a_question_ends_the_program_and_replaces_nothing() {
 
 #[test]
 fn where_io_uring_is_denied_auto_copies_and_says_why_and_a_named_ring_is_refused() {
+    if !engines().contains(&"ring") {
+        // Another filter is in force, and the stricter answer of two counts.
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a"), "alpha").unwrap();
     use seccompiler::SeccompAction::{Errno, KillProcess, Trap};
