@@ -3,11 +3,14 @@
 //! It is linked against musl, which is made for static linking: a glibc linked so still loads its resolver at run time.
 //! What runs in an empty root needs no file of its system, so it can be copied into any container.
 
+use rustix::process::{Pid, Signal};
 use std::fs;
-use std::io;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Output};
+use std::process::{Child, Command, ExitCode, Output, Stdio};
+use std::time::Duration;
 
 pub(crate) fn dist(root: &Path) -> ExitCode {
     match make(root) {
@@ -83,8 +86,53 @@ fn runs_alone(binary: &Path) -> io::Result<()> {
     expect("cat", &cat, cat.stdout == b"alone\n")?;
     let copy = alone(root.path(), &["/cp", "/file", "/copy"])?;
     expect("cp", &copy, copy.status.success() && fs::read(root.path().join("copy"))? == b"alone\n")?;
-    println!("dist: runs in an empty root: driver {}", found["chosen"].as_str().unwrap_or_default());
+    let chosen = found["chosen"].as_str().unwrap_or_default();
+    serves_alone(root.path(), &format!("engine-{chosen}"))?;
+    println!("dist: doctor, cat, cp and lab server run in an empty root: driver {chosen}");
     Ok(())
+}
+
+/// `lab server`, until it is told to stop: one request, answered, and counted by it.
+fn serves_alone(root: &Path, model: &str) -> io::Result<()> {
+    let words =
+        ["/ringroad", "lab", "server", "--model", model, "--protocol", "http", "--listen", "127.0.0.1:0"];
+    let mut server = in_root(root, &words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let asked = ask(&mut server);
+    // `unshare` has become the server, so the signal is for it.
+    let pid = Pid::from_child(&server);
+    rustix::process::kill_process(pid, Signal::TERM)?;
+    let output = server.wait_with_output()?;
+    let answer = match asked {
+        Ok(answer) => answer,
+        Err(error) => {
+            expect("lab server", &output, false)?;
+            return Err(error);
+        }
+    };
+    expect("lab server", &output, output.status.success() && answer.contains("<h1>Hello World</h1>"))
+}
+
+/// Waits for the line that says where it listens, and asks for a page there.
+fn ask(server: &mut Child) -> io::Result<String> {
+    let output = server.stdout.as_mut().ok_or_else(|| io::Error::other("no output"))?;
+    let mut line = String::new();
+    BufReader::new(output).read_line(&mut line)?;
+    let address = line
+        .trim_end()
+        .strip_prefix("listening on ")
+        .ok_or_else(|| io::Error::other(format!("it said {line:?} and not where it listens")))?;
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: alone\r\n\r\n")?;
+    let mut answer = Vec::new();
+    let mut piece = [0; 1024];
+    while !answer.ends_with(b"</h1>") {
+        match stream.read(&mut piece)? {
+            0 => break,
+            bytes => answer.extend_from_slice(&piece[..bytes]),
+        }
+    }
+    Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
 fn expect(what: &str, output: &Output, right: bool) -> io::Result<()> {
@@ -95,11 +143,16 @@ fn expect(what: &str, output: &Output, right: bool) -> io::Result<()> {
     Err(io::Error::other(format!("{what}, in an empty root: {}: {said}", output.status)))
 }
 
-/// In a root of its own; who is not root becomes it in a user namespace first.
 fn alone(root: &Path, words: &[&str]) -> io::Result<Output> {
+    in_root(root, words).output()
+}
+
+/// In a root of its own; who is not root becomes it in a user namespace first.
+fn in_root(root: &Path, words: &[&str]) -> Command {
     let mut command = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
         command.arg("--map-root-user");
     }
-    command.arg("--root").arg(root).args(words).env_clear().output()
+    command.arg("--root").arg(root).args(words).env_clear();
+    command
 }
