@@ -26,7 +26,7 @@ const USAGE: &str = "usage: cargo xtask tidy
        cargo xtask deny WAY CALLS COMMAND...
        cargo xtask denied [sample | WAY CALLS]
        cargo xtask dist
-       cargo xtask second-kernel
+       cargo xtask second-kernel [NAME...]
        cargo xtask coreutils DIR [TEST...]";
 
 fn main() -> ExitCode {
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         Some((word, rest)) if word == "deny" => denied::deny(rest),
         Some((word, rest)) if word == "denied" => denied::denied(&root, rest),
         Some((word, [])) if word == "dist" => dist::dist(&root),
-        Some((word, [])) if word == "second-kernel" => second_kernel::run(&root),
+        Some((word, names)) if word == "second-kernel" => second_kernel::run(&root, names),
         Some((word, rest @ [_, ..])) if word == "coreutils" => coreutils::run(&root, rest),
         _ => {
             eprintln!("{USAGE}");
