@@ -73,6 +73,11 @@ everywhere!(a_connection_that_comes_to_a_dropped_accept_is_the_next_ones, |_| as
 everywhere!(an_accept_that_loses_races_serves_all_the_same, |_| async {
     const CLIENTS: usize = 40;
     let (mut listener, address) = listener();
+    // Lost for certain: nobody comes yet.
+    match select(pin!(listener.accept()), pin!(yield_now())).await {
+        Either::Left(_) => panic!("somebody came"),
+        Either::Right(_) => {}
+    }
     let clients = spawn(async move {
         for _ in 0..CLIENTS {
             let mut stream = TcpStream::connect(address).await.unwrap();
@@ -80,18 +85,14 @@ everywhere!(an_accept_that_loses_races_serves_all_the_same, |_| async {
         }
     });
     let mut served = 0;
-    let mut lost = 0u32;
     while served < CLIENTS {
-        match select(pin!(listener.accept()), pin!(yield_now())).await {
-            Either::Left((stream, _)) => {
-                stream.unwrap().write_all("served").await.0.unwrap();
-                served += 1;
-            }
-            Either::Right(_) => lost += 1,
+        // How many of these are lost is the machine's to say.
+        if let Either::Left((stream, _)) = select(pin!(listener.accept()), pin!(yield_now())).await {
+            stream.unwrap().write_all("served").await.0.unwrap();
+            served += 1;
         }
     }
     clients.await.unwrap();
-    assert!(lost > 0, "none lost: this showed nothing");
 });
 
 everywhere!(a_waiting_accept_is_ended_by_its_canceller_and_so_is_every_later_one, |case| async move {
