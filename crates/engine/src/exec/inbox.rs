@@ -26,6 +26,8 @@ pub(crate) trait Alarm: Send + Sync {
 /// The inbox of one runtime.
 pub(crate) struct Inbox {
     state: Mutex<State>,
+    /// There is a message: set under the lock, so that looking for none takes no lock.
+    has_mail: AtomicBool,
     /// The runtime waits, or is about to, and has seen no message.
     asleep: AtomicBool,
     alarm: Box<dyn Alarm>,
@@ -40,7 +42,7 @@ struct State {
 impl Inbox {
     pub(crate) fn new(alarm: Box<dyn Alarm>) -> Inbox {
         let state = Mutex::new(State { messages: Vec::new(), closed: false });
-        Inbox { state, asleep: AtomicBool::new(false), alarm }
+        Inbox { state, has_mail: AtomicBool::new(false), asleep: AtomicBool::new(false), alarm }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -62,6 +64,7 @@ impl Inbox {
             };
             if !again {
                 state.messages.push(message);
+                self.has_mail.store(true, Ordering::Relaxed);
             }
         }
         // Relaxed would do for the flag itself: the lock above orders it after the runtime's store (see there).
@@ -72,8 +75,14 @@ impl Inbox {
     }
 
     /// Moves what has come into `out`. The runtime only.
+    #[inline]
     pub(crate) fn take(&self, out: &mut Vec<Message>) {
-        out.append(&mut self.state().messages);
+        // One that comes just now is seen in the next turn: before the runtime sleeps it looks under the lock.
+        if self.has_mail.load(Ordering::Relaxed) {
+            let mut state = self.state();
+            self.has_mail.store(false, Ordering::Relaxed);
+            out.append(&mut state.messages);
+        }
     }
 
     /// The runtime is going to wait. `false`: do not, there are messages.

@@ -1,8 +1,9 @@
 //! The executor: one runtime on one thread.
 //!
 //! A turn: run the tasks that are ready, take in what other threads sent, fire timers, then wait for news, which
-//! makes tasks ready again. One clock read and one wait per turn. Tasks never move to another thread; for more
-//! cores make more runtimes, each in its thread, and speak to them through a [`Remote`].
+//! makes tasks ready again. One clock read and one wait per turn. Whom a task wakes runs in the same turn while that is
+//! short, since a wait costs ten wakes; who yields runs in the next, after the I/O. Tasks never move to another thread;
+//! for more cores make more runtimes, each in its thread, and speak to them through a [`Remote`].
 //!
 //! Start at [`Runtime`]; the loop is [`Core::run`].
 
@@ -44,6 +45,10 @@ const MAIN: u32 = u32::MAX;
 /// Tasks polled per turn at most, so that I/O and timers get theirs.
 const POLLS_PER_TURN: usize = 1024;
 
+/// A turn with fewer polls goes on with whom they have woken, instead of looking at the I/O: so a wake from task to task
+/// costs no system call, and the I/O waits for no more than it would behind so many connections.
+const POLLS_OF_SHORT_TURN: usize = 64;
+
 /// How long a runtime that is dropped waits for the kernel to let go.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -53,11 +58,32 @@ pub(crate) struct Core {
     pub(self) tasks: RefCell<Tasks>,
     /// Tasks to be polled, each once.
     ready: RefCell<VecDeque<u32>>,
-    main_ready: Cell<bool>,
+    /// The same, but not before the I/O was looked at: they have yielded.
+    yielded: RefCell<Vec<u32>>,
+    main: Cell<Main>,
     timers: RefCell<Wheel>,
     inbox: Arc<Inbox>,
     number: u16,
     counts: Cell<Counts>,
+}
+
+/// What `block_on`'s own future is at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Main {
+    Waits,
+    Ready,
+    /// Ready when the I/O was looked at.
+    Yielded,
+    Running,
+}
+
+/// When a task that is woken is to run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// As soon as may be.
+    Soon,
+    /// After the I/O was looked at.
+    NextTurn,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -79,7 +105,7 @@ thread_local! {
 fn wake_here(task: Packed) -> bool {
     CURRENT.with(|current| match &**current.borrow() {
         Some(core) if core.number == task.runtime() => {
-            core.wake(task);
+            core.wake(task, When::Soon);
             true
         }
         _ => false,
@@ -130,7 +156,8 @@ impl Core {
             io: RefCell::new(Some(Io::new(driver))),
             tasks: RefCell::new(Tasks::new()),
             ready: RefCell::new(VecDeque::new()),
-            main_ready: Cell::new(false),
+            yielded: RefCell::new(Vec::new()),
+            main: Cell::new(Main::Waits),
             timers: RefCell::new(Wheel::new(now)),
             inbox,
             number,
@@ -151,9 +178,12 @@ impl Core {
     }
 
     #[inline]
-    fn wake(&self, task: Packed) {
+    fn wake(&self, task: Packed, when: When) {
         if task.index() == MAIN {
-            self.main_ready.set(true);
+            self.main.set(match (self.main.get(), when) {
+                (Main::Ready, _) | (Main::Waits, When::Soon) => Main::Ready,
+                _ => Main::Yielded,
+            });
             return;
         }
         let mut tasks = self.tasks.borrow_mut();
@@ -163,14 +193,19 @@ impl Core {
             && matches!(slot.place, Place::Idle(_) | Place::Running { .. })
         {
             slot.queued = true;
-            self.ready.borrow_mut().push_back(task.index());
+            // Woken while it runs, it has woken itself: that is how a task yields.
+            if when == When::Soon && matches!(slot.place, Place::Idle(_)) {
+                self.ready.borrow_mut().push_back(task.index());
+            } else {
+                self.yielded.borrow_mut().push(task.index());
+            }
         }
     }
 
     /// What is to be done after every poll: wakes and drops what the I/O has put aside, with nothing borrowed, and
-    /// grants the next task its answers.
+    /// grants the next task its answers. What is put aside by a poll is no news yet: a task that has used its answers up.
     #[inline]
-    fn between_polls(&self) {
+    fn between_polls(&self, when: When) {
         {
             let mut io = self.io.borrow_mut();
             let Some(io) = io.as_mut() else { return };
@@ -179,10 +214,10 @@ impl Core {
                 return;
             }
         }
-        self.flush_wakes();
+        self.flush_wakes(when);
     }
 
-    fn flush_wakes(&self) {
+    fn flush_wakes(&self, when: When) {
         loop {
             let (mut wakes, trash) = {
                 let mut io = self.io.borrow_mut();
@@ -195,7 +230,7 @@ impl Core {
             let mut panics = Panics::default();
             for waker in wakes.drain(..) {
                 match Packed::of(&waker) {
-                    Some(task) if task.runtime() == self.number => self.wake(task),
+                    Some(task) if task.runtime() == self.number => self.wake(task, when),
                     _ => panics.run(|| waker.wake()),
                 }
             }
@@ -216,7 +251,7 @@ impl Core {
         F::Output: 'static,
     {
         let (index, generation) = self.tasks.borrow_mut().insert(boxed(future));
-        self.wake(Packed::new(self.number, index, generation as u16));
+        self.wake(Packed::new(self.number, index, generation as u16), When::Soon);
         JoinHandle::new(Rc::clone(self), index, generation)
     }
 
@@ -305,32 +340,43 @@ impl Core {
         let mut main = pin!(main);
         let main_waker = Packed::new(self.number, MAIN, 0).waker();
         let mut messages = Vec::new();
-        self.main_ready.set(true);
+        self.main.set(Main::Ready);
         loop {
             let mut counts = self.counts.get();
             counts.turns += 1;
-            if self.main_ready.take() {
-                counts.polls += 1;
-                let polled = main.as_mut().poll(&mut Context::from_waker(&main_waker));
-                self.between_polls();
-                if let Poll::Ready(output) = polled {
-                    self.counts.set(counts);
-                    return Ok(output);
+            let began = counts.polls;
+            // In rounds: who is woken in one has its turn in the next.
+            loop {
+                if self.main.get() == Main::Ready {
+                    counts.polls += 1;
+                    self.main.set(Main::Running);
+                    let polled = main.as_mut().poll(&mut Context::from_waker(&main_waker));
+                    if self.main.get() == Main::Running {
+                        self.main.set(Main::Waits);
+                    }
+                    self.between_polls(When::NextTurn);
+                    if let Poll::Ready(output) = polled {
+                        self.counts.set(counts);
+                        return Ok(output);
+                    }
                 }
-            }
-            // What is woken meanwhile has its turn next time, after the I/O.
-            let ready = self.ready.borrow().len().min(POLLS_PER_TURN);
-            for _ in 0..ready {
-                let Some(index) = self.ready.borrow_mut().pop_front() else { break };
-                counts.polls += u64::from(self.run_task(index));
-                self.between_polls();
+                let ready = self.ready.borrow().len().min(POLLS_PER_TURN);
+                for _ in 0..ready {
+                    let Some(index) = self.ready.borrow_mut().pop_front() else { break };
+                    counts.polls += u64::from(self.run_task(index));
+                    self.between_polls(When::NextTurn);
+                }
+                let is_short = counts.polls - began < POLLS_OF_SHORT_TURN as u64;
+                if !is_short || (self.ready.borrow().is_empty() && self.main.get() != Main::Ready) {
+                    break;
+                }
             }
             self.inbox.take(&mut messages);
             for message in messages.drain(..) {
                 match message {
                     Message::Wake(task) => {
                         counts.remote_wakes += 1;
-                        self.wake(Packed(task));
+                        self.wake(Packed(task), When::Soon);
                     }
                     Message::Call(call) => call(),
                 }
@@ -345,7 +391,11 @@ impl Core {
 
     /// Waits for news and takes it in.
     fn turn(&self) -> Result<()> {
-        let busy = !self.ready.borrow().is_empty() || self.main_ready.get();
+        self.ready.borrow_mut().extend(self.yielded.borrow_mut().drain(..));
+        if self.main.get() == Main::Yielded {
+            self.main.set(Main::Ready);
+        }
+        let busy = !self.ready.borrow().is_empty() || self.main.get() == Main::Ready;
         let until = if busy { Until::Now } else { self.until() };
         let asleep = until != Until::Now && self.inbox.fall_asleep();
         let until = if asleep { until } else { Until::Now };
@@ -357,7 +407,7 @@ impl Core {
         if asleep {
             self.inbox.wake_up();
         }
-        self.between_polls();
+        self.between_polls(When::Soon);
         turned.unwrap_or(Ok(()))
     }
 
@@ -405,7 +455,7 @@ impl Core {
         let unread = self.inbox.close();
         unread.into_iter().for_each(|message| panics.run(|| drop(message)));
         self.drop_tasks(&mut panics);
-        panics.run(|| self.flush_wakes());
+        panics.run(|| self.flush_wakes(When::Soon));
         waker::strike(self.number);
         let io = self.io.borrow_mut().take();
         let mut leaked = 0;
@@ -435,6 +485,7 @@ impl Core {
             }
         }
         self.ready.borrow_mut().clear();
+        self.yielded.borrow_mut().clear();
     }
 
     fn counters(&self) -> Counters {
@@ -450,8 +501,9 @@ impl Core {
     fn dump(&self) -> String {
         let mut text = String::new();
         let tasks = self.tasks.borrow().alive;
+        let ready = self.ready.borrow().len() + self.yielded.borrow().len();
         let dumped = self.with_io(|io| io.dump(&mut text));
-        text.push_str(&format!("{tasks} tasks, {} ready\n", self.ready.borrow().len()));
+        text.push_str(&format!("{tasks} tasks, {ready} ready\n"));
         match dumped {
             Some(_) => text,
             None => "the runtime is shut down\n".to_owned(),

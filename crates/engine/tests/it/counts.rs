@@ -4,7 +4,7 @@ use crate::peer::{anywhere, echo, pair};
 use crate::support::{Case, child, role, with_runtime};
 use ringroad_engine::net::{TcpListener, TcpStream};
 use ringroad_engine::time::{sleep, timeout};
-use ringroad_engine::{Counters, Runtime, spawn, yield_now};
+use ringroad_engine::{Counters, Runtime, spawn, sync, yield_now};
 use ringroad_host::syscalls::Counter;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell};
@@ -213,6 +213,41 @@ fn all_readable(streams: &[std::net::TcpStream]) {
 }
 
 cases!(
+    /// Whom a task wakes runs in the same turn, 64 polls long or more; who yields lets the I/O be looked at.
+    a_wake_from_task_to_task_costs_no_wait_and_a_yield_costs_one,
+    real,
+    |case| with_runtime(case, |builder| builder, |_, runtime| {
+        let waits = |body: std::pin::Pin<Box<dyn Future<Output = ()>>>| {
+            let before = runtime.counters().waits;
+            runtime.block_on(body).unwrap();
+            runtime.counters().waits - before
+        };
+        let wakes = waits(Box::pin(async {
+            let (ask, asked) = sync::bounded(1);
+            let (answer, answered) = sync::bounded(1);
+            let answering = spawn(async move {
+                while let Ok(number) = asked.recv().await {
+                    answer.send(number + 1).await.unwrap();
+                }
+            });
+            for number in 0..1000 {
+                ask.send(number).await.unwrap();
+                assert_eq!(answered.recv().await, Ok(number + 1));
+            }
+            drop(ask);
+            answering.await.unwrap();
+        }));
+        assert!(wakes <= 100, "{wakes} waits for 1000 questions and answers");
+        let yields = waits(Box::pin(async {
+            for _ in 0..1000 {
+                yield_now().await;
+            }
+        }));
+        assert_eq!(yields, 1000);
+    })
+);
+
+cases!(
     on_readiness_a_request_in_lockstep_is_one_wait_one_receive_and_one_send,
     [epoll Epoll, poll Poll, select Select],
     |case| with_runtime(case, |builder| builder, |_, runtime| {
@@ -233,6 +268,34 @@ cases!(
         assert!((3 * 500 - ENDS..=5 * 500 + ENDS).contains(&calls), "{calls}, {:?}", runtime.counters());
     })
 );
+
+cases!(
+    /// The kernel does not interrupt the runtime for a worker that got something.
+    on_threads_a_worker_that_has_served_gives_way_to_whoever_runs,
+    [threads Threads],
+    |case| with_runtime(case, |builder| builder, |_, runtime| {
+        let _ = lockstep(runtime, [10]);
+        // Of this process, where other tests may have workers too, some of them just begun.
+        let policy = |task: &std::path::Path| -> Option<String> {
+            let stat = std::fs::read_to_string(task.join("stat")).ok()?;
+            let (name, fields) = stat.split_once('(')?.1.rsplit_once(") ")?;
+            // The 41st field of proc_pid_stat(5), of which two came before.
+            name.starts_with("worker ").then(|| fields.split(' ').nth(38).map(str::to_owned))?
+        };
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let policies: Vec<String> = tasks.filter_map(|task| policy(&task.ok()?.path())).collect();
+        // SCHED_BATCH, unless the program's own policy is another.
+        let own = policy_of_this_thread();
+        let expected = if own == "0" { "3" } else { &own };
+        assert!(policies.iter().any(|policy| policy == expected), "{policies:?}");
+    })
+);
+
+/// As the kernel numbers them.
+fn policy_of_this_thread() -> String {
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+    stat.rsplit_once(") ").unwrap().1.split(' ').nth(38).unwrap().to_owned()
+}
 
 cases!(
     /// One call hands the answer over and takes its completion, the next waits for the request; where the next

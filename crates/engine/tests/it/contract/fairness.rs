@@ -6,7 +6,7 @@ use crate::peer::{Client, Echo, Latch, pair};
 use crate::support::runtime;
 use futures_util::join;
 use ringroad_engine::time::sleep;
-use ringroad_engine::{spawn, yield_now};
+use ringroad_engine::{spawn, sync, yield_now};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -161,6 +161,33 @@ scenario!(
         over.open();
         for spinner in spinners {
             spinner.await.unwrap();
+        }
+        drop(client);
+        server.end().await;
+    }
+);
+
+scenario!(
+    /// A wake from task to task takes no look at the I/O, but every so many polls there is one.
+    tasks_that_wake_each_other_in_loops_do_not_stop_io_and_timers,
+    |_| async {
+        let over = Latch::default();
+        let (there, catch) = sync::bounded(1);
+        let (back, caught) = sync::bounded(1);
+        let players = [(there, caught), (back, catch)].map(|(to, from)| {
+            let over = over.clone();
+            spawn(async move {
+                while !over.is_open() && to.send(()).await.is_ok() && from.recv().await.is_ok() {}
+            })
+        });
+        let server = Echo::start();
+        let mut client = Client::connect(server.address).await;
+        for _ in 0..5 {
+            let (_, ()) = join!(client.exchange(vec![3; 1000]), sleep(Duration::from_millis(1)));
+        }
+        over.open();
+        for player in players {
+            player.await.unwrap();
         }
         drop(client);
         server.end().await;
