@@ -5,7 +5,7 @@
 //! a dropped send broke. An entry is given up when it is closed *and* nothing of it is with the kernel; only
 //! then is the descriptor itself closed, so that its number cannot be reused under an operation in flight.
 
-use crate::pool::Tail;
+use crate::pool::{Lease, Tail};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 /// A descriptor as a driver is told of it: its number (the kernel's, or the simulation's) and its place in the
@@ -76,6 +76,8 @@ pub(crate) enum Mark {
     SendCancelled = 32,
     /// Whoever waits to receive, behind a dropped receive, likewise.
     ReceiveCancelled = 64,
+    /// It is going to another runtime: what its receive still brings goes along.
+    Leaving = 128,
 }
 
 impl Entry {
@@ -123,6 +125,14 @@ impl Entry {
     /// Whether nothing is under way and nothing is left over.
     pub(crate) fn is_untouched(&self) -> bool {
         self.is_idle() && self.marks == 0 && !self.has_left_something()
+    }
+
+    /// Received bytes for the next receive, behind what it has already.
+    pub(crate) fn keep(&mut self, lease: Lease) {
+        match &mut self.kept {
+            Some(tail) => tail.bytes.extend_from_slice(&lease),
+            none => *none = Some(lease.into_tail()),
+        }
     }
 
     /// A dropped receive brought this negated errno.

@@ -5,15 +5,18 @@
 //! and the executor sees to both when nothing is borrowed.
 //!
 //! Every operation is attempted first (drivers that do not try say so at once), then submitted. Receives and
-//! accepts are in `standing`, sends in `send`, the rest in `one_shot`, and how all of them end in `end`.
+//! accepts are in `standing`, sends in `send`, the rest in `one_shot`, how all of them end in `end`, and how a
+//! descriptor goes to another runtime in `leave`.
 
 mod end;
+mod leave;
 mod one_shot;
 mod send;
 mod standing;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub(crate) use leave::Loose;
 pub(crate) use one_shot::OneShot;
 pub(crate) use send::Sending;
 
@@ -51,7 +54,7 @@ pub(crate) struct Io {
     pub(crate) wakes: Vec<Waker>,
     /// To be dropped.
     pub(crate) trash: Vec<Waker>,
-    /// Who waits for a descriptor to be closed, by its index in the table.
+    /// Who waits for a descriptor to be closed, or to be free to leave, by its index in the table.
     closers: HashMap<u32, Waker>,
     /// Listeners that found no descriptor left.
     parked: Vec<Waker>,
@@ -285,6 +288,8 @@ impl Io {
         entry.with_driver -= 1;
         if entry.is(Mark::Closing) {
             self.close_if_over(index);
+        } else if entry.is(Mark::Leaving) {
+            self.leave_if_over(index);
         }
     }
 

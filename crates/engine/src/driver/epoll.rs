@@ -2,7 +2,7 @@
 //!
 //! Every descriptor is registered once, for both directions, edge-triggered, when something first has to wait
 //! for it; it is never changed, and leaves the set by being closed (unless somebody else has a descriptor of the same
-//! socket: then events go on, a few). An event carries the entry's index and generation, so that one still on its way
+//! socket: then events go on, a few), or when it goes to another runtime. An event carries the entry's index and generation, so that one still on its way
 //! when the number is reused reaches nobody.
 //!
 //! References: epoll(7), epoll_ctl(2) (EPOLLERR and EPOLLHUP are reported unasked), epoll_pwait2(2), Linux 5.11.
@@ -114,6 +114,13 @@ impl Poller for Epoll {
 
     fn narrow(&mut self, _: u32, _: u8) {
         // What is registered stays; closing takes it out of the set.
+    }
+
+    fn forget(&mut self, on: Target, counters: &mut Counters) {
+        counters.system_calls += 1;
+        // It is in the set, and the kernel needs no memory to take it out: it cannot fail.
+        let forgotten = self.control(libc::EPOLL_CTL_DEL, on.number, 0, 0);
+        debug_assert!(forgotten.is_ok(), "{forgotten:?}");
     }
 
     fn wait(&mut self, until: Until, counters: &mut Counters, out: &mut Vec<Event>) -> io::Result<()> {

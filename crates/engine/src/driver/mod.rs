@@ -109,6 +109,12 @@ pub(crate) trait Driver {
     /// for one that has just completed, does nothing.
     fn cancel(&mut self, token: Token, kind: Kind, on: Target) -> Cancelled;
 
+    /// The descriptor lives on, but not with this driver: forgets it. Nothing of it is submitted. What the kernel has
+    /// said of it, once and for all, and nobody was told: 0, the end of the stream, or a negated errno.
+    fn release(&mut self, _: Target) -> Option<i32> {
+        None
+    }
+
     /// Hands over what was submitted, waits for news at most as long as told, and appends them to `out`, at most
     /// `crate::COMPLETIONS_PER_TURN` of them. Interrupted or too early is no error: it returns with no news.
     fn wait(&mut self, until: Until, out: &mut Vec<Completion>) -> io::Result<()>;

@@ -121,6 +121,10 @@ impl Poller for PollSet {
         Ok(())
     }
 
+    fn forget(&mut self, on: Target, _: &mut Counters) {
+        self.narrow(on.index, 0);
+    }
+
     fn narrow(&mut self, index: u32, directions: u8) {
         let place = self.places[index as usize] as usize;
         if directions != 0 {

@@ -63,6 +63,9 @@ pub(crate) trait Poller {
     /// more. Never called where changes are told once.
     fn narrow(&mut self, index: u32, directions: u8);
 
+    /// Knows nothing of the descriptor any more, which stays open. It was asked for.
+    fn forget(&mut self, on: Target, counters: &mut Counters);
+
     /// Waits, and appends what is ready. The alarm ends the wait and is not told.
     fn wait(&mut self, until: Until, counters: &mut Counters, out: &mut Vec<Event>) -> io::Result<()>;
 
@@ -479,6 +482,14 @@ impl<P: Poller> Driver for Readiness<P> {
             self.poller.narrow(on.index, watch.asked);
         }
         Cancelled::Gone
+    }
+
+    fn release(&mut self, on: Target) -> Option<i32> {
+        let watch = watch_of(&mut self.watches, on);
+        if std::mem::take(&mut watch.asked) != 0 {
+            self.poller.forget(on, &mut self.counters);
+        }
+        None
     }
 
     fn wait(&mut self, until: Until, out: &mut Vec<Completion>) -> io::Result<()> {

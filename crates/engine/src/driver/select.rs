@@ -123,6 +123,10 @@ impl Poller for Select {
         Ok(())
     }
 
+    fn forget(&mut self, on: Target, _: &mut Counters) {
+        self.narrow(on.index, 0);
+    }
+
     fn narrow(&mut self, index: u32, directions: u8) {
         let number = usize::from(self.numbers[index as usize]);
         self.change(number, directions);

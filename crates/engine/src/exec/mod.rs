@@ -171,6 +171,21 @@ impl Core {
         current().unwrap_or_else(|| panic!("{what} outside of a runtime: call it inside `Runtime::block_on`"))
     }
 
+    /// The runtime that runs on this thread, if it is this one.
+    pub(crate) fn current_if(is: &Remote) -> Option<Rc<Core>> {
+        current().filter(|core| core.is(is))
+    }
+
+    /// A handle for other threads.
+    pub(crate) fn remote(&self) -> Remote {
+        Remote { inbox: Arc::clone(&self.inbox) }
+    }
+
+    /// Whether it is a handle of this runtime.
+    pub(crate) fn is(&self, remote: &Remote) -> bool {
+        Arc::ptr_eq(&self.inbox, &remote.inbox)
+    }
+
     /// The I/O; gone when the runtime is.
     #[inline]
     pub(crate) fn with_io<R>(&self, use_it: impl FnOnce(&mut Io) -> R) -> Option<R> {
@@ -696,7 +711,7 @@ impl Runtime {
 
     /// A handle for other threads.
     pub fn remote(&self) -> Remote {
-        Remote { inbox: Arc::clone(&self.core.inbox) }
+        self.core.remote()
     }
 
     /// The driver it runs on.
@@ -795,6 +810,15 @@ impl Remote {
     {
         // Made inside the task, so that a panic in making it ends the task and nothing else.
         let call = Box::new(move || spawn(async move { make().await }).detach());
+        self.inbox.send(Message::Call(call)).map_err(|_| Gone)
+    }
+}
+
+impl Remote {
+    /// Calls `work` on the runtime's thread, at its next turn.
+    pub(crate) fn call(&self, work: impl FnOnce(&Core) + Send + 'static) -> std::result::Result<(), Gone> {
+        // Messages are taken by the runtime that runs.
+        let call = Box::new(move || work(&Core::current("a message")));
         self.inbox.send(Message::Call(call)).map_err(|_| Gone)
     }
 }

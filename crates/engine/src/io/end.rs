@@ -36,7 +36,7 @@ impl Io {
                     }
                 }
             }
-            State::Done if !kind.is_standing() => Outcome::of(self.slots.result(token)),
+            State::Done => Outcome::of(self.slots.result(token)),
             _ => Outcome::of(-libc::ECANCELED),
         };
         while let Some(outcome) = self.slots.untaken(token) {
@@ -77,8 +77,12 @@ impl Io {
     }
 
     /// A standing operation is dropped when its descriptor is closed: nobody will ever take what it brought. Its
-    /// peers hear what they would hear if the kernel still had it: a reset.
+    /// peers hear what they would hear if the kernel still had it: a reset. Or when its descriptor leaves, and then it
+    /// goes along.
     fn dispose_outcome(&mut self, kind: Kind, index: u32, outcome: Outcome) {
+        if kind == Kind::Receive && self.table.entry(index).is(Mark::Leaving) {
+            return self.keep_received(index, outcome);
+        }
         if kind == Kind::Accept && outcome.result >= 0 {
             let descriptor = self.descriptor(outcome.result);
             let on = self.open(descriptor);

@@ -13,10 +13,12 @@
 //! a `Vec`'s spare capacity, and tells how many bytes it appended. Chunk boundaries are the driver's and the
 //! network's; only the order of bytes, the end and the class of an error are promised to be the same everywhere.
 
+mod detached;
 mod socket;
 mod tcp;
 
 pub use crate::option::SocketOption;
+pub use detached::Detached;
 pub use socket::Canceller;
 pub use tcp::{
     Accept, Connect, ListenOptions, ReadHalf, Recv, RecvInto, Send, TcpListener, TcpStream, WriteHalf,

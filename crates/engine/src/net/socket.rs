@@ -1,16 +1,18 @@
 //! A socket as its owner holds it: an entry of the table that closes itself.
 
-use crate::descriptor::{Descriptor, Entry};
+use crate::descriptor::{Descriptor, Entry, NONE};
 use crate::error::{Error, Result};
 use crate::exec::Core;
-use crate::io::Io;
+use crate::io::{Io, Loose};
 use crate::op::{Answer, Call, Kind, Target};
 use crate::option::SocketOption;
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::task::Poll;
 
 /// Owns an entry of a runtime's table of descriptors. Dropping it closes the descriptor as soon as nothing of it
 /// is with the kernel.
@@ -128,6 +130,31 @@ impl Socket {
         duplicated.map_err(|why| Error::new("fcntl", why))
     }
 
+    /// Out of its runtime, with all that was received. See [`Detached`](super::Detached).
+    pub(super) async fn detach(mut self) -> Result<Loose> {
+        self.with_io(Io::begin_to_leave).ok_or_else(|| gone("detach"))?;
+        let loose = poll_fn(|context| {
+            let left = self.with_io(|io, index| io.poll_leave(index, context.waker()));
+            left.map_or_else(|| Poll::Ready(Err(gone("detach"))), |left| left.map(Ok))
+        });
+        let loose = loose.await?;
+        // The entry is gone, and perhaps somebody else's already.
+        self.index = NONE;
+        Ok(loose)
+    }
+
+    /// Into this runtime. Comes back if that cannot be.
+    pub(super) fn attach(core: Rc<Core>, loose: Loose) -> std::result::Result<Socket, (Error, Loose)> {
+        let mut loose = Some(loose);
+        let arrived = core.with_io(|io| loose.take().map(|loose| io.arrive(loose))).flatten();
+        match (arrived, loose) {
+            (Some(Ok(target)), _) => Ok(Socket { core, index: target.index }),
+            (Some(Err(why)), _) => Err(why),
+            (None, Some(loose)) => Err((gone("attach"), loose)),
+            (None, None) => unreachable!("it is taken by who answers"),
+        }
+    }
+
     pub(super) fn canceller(&self, stops: bool) -> Canceller {
         let target = self.with_io(|io, index| io.table.target(index));
         let never = Target { number: -1, index: u32::MAX, generation: 0 };
@@ -138,7 +165,9 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         // On a runtime that is gone everything is closed.
-        self.with_io(Io::close);
+        if self.index != NONE {
+            self.with_io(Io::close);
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! TCP streams and listeners.
 
 use super::socket::Socket;
-use super::{Canceller, SocketOption};
+use super::{Canceller, Detached, SocketOption};
 use crate::buf::{Buf, IoBuf, IoBufMut, Loan};
 use crate::descriptor::{Entry, Mark};
 use crate::error::{Error, Result};
@@ -65,6 +65,27 @@ impl TcpStream {
             Ok(fd) => Ok(std::net::TcpStream::from(fd)),
             Err(why) => Err((why, self)),
         }
+    }
+
+    /// Takes the connection out of its runtime, to be [attached](Detached::attach) to another, which may have another
+    /// driver. Nothing is lost: what the kernel, a worker or the engine has received goes along.
+    ///
+    /// Ends what is under way and waits until nothing of the connection is with the driver. That is a receive nobody
+    /// waits for, or a send whose future was dropped, after which the sending side is broken, there as here; a send
+    /// that is awaited borrows the stream and has to end first. Halves are joined with [`ReadHalf::reunite`].
+    /// A [`Canceller`] made before has no effect any more.
+    ///
+    /// Dropping the future closes the connection, as dropping the stream does.
+    ///
+    /// # Errors
+    /// ECANCELED: the runtime has been shut down, and with it the connection.
+    pub async fn detach(self) -> Result<Detached<TcpStream>> {
+        Detached::new(self.socket).await
+    }
+
+    /// A stream with this socket.
+    pub(super) fn of(socket: Socket) -> TcpStream {
+        TcpStream { socket }
     }
 
     /// The next bytes, in the buffer they arrived in; none at the end of the stream.
@@ -225,6 +246,21 @@ impl ReadHalf {
     /// As [`TcpStream::recv_into`].
     pub fn recv_into<B: IoBufMut>(&mut self, buffer: B) -> RecvInto<'_, B> {
         RecvInto::new(&self.socket, buffer)
+    }
+
+    /// The whole connection again, from both of its halves.
+    ///
+    /// # Errors
+    /// They are of two connections, and come back.
+    pub fn reunite(self, other: WriteHalf) -> std::result::Result<TcpStream, (ReadHalf, WriteHalf)> {
+        if !Rc::ptr_eq(&self.socket, &other.socket) {
+            return Err((self, other));
+        }
+        drop(other);
+        // There are never more than two.
+        Rc::try_unwrap(self.socket)
+            .map(TcpStream::of)
+            .map_err(|_| unreachable!("a connection has two halves, and futures of theirs borrow them"))
     }
 
     /// As [`TcpStream::canceller`]: ends what is awaited on both halves.

@@ -65,6 +65,12 @@ pub(crate) fn perform(call: Call<'_>, blocking: Blocking, counters: &mut Counter
     }
 }
 
+/// Has the close of this socket tell its peer of a reset. If that fails, it will see an end.
+#[cold]
+pub(crate) fn reset_at_close(socket: &OwnedFd) {
+    let _ = SockRef::from(socket).set_linger(Some(std::time::Duration::ZERO));
+}
+
 /// Looks at a socket by its number, for one call.
 fn with<R>(on: Target, call: impl FnOnce(SockRef<'_>) -> R) -> R {
     assert!(on.number >= 0, "the engine's table gives numbers of open descriptors");

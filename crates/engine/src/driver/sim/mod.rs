@@ -571,6 +571,15 @@ impl Driver for Sim {
         Cancelled::Asked
     }
 
+    fn release(&mut self, on: Target) -> Option<i32> {
+        let number = self.number(on);
+        let users = self.place(number).users;
+        assert!(users == [None; 2], "descriptor {number} leaves with operations in flight: {users:?}");
+        *self.place(number) = Place::default();
+        self.note("release", u64::from(number), 0);
+        None
+    }
+
     fn wait(&mut self, until: Until, out: &mut Vec<Completion>) -> io::Result<()> {
         self.step()?;
         self.counters.waits += 1;

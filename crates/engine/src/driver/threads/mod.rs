@@ -487,6 +487,16 @@ impl Driver for Threads {
         Cancelled::Asked
     }
 
+    fn release(&mut self, on: Target) -> Option<i32> {
+        self.redeem(on);
+        let watch = watch_of(&mut self.watches, on);
+        debug_assert!(
+            watch.reader.worker == NONE && watch.writer.worker == NONE,
+            "a worker stands there: {watch:?}"
+        );
+        watch.reader.end.take()
+    }
+
     fn wait(&mut self, until: Until, out: &mut Vec<Completion>) -> io::Result<()> {
         self.counters.waits += 1;
         if self.next == self.told.len() {

@@ -10,6 +10,7 @@ mod echo;
 mod fairness;
 mod files;
 mod limits;
+mod moving;
 mod option;
 mod receive;
 mod runtime;
