@@ -92,6 +92,11 @@ impl Pool {
         self.count
     }
 
+    /// Buffers that nobody has.
+    pub(crate) fn free(&self) -> usize {
+        self.free.borrow().len() + usize::from(self.hot.get() != NONE)
+    }
+
     /// More leases are out than may be.
     #[inline]
     pub(crate) fn is_strained(&self) -> bool {

@@ -40,7 +40,7 @@ use net::{Direction, Effect, Network};
 use operation::Operation;
 use std::cell::Cell;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -92,8 +92,8 @@ pub(crate) struct Sim {
     places: Vec<Place>,
     /// What is going to happen, the earliest first; at the same time, as chance has it.
     future: BinaryHeap<Reverse<(u64, u64, Event)>>,
-    /// Receives that wait for a buffer.
-    starved: Vec<u64>,
+    /// Receives that wait for a buffer, in the order they came.
+    starved: VecDeque<u64>,
     now: Rc<Cell<u64>>,
     pool: Rc<Pool>,
     sends_from_pool: bool,
@@ -162,7 +162,7 @@ impl Sim {
             submitted: 0,
             places: Vec::new(),
             future: BinaryHeap::new(),
-            starved: Vec::new(),
+            starved: VecDeque::new(),
             now: Rc::new(Cell::new(0)),
             pool,
             sends_from_pool,
@@ -415,15 +415,19 @@ impl Sim {
         self.settle();
     }
 
-    /// Buffers may be back.
+    /// Lets as many receives go on as there are buffers, the longest waiting first; more would only wait again.
     fn feed_the_starved(&mut self) {
-        if self.starved.is_empty() {
-            return;
-        }
-        if let Some(buffer) = self.pool.take() {
-            self.pool.put(buffer);
-            for id in std::mem::take(&mut self.starved) {
+        let mut buffers = if self.starved.is_empty() { 0 } else { self.pool.free() };
+        while buffers > 0
+            && let Some(id) = self.starved.pop_front()
+        {
+            // One that has ended, or has nothing to receive any more, waits for no buffer.
+            let waits = self.operations.get(&id).filter(|operation| !operation.over);
+            if let Some(number) = waits.map(Operation::number)
+                && self.network.is_ready(number, Direction::In)
+            {
                 self.look_soon(id, true);
+                buffers -= 1;
             }
         }
     }

@@ -149,7 +149,7 @@ impl Sim {
                 let fresh = self.operations.get(&id).is_some_and(|operation| operation.arrives == 0);
                 if fresh && !lacking {
                     // Buffers are underway to others: it waits for one in line.
-                    self.starved.push(id);
+                    self.starved.push_back(id);
                 } else {
                     self.send_result(id, -libc::ENOBUFS, true, None);
                 }
