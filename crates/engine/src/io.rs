@@ -59,6 +59,8 @@ pub(crate) struct Io {
     /// Listeners that found no descriptor left.
     parked: Vec<Waker>,
     parked_until: Option<Moment>,
+    /// A socket was told to linger, which accepted ones inherit: from then on every close looks.
+    may_linger: bool,
     /// The clock as last read.
     pub(crate) now: Moment,
     /// Immediate answers left to the task that runs.
@@ -81,6 +83,7 @@ impl Io {
             closers: HashMap::new(),
             parked: Vec::new(),
             parked_until: None,
+            may_linger: false,
             now,
             answers_left: ANSWERS_PER_POLL,
             counters: Counters::default(),
@@ -94,10 +97,22 @@ impl Io {
     /// Does what never waits.
     pub(crate) fn call(&mut self, call: Call<'_>) -> Result<Answer> {
         let name = call.name();
-        self.driver.call(call).map_err(|why| {
+        let call = match call {
+            Call::SetOption { on, option } => {
+                self.may_linger |= option.lingers();
+                Call::SetOption { on, option: option.rounded() }
+            }
+            other => other,
+        };
+        let adopted = if let Call::Adopt { on } = call { Some(on) } else { None };
+        let answer = self.driver.call(call).map_err(|why| {
             let explanation = why.raw_os_error().and_then(|errno| self.driver.explain(errno));
             self.explained(Error::new(name, why), explanation)
-        })
+        })?;
+        if let Some(on) = adopted {
+            self.may_linger = self.may_linger || self.lingers(on);
+        }
+        Ok(answer)
     }
 
     /// With the driver's name, and what it says to its own errors.

@@ -18,13 +18,32 @@ pub enum SocketOption {
     ReceiveBuffer(u32),
     /// `SO_SNDBUF` in bytes, doubled likewise.
     SendBuffer(u32),
-    /// `SO_LINGER`, whole seconds: zero makes a close reset the connection.
+    /// `SO_LINGER`: zero makes a close reset the connection. More is kept in whole seconds, rounded up, and makes no
+    /// difference: a close here waits for no peer, and the kernel goes on sending after it as it would have meanwhile
+    /// (`socket(7)`). To know that everything has arrived, shut the sending side down and receive to the end.
     Linger(Option<Duration>),
     /// `IPV6_V6ONLY`: an IPv6 listener takes no IPv4 connections.
     OnlyV6(bool),
 }
 
 impl SocketOption {
+    /// As the kernel can keep it: a part of a second would be none at all, which resets.
+    pub(crate) fn rounded(self) -> SocketOption {
+        match self {
+            SocketOption::Linger(Some(span)) => {
+                let seconds = span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0));
+                // The kernel takes an int.
+                SocketOption::Linger(Some(Duration::from_secs(seconds.min(i32::MAX as u64))))
+            }
+            other => other,
+        }
+    }
+
+    /// Whether a close would wait for the peer.
+    pub(crate) fn lingers(self) -> bool {
+        matches!(self, SocketOption::Linger(Some(span)) if !span.is_zero())
+    }
+
     /// The option's kernel name.
     pub const fn name(self) -> &'static str {
         match self {

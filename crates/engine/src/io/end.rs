@@ -6,7 +6,7 @@ use crate::buf::{Buf, filled};
 use crate::descriptor::{Mark, NONE, Target};
 use crate::driver::Cancelled;
 use crate::inflight::{Memory, Remains, State};
-use crate::op::{Call, Kind, Outcome, Token};
+use crate::op::{Answer, Call, Kind, Outcome, Token};
 use crate::option::SocketOption;
 use crate::pool::Tail;
 use std::task::{Poll, Waker};
@@ -190,6 +190,8 @@ impl Io {
             // it fail, the peer sees an end instead.
             let option = SocketOption::Linger(Some(Duration::ZERO));
             let _ = self.driver.call(Call::SetOption { on, option });
+        } else if self.may_linger {
+            self.see_that_close_waits_for_nobody(on);
         }
         if let Some(descriptor) = self.table.remove(index) {
             // The only error that matters, EBADF, would be a bug of ours; others come after it is closed.
@@ -203,6 +205,22 @@ impl Io {
             self.wakes.extend(self.closers.remove(&index));
         }
         self.unpark();
+    }
+
+    /// A socket that lingers would have `close(2)` stop this thread, whatever its mode, until the peer has everything
+    /// (`inet_release` in Linux). Without lingering the kernel sends it all the same.
+    #[cold]
+    fn see_that_close_waits_for_nobody(&mut self, on: Target) {
+        if self.lingers(on) {
+            let option = SocketOption::Linger(None);
+            let _ = self.driver.call(Call::SetOption { on, option });
+        }
+    }
+
+    /// Whether a close of this socket would wait for its peer.
+    pub(super) fn lingers(&mut self, on: Target) -> bool {
+        let asked = self.driver.call(Call::GetOption { on, option: SocketOption::Linger(None) });
+        matches!(asked, Ok(Answer::Option(option)) if option.lingers())
     }
 
     /// Listeners may try again.

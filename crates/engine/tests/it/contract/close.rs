@@ -3,9 +3,10 @@
 use crate::support::{
     listener, narrow_pair, pair, pair_by, pattern, poll_once, receive, receive_all, runtime, some_turns,
 };
-use ringroad_engine::net::TcpStream;
+use ringroad_engine::net::{SocketOption, TcpStream};
 use ringroad_engine::{spawn, yield_now};
 use std::pin::pin;
+use std::time::Duration;
 
 fn descriptors() -> usize {
     runtime(|runtime| runtime.descriptors())
@@ -35,6 +36,31 @@ everywhere!(a_close_is_done_when_the_descriptor_is_closed, |case| async move {
         assert!(pattern(300_000).starts_with(&got));
         theirs.close().await;
         assert_eq!(descriptors(), 0, "pending: {pending}");
+    }
+});
+
+scenario!(a_socket_told_to_linger_stops_nobody_when_it_is_closed, |case| async move {
+    // An hour for its peer, which would be the runtime's hour. Told by us, or before we had it.
+    let hour = Some(Duration::from_secs(3600));
+    for adopted in [false, true] {
+        let (mut ours, mut theirs) = narrow_pair(case).await;
+        if !adopted {
+            ours.set_option(SocketOption::Linger(hour)).unwrap();
+        } else if case.is_real() {
+            let socket = ours.into_std().unwrap();
+            socket2::SockRef::from(&socket).set_linger(hour).unwrap();
+            ours = TcpStream::from_std(socket).unwrap();
+        }
+        {
+            let mut send = pin!(ours.write_all(pattern(300_000)));
+            assert!(poll_once(send.as_mut()).await.is_none());
+            some_turns().await;
+            assert!(poll_once(send.as_mut()).await.is_none());
+        }
+        ours.close().await;
+        // And what the kernel had taken arrives.
+        let got = receive_all(&mut theirs).await;
+        assert!(!got.is_empty() && pattern(300_000).starts_with(&got), "{} bytes", got.len());
     }
 });
 

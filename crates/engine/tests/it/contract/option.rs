@@ -24,6 +24,16 @@ everywhere!(what_is_set_is_read_back, |_| async {
     }
 });
 
+everywhere!(a_part_of_a_second_to_linger_is_a_whole_one, |_| async {
+    // In whole seconds it would be none, and none is a reset.
+    let (ours, _theirs) = pair().await;
+    for (asked_ms, kept) in [(1, 1), (1000, 1), (1001, 2)] {
+        ours.set_option(SocketOption::Linger(Some(Duration::from_millis(asked_ms)))).unwrap();
+        let kept = SocketOption::Linger(Some(Duration::from_secs(kept)));
+        assert_eq!(ours.option(SocketOption::Linger(None)).unwrap(), kept);
+    }
+});
+
 everywhere!(an_option_of_another_family_is_refused_by_name, |case| async move {
     let (ours, _theirs) = pair().await;
     let error = ours.set_option(SocketOption::OnlyV6(true)).unwrap_err();
