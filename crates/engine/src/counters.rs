@@ -4,7 +4,9 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// System calls made by the driver, as a tracer would count them.
+    /// System calls made by the driver and its workers to do I/O and to wait for it, as a tracer would count them. Not
+    /// what locks cost when they are contended, nor what starts and ends a thread: on `threads` a tracer sees calls of
+    /// `futex(2)` besides.
     pub system_calls: u64,
     /// Waits among them.
     pub waits: u64,

@@ -699,6 +699,9 @@ impl TcpListener {
     /// When no descriptor is left (EMFILE, ENFILE), accepting pauses until one is closed, or for a second; it is
     /// not an error. Connections that died while they waited are passed over. Dropping the future loses nothing.
     ///
+    /// On the driver threads what comes has a worker for the first time it waits; to wait in both directions at once
+    /// it takes another, which a limit may refuse ([`Builder::workers`](crate::Builder::workers)).
+    ///
     /// # Errors
     /// ECANCELED after [`Canceller::cancel`]; EINVAL if the socket does not listen.
     pub fn accept(&mut self) -> Accept<'_> {

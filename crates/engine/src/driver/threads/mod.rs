@@ -9,7 +9,8 @@
 //! Workers are started on demand, up to a stated limit ([`Settings::workers`]); past it an operation fails with that
 //! limit, it never queues (a bounded pool would stop for ever when all of it waits for somebody in the queue). Those
 //! without anything to do are kept, up to [`IDLE_MAX`]. A connection is accepted only if there is one to wait for it, so
-//! that nobody is taken from the backlog to be turned away.
+//! that nobody is taken from the backlog to be turned away; that one is nobody else's until the connection first waits,
+//! in whichever direction.
 //!
 //! INVARIANT: a descriptor is not closed while a worker stands at it. A cancel calls the worker back and is answered
 //! with `Asked`; the last completion comes when it has left, with what it had taken.
@@ -260,7 +261,8 @@ impl Threads {
         {
             return Ok(id);
         }
-        self.start().or_else(|errno| self.idle.pop().ok_or(errno))
+        // The idle ones are promised. At the limit it is this operation that fails, and not theirs later.
+        self.start()
     }
 
     /// A new worker.

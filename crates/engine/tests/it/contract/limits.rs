@@ -553,6 +553,42 @@ cases!(
 );
 
 cases!(
+    /// A connection is accepted on the promise of a worker, and no other operation takes that one.
+    on_threads_an_accepted_connection_waits_with_the_worker_it_was_accepted_on,
+    [threads Threads],
+    |case| with_runtime(case, |builder| builder.workers(2), |_, runtime| {
+        let far = std::net::TcpListener::bind(anywhere()).unwrap();
+        let mut fars = Vec::new();
+        let mut outgoing = || {
+            fars.push(std::net::TcpStream::connect(far.local_addr().unwrap()).unwrap());
+            TcpStream::from_std(far.accept().unwrap().0).unwrap()
+        };
+        let body = async {
+            let mut listener = TcpListener::bind(anywhere()).unwrap();
+            let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let mut accepted = listener.accept().await.unwrap();
+            let (mut one, mut other) = (outgoing(), outgoing());
+            // One worker is left for these two.
+            let (mut first, mut second) = (Box::pin(one.recv()), Box::pin(other.recv()));
+            assert!(futures_util::poll!(&mut first).is_pending());
+            let why = loop {
+                if let std::task::Poll::Ready(told) = futures_util::poll!(&mut second) {
+                    break told.unwrap_err();
+                }
+                yield_now().await;
+            };
+            assert!(why.is_driver_limit(), "{why}");
+            let mut receive = Box::pin(accepted.recv());
+            assert!(futures_util::poll!(&mut receive).is_pending());
+            client.write_all(b"kept").unwrap();
+            assert_eq!(&*receive.await.unwrap(), b"kept");
+            assert!(futures_util::poll!(&mut first).is_pending());
+        };
+        runtime.block_on(body).unwrap();
+    })
+);
+
+cases!(
     /// Nobody will ever answer these; a runtime that ends has them all back in time, and its descriptors closed.
     a_shutdown_ends_hundreds_of_operations_that_nobody_would_answer,
     all,
