@@ -61,7 +61,7 @@ impl Epoll {
             Until::News => -1,
             Until::For(span) if self.has_pwait2 => {
                 let span = libc::timespec {
-                    tv_sec: libc::time_t::try_from(span.as_secs()).unwrap_or(libc::time_t::MAX),
+                    tv_sec: span.as_secs().try_into().unwrap_or(i64::MAX),
                     tv_nsec: span.subsec_nanos().into(),
                 };
                 let no_mask = std::ptr::null::<libc::sigset_t>();

@@ -31,7 +31,7 @@ pub(crate) fn wait_span(until: Until) -> Option<libc::timespec> {
         Until::For(span) => span,
     };
     Some(libc::timespec {
-        tv_sec: libc::time_t::try_from(span.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_sec: span.as_secs().try_into().unwrap_or(i64::MAX),
         tv_nsec: span.subsec_nanos().into(),
     })
 }

@@ -177,7 +177,7 @@ pub(super) fn or_none_if_interrupted(answer: io::Result<libc::c_int>) -> io::Res
 /// A duration as the kernel takes it. Nanoseconds, so nothing is rounded; a wait longer than time itself is cut.
 pub(super) fn timespec(duration: std::time::Duration) -> libc::timespec {
     libc::timespec {
-        tv_sec: libc::time_t::try_from(duration.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_sec: duration.as_secs().try_into().unwrap_or(i64::MAX),
         // Below 1e9, so it fits every width of the field.
         tv_nsec: duration.subsec_nanos() as _,
     }
