@@ -1,5 +1,7 @@
 //! What a runtime has done so far: plain numbers, raised where the thing happens.
 
+use std::fmt;
+
 /// Counts since the runtime was made. They cost an addition each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -46,4 +48,59 @@ pub struct Counters {
     pub remote_wakes: u64,
     /// Operations that could not be ended at shutdown, and whose memory was left to the kernel.
     pub leaked: u64,
+}
+
+/// Those that are not zero, on one line.
+impl fmt::Display for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counters {
+            system_calls,
+            waits,
+            answered_at_once,
+            would_block,
+            submitted,
+            completed,
+            batch_max,
+            queue_full,
+            overflows,
+            ring_empty,
+            out_of_credit,
+            cancels,
+            retries,
+            stale,
+            orphaned,
+            accept_parked,
+            polls,
+            turns,
+            remote_wakes,
+            leaked,
+        } = *self;
+        let all = [
+            (system_calls, "system_calls"),
+            (waits, "waits"),
+            (answered_at_once, "answered_at_once"),
+            (would_block, "would_block"),
+            (submitted, "submitted"),
+            (completed, "completed"),
+            (batch_max, "batch_max"),
+            (queue_full, "queue_full"),
+            (overflows, "overflows"),
+            (ring_empty, "ring_empty"),
+            (out_of_credit, "out_of_credit"),
+            (cancels, "cancels"),
+            (retries, "retries"),
+            (stale, "stale"),
+            (orphaned, "orphaned"),
+            (accept_parked, "accept_parked"),
+            (polls, "polls"),
+            (turns, "turns"),
+            (remote_wakes, "remote_wakes"),
+            (leaked, "leaked"),
+        ];
+        f.write_str("counters:")?;
+        for (count, name) in all.into_iter().filter(|(count, _)| *count > 0) {
+            write!(f, " {name} {count}")?;
+        }
+        Ok(())
+    }
 }

@@ -7,6 +7,10 @@
 //!
 //! As in the kernel, a signal that comes again before it was taken comes once (signal(7)).
 
+mod dump;
+
+pub use dump::dump_on;
+
 use crate::error::{Error, Result};
 use event_listener::{Event, listener};
 use signal_hook::iterator::{Handle, Signals as Source};
@@ -92,12 +96,22 @@ pub struct Signals {
     inner: Arc<Subscriber>,
 }
 
-#[derive(Debug)]
 struct Subscriber {
     wanted: u64,
     /// Those that came and were not taken, a bit each.
     pending: AtomicU64,
     came: Event,
+    /// Called on the thread of the signals besides.
+    tell: Option<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl fmt::Debug for Subscriber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscriber")
+            .field("wanted", &format_args!("{:#x}", self.wanted))
+            .field("pending", &self.pending)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The thread's other end.
@@ -115,6 +129,15 @@ impl Signals {
     /// EINVAL: one that cannot be caught (SIGKILL, SIGSTOP) or that means a broken program (SIGSEGV, SIGILL,
     /// SIGFPE); EAGAIN: no thread, no descriptor.
     pub fn new(signals: &[Signal]) -> Result<Signals> {
+        Signals::listen(signals, None)
+    }
+
+    /// The same, with something to be called each time; it does not wait and does not panic.
+    fn telling(signals: &[Signal], tell: impl Fn() + Send + Sync + 'static) -> Result<Signals> {
+        Signals::listen(signals, Some(Box::new(tell)))
+    }
+
+    fn listen(signals: &[Signal], tell: Option<Box<dyn Fn() + Send + Sync>>) -> Result<Signals> {
         let failed = |why: io::Error| Error::new("sigaction", why);
         for signal in signals {
             if signal_hook::consts::FORBIDDEN.contains(&signal.0) {
@@ -132,7 +155,7 @@ impl Signals {
             hub.handle.add_signal(signal.0).map_err(|why| failed(why).on(signal))?;
             wanted |= signal.bit();
         }
-        let inner = Arc::new(Subscriber { wanted, pending: AtomicU64::new(0), came: Event::new() });
+        let inner = Arc::new(Subscriber { wanted, pending: AtomicU64::new(0), came: Event::new(), tell });
         hub.subscribers.retain(|subscriber| subscriber.strong_count() > 0);
         hub.subscribers.push(Arc::downgrade(&inner));
         Ok(Signals { inner })
@@ -176,6 +199,9 @@ impl Hub {
                     if subscriber.wanted & signal.bit() != 0 {
                         subscriber.pending.fetch_or(signal.bit(), Ordering::AcqRel);
                         subscriber.came.notify(usize::MAX);
+                        if let Some(tell) = &subscriber.tell {
+                            tell();
+                        }
                     }
                 }
             }

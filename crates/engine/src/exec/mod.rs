@@ -38,6 +38,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use task::{Panics, Place, Task, Tasks, boxed, drop_caught};
 use waker::Packed;
+pub(crate) use waker::Who;
 
 /// The future given to `block_on`, among the tasks.
 const MAIN: u32 = u32::MAX;
@@ -64,6 +65,7 @@ pub(crate) struct Core {
     timers: RefCell<Wheel>,
     inbox: Arc<Inbox>,
     number: u16,
+    who: Arc<Who>,
     counts: Cell<Counts>,
 }
 
@@ -137,6 +139,27 @@ fn enter(core: Option<Rc<Core>>) -> Option<Rc<Core>> {
     ManuallyDrop::into_inner(CURRENT.with(|current| current.replace(ManuallyDrop::new(core))))
 }
 
+/// Says of a runtime that it runs, for as long as this lives.
+struct Runs<'a>(&'a Who);
+
+impl Runs<'_> {
+    fn new(who: &Who) -> Runs<'_> {
+        who.set_runs(true);
+        Runs(who)
+    }
+}
+
+impl Drop for Runs<'_> {
+    fn drop(&mut self) {
+        self.0.set_runs(false);
+    }
+}
+
+/// Every runtime of this process, and a way to it.
+pub(crate) fn everybody() -> Vec<(Arc<Who>, Remote)> {
+    waker::everybody().into_iter().map(|(who, inbox)| (who, Remote { inbox })).collect()
+}
+
 impl Core {
     /// The insides of a runtime on this driver.
     fn new(driver: Box<dyn Driver>) -> Result<Rc<Core>> {
@@ -145,7 +168,7 @@ impl Core {
             None => Box::new(NoAlarm),
         };
         let inbox = Arc::new(Inbox::new(alarm));
-        let number = waker::enlist(&inbox).ok_or_else(|| {
+        let (number, who) = waker::enlist(&inbox, driver.name()).ok_or_else(|| {
             Error::new(
                 "making a runtime",
                 io::Error::other("a process has at most 65,536 runtimes at a time"),
@@ -161,6 +184,7 @@ impl Core {
             timers: RefCell::new(Wheel::new(now)),
             inbox,
             number,
+            who,
             counts: Cell::new(Counts::default()),
         }))
     }
@@ -352,6 +376,7 @@ impl Core {
     /// Runs tasks until `main` is ready.
     fn run<F: Future>(self: &Rc<Core>, main: F) -> Result<F::Output> {
         let _entered = Entered::new(self);
+        let _runs = Runs::new(&self.who);
         let mut main = pin!(main);
         let main_waker = Packed::new(self.number, MAIN, 0).waker();
         let mut messages = Vec::new();
@@ -513,12 +538,12 @@ impl Core {
         all
     }
 
-    fn dump(&self) -> String {
+    pub(crate) fn dump(&self) -> String {
         let mut text = String::new();
         let tasks = self.tasks.borrow().alive;
         let ready = self.ready.borrow().len() + self.yielded.borrow().len();
         let dumped = self.with_io(|io| io.dump(&mut text));
-        text.push_str(&format!("{tasks} tasks, {ready} ready\n"));
+        text.push_str(&format!("{tasks} tasks, {ready} ready\n{}\n", self.counters()));
         match dumped {
             Some(_) => text,
             None => "the runtime is shut down\n".to_owned(),

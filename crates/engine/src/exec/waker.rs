@@ -6,6 +6,9 @@
 //! finds nothing to do, which every future must bear.
 
 use super::inbox::{Inbox, Message};
+use crate::name::Name;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
@@ -68,7 +71,8 @@ fn wake(task: Packed) {
 fn wake_elsewhere(task: Packed) {
     let inbox = {
         let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
-        registry.get(usize::from(task.runtime())).and_then(Option::clone)
+        let enlisted = registry.get(usize::from(task.runtime())).and_then(Option::as_ref);
+        enlisted.map(|enlisted| Arc::clone(&enlisted.inbox))
     };
     if let Some(inbox) = inbox {
         // Refused by a runtime that is gone: there is nobody to wake.
@@ -76,21 +80,73 @@ fn wake_elsewhere(task: Packed) {
     }
 }
 
-/// The inboxes of all runtimes of the process, by number.
-static REGISTRY: RwLock<Vec<Option<Arc<Inbox>>>> = RwLock::new(Vec::new());
+/// Which runtime it is, for a person.
+#[derive(Debug)]
+pub(crate) struct Who {
+    number: u16,
+    driver: Name,
+    thread: Option<String>,
+    /// As the kernel knows the thread.
+    thread_id: i32,
+    runs: AtomicBool,
+}
 
-/// Gives a runtime its number, the lowest that is free; `None` past 65,535.
-pub(crate) fn enlist(inbox: &Arc<Inbox>) -> Option<u16> {
+impl Who {
+    /// As the kernel knows the thread that made it, and runs it if anybody does.
+    pub(crate) fn thread_id(&self) -> i32 {
+        self.thread_id
+    }
+
+    /// Whether it is inside `block_on`. It may come or go at any time.
+    pub(crate) fn runs(&self) -> bool {
+        self.runs.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_runs(&self, runs: bool) {
+        self.runs.store(runs, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Who { number, driver, thread, thread_id, .. } = self;
+        write!(f, "runtime {number} ({driver}, thread {thread_id} {:?})", thread.as_deref().unwrap_or(""))
+    }
+}
+
+struct Enlisted {
+    inbox: Arc<Inbox>,
+    who: Arc<Who>,
+}
+
+/// All runtimes of the process, by number.
+static REGISTRY: RwLock<Vec<Option<Enlisted>>> = RwLock::new(Vec::new());
+
+/// All runtimes of the process.
+pub(super) fn everybody() -> Vec<(Arc<Who>, Arc<Inbox>)> {
+    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
+    registry.iter().flatten().map(|one| (Arc::clone(&one.who), Arc::clone(&one.inbox))).collect()
+}
+
+/// Gives a runtime of this thread its number, the lowest that is free; `None` past 65,535.
+pub(crate) fn enlist(inbox: &Arc<Inbox>, driver: Name) -> Option<(u16, Arc<Who>)> {
     let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
     let free = registry.iter().position(Option::is_none).unwrap_or(registry.len());
     let number = u16::try_from(free).ok()?;
     if free == registry.len() {
         registry.push(None);
     }
+    let who = Arc::new(Who {
+        number,
+        driver,
+        thread: std::thread::current().name().map(str::to_owned),
+        thread_id: crate::sys::thread_id(),
+        runs: AtomicBool::new(false),
+    });
     if let Some(place) = registry.get_mut(free) {
-        *place = Some(Arc::clone(inbox));
+        *place = Some(Enlisted { inbox: Arc::clone(inbox), who: Arc::clone(&who) });
     }
-    Some(number)
+    Some((number, who))
 }
 
 /// The runtime is gone.

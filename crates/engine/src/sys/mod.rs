@@ -23,6 +23,14 @@ pub(crate) fn negated(answer: libc::c_long) -> i32 {
     if answer >= 0 { answer as i32 } else { -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) }
 }
 
+/// The calling thread, as the kernel knows it.
+pub(crate) fn thread_id() -> i32 {
+    // SAFETY: gettid(2) takes nothing and cannot fail.
+    let id = unsafe { libc::syscall(libc::SYS_gettid) };
+    // A pid_t.
+    id as i32
+}
+
 /// How long a wait may take, as the kernel is told; `None`: for ever.
 pub(crate) fn wait_span(until: Until) -> Option<libc::timespec> {
     let span = match until {

@@ -1,12 +1,15 @@
 //! Seeing inside: what the dump of the slots tells a person.
 
 use crate::peer::pair;
-use crate::support::{some_turns, with_runtime};
+use crate::support::{alone, some_turns, with_runtime};
 use futures_util::future::{Either, select};
 use ringroad_engine::net::TcpListener;
+use ringroad_engine::signal::{Signal, dump_on};
 use ringroad_engine::time::sleep;
-use ringroad_engine::{Runtime, spawn};
+use ringroad_engine::{Remote, Runtime, spawn, spawn_blocking, yield_now};
 use std::pin::pin;
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 cases!(
@@ -65,6 +68,83 @@ scenario!(a_task_can_dump_the_runtime_it_runs_on, |case| async move {
     assert!(dump.starts_with(&format!("driver {}", case.driver())), "{dump}");
     assert!(dump.contains(" recv "), "{dump}");
 });
+
+/// The texts that come, until one says all of this.
+fn told(texts: &mpsc::Receiver<String>, all: &[&str]) -> String {
+    loop {
+        let text = texts.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|why| panic!("{why}: {all:?}"));
+        if all.iter().all(|part| text.contains(part)) {
+            return text;
+        }
+    }
+}
+
+cases!(
+    /// Others answer meanwhile. When it goes on, it answers too.
+    a_signal_has_every_runtime_tell_and_names_the_one_that_is_stuck,
+    real,
+    |case| alone(None, || {
+        let (say, texts) = mpsc::channel();
+        dump_on(Signal::SIGUSR1, move |text| say.send(text.to_owned()).unwrap()).unwrap();
+        let driver = format!("({}, thread ", case.driver());
+        let spawn_one = |name: &str, body: fn(&Runtime, mpsc::Receiver<()>, mpsc::Sender<Remote>)| {
+            let ((go_on, wait), (say, hear)) = (mpsc::channel(), mpsc::channel());
+            let thread = thread::Builder::new().name(name.to_owned());
+            let thread = thread.spawn(move || body(&case.builder().build().unwrap(), wait, say)).unwrap();
+            (go_on, hear.recv().unwrap(), thread)
+        };
+        // One waits for news, one waits where it should not, and one is run by nobody.
+        let (end_well, well_remote, well) = spawn_one("well", |runtime, wait, say| {
+            let body = async {
+                let listener = pin!(async { drop(TcpListener::bind(crate::peer::anywhere()).unwrap().accept().await) });
+                say.send(runtime.remote()).unwrap();
+                let ended = pin!(spawn_blocking(move || wait.recv()));
+                drop(select(listener, ended).await);
+            };
+            runtime.block_on(body).unwrap();
+        });
+        let (end_stuck, _, stuck) = spawn_one("stuck", |runtime, wait, say| {
+            let body = async {
+                say.send(runtime.remote()).unwrap();
+                let _ = wait.recv();
+                // A turn, in which it can answer.
+                yield_now().await;
+            };
+            runtime.block_on(body).unwrap();
+        });
+        let (end_idle, _, idle) = spawn_one("idle", |runtime, wait, say| {
+            say.send(runtime.remote()).unwrap();
+            let _ = wait.recv();
+        });
+        // It accepts by now.
+        let (say, hear) = mpsc::channel();
+        well_remote.spawn(move || async move { say.send(()).unwrap() }).unwrap();
+        hear.recv().unwrap();
+        // SAFETY: two numbers; the signal is waited for.
+        let raise = || assert_eq!(unsafe { libc::kill(libc::getpid(), libc::SIGUSR1) }, 0);
+        raise();
+        told(&texts, &["\"idle\"", &driver, "nobody runs it"]);
+        let text = told(&texts, &["\"well\"", &driver, "slot "]);
+        for part in [" accept ", "0 tasks, 0 ready\n", "counters: system_calls "] {
+            assert!(text.contains(part), "{part} in:\n{text}");
+        }
+        let text = told(&texts, &["\"stuck\"", &driver, "does not yield"]);
+        let id = text.split("/proc/self/task/").nth(1).and_then(|text| text.split('/').next()).unwrap();
+        let name = std::fs::read_to_string(format!("/proc/self/task/{id}/comm")).unwrap();
+        assert_eq!(name, "stuck\n");
+        // Asked again, it is named again; the question before is its first and only one.
+        raise();
+        told(&texts, &["\"stuck\"", "does not yield"]);
+        end_stuck.send(()).unwrap();
+        told(&texts, &["\"stuck\"", "0 tasks, 0 ready\n"]);
+        for (end, thread) in [(end_well, well), (end_idle, idle)] {
+            end.send(()).unwrap();
+            thread.join().unwrap();
+        }
+        stuck.join().unwrap();
+        assert!(!texts.try_iter().any(|text| text.contains("\"stuck\"")), "it was asked once");
+    })
+);
 
 #[test]
 fn there_is_nothing_to_dump_outside_of_a_runtime() {
