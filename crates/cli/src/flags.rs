@@ -110,7 +110,7 @@ pub(crate) enum LabAct {
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
-    /// Run one of the reference servers
+    /// Run one of the reference servers; on SIGUSR1 those on the engine say on stderr what they are doing
     Server(ServerFlags),
     /// Write a tree of files to copy: imagenet, coco, mnist, cifar10, mixed
     Dataset(DatasetFlags),

@@ -7,6 +7,7 @@ use crate::complaint::{DONE, FAILED, INTERRUPTED, INVALID, USAGE, say, why};
 use crate::flags::{ClientFlags, Common, DatasetFlags, LabAct, LabFlags, RunFlags, ServerFlags};
 use crate::progress::Progress;
 use ringroad_engine::choose;
+use ringroad_engine::signal::{Signal, dump_on};
 use ringroad_lab::dataset::{self, DatasetError};
 use ringroad_lab::{Error, RunOptions, Suite, client, page, runner, table};
 use ringroad_measure::caveat::Level;
@@ -253,6 +254,12 @@ fn server(flags: &ServerFlags) -> Result<u8, Complaint> {
             .try_clone_to_owned()
             .and_then(|end| signal_hook::low_level::pipe::register(signal, end))
             .map_err(|error| failed("registering for signals", Path::new("the server"), &error))?;
+    }
+    if flags.model.engine_driver().is_some() {
+        // Whoever wonders why it stands still can ask. Nobody is told if standard error is gone.
+        let tell = |text: &str| drop(io::stderr().write_all(text.as_bytes()));
+        dump_on(Signal::SIGUSR1, tell)
+            .map_err(|error| Complaint { message: error.to_string(), code: FAILED })?;
     }
     let server = Server::bind(flags.model, flags.protocol, flags.listen, options).map_err(complain)?;
     print(&format!("listening on {}\n", server.address()))?;

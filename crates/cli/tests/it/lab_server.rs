@@ -1,11 +1,11 @@
 //! `ringroad lab server`: every model under clients nobody here wrote (curl, wrk, a script of raw bytes), its
 //! end by signal with totals that are right, and what it refuses.
 
-use crate::support::{DEADLINE, Server, installed, ringroad, run};
+use crate::support::{DEADLINE, Kill, Lines, Server, installed, ringroad, run};
 use rustix::process::Signal;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const MODELS: [&str; 7] = ["threads", "select", "poll", "epoll-lt", "epoll-et", "uring", "uring-multishot"];
 const BODY: &str = "<h1>Hello World</h1>";
@@ -264,4 +264,29 @@ fn servers_share_a_port_when_told_to() {
     }
     let accepted = |server: Server| server.stop(Signal::TERM)["accepted"].as_u64().unwrap();
     assert_eq!(accepted(first) + accepted(second), 40);
+}
+
+#[test]
+fn a_server_on_the_engine_says_what_it_is_doing_when_a_signal_asks() {
+    let mut command = ringroad(["lab", "server", "--model", "engine-epoll", "--protocol", "echo"]);
+    let mut process = Kill(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    let lines = Lines::of(process.0.stdout.take().unwrap());
+    let told = Lines::of(process.0.stderr.take().unwrap());
+    let line = lines.next().unwrap();
+    let mut client = TcpStream::connect(line.strip_prefix("listening on ").unwrap()).unwrap();
+    client.set_read_timeout(Some(DEADLINE)).unwrap();
+    // It runs, and has us.
+    client.write_all(b"there?").unwrap();
+    client.read_exact(&mut [0; 6]).unwrap();
+    process.signal(Signal::USR1);
+    let dump: Vec<_> =
+        std::iter::from_fn(|| told.next().filter(|line| !line.starts_with("counters:"))).collect();
+    let says = |part: &str| assert!(dump.iter().any(|line| line.contains(part)), "{part} in {dump:#?}");
+    says("runtime 0 (epoll, thread ");
+    says(" accept ");
+    says(&format!("{}) ", client.local_addr().unwrap()));
+    says("1 tasks, 0 ready");
+    process.signal(Signal::TERM);
+    drop(client);
+    assert_eq!(process.wait(), Some(0));
 }
