@@ -19,8 +19,8 @@ fn pattern(bytes: usize) -> Vec<u8> {
 /// A file with these bytes, and no name.
 fn file_of(bytes: &[u8]) -> Arc<File> {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let name = format!("file-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let name = format!("ringroad-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let path = std::env::temp_dir().join(name);
     fs::write(&path, bytes).unwrap();
     let file = File::options().read(true).write(true).open(&path).unwrap();
     fs::remove_file(&path).unwrap();
