@@ -66,7 +66,7 @@ struct Health {
 }
 
 /// The worker's own count.
-async fn allocated(_: Request) -> String {
+pub(crate) async fn allocated(_: Request) -> String {
     let (count, live) = ALLOCATED.get();
     format!("{count} {live}")
 }

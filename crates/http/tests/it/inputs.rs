@@ -1,9 +1,12 @@
 //! What no server should take: each gets its answer, one answer, and the end of its connection; and the server is none
 //! the worse for it. The rules themselves are tested in `ringroad-wire`; here it is the whole way over TCP.
 
+use crate::counts::allocated;
 use crate::support::{Client, start, wait_until};
 use ringroad_engine::Name;
 use ringroad_http::{BodyError, Request, Server, any, get};
+use std::io::{BufRead, BufReader, Lines, Read};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 async fn read(mut request: Request) -> Result<String, BodyError> {
     request.bytes(1 << 20).await.map(|bytes| format!("{} bytes", bytes.len()))
@@ -133,6 +136,100 @@ drivers!(
         drop(client);
         wait_until("all connections are gone", || server.counters().connections == 0);
         assert_eq!(server.counters().panics, 0);
+    }
+);
+
+/// Names the driver to a process of its own, which is nothing but a server.
+const ROLE: &str = "RINGROAD_HTTP_TEST_SERVER";
+
+/// Not a test by itself: what [`Served`] starts. It serves until its standard input ends.
+#[test]
+fn a_server_for_another_process() {
+    let Ok(driver) = std::env::var(ROLE) else { return };
+    let server = start(driver.parse().unwrap(), server().route("/allocated", get(allocated)));
+    // Behind the words of the test harness, which end in no line.
+    println!("\nlistening on {}", server.address());
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+/// A server in a process where nothing else happens, so that what it holds can be counted.
+struct Served {
+    process: Child,
+    address: std::net::SocketAddr,
+    /// Kept open: what it says at its end is little, and nobody reads it.
+    _output: Lines<BufReader<ChildStdout>>,
+}
+
+impl Served {
+    fn start(driver: Name) -> Served {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "inputs::a_server_for_another_process", "--nocapture", "--test-threads=1"])
+            .env(ROLE, driver.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let address = loop {
+            let line = lines.next().expect("it says where it listens").unwrap();
+            if let Some((_, address)) = line.split_once("listening on ") {
+                break address.parse().unwrap();
+            }
+        };
+        Served { process, address, _output: lines }
+    }
+
+    fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.process.id())).unwrap().count()
+    }
+
+    /// Bytes of the worker's heap.
+    fn heap(&self) -> i64 {
+        let reply = Client::new(self.address).get("/allocated");
+        reply.text().split_once(' ').unwrap().1.parse().unwrap()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
+    }
+}
+
+drivers!(
+    /// As many descriptors as before, and no more memory than the pools keep: a connection that is leaked is a few
+    /// hundred bytes and a descriptor each time.
+    bad_inputs_again_and_again_leave_neither_memory_nor_descriptors_behind,
+    |driver: Name| {
+        const ROUNDS: usize = 6;
+        let served = Served::start(driver);
+        let fresh = served.descriptors();
+        let table = table();
+        let round = || {
+            for (_, input, _) in &table {
+                let mut client = Client::new(served.address);
+                client.try_send(input);
+                client.finish();
+                client.count_rest();
+            }
+            // And clients that go without a word, in the midst of a head, and of a body.
+            for input in ["", "GET / HT", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhel"] {
+                Client::new(served.address).send(input);
+            }
+        };
+        round();
+        round();
+        let warm = served.heap();
+        for _ in 0..ROUNDS {
+            round();
+        }
+        let grown = served.heap() - warm;
+        let connections = ROUNDS * (table.len() + 3);
+        assert!(grown < 64 * connections as i64, "{grown} bytes more after {connections} connections");
+        // On threads the workers that are kept for the next have a bell each.
+        let spare = if driver == Name::Threads { 64 } else { 0 };
+        wait_until("all descriptors are closed", || served.descriptors() <= fresh + spare);
     }
 );
 
