@@ -11,6 +11,7 @@ use ringroad_wire::{
     BodyEncoder, BodySize, DateLine, EncodeError, Encoder, FieldBlock, Method, ReplyTo, Status, Version,
     put_decimal,
 };
+use std::cell::RefCell;
 use std::io::Write;
 use std::time::SystemTime;
 
@@ -45,11 +46,53 @@ pub(crate) struct Lines {
     /// For each type of content, what the head of an ordinary answer is up to its length: 200, to GET or the like,
     /// on a connection that goes on. Written by the encoder, once a second.
     ready: [Vec<u8>; ContentType::ALL.len()],
+    /// The last ordinary answer whose body is always there, as a whole.
+    memo: RefCell<Memo>,
+}
+
+/// An answer that was given before. Its body is `'static`: the same place and length are the same bytes.
+#[derive(Default)]
+struct Memo {
+    body: &'static [u8],
+    kind: Option<ContentType>,
+    /// Head and body.
+    text: Vec<u8>,
+}
+
+impl Memo {
+    /// The whole answer to be copied, with `ready` before its length.
+    #[inline]
+    fn answer(&mut self, ready: &[u8], kind: Option<ContentType>, body: &'static [u8]) -> &[u8] {
+        if !std::ptr::eq(self.body, body) || self.kind != kind || self.text.is_empty() {
+            self.text.clear();
+            put_ordinary(&mut self.text, ready, body);
+            (self.body, self.kind) = (body, kind);
+        }
+        &self.text
+    }
+}
+
+/// Longer bodies are not worth a second copy of theirs.
+const MEMO_BYTES_MAX: usize = 1024;
+
+/// An ordinary answer: what is before its length, and the rest. `body` is below [`ALONE_BYTES_MIN`].
+#[inline]
+fn put_ordinary(out: &mut Vec<u8>, ready: &[u8], body: &[u8]) {
+    out.reserve(ready.len() + body.len() + 16);
+    out.extend_from_slice(ready);
+    put_decimal(out, body.len() as u64);
+    out.extend_from_slice(b"\r\n\r\n");
+    out.extend_from_slice(body);
 }
 
 impl Lines {
     pub(crate) fn new(dated: bool) -> Lines {
-        let mut lines = Lines { today: None, content_types: content_type_lines(), ready: Default::default() };
+        let mut lines = Lines {
+            today: None,
+            content_types: content_type_lines(),
+            ready: Default::default(),
+            memo: RefCell::default(),
+        };
         lines.set(dated.then(Today::now));
         lines
     }
@@ -63,6 +106,8 @@ impl Lines {
 
     fn set(&mut self, today: Option<Today>) {
         self.today = today;
+        // It has the old date in it.
+        self.memo.get_mut().text.clear();
         let mut ready = std::mem::take(&mut self.ready);
         for (kind, out) in ContentType::ALL.into_iter().zip(&mut ready) {
             out.clear();
@@ -134,12 +179,12 @@ pub(crate) fn response(
     let (rest, keep_alive) = match body.0 {
         Inner::Whole(chunk) => {
             if let Some(ready) = ready.filter(|_| chunk.len() < ALONE_BYTES_MIN) {
-                out.reserve(ready.len() + chunk.len() + 16);
-                out.extend_from_slice(ready);
-                // Fits: it is below ALONE_BYTES_MIN.
-                put_decimal(out, chunk.len() as u64);
-                out.extend_from_slice(b"\r\n\r\n");
-                out.extend_from_slice(&chunk);
+                match chunk.as_static() {
+                    Some(body) if body.len() <= MEMO_BYTES_MAX => {
+                        out.extend_from_slice(lines.memo.borrow_mut().answer(ready, content_type, body));
+                    }
+                    _ => put_ordinary(out, ready, &chunk),
+                }
                 chunk.recycle();
                 return (Rest::Nothing, true);
             }

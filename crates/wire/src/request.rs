@@ -112,41 +112,37 @@ impl Requests {
             *at += 2;
         }
         let again = if progress.line == 0 { scratch.again(rest) } else { None };
-        let found = match again {
-            Some((meta, end, count)) => Ok(Found::Whole { meta, end, count }),
+        let (meta, end, count) = match again {
+            Some(same) => same,
             None => {
                 let (limits, slots) = scratch.table();
-                let found = read(rest, limits, slots, progress);
-                if let Ok(Found::Whole { meta, end, count }) = found {
-                    scratch.keep(rest.get(..end).unwrap_or_default(), meta, count);
+                match read(rest, limits, slots, progress) {
+                    Ok(Found::Whole { meta, end, count }) => {
+                        scratch.keep(rest.get(..end).unwrap_or_default(), meta, count);
+                        (meta, end, count)
+                    }
+                    Ok(Found::Partial(progress)) => {
+                        self.state = State::Head { begun: !rest.is_empty(), progress };
+                        return Ok(None);
+                    }
+                    Err(error) => return Err(self.fail(error)),
                 }
-                found
             }
         };
-        match found {
-            Ok(Found::Whole { meta, end, count }) => {
-                self.empty_lines = 0;
-                self.keep_alive = meta.keep_alive;
-                self.state = match Decoder::new(meta.body) {
-                    None => self.after(),
-                    Some(decoder) => {
-                        self.body_bytes_max = scratch.limits().body_bytes;
-                        self.drained = None;
-                        self.awaits_continue = meta.expects_continue;
-                        State::Body(decoder)
-                    }
-                };
-                *at += end;
-                let bytes = rest.get(..end).unwrap_or_default();
-                let head = RequestHead::from_parts(bytes, scratch.used(count), meta);
-                Ok(Some(Event::Head(head.stamped(scratch.stamp()))))
+        self.empty_lines = 0;
+        self.keep_alive = meta.keep_alive;
+        self.state = match Decoder::new(meta.body) {
+            None => self.after(),
+            Some(decoder) => {
+                self.body_bytes_max = scratch.limits().body_bytes;
+                self.drained = None;
+                self.awaits_continue = meta.expects_continue;
+                State::Body(decoder)
             }
-            Ok(Found::Partial(progress)) => {
-                self.state = State::Head { begun: !rest.is_empty(), progress };
-                Ok(None)
-            }
-            Err(error) => Err(self.fail(error)),
-        }
+        };
+        *at += end;
+        let head = RequestHead::from_parts(rest.get(..end).unwrap_or_default(), scratch.used(count), meta);
+        Ok(Some(Event::Head(head.stamped(scratch.stamp()))))
     }
 
     fn body<'a>(

@@ -24,7 +24,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-/// Most bytes that are sent as one: of more, each step has a deadline of its own.
+/// Most bytes that are sent as one. Of more, each so many have a deadline of their own, in however many steps they go.
 const SENT_BYTES_MAX: usize = 256 * 1024;
 
 /// A request on its way.
@@ -385,9 +385,12 @@ impl Connection {
             }
             return true;
         }
-        let (mut buf, mut from) = (chunk.into_buf(), 0);
+        let (mut buf, mut from, mut due) = (chunk.into_buf(), 0, 0);
         while from < bytes {
-            self.wait_for(Waits::Send);
+            if from >= due {
+                self.wait_for(Waits::Send);
+                due = from + SENT_BYTES_MAX;
+            }
             let (sent, back) = self.stream.write_from(buf, from).await;
             let Ok(to) = sent else {
                 self.send_failed();
@@ -415,8 +418,12 @@ impl Connection {
                     return false;
                 }
             }
+            let mut due = part.left();
             while part.left() > 0 {
-                self.wait_for(Waits::Send);
+                if part.left() <= due {
+                    self.wait_for(Waits::Send);
+                    due = part.left().saturating_sub(SENT_BYTES_MAX as u64);
+                }
                 let (sent, back) = self.stream.send_file(part).await;
                 part = back;
                 match sent {

@@ -79,11 +79,12 @@ drivers!(
     who_waits_in_the_backlog_when_a_server_stops_is_answered,
     |driver: Name| {
         let one = NonZeroUsize::new(1).unwrap();
-        let server = start(driver, Server::new().connections_max(one).route("/", get(hello)));
+        let patient = Server::new().drain(Duration::from_secs(60));
+        let server = start(driver, patient.connections_max(one).route("/", get(hello)));
         let address = server.address();
         let mut first = Client::new(address);
         assert_eq!(first.get("/").status, 200);
-        let mut others: Vec<_> = (0..100).map(|_| Client::new(address)).collect();
+        let mut others: Vec<_> = (0..20).map(|_| Client::new(address)).collect();
         for other in &mut others {
             other.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         }
@@ -175,7 +176,8 @@ drivers!(a_panic_ends_an_upgraded_connection_and_nothing_else, |driver: Name| {
 });
 
 drivers!(a_server_that_stops_waits_for_upgraded_connections, |driver: Name| {
-    let server = start(driver, Server::new().route("/", get(upgrade)));
+    let patient = Server::new().drain(Duration::from_secs(60));
+    let server = start(driver, patient.route("/", get(upgrade)));
     let mut client = Client::new(server.address());
     client.send(format!("GET / HTTP/1.1\r\n{OFFER}\r\n"));
     assert_eq!(client.reply().status, 101);

@@ -226,7 +226,7 @@ drivers!(
         }
         let grown = served.heap() - warm;
         let connections = ROUNDS * (table.len() + 3);
-        assert!(grown < 64 * connections as i64, "{grown} bytes more after {connections} connections");
+        assert!(grown < 128 * connections as i64, "{grown} bytes more after {connections} connections");
         // On threads the workers that are kept for the next have a bell each.
         let spare = if driver == Name::Threads { 64 } else { 0 };
         wait_until("all descriptors are closed", || served.descriptors() <= fresh + spare);
