@@ -3,7 +3,8 @@
 //!
 //! `tidy` holds what the compiler cannot: which crate may import which, where unsafe may live, that every file
 //! says what it is for, that documents point at what exists. `bench` is shorthand for a release build and
-//! `ringroad lab run benches/NAME.toml`; only `bench copy` is its own, since copiers are no servers.
+//! `ringroad lab run benches/NAME.toml`, before which `bench http` builds what it compares with ([`peers`]); only `bench
+//! copy` is its own, since copiers are no servers.
 #![forbid(unsafe_code)]
 
 mod bench_copy;
@@ -11,6 +12,7 @@ mod checked;
 mod coreutils;
 mod denied;
 mod dist;
+mod peers;
 mod second_kernel;
 mod tidy;
 
@@ -79,6 +81,12 @@ fn bench(root: &Path, name: &str, rest: &[String]) -> ExitCode {
         known.sort();
         eprintln!("bench: no suite {name:?} (there are: {})", known.join(", "));
         return ExitCode::from(2);
+    }
+    if name == "http"
+        && let Err(error) = peers::build(root)
+    {
+        eprintln!("bench http: {error}");
+        return ExitCode::FAILURE;
     }
     let run = Command::new(env!("CARGO"))
         .current_dir(root)
