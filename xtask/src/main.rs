@@ -3,11 +3,12 @@
 //!
 //! `tidy` holds what the compiler cannot: which crate may import which, where unsafe may live, that every file
 //! says what it is for, that documents point at what exists. `bench` is shorthand for a release build and
-//! `ringroad lab run benches/NAME.toml`, before which `bench http` builds what it compares with ([`peers`]); only `bench
-//! copy` is its own, since copiers are no servers.
+//! `ringroad lab run benches/NAME.toml`, before which `bench http` builds what it compares with ([`peers`]); `bench copy`
+//! and `bench costs` are their own, since copiers and parts of a runtime are no servers.
 #![forbid(unsafe_code)]
 
 mod bench_copy;
+mod bench_costs;
 mod checked;
 mod coreutils;
 mod denied;
@@ -23,6 +24,7 @@ use std::process::{Command, ExitCode};
 const USAGE: &str = "usage: cargo xtask tidy
        cargo xtask bench NAME [arguments of `ringroad lab run`]
        cargo xtask bench copy [OPTION VALUE]...
+       cargo xtask bench costs [OPTION VALUE]...
        cargo xtask loom
        cargo xtask asan
        cargo xtask deny WAY CALLS COMMAND...
@@ -38,6 +40,9 @@ fn main() -> ExitCode {
         Some((word, [])) if word == "tidy" => tidy(&root),
         Some((word, [name, rest @ ..])) if word == "bench" && name == "copy" => {
             bench_copy::bench(&root, rest)
+        }
+        Some((word, [name, rest @ ..])) if word == "bench" && name == "costs" => {
+            bench_costs::bench(&root, rest)
         }
         Some((word, [name, rest @ ..])) if word == "bench" => bench(&root, name, rest),
         Some((word, [])) if word == "loom" => checked::loom(&root),

@@ -94,6 +94,19 @@ pub fn kernel_under(root: &Root) -> KernelMemory {
     }
 }
 
+/// Bytes this process's allocator has given out and not taken back, with its own headers; `None` where it does not tell
+/// (any but glibc's).
+pub fn heap_bytes() -> Option<u64> {
+    #[cfg(target_env = "gnu")]
+    {
+        // SAFETY: mallinfo2(3) takes nothing and gives numbers.
+        let told = unsafe { libc::mallinfo2() };
+        Some((told.uordblks + told.hblkhd) as u64)
+    }
+    #[cfg(not(target_env = "gnu"))]
+    None
+}
+
 /// `Name: 123 kB` as bytes. The kernel's kB are 1024 bytes (proc_meminfo(5)).
 pub(crate) fn kilobytes(text: &str, name: &str) -> Option<u64> {
     status_number(text, name)?.checked_mul(1024)
@@ -121,9 +134,22 @@ pub(crate) fn page_bytes() -> u64 {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::{KernelMemory, ProcessMemory, kernel, kernel_under, page_bytes, process, process_under};
+    use super::{
+        KernelMemory, ProcessMemory, heap_bytes, kernel, kernel_under, page_bytes, process, process_under,
+    };
     use crate::root::Fixture;
     use std::io::ErrorKind;
+
+    #[test]
+    fn the_heap_holds_what_was_asked_for() {
+        let block: Vec<u8> = Vec::with_capacity(64 << 20);
+        let held = heap_bytes();
+        if cfg!(target_env = "gnu") {
+            assert!(held.unwrap() >= 64 << 20, "{held:?} with {}", std::hint::black_box(&block).capacity());
+        } else {
+            assert_eq!(held, None);
+        }
+    }
 
     #[test]
     fn this_process_holds_what_it_has_touched() {

@@ -1,0 +1,337 @@
+//! `cargo xtask bench costs`: what a spawn, a wake, a timer, a message cost on the engine, beside tokio.
+//!
+//! The work is in `peers/costs`, a program of its own that does one case on one runtime and says what it cost. Here
+//! every case is run once per *block* on each runtime, in a new random order, so that what drifts between blocks drifts
+//! for both; ratios are taken within blocks. tokio runs twice under two names: what it differs from itself is noise.
+//!
+//! The figure is CPU time per item, of all threads: what the machine's other work does to it is least. Instructions
+//! (`--instructions yes`) are counted by callgrind, over twice as many items less once as many, so that what begins and
+//! ends a process does not count; only where there is one thread. Start at [`bench`].
+
+use ringroad_host::facts::facts;
+use ringroad_measure::summary::{median, median_interval};
+use ringroad_measure::{Comparison, Interval};
+use serde_json::{Value, json};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+const USAGE: &str = "usage: cargo xtask bench costs [OPTION VALUE]...
+  --only LIST        cases (default: all)
+  --repeats N        blocks (default: 12)
+  --instructions yes count instructions too, by valgrind (slow)
+  --seed N           of the random order (default: by the clock; it is in the record)
+  --out DIR          gets costs/record.json and costs/table.md (default: docs/results)";
+
+/// Who is measured: the name in the record, and what the program calls the runtime.
+const CONTESTANTS: [(&str, &str); 3] = [("ours", "ours"), (BASELINE, "tokio"), (CONTROL, "tokio")];
+const BASELINE: &str = "tokio";
+const CONTROL: &str = "tokio again";
+
+/// The case that is about memory.
+const MEMORY: &str = "parked";
+
+/// What to do.
+#[derive(Debug)]
+struct Plan {
+    only: Vec<String>,
+    repeats: usize,
+    instructions: bool,
+    seed: u64,
+    out: PathBuf,
+}
+
+impl Plan {
+    fn parse(root: &Path, words: &[String]) -> Result<Plan, String> {
+        let mut plan = Plan {
+            only: Vec::new(),
+            repeats: 12,
+            instructions: false,
+            seed: fastrand::u64(0..1 << 32),
+            out: root.join("docs/results"),
+        };
+        for pair in words.chunks(2) {
+            let [option, value] = pair else { return Err(format!("{}: no value", pair.join(" "))) };
+            let number = || value.parse::<u64>().map_err(|_| format!("{option} {value}: not a number"));
+            match option.as_str() {
+                "--only" => plan.only = value.split(',').map(str::to_string).collect(),
+                "--repeats" => plan.repeats = number()?.max(1) as usize,
+                "--instructions" if value == "yes" => plan.instructions = true,
+                "--instructions" if value == "no" => plan.instructions = false,
+                "--seed" => plan.seed = number()?,
+                "--out" => plan.out = PathBuf::from(value),
+                _ => return Err(format!("{option} {value}: not known")),
+            }
+        }
+        Ok(plan)
+    }
+}
+
+/// Runs the bench and leaves record and table; exit code 1 when a run failed.
+pub(crate) fn bench(root: &Path, words: &[String]) -> ExitCode {
+    let plan = match Plan::parse(root, words) {
+        Ok(plan) => plan,
+        Err(mistake) => {
+            eprintln!("bench costs: {mistake}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(root, &plan) {
+        Ok(table) => {
+            print!("{table}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("bench costs: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A case as the program lists it.
+#[derive(Debug)]
+struct Case {
+    name: String,
+    items: u64,
+    threads: u64,
+    /// By contestant.
+    runs: [Runs; CONTESTANTS.len()],
+}
+
+/// What one contestant's runs of a case cost, per item, block by block.
+#[derive(Debug, Default)]
+struct Runs {
+    cpu_ns: Vec<f64>,
+    wall_ns: Vec<f64>,
+    heap_bytes: Vec<f64>,
+    rss_bytes: Vec<f64>,
+    instructions: Option<f64>,
+}
+
+fn run(root: &Path, plan: &Plan) -> io::Result<String> {
+    let program = program(root)?;
+    let mut cases = list(&program)?;
+    if let Some(unknown) = plan.only.iter().find(|name| !cases.iter().any(|case| case.name == **name)) {
+        let known: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
+        return Err(io::Error::other(format!("no case {unknown:?} (there are: {})", known.join(", "))));
+    }
+    cases.retain(|case| plan.only.is_empty() || plan.only.contains(&case.name));
+    let mut random = fastrand::Rng::with_seed(plan.seed);
+    let mut order: Vec<(usize, usize)> =
+        (0..cases.len()).flat_map(|case| (0..CONTESTANTS.len()).map(move |who| (case, who))).collect();
+    for block in 1..=plan.repeats {
+        eprintln!("block {block} of {}", plan.repeats);
+        random.shuffle(&mut order);
+        for (case, who) in &order {
+            let (Some(case), Some((_, runtime))) = (cases.get_mut(*case), CONTESTANTS.get(*who)) else {
+                continue;
+            };
+            let cost =
+                measured(Command::new(&program).args([runtime, &*case.name, &case.items.to_string()]))?;
+            let per_item = |key: &str| {
+                let all = cost[key].as_f64().ok_or_else(|| io::Error::other(format!("no {key} in {cost}")));
+                all.map(|all| all / case.items as f64)
+            };
+            let one =
+                [per_item("cpu_ns")?, per_item("wall_ns")?, per_item("heap_bytes")?, per_item("rss_bytes")?];
+            let Some(runs) = case.runs.get_mut(*who) else { continue };
+            let kept = [&mut runs.cpu_ns, &mut runs.wall_ns, &mut runs.heap_bytes, &mut runs.rss_bytes];
+            kept.into_iter().zip(one).for_each(|(all, one)| all.push(one));
+        }
+    }
+    if plan.instructions {
+        for case in cases.iter_mut().filter(|case| case.threads == 1 && case.name != MEMORY) {
+            eprintln!("instructions: {}", case.name);
+            // Enough that growing queues do not show, few enough for a processor that is fifty times slower.
+            let items = (case.items / 20).max(50);
+            for (runs, (_, runtime)) in case.runs.iter_mut().zip(CONTESTANTS).take(2) {
+                let once = instructions(&program, runtime, &case.name, items)?;
+                let twice = instructions(&program, runtime, &case.name, 2 * items)?;
+                runs.instructions = Some(twice.saturating_sub(once) as f64 / items as f64);
+            }
+        }
+    }
+    let record = record(plan, &cases);
+    let table = table(&record);
+    let folder = plan.out.join("costs");
+    std::fs::create_dir_all(&folder)?;
+    let text = serde_json::to_string_pretty(&record).map_err(io::Error::other)?;
+    std::fs::write(folder.join("record.json"), text + "\n")?;
+    std::fs::write(folder.join("table.md"), &table)?;
+    Ok(table)
+}
+
+/// Builds the program and says where it is.
+fn program(root: &Path) -> io::Result<PathBuf> {
+    let folder = root.join("peers/costs");
+    let built =
+        Command::new(env!("CARGO")).current_dir(&folder).args(["build", "--release", "--quiet"]).status()?;
+    if !built.success() {
+        return Err(io::Error::other("building peers/costs failed"));
+    }
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| folder.join("target"), PathBuf::from);
+    folder.join(target).join("release/peer-costs").canonicalize()
+}
+
+fn list(program: &Path) -> io::Result<Vec<Case>> {
+    let said = Command::new(program).arg("list").output()?;
+    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    let case = |line: &str| {
+        let mut words = line.split_whitespace();
+        let name = words.next()?.to_string();
+        let mut number = || words.next()?.parse().ok();
+        Some(Case { name, items: number()?, threads: number()?, runs: Default::default() })
+    };
+    let cases: Option<Vec<Case>> = text.lines().map(case).collect();
+    cases.filter(|cases| !cases.is_empty()).ok_or_else(|| io::Error::other(format!("not a list: {text}")))
+}
+
+/// What a run says it cost.
+fn measured(command: &mut Command) -> io::Result<Value> {
+    let said = command.stderr(Stdio::inherit()).output()?;
+    if !said.status.success() {
+        return Err(io::Error::other(format!("{command:?}: {}", said.status)));
+    }
+    serde_json::from_slice(&said.stdout).map_err(|why| io::Error::other(format!("{command:?}: {why}")))
+}
+
+/// Instructions of a whole run in user space.
+fn instructions(program: &Path, runtime: &str, case: &str, items: u64) -> io::Result<u64> {
+    let said = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(program)
+        .args([runtime, case, &items.to_string()])
+        .output()
+        .map_err(|why| io::Error::new(why.kind(), format!("valgrind: {why}")))?;
+    let text = String::from_utf8_lossy(&said.stderr);
+    let line = text.lines().find_map(|line| line.split_once("Collected :"));
+    let count = line.and_then(|(_, count)| count.trim().parse().ok());
+    count.ok_or_else(|| io::Error::other(format!("valgrind counted nothing: {text}")))
+}
+
+fn record(plan: &Plan, cases: &[Case]) -> Value {
+    let host = facts();
+    let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    json!({
+        "schema": "ringroad.costs/1",
+        "version": env!("CARGO_PKG_VERSION"),
+        "ended_unix_s": started.as_secs(),
+        "host": {
+            "kernel": host.kernel, "arch": host.arch, "cpu_model": host.cpu_model,
+            "cpus": host.cpus_online, "virtualisation": host.virtualisation,
+        },
+        "repeats": plan.repeats,
+        "seed": plan.seed,
+        "cases": cases.iter().map(case_record).collect::<Vec<_>>(),
+    })
+}
+
+fn case_record(case: &Case) -> Value {
+    let [ours, baseline, control] = &case.runs;
+    let against =
+        |runs: &Runs, noise: Option<Interval>| Comparison::of_blocks(&baseline.cpu_ns, &runs.cpu_ns, noise);
+    let noise = against(control, None).map(|comparison| comparison.ratio);
+    let contestants = case.runs.iter().zip(CONTESTANTS).map(|(runs, (name, _))| {
+        json!({
+            "name": name,
+            "cpu_ns": runs.cpu_ns,
+            "cpu_ns_interval": interval(median_interval(&runs.cpu_ns)),
+            "wall_ns": runs.wall_ns,
+            "heap_bytes": median(&runs.heap_bytes),
+            "rss_bytes": median(&runs.rss_bytes),
+            "instructions": runs.instructions,
+        })
+    });
+    json!({
+        "case": case.name,
+        "items": case.items,
+        "threads": case.threads,
+        "ours_over_tokio": interval(against(ours, noise).map(|comparison| comparison.ratio)),
+        "tokio_over_itself": interval(noise),
+        "finding": against(ours, noise).map(|comparison| comparison.finding.to_string()),
+        "contestants": contestants.collect::<Vec<_>>(),
+    })
+}
+
+fn interval(interval: Option<Interval>) -> Value {
+    interval.map_or(
+        Value::Null,
+        |interval| json!({ "low": interval.low, "mid": interval.mid, "high": interval.high }),
+    )
+}
+
+/// The record for people: a pure function, so that it can be made again.
+fn table(record: &Value) -> String {
+    let mut text = String::from(
+        "| | ours, ns | tokio, ns | ours over tokio | tokio over itself | instructions |\n|---|---|---|---|---|---|\n",
+    );
+    let mut memory = String::new();
+    for case in record["cases"].as_array().into_iter().flatten() {
+        let name = case["case"].as_str().unwrap_or_default();
+        let [ours, tokio] = [0, 1].map(|at| &case["contestants"][at]);
+        let ns = |who: &Value| number(&who["cpu_ns_interval"]["mid"], 0);
+        let ratio = |key: &str| {
+            let [mid, low, high] = ["mid", "low", "high"].map(|edge| number(&case[key][edge], 2));
+            format!("{mid} ({low} to {high})")
+        };
+        let counted = [ours, tokio].map(|who| number(&who["instructions"], 0)).join(" / ");
+        text.push_str(&format!(
+            "| {name} | {} | {} | {} | {} | {counted} |\n",
+            ns(ours),
+            ns(tokio),
+            ratio("ours_over_tokio"),
+            ratio("tokio_over_itself"),
+        ));
+        if name == MEMORY {
+            let bytes = |key: &str| [ours, tokio].map(|who| number(&who[key], 0));
+            let ([heap, their_heap], [rss, their_rss]) = (bytes("heap_bytes"), bytes("rss_bytes"));
+            memory = format!(
+                "\n| bytes per parked task, of {} | ours | tokio |\n|---|---|---|\n| given out by the allocator | {heap} | \
+                 {their_heap} |\n| resident | {rss} | {their_rss} |\n",
+                case["items"]
+            );
+        }
+    }
+    text + &memory
+}
+
+/// A number as so many decimals; `-` if there is none.
+fn number(value: &Value, decimals: usize) -> String {
+    value.as_f64().map_or_else(|| "-".to_string(), |number| format!("{number:.decimals$}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn case(name: &str, ours: &[f64], tokio: &[f64]) -> Case {
+        let runs = |cpu_ns: &[f64]| Runs {
+            cpu_ns: cpu_ns.to_vec(),
+            heap_bytes: vec![64.0; cpu_ns.len()],
+            ..Runs::default()
+        };
+        Case { name: name.to_string(), items: 10, threads: 1, runs: [runs(ours), runs(tokio), runs(tokio)] }
+    }
+
+    #[test]
+    fn ratios_are_taken_within_blocks_and_memory_has_a_table_of_its_own() {
+        let plan = Plan::parse(Path::new("/"), &[]).unwrap();
+        // The second half of the blocks ran on a machine half as fast.
+        let tokio: Vec<f64> = (0..12).map(|block| if block < 6 { 100.0 } else { 200.0 }).collect();
+        let ours: Vec<f64> = tokio.iter().map(|ns| ns * 0.8).collect();
+        let record = record(&plan, &[case("wake", &ours, &tokio), case(MEMORY, &ours, &tokio)]);
+        let text = table(&record);
+        assert!(text.contains("| 0.80 (0.80 to 0.80) | 1.00 (1.00 to 1.00) | - / - |"), "{text}");
+        assert!(text.contains("| given out by the allocator | 64 | 64 |"), "{text}");
+        assert!(record["cases"][0]["finding"].as_str().unwrap().starts_with("faster by 20"), "{record}");
+    }
+
+    #[test]
+    fn a_mistake_in_an_option_is_told() {
+        for words in [&["--repeats", "many"][..], &["--only"], &["--what", "1"]] {
+            let words: Vec<String> = words.iter().map(|word| word.to_string()).collect();
+            assert!(Plan::parse(Path::new("/"), &words).is_err(), "{words:?}");
+        }
+    }
+}
