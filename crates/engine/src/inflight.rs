@@ -10,6 +10,9 @@
 //!
 //! Slots live in chunks that never move, and are 64 bytes, so that an idle connection costs one cache line here.
 
+mod message;
+pub(crate) use message::Message;
+
 use crate::buf::Buf;
 use crate::clock::Moment;
 use crate::file_part::FilePart;
@@ -45,6 +48,7 @@ pub(crate) enum Memory {
     Vectors(Box<Vectors>),
     File(FilePart),
     Address(Box<SockAddr>),
+    Message(Box<Message>),
     /// A standing operation names no memory; here are its results that nobody has taken yet.
     Items(Items),
 }
@@ -97,6 +101,7 @@ impl Memory {
             Memory::Buf(buf) => buf.bytes().len(),
             Memory::Vectors(vectors) => vectors.bufs.iter().map(|buf| buf.bytes().len()).sum(),
             Memory::File(part) => part.step(),
+            Memory::Message(message) => message.buf.bytes().len(),
             Memory::None | Memory::Address(_) | Memory::Items(_) => 0,
         }
     }
@@ -106,6 +111,7 @@ impl Memory {
         match self {
             Memory::Buf(buf) => buf.settle(),
             Memory::Vectors(vectors) => vectors.bufs.iter_mut().for_each(Buf::settle),
+            Memory::Message(message) => message.buf.settle(),
             Memory::None | Memory::File(_) | Memory::Address(_) | Memory::Items(_) => {}
         }
     }
@@ -812,6 +818,13 @@ pub(crate) fn op_of(kind: Kind, memory: &mut Memory, done: usize, on: Target, wh
         (Kind::SendFile, Memory::File(part)) => {
             let (file, at) = part.source();
             Op::SendFile { on, file, at: at + done as u64, bytes: part.step() - done }
+        }
+        (Kind::ReceiveMessage, Memory::Message(message)) => {
+            Op::ReceiveMessage { on, message: message.for_receive() }
+        }
+        (Kind::SendMessage, Memory::Message(message)) => Op::SendMessage { on, message: message.for_send() },
+        (Kind::SendUnixMessage, Memory::Message(message)) => {
+            Op::SendUnixMessage { on, message: message.for_send() }
         }
         (kind, memory) => unreachable!("{kind:?} with {memory:?}"),
     }

@@ -5,9 +5,10 @@
 //! and the executor sees to both when nothing is borrowed.
 //!
 //! Every operation is attempted first (drivers that do not try say so at once), then submitted. Receives and
-//! accepts are in `standing`, sends in `send`, the rest in `one_shot`, how all of them end in `end`, and how a
-//! descriptor goes to another runtime in `leave`.
+//! accepts are in `standing`, sends in `send`, datagrams in `datagram`, the rest in `one_shot`, how all of them end in
+//! `end`, and how a descriptor goes to another runtime in `leave`.
 
+mod datagram;
 mod end;
 mod leave;
 mod one_shot;
@@ -56,6 +57,8 @@ pub(crate) struct Io {
     pub(crate) trash: Vec<Waker>,
     /// Who waits for a descriptor to be closed, or to be free to leave, by its index in the table.
     closers: HashMap<u32, Waker>,
+    /// Datagrams that dropped receives brought, by the index of their descriptor: the next receive gets them.
+    datagrams: HashMap<u32, datagram::Kept>,
     /// Listeners that found no descriptor left.
     parked: Vec<Waker>,
     parked_until: Option<Moment>,
@@ -81,6 +84,7 @@ impl Io {
             wakes: Vec::new(),
             trash: Vec::new(),
             closers: HashMap::new(),
+            datagrams: HashMap::new(),
             parked: Vec::new(),
             parked_until: None,
             may_linger: false,
@@ -206,10 +210,7 @@ impl Io {
 
     /// Which of an entry's two places an operation has.
     fn place(entry: &mut Entry, kind: Kind) -> &mut u32 {
-        match kind {
-            Kind::Accept | Kind::Receive | Kind::ReceiveInto => &mut entry.receive,
-            Kind::Connect | Kind::Send | Kind::SendVectored | Kind::SendFile => &mut entry.send,
-        }
+        if kind.is_inward() { &mut entry.receive } else { &mut entry.send }
     }
 
     /// The kernel's number of something new, owned.

@@ -1,6 +1,7 @@
 //! One completion-based I/O engine with interchangeable kernel drivers under one async API.
 #![cfg(target_os = "linux")]
 
+mod address;
 pub mod blocking;
 mod buf;
 pub mod choose;

@@ -9,13 +9,15 @@
 
 pub(crate) use crate::descriptor::Target;
 
+use crate::address::Address;
 use crate::descriptor::Descriptor;
-use crate::option::SocketOption;
+use crate::option::{Credentials, Membership, SocketOption};
 use crate::pool::Lease;
 use socket2::SockAddr;
 use std::fmt;
 use std::fs::File;
-use std::net::{Shutdown, SocketAddr};
+use std::net::Shutdown;
+use std::path::Path;
 
 /// Names one life of one slot: an index, and the generation that tells it from earlier lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,6 +54,12 @@ pub(crate) enum Kind {
     Send,
     SendVectored,
     SendFile,
+    /// One datagram, with the name of its sender.
+    ReceiveMessage,
+    /// One datagram, to the connected peer or to an address of its own.
+    SendMessage,
+    /// The same on a Unix socket, where it may have to wait for room at the receiver.
+    SendUnixMessage,
 }
 
 impl Kind {
@@ -61,6 +69,20 @@ impl Kind {
         matches!(self, Kind::Accept | Kind::Receive)
     }
 
+    /// Waits for something to come in. A descriptor has one operation at a time that does, and one that does not.
+    #[inline]
+    pub(crate) fn is_inward(self) -> bool {
+        match self {
+            Kind::Accept | Kind::Receive | Kind::ReceiveInto | Kind::ReceiveMessage => true,
+            Kind::Connect
+            | Kind::Send
+            | Kind::SendVectored
+            | Kind::SendFile
+            | Kind::SendMessage
+            | Kind::SendUnixMessage => false,
+        }
+    }
+
     /// The name of the system call that does this.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -68,8 +90,9 @@ impl Kind {
             Kind::Connect => "connect",
             Kind::Receive | Kind::ReceiveInto => "recv",
             Kind::Send => "send",
-            Kind::SendVectored => "sendmsg",
             Kind::SendFile => "sendfile",
+            Kind::ReceiveMessage => "recvmsg",
+            Kind::SendVectored | Kind::SendMessage | Kind::SendUnixMessage => "sendmsg",
         }
     }
 }
@@ -111,6 +134,22 @@ pub(crate) enum Op<'a> {
         at: u64,
         bytes: usize,
     },
+    /// Receives one datagram into what `message` names, and the sender's name with it; answers with the datagram's
+    /// whole length, also where there was no room for all of it.
+    ReceiveMessage {
+        on: Target,
+        message: *mut libc::msghdr,
+    },
+    /// Sends one datagram, whole or not at all.
+    SendMessage {
+        on: Target,
+        message: &'a libc::msghdr,
+    },
+    /// Likewise.
+    SendUnixMessage {
+        on: Target,
+        message: &'a libc::msghdr,
+    },
 }
 
 impl Op<'_> {
@@ -124,7 +163,27 @@ impl Op<'_> {
             | Op::ReceiveInto { on, .. }
             | Op::Send { on, .. }
             | Op::SendVectored { on, .. }
-            | Op::SendFile { on, .. } => on,
+            | Op::SendFile { on, .. }
+            | Op::ReceiveMessage { on, .. }
+            | Op::SendMessage { on, .. }
+            | Op::SendUnixMessage { on, .. } => on,
+        }
+    }
+
+    /// Which it is.
+    #[inline]
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Op::Accept { .. } => Kind::Accept,
+            Op::Connect { .. } => Kind::Connect,
+            Op::Receive { .. } => Kind::Receive,
+            Op::ReceiveInto { .. } => Kind::ReceiveInto,
+            Op::Send { .. } => Kind::Send,
+            Op::SendVectored { .. } => Kind::SendVectored,
+            Op::SendFile { .. } => Kind::SendFile,
+            Op::ReceiveMessage { .. } => Kind::ReceiveMessage,
+            Op::SendMessage { .. } => Kind::SendMessage,
+            Op::SendUnixMessage { .. } => Kind::SendUnixMessage,
         }
     }
 }
@@ -190,12 +249,31 @@ pub(crate) enum News {
     Last(Outcome),
 }
 
+/// Whose addresses a socket has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Domain {
+    V4,
+    V6,
+    Unix,
+}
+
+/// What a socket carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carries {
+    Stream,
+    Datagrams,
+}
+
 /// Something that never waits.
 #[derive(Debug)]
 pub(crate) enum Call<'a> {
-    /// A TCP socket for addresses of this family.
     Socket {
-        for_address: &'a SocketAddr,
+        domain: Domain,
+        carries: Carries,
+    },
+    /// Two Unix sockets, each the other's peer.
+    Pair {
+        carries: Carries,
     },
     /// Makes a socket that came from outside fit for the driver (blocking or not, as it needs).
     Adopt {
@@ -203,7 +281,22 @@ pub(crate) enum Call<'a> {
     },
     Bind {
         on: Target,
-        address: &'a SocketAddr,
+        address: &'a SockAddr,
+    },
+    /// Connects what is connected at once, or not at all (EAGAIN: not now): a datagram socket, or a Unix one.
+    Join {
+        on: Target,
+        address: &'a SockAddr,
+    },
+    /// Sends one datagram now, or says EAGAIN.
+    SendTo {
+        on: Target,
+        bytes: &'a [u8],
+        address: &'a SockAddr,
+    },
+    /// Removes the file of a Unix socket; ENOTSOCK, with nothing done, if it is another kind of file.
+    RemoveSocketFile {
+        path: &'a Path,
     },
     Listen {
         on: Target,
@@ -218,10 +311,19 @@ pub(crate) enum Call<'a> {
         on: Target,
         option: SocketOption,
     },
+    /// Enters or leaves a multicast group.
+    Group {
+        on: Target,
+        membership: Membership,
+    },
     LocalName {
         on: Target,
     },
     PeerName {
+        on: Target,
+    },
+    /// Who the peer of a Unix socket was when it connected, or listened.
+    PeerCredentials {
         on: Target,
     },
     Shutdown {
@@ -241,10 +343,14 @@ impl Call<'_> {
         match self {
             Call::Socket { .. } => "socket",
             Call::Adopt { .. } => "fcntl",
+            Call::Pair { .. } => "socketpair",
             Call::Bind { .. } => "bind",
+            Call::Join { .. } => "connect",
+            Call::SendTo { .. } => "sendto",
+            Call::RemoveSocketFile { .. } => "unlink",
             Call::Listen { .. } => "listen",
-            Call::SetOption { .. } => "setsockopt",
-            Call::GetOption { .. } => "getsockopt",
+            Call::SetOption { .. } | Call::Group { .. } => "setsockopt",
+            Call::GetOption { .. } | Call::PeerCredentials { .. } => "getsockopt",
             Call::LocalName { .. } => "getsockname",
             Call::PeerName { .. } => "getpeername",
             Call::Shutdown { .. } => "shutdown",
@@ -258,8 +364,10 @@ impl Call<'_> {
 pub(crate) enum Answer {
     Done,
     Descriptor(Descriptor),
-    Name(SocketAddr),
+    Pair(Descriptor, Descriptor),
+    Name(Address),
     Option(SocketOption),
+    Credentials(Credentials),
 }
 
 impl fmt::Display for Kind {

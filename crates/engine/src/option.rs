@@ -1,8 +1,12 @@
-//! Socket options, as a closed list of values.
+//! Socket options, as a closed list of values; and what else a socket is told or asked: multicast groups, and who its
+//! peer is.
 
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-/// An option of a TCP socket with its value (`socket(7)`, `tcp(7)`).
+/// An option of a socket with its value (`socket(7)`, `tcp(7)`, `ip(7)`, `ipv6(7)`). One that a kind of socket does not
+/// have is ENOPROTOOPT or EOPNOTSUPP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SocketOption {
@@ -24,6 +28,19 @@ pub enum SocketOption {
     Linger(Option<Duration>),
     /// `IPV6_V6ONLY`: an IPv6 listener takes no IPv4 connections.
     OnlyV6(bool),
+    /// `SO_BROADCAST`: datagrams may go to broadcast addresses; without, that is EACCES.
+    Broadcast(bool),
+    /// `IP_TTL`, or `IPV6_UNICAST_HOPS`: routers a packet may pass, `1..=255`.
+    HopLimit(u32),
+    /// `IP_MULTICAST_TTL`, or `IPV6_MULTICAST_HOPS`: the same for a multicast datagram, `0..=255`; 1 unless set, so
+    /// that it stays in its network.
+    MulticastHopLimit(u32),
+    /// `IP_MULTICAST_LOOP`, or `IPV6_MULTICAST_LOOP`: our own multicast datagrams come to this machine too; so unless
+    /// set.
+    MulticastLoop(bool),
+    /// `IP_MULTICAST_IF`: the interface, by its address, that multicast datagrams leave by; `0.0.0.0`: as the routes
+    /// say.
+    MulticastFrom(Ipv4Addr),
 }
 
 impl SocketOption {
@@ -55,6 +72,38 @@ impl SocketOption {
             SocketOption::SendBuffer(_) => "SO_SNDBUF",
             SocketOption::Linger(_) => "SO_LINGER",
             SocketOption::OnlyV6(_) => "IPV6_V6ONLY",
+            SocketOption::Broadcast(_) => "SO_BROADCAST",
+            SocketOption::HopLimit(_) => "IP_TTL",
+            SocketOption::MulticastHopLimit(_) => "IP_MULTICAST_TTL",
+            SocketOption::MulticastLoop(_) => "IP_MULTICAST_LOOP",
+            SocketOption::MulticastFrom(_) => "IP_MULTICAST_IF",
         }
+    }
+}
+
+/// A change of a socket's multicast groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Membership {
+    pub(crate) group: IpAddr,
+    /// Index of the interface; 0: as the routes say.
+    pub(crate) interface: u32,
+    pub(crate) joins: bool,
+}
+
+/// Who a process is (`SO_PEERCRED`, `unix(7)`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Credentials {
+    /// Its number; 0 if it is in another PID namespace.
+    pub pid: u32,
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+}
+
+impl fmt::Display for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} of user {}, group {}", self.pid, self.uid, self.gid)
     }
 }

@@ -164,6 +164,13 @@ impl Sqe {
         Sqe::new(io_uring_op::IORING_OP_SENDMSG, fd).memory(message.cast(), 1).call_flags(flags as u32)
     }
 
+    /// `IORING_OP_RECVMSG` (5.3), as recvmsg(2). What the message names counts as named by the entry, and is written,
+    /// as is the message itself.
+    #[inline]
+    pub fn recvmsg(fd: RawFd, message: *mut libc::msghdr, flags: i32) -> Sqe {
+        Sqe::new(io_uring_op::IORING_OP_RECVMSG, fd).memory(message.cast(), 1).call_flags(flags as u32)
+    }
+
     /// `IORING_OP_ACCEPT` (5.5), as accept4(2) without the peer's address. `flags`: `SOCK_CLOEXEC`, …
     #[inline]
     pub fn accept(fd: RawFd, flags: i32) -> Sqe {

@@ -67,7 +67,7 @@ pub(crate) enum Cancelled {
 ///
 /// | | attempts | news of a standing operation | cancel | limit of its own |
 /// |---|---|---|---|---|
-/// | io_uring | never | `Item`, with a lease of the buffer ring | `Asked`, or `Gone` while in line | |
+/// | io_uring | Unix datagrams only | `Item`, with a lease of the buffer ring | `Asked`, or `Gone` while in line | |
 /// | epoll | if the descriptor is ready | `Ready` | `Gone` | |
 /// | poll | the same | the same | the same | |
 /// | select | the same | the same | the same | numbers below 1024: ERANGE, then EMFILE where an accept is to wait |

@@ -226,6 +226,16 @@ impl<P: Poller> Readiness<P> {
         self.settle(on, IN, result, drained).map(Outcome::of)
     }
 
+    /// How long a datagram was says nothing about whether there is another: only EAGAIN does.
+    fn receive_message(&mut self, on: Target, message: *mut libc::msghdr) -> Option<Outcome> {
+        if self.watch(on).ready & IN == 0 {
+            return None;
+        }
+        // SAFETY: an attempt's memory is the caller's, who lends it for the call (`Op`, `op_of`).
+        let result = unsafe { attempt::receive_message(on.number, message, &mut self.counters) };
+        self.settle(on, IN, result, false).map(Outcome::of)
+    }
+
     fn accept(&mut self, on: Target) -> Option<Outcome> {
         if self.watch(on).ready & IN == 0 {
             return None;
@@ -371,6 +381,12 @@ impl<P: Poller> Readiness<P> {
     }
 }
 
+/// Which way an operation waits.
+#[inline]
+fn direction(kind: Kind) -> u8 {
+    if kind.is_inward() { IN } else { OUT }
+}
+
 /// The end of an operation that could not be parked.
 fn failed(token: Token, errno: i32) -> Completion {
     Completion { token, news: News::Last(Outcome::of(-errno)) }
@@ -402,9 +418,12 @@ impl<P: Poller> Driver for Readiness<P> {
             _ => {}
         }
         let answer = call::perform(call, Blocking::No, &mut self.counters)?;
-        if let Answer::Descriptor(descriptor) = &answer
-            && let Err(why) = self.check_number(descriptor.number())
-        {
+        let highest = match &answer {
+            Answer::Descriptor(descriptor) => descriptor.number(),
+            Answer::Pair(one, other) => one.number().max(other.number()),
+            _ => return Ok(answer),
+        };
+        if let Err(why) = self.check_number(highest) {
             // Dropping it closes it.
             self.counters.system_calls += 1;
             return Err(why);
@@ -433,7 +452,10 @@ impl<P: Poller> Driver for Readiness<P> {
             Op::Send { on, bytes, .. } => self.send(on, bytes).map(Outcome::of),
             Op::Accept { on } => self.accept(on),
             Op::ReceiveInto { on, memory } => self.receive_into(on, memory),
-            Op::SendVectored { on, message } => self.send_vectored(on, message),
+            Op::SendVectored { on, message }
+            | Op::SendMessage { on, message }
+            | Op::SendUnixMessage { on, message } => self.send_vectored(on, message),
+            Op::ReceiveMessage { on, message } => self.receive_message(on, message),
             Op::SendFile { on, file, at, bytes } => self.send_file(on, file, at, bytes),
             Op::Connect { on, address } => self.connect(on, address),
         }
@@ -449,13 +471,7 @@ impl<P: Poller> Driver for Readiness<P> {
 
     fn submit(&mut self, token: Token, op: &Op<'_>) {
         let on = op.target();
-        let (direction, standing) = match op {
-            Op::Accept { .. } | Op::Receive { .. } => (IN, true),
-            Op::ReceiveInto { .. } => (IN, false),
-            Op::Connect { .. } | Op::Send { .. } | Op::SendVectored { .. } | Op::SendFile { .. } => {
-                (OUT, false)
-            }
-        };
+        let (direction, standing) = (direction(op.kind()), op.kind().is_standing());
         let watch = watch_of(&mut self.watches, on);
         let asked = watch.asked | if P::TELLS_ONCE { IN | OUT } else { direction };
         if watch.asked != asked {
@@ -472,10 +488,7 @@ impl<P: Poller> Driver for Readiness<P> {
     fn cancel(&mut self, token: Token, kind: Kind, on: Target) -> Cancelled {
         self.failed.retain(|completion| completion.token != token);
         let watch = watch_of(&mut self.watches, on);
-        let direction = match kind {
-            Kind::Accept | Kind::Receive | Kind::ReceiveInto => IN,
-            Kind::Connect | Kind::Send | Kind::SendVectored | Kind::SendFile => OUT,
-        };
+        let direction = direction(kind);
         *watch.parked(direction) = Parked::NOBODY;
         if !P::TELLS_ONCE && watch.asked & direction != 0 {
             watch.asked &= !direction;

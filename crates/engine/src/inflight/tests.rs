@@ -336,7 +336,9 @@ fn every_order(kind: Kind) -> u64 {
 
 #[test]
 fn no_order_of_events_frees_what_the_kernel_may_touch_or_loses_a_result() {
-    for kind in [Kind::Send, Kind::ReceiveInto, Kind::Accept, Kind::Receive] {
+    for kind in
+        [Kind::Send, Kind::ReceiveInto, Kind::SendMessage, Kind::ReceiveMessage, Kind::Accept, Kind::Receive]
+    {
         let orders = every_order(kind);
         // Fewer would mean that the walk does not walk.
         assert!(orders > 1_000, "{kind:?}: {orders}");

@@ -55,7 +55,9 @@ impl Io {
         let Remains { kind, descriptor: index, outcome, memory, done, .. } = remains;
         match kind {
             Kind::Accept | Kind::Receive => self.dispose_outcome(kind, index, outcome),
-            Kind::Connect => {}
+            // A datagram went whole or not at all: the next one is none the worse.
+            Kind::Connect | Kind::SendMessage | Kind::SendUnixMessage => {}
+            Kind::ReceiveMessage => self.dispose_message(index, outcome.result, memory),
             Kind::ReceiveInto => {
                 let entry = self.table.entry(index);
                 match (outcome.result, memory) {
@@ -140,9 +142,7 @@ impl Io {
                 State::Done => self.slots.cancel_asked(token, self.now),
                 // The operation ends already. Who waits behind it for his own has no slot yet.
                 State::Orphaned => {
-                    let sends =
-                        matches!(kind, Kind::Connect | Kind::Send | Kind::SendVectored | Kind::SendFile);
-                    let mark = if sends { Mark::SendCancelled } else { Mark::ReceiveCancelled };
+                    let mark = if kind.is_inward() { Mark::ReceiveCancelled } else { Mark::SendCancelled };
                     self.table.entry(on.index).mark(mark);
                     self.wakes.extend(self.slots.take_waker(token));
                 }
@@ -184,6 +184,9 @@ impl Io {
             return;
         }
         let unread = entry.is(Mark::Unread) || entry.kept.is_some();
+        if !self.datagrams.is_empty() {
+            self.datagrams.remove(&index);
+        }
         let on = self.table.target(index);
         if unread {
             // As the kernel does with bytes that it still has (RFC 1122, 4.2.2.13), so that every driver does. Should

@@ -86,7 +86,10 @@ impl Io {
         Poll::Ready(result)
     }
 
-    fn queue_one_shot(&mut self, kind: Kind, index: u32, memory: Memory) -> Token {
+    fn queue_one_shot(&mut self, kind: Kind, index: u32, mut memory: Memory) -> Token {
+        if !kind.is_inward() && (!self.driver.sends_from_pool() || self.driver.pool().is_strained()) {
+            memory.settle();
+        }
         let token = self.slots.insert(kind, index, memory, 0, self.now);
         *Self::place(self.table.entry(index), kind) = token.index;
         token

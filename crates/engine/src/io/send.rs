@@ -219,7 +219,7 @@ impl Io {
     }
 
     /// Nobody waits any more behind a dropped send.
-    fn leave_send(&mut self, index: u32) {
+    pub(crate) fn leave_send(&mut self, index: u32) {
         let entry = self.table.entry(index);
         entry.unmark(Mark::SendCancelled);
         if entry.send != NONE {

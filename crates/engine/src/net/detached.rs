@@ -1,7 +1,8 @@
 //! Connections between two runtimes.
 
+use super::family::Family;
 use super::socket::Socket;
-use super::tcp::TcpStream;
+use super::stream::Stream;
 use crate::descriptor::Descriptor;
 use crate::error::{Error, Result};
 use crate::exec::{Core, Remote};
@@ -11,7 +12,7 @@ use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 
-/// A connection that belongs to no runtime at the moment: made by [`TcpStream::detach`], it may be sent to another
+/// A connection that belongs to no runtime at the moment: made by [`Stream::detach`], it may be sent to another
 /// thread, and goes on where it is [attached](Self::attach), on any driver.
 ///
 /// What was received from it and not read goes along, and so do its end, its error and its options. Dropping it closes
@@ -28,7 +29,7 @@ pub struct Detached<S> {
 }
 
 const fn may_be_sent<T: Send>() {}
-const _: () = may_be_sent::<Detached<TcpStream>>();
+const _: () = may_be_sent::<Detached<super::TcpStream>>();
 
 impl<S> Detached<S> {
     pub(super) async fn new(socket: Socket) -> Result<Detached<S>> {
@@ -60,7 +61,7 @@ impl<S> Detached<S> {
     }
 }
 
-impl Detached<TcpStream> {
+impl<F: Family> Detached<Stream<F>> {
     /// Has the connection go on in the runtime that runs on this thread.
     ///
     /// # Errors
@@ -69,8 +70,8 @@ impl Detached<TcpStream> {
     ///
     /// # Panics
     /// Outside of a runtime.
-    pub fn attach(self) -> std::result::Result<TcpStream, (Error, Detached<TcpStream>)> {
-        self.into_socket("Detached::attach").map(TcpStream::of)
+    pub fn attach(self) -> std::result::Result<Stream<F>, (Error, Detached<Stream<F>>)> {
+        self.into_socket("Detached::attach").map(Stream::new)
     }
 }
 

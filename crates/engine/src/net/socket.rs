@@ -1,11 +1,13 @@
 //! A socket as its owner holds it: an entry of the table that closes itself.
 
+use super::family::Family;
+use crate::address::Address;
 use crate::descriptor::{Descriptor, Entry, NONE};
 use crate::error::{Error, Result};
 use crate::exec::Core;
 use crate::io::{Io, Loose};
-use crate::op::{Answer, Call, Kind, Target};
-use crate::option::SocketOption;
+use crate::op::{Answer, Call, Carries, Domain, Kind, Target};
+use crate::option::{Credentials, Membership, SocketOption};
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
@@ -28,14 +30,30 @@ fn gone(operation: &'static str) -> Error {
 }
 
 impl Socket {
-    /// Makes one for addresses of this family.
-    pub(super) fn new(core: Rc<Core>, address: &SocketAddr) -> Result<Socket> {
-        let made = core.with_io(|io| match io.call(Call::Socket { for_address: address })? {
+    /// Makes one for addresses like this one.
+    pub(super) fn new(core: Rc<Core>, address: &Address, carries: Carries) -> Result<Socket> {
+        let domain = match address {
+            Address::Inet(address) if address.is_ipv4() => Domain::V4,
+            Address::Inet(_) => Domain::V6,
+            Address::Unix(_) => Domain::Unix,
+        };
+        let made = core.with_io(|io| match io.call(Call::Socket { domain, carries })? {
             Answer::Descriptor(descriptor) => Ok(io.open(descriptor)),
             other => unreachable!("a socket is a descriptor, not {other:?}"),
         });
         let target = made.unwrap_or_else(|| Err(gone("socket")))?;
         Ok(Socket { core, index: target.index })
+    }
+
+    /// Makes two Unix sockets that are each other's peers.
+    pub(super) fn pair(core: Rc<Core>, carries: Carries) -> Result<(Socket, Socket)> {
+        let made = core.with_io(|io| match io.call(Call::Pair { carries })? {
+            Answer::Pair(one, other) => Ok((io.open(one), io.open(other))),
+            other => unreachable!("a pair is two descriptors, not {other:?}"),
+        });
+        let (one, other) = made.unwrap_or_else(|| Err(gone("socketpair")))?;
+        let socket = |target: Target| Socket { core: Rc::clone(&core), index: target.index };
+        Ok((socket(one), socket(other)))
     }
 
     /// Takes over one that was made elsewhere.
@@ -84,17 +102,43 @@ impl Socket {
         self.with_io(|io, index| io.error(kind, index, errno)).unwrap_or_else(|| gone(kind.name()))
     }
 
-    pub(super) fn local_addr(&self) -> Result<SocketAddr> {
-        match self.call(|on| Call::LocalName { on })? {
-            Answer::Name(name) => Ok(name),
+    pub(super) fn local_addr<F: Family>(&self) -> Result<F::Address> {
+        self.name::<F>(|on| Call::LocalName { on })
+    }
+
+    pub(super) fn peer_addr<F: Family>(&self) -> Result<F::Address> {
+        self.name::<F>(|on| Call::PeerName { on })
+    }
+
+    fn name<F: Family>(&self, call: impl FnOnce(Target) -> Call<'static>) -> Result<F::Address> {
+        match self.call(call)? {
+            Answer::Name(name) => F::of(name).ok_or_else(|| Error::errno("getsockname", libc::EAFNOSUPPORT)),
             other => unreachable!("a name, not {other:?}"),
         }
     }
 
-    pub(super) fn peer_addr(&self) -> Result<SocketAddr> {
-        match self.call(|on| Call::PeerName { on })? {
-            Answer::Name(name) => Ok(name),
-            other => unreachable!("a name, not {other:?}"),
+    pub(super) fn peer_credentials(&self) -> Result<Credentials> {
+        match self.call(|on| Call::PeerCredentials { on })? {
+            Answer::Credentials(credentials) => Ok(credentials),
+            other => unreachable!("credentials, not {other:?}"),
+        }
+    }
+
+    pub(super) fn change_groups(&self, membership: Membership) -> Result<()> {
+        let changed = self.call(|on| Call::Group { on, membership });
+        changed.map(|_| ()).map_err(|why| why.on(membership.group))
+    }
+
+    /// Drops it, and waits until it is closed.
+    pub(super) async fn close(self) {
+        let core = Rc::clone(&self.core);
+        let closed = self.with_io(|io, index| io.table.target(index));
+        drop(self);
+        if let Some(target) = closed {
+            poll_fn(|context| {
+                core.with_io(|io| io.poll_closed(target, context.waker())).unwrap_or(Poll::Ready(()))
+            })
+            .await;
         }
     }
 
@@ -117,8 +161,9 @@ impl Socket {
     /// Another descriptor of the same socket, if `is_free` says that nothing of this one would be lost.
     pub(super) fn duplicate(&self, is_free: impl FnOnce(&Entry) -> bool) -> Result<OwnedFd> {
         let duplicated = self.with_io(|io, index| {
+            let keeps_datagram = io.keeps_datagram(index);
             let entry = io.table.entry(index);
-            if !is_free(entry) {
+            if keeps_datagram || !is_free(entry) {
                 return Err(io::Error::from_raw_os_error(libc::EBUSY));
             }
             match entry.descriptor() {
@@ -199,14 +244,15 @@ impl Canceller {
     /// The address of the stream's peer, without owning the stream (`getpeername(2)`).
     ///
     /// # Errors
-    /// ENOTCONN: the stream is closed, or its peer has gone; or this is a listener's.
+    /// ENOTCONN: the stream is closed, or its peer has gone; or this is a listener's. EAFNOSUPPORT: of a Unix socket.
     pub fn peer_addr(&self) -> Result<SocketAddr> {
         let asked = self.core.with_io(|io| match io.table.is_open(self.target) {
             true => io.call(Call::PeerName { on: self.target }),
             false => Err(Error::errno("getpeername", libc::ENOTCONN).hint("the stream is closed")),
         });
         match asked.unwrap_or_else(|| Err(gone("getpeername")))? {
-            Answer::Name(name) => Ok(name),
+            Answer::Name(Address::Inet(name)) => Ok(name),
+            Answer::Name(_) => Err(Error::errno("getpeername", libc::EAFNOSUPPORT)),
             other => unreachable!("a name, not {other:?}"),
         }
     }

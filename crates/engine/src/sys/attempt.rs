@@ -111,11 +111,37 @@ pub(crate) fn send_file_at_once(
 }
 
 /// Sets O_NONBLOCK, or clears it.
-fn set_nonblocking(socket: i32, nonblocking: bool, counters: &mut Counters) -> i32 {
+pub(super) fn set_nonblocking(socket: i32, nonblocking: bool, counters: &mut Counters) -> i32 {
     counters.system_calls += 1;
     let mut on = libc::c_int::from(nonblocking);
     // SAFETY: ioctl(2) with FIONBIO reads one number, of this frame, during the call.
     negated(unsafe { libc::syscall(libc::SYS_ioctl, socket, libc::FIONBIO, &raw mut on) })
+}
+
+/// Sends the datagram that `message` names, or says EAGAIN, also on a socket that blocks.
+///
+/// # Safety
+/// As [`send_vectored`].
+pub(crate) unsafe fn send_now(socket: i32, message: &libc::msghdr, counters: &mut Counters) -> i32 {
+    counters.system_calls += 1;
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    // SAFETY: sendmsg(2). Read during the call only; promised by the caller.
+    negated(unsafe { libc::syscall(libc::SYS_sendmsg, socket, std::ptr::from_ref(message), flags) })
+}
+
+/// Receives one datagram into what `message` names; answers with its whole length.
+///
+/// # Safety
+/// The message is valid for reads and writes; its vectors, and what they and the name's place name, for writes.
+pub(crate) unsafe fn receive_message(
+    socket: i32,
+    message: *mut libc::msghdr,
+    counters: &mut Counters,
+) -> i32 {
+    counters.system_calls += 1;
+    // SAFETY: recvmsg(2). Written during the call only; promised by the caller. MSG_TRUNC as a flag makes the answer
+    // the datagram's length instead of the bytes that there was room for.
+    negated(unsafe { libc::syscall(libc::SYS_recvmsg, socket, message, libc::MSG_TRUNC) })
 }
 
 /// The number the next descriptor would get, or the highest there is: found out by opening one, like `like`, and

@@ -1,14 +1,18 @@
 //! What never waits: making, naming, configuring and closing sockets.
 
+use super::attempt::set_nonblocking;
 use super::check;
+use crate::address::named;
 use crate::counters::Counters;
 use crate::descriptor::Descriptor;
-use crate::op::{Answer, Call, Target};
-use crate::option::SocketOption;
-use socket2::{SockAddr, SockRef};
+use crate::op::{Answer, Call, Carries, Domain, Target};
+use crate::option::{Credentials, Membership, SocketOption};
+use socket2::{InterfaceIndexOrAddress, SockRef};
 use std::io;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
 
 /// How a driver wants its sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,12 +36,25 @@ impl Blocking {
 pub(crate) fn perform(call: Call<'_>, blocking: Blocking, counters: &mut Counters) -> io::Result<Answer> {
     counters.system_calls += 1;
     match call {
-        Call::Socket { for_address } => {
-            let domain = if for_address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+        Call::Socket { domain, carries } => {
+            let domain = match domain {
+                Domain::V4 => libc::AF_INET,
+                Domain::V6 => libc::AF_INET6,
+                Domain::Unix => libc::AF_UNIX,
+            };
             // SAFETY: socket(2) takes numbers only.
-            let fd = check(unsafe { libc::socket(domain, libc::SOCK_STREAM | blocking.socket_flags(), 0) })?;
+            let fd = check(unsafe { libc::socket(domain, kind_of(carries, blocking), 0) })?;
             // SAFETY: socket(2) succeeded: the number is open, new, and known to nobody else.
             Ok(Answer::Descriptor(Descriptor::Os(unsafe { OwnedFd::from_raw_fd(fd) })))
+        }
+        Call::Pair { carries } => {
+            let mut ends = [-1; 2];
+            let (kind, into) = (kind_of(carries, blocking), ends.as_mut_ptr());
+            // SAFETY: socketpair(2) writes two numbers, during the call only.
+            check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, into) })?;
+            // SAFETY: socketpair(2) succeeded: both are open, new, and known to nobody else.
+            let [one, other] = ends.map(|fd| Descriptor::Os(unsafe { OwnedFd::from_raw_fd(fd) }));
+            Ok(Answer::Pair(one, other))
         }
         Call::Adopt { on } => {
             with(on, |socket| socket.set_nonblocking(blocking == Blocking::No))?;
@@ -45,14 +62,43 @@ pub(crate) fn perform(call: Call<'_>, blocking: Blocking, counters: &mut Counter
             counters.system_calls += 1;
             Ok(Answer::Done)
         }
-        Call::Bind { on, address } => {
-            with(on, |socket| socket.bind(&SockAddr::from(*address))).map(|()| Answer::Done)
+        Call::Bind { on, address } => with(on, |socket| socket.bind(address)).map(|()| Answer::Done),
+        Call::Join { on, address } => {
+            // Only a Unix stream waits, for room in the listener's queue, and only if it blocks.
+            let may_wait = blocking == Blocking::Yes && address.is_unix();
+            if !may_wait {
+                return with(on, |socket| socket.connect(address)).map(|()| Answer::Done);
+            }
+            let refused = set_nonblocking(on.number, true, counters);
+            if refused < 0 {
+                return Err(io::Error::from_raw_os_error(-refused));
+            }
+            let joined = with(on, |socket| socket.connect(address));
+            // What has been set can be cleared.
+            set_nonblocking(on.number, false, counters);
+            joined.map(|()| Answer::Done)
         }
+        Call::SendTo { on, bytes, address } => {
+            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+            with(on, |socket| socket.send_to_with_flags(bytes, address, flags)).map(|_| Answer::Done)
+        }
+        Call::RemoveSocketFile { path } => {
+            counters.system_calls += 1;
+            remove_socket(path).map(|()| Answer::Done)
+        }
+        Call::Group { on, membership } => {
+            with(on, |socket| change(&socket, membership)).map(|()| Answer::Done)
+        }
+        Call::PeerCredentials { on } => peer_credentials(on).map(Answer::Credentials),
         Call::Listen { on, backlog } => with(on, |socket| socket.listen(backlog)).map(|()| Answer::Done),
         Call::SetOption { on, option } => with(on, |socket| set(&socket, option)).map(|()| Answer::Done),
         Call::GetOption { on, option } => with(on, |socket| get(&socket, option)).map(Answer::Option),
-        Call::LocalName { on } => with(on, |socket| socket.local_addr()).and_then(name),
-        Call::PeerName { on } => with(on, |socket| socket.peer_addr()).and_then(name),
+        Call::LocalName { on } => {
+            with(on, |socket| socket.local_addr()).and_then(|name| named(&name)).map(Answer::Name)
+        }
+        Call::PeerName { on } => {
+            with(on, |socket| socket.peer_addr()).and_then(|name| named(&name)).map(Answer::Name)
+        }
         Call::Shutdown { on, how } => with(on, |socket| socket.shutdown(how)).map(|()| Answer::Done),
         Call::Close { descriptor: Descriptor::Os(fd), .. } => {
             // close(2): the descriptor is gone whatever it answers, and on a socket there is nothing to lose.
@@ -80,9 +126,49 @@ fn with<R>(on: Target, call: impl FnOnce(SockRef<'_>) -> R) -> R {
     call(SockRef::from(&fd))
 }
 
-fn name(address: SockAddr) -> io::Result<Answer> {
-    let name: Option<SocketAddr> = address.as_socket();
-    name.map(Answer::Name).ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))
+fn kind_of(carries: Carries, blocking: Blocking) -> libc::c_int {
+    let kind = match carries {
+        Carries::Stream => libc::SOCK_STREAM,
+        Carries::Datagrams => libc::SOCK_DGRAM,
+    };
+    kind | blocking.socket_flags()
+}
+
+/// Never another file, whatever was named: a path in a configuration may be wrong.
+fn remove_socket(path: &Path) -> io::Result<()> {
+    if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
+        return Err(io::Error::from_raw_os_error(libc::ENOTSOCK));
+    }
+    std::fs::remove_file(path)
+}
+
+fn change(socket: &SockRef<'_>, membership: Membership) -> io::Result<()> {
+    let Membership { group, interface, joins } = membership;
+    let by_index = InterfaceIndexOrAddress::Index(interface);
+    match (group, joins) {
+        (IpAddr::V4(group), true) => socket.join_multicast_v4_n(&group, &by_index),
+        (IpAddr::V4(group), false) => socket.leave_multicast_v4_n(&group, &by_index),
+        (IpAddr::V6(group), true) => socket.join_multicast_v6(&group, interface),
+        (IpAddr::V6(group), false) => socket.leave_multicast_v6(&group, interface),
+    }
+}
+
+fn peer_credentials(on: Target) -> io::Result<Credentials> {
+    let mut told = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+    let (into, length) = ((&raw mut told).cast(), &raw mut bytes);
+    // SAFETY: both pointers are to live locals of the lengths given, written during the call only.
+    check(unsafe { libc::getsockopt(on.number, libc::SOL_SOCKET, libc::SO_PEERCRED, into, length) })?;
+    // A socket without a peer is answered with numbers that are none (`unix(7)`: of an unconnected one, 0 and -1).
+    if told.uid == u32::MAX {
+        return Err(io::Error::from_raw_os_error(libc::ENOTCONN));
+    }
+    Ok(Credentials { pid: u32::try_from(told.pid).unwrap_or(0), uid: told.uid, gid: told.gid })
+}
+
+/// Options that have one name for each version of the protocol.
+fn is_v6(socket: &SockRef<'_>) -> io::Result<bool> {
+    socket.domain().map(|domain| domain == socket2::Domain::IPV6)
 }
 
 fn set(socket: &SockRef<'_>, option: SocketOption) -> io::Result<()> {
@@ -95,6 +181,14 @@ fn set(socket: &SockRef<'_>, option: SocketOption) -> io::Result<()> {
         SocketOption::SendBuffer(bytes) => socket.set_send_buffer_size(bytes as usize),
         SocketOption::Linger(span) => socket.set_linger(span),
         SocketOption::OnlyV6(on) => socket.set_only_v6(on),
+        SocketOption::Broadcast(on) => socket.set_broadcast(on),
+        SocketOption::HopLimit(hops) if is_v6(socket)? => socket.set_unicast_hops_v6(hops),
+        SocketOption::HopLimit(hops) => socket.set_ttl_v4(hops),
+        SocketOption::MulticastHopLimit(hops) if is_v6(socket)? => socket.set_multicast_hops_v6(hops),
+        SocketOption::MulticastHopLimit(hops) => socket.set_multicast_ttl_v4(hops),
+        SocketOption::MulticastLoop(on) if is_v6(socket)? => socket.set_multicast_loop_v6(on),
+        SocketOption::MulticastLoop(on) => socket.set_multicast_loop_v4(on),
+        SocketOption::MulticastFrom(interface) => socket.set_multicast_if_v4(&interface),
     }
 }
 
@@ -109,5 +203,17 @@ fn get(socket: &SockRef<'_>, option: SocketOption) -> io::Result<SocketOption> {
         SocketOption::SendBuffer(_) => SocketOption::SendBuffer(bytes(socket.send_buffer_size()?)),
         SocketOption::Linger(_) => SocketOption::Linger(socket.linger()?),
         SocketOption::OnlyV6(_) => SocketOption::OnlyV6(socket.only_v6()?),
+        SocketOption::Broadcast(_) => SocketOption::Broadcast(socket.broadcast()?),
+        SocketOption::HopLimit(_) if is_v6(socket)? => SocketOption::HopLimit(socket.unicast_hops_v6()?),
+        SocketOption::HopLimit(_) => SocketOption::HopLimit(socket.ttl_v4()?),
+        SocketOption::MulticastHopLimit(_) if is_v6(socket)? => {
+            SocketOption::MulticastHopLimit(socket.multicast_hops_v6()?)
+        }
+        SocketOption::MulticastHopLimit(_) => SocketOption::MulticastHopLimit(socket.multicast_ttl_v4()?),
+        SocketOption::MulticastLoop(_) if is_v6(socket)? => {
+            SocketOption::MulticastLoop(socket.multicast_loop_v6()?)
+        }
+        SocketOption::MulticastLoop(_) => SocketOption::MulticastLoop(socket.multicast_loop_v4()?),
+        SocketOption::MulticastFrom(_) => SocketOption::MulticastFrom(socket.multicast_if_v4()?),
     })
 }

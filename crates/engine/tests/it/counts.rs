@@ -2,7 +2,7 @@
 
 use crate::peer::{anywhere, echo, pair};
 use crate::support::{Case, child, role, with_runtime};
-use ringroad_engine::net::{TcpListener, TcpStream};
+use ringroad_engine::net::{TcpListener, TcpStream, UdpSocket};
 use ringroad_engine::time::{sleep, timeout};
 use ringroad_engine::{Counters, Runtime, spawn, sync, yield_now};
 use ringroad_host::syscalls::Counter;
@@ -129,6 +129,47 @@ cases!(a_request_under_a_timeout_allocates_nothing_either, real, |case| with_run
     |builder| builder,
     |_, runtime| {
         assert_eq!(allocations_of_requests(runtime, true), 0);
+    }
+));
+
+cases!(a_datagram_after_warm_up_allocates_nothing, real, |case| with_runtime(
+    case,
+    |builder| builder,
+    |_, runtime| {
+        let rounds = async {
+            let (mut ours, theirs) =
+                (UdpSocket::bind(anywhere()).unwrap(), UdpSocket::bind(anywhere()).unwrap());
+            let address = theirs.local_addr().unwrap();
+            let (mut receiver, mut sender) = theirs.split();
+            let echo = spawn(async move {
+                let mut buffer = Vec::with_capacity(100);
+                loop {
+                    buffer.clear();
+                    let (received, filled) = receiver.recv_from(buffer).await;
+                    let (_, from) = received.unwrap();
+                    let (sent, back) = sender.send_to(filled, from).await;
+                    sent.unwrap();
+                    buffer = back;
+                }
+            });
+            let mut buffer = Vec::with_capacity(100);
+            let mut before = 0;
+            for round in 0..250 {
+                if round == 50 {
+                    before = allocations().count;
+                }
+                ours.send_to(MESSAGE, address).await.0.unwrap();
+                buffer.clear();
+                let (received, filled) = ours.recv(buffer).await;
+                assert_eq!(received.unwrap().length, MESSAGE.len());
+                buffer = filled;
+            }
+            let made = allocations().count - before;
+            echo.cancel();
+            echo.await.unwrap_err();
+            made
+        };
+        assert_eq!(runtime.block_on(rounds).unwrap(), 0);
     }
 ));
 

@@ -7,7 +7,7 @@
 use crate::peer::pair;
 use crate::support::{Case, alone, with_runtime};
 use futures_util::poll;
-use ringroad_engine::net::TcpStream;
+use ringroad_engine::net::{TcpStream, UnixDatagram};
 use ringroad_engine::{Pages, Runtime, yield_now};
 use std::time::Duration;
 
@@ -114,6 +114,50 @@ cases!(the_memory_of_a_dropped_receive_stays_until_its_last_completion_and_no_by
         )
     })
 });
+
+cases!(the_memory_of_a_dropped_datagram_stays_until_its_last_completion, all, |case| alone(None, || {
+    with_runtime(
+        case,
+        |builder| builder,
+        |case, runtime| {
+            let body = async {
+                let (mut sender, mut reader) = UnixDatagram::pair().unwrap();
+                let mut had_it = 0;
+                for round in 0..50u8 {
+                    let buffer = Pages::new(PAGE).unwrap();
+                    let address = buffer.as_ptr() as usize;
+                    let mut receiving = Box::pin(reader.recv(buffer));
+                    assert!(poll!(&mut receiving).is_pending());
+                    // In every other round a datagram is there when it is dropped, and stays in the buffer for the next.
+                    if round % 2 == 0 {
+                        sender.send(vec![round; 100]).await.0.unwrap();
+                    }
+                    if round % 4 < 2 {
+                        yield_now().await;
+                    }
+                    assert!(is_mapped(address));
+                    drop(receiving);
+                    if round % 2 == 1 {
+                        had_it += u32::from(mapped_until_let_go(&[address]).await);
+                        sender.send(vec![round; 100]).await.0.unwrap();
+                    }
+                    let (received, buffer) = reader.recv(Vec::with_capacity(200)).await;
+                    assert_eq!((received.unwrap().length, buffer), (100, vec![round; 100]));
+                    assert!(!is_mapped(address), "{:?}", Runtime::dump_current());
+                }
+                had_it
+            };
+            let had_it = runtime.block_on(body).unwrap();
+            match case {
+                Case::Epoll | Case::Poll | Case::Select => {
+                    assert_eq!(had_it, 0, "between two system calls the kernel has nothing")
+                }
+                Case::Threads | Case::IoUring | Case::IoUringPlain => assert_eq!(had_it, 25),
+                Case::Sim => {}
+            }
+        },
+    )
+}));
 
 /// Another connection in its place, whose receives have not begun.
 async fn renewed(before: TcpStream, sender: &mut TcpStream) -> TcpStream {

@@ -562,3 +562,34 @@ impl Gate {
         .await;
     }
 }
+
+/// A folder for sockets, removed with all that is in it. The simulation has no files: there it is only the beginning of
+/// a name.
+pub(crate) struct SocketDir(std::path::PathBuf);
+
+impl SocketDir {
+    pub(crate) fn new() -> SocketDir {
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("ringroad-{}-{number}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        SocketDir(dir)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for SocketDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A name in the table of abstract names that no other test has.
+pub(crate) fn abstract_name() -> ringroad_engine::net::UnixAddr {
+    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    ringroad_engine::net::UnixAddr::abstract_name(format!("ringroad-{}-{number}", std::process::id()))
+}

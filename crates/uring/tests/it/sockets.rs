@@ -172,6 +172,27 @@ fn a_connect_to_a_closed_port_is_refused() {
 }
 
 #[test]
+fn a_received_message_says_how_long_it_was_and_who_sent_it() {
+    let mut ring = deferred(8);
+    let reader = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let writer = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    writer.send_to(b"ten bytes.", reader.local_addr().unwrap()).unwrap();
+    let mut bytes = [0u8; 4];
+    let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    // SAFETY: integers and pointers, for which zero is valid.
+    let (mut name, mut message): (libc::sockaddr_in, libc::msghdr) = unsafe { std::mem::zeroed() };
+    (message.msg_name, message.msg_namelen) = ((&raw mut name).cast(), size_of::<libc::sockaddr_in>() as u32);
+    (message.msg_iov, message.msg_iovlen) = (&raw mut vector, 1);
+    // SAFETY: message, name, vector and bytes outlive the completion, taken in the next line.
+    unsafe { ring.submissions().push(Sqe::recvmsg(reader.as_raw_fd(), &raw mut message, libc::MSG_TRUNC)) }
+        .unwrap();
+    assert_eq!(take(&mut ring, 1)[0].result, 10);
+    assert_eq!(&bytes, b"ten ");
+    assert_eq!(u16::from_be(name.sin_port), writer.local_addr().unwrap().port());
+    assert_ne!(message.msg_flags & libc::MSG_TRUNC, 0);
+}
+
+#[test]
 fn a_message_of_several_pieces_is_sent_as_one() {
     let mut ring = deferred(8);
     let (mut reader, writer) = std::os::unix::net::UnixStream::pair().unwrap();

@@ -30,10 +30,12 @@ pub use faults::{Faults, Style};
 pub use ledger::Ledger;
 
 use super::{Cancelled, Driver, Name, Settings};
+use crate::address::Address;
 use crate::clock::{Clock, Until};
 use crate::counters::Counters;
 use crate::descriptor::Descriptor;
 use crate::op::{Answer, Call, Completion, Kind, News, Op, Outcome, Target, Token};
+use crate::option::Credentials;
 use crate::pool::Pool;
 use faults::Chance;
 use net::{Direction, Effect, Network};
@@ -135,6 +137,9 @@ struct Parcel {
     last: bool,
     buffer: Option<u16>,
 }
+
+/// All of a simulation is one process.
+const EVERYBODY: Credentials = Credentials { pid: 1, uid: 0, gid: 0 };
 
 /// What a wait costs. A program that only spins sees time pass ever faster, up to [`SPIN_NS_MAX`] a turn.
 const TURN_NS: u64 = 100;
@@ -261,10 +266,16 @@ impl Sim {
     fn perform(&mut self, call: Call<'_>) -> Result<Answer, i32> {
         let done = |()| Answer::Done;
         match call {
-            Call::Socket { for_address } => {
-                let number = self.network.open(for_address.is_ipv4())?;
+            Call::Socket { domain, carries } => {
+                let number = self.network.open(domain, carries)?;
                 self.opened(number, "socket");
                 Ok(Answer::Descriptor(Descriptor::Sim(number)))
+            }
+            Call::Pair { carries } => {
+                let (one, other) = self.network.pair(carries)?;
+                self.opened(one, "socketpair");
+                self.opened(other, "socketpair");
+                Ok(Answer::Pair(Descriptor::Sim(one), Descriptor::Sim(other)))
             }
             Call::Adopt { on } => {
                 self.number(on);
@@ -272,7 +283,30 @@ impl Sim {
             }
             Call::Bind { on, address } => {
                 let number = self.number(on);
-                self.network.bind(number, *address).map(done)
+                let address = Address::of_kernel(address).ok_or(libc::EAFNOSUPPORT)?;
+                self.network.bind(number, &address).map(done)
+            }
+            Call::Join { on, address } => {
+                let number = self.number(on);
+                let address = Address::of_kernel(address).ok_or(libc::EAFNOSUPPORT)?;
+                self.network.join(number, &address).map(done)
+            }
+            Call::SendTo { on, bytes, address } => {
+                let number = self.number(on);
+                let address = Address::of_kernel(address).ok_or(libc::EAFNOSUPPORT)?;
+                match self.network.send_message(number, Some(&address), bytes) {
+                    errno if errno < 0 => Err(-errno),
+                    _ => Ok(Answer::Done),
+                }
+            }
+            Call::RemoveSocketFile { path } => self.network.remove_file(path).map(done),
+            Call::Group { on, membership } => {
+                let number = self.number(on);
+                self.network.change_groups(number, membership).map(done)
+            }
+            Call::PeerCredentials { on } => {
+                let number = self.number(on);
+                self.network.peer_name(number).map(|_| Answer::Credentials(EVERYBODY))
             }
             Call::Listen { on, backlog } => {
                 let number = self.number(on);
@@ -480,7 +514,7 @@ impl Driver for Sim {
     }
 
     fn attempt(&mut self, op: &Op<'_>) -> Option<Outcome> {
-        let kind = operation::kind(op);
+        let kind = op.kind();
         let number = self.number(op.target());
         let user = self.user(number, operation::direction(kind));
         let tries = match user.and_then(|id| self.operations.get(&id)) {
@@ -516,7 +550,7 @@ impl Driver for Sim {
     }
 
     fn submit(&mut self, token: Token, op: &Op<'_>) {
-        let kind = operation::kind(op);
+        let kind = op.kind();
         let number = self.number(op.target());
         self.submitted += 1;
         let id = self.submitted;

@@ -5,8 +5,9 @@
 //! whoever frees, moves or touches it is found by a comparison, or by Miri.
 
 use super::net::Direction;
+use crate::address::Address;
 use crate::op::{Kind, Op, Span, Target, Token};
-use socket2::SockAddr;
+use socket2::{SockAddr, SockAddrStorage};
 use std::fs::File;
 
 pub(super) struct Operation {
@@ -45,28 +46,14 @@ enum Work {
     Send(Span),
     SendVectored(*const libc::msghdr),
     SendFile { file: *const File, at: u64, bytes: usize },
+    ReceiveMessage(*mut libc::msghdr),
 }
 
 /// What memory that will be written to holds until then.
 const PATTERN: u8 = 0xa5;
 
-pub(super) fn kind(op: &Op<'_>) -> Kind {
-    match op {
-        Op::Accept { .. } => Kind::Accept,
-        Op::Connect { .. } => Kind::Connect,
-        Op::Receive { .. } => Kind::Receive,
-        Op::ReceiveInto { .. } => Kind::ReceiveInto,
-        Op::Send { .. } => Kind::Send,
-        Op::SendVectored { .. } => Kind::SendVectored,
-        Op::SendFile { .. } => Kind::SendFile,
-    }
-}
-
 pub(super) fn direction(kind: Kind) -> Direction {
-    match kind {
-        Kind::Accept | Kind::Receive | Kind::ReceiveInto => Direction::In,
-        Kind::Connect | Kind::Send | Kind::SendVectored | Kind::SendFile => Direction::Out,
-    }
+    if kind.is_inward() { Direction::In } else { Direction::Out }
 }
 
 impl Operation {
@@ -77,16 +64,19 @@ impl Operation {
             Op::Connect { address, .. } => Work::Connect(address),
             Op::ReceiveInto { memory, .. } => Work::Receive(memory),
             Op::Send { bytes, .. } => Work::Send(bytes),
-            Op::SendVectored { message, .. } => Work::SendVectored(message),
+            Op::SendVectored { message, .. }
+            | Op::SendMessage { message, .. }
+            | Op::SendUnixMessage { message, .. } => Work::SendVectored(message),
+            Op::ReceiveMessage { message, .. } => Work::ReceiveMessage(message),
             Op::SendFile { file, at, bytes, .. } => Work::SendFile { file, at, bytes },
         };
-        if let Work::Receive(memory) = work {
+        if let Some(memory) = room_of(work) {
             // SAFETY: ours until we let go of it (contract of `Driver::submit`).
             let _ = unsafe { fill(memory) };
         }
         let mut operation = Operation {
             token,
-            kind: kind(op),
+            kind: op.kind(),
             on: op.target(),
             completes,
             work,
@@ -134,13 +124,30 @@ impl Operation {
 
     /// Where it receives to, if that is memory of its owner's.
     pub(super) fn room(&mut self) -> &mut [u8] {
-        match self.work {
+        match room_of(self.work) {
             // SAFETY: valid for writes and ours alone until we let go of the operation, as above; filled, and so
             // initialised, when it was taken over.
-            Work::Receive(Span { start, bytes }) if bytes > 0 => unsafe {
+            Some(Span { start, bytes }) if bytes > 0 => unsafe {
                 std::slice::from_raw_parts_mut(start, bytes)
             },
             _ => &mut [],
+        }
+    }
+
+    /// The datagram it sends, and where to if it says so.
+    pub(super) fn letter(&self) -> (Option<Address>, &[u8]) {
+        let Work::SendVectored(message) = self.work else { return (None, &[]) };
+        // SAFETY: in place and unchanged until we let go of the operation, as above.
+        let message = unsafe { &*message };
+        // SAFETY: the same.
+        unsafe { (name_of(message), one_of(vectors_of(message))) }
+    }
+
+    /// Notes who sent the datagram it has received.
+    pub(super) fn sent_by(&mut self, name: Option<&Address>) {
+        if let Work::ReceiveMessage(message) = self.work {
+            // SAFETY: ours alone until we let go of the operation, as above.
+            unsafe { write_name(message, name) }
         }
     }
 
@@ -159,6 +166,10 @@ impl Operation {
     fn pieces(&self) -> Vec<&[u8]> {
         match self.work {
             Work::Nothing | Work::Connect(_) | Work::SendFile { .. } => Vec::new(),
+            // SAFETY: as below.
+            Work::ReceiveMessage(_) => unsafe {
+                room_of(self.work).map(|span| bytes_of(span)).into_iter().collect()
+            },
             // SAFETY: valid for reads, and written by nobody, until we let go of the operation (contract of
             // `Driver::submit`).
             Work::Send(span) | Work::Receive(span) => unsafe { vec![bytes_of(span)] },
@@ -237,6 +248,69 @@ pub(super) unsafe fn vectors_of<'a>(message: &'a libc::msghdr) -> Vec<&'a [u8]> 
     let span = |vector: &libc::iovec| Span { start: vector.iov_base.cast(), bytes: vector.iov_len };
     // SAFETY: promised by the caller.
     vectors.iter().map(|vector| unsafe { bytes_of(span(vector)) }).collect()
+}
+
+/// Where an operation receives to, if that is memory of its owner's.
+fn room_of(work: Work) -> Option<Span> {
+    match work {
+        Work::Receive(memory) => Some(memory),
+        // SAFETY: the message is in place until we let go of the operation (contract of `Driver::submit`).
+        Work::ReceiveMessage(message) => Some(unsafe { room_in(message) }),
+        Work::Nothing | Work::Connect(_) | Work::Send(_) | Work::SendVectored(_) | Work::SendFile { .. } => {
+            None
+        }
+    }
+}
+
+/// Where a message is received to.
+///
+/// # Safety
+/// The message is valid for reads, and so are its vectors, of which there is one.
+pub(super) unsafe fn room_in(message: *const libc::msghdr) -> Span {
+    // SAFETY: promised by the caller.
+    let vector = unsafe { *(*message).msg_iov };
+    Span { start: vector.iov_base.cast(), bytes: vector.iov_len }
+}
+
+/// Where a message is to go, if it says so.
+///
+/// # Safety
+/// Its name is valid for reads.
+pub(super) unsafe fn name_of(message: &libc::msghdr) -> Option<Address> {
+    if message.msg_namelen == 0 {
+        return None;
+    }
+    let mut name = SockAddrStorage::zeroed();
+    let bytes = message.msg_namelen.min(name.size_of());
+    // SAFETY: two places of that many bytes; the name's is promised by the caller, and is an address of that length.
+    unsafe {
+        let place: *mut u8 = (&raw mut name).cast();
+        place.copy_from_nonoverlapping(message.msg_name.cast(), bytes as usize);
+        Address::of_kernel(&SockAddr::new(name, bytes))
+    }
+}
+
+/// Says who sent a message.
+///
+/// # Safety
+/// It is valid for reads and writes, and so is the place for its name, of `msg_namelen` bytes.
+pub(super) unsafe fn write_name(message: *mut libc::msghdr, name: Option<&Address>) {
+    let name = name.and_then(|name| name.to_kernel().ok());
+    // SAFETY: promised by the caller; no more is written than there is room for.
+    unsafe {
+        let room = (*message).msg_namelen;
+        (*message).msg_namelen = name.as_ref().map_or(0, SockAddr::len);
+        if let Some(name) = name {
+            let bytes = name.len().min(room) as usize;
+            (*message).msg_name.cast::<u8>().copy_from_nonoverlapping(name.as_ptr().cast(), bytes);
+        }
+    }
+}
+
+/// A datagram is sent from one place.
+pub(super) fn one_of(pieces: Vec<&[u8]>) -> &[u8] {
+    assert!(pieces.len() <= 1, "a datagram in {} pieces", pieces.len());
+    pieces.first().copied().unwrap_or_default()
 }
 
 /// A checksum, eight bytes at a time: it has to find accidents, not enemies.

@@ -50,6 +50,25 @@ impl Sim {
                 Outcome::of(self.send_pieces(number, &pieces))
             }
             Op::SendFile { file, at, bytes, .. } => Outcome::of(self.send_file(number, file, at, bytes)),
+            Op::SendMessage { message, .. } | Op::SendUnixMessage { message, .. } => {
+                // SAFETY: as above.
+                let (to, bytes) = unsafe {
+                    (operation::name_of(message), operation::one_of(operation::vectors_of(message)))
+                };
+                Outcome::of(self.network.send_message(number, to.as_ref(), bytes))
+            }
+            Op::ReceiveMessage { message, .. } => {
+                // SAFETY: as above.
+                let room = unsafe { operation::fill(operation::room_in(message)) };
+                match self.network.receive_message(number, room) {
+                    Ok((length, from)) => {
+                        // SAFETY: as above.
+                        unsafe { operation::write_name(message, from.as_ref()) };
+                        Outcome::of(length as i32)
+                    }
+                    Err(errno) => Outcome::of(-errno),
+                }
+            }
         }
     }
 
@@ -115,6 +134,8 @@ impl Sim {
             Kind::ReceiveInto => self.advance_receive_into(id, number),
             Kind::Send | Kind::SendVectored => self.advance_send(id, number),
             Kind::SendFile => self.advance_send_file(id, number),
+            Kind::ReceiveMessage => self.advance_receive_message(id, number),
+            Kind::SendMessage | Kind::SendUnixMessage => self.advance_send_message(id, number),
         }
     }
 
@@ -201,6 +222,31 @@ impl Sim {
             Ok(0) if bytes > 0 => -libc::ENODATA,
             Ok(read) => self.network.send(number, &piece[..read]),
             Err(why) => -why.raw_os_error().unwrap_or(libc::EIO),
+        }
+    }
+
+    fn advance_receive_message(&mut self, id: u64, number: u32) {
+        let Some(mut operation) = self.operations.remove(&id) else { return };
+        let received = self.network.receive_message(number, operation.room());
+        if let Ok((_, from)) = &received {
+            operation.sent_by(from.as_ref());
+        }
+        operation.seal();
+        self.operations.insert(id, operation);
+        match received {
+            Ok((length, _)) => self.send_result(id, length as i32, true, None),
+            Err(libc::EAGAIN) => {}
+            Err(errno) => self.send_result(id, -errno, true, None),
+        }
+    }
+
+    fn advance_send_message(&mut self, id: u64, number: u32) {
+        let Some(operation) = self.operations.get(&id) else { return };
+        let (to, bytes) = operation.letter();
+        let result = self.network.send_message(number, to.as_ref(), bytes);
+        // Without room it waits for some.
+        if result != -libc::EAGAIN {
+            self.send_result(id, result, true, None);
         }
     }
 

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::op::Span;
+use crate::op::{Carries, Domain, Span};
 use crate::option::SocketOption;
 use socket2::SockAddr;
 use std::net::{Shutdown, SocketAddr};
@@ -54,8 +54,7 @@ impl Program {
     }
 
     fn try_socket(&mut self) -> io::Result<u32> {
-        let for_address = &"127.0.0.1:0".parse().unwrap();
-        match self.sim.call(Call::Socket { for_address })? {
+        match self.sim.call(Call::Socket { domain: Domain::V4, carries: Carries::Stream })? {
             Answer::Descriptor(Descriptor::Sim(number)) => Ok(number),
             other => panic!("{other:?}"),
         }
@@ -63,7 +62,8 @@ impl Program {
 
     fn bind(&mut self, number: u32, address: &str) -> io::Result<()> {
         let on = self.target(number);
-        self.sim.call(Call::Bind { on, address: &address.parse().unwrap() }).map(|_| ())
+        let address: SocketAddr = address.parse().unwrap();
+        self.sim.call(Call::Bind { on, address: &address.into() }).map(|_| ())
     }
 
     fn listen(&mut self, backlog: i32) -> (u32, SocketAddr) {
@@ -77,7 +77,7 @@ impl Program {
     fn name(&mut self, number: u32) -> SocketAddr {
         let on = self.target(number);
         match self.sim.call(Call::LocalName { on }).unwrap() {
-            Answer::Name(name) => name,
+            Answer::Name(Address::Inet(name)) => name,
             other => panic!("{other:?}"),
         }
     }
@@ -100,7 +100,7 @@ impl Program {
 
     /// Waits for the end of one operation; of a standing one until its first result, and then cancels it.
     fn finish(&mut self, op: Op<'_>) -> io::Result<i32> {
-        let (kind, number) = (operation::kind(&op), op.target().number as u32);
+        let (kind, number) = (op.kind(), op.target().number as u32);
         if let Some(first) = self.kept.get_mut(&number).filter(|kept| !kept.is_empty()) {
             return Ok(first.remove(0));
         }

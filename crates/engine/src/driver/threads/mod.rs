@@ -79,10 +79,7 @@ impl Watch {
 
     #[inline]
     fn side(&mut self, kind: Kind) -> &mut Side {
-        match kind {
-            Kind::Accept | Kind::Receive | Kind::ReceiveInto => &mut self.reader,
-            Kind::Connect | Kind::Send | Kind::SendVectored | Kind::SendFile => &mut self.writer,
-        }
+        if kind.is_inward() { &mut self.reader } else { &mut self.writer }
     }
 }
 
@@ -434,10 +431,17 @@ impl Driver for Threads {
                 let result = unsafe { attempt::receive(on.number, memory, &mut self.counters) };
                 self.settle(on, Kind::ReceiveInto, result)
             }
-            Op::SendVectored { on, message } => {
+            Op::SendVectored { on, message }
+            | Op::SendMessage { on, message }
+            | Op::SendUnixMessage { on, message } => {
                 // SAFETY: as above.
                 let result = unsafe { attempt::send_vectored(on.number, message, &mut self.counters) };
-                self.settle(on, Kind::SendVectored, result)
+                self.settle(on, op.kind(), result)
+            }
+            Op::ReceiveMessage { on, message } => {
+                // SAFETY: as above.
+                let result = unsafe { attempt::receive_message(on.number, message, &mut self.counters) };
+                self.settle(on, Kind::ReceiveMessage, result)
             }
             Op::SendFile { on, file, at, bytes } => {
                 let result = attempt::send_file(on.number, file, at, bytes, &mut self.counters);
@@ -461,14 +465,10 @@ impl Driver for Threads {
     fn submit(&mut self, token: Token, op: &Op<'_>) {
         let on = op.target();
         let number = on.number;
-        let (kind, job) = match op {
-            Op::Accept { .. } => (Kind::Accept, Job::Watch { number, events: IN }),
-            Op::Receive { .. } => (Kind::Receive, Job::Receive { number }),
-            Op::ReceiveInto { .. } => (Kind::ReceiveInto, Job::Watch { number, events: IN }),
-            Op::Connect { .. } => (Kind::Connect, Job::Watch { number, events: OUT }),
-            Op::Send { .. } => (Kind::Send, Job::Watch { number, events: OUT }),
-            Op::SendVectored { .. } => (Kind::SendVectored, Job::Watch { number, events: OUT }),
-            Op::SendFile { .. } => (Kind::SendFile, Job::Watch { number, events: OUT }),
+        let kind = op.kind();
+        let job = match kind {
+            Kind::Receive => Job::Receive { number },
+            _ => Job::Watch { number, events: if kind.is_inward() { IN } else { OUT } },
         };
         let side = watch_of(&mut self.watches, on).side(kind);
         side.parked = Some(Parked { token, job, standing: kind.is_standing() });

@@ -307,19 +307,27 @@ impl Driver for Uring {
     }
 
     /// Never: the kernel attempts what it is handed, many in one system call. But io_uring has no `sendfile`: to
-    /// splice through a pipe takes a thread of the kernel's for each half, so it is called here, and the ring only
-    /// waits for room.
+    /// splice through a pipe takes a thread of the kernel's for each half. And of a Unix datagram it would send an empty
+    /// one in the end: where there is no room at the receiver, the first attempt has used its bytes up (Linux 6.18:
+    /// `unix_dgram_sendmsg` copies them before it looks). So these two are called here, and the ring only waits for room.
     fn attempt(&mut self, op: &Op<'_>) -> Option<Outcome> {
-        let Op::SendFile { on, file, at, bytes } = *op else { return None };
-        // Sockets wait here (`Blocking::Yes`), and the kernel looks at that when it begins an operation. It begins
-        // none of this ring's meanwhile: that happens within `enter`.
-        match attempt::send_file_at_once(on.number, file, at, bytes, &mut self.counters) {
-            sent if sent == -libc::EAGAIN => {
-                self.counters.would_block += 1;
-                None
+        let result = match *op {
+            // Sockets wait here (`Blocking::Yes`), and the kernel looks at that when it begins an operation. It begins
+            // none of this ring's meanwhile: that happens within `enter`.
+            Op::SendFile { on, file, at, bytes } => {
+                attempt::send_file_at_once(on.number, file, at, bytes, &mut self.counters)
             }
-            sent => Some(Outcome::of(sent)),
+            // SAFETY: an attempt's memory is the caller's, who lends it for the call (`Op`, `op_of`).
+            Op::SendUnixMessage { on, message } => unsafe {
+                attempt::send_now(on.number, message, &mut self.counters)
+            },
+            _ => return None,
+        };
+        if result == -libc::EAGAIN {
+            self.counters.would_block += 1;
+            return None;
         }
+        Some(Outcome::of(result))
     }
 
     #[inline]
@@ -346,8 +354,14 @@ impl Driver for Uring {
             Op::SendVectored { on, message } => {
                 self.push(bits | ONE_SHOT, Sqe::sendmsg(on.number, message, flags));
             }
-            Op::SendFile { on, .. } => {
+            Op::SendFile { on, .. } | Op::SendUnixMessage { on, .. } => {
                 self.push(bits | ROOM, Sqe::poll_add(on.number, libc::POLLOUT as u32));
+            }
+            Op::SendMessage { on, message } => {
+                self.push(bits | ONE_SHOT, Sqe::sendmsg(on.number, message, libc::MSG_NOSIGNAL));
+            }
+            Op::ReceiveMessage { on, message } => {
+                self.push(bits | ONE_SHOT, Sqe::recvmsg(on.number, message, libc::MSG_TRUNC));
             }
             Op::ReceiveInto { on, memory } => {
                 let length = bounded(memory.bytes) as u32;
@@ -372,8 +386,13 @@ impl Driver for Uring {
         let tag = match kind {
             Kind::Accept => ACCEPT,
             Kind::Receive => RECEIVE,
-            Kind::SendFile => ROOM,
-            Kind::Connect | Kind::ReceiveInto | Kind::Send | Kind::SendVectored => ONE_SHOT,
+            Kind::Connect
+            | Kind::ReceiveInto
+            | Kind::Send
+            | Kind::SendVectored
+            | Kind::ReceiveMessage
+            | Kind::SendMessage => ONE_SHOT,
+            Kind::SendFile | Kind::SendUnixMessage => ROOM,
         };
         let bits = token.to_bits() | tag;
         match self.hold(bits) {

@@ -41,12 +41,13 @@ const FEATURES: [(u32, &str); 4] = [
     (IORING_FEAT_CQE_SKIP, "IORING_FEAT_CQE_SKIP"),
 ];
 
-const OPERATIONS: [(io_uring_op, &str); 7] = [
+const OPERATIONS: [(io_uring_op, &str); 8] = [
     (io_uring_op::IORING_OP_ACCEPT, "IORING_OP_ACCEPT"),
     (io_uring_op::IORING_OP_CONNECT, "IORING_OP_CONNECT"),
     (io_uring_op::IORING_OP_RECV, "IORING_OP_RECV"),
     (io_uring_op::IORING_OP_SEND, "IORING_OP_SEND"),
     (io_uring_op::IORING_OP_SENDMSG, "IORING_OP_SENDMSG"),
+    (io_uring_op::IORING_OP_RECVMSG, "IORING_OP_RECVMSG"),
     (io_uring_op::IORING_OP_READ, "IORING_OP_READ"),
     (io_uring_op::IORING_OP_ASYNC_CANCEL, "IORING_OP_ASYNC_CANCEL"),
 ];

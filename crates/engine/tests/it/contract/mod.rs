@@ -21,3 +21,6 @@ mod task;
 mod threads;
 mod time;
 mod transcript;
+mod udp;
+mod unix;
+mod unix_datagram;

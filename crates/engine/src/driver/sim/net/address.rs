@@ -1,21 +1,30 @@
 //! Addresses, listening and options: what a socket is told before it has a peer.
 
 use super::{Answer, Id, Network, State};
+use crate::address::Address;
+use crate::op::Domain;
 use crate::option::SocketOption;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 impl Network {
-    pub(in crate::driver::sim) fn bind(&mut self, number: u32, address: SocketAddr) -> Answer<()> {
+    pub(in crate::driver::sim) fn bind(&mut self, number: u32, address: &Address) -> Answer<()> {
         let id = self.id(number)?;
         let socket = self.socket(id);
-        if socket.bound || !matches!(socket.state, State::Fresh) {
+        let address = match (socket.domain, address) {
+            (Domain::Unix, Address::Unix(name)) => return self.bind_unix(id, name),
+            (Domain::V4 | Domain::V6, Address::Inet(address)) => *address,
+            _ => return Err(libc::EAFNOSUPPORT),
+        };
+        let datagrams = matches!(socket.state, State::Datagrams(_));
+        if socket.bound || !(datagrams || matches!(socket.state, State::Fresh)) {
             return Err(libc::EINVAL);
         }
         if socket.local.is_ipv4() != address.is_ipv4() {
             return Err(libc::EAFNOSUPPORT);
         }
-        if !is_here(address.ip()) {
+        // A group's address is one to bind to where datagrams come, and nobody else's.
+        if !(is_here(address.ip()) || (datagrams && address.ip().is_multicast())) {
             return Err(libc::EADDRNOTAVAIL);
         }
         self.take_address(id, address)
@@ -46,6 +55,7 @@ impl Network {
     /// Whether another socket keeps `id` from this address. Accepted sockets do not count, as with SO_REUSEADDR.
     fn is_taken(&mut self, id: Id, address: SocketAddr) -> bool {
         let mine = self.socket(id).options;
+        let datagrams = matches!(self.socket(id).state, State::Datagrams(_));
         self.sockets.iter().enumerate().any(|(other, socket)| {
             let Some(socket) = socket.as_ref().filter(|socket| other != id && socket.bound) else {
                 return false;
@@ -54,7 +64,9 @@ impl Network {
             let listening = matches!(socket.state, State::Listening { .. });
             let shared = (mine.reuse_port && theirs.reuse_port)
                 || (mine.reuse_address && theirs.reuse_address && !listening);
-            socket.local.port() == address.port()
+            socket.domain != Domain::Unix
+                && socket.local.port() == address.port()
+                && matches!(socket.state, State::Datagrams(_)) == datagrams
                 && !matches!(socket.state, State::Connected(_))
                 && socket.local.is_ipv4() == address.is_ipv4()
                 && (socket.local.ip() == address.ip()
@@ -77,7 +89,12 @@ impl Network {
             State::Fresh => {}
             _ => return Err(libc::EINVAL),
         }
+        let domain = self.socket(id).domain;
         if !self.socket(id).bound {
+            // A Unix socket that listens has a name, or nobody could come.
+            if domain == Domain::Unix {
+                return Err(libc::EINVAL);
+            }
             let any = self.socket(id).local;
             self.take_address(id, any)?;
         }
@@ -91,7 +108,7 @@ impl Network {
                     && !(mine && socket.options.reuse_port)
             })
         });
-        if rival {
+        if rival && domain != Domain::Unix {
             return Err(libc::EADDRINUSE);
         }
         let (queue, knocking) = (VecDeque::new(), VecDeque::new());
@@ -104,8 +121,21 @@ impl Network {
         let id = self.id(number)?;
         let socket = self.socket(id);
         let ipv4 = socket.local.is_ipv4();
+        if socket.domain == Domain::Unix && !is_of_any_socket(option) {
+            return Err(libc::EOPNOTSUPP);
+        }
+        let datagrams = matches!(socket.state, State::Datagrams(_));
         let options = &mut socket.options;
         match option {
+            SocketOption::NoDelay(_) if datagrams => return Err(libc::ENOPROTOOPT),
+            SocketOption::HopLimit(0 | 256..) | SocketOption::MulticastHopLimit(256..) => {
+                return Err(libc::EINVAL);
+            }
+            SocketOption::HopLimit(hops) => options.hops = hops,
+            SocketOption::MulticastHopLimit(hops) => options.multicast_hops = hops,
+            SocketOption::MulticastLoop(on) => options.multicast_loop = on,
+            SocketOption::MulticastFrom(interface) => options.multicast_from = interface,
+            SocketOption::Broadcast(on) => options.broadcast = on,
             SocketOption::NoDelay(on) => options.no_delay = on,
             SocketOption::ReuseAddress(on) => options.reuse_address = on,
             SocketOption::ReusePort(on) => options.reuse_port = on,
@@ -127,6 +157,9 @@ impl Network {
     ) -> Answer<SocketOption> {
         let id = self.id(number)?;
         let socket = self.socket(id);
+        if socket.domain == Domain::Unix && !is_of_any_socket(option) {
+            return Err(libc::EOPNOTSUPP);
+        }
         let options = &socket.options;
         let bytes = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
         Ok(match option {
@@ -139,21 +172,45 @@ impl Network {
             SocketOption::Linger(_) => SocketOption::Linger(options.linger),
             SocketOption::OnlyV6(_) if socket.local.is_ipv4() => return Err(libc::ENOPROTOOPT),
             SocketOption::OnlyV6(_) => SocketOption::OnlyV6(options.only_v6),
+            SocketOption::Broadcast(_) => SocketOption::Broadcast(options.broadcast),
+            SocketOption::HopLimit(_) => SocketOption::HopLimit(options.hops),
+            SocketOption::MulticastHopLimit(_) => SocketOption::MulticastHopLimit(options.multicast_hops),
+            SocketOption::MulticastLoop(_) => SocketOption::MulticastLoop(options.multicast_loop),
+            SocketOption::MulticastFrom(_) => SocketOption::MulticastFrom(options.multicast_from),
         })
     }
 
-    pub(in crate::driver::sim) fn local_name(&mut self, number: u32) -> Answer<SocketAddr> {
+    pub(in crate::driver::sim) fn local_name(&mut self, number: u32) -> Answer<Address> {
         let id = self.id(number)?;
-        Ok(self.socket(id).local)
+        let socket = self.socket(id);
+        Ok(match socket.domain {
+            Domain::Unix => Address::Unix(socket.name.clone()),
+            Domain::V4 | Domain::V6 => Address::Inet(socket.local),
+        })
     }
 
-    pub(in crate::driver::sim) fn peer_name(&mut self, number: u32) -> Answer<SocketAddr> {
+    pub(in crate::driver::sim) fn peer_name(&mut self, number: u32) -> Answer<Address> {
         let id = self.id(number)?;
         match &self.socket(id).state {
-            State::Connected(stream) if !stream.dead => Ok(stream.peer_name),
+            State::Connected(stream) if !stream.dead => Ok(stream.peer_name.clone()),
+            State::Datagrams(_) => self.mailbox_peer(id)?.ok_or(libc::ENOTCONN),
             _ => Err(libc::ENOTCONN),
         }
     }
+}
+
+/// Whether sockets of every family have it (`socket(7)`).
+fn is_of_any_socket(option: SocketOption) -> bool {
+    matches!(
+        option,
+        SocketOption::ReuseAddress(_)
+            | SocketOption::ReusePort(_)
+            | SocketOption::KeepAlive(_)
+            | SocketOption::ReceiveBuffer(_)
+            | SocketOption::SendBuffer(_)
+            | SocketOption::Linger(_)
+            | SocketOption::Broadcast(_)
+    )
 }
 
 pub(super) fn loopback(ipv4: bool) -> IpAddr {

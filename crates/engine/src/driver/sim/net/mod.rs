@@ -1,4 +1,5 @@
-//! The simulated network: TCP sockets on one machine that nothing leaves.
+//! The simulated network: the sockets of one machine that nothing leaves. Here are streams, those of TCP first; the rest
+//! is in [`datagram`] and [`unix`].
 //!
 //! Purely what a kernel *is*; when things happen, and what goes wrong, the driver decides. Calls change sockets and
 //! leave [`Effect`]s, which the driver carries out later and in an order of its own: [`Network::shake`],
@@ -9,9 +10,14 @@
 //! leaves behind (`tcp_reset`). Not modelled: loss, urgent data, TIME_WAIT, addresses beyond the loopback ones.
 
 mod address;
+mod datagram;
+mod unix;
 
+use crate::address::{Address, UnixAddr};
+use crate::op::{Carries, Domain};
 use address::{as_v6, is_here, loopback};
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use datagram::Mailbox;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 
 /// A socket, whether or not a descriptor names it. Never reused, so that late effects meet nobody else.
@@ -49,6 +55,8 @@ pub(super) struct Network {
     listening: BTreeSet<Id>,
     /// How many bound sockets have each port.
     ports: HashMap<u16, u32>,
+    /// Unix sockets by name; also those that are gone and have left their file.
+    names: BTreeMap<UnixAddr, Id>,
     descriptors_max: usize,
     buffer_bytes: usize,
     next_port: u16,
@@ -58,7 +66,11 @@ pub(super) struct Network {
 struct Socket {
     /// None while it waits to be accepted, and after its close.
     descriptor: Option<u32>,
+    domain: Domain,
+    /// Its address, unless it is a Unix one.
     local: SocketAddr,
+    /// Its name, if it is.
+    name: UnixAddr,
     bound: bool,
     options: Options,
     state: State,
@@ -74,6 +86,11 @@ struct Options {
     send_bytes: usize,
     linger: Option<std::time::Duration>,
     only_v6: bool,
+    broadcast: bool,
+    hops: u32,
+    multicast_hops: u32,
+    multicast_loop: bool,
+    multicast_from: Ipv4Addr,
 }
 
 enum State {
@@ -88,11 +105,13 @@ enum State {
     /// Connecting came to this errno, which nobody has been told.
     Refused(i32),
     Connected(Stream),
+    /// Of a socket that knows no connections.
+    Datagrams(Mailbox),
 }
 
 struct Stream {
     peer: Option<Id>,
-    peer_name: SocketAddr,
+    peer_name: Address,
     /// `connect` has been told.
     told: bool,
     arrived: VecDeque<u8>,
@@ -113,7 +132,7 @@ struct Stream {
 }
 
 impl Stream {
-    fn to(peer: Id, peer_name: SocketAddr) -> Stream {
+    fn to(peer: Id, peer_name: Address) -> Stream {
         Stream {
             peer: Some(peer),
             peer_name,
@@ -146,6 +165,7 @@ impl Network {
             free: BTreeSet::new(),
             listening: BTreeSet::new(),
             ports: HashMap::new(),
+            names: BTreeMap::new(),
             descriptors_max,
             buffer_bytes,
             next_port: 32_768,
@@ -187,7 +207,7 @@ impl Network {
     }
 
     fn add(&mut self, socket: Socket) -> Id {
-        if socket.bound {
+        if socket.bound && socket.domain != Domain::Unix {
             *self.ports.entry(socket.local.port()).or_default() += 1;
         }
         self.sockets.push(Some(Box::new(socket)));
@@ -198,6 +218,7 @@ impl Network {
     fn remove(&mut self, id: Id) {
         let Some(socket) = self.sockets[id].take() else { return };
         if socket.bound
+            && socket.domain != Domain::Unix
             && let Some(count) = self.ports.get_mut(&socket.local.port())
         {
             *count -= 1;
@@ -221,8 +242,11 @@ impl Network {
 
     // ---- calls ----------------------------------------------------------------------------------------------
 
-    pub(super) fn open(&mut self, ipv4: bool) -> Answer<u32> {
-        let any = if ipv4 { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
+    pub(super) fn open(&mut self, domain: Domain, carries: Carries) -> Answer<u32> {
+        let any = match domain {
+            Domain::V4 | Domain::Unix => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            Domain::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
         let options = Options {
             no_delay: false,
             reuse_address: false,
@@ -232,9 +256,18 @@ impl Network {
             send_bytes: self.buffer_bytes,
             linger: None,
             only_v6: false,
+            broadcast: false,
+            hops: 64,
+            multicast_hops: 1,
+            multicast_loop: true,
+            multicast_from: Ipv4Addr::UNSPECIFIED,
         };
-        let local = SocketAddr::new(any, 0);
-        let id = self.add(Socket { descriptor: None, local, bound: false, options, state: State::Fresh });
+        let (local, name) = (SocketAddr::new(any, 0), UnixAddr::UNNAMED);
+        let state = match carries {
+            Carries::Stream => State::Fresh,
+            Carries::Datagrams => State::Datagrams(Mailbox::default()),
+        };
+        let id = self.add(Socket { descriptor: None, domain, local, name, bound: false, options, state });
         self.name(id).inspect_err(|_| self.sockets[id] = None)
     }
 
@@ -260,6 +293,13 @@ impl Network {
                 Ok(())
             }
             State::Listening { .. } => Ok(()),
+            State::Datagrams(mailbox) if mailbox.is_connected() => {
+                mailbox.shut_in |= shut_in;
+                mailbox.shut_out |= shut_out;
+                self.changed(id, Direction::In);
+                self.changed(id, Direction::Out);
+                Ok(())
+            }
             _ => Err(libc::ENOTCONN),
         }
     }
@@ -270,6 +310,7 @@ impl Network {
         self.descriptors[number as usize] = None;
         self.free.insert(number);
         self.socket(id).descriptor = None;
+        self.free_name(id);
         self.release(id);
         Ok(())
     }
@@ -277,19 +318,25 @@ impl Network {
     /// Nobody has this socket any more.
     fn release(&mut self, id: Id) {
         let socket = self.socket(id);
-        let no_linger = socket.options.linger == Some(std::time::Duration::ZERO);
+        // On a Unix socket it means nothing.
+        let unix = socket.domain == Domain::Unix;
+        let no_linger = !unix && socket.options.linger == Some(std::time::Duration::ZERO);
         match &mut socket.state {
             State::Listening { .. } => {
                 self.stop_listening(id);
                 self.remove(id);
             }
             State::Connected(stream) if !stream.dead => {
-                let peer = stream.peer;
-                if no_linger || !stream.arrived.is_empty() {
+                let (peer, arrived) = (stream.peer, !stream.arrived.is_empty());
+                // Between Unix sockets what is sent is there, carried or not.
+                let sent = unix
+                    && peer.and_then(|peer| self.stream(peer)).is_some_and(|peer| !peer.leaving.is_empty());
+                if no_linger || arrived || sent {
                     self.remove(id);
                     self.lose(id, peer);
                     return;
                 }
+                let Some(stream) = self.stream(id) else { return };
                 stream.shut_out = true;
                 if stream.end_carried {
                     self.remove(id);
@@ -306,6 +353,11 @@ impl Network {
             }
             State::Fresh | State::Connecting(_) | State::Refused(_) | State::Connected(_) => {
                 self.remove(id);
+            }
+            State::Datagrams(_) => {
+                self.remove(id);
+                // Who waits for room there hears that nobody is there.
+                self.room_at_mailbox(id);
             }
         }
     }
@@ -358,6 +410,7 @@ impl Network {
                 return if std::mem::replace(&mut stream.told, true) { -libc::EISCONN } else { 0 };
             }
             State::Listening { .. } => return -libc::EISCONN,
+            State::Datagrams(_) => return -libc::EOPNOTSUPP,
         }
         if socket.local.is_ipv4() != to.is_ipv4() {
             return -libc::EAFNOSUPPORT;
@@ -403,7 +456,9 @@ impl Network {
         let stream = match &mut self.socket(id).state {
             State::Connected(stream) => stream,
             State::Connecting(_) => return -libc::EAGAIN,
-            State::Fresh | State::Refused(_) | State::Listening { .. } => return -libc::ENOTCONN,
+            State::Fresh | State::Refused(_) | State::Listening { .. } | State::Datagrams(_) => {
+                return -libc::ENOTCONN;
+            }
         };
         if into.is_empty() {
             return 0;
@@ -434,11 +489,18 @@ impl Network {
     pub(super) fn send(&mut self, number: u32, bytes: &[u8]) -> i32 {
         let Ok(id) = self.id(number) else { return -libc::EBADF };
         let room = self.socket(id).options.send_bytes;
+        let peer = self.stream(id).and_then(|stream| stream.peer);
+        let deaf = self.is_deaf(id, peer);
         let stream = match &mut self.socket(id).state {
             State::Connected(stream) => stream,
             State::Connecting(_) => return -libc::EAGAIN,
-            State::Fresh | State::Refused(_) | State::Listening { .. } => return -libc::EPIPE,
+            State::Fresh | State::Refused(_) | State::Listening { .. } | State::Datagrams(_) => {
+                return -libc::EPIPE;
+            }
         };
+        if deaf {
+            return -libc::EPIPE;
+        }
         if stream.error != 0 {
             return -std::mem::take(&mut stream.error);
         }
@@ -460,6 +522,10 @@ impl Network {
         let socket = self.socket(id);
         let room = socket.options.send_bytes;
         match (&socket.state, direction) {
+            (State::Datagrams(mailbox), Direction::In) => mailbox.has_something(),
+            (State::Datagrams(mailbox), Direction::Out) => {
+                mailbox.error != 0 || mailbox.shut_out || self.has_room_at_peer(id)
+            }
             (State::Fresh | State::Refused(_), _) => true,
             (State::Connecting(_), _) => false,
             (State::Listening { queue, .. }, Direction::In) => !queue.is_empty(),
@@ -522,11 +588,13 @@ impl Network {
             let State::Connecting(to) = socket.state else { continue };
             let from = socket.local;
             let (local, peer_name) = if ipv4 { (to, from) } else { (as_v6(to), as_v6(from)) };
-            let stream = Stream { told: true, ..Stream::to(client, peer_name) };
-            let state = State::Connected(stream);
+            let stream = Stream { told: true, ..Stream::to(client, Address::Inet(peer_name)) };
+            let (domain, name, state) =
+                (self.socket(listener).domain, UnixAddr::UNNAMED, State::Connected(stream));
             // An accepted socket has the options of its listener.
-            let accepted = self.add(Socket { descriptor: None, local, bound: true, options, state });
-            self.socket(client).state = State::Connected(Stream::to(accepted, to));
+            let accepted =
+                self.add(Socket { descriptor: None, domain, local, name, bound: true, options, state });
+            self.socket(client).state = State::Connected(Stream::to(accepted, Address::Inet(to)));
             if let State::Listening { queue, .. } = &mut self.socket(listener).state {
                 queue.push_back(accepted);
             }

@@ -1,7 +1,7 @@
 //! What operations bring, with features on and off.
 
 use super::*;
-use crate::op::{Answer, Call};
+use crate::op::{Answer, Call, Carries, Domain};
 use socket2::SockAddr;
 use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -13,8 +13,8 @@ fn every_operation_works_with_every_mask_of_features() {
         let listener = listener();
         rig.submit(&Op::Accept { on: target(&listener) });
         let address = listener.local_addr().unwrap();
-        let Ok(Answer::Descriptor(descriptor)) = rig.driver.call(Call::Socket { for_address: &address })
-        else {
+        let call = Call::Socket { domain: Domain::V4, carries: Carries::Stream };
+        let Ok(Answer::Descriptor(descriptor)) = rig.driver.call(call) else {
             panic!("no socket");
         };
         let near = Target { number: descriptor.number(), ..target(&listener) };
@@ -53,6 +53,17 @@ fn every_operation_works_with_every_mask_of_features() {
         let mut memory = [0; 5];
         rig.submit(&Op::ReceiveInto { on: target(&far), memory: span(&mut memory) });
         assert_eq!((rig.last().1, &memory), (5, b"sent "));
+
+        let (nearby, faraway) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        message.msg_iovlen = 1;
+        rig.submit(&Op::SendMessage { on: target(&nearby), message: &message });
+        assert_eq!(rig.last().1, 7);
+        let mut vector = libc::iovec { iov_base: memory.as_mut_ptr().cast(), iov_len: memory.len() };
+        message.msg_iov = &raw mut vector;
+        rig.submit(&Op::ReceiveMessage { on: target(&faraway), message: &raw mut message });
+        // All of its length, of which there was room for five.
+        assert_eq!((rig.last().1, &memory), (7, b"and i"));
+
         assert_eq!(rig.receive_all(&far, 20), b"whole, and in pieces", "{features:?}");
         drop(far);
         assert!(matches!(rig.driver.call(Call::Close { on: near, descriptor }), Ok(Answer::Done)));

@@ -1,0 +1,335 @@
+//! Sockets of datagrams: UDP, and Unix ones. What is sent is there at once, and in order; it is lost only where Linux
+//! loses it on one machine, at a UDP socket whose buffer is full (`net/ipv4/udp.c`, `net/unix/af_unix.c`).
+
+use super::address::{is_here, loopback};
+use super::{Answer, Direction, Id, Network, State};
+use crate::address::{Address, UnixAddr};
+use crate::op::Domain;
+use crate::option::Membership;
+use std::collections::{BTreeSet, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// What one UDP datagram carries at most: 16 bits of length, less the headers.
+const UDP_BYTES_MAX: usize = 65_535 - 8;
+const UDP_V4_BYTES_MAX: usize = UDP_BYTES_MAX - 20;
+
+/// `net.unix.max_dgram_qlen`; a queue holds one more.
+const UNIX_QUEUE_MAX: usize = 10;
+
+/// The state of a socket of datagrams.
+#[derive(Default)]
+pub(super) struct Mailbox {
+    peer: Option<Peer>,
+    letters: VecDeque<Letter>,
+    bytes: usize,
+    /// Told once, to whoever asks first: an errno, or 0.
+    pub(super) error: i32,
+    pub(super) shut_in: bool,
+    pub(super) shut_out: bool,
+    groups: BTreeSet<IpAddr>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Peer {
+    Inet(SocketAddr),
+    Unix(Id),
+}
+
+struct Letter {
+    from: Option<Address>,
+    bytes: Vec<u8>,
+}
+
+impl Mailbox {
+    pub(super) fn has_something(&self) -> bool {
+        !self.letters.is_empty() || self.error != 0 || self.shut_in
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.peer.is_some()
+    }
+
+    fn put(&mut self, from: Option<Address>, bytes: &[u8]) {
+        self.bytes += bytes.len();
+        self.letters.push_back(Letter { from, bytes: bytes.to_vec() });
+    }
+}
+
+impl Network {
+    fn mailbox(&mut self, id: Id) -> Option<&mut Mailbox> {
+        match self.sockets.get_mut(id)?.as_mut()?.state {
+            State::Datagrams(ref mut mailbox) => Some(mailbox),
+            _ => None,
+        }
+    }
+
+    /// Whom it sends to unless told otherwise; an error if the socket is none of datagrams.
+    pub(super) fn mailbox_peer(&mut self, id: Id) -> Answer<Option<Address>> {
+        let Some(mailbox) = self.mailbox(id) else { return Err(libc::ENOTCONN) };
+        Ok(match mailbox.peer {
+            None => None,
+            Some(Peer::Inet(peer)) => Some(Address::Inet(peer)),
+            Some(Peer::Unix(peer)) => {
+                let name = self.sockets[peer].as_ref().map(|socket| socket.name.clone());
+                Some(Address::Unix(name.unwrap_or(UnixAddr::UNNAMED)))
+            }
+        })
+    }
+
+    /// Two that are each other's peers.
+    pub(super) fn introduce(&mut self, one: Id, other: Id) {
+        for (id, peer) in [(one, other), (other, one)] {
+            if let Some(mailbox) = self.mailbox(id) {
+                mailbox.peer = Some(Peer::Unix(peer));
+            }
+        }
+    }
+
+    pub(super) fn join_inet(&mut self, id: Id, to: SocketAddr) -> Answer<()> {
+        self.check_destination(id, to)?;
+        let local = self.sender(id)?;
+        let to = if to.ip().is_unspecified() { SocketAddr::new(local.ip(), to.port()) } else { to };
+        self.bind_to(id, local);
+        if let Some(mailbox) = self.mailbox(id) {
+            mailbox.peer = Some(Peer::Inet(to));
+        }
+        Ok(())
+    }
+
+    pub(super) fn join_mailbox(&mut self, id: Id, to: &UnixAddr) -> Answer<()> {
+        let peer = self.reach(id, to)?;
+        if let Some(mailbox) = self.mailbox(id) {
+            mailbox.peer = Some(Peer::Unix(peer));
+        }
+        Ok(())
+    }
+
+    /// The socket of datagrams of this name, which takes some from `id`.
+    fn reach(&mut self, id: Id, name: &UnixAddr) -> Answer<Id> {
+        let to = self.named(name)?;
+        let Some(mailbox) = self.mailbox(to) else { return Err(libc::EPROTOTYPE) };
+        if mailbox.peer.is_some_and(|peer| peer != Peer::Unix(id)) { Err(libc::EPERM) } else { Ok(to) }
+    }
+
+    fn check_destination(&mut self, id: Id, to: SocketAddr) -> Answer<()> {
+        let socket = self.socket(id);
+        if socket.local.is_ipv4() != to.is_ipv4() {
+            return Err(libc::EAFNOSUPPORT);
+        }
+        match to.ip() {
+            IpAddr::V4(Ipv4Addr::BROADCAST) if !socket.options.broadcast => Err(libc::EACCES),
+            ip if ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST) || is_here(ip) => Ok(()),
+            _ => Err(libc::ENETUNREACH),
+        }
+    }
+
+    /// The address its datagrams come from; it gets a port if it has none.
+    fn sender(&mut self, id: Id) -> Answer<SocketAddr> {
+        if !self.socket(id).bound {
+            let mut any = self.socket(id).local;
+            any.set_port(self.free_port().map_err(|_| libc::EAGAIN)?);
+            self.bind_to(id, any);
+        }
+        let mut local = self.socket(id).local;
+        if local.ip().is_unspecified() {
+            local.set_ip(loopback(local.is_ipv4()));
+        }
+        Ok(local)
+    }
+
+    /// How many bytes were sent, or a negated errno.
+    pub(in crate::driver::sim) fn send_message(
+        &mut self,
+        number: u32,
+        to: Option<&Address>,
+        bytes: &[u8],
+    ) -> i32 {
+        let sent = self.id(number).and_then(|id| match self.socket(id).domain {
+            Domain::Unix => self.send_unix(id, to, bytes),
+            Domain::V4 | Domain::V6 => self.send_inet(id, to, bytes),
+        });
+        match sent {
+            Ok(()) => bytes.len() as i32,
+            Err(errno) => -errno,
+        }
+    }
+
+    fn send_inet(&mut self, id: Id, to: Option<&Address>, bytes: &[u8]) -> Answer<()> {
+        let Some(mailbox) = self.mailbox(id) else { return Err(libc::EOPNOTSUPP) };
+        if mailbox.error != 0 {
+            return Err(std::mem::take(&mut mailbox.error));
+        }
+        if mailbox.shut_out {
+            return Err(libc::EPIPE);
+        }
+        let peer = mailbox.peer;
+        let to = match (to, peer) {
+            (Some(Address::Inet(to)), _) => *to,
+            (None, Some(Peer::Inet(to))) => to,
+            (Some(Address::Unix(_)), _) => return Err(libc::EAFNOSUPPORT),
+            (None, _) => return Err(libc::EDESTADDRREQ),
+        };
+        let most = if to.is_ipv4() { UDP_V4_BYTES_MAX } else { UDP_BYTES_MAX };
+        if bytes.len() > most {
+            return Err(libc::EMSGSIZE);
+        }
+        self.check_destination(id, to)?;
+        let from = self.sender(id)?;
+        let to = if to.ip().is_unspecified() { SocketAddr::new(from.ip(), to.port()) } else { to };
+        let many = to.ip().is_multicast() || to.ip() == IpAddr::V4(Ipv4Addr::BROADCAST);
+        let takers: Vec<Id> = (0..self.sockets.len()).filter(|&other| self.takes(other, from, to)).collect();
+        if takers.is_empty() && !many && peer.is_some() {
+            // As the answer to it would be: port unreachable.
+            if let Some(mailbox) = self.mailbox(id) {
+                mailbox.error = libc::ECONNREFUSED;
+            }
+            self.changed(id, Direction::In);
+            self.changed(id, Direction::Out);
+        }
+        for taker in takers.into_iter().take(if many { usize::MAX } else { 1 }) {
+            let room = self.socket(taker).options.receive_bytes;
+            let Some(mailbox) = self.mailbox(taker) else { continue };
+            if mailbox.letters.is_empty() || mailbox.bytes + bytes.len() <= room {
+                mailbox.put(Some(Address::Inet(from)), bytes);
+                self.changed(taker, Direction::In);
+            }
+        }
+        Ok(())
+    }
+
+    fn takes(&self, id: Id, from: SocketAddr, to: SocketAddr) -> bool {
+        let Some(socket) = self.sockets[id].as_ref() else { return false };
+        let State::Datagrams(mailbox) = &socket.state else { return false };
+        let ip = socket.local.ip();
+        let here = match to.ip() {
+            group if group.is_multicast() => {
+                mailbox.groups.contains(&group) && (ip.is_unspecified() || ip == group)
+            }
+            IpAddr::V4(Ipv4Addr::BROADCAST) => ip.is_unspecified(),
+            to => ip.is_unspecified() || ip == to,
+        };
+        socket.domain != Domain::Unix
+            && socket.bound
+            && socket.local.port() == to.port()
+            && socket.local.is_ipv4() == to.is_ipv4()
+            && here
+            && mailbox.peer.is_none_or(|peer| peer == Peer::Inet(from))
+    }
+
+    fn send_unix(&mut self, id: Id, to: Option<&Address>, bytes: &[u8]) -> Answer<()> {
+        let room = self.socket(id).options.send_bytes;
+        let name = self.socket(id).name.clone();
+        let Some(mailbox) = self.mailbox(id) else { return Err(libc::EISCONN) };
+        if mailbox.shut_out {
+            return Err(libc::EPIPE);
+        }
+        let to = match (to, mailbox.peer) {
+            (Some(Address::Unix(to)), _) => self.reach(id, to)?,
+            (Some(Address::Inet(_)), _) => return Err(libc::EINVAL),
+            (None, Some(Peer::Unix(peer))) => peer,
+            (None, _) => return Err(libc::ENOTCONN),
+        };
+        if bytes.len() + 32 > room {
+            return Err(libc::EMSGSIZE);
+        }
+        if self.is_full(id, to, bytes.len()) {
+            return Err(libc::EAGAIN);
+        }
+        match self.mailbox(to) {
+            // Told once, and then it has no peer.
+            None => {
+                if let Some(mailbox) = self.mailbox(id) {
+                    mailbox.peer = None;
+                }
+                Err(libc::ECONNREFUSED)
+            }
+            Some(mailbox) if mailbox.shut_in => Err(libc::EPIPE),
+            Some(mailbox) => {
+                mailbox.put((!name.is_unnamed()).then_some(Address::Unix(name)), bytes);
+                self.changed(to, Direction::In);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether there is no room from `id` at `to` for one of so many bytes. Between two that are each other's peers it is
+    /// the sender's buffer that counts, else the number in the queue.
+    fn is_full(&mut self, id: Id, to: Id, bytes: usize) -> bool {
+        let room = self.socket(id).options.send_bytes;
+        self.mailbox(to).is_some_and(|mailbox| match mailbox.peer {
+            Some(peer) if peer == Peer::Unix(id) => {
+                !mailbox.letters.is_empty() && mailbox.bytes + bytes > room
+            }
+            _ => mailbox.letters.len() > UNIX_QUEUE_MAX,
+        })
+    }
+
+    /// Whether a send to its peer would not wait.
+    pub(super) fn has_room_at_peer(&mut self, id: Id) -> bool {
+        match self.mailbox(id).and_then(|mailbox| mailbox.peer) {
+            Some(Peer::Unix(peer)) => !self.is_full(id, peer, 1),
+            _ => true,
+        }
+    }
+
+    /// Those who wait for room look again.
+    pub(super) fn room_at_mailbox(&mut self, id: Id) {
+        let waiting = |socket: &super::Socket| {
+            let State::Datagrams(mailbox) = &socket.state else { return false };
+            mailbox.peer == Some(Peer::Unix(id))
+        };
+        let waiting: Vec<Id> = (0..self.sockets.len())
+            .filter(|&other| self.sockets[other].as_deref().is_some_and(waiting))
+            .collect();
+        for other in waiting {
+            self.changed(other, Direction::Out);
+        }
+    }
+
+    /// One datagram, as much of it as there is room for; its whole length and its sender's name, or an errno.
+    pub(in crate::driver::sim) fn receive_message(
+        &mut self,
+        number: u32,
+        into: &mut [u8],
+    ) -> Answer<(usize, Option<Address>)> {
+        let id = self.id(number)?;
+        let Some(mailbox) = self.mailbox(id) else { return Err(libc::EOPNOTSUPP) };
+        if mailbox.error != 0 {
+            return Err(std::mem::take(&mut mailbox.error));
+        }
+        let Some(Letter { from, bytes }) = mailbox.letters.pop_front() else {
+            return if mailbox.shut_in { Ok((0, None)) } else { Err(libc::EAGAIN) };
+        };
+        mailbox.bytes -= bytes.len();
+        let count = into.len().min(bytes.len());
+        into[..count].copy_from_slice(&bytes[..count]);
+        if self.socket(id).domain == Domain::Unix {
+            self.room_at_mailbox(id);
+        }
+        Ok((bytes.len(), from))
+    }
+
+    pub(in crate::driver::sim) fn change_groups(&mut self, number: u32, change: Membership) -> Answer<()> {
+        let id = self.id(number)?;
+        let domain = self.socket(id).domain;
+        let Membership { group, joins, .. } = change;
+        let fits = match domain {
+            Domain::V4 => group.is_ipv4(),
+            Domain::V6 => group.is_ipv6(),
+            Domain::Unix => return Err(libc::EOPNOTSUPP),
+        };
+        if !fits {
+            return Err(libc::ENOPROTOOPT);
+        }
+        if !group.is_multicast() {
+            return Err(libc::EINVAL);
+        }
+        let Some(mailbox) = self.mailbox(id) else { return Err(libc::EINVAL) };
+        match joins {
+            true if mailbox.groups.insert(group) => Ok(()),
+            true => Err(libc::EADDRINUSE),
+            false if mailbox.groups.remove(&group) => Ok(()),
+            false => Err(libc::EADDRNOTAVAIL),
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Datagrams: one-shot operations, each of which moves one whole datagram or none.
+//!
+//! A dropped send leaves nothing broken, for the peer has the datagram or has it not. A dropped receive that brought one
+//! all the same keeps it for the next, of which there is one at most: the next receive waits for the end of the dropped
+//! one, and takes what was kept before it asks the driver.
+
+use super::{Io, OneShot};
+use crate::descriptor::{Mark, NONE};
+use crate::inflight::{Memory, Message, State};
+use crate::op::Kind;
+use std::task::{Poll, Waker};
+
+/// A datagram that nobody has taken.
+#[derive(Debug)]
+pub(super) struct Kept {
+    message: Box<Message>,
+    /// Where it begins in its buffer.
+    start: usize,
+    /// All of it, also what there was no room for.
+    length: usize,
+}
+
+impl Io {
+    /// Receives one datagram: its whole length, and how many bytes of it were appended to the buffer.
+    pub(crate) fn poll_receive_message(
+        &mut self,
+        index: u32,
+        operation: &mut OneShot,
+        waker: &Waker,
+    ) -> Poll<std::result::Result<(usize, usize), i32>> {
+        if let OneShot::Fresh(Memory::Message(message)) = operation {
+            let entry = self.table.entry(index);
+            if entry.is(Mark::ReceiveCancelled) {
+                self.leave_standing(index);
+                return Poll::Ready(Err(-libc::ECANCELED));
+            }
+            if !self.datagrams.is_empty()
+                && let Some(Kept { message: kept, start, length }) = self.datagrams.remove(&index)
+            {
+                return Poll::Ready(Ok((length, message.receive_from(&kept, start))));
+            }
+            match self.table.entry(index).take_error() {
+                0 => {}
+                errno => return Poll::Ready(Err(errno)),
+            }
+            if !self.has_room(index, Kind::ReceiveMessage, waker) {
+                return Poll::Pending;
+            }
+        }
+        let result = match self.poll_one_shot(Kind::ReceiveMessage, index, operation, waker) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(result) => result,
+        };
+        let Ok(length) = usize::try_from(result) else { return Poll::Ready(Err(result)) };
+        let OneShot::Over(Memory::Message(message)) = operation else {
+            unreachable!("a receive of a datagram ends with its message")
+        };
+        // SAFETY: the driver said so, with the last completion of a receive into this message.
+        Poll::Ready(Ok((length, unsafe { message.received(length) })))
+    }
+
+    /// Sends one datagram, as `kind` says: how many bytes that were.
+    pub(crate) fn poll_send_message(
+        &mut self,
+        kind: Kind,
+        index: u32,
+        operation: &mut OneShot,
+        waker: &Waker,
+    ) -> Poll<std::result::Result<usize, i32>> {
+        if let OneShot::Fresh(_) = operation {
+            if self.table.entry(index).is(Mark::SendCancelled) {
+                self.leave_send(index);
+                return Poll::Ready(Err(-libc::ECANCELED));
+            }
+            if !self.has_room(index, kind, waker) {
+                return Poll::Pending;
+            }
+        }
+        let polled = self.poll_one_shot(kind, index, operation, waker);
+        polled.map(|result| usize::try_from(result).map_err(|_| result))
+    }
+
+    /// Whether no operation is in the way in this direction. If one is, its end tells us.
+    fn has_room(&mut self, index: u32, kind: Kind, waker: &Waker) -> bool {
+        let slot = *Self::place(self.table.entry(index), kind);
+        if slot == NONE {
+            return true;
+        }
+        let token = self.slots.token(slot);
+        match self.slots.state(token) {
+            // A dropped one, still on its way.
+            State::Orphaned => self.wait_for(token, waker),
+            _ => self.drop_forgotten(token, index, waker),
+        }
+        false
+    }
+
+    /// Whether a dropped receive has left a datagram.
+    pub(crate) fn keeps_datagram(&self, index: u32) -> bool {
+        self.datagrams.contains_key(&index)
+    }
+
+    /// A dropped receive is over.
+    pub(super) fn dispose_message(&mut self, index: u32, result: i32, memory: Memory) {
+        match (usize::try_from(result), memory) {
+            (Ok(length), Memory::Message(mut message)) => {
+                let start = message.buf.bytes().len();
+                // SAFETY: the driver said so, with the last completion of a receive into this message.
+                unsafe { message.received(length) };
+                self.datagrams.insert(index, Kept { message, start, length });
+            }
+            _ if !matches!(-result, libc::ECANCELED | libc::EINTR | libc::EAGAIN) => {
+                self.table.entry(index).keep_error(result);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! Sockets of datagrams, of any family: what is sent is received whole, or not at all.
+//!
+//! A send and a receive each take a [`Message`], which lives in the operation's slot while the kernel may touch it, and
+//! beside the socket between two operations: so a datagram costs no allocation.
+
+use super::family::Family;
+use super::socket::Socket;
+use super::stream::buf_of;
+use super::{Canceller, SocketOption};
+use crate::buf::{Buf, IoBuf, IoBufMut, Loan};
+use crate::descriptor::Entry;
+use crate::error::{Error, Result};
+use crate::exec::Core;
+use crate::inflight::{Memory, Message};
+use crate::io::{Io, OneShot};
+use crate::op::Kind;
+use socket2::SockAddr;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+/// A socket of datagrams: a [`UdpSocket`](super::UdpSocket) or a [`UnixDatagram`](super::UnixDatagram).
+///
+/// One receive and one send may be under way at a time, which the borrows see to; [`split`](Self::split) lets two tasks
+/// have one each. A datagram may be empty: that is a datagram, and no end.
+#[derive(Debug)]
+pub struct DatagramSocket<F> {
+    receiver: DatagramReceiver<F>,
+    sender: DatagramSender<F>,
+}
+
+/// The receiving half. See [`DatagramSocket::split`].
+#[derive(Debug)]
+pub struct DatagramReceiver<F> {
+    socket: Rc<Socket>,
+    spare: Option<Box<Message>>,
+    family: PhantomData<fn() -> F>,
+}
+
+/// The sending half. See [`DatagramSocket::split`].
+#[derive(Debug)]
+pub struct DatagramSender<F> {
+    socket: Rc<Socket>,
+    spare: Option<Box<Message>>,
+    family: PhantomData<fn() -> F>,
+}
+
+/// What was received of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// How many bytes were appended to the buffer.
+    pub bytes: usize,
+    /// How many the datagram had. What there was no room for is lost (`MSG_TRUNC`, `recv(2)`).
+    pub length: usize,
+}
+
+impl Received {
+    /// Whether a part of it was lost for want of room.
+    pub fn is_truncated(&self) -> bool {
+        self.bytes < self.length
+    }
+}
+
+impl<F: Family> DatagramSocket<F> {
+    pub(super) fn new(socket: Socket) -> DatagramSocket<F> {
+        let socket = Rc::new(socket);
+        DatagramSocket {
+            receiver: DatagramReceiver { socket: Rc::clone(&socket), spare: None, family: PhantomData },
+            sender: DatagramSender { socket, spare: None, family: PhantomData },
+        }
+    }
+
+    pub(super) fn socket(&self) -> &Socket {
+        &self.receiver.socket
+    }
+
+    /// Takes over a socket that was made elsewhere.
+    ///
+    /// # Errors
+    /// `fcntl(2)` fails.
+    ///
+    /// # Panics
+    /// Outside of a runtime.
+    pub fn from_std(socket: F::StdDatagrams) -> Result<DatagramSocket<F>> {
+        Ok(DatagramSocket::new(Socket::adopt(Core::current(F::DATAGRAMS), socket.into())?))
+    }
+
+    /// Takes the socket out of its runtime, for another's [`from_std`](Self::from_std).
+    ///
+    /// # Errors
+    /// EBUSY: a dropped receive has left a datagram or an error, or is not over yet; EMFILE. The socket comes back.
+    pub fn into_std(self) -> std::result::Result<F::StdDatagrams, (Error, DatagramSocket<F>)> {
+        match self.socket().duplicate(Entry::is_untouched) {
+            // What is closed here is our number for it.
+            Ok(fd) => Ok(F::StdDatagrams::from(fd)),
+            Err(why) => Err((why, self)),
+        }
+    }
+
+    /// Receives one datagram into the spare room of `buffer`; tells how much of it that was, and who sent it.
+    ///
+    /// Dropping the future loses nothing but the buffer: a datagram that came all the same is the next receive's.
+    ///
+    /// # Errors
+    /// ECONNREFUSED, once: a datagram sent before found nobody (connected UDP only); ECANCELED by a [`Canceller`].
+    pub fn recv_from<B: IoBufMut>(&mut self, buffer: B) -> RecvFrom<'_, F, B> {
+        self.receiver.recv_from(buffer)
+    }
+
+    /// The same without the sender's name, for a connected socket, which takes datagrams of its peer only.
+    ///
+    /// # Errors
+    /// As [`recv_from`](Self::recv_from).
+    pub fn recv<B: IoBufMut>(&mut self, buffer: B) -> RecvMessage<'_, F, B> {
+        self.receiver.recv(buffer)
+    }
+
+    /// Sends `bytes` to the connected peer, as one datagram; gives the buffer back, sent or not.
+    ///
+    /// Done means that the kernel has taken it. Dropping the future leaves it sent or not, and never a part of it.
+    ///
+    /// # Errors
+    /// EMSGSIZE: too long, 65,507 bytes being the most of UDP on IPv4; EDESTADDRREQ, ENOTCONN: not connected;
+    /// ECONNREFUSED, once: a datagram sent before found nobody, and this one was not sent; EPERM: a firewall;
+    /// ECANCELED by a [`Canceller`].
+    pub fn send<B: IoBuf>(&mut self, bytes: B) -> SendMessage<'_, F, B> {
+        self.sender.send(bytes)
+    }
+
+    /// Ends what others wait for on this socket.
+    pub fn canceller(&self) -> Canceller {
+        self.socket().canceller(false)
+    }
+
+    /// Our address.
+    ///
+    /// # Errors
+    /// `getsockname(2)` fails.
+    pub fn local_addr(&self) -> Result<F::Address> {
+        self.socket().local_addr::<F>()
+    }
+
+    /// The connected peer's address.
+    ///
+    /// # Errors
+    /// ENOTCONN.
+    pub fn peer_addr(&self) -> Result<F::Address> {
+        self.socket().peer_addr::<F>()
+    }
+
+    /// Sets an option.
+    ///
+    /// # Errors
+    /// `setsockopt(2)` fails; the error names the option.
+    pub fn set_option(&self, option: SocketOption) -> Result<()> {
+        self.socket().set(option)
+    }
+
+    /// Reads an option; the value inside `option` is ignored.
+    ///
+    /// # Errors
+    /// `getsockopt(2)` fails; the error names the option.
+    pub fn option(&self, option: SocketOption) -> Result<SocketOption> {
+        self.socket().get(option)
+    }
+
+    /// A half for each direction, so that two tasks can work on them. The socket is closed when both are dropped.
+    pub fn split(self) -> (DatagramReceiver<F>, DatagramSender<F>) {
+        (self.receiver, self.sender)
+    }
+
+    /// Cancels what is pending, waits for its last completion, and closes.
+    pub async fn close(self) {
+        let DatagramSocket { receiver, sender } = self;
+        drop(sender);
+        if let Some(socket) = Rc::into_inner(receiver.socket) {
+            socket.close().await;
+        }
+    }
+}
+
+impl<F: Family> DatagramReceiver<F> {
+    /// As [`DatagramSocket::recv_from`].
+    pub fn recv_from<B: IoBufMut>(&mut self, buffer: B) -> RecvFrom<'_, F, B> {
+        RecvFrom::new(&self.socket, &mut self.spare, buffer)
+    }
+
+    /// As [`DatagramSocket::recv`].
+    pub fn recv<B: IoBufMut>(&mut self, buffer: B) -> RecvMessage<'_, F, B> {
+        RecvMessage(RecvFrom::new(&self.socket, &mut self.spare, buffer))
+    }
+
+    /// As [`DatagramSocket::canceller`]: ends what is awaited on both halves.
+    pub fn canceller(&self) -> Canceller {
+        self.socket.canceller(false)
+    }
+}
+
+impl<F: Family> DatagramSender<F> {
+    pub(super) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    /// As [`DatagramSocket::send`].
+    pub fn send<B: IoBuf>(&mut self, bytes: B) -> SendMessage<'_, F, B> {
+        SendMessage::new(&self.socket, &mut self.spare, None, bytes)
+    }
+
+    /// To an address in the kernel's form.
+    pub(super) fn send_message<B: IoBuf>(
+        &mut self,
+        to: F::Address,
+        kernel: SockAddr,
+        bytes: B,
+    ) -> SendMessage<'_, F, B> {
+        SendMessage::new(&self.socket, &mut self.spare, Some((to, kernel)), bytes)
+    }
+
+    /// As [`DatagramSocket::canceller`]: ends what is awaited on both halves.
+    pub fn canceller(&self) -> Canceller {
+        self.socket.canceller(false)
+    }
+}
+
+impl<F: Family> DatagramSocket<F> {
+    pub(super) fn sender(&mut self) -> &mut DatagramSender<F> {
+        &mut self.sender
+    }
+}
+
+/// An operation on one message, which is here, or in its slot.
+#[derive(Debug)]
+struct InMessage<'a> {
+    socket: &'a Socket,
+    spare: &'a mut Option<Box<Message>>,
+    operation: OneShot,
+    kind: Kind,
+    waits: bool,
+}
+
+impl<'a> InMessage<'a> {
+    fn new(
+        socket: &'a Socket,
+        spare: &'a mut Option<Box<Message>>,
+        kind: Kind,
+        to: Option<SockAddr>,
+        buf: Buf,
+    ) -> InMessage<'a> {
+        let mut message = spare.take().unwrap_or_else(Message::new);
+        message.buf = buf;
+        message.address_to(to);
+        let operation = OneShot::Fresh(Memory::Message(message));
+        InMessage { socket, spare, operation, kind, waits: false }
+    }
+
+    fn poll<R>(
+        &mut self,
+        poll: impl FnOnce(&mut Io, u32, &mut OneShot, &Waker) -> Poll<std::result::Result<R, i32>>,
+        waker: &Waker,
+    ) -> Poll<Result<R>> {
+        let (operation, kind) = (&mut self.operation, self.kind);
+        let polled = self.socket.io(kind, |io, index| {
+            Ok(poll(io, index, operation, waker)
+                .map(|result| result.map_err(|errno| io.error(kind, index, errno))))
+        });
+        self.waits = matches!(polled, Ok(Poll::Pending));
+        polled.unwrap_or_else(|gone| Poll::Ready(Err(gone)))
+    }
+
+    /// The buffer of one that is over, and whatever else is to be read from its message.
+    fn finish<R>(&mut self, read: impl FnOnce(&Message) -> R) -> (Option<R>, Buf) {
+        let memory = match &mut self.operation {
+            OneShot::Fresh(memory) | OneShot::Over(memory) => std::mem::replace(memory, Memory::None),
+            OneShot::InFlight(_) => Memory::None,
+        };
+        let Memory::Message(mut message) = memory else { return (None, buf_of(memory)) };
+        let buf = std::mem::replace(&mut message.buf, Buf::Static(&[]));
+        let read = read(&message);
+        *self.spare = Some(message);
+        (Some(read), buf)
+    }
+}
+
+impl Drop for InMessage<'_> {
+    fn drop(&mut self) {
+        if self.waits {
+            self.socket.with_io(|io, index| match &self.operation {
+                OneShot::Fresh(_) if self.kind.is_inward() => io.leave_standing(index),
+                OneShot::Fresh(_) => io.leave_send(index),
+                operation => io.drop_one_shot(index, operation),
+            });
+        }
+    }
+}
+
+/// Future of [`DatagramSocket::recv_from`].
+#[must_use = "futures do nothing unless awaited"]
+#[derive(Debug)]
+pub struct RecvFrom<'a, F, B: IoBufMut> {
+    message: InMessage<'a>,
+    types: PhantomData<(fn() -> F, B)>,
+}
+
+impl<'a, F: Family, B: IoBufMut> RecvFrom<'a, F, B> {
+    fn new(socket: &'a Socket, spare: &'a mut Option<Box<Message>>, buffer: B) -> Self {
+        let buf = buffer.into_buf().0;
+        let message = InMessage::new(socket, spare, Kind::ReceiveMessage, None, buf);
+        RecvFrom { message, types: PhantomData }
+    }
+}
+
+impl<F: Family, B: IoBufMut + Unpin> Future for RecvFrom<'_, F, B> {
+    type Output = (Result<(Received, F::Address)>, B);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let polled = self.message.poll(Io::poll_receive_message, context.waker());
+        polled.map(|received| {
+            let (sender, buf) = self.message.finish(Message::sender);
+            let received = received.map(|(length, bytes)| {
+                let sender = sender.flatten().and_then(F::of).unwrap_or_else(F::nobody);
+                (Received { bytes, length }, sender)
+            });
+            (received, B::from_buf(Loan(buf)))
+        })
+    }
+}
+
+/// Future of [`DatagramSocket::recv`].
+#[must_use = "futures do nothing unless awaited"]
+#[derive(Debug)]
+pub struct RecvMessage<'a, F, B: IoBufMut>(RecvFrom<'a, F, B>);
+
+impl<F: Family, B: IoBufMut + Unpin> Future for RecvMessage<'_, F, B> {
+    type Output = (Result<Received>, B);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let polled = Pin::new(&mut self.0).poll(context);
+        polled.map(|(received, buffer)| (received.map(|(received, _)| received), buffer))
+    }
+}
+
+/// Future of [`DatagramSocket::send`] and `send_to`.
+#[must_use = "futures do nothing unless awaited"]
+#[derive(Debug)]
+pub struct SendMessage<'a, F: Family, B> {
+    message: InMessage<'a>,
+    /// Where to, for an error.
+    to: Option<F::Address>,
+    buffer: PhantomData<B>,
+}
+
+impl<'a, F: Family, B: IoBuf> SendMessage<'a, F, B> {
+    fn new(
+        socket: &'a Socket,
+        spare: &'a mut Option<Box<Message>>,
+        to: Option<(F::Address, SockAddr)>,
+        bytes: B,
+    ) -> Self {
+        let (to, kernel) = to.unzip();
+        let kind = if F::WAITS_FOR_RECEIVER { Kind::SendUnixMessage } else { Kind::SendMessage };
+        let message = InMessage::new(socket, spare, kind, kernel, bytes.into_buf().0);
+        SendMessage { message, to, buffer: PhantomData }
+    }
+
+    fn explained(&self, why: Error) -> Error {
+        let errno = why.raw_os_error();
+        let why = match &self.to {
+            Some(to) => why.on(to),
+            None => why,
+        };
+        match errno {
+            Some(libc::EMSGSIZE) => why.hint("a datagram goes whole or not at all: send it in parts"),
+            Some(libc::EDESTADDRREQ | libc::ENOTCONN) => why.hint("connect first, or say where to"),
+            Some(libc::EACCES) => why.hint("to a broadcast address: set `SocketOption::Broadcast`"),
+            _ => why,
+        }
+    }
+}
+
+impl<F: Family, B: IoBuf + Unpin> Future for SendMessage<'_, F, B> {
+    type Output = (Result<()>, B);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let kind = self.message.kind;
+        let polled = self.message.poll(
+            |io, index, operation, waker| io.poll_send_message(kind, index, operation, waker),
+            context.waker(),
+        );
+        polled.map(|sent| {
+            let (_, buf) = self.message.finish(|_| ());
+            (sent.map(|_| ()).map_err(|why| self.explained(why)), B::from_buf(Loan(buf)))
+        })
+    }
+}

@@ -1,0 +1,126 @@
+//! Families of sockets: what tells those of the Internet from those of one machine. Everything else they share.
+
+use crate::address::{Address, UnixAddr};
+use crate::error::{Error, Result};
+use socket2::SockAddr;
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::net as unix;
+
+pub(super) mod sealed {
+    use super::Address;
+
+    /// What only this crate needs to know of a family.
+    pub trait Family {
+        /// The same address in this family's type, if it is one of it.
+        fn of(address: Address) -> Option<Self::Name>
+        where
+            Self: Sized;
+        /// The address of a socket, as users name it.
+        type Name;
+        /// And the other way round.
+        fn to(name: &Self::Name) -> Address;
+        /// Of who has none.
+        fn nobody() -> Self::Name;
+        const STREAM: &'static str;
+        const LISTENER: &'static str;
+        const DATAGRAMS: &'static str;
+        /// A datagram waits for room at its receiver; otherwise it is lost for want of it.
+        const WAITS_FOR_RECEIVER: bool;
+    }
+}
+
+/// A family of sockets: [`Inet`] or [`Unix`].
+pub trait Family: sealed::Family<Name = Self::Address> + 'static {
+    /// The address of a socket.
+    type Address: Clone + fmt::Debug + fmt::Display + Unpin;
+    /// The standard library's connection.
+    type StdStream: From<OwnedFd> + Into<OwnedFd>;
+    /// The standard library's listening socket.
+    type StdListener: From<OwnedFd> + Into<OwnedFd>;
+    /// The standard library's socket of datagrams.
+    type StdDatagrams: From<OwnedFd> + Into<OwnedFd>;
+}
+
+/// IPv4 and IPv6: TCP and UDP.
+#[derive(Debug)]
+pub enum Inet {}
+
+/// Sockets between processes of one machine (`unix(7)`).
+#[derive(Debug)]
+pub enum Unix {}
+
+impl Family for Inet {
+    type Address = SocketAddr;
+    type StdStream = std::net::TcpStream;
+    type StdListener = std::net::TcpListener;
+    type StdDatagrams = std::net::UdpSocket;
+}
+
+impl sealed::Family for Inet {
+    type Name = SocketAddr;
+    const STREAM: &'static str = "TcpStream";
+    const LISTENER: &'static str = "TcpListener";
+    const DATAGRAMS: &'static str = "UdpSocket";
+    const WAITS_FOR_RECEIVER: bool = false;
+
+    fn of(address: Address) -> Option<SocketAddr> {
+        match address {
+            Address::Inet(address) => Some(address),
+            Address::Unix(_) => None,
+        }
+    }
+
+    fn to(name: &SocketAddr) -> Address {
+        Address::Inet(*name)
+    }
+
+    fn nobody() -> SocketAddr {
+        SocketAddr::from(([0, 0, 0, 0], 0))
+    }
+}
+
+impl Family for Unix {
+    type Address = UnixAddr;
+    type StdStream = unix::UnixStream;
+    type StdListener = unix::UnixListener;
+    type StdDatagrams = unix::UnixDatagram;
+}
+
+impl sealed::Family for Unix {
+    type Name = UnixAddr;
+    const STREAM: &'static str = "UnixStream";
+    const LISTENER: &'static str = "UnixListener";
+    const DATAGRAMS: &'static str = "UnixDatagram";
+    const WAITS_FOR_RECEIVER: bool = true;
+
+    fn of(address: Address) -> Option<UnixAddr> {
+        match address {
+            Address::Unix(address) => Some(address),
+            Address::Inet(_) => None,
+        }
+    }
+
+    fn to(name: &UnixAddr) -> Address {
+        Address::Unix(name.clone())
+    }
+
+    fn nobody() -> UnixAddr {
+        UnixAddr::UNNAMED
+    }
+}
+
+/// An address as the kernel takes it, or why it is none, said of `operation`.
+pub(super) fn to_kernel<F: Family>(operation: &'static str, address: &F::Address) -> Result<SockAddr> {
+    <F as sealed::Family>::to(address).to_kernel().map_err(|errno| {
+        let error = Error::errno(operation, errno).on(address);
+        match errno {
+            libc::ENAMETOOLONG => error.hint(
+                "the name of a socket has at most 107 bytes (unix(7)): choose a shorter one, or one relative to the \
+                 working directory",
+            ),
+            _ => error.hint("the path of a socket is not empty and holds no zero byte"),
+        }
+    })
+}
