@@ -228,6 +228,60 @@ impl Sqe {
             .call_flags(flags as u32)
     }
 
+    /// `IORING_OP_FTRUNCATE` (6.9), as ftruncate(2).
+    #[inline]
+    pub fn ftruncate(fd: RawFd, bytes: u64) -> Sqe {
+        Sqe::new(io_uring_op::IORING_OP_FTRUNCATE, fd).offset(bytes)
+    }
+
+    /// `IORING_OP_RENAMEAT` (5.11), as renameat2(2). Both paths are NUL-terminated.
+    #[inline]
+    pub fn renameat(
+        old_directory: RawFd,
+        old: *const libc::c_char,
+        new_directory: RawFd,
+        new: *const libc::c_char,
+        flags: u32,
+    ) -> Sqe {
+        Sqe::new(io_uring_op::IORING_OP_RENAMEAT, old_directory)
+            .memory(old.cast(), new_directory as u32)
+            .offset(new as u64)
+            .call_flags(flags)
+    }
+
+    /// `IORING_OP_UNLINKAT` (5.11), as unlinkat(2). `path` is NUL-terminated.
+    #[inline]
+    pub fn unlinkat(directory: RawFd, path: *const libc::c_char, flags: i32) -> Sqe {
+        Sqe::new(io_uring_op::IORING_OP_UNLINKAT, directory).memory(path.cast(), 0).call_flags(flags as u32)
+    }
+
+    /// `IORING_OP_MKDIRAT` (5.15), as mkdirat(2). `path` is NUL-terminated.
+    #[inline]
+    pub fn mkdirat(directory: RawFd, path: *const libc::c_char, mode: u32) -> Sqe {
+        Sqe::new(io_uring_op::IORING_OP_MKDIRAT, directory).memory(path.cast(), mode)
+    }
+
+    /// `IORING_OP_LINKAT` (5.15), as linkat(2). Both paths are NUL-terminated.
+    #[inline]
+    pub fn linkat(
+        old_directory: RawFd,
+        old: *const libc::c_char,
+        new_directory: RawFd,
+        new: *const libc::c_char,
+        flags: i32,
+    ) -> Sqe {
+        Sqe::new(io_uring_op::IORING_OP_LINKAT, old_directory)
+            .memory(old.cast(), new_directory as u32)
+            .offset(new as u64)
+            .call_flags(flags as u32)
+    }
+
+    /// `IORING_OP_SYMLINKAT` (5.15), as symlinkat(2). Both are NUL-terminated.
+    #[inline]
+    pub fn symlinkat(target: *const libc::c_char, directory: RawFd, path: *const libc::c_char) -> Sqe {
+        Sqe::new(io_uring_op::IORING_OP_SYMLINKAT, directory).memory(target.cast(), 0).offset(path as u64)
+    }
+
     /// `IORING_OP_TIMEOUT` (5.4): completes with ETIME after `span`, or earlier with 0 once `completions` others
     /// have come (0: time alone counts). `span` is read at submission.
     #[inline]
