@@ -53,6 +53,7 @@ const ENGINE_LEVELS: &[(&str, u32)] = &[
     ("signal", 8),
     ("sync", 8),
     ("time", 8),
+    ("fs", 9),
     ("net", 9),
 ];
 

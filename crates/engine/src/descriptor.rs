@@ -26,6 +26,11 @@ pub(crate) enum Descriptor {
     Sim(u32),
 }
 
+impl Target {
+    /// Of what is in no table: the operations on files.
+    pub(crate) const NONE: Target = Target { number: -1, index: NONE, generation: 0 };
+}
+
 impl Descriptor {
     /// The number a driver knows it by.
     #[inline]

@@ -11,7 +11,10 @@
 //! Slots live in chunks that never move, and are 64 bytes, so that an idle connection costs one cache line here.
 
 mod message;
+mod request;
+
 pub(crate) use message::Message;
+pub(crate) use request::{At, Base, Open, Request};
 
 use crate::buf::Buf;
 use crate::clock::Moment;
@@ -49,6 +52,8 @@ pub(crate) enum Memory {
     File(FilePart),
     Address(Box<SockAddr>),
     Message(Box<Message>),
+    /// An operation on a file, with all that it names.
+    Request(Box<Request>),
     /// A standing operation names no memory; here are its results that nobody has taken yet.
     Items(Items),
 }
@@ -102,7 +107,7 @@ impl Memory {
             Memory::Vectors(vectors) => vectors.bufs.iter().map(|buf| buf.bytes().len()).sum(),
             Memory::File(part) => part.step(),
             Memory::Message(message) => message.buf.bytes().len(),
-            Memory::None | Memory::Address(_) | Memory::Items(_) => 0,
+            Memory::None | Memory::Address(_) | Memory::Request(_) | Memory::Items(_) => 0,
         }
     }
 
@@ -112,7 +117,7 @@ impl Memory {
             Memory::Buf(buf) => buf.settle(),
             Memory::Vectors(vectors) => vectors.bufs.iter_mut().for_each(Buf::settle),
             Memory::Message(message) => message.buf.settle(),
-            Memory::None | Memory::File(_) | Memory::Address(_) | Memory::Items(_) => {}
+            Memory::None | Memory::File(_) | Memory::Address(_) | Memory::Request(_) | Memory::Items(_) => {}
         }
     }
 }
@@ -684,6 +689,14 @@ impl Inflight {
         self.slots().filter(|(_, slot)| slot.is_with_driver()).count()
     }
 
+    /// The operations on files that somebody may still wait for.
+    pub(crate) fn files(&self) -> Vec<Token> {
+        let is_one =
+            |slot: &Slot| matches!(slot.kind, Kind::Open | Kind::File) && slot.state != State::Orphaned;
+        let files = self.slots().filter(|(_, slot)| is_one(slot));
+        files.map(|(index, slot)| Token { index, generation: slot.generation }).collect()
+    }
+
     /// Every waker, out of its slot.
     pub(crate) fn take_wakers(&mut self) -> impl Iterator<Item = Waker> + '_ {
         self.chunks.iter_mut().flatten().filter_map(|slot| slot.waker.take())
@@ -720,6 +733,7 @@ impl Inflight {
                     Some(address) => format!("{} to {address}", name(slot.descriptor)),
                     None => name(slot.descriptor),
                 },
+                Memory::Request(request) => request.to_string(),
                 _ => name(slot.descriptor),
             };
             writeln!(
@@ -826,6 +840,7 @@ pub(crate) fn op_of(kind: Kind, memory: &mut Memory, done: usize, on: Target, wh
         (Kind::SendUnixMessage, Memory::Message(message)) => {
             Op::SendUnixMessage { on, message: message.for_send() }
         }
+        (Kind::Open | Kind::File, Memory::Request(request)) => Op::File(request.op()),
         (kind, memory) => unreachable!("{kind:?} with {memory:?}"),
     }
 }

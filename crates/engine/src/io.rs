@@ -5,11 +5,12 @@
 //! and the executor sees to both when nothing is borrowed.
 //!
 //! Every operation is attempted first (drivers that do not try say so at once), then submitted. Receives and
-//! accepts are in `standing`, sends in `send`, datagrams in `datagram`, the rest in `one_shot`, how all of them end in
-//! `end`, and how a descriptor goes to another runtime in `leave`.
+//! accepts are in `standing`, sends in `send`, datagrams in `datagram`, files in `file`, the rest in `one_shot`, how all
+//! of them end in `end`, and how a descriptor goes to another runtime in `leave`.
 
 mod datagram;
 mod end;
+mod file;
 mod leave;
 mod one_shot;
 mod send;
@@ -17,6 +18,7 @@ mod standing;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub(crate) use file::Filing;
 pub(crate) use leave::Loose;
 pub(crate) use one_shot::OneShot;
 pub(crate) use send::Sending;
@@ -31,6 +33,8 @@ use crate::name::Name;
 use crate::op::{Answer, Call, Completion, Kind, News, Op, Outcome, Target, Token};
 use std::collections::HashMap;
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -64,6 +68,10 @@ pub(crate) struct Io {
     parked_until: Option<Moment>,
     /// A socket was told to linger, which accepted ones inherit: from then on every close looks.
     may_linger: bool,
+    /// Operations on files that the driver has.
+    files_with_driver: usize,
+    /// Open files, wherever they are.
+    files_open: Arc<AtomicUsize>,
     /// The clock as last read.
     pub(crate) now: Moment,
     /// Immediate answers left to the task that runs.
@@ -88,6 +96,8 @@ impl Io {
             parked: Vec::new(),
             parked_until: None,
             may_linger: false,
+            files_with_driver: 0,
+            files_open: Arc::default(),
             now,
             answers_left: ANSWERS_PER_POLL,
             counters: Counters::default(),
@@ -271,6 +281,9 @@ impl Io {
             Effect::Orphaned(mut remains) => {
                 let (index, kind, let_go) = (remains.descriptor, remains.kind, remains.let_go);
                 self.wakes.extend(remains.waker.take());
+                if matches!(kind, Kind::Open | Kind::File) {
+                    return self.dispose_file(remains);
+                }
                 if let_go {
                     *Self::place(self.table.entry(index), kind) = NONE;
                 }
@@ -300,6 +313,10 @@ impl Io {
     }
 
     fn let_go(&mut self, index: u32) {
+        if index == NONE {
+            self.files_with_driver -= 1;
+            return;
+        }
         let entry = self.table.entry(index);
         entry.with_driver -= 1;
         if entry.is(Mark::Closing) {
@@ -320,9 +337,10 @@ impl Io {
                 self.close(index);
             }
         }
+        self.abandon_files();
         // Read anew: the last turn may be long ago.
         let deadline = self.read_clock().after(patience);
-        while self.table.open() > 0 && self.now < deadline {
+        while self.table.open() + self.files_with_driver > 0 && self.now < deadline {
             let left = deadline.since(self.now);
             if self.turn(Until::For(left)).is_err() {
                 break;
@@ -343,6 +361,7 @@ impl Io {
     pub(crate) fn counters(&self) -> Counters {
         let mine = &self.counters;
         let mut all = self.driver.counters();
+        all.system_calls += mine.system_calls;
         all.answered_at_once += mine.answered_at_once;
         all.submitted += mine.submitted;
         all.completed += mine.completed;

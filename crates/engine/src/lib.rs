@@ -12,6 +12,7 @@ mod driver;
 mod error;
 mod exec;
 mod file_part;
+pub mod fs;
 mod inflight;
 mod io;
 mod name;

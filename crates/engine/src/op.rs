@@ -7,7 +7,10 @@
 //! This file names no driver. A new operation is a variant here, a row in `sys`, and an arm in each of the
 //! interpretations (readiness, io_uring, sim); the compiler names the missing ones.
 
+mod file;
+
 pub(crate) use crate::descriptor::Target;
+pub(crate) use file::{FileOp, Path};
 
 use crate::address::Address;
 use crate::descriptor::Descriptor;
@@ -60,6 +63,10 @@ pub(crate) enum Kind {
     SendMessage,
     /// The same on a Unix socket, where it may have to wait for room at the receiver.
     SendUnixMessage,
+    /// An operation on a file that brings a descriptor.
+    Open,
+    /// Any other on a file.
+    File,
 }
 
 impl Kind {
@@ -80,6 +87,7 @@ impl Kind {
             | Kind::SendFile
             | Kind::SendMessage
             | Kind::SendUnixMessage => false,
+            Kind::Open | Kind::File => unreachable!("a file operation is about no descriptor of the table"),
         }
     }
 
@@ -93,6 +101,8 @@ impl Kind {
             Kind::SendFile => "sendfile",
             Kind::ReceiveMessage => "recvmsg",
             Kind::SendVectored | Kind::SendMessage | Kind::SendUnixMessage => "sendmsg",
+            Kind::Open => "openat",
+            Kind::File => "file",
         }
     }
 }
@@ -150,6 +160,8 @@ pub(crate) enum Op<'a> {
         on: Target,
         message: &'a libc::msghdr,
     },
+    /// It is about no descriptor of the table, and any number of them may be under way on one file.
+    File(FileOp),
 }
 
 impl Op<'_> {
@@ -167,6 +179,7 @@ impl Op<'_> {
             | Op::ReceiveMessage { on, .. }
             | Op::SendMessage { on, .. }
             | Op::SendUnixMessage { on, .. } => on,
+            Op::File(_) => Target::NONE,
         }
     }
 
@@ -184,6 +197,8 @@ impl Op<'_> {
             Op::ReceiveMessage { .. } => Kind::ReceiveMessage,
             Op::SendMessage { .. } => Kind::SendMessage,
             Op::SendUnixMessage { .. } => Kind::SendUnixMessage,
+            Op::File(op) if op.opens() => Kind::Open,
+            Op::File(_) => Kind::File,
         }
     }
 }

@@ -79,6 +79,10 @@ impl Pages {
 
 const PAGE_BYTES: usize = 4096;
 
+// SAFETY: the mapping belongs to the whole process and to this value alone; it does not matter which of its threads
+// reads, writes or unmaps it.
+unsafe impl Send for Pages {}
+
 /// What one transfer can be, in whole pages.
 const PAGES_BYTES_MAX: usize = 0x7fff_f000;
 

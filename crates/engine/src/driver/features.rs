@@ -19,10 +19,19 @@ pub struct Features {
     /// Off by default, because some kernels put the bytes of a bundle out of order, and no probe tells which: 6.13.11
     /// to 6.14.8, and others of that time (axboe/liburing issues 1409 and 1411).
     pub bundles: bool,
+    /// Operations on files go through the ring, those that it has. Off: through the blocking pool, as on every other
+    /// driver.
+    pub files: bool,
 }
 
 impl Default for Features {
     fn default() -> Features {
-        Features { multishot_accept: true, no_iowait: true, registered_ring: true, bundles: false }
+        Features {
+            multishot_accept: true,
+            no_iowait: true,
+            registered_ring: true,
+            bundles: false,
+            files: true,
+        }
     }
 }

@@ -17,7 +17,7 @@ pub(crate) mod uring;
 use crate::clock::{Clock, Until};
 use crate::counters::Counters;
 use crate::name::Name;
-use crate::op::{Answer, Call, Completion, Kind, Op, Outcome, Span, Target, Token};
+use crate::op::{Answer, Call, Completion, FileOp, Kind, Op, Outcome, Span, Target, Token};
 use crate::pool::{Lease, Pool};
 use std::io;
 use std::rc::Rc;
@@ -97,6 +97,12 @@ pub(crate) trait Driver {
     #[inline]
     fn attempt_send(&mut self, on: Target, bytes: Span) -> Option<i32> {
         self.attempt(&Op::Send { on, bytes, whole: false }).map(|outcome| outcome.result)
+    }
+
+    /// Whether this driver does such an operation on a file; otherwise it is never handed one, and the blocking pool
+    /// has it.
+    fn takes(&self, _: &FileOp) -> bool {
+        false
     }
 
     /// Takes the operation on. What it names stays in place and untouched until the driver has let go of it:

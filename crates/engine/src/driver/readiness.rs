@@ -458,6 +458,7 @@ impl<P: Poller> Driver for Readiness<P> {
             Op::ReceiveMessage { on, message } => self.receive_message(on, message),
             Op::SendFile { on, file, at, bytes } => self.send_file(on, file, at, bytes),
             Op::Connect { on, address } => self.connect(on, address),
+            Op::File(_) => None,
         }
     }
 

@@ -34,6 +34,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use task::{Panics, Place, Task, Tasks, boxed, drop_caught};
@@ -764,9 +765,9 @@ impl Runtime {
         self.core.with_io(|io| io.in_flight()).unwrap_or(0)
     }
 
-    /// Descriptors that are open, including those about to be closed.
+    /// Descriptors that are open, including those about to be closed, and files that were opened here.
     pub fn descriptors(&self) -> usize {
-        self.core.with_io(|io| io.table.open()).unwrap_or(0)
+        self.core.with_io(|io| io.table.open() + io.files_open().load(Ordering::Relaxed)).unwrap_or(0)
     }
 
     /// Drops all tasks, cancels and reaps everything in flight, and closes every descriptor; at most for

@@ -56,7 +56,7 @@ impl Io {
         match kind {
             Kind::Accept | Kind::Receive => self.dispose_outcome(kind, index, outcome),
             // A datagram went whole or not at all: the next one is none the worse.
-            Kind::Connect | Kind::SendMessage | Kind::SendUnixMessage => {}
+            Kind::Connect | Kind::SendMessage | Kind::SendUnixMessage | Kind::Open | Kind::File => {}
             Kind::ReceiveMessage => self.dispose_message(index, outcome.result, memory),
             Kind::ReceiveInto => {
                 let entry = self.table.entry(index);

@@ -1,10 +1,12 @@
 //! System calls on descriptors, written once for every driver of the real kernel.
 //!
-//! `call` does what never waits; `attempt` does an operation on a non-blocking socket. Each counts itself where
+//! `call` does what never waits; `attempt` does an operation on a non-blocking socket, `file` one
+//! on a file. Each counts itself where
 //! it is made. What to do about an answer is the caller's.
 
 pub(crate) mod attempt;
 pub(crate) mod call;
+pub(crate) mod file;
 
 use crate::clock::Until;
 use std::io;

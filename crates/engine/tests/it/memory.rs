@@ -4,11 +4,14 @@
 //!
 //! Each test has a process to itself: in another, a thread may map something at the address in question.
 
+use crate::contract::fs::Folder;
 use crate::peer::pair;
 use crate::support::{Case, alone, with_runtime};
 use futures_util::poll;
 use ringroad_engine::net::{TcpStream, UnixDatagram};
-use ringroad_engine::{Pages, Runtime, yield_now};
+use ringroad_engine::{Pages, Runtime, fs, yield_now};
+use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 const PAGE: usize = 4096;
@@ -282,4 +285,48 @@ cases!(
         drop(lease);
         assert!(!pooled || !is_mapped(page), "nobody has the pool any more");
     })
+);
+
+cases!(
+    /// Of a FIFO, where a read waits until somebody writes: on a thread of the pool, or in the kernel.
+    the_memory_of_a_dropped_read_of_a_file_stays_until_that_is_over,
+    real,
+    |case| alone(None, || with_runtime(case, |builder| builder, |case, runtime| {
+        let body = async {
+            let folder = Folder::new();
+            let path = folder.fifo();
+            let reader = fs::File::open(&path).await.unwrap();
+            let mut writer = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+            for round in 0..20 {
+                let buffer = Pages::new(PAGE).unwrap();
+                let address = buffer.as_ptr() as usize;
+                let mut reading = Box::pin(reader.read_at(buffer, 0));
+                assert!(poll!(&mut reading).is_pending());
+                if round % 2 == 0 {
+                    yield_now().await;
+                }
+                assert!(is_mapped(address));
+                drop(reading);
+                if case == Case::IoUring {
+                    assert!(mapped_until_let_go(&[address]).await, "the ring has it");
+                    continue;
+                }
+                // Before a thread has taken it up it is gone with its future, and after that not before somebody writes;
+                // whoever still reads then reads into memory that is there: EFAULT would leave the byte in the FIFO.
+                writer.write_all(b"!").unwrap();
+                while is_mapped(address) {
+                    yield_now().await;
+                }
+                // Whichever it was, the FIFO is empty again.
+                let mut left = 0i32;
+                // SAFETY: FIONREAD writes one number, where it is told.
+                unsafe { libc::ioctl(writer.as_raw_fd(), libc::FIONREAD, &raw mut left) };
+                if left > 0 {
+                    let (read, _) = reader.read_at(Vec::with_capacity(1), 0).await;
+                    assert_eq!(read.unwrap(), 1);
+                }
+            }
+        };
+        runtime.block_on(body).unwrap();
+    }))
 );

@@ -1,9 +1,10 @@
 //! The simulated kernel through the public face: what a test of a program can ask of it.
 
+use crate::contract::fs::Folder;
 use ringroad_engine::net::{TcpListener, TcpStream};
 use ringroad_engine::sim::{Faults, SimConfig, Style};
 use ringroad_engine::time::sleep;
-use ringroad_engine::{Name, Runtime, spawn, yield_now};
+use ringroad_engine::{Name, Runtime, fs, spawn, yield_now};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -190,4 +191,76 @@ fn one_seed_is_one_run() {
         assert_eq!(run(seed), run(seed), "seed {seed}");
     }
     assert_ne!(run(1).0, run(2).0);
+}
+
+/// A program that does a bit of everything to files: what it found, and the hash of what happened.
+fn files(seed: u64, faults: Faults) -> (Vec<String>, u64) {
+    let folder = Folder::new();
+    let config = SimConfig::new(seed, faults);
+    let ledger = config.ledger.clone();
+    let runtime = Runtime::builder(Name::Sim).sim(config).build().unwrap();
+    let path = folder.path().to_owned();
+    let told = runtime.block_on(async move {
+        let mut told = Vec::new();
+        let mut note = |what: &str, result: Result<String, ringroad_engine::Error>| {
+            // Without the folder's name, and descriptors' numbers, which are another run's too.
+            told.push(format!("{what}: {:?}", result.map_err(|why| why.raw_os_error())));
+        };
+        note("mkdir", fs::create_dir(path.join("a")).await.map(|()| String::new()));
+        for at in 0..20 {
+            let file = path.join(format!("a/{at}"));
+            let (written, _) = fs::write(&file, vec![at; 1000]).await;
+            note("write", written.map(|()| String::new()));
+            note("read", fs::read(&file).await.map(|bytes| bytes.len().to_string()));
+            note("rename", fs::rename(&file, path.join("b")).await.map(|()| String::new()));
+            note("stat", fs::metadata(path.join("b")).await.map(|told| told.len().to_string()));
+            let reads = (0..5).map(|_| async {
+                let file = fs::File::open(path.join("b")).await?;
+                file.read_at(Vec::with_capacity(500), 100).await.0.map(|read| read.to_string())
+            });
+            for read in futures_util::future::join_all(reads).await {
+                note("part", read);
+            }
+        }
+        told
+    });
+    let told = told.unwrap();
+    runtime.shutdown(Duration::from_secs(10)).unwrap();
+    assert!(ledger.imbalances().is_empty(), "{:?}", ledger.imbalances());
+    (told, ledger.event_hash())
+}
+
+#[test]
+fn a_program_on_files_is_the_same_in_each_run_of_a_seed() {
+    for seed in 0..20 {
+        let mut faults = Faults::swarm(seed);
+        if seed % 2 == 1 {
+            (faults.no_space, faults.broken_disk) = (100, 50);
+        }
+        let (one, two) = (files(seed, faults.clone()), files(seed, faults));
+        assert_eq!(one, two, "seed {seed}");
+    }
+    assert_ne!(files(1, Faults::none()).1, files(2, Faults::none()).1, "seeds differ");
+}
+
+#[test]
+fn a_disk_goes_wrong_as_often_as_it_is_told_to() {
+    let tally = |faults: &Faults, errno: i32| {
+        let what = format!("Err(Some({errno}))");
+        let told = (0..10).flat_map(|seed| files(seed, faults.clone()).0);
+        told.filter(|told| told.ends_with(&what)).count()
+    };
+    let mut faults = Faults::none();
+    assert_eq!((tally(&faults, libc::ENOSPC), tally(&faults, libc::EIO)), (0, 0));
+    faults.no_space = 300;
+    assert!(tally(&faults, libc::ENOSPC) > 0 && tally(&faults, libc::EIO) == 0);
+    (faults.no_space, faults.broken_disk) = (0, 300);
+    assert!(tally(&faults, libc::ENOSPC) == 0 && tally(&faults, libc::EIO) > 0);
+    // Short reads and writes, and interrupted ones, are passed over or told, and nothing is lost.
+    (faults.broken_disk, faults.short, faults.again) = (0, 900, 300);
+    for seed in 0..10 {
+        let (told, _) = files(seed, faults.clone());
+        assert!(told.iter().all(|told| !told.contains("Err")), "{told:?}");
+        assert!(told.iter().filter(|told| told.starts_with("read")).all(|told| told.contains("1000")));
+    }
 }

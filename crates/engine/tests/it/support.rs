@@ -61,6 +61,7 @@ impl Case {
                 features.no_iowait = false;
                 features.registered_ring = false;
                 features.bundles = false;
+                features.files = false;
                 builder.features(features)
             }
             Case::IoUring => {

@@ -48,7 +48,7 @@ pub enum Style {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Faults {
-    /// Sends and receives that move fewer bytes than they could.
+    /// Sends, receives, and reads and writes of files, that move fewer bytes than they could.
     pub short: u16,
     /// Operations that end with EINTR or EAGAIN and nothing done.
     pub again: u16,
@@ -62,6 +62,11 @@ pub struct Faults {
     pub ring_empty: u16,
     /// Accepts that answer EMFILE, as if others had the descriptors.
     pub no_descriptor: u16,
+    /// Writes to files, and what makes files or directories, that find no room (ENOSPC). Not part of any
+    /// [`swarm`](Faults::swarm), since a program may take it for the end.
+    pub no_space: u16,
+    /// Operations on files that the device fails (EIO). Likewise.
+    pub broken_disk: u16,
     /// Accepts that answer ECONNABORTED.
     pub aborted: u16,
     /// Waits that return with nothing, as after a signal.
@@ -91,6 +96,8 @@ impl Faults {
             series_end: 0,
             ring_empty: 0,
             no_descriptor: 0,
+            no_space: 0,
+            broken_disk: 0,
             aborted: 0,
             interrupted: 0,
             stall: 0,

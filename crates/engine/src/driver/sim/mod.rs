@@ -2,11 +2,12 @@
 //!
 //! To a program it is a driver like the others. To a test it is the one that can be asked: the seed of a failure
 //! shows it again, step by step, and the [`Ledger`] says what was not given back. Nothing here makes a system call
-//! or reads a clock, so Miri can run it (`cargo +nightly miri test -p ringroad-engine --lib driver::sim`).
+//! (but for [`file`]) or reads a clock, so Miri can run it (`cargo +nightly miri test -p ringroad-engine --lib driver::sim`).
 //!
 //! - [`net`] is the network: what sockets are.
 //! - [`operation`] holds what was submitted, and watches the memory it names.
 //! - [`progress`] is what becomes of an operation, now or later.
+//! - [`file`] is files, which are the real system's.
 //! - [`faults`] says what goes wrong, [`ledger`] keeps the books.
 //! - This file is the driver: what is answered when, and how.
 //!
@@ -19,6 +20,7 @@
 #![expect(clippy::expect_used, reason = "it finds mistakes of its caller, and panics by design")]
 
 mod faults;
+mod file;
 mod ledger;
 mod net;
 mod operation;
@@ -34,7 +36,7 @@ use crate::address::Address;
 use crate::clock::{Clock, Until};
 use crate::counters::Counters;
 use crate::descriptor::Descriptor;
-use crate::op::{Answer, Call, Completion, Kind, News, Op, Outcome, Target, Token};
+use crate::op::{Answer, Call, Completion, FileOp, Kind, News, Op, Outcome, Target, Token};
 use crate::option::Credentials;
 use crate::pool::Pool;
 use faults::Chance;
@@ -90,6 +92,8 @@ pub(crate) struct Sim {
     /// By number, in the order of submission: a token may be used again while an event about its last use is due.
     operations: BTreeMap<u64, Operation>,
     submitted: u64,
+    /// Operations on files, likewise.
+    files: BTreeMap<u64, file::Filed>,
     /// By number of descriptor.
     places: Vec<Place>,
     /// What is going to happen, the earliest first; at the same time, as chance has it.
@@ -128,6 +132,8 @@ enum Event {
     Cancel(u64),
     /// A result reaches its owner.
     Arrive(u64, Parcel),
+    /// An operation on a file is over.
+    Filed(u64),
 }
 
 /// A result on its way.
@@ -165,6 +171,7 @@ impl Sim {
             ledger: config.ledger.clone(),
             operations: BTreeMap::new(),
             submitted: 0,
+            files: BTreeMap::new(),
             places: Vec::new(),
             future: BinaryHeap::new(),
             starved: VecDeque::new(),
@@ -445,6 +452,7 @@ impl Sim {
             Event::Nudge(id) => self.tell(id, out),
             Event::Cancel(id) => self.end(id),
             Event::Arrive(id, parcel) => self.arrive(id, parcel, out),
+            Event::Filed(id) => self.filed(id, out),
         }
         self.settle();
     }
@@ -490,6 +498,7 @@ impl Sim {
             }
         }
         self.network.effects.clear();
+        self.give_up_files();
         self.counters.leaked += self.operations.len() as u64;
         self.operations.clear();
         self.places.clear();
@@ -515,6 +524,9 @@ impl Driver for Sim {
 
     fn attempt(&mut self, op: &Op<'_>) -> Option<Outcome> {
         let kind = op.kind();
+        if let Op::File(_) = op {
+            return None;
+        }
         let number = self.number(op.target());
         let user = self.user(number, operation::direction(kind));
         let tries = match user.and_then(|id| self.operations.get(&id)) {
@@ -549,8 +561,15 @@ impl Driver for Sim {
         None
     }
 
+    fn takes(&self, _: &FileOp) -> bool {
+        true
+    }
+
     fn submit(&mut self, token: Token, op: &Op<'_>) {
         let kind = op.kind();
+        if let Op::File(op) = op {
+            return self.file(token, kind, *op);
+        }
         let number = self.number(op.target());
         self.submitted += 1;
         let id = self.submitted;
@@ -575,6 +594,11 @@ impl Driver for Sim {
     }
 
     fn cancel(&mut self, token: Token, kind: Kind, on: Target) -> Cancelled {
+        if matches!(kind, Kind::Open | Kind::File) {
+            // It has had its effect, and its end is on the way.
+            self.note("cancel", token.to_bits(), 0);
+            return Cancelled::Asked;
+        }
         let user = self.user(on.number as u32, operation::direction(kind));
         let Some((id, operation)) = user.and_then(|id| Some((id, self.operations.get(&id)?))) else {
             // Its last result was told, or it is unknown: nothing to do.

@@ -69,6 +69,7 @@ impl Operation {
             | Op::SendUnixMessage { message, .. } => Work::SendVectored(message),
             Op::ReceiveMessage { message, .. } => Work::ReceiveMessage(message),
             Op::SendFile { file, at, bytes, .. } => Work::SendFile { file, at, bytes },
+            Op::File(_) => unreachable!("files are apart"),
         };
         if let Some(memory) = room_of(work) {
             // SAFETY: ours until we let go of it (contract of `Driver::submit`).

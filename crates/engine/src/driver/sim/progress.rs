@@ -69,6 +69,7 @@ impl Sim {
                     Err(errno) => Outcome::of(-errno),
                 }
             }
+            Op::File(_) => unreachable!("files are apart"),
         }
     }
 
@@ -136,6 +137,7 @@ impl Sim {
             Kind::SendFile => self.advance_send_file(id, number),
             Kind::ReceiveMessage => self.advance_receive_message(id, number),
             Kind::SendMessage | Kind::SendUnixMessage => self.advance_send_message(id, number),
+            Kind::Open | Kind::File => unreachable!("files are apart"),
         }
     }
 

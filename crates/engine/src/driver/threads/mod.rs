@@ -448,6 +448,7 @@ impl Driver for Threads {
                 self.settle(on, Kind::SendFile, result)
             }
             Op::Connect { on, address } => self.connect(on, address),
+            Op::File(_) => return None,
         }
         .map(Outcome::of)
     }

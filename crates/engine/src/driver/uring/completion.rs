@@ -3,7 +3,7 @@
 //! INVARIANT: a completion is popped once, and goes either through [`Uring::take`], which tells it, or, when the
 //! driver is dropped, through [`Uring::discard`].
 
-use super::{ACCEPT, ALARM, CANCEL, Place, RECEIVE, ROOM, TAG, Uring, is_passing};
+use super::{ALARM, CANCEL, DESCRIPTOR, Place, RECEIVE, ROOM, TAG, Uring, is_passing};
 use crate::COMPLETIONS_PER_TURN;
 use crate::op::{Completion, News, Outcome, Token};
 use ringroad_uring::{Cqe, Wait};
@@ -195,7 +195,7 @@ impl Uring {
                 // SAFETY: as in `tell_received`.
                 pool.with_ring(|ring| unsafe { ring.take_each(completion, |id, _| pool.put(id)) });
             }
-            ACCEPT if completion.result >= 0 => {
+            DESCRIPTOR if completion.result >= 0 => {
                 // SAFETY: the kernel has just opened this descriptor for us; nobody else knows its number.
                 drop(unsafe { OwnedFd::from_raw_fd(completion.result) });
             }

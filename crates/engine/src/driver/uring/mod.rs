@@ -18,6 +18,7 @@
 //! Start reading at [`Uring::wait`].
 
 mod completion;
+mod file;
 pub(crate) mod setup;
 #[cfg(test)]
 mod tests;
@@ -26,7 +27,7 @@ use super::{Cancelled, Driver, Name, Settings};
 use crate::Result;
 use crate::clock::{Clock, Until};
 use crate::counters::Counters;
-use crate::op::{Answer, Call, Completion, Kind, Op, Outcome, Target, Token};
+use crate::op::{Answer, Call, Completion, FileOp, Kind, Op, Outcome, Target, Token};
 use crate::pool::Pool;
 use crate::sys::attempt::{self, bounded};
 use crate::sys::call::{self, Blocking};
@@ -47,7 +48,8 @@ const GROUP: u16 = 0;
 const TAG: u64 = 3 << 29;
 const ONE_SHOT: u64 = 0;
 const RECEIVE: u64 = 1 << 29;
-const ACCEPT: u64 = 2 << 29;
+/// What brings a descriptor: accepts, and opens.
+const DESCRIPTOR: u64 = 2 << 29;
 /// A wait for room, on behalf of what is attempted then.
 const ROOM: u64 = 3 << 29;
 /// Of the cancel of what the other bits say.
@@ -115,6 +117,7 @@ struct Abilities {
     multishot_accept: bool,
     no_iowait: bool,
     bundles: bool,
+    files: file::Files,
 }
 
 impl Uring {
@@ -330,6 +333,10 @@ impl Driver for Uring {
         Some(Outcome::of(result))
     }
 
+    fn takes(&self, op: &FileOp) -> bool {
+        self.abilities.files.has(op)
+    }
+
     #[inline]
     fn submit(&mut self, token: Token, op: &Op<'_>) {
         debug_assert!(u64::from(token.index) < RECEIVE, "slots are fewer than descriptors");
@@ -373,25 +380,30 @@ impl Driver for Uring {
                     true => Sqe::accept_multishot(on.number, flags),
                     false => Sqe::accept(on.number, flags),
                 };
-                self.push(bits | ACCEPT, entry);
+                self.push(bits | DESCRIPTOR, entry);
             }
             Op::Connect { on, address } => {
                 let entry = Sqe::connect(on.number, address.as_ptr().cast(), address.len());
                 self.push(bits | ONE_SHOT, entry);
+            }
+            Op::File(op) => {
+                let tag = if op.opens() { DESCRIPTOR } else { ONE_SHOT };
+                self.push(bits | tag, file::entry(op));
             }
         }
     }
 
     fn cancel(&mut self, token: Token, kind: Kind, _: Target) -> Cancelled {
         let tag = match kind {
-            Kind::Accept => ACCEPT,
+            Kind::Accept | Kind::Open => DESCRIPTOR,
             Kind::Receive => RECEIVE,
             Kind::Connect
             | Kind::ReceiveInto
             | Kind::Send
             | Kind::SendVectored
             | Kind::ReceiveMessage
-            | Kind::SendMessage => ONE_SHOT,
+            | Kind::SendMessage
+            | Kind::File => ONE_SHOT,
             Kind::SendFile | Kind::SendUnixMessage => ROOM,
         };
         let bits = token.to_bits() | tag;

@@ -2,6 +2,7 @@
 //!
 //! Found by probing, never by version: a kernel may be patched, a sandbox may forbid. What is missing is named.
 
+use super::file::Files;
 use super::{Abilities, GROUP, Shared};
 use crate::driver::{Name, Settings};
 use crate::pool::Pool;
@@ -27,7 +28,7 @@ pub(crate) const ENTRIES_MIN: u32 = 64;
 pub(crate) const SETUP_FLAGS: u32 =
     IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_SUBMIT_ALL;
 
-/// Kernel workers for what cannot be waited for by polling. No socket operation needs one.
+/// Kernel workers for what cannot be waited for by polling: most of what is done to files, and nothing of sockets.
 const WORKERS_MAX: u32 = 4;
 
 /// How long the trial may take before the ring counts as unusable.
@@ -55,7 +56,7 @@ const OPERATIONS: [(io_uring_op, &str); 8] = [
 /// A ring that works, with its buffers offered, and what else it can do.
 pub(super) fn make(settings: &Settings) -> Result<(Shared, Abilities)> {
     let mut ring = make_ring(settings)?;
-    probe(&ring)?;
+    let known = probe(&ring)?;
     let mut buffers = make_buffers(&ring, settings)?;
     try_out(&mut ring, &mut buffers)?;
     if settings.features.registered_ring {
@@ -73,6 +74,7 @@ pub(super) fn make(settings: &Settings) -> Result<(Shared, Abilities)> {
         multishot_accept: settings.features.multishot_accept,
         no_iowait: settings.features.no_iowait && has(IORING_FEAT_NO_IOWAIT),
         bundles: settings.features.bundles && has(IORING_FEAT_RECVSEND_BUNDLE),
+        files: if settings.features.files { Files::of(&known) } else { Files::default() },
     };
     let shared = Shared {
         ring,
@@ -133,10 +135,11 @@ fn hint_for(why: &io::Error) -> &'static str {
     }
 }
 
-/// What the kernel lacks is an error that names it.
-fn probe(ring: &Ring) -> Result<()> {
+/// What the kernel has; what it lacks is an error that names it.
+fn probe(ring: &Ring) -> Result<Probe> {
     let known = Probe::of(ring).map_err(|why| failed("io_uring_register", why))?;
-    lacks(missing(ring.features(), |opcode| known.supports(opcode)))
+    lacks(missing(ring.features(), |opcode| known.supports(opcode)))?;
+    Ok(known)
 }
 
 /// What this driver cannot do without and the kernel has not said it has.

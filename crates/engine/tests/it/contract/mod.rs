@@ -9,6 +9,7 @@ mod dump;
 mod echo;
 mod fairness;
 mod files;
+pub(crate) mod fs;
 mod limits;
 mod moving;
 mod option;

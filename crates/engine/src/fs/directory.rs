@@ -1,0 +1,289 @@
+//! Directories: a handle that paths begin at, and listing one without holding all of it.
+
+use super::file::{File, check};
+use super::metadata::{FileType, Metadata};
+use super::options::{OpenOptions, open};
+use super::way::perform;
+use crate::error::Result;
+use crate::exec::Core;
+use crate::inflight::{At, Base, Open, Request};
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// An open directory: relative paths begin there, whatever its name is meanwhile.
+///
+/// Paths may still lead out of it (`..`, links); this is a place to begin at, and no wall. Like a [`File`] it belongs to
+/// no runtime, and its clones share one descriptor.
+#[derive(Clone)]
+pub struct Dir {
+    on: Arc<Open>,
+    path: PathBuf,
+}
+
+impl Dir {
+    /// Opens a directory.
+    ///
+    /// # Errors
+    /// As openat(2): ENOTDIR for what is none.
+    pub async fn open(path: impl AsRef<Path>) -> Result<Dir> {
+        Dir::open_beneath(None, path.as_ref(), path.as_ref().to_owned()).await
+    }
+
+    pub(super) async fn open_beneath(base: Base, path: &Path, told: PathBuf) -> Result<Dir> {
+        let at = At { base, path: super::name(path)? };
+        let on = open(at, libc::O_RDONLY | libc::O_DIRECTORY, 0).await?;
+        Ok(Dir { on: Arc::new(on), path: told })
+    }
+
+    fn base(&self) -> Base {
+        Some(Arc::clone(&self.on))
+    }
+
+    /// Opens a directory beneath this one.
+    ///
+    /// # Errors
+    /// As [`Dir::open`].
+    pub async fn open_dir(&self, path: impl AsRef<Path>) -> Result<Dir> {
+        Dir::open_beneath(self.base(), path.as_ref(), self.path.join(path.as_ref())).await
+    }
+
+    /// Opens a file, as [`OpenOptions::open`].
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub async fn open_file(&self, path: impl AsRef<Path>, options: OpenOptions) -> Result<File> {
+        options.open_beneath(self.base(), path.as_ref()).await
+    }
+
+    /// As [`metadata`](super::metadata()).
+    ///
+    /// # Errors
+    /// As statx(2).
+    pub async fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
+        super::stat_beneath(self.base(), path.as_ref(), 0).await
+    }
+
+    /// As [`symlink_metadata`](super::symlink_metadata()).
+    ///
+    /// # Errors
+    /// As statx(2).
+    pub async fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
+        super::stat_beneath(self.base(), path.as_ref(), libc::AT_SYMLINK_NOFOLLOW).await
+    }
+
+    /// As [`create_dir`](super::create_dir()).
+    ///
+    /// # Errors
+    /// As mkdirat(2).
+    pub async fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        super::create_beneath(self.base(), path.as_ref()).await
+    }
+
+    /// As [`remove_file`](super::remove_file()).
+    ///
+    /// # Errors
+    /// As unlinkat(2).
+    pub async fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
+        super::remove_beneath(self.base(), path.as_ref(), false).await
+    }
+
+    /// As [`remove_dir`](super::remove_dir()).
+    ///
+    /// # Errors
+    /// As unlinkat(2).
+    pub async fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        super::remove_beneath(self.base(), path.as_ref(), true).await
+    }
+
+    /// As [`rename`](super::rename()), to a path beneath `target`.
+    ///
+    /// # Errors
+    /// As renameat(2).
+    pub async fn rename(&self, from: impl AsRef<Path>, target: &Dir, to: impl AsRef<Path>) -> Result<()> {
+        super::rename_beneath(self.base(), from.as_ref(), target.base(), to.as_ref()).await
+    }
+
+    /// What is in it, from the beginning; on a descriptor of its own, since a listing has a position.
+    ///
+    /// # Errors
+    /// As openat(2).
+    pub async fn read(&self) -> Result<ReadDir> {
+        let dir = Dir::open_beneath(self.base(), Path::new("."), self.path.clone()).await?;
+        Ok(ReadDir::new(dir))
+    }
+}
+
+impl fmt::Debug for Dir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Dir").field(&self.on.number()).field(&self.path).finish()
+    }
+}
+
+/// Bytes of entries that are asked for at a time, and all that a listing holds: some 1,000 names of usual length.
+const CHUNK_BYTES: usize = 32 * 1024;
+
+/// A chunk on its way.
+type Reading = Pin<Box<dyn Future<Output = (i32, Option<Request>)>>>;
+
+/// A listing of a directory, a chunk at a time, in the file system's own order, without `.` and `..`.
+///
+/// What is made or removed meanwhile may be listed or not.
+pub struct ReadDir {
+    dir: Dir,
+    chunk: Vec<u8>,
+    /// How much of the chunk was given out.
+    at: usize,
+    /// Kept here and not in the future of [`ReadDir::next`]: what a chunk brought is never listed again.
+    reading: Option<Reading>,
+    over: bool,
+}
+
+impl ReadDir {
+    pub(super) fn new(dir: Dir) -> ReadDir {
+        ReadDir { dir, chunk: Vec::with_capacity(CHUNK_BYTES), at: 0, reading: None, over: false }
+    }
+
+    /// The next entry; `None` at the end. Dropped, it loses nothing.
+    ///
+    /// # Errors
+    /// As getdents64(2); the listing is over then.
+    pub async fn next(&mut self) -> Option<Result<DirEntry>> {
+        loop {
+            if let Some(raw) = RawEntry::first_of(self.chunk.get(self.at..).unwrap_or_default()) {
+                let RawEntry { kind, ino, name, length } = raw;
+                let name = (!matches!(name, b"." | b"..")).then(|| OsStr::from_bytes(name).to_owned());
+                self.at += length;
+                if let Some(name) = name {
+                    let folder = self.dir.path.clone();
+                    return Some(Ok(DirEntry { folder, name, kind: FileType::of_entry(kind), ino }));
+                }
+                continue;
+            }
+            if self.over {
+                return None;
+            }
+            if let Err(why) = self.fill().await {
+                self.over = true;
+                return Some(Err(why));
+            }
+        }
+    }
+
+    /// How many bytes of entries it holds: what is here, whatever the directory's size.
+    pub fn held_bytes(&self) -> usize {
+        self.chunk.capacity()
+    }
+
+    /// Fetches the next chunk.
+    async fn fill(&mut self) -> Result<()> {
+        let core = Core::current("listing a directory");
+        let reading = self.reading.get_or_insert_with(|| {
+            let mut into = std::mem::take(&mut self.chunk);
+            into.clear();
+            into.reserve(CHUNK_BYTES);
+            self.at = 0;
+            let request = Request::ReadDirectory { on: Arc::clone(&self.dir.on), into };
+            Box::pin(perform(Rc::clone(&core), request))
+        });
+        let (result, request) = poll_fn(|context| reading.as_mut().poll(context)).await;
+        self.reading = None;
+        let bytes = check(&core, "getdents64", result).map_err(|why| why.on(self.dir.path.display()))?;
+        if let Some(Request::ReadDirectory { mut into, .. }) = request {
+            // SAFETY: getdents64(2) says that it wrote so many bytes at the beginning of this memory, which it was told
+            // the size of.
+            unsafe { into.set_len(bytes as usize) };
+            self.chunk = into;
+        }
+        self.over = bytes == 0;
+        Ok(())
+    }
+}
+
+/// An entry as `struct linux_dirent64` has it.
+#[derive(Debug, PartialEq, Eq)]
+struct RawEntry<'a> {
+    kind: u8,
+    ino: u64,
+    name: &'a [u8],
+    /// Bytes up to the next.
+    length: usize,
+}
+
+impl RawEntry<'_> {
+    /// The first of a chunk: inode and position of eight bytes each, its length in two, the kind in one, then the name up to
+    /// a NUL.
+    fn first_of(chunk: &[u8]) -> Option<RawEntry<'_>> {
+        let (ino, rest) = chunk.split_first_chunk::<8>()?;
+        let length = usize::from(u16::from_ne_bytes(rest.get(8..10)?.try_into().ok()?));
+        let kind = *rest.get(10)?;
+        let name = chunk.get(19..length)?;
+        let end = name.iter().position(|byte| *byte == 0)?;
+        Some(RawEntry { kind, ino: u64::from_ne_bytes(*ino), name: &name[..end], length })
+    }
+}
+
+impl fmt::Debug for ReadDir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadDir").field("dir", &self.dir).field("over", &self.over).finish_non_exhaustive()
+    }
+}
+
+/// One name in a directory.
+#[derive(Clone, Debug)]
+pub struct DirEntry {
+    folder: PathBuf,
+    name: OsString,
+    kind: FileType,
+    ino: u64,
+}
+
+impl DirEntry {
+    /// The name, which need not be UTF-8.
+    pub fn file_name(&self) -> &OsStr {
+        &self.name
+    }
+
+    /// The name behind the path that the directory was opened by.
+    pub fn path(&self) -> PathBuf {
+        self.folder.join(&self.name)
+    }
+
+    /// What it is, without asking; [`FileType::Unknown`] where the file system does not say.
+    pub fn file_type(&self) -> FileType {
+        self.kind
+    }
+
+    /// The number of its inode.
+    pub fn ino(&self) -> u64 {
+        self.ino
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_that_is_cut_off_is_none() {
+        let mut chunk = vec![0; 24];
+        chunk[..8].copy_from_slice(&7u64.to_ne_bytes());
+        chunk[16..18].copy_from_slice(&24u16.to_ne_bytes());
+        chunk[18] = 8;
+        chunk[19..21].copy_from_slice(b"ab");
+        let whole = RawEntry { kind: 8, ino: 7, name: b"ab", length: 24 };
+        assert_eq!(RawEntry::first_of(&chunk), Some(whole));
+        for end in 0..24 {
+            assert_eq!(RawEntry::first_of(&chunk[..end]), None);
+        }
+        chunk[21..].fill(b'c');
+        assert_eq!(RawEntry::first_of(&chunk), None, "a name without an end");
+        chunk[16..18].copy_from_slice(&0u16.to_ne_bytes());
+        assert_eq!(RawEntry::first_of(&chunk), None, "a length of nothing");
+    }
+}
