@@ -17,7 +17,7 @@
 
 pub use ringroad_engine::{
     AnyBuf, Builder, Counters, Error, IoBuf, IoBufMut, JoinError, JoinHandle, Lease, Name, Remote, Result,
-    Runtime, choose, driver_info, net, signal, sync, time,
+    Runtime, choose, driver_info, fs, net, signal, sync, time,
 };
 
 /// HTTP/1.1: servers and clients.

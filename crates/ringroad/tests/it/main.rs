@@ -97,3 +97,23 @@ fn channels_adds_the_squares() {
     let ended = Command::new(channels).env("RINGROAD_DRIVER", "auto").output().unwrap();
     assert!(String::from_utf8(ended.stdout).unwrap().contains("= 385, "));
 }
+
+#[test]
+fn sum_adds_what_is_beneath_a_folder() {
+    let Some(sum) = example("sum") else { return };
+    let folder = std::env::temp_dir().join(format!("ringroad-sum-{}", std::process::id()));
+    std::fs::create_dir_all(folder.join("inner")).unwrap();
+    for at in 0..100 {
+        std::fs::write(
+            folder.join(format!("{}{at}", if at % 2 == 0 { "" } else { "inner/" })),
+            vec![1; 1000],
+        )
+        .unwrap();
+    }
+    for driver in ["auto", "epoll", "threads"] {
+        let ended = Command::new(&sum).arg(&folder).env("RINGROAD_DRIVER", driver).output().unwrap();
+        let said = String::from_utf8(ended.stdout).unwrap();
+        assert!(said.starts_with("100 files, 100000 bytes, sum 100000, "), "{said}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
