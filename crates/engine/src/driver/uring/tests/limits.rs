@@ -283,8 +283,13 @@ fn more_drivers_on_a_thread_than_rings_can_be_registered_all_work() {
 
 #[test]
 fn a_feature_switched_off_is_not_used() {
-    let features =
-        Features { multishot_accept: false, no_iowait: false, registered_ring: false, bundles: false };
+    let features = Features {
+        multishot_accept: false,
+        no_iowait: false,
+        registered_ring: false,
+        bundles: false,
+        files: false,
+    };
     let rig = Rig::with(Settings { features, ..Settings::default() });
     let abilities = rig.driver.abilities;
     assert!(!abilities.multishot_accept && !abilities.no_iowait && !abilities.bundles);

@@ -139,6 +139,7 @@ fn masks() -> impl Iterator<Item = Features> {
         no_iowait: bits & 2 != 0,
         registered_ring: bits & 4 != 0,
         bundles: bits & 8 != 0,
+        files: bits & 1 == 0,
     })
 }
 
