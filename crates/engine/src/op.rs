@@ -20,7 +20,6 @@ use socket2::SockAddr;
 use std::fmt;
 use std::fs::File;
 use std::net::Shutdown;
-use std::path::Path;
 
 /// Names one life of one slot: an index, and the generation that tells it from earlier lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -311,7 +310,7 @@ pub(crate) enum Call<'a> {
     },
     /// Removes the file of a Unix socket; ENOTSOCK, with nothing done, if it is another kind of file.
     RemoveSocketFile {
-        path: &'a Path,
+        path: &'a std::path::Path,
     },
     Listen {
         on: Target,
