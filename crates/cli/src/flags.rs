@@ -46,6 +46,30 @@ pub(crate) enum Verb {
     Doctor(DoctorFlags),
     /// Measure which way of doing I/O is best on this machine
     Lab(Box<LabFlags>),
+    /// Serve a folder over HTTP, or whatever a configuration describes
+    Serve(ServeFlags),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ServeFlags {
+    /// The folder to serve (default: this one)
+    #[arg(value_name = "DIR", conflicts_with = "config")]
+    pub(crate) folder: Option<PathBuf>,
+    /// What to serve and how, as TOML (contrib/ringroad.toml has all of it)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Address to listen on, instead of 127.0.0.1:8080 or the configuration's; port 0: a free one, printed
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Threads that serve, for each address; 0: one for each CPU
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=1024))]
+    pub(crate) workers: Option<u16>,
+    /// Share the port with other servers (SO_REUSEPORT)
+    #[arg(long)]
+    pub(crate) reuse_port: bool,
+    /// List folders that have no index.html
+    #[arg(long, conflicts_with = "config")]
+    pub(crate) autoindex: bool,
 }
 
 #[derive(Args, Debug)]

@@ -16,6 +16,7 @@ mod doctor;
 mod flags;
 mod lab;
 mod progress;
+mod serve;
 
 use clap::Parser;
 use std::process::ExitCode;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         flags::Verb::Cp { words } => cp::run(cp::Caller::Ringroad, words),
         flags::Verb::Doctor(flags) => doctor::run(&flags, &common),
         flags::Verb::Lab(flags) => lab::run(flags, &common),
+        flags::Verb::Serve(flags) => serve::run(&flags, &common),
     }
 }
 

@@ -11,5 +11,6 @@ mod cp;
 mod doctor;
 mod lab_run;
 mod lab_server;
+mod serve;
 mod support;
 mod usage;

@@ -25,7 +25,7 @@ fn help_lists_the_verbs_and_the_acts_of_lab() {
             .filter_map(|rest| rest.split_whitespace().next().map(str::to_owned))
             .collect::<Vec<_>>()
     };
-    assert_eq!(verbs(&["--help"]), ["cat", "cp", "doctor", "lab"]);
+    assert_eq!(verbs(&["--help"]), ["cat", "cp", "doctor", "lab", "serve"]);
     assert_eq!(verbs(&["lab", "--help"]), ["quick", "run", "report", "server", "dataset"]);
 }
 
@@ -44,6 +44,9 @@ fn what_is_not_known_is_refused_by_name_with_exit_2() {
         (&["cat", "--frobnicate"], "--frobnicate"),
         (&["cat", "--driver", "kqueue"], "kqueue"),
         (&["lab", "frobnicate"], "frobnicate"),
+        (&["serve", "--listen", "8080"], "--listen"),
+        (&["serve", ".", "--config", "a.toml"], "--config"),
+        (&["serve", "--workers", "1025"], "--workers"),
         (&["lab", "--repeats", "0"], "--repeats"),
         (&["lab", "--duration=-1"], "--duration"),
         (&["lab", "run"], "<SUITE>"),

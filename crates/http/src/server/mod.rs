@@ -379,6 +379,11 @@ impl Handle {
         stop(&self.crew);
     }
 
+    /// Whether some worker has ended: the server was told to stop, or [`wait`](Self::wait) has an error to tell.
+    pub fn has_ended(&self) -> bool {
+        self.threads.iter().any(thread::JoinHandle::is_finished)
+    }
+
     /// Waits until it has stopped.
     ///
     /// # Errors

@@ -1,0 +1,329 @@
+//! `ringroad serve` from outside: what it prints, what curl and wrk see, signals, limits.
+
+use crate::support::{DEADLINE, Kill, Lines, installed, ringroad, run, until};
+use rustix::process::Signal;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const DRIVERS: [&str; 5] = ["io_uring", "epoll", "poll", "select", "threads"];
+
+/// A `serve` that has said where.
+struct Serving {
+    process: Kill,
+    said: Vec<String>,
+    lines: Lines,
+    errors: Lines,
+    address: SocketAddr,
+}
+
+impl Serving {
+    fn start(arguments: &[&str]) -> Serving {
+        let mut command = ringroad(["serve", "--listen", "127.0.0.1:0"].iter().chain(arguments));
+        Serving::of(&mut command)
+    }
+
+    fn of(command: &mut Command) -> Serving {
+        let mut process = Kill(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        let lines = Lines::of(process.0.stdout.take().unwrap());
+        let errors = Lines::of(process.0.stderr.take().unwrap());
+        let mut said: Vec<String> = Vec::new();
+        // The last line of what it says.
+        while !said.last().is_some_and(|line| line.starts_with("Ctrl-C")) {
+            match lines.next() {
+                Some(line) => said.push(line),
+                None => panic!("it ended: {said:?} {:?}", errors.rest()),
+            }
+        }
+        let url = said.iter().find_map(|line| line.trim().strip_prefix("http://")).unwrap();
+        let address = url.trim_end_matches('/').parse().unwrap();
+        Serving { process, said, lines, errors, address }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// Stops it; what it wrote to standard error.
+    fn stop(mut self, signal: Signal) -> Vec<String> {
+        self.process.signal(signal);
+        let (out, errors) = (self.lines.rest(), self.errors.rest());
+        assert_eq!(self.process.wait(), Some(0), "{out:?} {errors:?}");
+        errors
+    }
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    stream
+}
+
+/// Asks on a connection that goes on; the head and the body.
+fn ask(stream: &mut TcpStream, path: &str) -> (String, Vec<u8>) {
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let length =
+        head.split("Content-Length: ").nth(1).unwrap().split("\r\n").next().unwrap().parse().unwrap();
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).unwrap();
+    (head, body)
+}
+
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("index.html"), "<h1>here</h1>").unwrap();
+    std::fs::write(folder.path().join("large"), vec![b'x'; 8 << 20]).unwrap();
+    folder
+}
+
+/// A configuration that serves a folder, and gives a stop all the time it needs.
+fn patient(folder: &Path) -> std::path::PathBuf {
+    let config = folder.join("patient.toml");
+    let text = "drain = \"1h\"\ntimeouts = { send = \"1h\", keep_alive = \"1h\" }\n[[route]]\npath = \"/\"\nkind = \"static\"\nroot = \".\"\n";
+    std::fs::write(&config, text).unwrap();
+    config
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn a_folder_is_served_and_it_is_said_where_on_what_and_why() {
+    let folder = folder();
+    let serving = Serving::start(&[text(folder.path()), "--driver", "epoll"]);
+    let said = serving.said.join("\n");
+    assert!(said.starts_with("Ringroad serves "), "{said}");
+    assert!(said.contains("\n  driver   epoll: as asked (--driver)\n"), "{said}");
+    assert!(said.contains("\n  workers  1\n") && !said.contains('\u{1b}'), "{said}");
+    assert!(!said.contains("no index.html"), "{said}");
+    assert_eq!(ask(&mut connect(serving.address), "/").1, b"<h1>here</h1>");
+    assert_eq!(serving.stop(Signal::INT), Vec::<String>::new());
+
+    std::fs::remove_file(folder.path().join("index.html")).unwrap();
+    let mut command = ringroad(["serve", "--listen", "127.0.0.1:0"]);
+    let serving = Serving::of(command.current_dir(folder.path()));
+    let said = serving.said.join("\n");
+    assert!(said.contains("There is no index.html here; --autoindex lists folders."), "{said}");
+    assert!(ask(&mut connect(serving.address), "/").0.starts_with("HTTP/1.1 404 "));
+    serving.stop(Signal::TERM);
+    let serving = Serving::start(&[text(folder.path()), "--autoindex"]);
+    let page = String::from_utf8(ask(&mut connect(serving.address), "/").1).unwrap();
+    assert!(page.contains("<a href=\"large\">large</a>"), "{page}");
+    serving.stop(Signal::TERM);
+}
+
+#[test]
+fn what_cannot_be_served_is_said_before_anything_starts() {
+    let folder = folder();
+    let config = folder.path().join("site.toml");
+    std::fs::write(&config, "workers = 0\n\n[[rout]]\npath = \"/\"\n").unwrap();
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = other.local_addr().unwrap().to_string();
+    let file = text(&config);
+    for (arguments, code, said) in [
+        (
+            &["--config", file][..],
+            2,
+            format!("ringroad: configuration, on {file}:1: route: missing: expected at least one"),
+        ),
+        (
+            &["--config", file],
+            2,
+            format!("ringroad: configuration, on {file}:3: rout: not a key here (did you mean `route`?)\n"),
+        ),
+        (
+            &["--config", "/nowhere.toml"],
+            2,
+            "ringroad: configuration, on /nowhere.toml: No such file or directory\n".to_owned(),
+        ),
+        (&["/nowhere"], 2, "ringroad: serve, on /nowhere: No such file or directory\n".to_owned()),
+        (&[file], 2, "Not a directory\n".to_owned()),
+        (&[text(folder.path()), "--driver", "sim"], 2, "sim".to_owned()),
+    ] {
+        let outcome = run(&mut ringroad(["serve", "--listen", "127.0.0.1:0"].iter().chain(arguments)));
+        assert_eq!(outcome.code, Some(code), "{arguments:?}: {outcome:?}");
+        assert!(outcome.stderr.contains(&said) && outcome.stdout.is_empty(), "{arguments:?}: {outcome:?}");
+    }
+    let outcome = run(&mut ringroad(["serve", text(folder.path()), "--listen", &taken]));
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.stderr.contains(&taken) && outcome.stdout.is_empty(), "{outcome:?}");
+}
+
+#[test]
+fn curl_gets_files_parts_and_compressed_forms_on_every_driver() {
+    if !installed("curl") {
+        return;
+    }
+    let folder = folder();
+    std::fs::write(folder.path().join("a.css"), "plain").unwrap();
+    std::fs::write(folder.path().join("a.css.gz"), "packed").unwrap();
+    for driver in DRIVERS {
+        let serving = Serving::start(&[text(folder.path()), "--driver", driver]);
+        let curl = |arguments: &[&str], path: &str| {
+            run(Command::new("curl").args(["-sS", "--max-time", "60"]).args(arguments).arg(serving.url(path)))
+        };
+        assert_eq!(curl(&[], "/").text(), "<h1>here</h1>", "{driver}");
+        assert_eq!(curl(&["-r", "5-7"], "/large").stdout, b"xxx", "{driver}");
+        assert_eq!(curl(&["-H", "Accept-Encoding: gzip"], "/a.css").text(), "packed", "{driver}");
+        assert_eq!(curl(&["--path-as-is"], "/../large").text(), "400 Bad Request: The address is not one.\n");
+        let head = curl(&["-I"], "/large").text();
+        assert!(head.contains("Content-Length: 8388608"), "{driver}: {head}");
+        let tag = head.lines().find_map(|line| line.strip_prefix("ETag: ")).unwrap().trim().to_owned();
+        let code = curl(
+            &["-o", "/dev/null", "-w", "%{http_code}", "-H", &format!("If-None-Match: {tag}")],
+            "/large",
+        );
+        assert_eq!(code.text(), "304", "{driver}");
+        assert_eq!(curl(&[], "/large").stdout.len(), 8 << 20, "{driver}");
+        serving.stop(Signal::TERM);
+    }
+}
+
+#[test]
+fn wrk_sees_no_error_on_any_driver() {
+    if !installed("wrk") {
+        return;
+    }
+    let folder = folder();
+    for driver in DRIVERS {
+        let serving = Serving::start(&[text(folder.path()), "--driver", driver, "--workers", "2"]);
+        let outcome = run(Command::new("wrk").args(["-t1", "-c16", "-d1s"]).arg(serving.url("/")));
+        let text = outcome.text();
+        assert!(text.contains("requests in"), "{driver}: {outcome:?}");
+        // A timeout is all that a machine under load may show.
+        let broken = text.contains("Socket errors") && !text.contains("connect 0, read 0, write 0");
+        assert!(!text.contains("Non-2xx") && !broken, "{driver}: {text}");
+        serving.stop(Signal::TERM);
+    }
+}
+
+#[test]
+fn a_stop_finishes_what_has_begun_and_takes_nothing_more() {
+    let folder = folder();
+    for driver in DRIVERS {
+        let config = patient(folder.path());
+        let mut serving = Serving::start(&["--config", text(&config), "--driver", driver]);
+        let mut slow = connect(serving.address);
+        slow.write_all(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        // Its answer has begun.
+        let mut first = [0; 9];
+        slow.read_exact(&mut first).unwrap();
+        assert_eq!(&first, b"HTTP/1.1 ");
+        serving.process.signal(Signal::TERM);
+        until("nobody can connect any more", || TcpStream::connect(serving.address).is_err());
+        let mut rest = Vec::new();
+        slow.read_to_end(&mut rest).unwrap();
+        assert!(rest.len() > 8 << 20 && rest.ends_with(&[b'x'; 1024]), "{driver}: {} bytes", rest.len());
+        assert_eq!(serving.process.wait(), Some(0), "{driver}");
+    }
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let folder = folder();
+    let config = patient(folder.path());
+    let mut serving = Serving::start(&["--config", text(&config)]);
+    let mut slow = connect(serving.address);
+    slow.write_all(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    slow.read_exact(&mut [0; 9]).unwrap();
+    serving.process.signal(Signal::TERM);
+    until("it stops", || {
+        serving.process.signal(Signal::TERM);
+        serving.process.0.try_wait().unwrap().is_some()
+    });
+    assert_eq!(serving.process.wait(), None, "by the signal");
+}
+
+#[test]
+fn sighup_reads_the_configuration_again() {
+    let folder = folder();
+    let config = folder.path().join("site.toml");
+    let write = |body: &str| {
+        let text = format!("[[route]]\npath = \"/\"\nkind = \"respond\"\nbody = \"{body}\"\n");
+        std::fs::write(&config, text).unwrap();
+    };
+    write("one");
+    let serving = Serving::start(&["--config", text(&config)]);
+    let mut client = connect(serving.address);
+    assert_eq!(ask(&mut client, "/").1, b"one");
+    write("two");
+    serving.process.signal(Signal::HUP);
+    assert_eq!(serving.errors.next().unwrap(), "ringroad: configuration: read again, in force");
+    assert_eq!(ask(&mut client, "/").1, b"two");
+    std::fs::write(&config, "lisen = 5\n").unwrap();
+    serving.process.signal(Signal::HUP);
+    let said: Vec<_> = (0..3).map(|_| serving.errors.next().unwrap()).collect();
+    let file = text(&config);
+    assert_eq!(
+        said,
+        [
+            &format!(
+                "ringroad: configuration, on {file}:1: route: missing: expected at least one [[route]], with `path` and `kind`"
+            ),
+            &format!("ringroad: configuration, on {file}:1: lisen: not a key here (did you mean `listen`?)"),
+            "ringroad: configuration: the old one stays in force",
+        ]
+    );
+    assert_eq!(ask(&mut client, "/").1, b"two");
+    serving.stop(Signal::TERM);
+}
+
+/// 256 descriptors, and twice as many who want one.
+#[test]
+fn at_the_limit_of_descriptors_who_is_there_is_served_and_the_others_wait() {
+    let folder = folder();
+    for driver in DRIVERS {
+        let binary = crate::support::BINARY;
+        let line = "ulimit -n 256; exec \"$0\" serve --listen 127.0.0.1:0 --driver \"$1\" --config \"$2\"";
+        let config = patient(folder.path());
+        let mut command = Command::new("sh");
+        let serving = Serving::of(command.args(["-c", line, binary, driver, text(&config)]));
+        let mut first = connect(serving.address);
+        ask(&mut first, "/");
+        let others: Vec<_> = (0..512).map(|_| connect(serving.address)).collect();
+        for round in 0..20 {
+            // What is in memory, and what takes a descriptor.
+            assert_eq!(ask(&mut first, "/").1, b"<h1>here</h1>", "{driver} {round}");
+            let (head, body) = ask(&mut first, "/large");
+            // io_uring's accept takes whoever waits, up to the last descriptor, before it can be told to pause: then a
+            // file that is not in memory has to wait for one.
+            let busy = driver == "io_uring" && head.starts_with("HTTP/1.1 503 ");
+            assert!(busy || body.len() == 8 << 20, "{driver} {round}: {head}");
+        }
+        // As those before them go, the others come in.
+        for (number, mut next) in others.into_iter().enumerate() {
+            assert_eq!(ask(&mut next, "/").1, b"<h1>here</h1>", "{driver} {number}");
+        }
+        assert_eq!(ask(&mut first, "/").1, b"<h1>here</h1>", "{driver}");
+        serving.stop(Signal::TERM);
+    }
+}
+
+#[test]
+fn with_v_each_request_is_a_line_on_standard_output() {
+    let folder = folder();
+    let mut command = ringroad(["serve", "-v", "--listen", "127.0.0.1:0", text(folder.path())]);
+    let mut process = Kill(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    let (lines, errors) =
+        (Lines::of(process.0.stdout.take().unwrap()), Lines::of(process.0.stderr.take().unwrap()));
+    // The log has standard output for itself.
+    let url = std::iter::from_fn(|| errors.next())
+        .find_map(|line| line.trim().strip_prefix("http://").map(|url| url.trim_end_matches('/').to_owned()));
+    ask(&mut connect(url.unwrap().parse().unwrap()), "/?a");
+    let line = lines.next().unwrap();
+    assert!(
+        line.starts_with("127.0.0.1 - - [") && line.ends_with("\"GET /?a HTTP/1.1\" 200 13 \"-\" \"-\""),
+        "{line}"
+    );
+    process.signal(Signal::TERM);
+    assert_eq!(process.wait(), Some(0));
+}

@@ -1,0 +1,270 @@
+//! A folder as a page: folders first, names as people sort them, sizes and times as people read them.
+
+use crate::page;
+use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, statat};
+use std::cmp::Ordering;
+use std::fmt::Write;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+
+/// Most names of one page.
+const NAMES_MAX: usize = 10_000;
+
+/// What is in a folder.
+#[derive(Debug, Default)]
+pub(super) struct Listed {
+    entries: Vec<Entry>,
+    /// There were more.
+    more: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    name: Vec<u8>,
+    folder: bool,
+    bytes: u64,
+    modified: i64,
+}
+
+/// What must be escaped in a part of a path.
+const ESCAPED: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'&')
+    .add(b'\'')
+    .add(b'/')
+    .add(b':')
+    .add(b';')
+    .add(b'<')
+    .add(b'=')
+    .add(b'>')
+    .add(b'?')
+    .add(b'@')
+    .add(b'[')
+    .add(b'\\')
+    .add(b']')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
+
+/// Reads a folder: what would be served, that is, files and folders. It waits for the disk.
+pub(super) fn read(folder: &OwnedFd, hidden: bool) -> io::Result<Listed> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = openat(folder, ".", flags, Mode::empty())?;
+    let mut listed = Listed::default();
+    for entry in Dir::read_from(&open)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if matches!(name, b"." | b"..") || (!hidden && name.starts_with(b".")) {
+            continue;
+        }
+        // Links are shown as what they are to who follows them. What has gone meanwhile has gone.
+        let Ok(stat) = statat(&open, name, AtFlags::empty()) else { continue };
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if !matches!(kind, FileType::RegularFile | FileType::Directory) {
+            continue;
+        }
+        if listed.entries.len() == NAMES_MAX {
+            listed.more = true;
+            break;
+        }
+        listed.entries.push(Entry {
+            name: name.to_vec(),
+            folder: kind == FileType::Directory,
+            bytes: u64::try_from(stat.st_size).unwrap_or(0),
+            modified: stat.st_mtime,
+        });
+    }
+    listed.entries.sort_by(|a, b| b.folder.cmp(&a.folder).then_with(|| natural(&a.name, &b.name)));
+    Ok(listed)
+}
+
+/// Numbers by their value, letters without their case; then as bytes, so that it is an order.
+fn natural(a: &[u8], b: &[u8]) -> Ordering {
+    let (mut left, mut right) = (a, b);
+    loop {
+        let (Some(&one), Some(&other)) = (left.first(), right.first()) else {
+            return left.len().cmp(&right.len()).then_with(|| a.cmp(b));
+        };
+        if one.is_ascii_digit() && other.is_ascii_digit() {
+            let (one, behind_one) = number(left);
+            let (other, behind_other) = number(right);
+            // Without leading zeros, more digits are a larger number.
+            let order = one.len().cmp(&other.len()).then_with(|| one.cmp(other));
+            if order != Ordering::Equal {
+                return order;
+            }
+            (left, right) = (behind_one, behind_other);
+            continue;
+        }
+        let order = one.to_ascii_lowercase().cmp(&other.to_ascii_lowercase());
+        if order != Ordering::Equal {
+            return order;
+        }
+        (left, right) = (left.get(1..).unwrap_or_default(), right.get(1..).unwrap_or_default());
+    }
+}
+
+fn number(text: &[u8]) -> (&[u8], &[u8]) {
+    let end = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, behind) = text.split_at(end);
+    let zeros = digits.iter().position(|byte| *byte != b'0').unwrap_or(digits.len());
+    (digits.get(zeros..).unwrap_or_default(), behind)
+}
+
+/// The page of a folder whose path was asked for like this.
+pub(super) fn page(path: &str, listed: &Listed) -> String {
+    let shown = percent_encoding::percent_decode_str(path).decode_utf8_lossy();
+    let mut out = String::new();
+    // Writing to a string does not fail.
+    let _ = writeln!(out, "<main>\n<h1>{}</h1>", crumbs(path));
+    out.push_str(
+        "<table>\n<thead><tr><th>Name<th class=\"size\">Size<th class=\"time\">Modified</thead>\n<tbody>\n",
+    );
+    if path != "/" {
+        out.push_str(
+            "<tr class=\"folder\"><td><a href=\"../\">../</a><td class=\"size\"><td class=\"time\">\n",
+        );
+    }
+    for entry in &listed.entries {
+        let slash = if entry.folder { "/" } else { "" };
+        // A name is never taken for a scheme: what begins a URL is a part of a path.
+        let href = percent_encode(&entry.name, ESCAPED);
+        let name = page::escape(&std::ffi::OsStr::from_bytes(&entry.name).to_string_lossy());
+        let class = if entry.folder { " class=\"folder\"" } else { "" };
+        let bytes = if entry.folder { String::new() } else { size(entry.bytes) };
+        let _ = writeln!(
+            out,
+            "<tr{class}><td><a href=\"{href}{slash}\">{name}{slash}</a><td class=\"size\">{bytes}\
+             <td class=\"time\">{}",
+            time(entry.modified)
+        );
+    }
+    out.push_str("</tbody>\n</table>\n");
+    if listed.entries.is_empty() {
+        out.push_str("<p class=\"foot\">This folder is empty.</p>\n");
+    }
+    if listed.more {
+        let _ = writeln!(out, "<p class=\"foot\">There is more than the {NAMES_MAX} names shown.</p>");
+    }
+    out.push_str("</main>\n");
+    page::document(&page::escape(&shown), &out)
+}
+
+/// A path whose parts lead to their folders.
+fn crumbs(path: &str) -> String {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let mut out = match parts.len() {
+        0 => "/".to_owned(),
+        deep => format!("<a href=\"{}\">/</a>", "../".repeat(deep)),
+    };
+    for (at, part) in parts.iter().enumerate() {
+        let name = page::escape(&percent_encoding::percent_decode_str(part).decode_utf8_lossy());
+        match parts.len() - at - 1 {
+            0 => out.push_str(&name),
+            up => {
+                let _ = write!(out, "<a href=\"{}\">{name}/</a>", "../".repeat(up));
+            }
+        }
+    }
+    if !parts.is_empty() {
+        out.push('/');
+    }
+    out
+}
+
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let unit = UNITS.get(unit).unwrap_or(&"");
+    if value < 99.95 { format!("{value:.1} {unit}") } else { format!("{value:.0} {unit}") }
+}
+
+/// As in a log: sorted as text it is sorted in time.
+fn time(seconds: i64) -> String {
+    let since = std::time::Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+    crate::date::Stamp::at(std::time::UNIX_EPOCH + since).minutes()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn names_are_sorted_as_people_sort_them() {
+        let mut names = ["b10", "a", "B9", "b9", "b010", "A2", "_", "a1b", "a1"];
+        names.sort_by(|a, b| natural(a.as_bytes(), b.as_bytes()));
+        assert_eq!(names, ["_", "a", "a1", "a1b", "A2", "B9", "b9", "b010", "b10"]);
+    }
+
+    #[test]
+    fn sizes_have_three_digits_at_most() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (102_348, "99.9 KiB"),
+            (102_400, "100 KiB"),
+            (1_048_575, "1.0 MiB"),
+            (5 << 30, "5.0 GiB"),
+            (u64::MAX, "16384 PiB"),
+        ] {
+            assert_eq!(size(bytes), text, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn a_name_becomes_a_link_and_never_markup() {
+        let entry =
+            |name: &str, folder| Entry { name: name.into(), folder, bytes: 2048, modified: 784_111_777 };
+        let entries =
+            vec![entry("sub & co", true), entry("<img src=x>\"'.txt", false), entry("javascript:x", false)];
+        let text = page("/a%20b/c/", &Listed { entries, more: false });
+        for part in [
+            "<h1><a href=\"../../\">/</a><a href=\"../\">a b/</a>c/</h1>",
+            "<a href=\"sub%20%26%20co/\">sub &amp; co/</a>",
+            "<a href=\"%3Cimg%20src%3Dx%3E%22%27.txt\">&lt;img src=x&gt;&quot;&#39;.txt</a>",
+            "<a href=\"javascript%3Ax\">javascript:x</a>",
+            "2.0 KiB<td class=\"time\">1994-11-06 08:49",
+            "<title>/a b/c/</title>",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+
+    #[test]
+    fn only_what_would_be_served_is_listed() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("file"), "12345").unwrap();
+        std::fs::write(folder.path().join(".hidden"), "").unwrap();
+        std::fs::create_dir(folder.path().join("sub")).unwrap();
+        let fifo = folder.path().join("fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, fifo, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let open = openat(rustix::fs::CWD, folder.path(), OFlags::PATH, Mode::empty()).unwrap();
+        let names = |hidden| {
+            let listed = read(&open, hidden).unwrap();
+            listed
+                .entries
+                .iter()
+                .map(|entry| String::from_utf8_lossy(&entry.name).into_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(false), ["sub", "file"]);
+        assert_eq!(names(true), ["sub", ".hidden", "file"]);
+    }
+}

@@ -1,0 +1,357 @@
+//! A connection to a server behind this one: opened, written, read, and kept for the next request.
+//!
+//! Its halves go different ways during an exchange, because a server may answer before it has read all of a request.
+
+use crate::config::Upstream;
+use ringroad_engine::net::{ReadHalf, TcpStream, WriteHalf};
+use ringroad_engine::{Lease, spawn_blocking, time};
+use ringroad_http::{BodyError, Chunk, Fields, Method, RequestBody, Status};
+use ringroad_wire::{
+    Asked, BodyEncoder, Phase, ResponseEvent, ResponseHead, ResponseMeta, Responses, Scratch, Slot,
+};
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::poll_fn;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+/// Why a server behind us has not answered, or not to the end.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// It cannot be reached.
+    Connect(String),
+    /// It cannot be reached in time.
+    ConnectTimeout(Duration),
+    /// Nothing moved for so long.
+    TooSlow(Duration),
+    /// It closed the connection, or that failed, before it said anything.
+    Unanswered(String),
+    /// It closed in the middle of its answer.
+    Closed,
+    /// Its answer is not HTTP as we read it.
+    Wrong(ringroad_wire::Error),
+    /// Receiving failed.
+    Connection(ringroad_engine::Error),
+    /// The client's own body failed.
+    Client(BodyError),
+}
+
+impl Failure {
+    /// What the client is told.
+    pub(super) fn told(&self) -> (Status, &'static str) {
+        match self {
+            Failure::ConnectTimeout(_) | Failure::TooSlow(_) => {
+                (Status::GATEWAY_TIMEOUT, "The server behind this one did not answer in time.")
+            }
+            Failure::Client(why) => (why.status(), "The request did not come as it should."),
+            Failure::Connect(_) => (Status::BAD_GATEWAY, "The server behind this one cannot be reached."),
+            _ => (Status::BAD_GATEWAY, "The server behind this one did not answer properly."),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Connect(why) => f.write_str(why),
+            Failure::ConnectTimeout(span) => write!(f, "connect: not done within {span:?}"),
+            Failure::TooSlow(span) => write!(f, "answer: nothing moved for {span:?}"),
+            Failure::Unanswered(why) => write!(f, "no answer: {why}"),
+            Failure::Closed => f.write_str("answer: the connection was closed in the middle of it"),
+            Failure::Wrong(why) => write!(f, "answer: {why}"),
+            Failure::Connection(why) => write!(f, "answer: {why}"),
+            Failure::Client(why) => write!(f, "the client's {why}"),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// A connection between two exchanges.
+pub(super) struct Connection {
+    source: Source,
+    sink: Sink,
+}
+
+/// The half that is written to.
+pub(super) struct Sink(WriteHalf);
+
+/// The half that is read from, with what was received and not used.
+pub(super) struct Source {
+    half: ReadHalf,
+    responses: Responses,
+    input: Vec<u8>,
+    used: usize,
+}
+
+/// The head of an answer.
+pub(super) struct Head {
+    bytes: Vec<u8>,
+    slots: Vec<Slot>,
+    meta: ResponseMeta,
+}
+
+impl Head {
+    fn view(&self) -> ResponseHead<'_> {
+        ResponseHead::from_parts(&self.bytes, &self.slots, self.meta)
+    }
+
+    pub(super) fn status(&self) -> Status {
+        self.view().status()
+    }
+
+    pub(super) fn fields(&self) -> Fields<'_> {
+        self.view().fields()
+    }
+
+    /// How long the body is that GET would get, if that is said.
+    pub(super) fn length(&self) -> Option<u64> {
+        match self.view().body() {
+            ringroad_wire::Body::Length(length) => Some(length),
+            // After HEAD no body follows; what the line says is handed on.
+            ringroad_wire::Body::Empty => {
+                str::from_utf8(self.fields().get("content-length")?).ok()?.parse().ok()
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Connection {
+    /// Opens one.
+    pub(super) async fn open(to: &Upstream, span: Duration) -> Result<Connection, Failure> {
+        let stream = time::timeout(span, connect(to)).await.map_err(|_| Failure::ConnectTimeout(span))??;
+        let (read, write) = stream.split();
+        let source = Source { half: read, responses: Responses::new(), input: Vec::new(), used: 0 };
+        Ok(Connection { source, sink: Sink(write) })
+    }
+
+    pub(super) fn split(self) -> (Source, Sink) {
+        (self.source, self.sink)
+    }
+
+    /// The connection for another request, if it can have one.
+    pub(super) fn join(mut source: Source, sink: Sink) -> Option<Connection> {
+        let idle = source.responses.phase() == Phase::Idle && source.used == source.input.len();
+        // What is left of the last answer is no beginning of the next.
+        source.input.clear();
+        source.used = 0;
+        idle.then_some(Connection { source, sink })
+    }
+
+    /// Whether it is still open, with nothing said that nobody asked for.
+    pub(super) async fn is_quiet(&mut self) -> bool {
+        poll_fn(|context| Poll::Ready(pin!(self.source.half.recv()).poll(context).is_pending())).await
+    }
+}
+
+async fn connect(to: &Upstream) -> Result<TcpStream, Failure> {
+    let failed = |why: &dyn fmt::Display| Failure::Connect(why.to_string());
+    match to {
+        Upstream::Unix(path) => {
+            let path = path.clone();
+            // It waits where the backlog is full.
+            let opened = spawn_blocking(move || std::os::unix::net::UnixStream::connect(path)).await;
+            let opened =
+                opened.map_err(|why| failed(&why))?.map_err(|why| failed(&format!("connect: {why}")))?;
+            // To the engine a stream socket is a stream socket, whatever its family.
+            let stream = std::net::TcpStream::from(OwnedFd::from(opened));
+            TcpStream::from_std(stream).map_err(|why| failed(&why))
+        }
+        Upstream::Tcp { host, port } => {
+            let mut last = failed(&"resolve: the name has no address");
+            for address in addresses(host, *port).await? {
+                match TcpStream::connect(address).await {
+                    Ok(stream) => return Ok(stream),
+                    Err(why) => last = failed(&why),
+                }
+            }
+            Err(last)
+        }
+    }
+}
+
+async fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, Failure> {
+    if let Ok(address) = host.parse() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    let name = (host.to_owned(), port);
+    let found = spawn_blocking(move || name.to_socket_addrs().map(Iterator::collect)).await;
+    let failed = |why: String| Failure::Connect(format!("resolve: {why}"));
+    found.map_err(|why| failed(why.to_string()))?.map_err(|why| failed(why.to_string()))
+}
+
+impl Sink {
+    /// Sends a head, then a body as it comes from the client.
+    pub(super) async fn send(
+        mut self,
+        head: Vec<u8>,
+        mut encoder: BodyEncoder,
+        body: Option<RequestBody>,
+        progress: Rc<Cell<Instant>>,
+    ) -> (Sink, Result<(), Failure>) {
+        let mut out = head;
+        let mut body = body;
+        loop {
+            let piece = match &mut body {
+                None => None,
+                Some(body) => {
+                    // With the head go those bytes of the body that are there; it does not wait for others.
+                    let ready = poll_fn(|context| Poll::Ready(pin!(body.next()).poll(context))).await;
+                    match ready {
+                        Poll::Ready(piece) => piece,
+                        Poll::Pending => {
+                            if let Err(why) = self.write(std::mem::take(&mut out), &progress).await {
+                                return (self, Err(why));
+                            }
+                            body.next().await
+                        }
+                    }
+                }
+            };
+            match piece {
+                Some(Ok(piece)) => {
+                    if let Err(why) = encoder.data(&mut out, &piece) {
+                        return (self, Err(Failure::Unanswered(why.to_string())));
+                    }
+                }
+                Some(Err(why)) => return (self, Err(Failure::Client(why))),
+                None => {
+                    let ended = encoder.end(&mut out);
+                    let sent = self.write(out, &progress).await;
+                    let ended = ended.map_err(|why| Failure::Unanswered(why.to_string()));
+                    return (self, sent.and(ended));
+                }
+            }
+            if let Err(why) = self.write(std::mem::take(&mut out), &progress).await {
+                return (self, Err(why));
+            }
+        }
+    }
+
+    async fn write(&mut self, out: Vec<u8>, progress: &Cell<Instant>) -> Result<(), Failure> {
+        if out.is_empty() {
+            return Ok(());
+        }
+        let (sent, _) = self.0.write_all(out).await;
+        progress.set(Instant::now());
+        sent.map_err(|why| Failure::Unanswered(why.to_string()))
+    }
+}
+
+impl Source {
+    fn take(&mut self, more: &[u8]) {
+        self.input.drain(..std::mem::take(&mut self.used));
+        self.input.extend_from_slice(more);
+    }
+
+    /// The head of the answer to a request that is being sent.
+    pub(super) async fn head(&mut self, scratch: &RefCell<Scratch>, method: Method) -> Result<Head, Failure> {
+        self.responses.begin(Asked::from(method)).map_err(Failure::Wrong)?;
+        loop {
+            {
+                let mut scratch = scratch.borrow_mut();
+                match self
+                    .responses
+                    .next(&mut scratch, &self.input, &mut self.used)
+                    .map_err(Failure::Wrong)?
+                {
+                    Some(ResponseEvent::Head(head)) => {
+                        return Ok(Head {
+                            bytes: head.bytes().to_vec(),
+                            slots: head.fields().slots().to_vec(),
+                            meta: head.meta(),
+                        });
+                    }
+                    // What is said meanwhile (1xx) is for us.
+                    Some(_) => continue,
+                    None => {}
+                }
+            }
+            let silent = self.input.is_empty();
+            match self.half.recv().await {
+                Ok(lease) if lease.is_empty() && silent => {
+                    return Err(Failure::Unanswered("the connection was closed".to_owned()));
+                }
+                Ok(lease) if lease.is_empty() => return Err(Failure::Closed),
+                Ok(lease) => self.take(&lease),
+                Err(why) if silent => return Err(Failure::Unanswered(why.to_string())),
+                Err(why) => return Err(Failure::Connection(why)),
+            }
+        }
+    }
+
+    /// Whether the answer is over.
+    pub(super) fn is_complete(&self) -> bool {
+        matches!(self.responses.phase(), Phase::Idle | Phase::Closed)
+    }
+
+    /// What has come of the body already, and whether that is all of it.
+    pub(super) fn ready(&mut self, scratch: &RefCell<Scratch>) -> (Vec<u8>, bool) {
+        let mut all = Vec::new();
+        let mut scratch = scratch.borrow_mut();
+        loop {
+            match self.responses.next(&mut scratch, &self.input, &mut self.used) {
+                Ok(Some(ResponseEvent::Data(data))) => all.extend_from_slice(data),
+                Ok(Some(ResponseEvent::End(_))) => return (all, true),
+                // An error comes again with the next piece.
+                Ok(_) | Err(_) => return (all, false),
+            }
+        }
+    }
+
+    /// The next piece of the body; `None` at its end.
+    pub(super) async fn next(&mut self, scratch: &RefCell<Scratch>) -> Result<Option<Chunk>, Failure> {
+        loop {
+            {
+                let mut scratch = scratch.borrow_mut();
+                match self
+                    .responses
+                    .next(&mut scratch, &self.input, &mut self.used)
+                    .map_err(Failure::Wrong)?
+                {
+                    Some(ResponseEvent::Data(data)) => return Ok(Some(Chunk::from(data.to_vec()))),
+                    Some(ResponseEvent::End(_)) => return Ok(None),
+                    Some(_) => continue,
+                    None => {}
+                }
+            }
+            match self.half.recv().await {
+                Ok(lease) if lease.is_empty() => {
+                    // For a body without a length this is its end.
+                    return self.responses.end_of_input().map(|_| None).map_err(|_| Failure::Closed);
+                }
+                Ok(lease) => {
+                    if let Some(whole) = self.whole(scratch, lease) {
+                        return Ok(Some(whole));
+                    }
+                }
+                Err(why) => return Err(Failure::Connection(why)),
+            }
+        }
+    }
+
+    /// A received buffer as it is, if all of it is the body's; taken in otherwise.
+    fn whole(&mut self, scratch: &RefCell<Scratch>, lease: Lease) -> Option<Chunk> {
+        let inside = self.responses.body_left().is_some_and(|left| left >= lease.len() as u64);
+        if inside && self.used == self.input.len() {
+            let mut scratch = scratch.borrow_mut();
+            let mut at = 0;
+            if let Ok(Some(ResponseEvent::Data(data))) = self.responses.next(&mut scratch, &lease, &mut at)
+                && data.len() == lease.len()
+            {
+                return Some(Chunk::from(lease));
+            }
+            // Not reached with a body of a length: all of it was inside.
+            drop(scratch);
+            self.take(lease.get(at..).unwrap_or_default());
+            return None;
+        }
+        self.take(&lease);
+        None
+    }
+}

@@ -1,0 +1,139 @@
+//! Routes that need no file: fixed answers, redirects, health; which route takes which path.
+
+use crate::support::start;
+use ringroad_engine::Name;
+
+const ROUTES: &str = r#"
+request_id = "X-Request-Id"
+
+[[route]]
+path = "/"
+kind = "respond"
+body = "root"
+
+[[route]]
+path = "/robots.txt"
+kind = "respond"
+body = "User-agent: *\n"
+headers = { Cache-Control = "max-age=60" }
+
+[[route]]
+path = "/gone/"
+kind = "respond"
+status = 410
+content_type = "text/html; charset=utf-8"
+body = "<p>gone</p>"
+
+[[route]]
+path = "/nothing"
+kind = "respond"
+status = 204
+
+[[route]]
+path = "/old/"
+kind = "redirect"
+to = "/new/"
+
+[[route]]
+path = "/one"
+kind = "redirect"
+to = "https://example.org/one"
+status = 302
+
+[[route]]
+path = "/to-root/"
+kind = "redirect"
+to = "/"
+
+[[route]]
+path = "/healthz"
+kind = "health"
+"#;
+
+drivers!(every_path_goes_to_the_longest_route_that_fits, |driver: Name| {
+    let site = start(driver, ROUTES, |_| {});
+    let mut client = site.client();
+    for (path, status, body) in [
+        ("/", 200, "root"),
+        ("/anything", 200, "root"),
+        ("/robots.txt", 200, "User-agent: *\n"),
+        ("/robots.txt/more", 200, "root"),
+        ("/robots.txt?q", 200, "User-agent: *\n"),
+        ("/gone/", 410, "<p>gone</p>"),
+        ("/gone/below", 410, "<p>gone</p>"),
+        // A prefix ends at a slash.
+        ("/gone../x", 200, "root"),
+        // Spelt otherwise it is the same path, for every route.
+        ("/g%6Fne/", 410, "<p>gone</p>"),
+        ("/nothing", 204, ""),
+        ("/healthz", 200, "ok\n"),
+    ] {
+        let reply = client.get(path);
+        assert_eq!((reply.status, reply.text()), (status, body), "{path}");
+    }
+    let robots = client.get("/robots.txt");
+    assert_eq!(robots.header("Cache-Control"), Some("max-age=60"));
+    assert_eq!(robots.header("Content-Type"), Some("text/plain; charset=utf-8"));
+    assert_eq!(client.get("/gone/").header("Content-Type"), Some("text/html; charset=utf-8"));
+    assert_eq!(client.ask("HEAD", "/robots.txt", &[]).header("Content-Length"), Some("14"));
+});
+
+drivers!(a_redirect_keeps_what_is_behind_and_stays_on_its_server, |driver: Name| {
+    let site = start(driver, ROUTES, |_| {});
+    let mut client = site.client();
+    for (path, status, location) in [
+        ("/old/a%20b/c?d=e", 308, "/new/a%20b/c?d=e"),
+        ("/%6Fld/a", 308, "/new/a"),
+        ("/old?a", 308, "/old/?a"),
+        ("/one?x", 302, "https://example.org/one"),
+        ("/to-root//evil.example/", 308, "/evil.example/"),
+        ("/to-root/%5Cevil.example/", 308, "/%5Cevil.example/"),
+        ("/to-root/\\evil.example/", 308, "/evil.example/"),
+    ] {
+        let reply = client.get(path);
+        let found = reply.header("Location").unwrap_or_default();
+        assert_eq!((reply.status, found), (status, location), "{path}");
+    }
+});
+
+drivers!(a_path_that_means_no_place_is_a_bad_request_for_every_route, |driver: Name| {
+    let site = start(driver, ROUTES, |_| {});
+    let mut client = site.client();
+    for path in ["/../x", "/gone/%2e%2e/x", "/%00", "/a%0d%0aSet-Cookie:x", "/%", "/%f", "/./"] {
+        let reply = client.get(path);
+        assert_eq!(reply.status, 400, "{path}: {reply:?}");
+        assert_eq!(reply.text(), "400 Bad Request: The address is not one.\n");
+    }
+    // The connection goes on, and the server with it.
+    assert_eq!(client.get("/").status, 200);
+});
+
+drivers!(each_request_has_an_id_of_its_own, |driver: Name| {
+    let site = start(driver, ROUTES, |_| {});
+    let mut client = site.client();
+    let ids: Vec<_> = (0..100).map(|_| client.get("/").header("X-Request-Id").unwrap().to_owned()).collect();
+    let mut different = ids.clone();
+    different.sort();
+    different.dedup();
+    assert_eq!(different.len(), ids.len());
+    assert!(
+        ids.iter().all(|id| id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit())),
+        "{ids:?}"
+    );
+});
+
+#[test]
+fn a_refusal_is_a_page_to_browsers_and_a_line_to_others() {
+    let routes = "[[route]]\npath = \"/a\"\nkind = \"health\"\n";
+    let site = start(Name::Epoll, routes, |_| {});
+    let mut client = site.client();
+    let plain = client.get("/missing");
+    assert_eq!(plain.header("Content-Type"), Some("text/plain; charset=utf-8"));
+    assert_eq!(plain.text(), "404 Not Found: There is nothing at this address.\n");
+    let page = client.ask("GET", "/missing", &[("Accept", "text/html,*/*")]);
+    assert_eq!((page.status, page.header("Content-Type")), (404, Some("text/html; charset=utf-8")));
+    assert!(page.text().contains("<h1>Not Found</h1>"), "{}", page.text());
+    assert!(
+        page.header("Content-Security-Policy").is_some_and(|policy| policy.contains("default-src 'none'"))
+    );
+}

@@ -1,0 +1,217 @@
+//! Every mistake in a configuration is told with its line, its key, and what was expected.
+
+use ringroad_serve::Config;
+use std::path::Path;
+
+/// Lines of `LINE: KEY: WHAT`.
+fn mistakes(text: &str) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let wrong = Config::parse(text, &folder.path().join("site.toml")).expect_err("a mistake");
+    let said = wrong.to_string();
+    let named = format!("configuration, on {}:", folder.path().join("site.toml").display());
+    said.lines().map(|line| line.strip_prefix(&named).unwrap_or(line).to_owned()).collect()
+}
+
+const ROUTE: &str = "[[route]]\npath = \"/\"\nkind = \"health\"\n";
+
+#[test]
+fn each_mistake_is_told_with_its_line_and_key() {
+    for (line, said) in [
+        (
+            "listen = \"8080\"",
+            "listen: expected an address with its port, as \"127.0.0.1:8080\" or \"[::1]:8080\", found \"8080\"",
+        ),
+        ("listen = []", "listen: expected addresses to listen on, found an empty list"),
+        ("listen = [\"127.0.0.1:1\", \"127.0.0.1:1\"]", "listen: 127.0.0.1:1 is there twice"),
+        ("workers = \"two\"", "workers: expected a number from 0 to 1024, found \"two\""),
+        ("workers = -1", "workers: expected a number from 0 to 1024, found -1"),
+        ("workers = 1025", "workers: expected a number from 0 to 1024, found 1025"),
+        ("reuse_port = 1", "reuse_port: expected true or false, found 1"),
+        (
+            "driver = \"kqueue\"",
+            "driver: expected one of auto, io_uring, epoll, poll, select, threads, found \"kqueue\"",
+        ),
+        (
+            "drain = \"1 week\"",
+            "drain: expected a span of time (10, \"10s\", \"250ms\", \"5m\"), at most a day, found \"1 week\"",
+        ),
+        (
+            "request_id = \"X Request\"",
+            "request_id: expected the name of a header line: method or header name: expected a token",
+        ),
+        ("max_connections = 0", "max_connections: expected a number from 1 to 1073741824, found 0"),
+        (
+            "limits.body = \"8 MB\"",
+            "limits.body: expected a number of bytes (65536, \"64K\", \"8M\", \"2G\"), found \"8 MB\"",
+        ),
+        (
+            "limits.request_line = 10",
+            "limits.request_line: expected a number of bytes (65536, \"64K\", \"8M\", \"2G\"), 64 to 65535, found 10",
+        ),
+        ("limits.header_count = 101", "limits.header_count: expected a number from 1 to 100, found 101"),
+        ("limits = 5", "limits: expected a table, found 5"),
+        (
+            "timeouts.header = \"500ms\"",
+            "timeouts.header: expected a span of time (10, \"10s\", \"250ms\", \"5m\"), at least 1s, at most a day, found \"500ms\"",
+        ),
+        ("log.format = \"json\"", "log.file: missing: expected a file, or \"-\" for standard output"),
+        (
+            "log = { file = \"-\", format = \"xml\" }",
+            "log.format: expected one of \"combined\", \"json\", found \"xml\"",
+        ),
+        // Keys that are none.
+        ("worker = 2", "worker: not a key here (did you mean `workers`?)"),
+        ("lisTen = 2", "lisTen: not a key here (did you mean `listen`?)"),
+        ("worker_processes = 2", "worker_processes: not a key here (it is called `workers`)"),
+        ("worker_num = 2", "worker_num: not a key here (it is called `workers`)"),
+        (
+            "limits.client_max_body_size = 2",
+            "limits.client_max_body_size: not a key here (it is called `body`)",
+        ),
+        ("timeouts.keepalive = 2", "timeouts.keepalive: not a key here (did you mean `keep_alive`?)"),
+        ("log = { file = \"-\", colour = true }", "log.colour: not a key here (there are: file, format)"),
+        // No TOML at all.
+        ("listen = ", "not TOML: "),
+        ("listen = \"127.0.0.1:80", "not TOML: "),
+    ] {
+        let found = mistakes(&format!("# a comment\n\n{line}\n{ROUTE}"));
+        let [one] = found.as_slice() else { panic!("one mistake for {line}: {found:?}") };
+        assert!(one.starts_with(&format!("3: {said}")), "{line}: {one}");
+    }
+}
+
+#[test]
+fn each_mistake_of_a_route_is_told_with_its_number() {
+    for (lines, said) in [
+        ("path = \"/\"", "1: route[1].kind: missing: expected what to answer"),
+        (
+            "kind = \"health\"",
+            "1: route[1].path: missing: expected the beginning of a path, as \"/\" or \"/files/\"",
+        ),
+        (
+            "path = \"a\"\nkind = \"health\"",
+            "2: route[1].path: expected a path that begins with `/`, decoded and without `.` and `..`, found \"a\"",
+        ),
+        ("path = \"/../a\"\nkind = \"health\"", "2: route[1].path: expected a path that begins with"),
+        ("path = \"/a%20\"\nkind = \"health\"", "2: route[1].path: expected a path that begins with"),
+        ("path = \"/\"\nkind = \"statik\"", "3: route[1].kind: expected one of \"static\", \"respond\", "),
+        ("path = \"/\"\nkind = \"static\"", "1: route[1].root: missing: expected a folder"),
+        ("path = \"/\"\nkind = \"static\"\nroot = \"nowhere\"", "4: route[1].root: "),
+        ("path = \"/a\"\nkind = \"static\"\nroot = \".\"", "2: route[1].path: a folder's ends in `/`"),
+        (
+            "path = \"/\"\nkind = \"static\"\nroot = \".\"\nindex = \"a/b\"",
+            "5: route[1].index: expected the name of a file without a folder, found \"a/b\"",
+        ),
+        (
+            "path = \"/\"\nkind = \"static\"\nroot = \".\"\nalias = \"x\"",
+            "5: route[1].alias: not a key here (it is called `root`)",
+        ),
+        (
+            "path = \"/\"\nkind = \"static\"\nroot = \".\"\nstatus = 200",
+            "5: route[1].status: not a key here (there are: ",
+        ),
+        (
+            "path = \"/\"\nkind = \"respond\"\nstatus = 99",
+            "4: route[1].status: expected a number from 200 to 599, found 99",
+        ),
+        (
+            "path = \"/\"\nkind = \"respond\"\nstatus = 204\nbody = \"x\"",
+            "5: route[1].body: an answer of 204 has none",
+        ),
+        (
+            "path = \"/\"\nkind = \"redirect\"",
+            "1: route[1].to: missing: expected where to, as \"/new/\" or \"https://example.org/\"",
+        ),
+        (
+            "path = \"/\"\nkind = \"redirect\"\nto = \"/a b\"",
+            "4: route[1].to: expected a path or a URL in visible ASCII",
+        ),
+        (
+            "path = \"/\"\nkind = \"redirect\"\nto = \"/a\"\nstatus = 200",
+            "5: route[1].status: expected 301, 302, 303, 307 or 308, found 200",
+        ),
+        (
+            "path = \"/\"\nkind = \"health\"\nheaders = { \"A B\" = \"c\" }",
+            "4: route[1].headers.A B: method or header name: expected a token",
+        ),
+        (
+            "path = \"/\"\nkind = \"health\"\nheaders = { A = \"b\\nc\" }",
+            "4: route[1].headers.A: header value: expected no control characters",
+        ),
+        (
+            "path = \"/\"\nkind = \"health\"\nheaders = { Content-Length = \"5\" }",
+            "4: route[1].headers.Content-Length: header line: this one follows from",
+        ),
+    ] {
+        let found = mistakes(&format!("[[route]]\n{lines}\n"));
+        let [one] = found.as_slice() else { panic!("one mistake for {lines}: {found:?}") };
+        assert!(one.starts_with(said), "{lines}: {one}");
+    }
+    assert_eq!(mistakes(""), ["1: route: missing: expected at least one [[route]], with `path` and `kind`"]);
+    let twice = mistakes(&format!("{ROUTE}{ROUTE}"));
+    assert_eq!(twice, ["5: route[2].path: \"/\" has a route already"]);
+}
+
+#[test]
+fn every_mistake_of_a_file_is_told_at_once_in_the_order_of_its_lines() {
+    let found =
+        mistakes("workers = true\nlisten = 5\n[[route]]\npath = \"/\"\nkind = \"respond\"\nbdy = \"x\"\n");
+    let places: Vec<_> =
+        found.iter().map(|line| line.splitn(3, ": ").take(2).collect::<Vec<_>>().join(": ")).collect();
+    assert_eq!(places, ["1: workers", "2: listen", "6: route[1].bdy"], "{found:?}");
+}
+
+#[test]
+fn a_file_that_is_not_there_is_told_as_such() {
+    let wrong = Config::load(Path::new("/nowhere/site.toml")).expect_err("there is none");
+    assert_eq!(
+        wrong.to_string(),
+        "configuration, on /nowhere/site.toml: No such file or directory (os error 2)"
+    );
+}
+
+#[test]
+fn what_is_said_is_taken_and_the_rest_has_its_default() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!(
+        "listen = [\"127.0.0.1:81\", \"[::1]:82\"]\nworkers = 3\ndriver = \"uring\"\ndrain = 5\n\
+         limits = {{ body = \"1M\", header_count = 50 }}\ntimeouts.keep_alive = \"5m\"\n{ROUTE}"
+    );
+    let config = Config::parse(&text, &folder.path().join("site.toml")).unwrap();
+    assert_eq!(
+        config.listen.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["127.0.0.1:81", "[::1]:82"]
+    );
+    assert_eq!((config.workers, config.drain.as_secs()), (3, 5));
+    assert_eq!((config.limits.body_bytes, config.limits.fields), (1 << 20, 50));
+    assert_eq!(config.deadlines.keep_alive.as_secs(), 300);
+    assert_eq!(config.deadlines.head.as_secs(), 10);
+    assert!(config.log.is_none() && config.routes.len() == 1);
+}
+
+/// It is what users copy: each key stands in it once, commented out or not, and it is valid both ways.
+#[test]
+fn the_example_is_valid_as_it_is_and_with_every_key_in_force() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/ringroad.toml");
+    let text = std::fs::read_to_string(example).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(folder.path().join("public/assets")).unwrap();
+    let file = folder.path().join("ringroad.toml");
+    let shown = Config::parse(&text, &file).unwrap_or_else(|why| panic!("{why}"));
+    assert_eq!(shown.routes.len(), 8);
+    let is_key = |line: &str| {
+        let name = line.split(" = ").next().unwrap_or_default();
+        line.contains(" = ")
+            && !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+    };
+    let in_force: Vec<_> =
+        text.lines().map(|line| line.strip_prefix("# ").filter(|key| is_key(key)).unwrap_or(line)).collect();
+    assert!(in_force.iter().filter(|line| is_key(line)).count() > 50, "{in_force:?}");
+    let all = Config::parse(&in_force.join("\n"), &file).unwrap_or_else(|why| panic!("{why}"));
+    // What stands there as a default is one.
+    let bare = Config::parse(ROUTE, &file).unwrap();
+    assert_eq!((all.workers, all.drain, all.cache), (bare.workers, bare.drain, bare.cache));
+    assert_eq!(all.deadlines, bare.deadlines);
+    assert_eq!(all.limits, ringroad_http::Limits { body_bytes: 64 << 20, ..bare.limits });
+}

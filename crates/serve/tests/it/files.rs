@@ -1,0 +1,289 @@
+//! Files: whole, in parts, on conditions, compressed, changed, cut; folders as pages.
+
+use crate::support::{Site, start, wait_until, write};
+use ringroad_engine::Name;
+use std::fs::File;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+const ROUTES: &str = r#"
+[[route]]
+path = "/"
+kind = "static"
+root = "root"
+headers = { Cache-Control = "no-cache" }
+
+[[route]]
+path = "/list/"
+kind = "static"
+root = "root/sub"
+autoindex = true
+index = ["start.txt", "index.html"]
+"#;
+
+fn large() -> Vec<u8> {
+    (0..1_500_000_u32).flat_map(|number| number.to_le_bytes()).collect()
+}
+
+fn prepare(folder: &Path) {
+    write(folder, "root/index.html", "<p>index</p>");
+    write(folder, "root/a.txt", "0123456789");
+    write(folder, "root/empty", "");
+    write(folder, "root/large.bin", large());
+    write(folder, "root/sub/x 1.txt", "x");
+    write(folder, "root/sub/deep/index.html", "deep");
+    write(folder, "root/style.css", "body { color: red }");
+    write(folder, "root/style.css.br", "brotli");
+    write(folder, "root/style.css.gz", "gzip");
+    for name in ["style.css", "style.css.br", "style.css.gz"] {
+        let file = File::options().write(true).open(folder.join("root").join(name)).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777)).unwrap();
+    }
+}
+
+fn site(driver: Name) -> Site {
+    start(driver, ROUTES, prepare)
+}
+
+drivers!(files_are_sent_whole_with_what_is_known_of_them, |driver: Name| {
+    let site = site(driver);
+    let mut client = site.client();
+    // The first is read, the second from memory.
+    for _ in 0..2 {
+        let reply = client.get("/a.txt");
+        assert_eq!((reply.status, reply.text()), (200, "0123456789"));
+        assert_eq!(reply.header("Content-Type"), Some("text/plain; charset=utf-8"));
+        assert_eq!(reply.header("Accept-Ranges"), Some("bytes"));
+        assert_eq!(reply.header("Cache-Control"), Some("no-cache"));
+        assert!(reply.header("ETag").is_some_and(|tag| tag.starts_with('"')));
+        assert!(reply.header("Last-Modified").is_some_and(|date| date.ends_with("GMT")));
+        assert_eq!(reply.header("Vary"), None);
+    }
+    assert_eq!(client.get("/").text(), "<p>index</p>");
+    let empty = client.get("/empty");
+    assert_eq!((empty.status, empty.header("Content-Length")), (200, Some("0")));
+    for _ in 0..2 {
+        assert!(client.get("/large.bin").body == large());
+        let head = client.ask("HEAD", "/large.bin", &[]);
+        assert_eq!((head.status, head.header("Content-Length")), (200, Some("6000000")));
+        assert_eq!(client.ask("HEAD", "/a.txt", &[]).header("Content-Length"), Some("10"));
+    }
+    let refused = client.ask("POST", "/a.txt", &[("Content-Length", "0")]);
+    assert_eq!((refused.status, refused.header("Allow")), (405, Some("GET, HEAD, OPTIONS")));
+    assert_eq!(client.ask("OPTIONS", "/a.txt", &[]).header("Allow"), Some("GET, HEAD, OPTIONS"));
+});
+
+drivers!(parts_are_sent_from_memory_and_from_the_disk, |driver: Name| {
+    let site = site(driver);
+    let mut client = site.client();
+    let whole = large();
+    for (path, range, from, to, all) in [
+        ("/a.txt", "bytes=2-4", 2, 5, 10),
+        ("/a.txt", "bytes=-3", 7, 10, 10),
+        ("/a.txt", "bytes=8-", 8, 10, 10),
+        ("/large.bin", "bytes=1000000-1999999", 1_000_000, 2_000_000, 6_000_000),
+        ("/large.bin", "bytes=-1", 5_999_999, 6_000_000, 6_000_000),
+    ] {
+        let reply = client.ask("GET", path, &[("Range", range)]);
+        assert_eq!(reply.status, 206, "{path} {range}: {}", reply.head);
+        let said = format!("bytes {from}-{}/{all}", to - 1);
+        assert_eq!(reply.header("Content-Range"), Some(said.as_str()));
+        let bytes = if path == "/a.txt" { b"0123456789".as_slice() } else { &whole };
+        assert!(reply.body == bytes[from..to], "{path} {range}");
+    }
+    for (range, status) in [("bytes=10-", 416), ("bytes=-0", 416), ("bytes=x", 200), ("lines=1-2", 200)] {
+        let reply = client.ask("GET", "/a.txt", &[("Range", range)]);
+        assert_eq!(reply.status, status, "{range}");
+        assert_eq!(reply.header("Content-Range"), (status == 416).then_some("bytes */10"), "{range}");
+    }
+    // §68: too many parts, and parts that overlap, are not worth it.
+    let many: Vec<_> = (0..1000).map(|at| format!("{at}-{at}")).collect();
+    for range in [format!("bytes={}", many.join(",")), "bytes=0-,0-,0-,0-".to_owned()] {
+        let reply = client.ask("GET", "/large.bin", &[("Range", &range)]);
+        assert_eq!((reply.status, reply.body.len()), (200, 6_000_000));
+    }
+    // To HEAD a range means nothing (RFC 9110 §14.2).
+    assert_eq!(client.ask("HEAD", "/a.txt", &[("Range", "bytes=0-1")]).status, 200);
+});
+
+drivers!(several_parts_come_in_one_body, |driver: Name| {
+    let site = site(driver);
+    let mut client = site.client();
+    let whole = large();
+    for (path, bytes, kind) in [
+        ("/a.txt", b"0123456789".as_slice(), "text/plain; charset=utf-8"),
+        ("/large.bin", &whole, "application/octet-stream"),
+    ] {
+        let reply = client.ask("GET", path, &[("Range", "bytes=0-1, 4-6,-2")]);
+        assert_eq!(reply.status, 206);
+        let boundary =
+            reply.header("Content-Type").unwrap().strip_prefix("multipart/byteranges; boundary=").unwrap();
+        let mut expected = Vec::new();
+        let all = bytes.len();
+        for (number, (from, to)) in [(0, 2), (4, 7), (all - 2, all)].into_iter().enumerate() {
+            let line = if number > 0 { "\r\n" } else { "" };
+            let last = to - 1;
+            expected.extend_from_slice(
+                format!(
+                    "{line}--{boundary}\r\nContent-Type: {kind}\r\nContent-Range: bytes {from}-{last}/{all}\r\n\r\n"
+                )
+                .as_bytes(),
+            );
+            expected.extend_from_slice(&bytes[from..to]);
+        }
+        expected.extend_from_slice(format!("\r\n--{boundary}--\r\n").as_bytes());
+        assert!(reply.body == expected, "{path}: {:?}", String::from_utf8_lossy(&reply.body));
+    }
+});
+
+drivers!(conditions_are_kept, |driver: Name| {
+    let site = site(driver);
+    let mut client = site.client();
+    for path in ["/a.txt", "/large.bin"] {
+        let first = client.ask("HEAD", path, &[]);
+        let (tag, date) = (first.header("ETag").unwrap(), first.header("Last-Modified").unwrap());
+        for (line, status) in [
+            (("If-None-Match", tag), 304),
+            (("If-None-Match", "\"other\""), 200),
+            (("If-Modified-Since", date), 304),
+            (("If-Match", "\"other\""), 412),
+            (("If-Match", tag), 200),
+            (("If-Unmodified-Since", "Sun, 06 Nov 1994 08:49:37 GMT"), 412),
+        ] {
+            let reply = client.ask("GET", path, &[line]);
+            assert_eq!(reply.status, status, "{path} {line:?}");
+            if status == 304 {
+                assert_eq!(
+                    (reply.header("ETag"), reply.header("Cache-Control")),
+                    (Some(tag), Some("no-cache"))
+                );
+            }
+        }
+        for (value, status) in [(tag, 206), ("\"other\"", 200), (date, 206)] {
+            let reply = client.ask("GET", path, &[("Range", "bytes=0-1"), ("If-Range", value)]);
+            assert_eq!(reply.status, status, "{path} If-Range: {value}");
+        }
+        // The client's copy comes first, then the range.
+        let reply = client.ask("GET", path, &[("Range", "bytes=0-1"), ("If-None-Match", tag)]);
+        assert_eq!(reply.status, 304);
+    }
+});
+
+drivers!(a_compressed_sibling_goes_to_who_understands_it, |driver: Name| {
+    let site = site(driver);
+    let mut client = site.client();
+    let mut tags = Vec::new();
+    for (accepted, body, coding) in [
+        ("", "body { color: red }", None),
+        ("gzip, deflate, br", "brotli", Some("br")),
+        ("gzip", "gzip", Some("gzip")),
+        ("zstd", "body { color: red }", None),
+        ("br;q=0.5, gzip;q=0.9", "gzip", Some("gzip")),
+        ("br;q=0", "body { color: red }", None),
+    ] {
+        for _ in 0..2 {
+            let reply = client.ask("GET", "/style.css", &[("Accept-Encoding", accepted)]);
+            assert_eq!((reply.text(), reply.header("Content-Encoding")), (body, coding), "{accepted:?}");
+            assert_eq!(reply.header("Content-Type"), Some("text/css; charset=utf-8"));
+            assert_eq!(reply.header("Vary"), Some("Accept-Encoding"), "{accepted:?}");
+            tags.push(reply.header("ETag").unwrap().to_owned());
+        }
+    }
+    tags.sort();
+    tags.dedup();
+    assert_eq!(tags.len(), 3, "a tag for each form: {tags:?}");
+    // By its own name it is a file like others.
+    let own = client.ask("GET", "/style.css.gz", &[("Accept-Encoding", "gzip")]);
+    assert_eq!((own.text(), own.header("Content-Encoding")), ("gzip", None));
+    assert_eq!(own.header("Content-Type"), Some("application/gzip"));
+    // A part of the compressed form.
+    let part = client.ask("GET", "/style.css", &[("Accept-Encoding", "br"), ("Range", "bytes=0-2")]);
+    assert_eq!((part.status, part.text(), part.header("Content-Encoding")), (206, "bro", Some("br")));
+    // Older than the file, it is of an earlier state.
+    site.write("root/style.css", "body { color: blue }");
+    let reply = client.ask("GET", "/style.css", &[("Accept-Encoding", "br, gzip")]);
+    assert_eq!((reply.text(), reply.header("Content-Encoding")), ("body { color: blue }", None));
+});
+
+drivers!(what_was_replaced_is_never_sent_again, |driver: Name| {
+    let site = site(driver);
+    let mut client = site.client();
+    for round in 0..20 {
+        let text = format!("round {round}");
+        site.write("root/next", &text);
+        std::fs::rename(site.path("root/next"), site.path("root/a.txt")).unwrap();
+        assert_eq!(client.get("/a.txt").text(), text);
+        assert_eq!(client.get("/a.txt").text(), text);
+    }
+    std::fs::remove_file(site.path("root/a.txt")).unwrap();
+    assert_eq!(client.get("/a.txt").status, 404);
+});
+
+drivers!(a_file_that_is_cut_while_it_is_sent_ends_that_connection_and_no_other, |driver: Name| {
+    let site = start(driver, ROUTES, |folder| {
+        prepare(folder);
+        // More than the buffers of both sides hold.
+        File::create(folder.join("root/huge")).unwrap().set_len(256 << 20).unwrap();
+    });
+    let (mut cut, mut other) = (site.client(), site.client());
+    cut.send("GET /huge HTTP/1.1\r\nHost: a\r\n\r\n");
+    let head = String::from_utf8(cut.until(b"\r\n\r\n").unwrap()).unwrap();
+    assert!(head.contains("Content-Length: 268435456\r\n"), "{head}");
+    File::options().write(true).open(site.path("root/huge")).unwrap().set_len(1 << 20).unwrap();
+    let rest = cut.rest();
+    assert!(rest.len() < 256 << 20, "{} bytes", rest.len());
+    assert!(rest.iter().all(|byte| *byte == 0));
+    assert_eq!(other.get("/a.txt").text(), "0123456789");
+});
+
+drivers!(folders_lead_to_their_index_or_are_listed_where_that_is_on, |driver: Name| {
+    let site = site(driver);
+    let mut client = site.client();
+    let reply = client.get("/sub?a=b");
+    assert_eq!((reply.status, reply.header("Location")), (308, Some("/sub/?a=b")));
+    assert_eq!(client.get("/sub/").status, 404);
+    assert_eq!(client.get("/sub/deep/").text(), "deep");
+    assert_eq!(client.get("/list").header("Location"), Some("/list/"));
+    let page = client.get("/list/");
+    assert_eq!((page.status, page.header("Content-Type")), (200, Some("text/html; charset=utf-8")));
+    for part in [
+        "<h1><a href=\"../\">/</a>list/</h1>",
+        "<a href=\"deep/\">deep/</a>",
+        "<a href=\"x%201.txt\">x 1.txt</a>",
+    ] {
+        assert!(page.text().contains(part), "{part} in {}", page.text());
+    }
+    assert_eq!(client.get("/list/x%201.txt").text(), "x");
+    assert_eq!(client.get("/list/deep/").text(), "deep");
+    // The first index file that exists.
+    site.write("root/sub/index.html", "second");
+    assert_eq!(client.get("/list/").text(), "second");
+    site.write("root/sub/start.txt", "first");
+    assert_eq!(client.get("/list/").text(), "first");
+});
+
+#[test]
+fn a_sibling_that_comes_later_is_noticed() {
+    let site = site(Name::Epoll);
+    let mut client = site.client();
+    let ask = |client: &mut crate::support::Client| client.ask("GET", "/a.txt", &[("Accept-Encoding", "br")]);
+    assert_eq!(ask(&mut client).text(), "0123456789");
+    site.write("root/a.txt.br", "small");
+    wait_until("the sibling is noticed within seconds", || ask(&mut client).text() == "small");
+    std::fs::remove_file(site.path("root/a.txt.br")).unwrap();
+    let reply = ask(&mut client);
+    assert_eq!((reply.text(), reply.header("Content-Encoding")), ("0123456789", None));
+}
+
+#[test]
+fn without_memory_and_with_too_little_of_it_every_file_is_still_sent() {
+    for memory in ["0", "\"4K\"", "\"64M\""] {
+        let site = start(Name::Epoll, &format!("[cache]\nmemory = {memory}\n{ROUTES}"), prepare);
+        let mut client = site.client();
+        for _ in 0..3 {
+            assert_eq!(client.get("/a.txt").text(), "0123456789");
+            assert_eq!(client.get("/").text(), "<p>index</p>");
+            assert_eq!(client.get("/empty").status, 200);
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! Requests handed on to a server behind this one, which here is a script on a socket.
+
+use crate::support::{Client, Site, start};
+use ringroad_engine::Name;
+use ringroad_serve::Event;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A server that does `script` on each connection; how many there were.
+fn behind(script: impl Fn(&mut Client) + Send + Sync + 'static) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (count, script) = (Arc::new(AtomicUsize::new(0)), Arc::new(script));
+    let counted = Arc::clone(&count);
+    // It ends with the test's process.
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let (mut client, script) = (Client::of(stream.unwrap()), Arc::clone(&script));
+            std::thread::spawn(move || script(&mut client));
+        }
+    });
+    (address, count)
+}
+
+fn site(driver: Name, to: &str, more: &str) -> Site {
+    let route = format!("[[route]]\npath = \"/\"\nkind = \"proxy\"\nto = \"{to}\"\n{more}\n");
+    start(driver, &route, |_| {})
+}
+
+fn ok(body: &str) -> String {
+    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+}
+
+/// Answers each request with its own head as the body, as long as there are some.
+fn echo_heads(client: &mut Client) {
+    while let Some(head) = client.until(b"\r\n\r\n") {
+        let head = String::from_utf8(head).unwrap();
+        client.send(ok(&head));
+    }
+}
+
+drivers!(lines_of_the_hop_stay_there_and_ours_are_added, |driver: Name| {
+    let (address, _) = behind(echo_heads);
+    let site = site(driver, &format!("http://{address}"), "");
+    let mut client = site.client();
+    let reply = client.ask("GET", "/a%20b/../c?d=%2e", &[]);
+    assert_eq!(reply.status, 400, "a path that means two places is not handed on");
+    let lines = [
+        ("Accept", "text/*"),
+        ("Connection", "keep-alive, X-Of-The-Hop, X-Forwarded-For"),
+        ("X-Of-The-Hop", "1"),
+        ("Keep-Alive", "timeout=5"),
+        ("TE", "trailers"),
+        ("Proxy-Authorization", "Basic x"),
+        ("Upgrade", "websocket"),
+        ("X-Forwarded-For", "10.0.0.1"),
+        ("X_Forwarded_For", "10.0.0.2"),
+        ("X-Forwarded-Proto", "https"),
+        ("Forwarded", "for=10.0.0.3"),
+        ("X-Real-IP", "10.0.0.4"),
+        ("X-Request-Id", "theirs"),
+        ("Cookie", "a=b"),
+    ];
+    let reply = client.ask("GET", "/a%20b/c?d=%2e", &lines);
+    let head = reply.text();
+    let (first, rest) = head.split_once("\r\n").unwrap();
+    assert_eq!(first, "GET /a%20b/c?d=%2e HTTP/1.1");
+    let mut got: Vec<_> = rest.trim_end().split("\r\n").collect();
+    let id = got.iter().position(|line| line.starts_with("X-Request-Id: ")).unwrap();
+    assert_ne!(got.remove(id), "X-Request-Id: theirs");
+    let expected = [
+        "Host: example.org",
+        "Accept: text/*",
+        "Cookie: a=b",
+        "X-Forwarded-For: 127.0.0.1",
+        "X-Forwarded-Host: example.org",
+        "X-Forwarded-Proto: http",
+        "Forwarded: for=127.0.0.1;host=\"example.org\";proto=http",
+        "Via: 1.1 ringroad",
+    ];
+    assert_eq!(got, expected);
+});
+
+#[test]
+fn a_proxy_before_us_is_believed_where_it_is_trusted() {
+    let (address, _) = behind(echo_heads);
+    let more = "trust_forwarded = true\nhost = \"app.internal:81\"\n";
+    let site = site(Name::Epoll, &format!("http://{address}"), more);
+    let lines = [
+        ("X-Forwarded-For", "10.0.0.1"),
+        ("X-Forwarded-For", "10.0.0.2"),
+        ("X-Forwarded-Proto", "https"),
+        ("X-Forwarded-Host", "www.example.org"),
+        ("Forwarded", "for=10.0.0.1"),
+        ("X-Request-Id", "theirs"),
+    ];
+    let reply = site.client().ask("GET", "/", &lines);
+    for line in [
+        "Host: app.internal:81\r\n",
+        "X-Forwarded-For: 10.0.0.1, 10.0.0.2, 127.0.0.1\r\n",
+        "X-Forwarded-Proto: https\r\n",
+        "X-Forwarded-Host: www.example.org\r\n",
+        "Forwarded: for=10.0.0.1, for=127.0.0.1;host=\"example.org\";proto=https\r\n",
+        "X-Request-Id: theirs\r\n",
+    ] {
+        assert!(reply.text().contains(line), "{line} in {}", reply.text());
+    }
+}
+
+#[test]
+fn a_path_behind_the_upstream_replaces_the_routes() {
+    let (address, _) = behind(echo_heads);
+    let routes = format!(
+        "[[route]]\npath = \"/api/\"\nkind = \"proxy\"\nto = \"http://{address}/v1/\"\n\
+         [[route]]\npath = \"/one\"\nkind = \"proxy\"\nto = \"http://{address}/two\"\n"
+    );
+    let site = start(Name::Epoll, &routes, |_| {});
+    let mut client = site.client();
+    for (path, target) in
+        [("/api/a%20b?c", "/v1/a%20b?c"), ("/%61pi/x", "/v1/x"), ("/one", "/two"), ("/api/", "/v1/")]
+    {
+        let reply = client.get(path);
+        assert!(reply.text().starts_with(&format!("GET {target} HTTP/1.1\r\n")), "{path}: {}", reply.text());
+    }
+}
+
+drivers!(an_answer_is_handed_back_with_what_is_not_the_hops, |driver: Name| {
+    let (address, count) = behind(|client| {
+        while let Some(head) = client.until(b"\r\n\r\n") {
+            let path = String::from_utf8(head).unwrap().split(' ').nth(1).unwrap().to_owned();
+            let answer = match path.as_str() {
+                "/lines" => "HTTP/1.1 201 Made\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nServer: behind\r\n\
+                     Connection: X-Secret, keep-alive\r\nX-Secret: 1\r\nKeep-Alive: timeout=5\r\nSet-Cookie: a=1\r\n\
+                     Set-Cookie: b=2\r\nContent-Length: 4\r\n\r\nmade"
+                    .to_owned(),
+                "/chunked" => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\nX-T: 1\r\n\r\n"
+                    .to_owned(),
+                "/interim" => format!("HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n{}", ok("after")),
+                "/304" => "HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\n\r\n".to_owned(),
+                "/204" => "HTTP/1.1 204 No Content\r\n\r\n".to_owned(),
+                "/head" => "HTTP/1.1 200 OK\r\nContent-Length: 12345\r\n\r\n".to_owned(),
+                _ => "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_owned(),
+            };
+            client.send(answer);
+        }
+    });
+    let site = site(driver, &format!("http://{address}"), "headers = { X-Ours = \"1\", Server = \"ours\" }");
+    let mut client = site.client();
+    let reply = client.get("/lines");
+    assert_eq!((reply.status, reply.text()), (201, "made"));
+    assert_eq!(reply.headers("Date").count(), 1);
+    assert_ne!(reply.header("Date"), Some("Sun, 06 Nov 1994 08:49:37 GMT"));
+    assert_eq!(reply.headers("Set-Cookie").collect::<Vec<_>>(), ["a=1", "b=2"]);
+    assert_eq!(reply.headers("Server").collect::<Vec<_>>(), ["ours"]);
+    assert_eq!(
+        (reply.header("X-Secret"), reply.header("Keep-Alive"), reply.header("X-Ours")),
+        (None, None, Some("1"))
+    );
+    assert_eq!(client.get("/chunked").text(), "abcde");
+    assert_eq!(client.get("/interim").text(), "after");
+    let unchanged = client.get("/304");
+    assert_eq!((unchanged.status, unchanged.header("ETag")), (304, Some("\"x\"")));
+    assert_eq!(client.get("/204").status, 204);
+    assert_eq!(client.ask("HEAD", "/head", &[]).header("Content-Length"), Some("12345"));
+    assert_eq!(client.get("/empty").text(), "");
+    assert_eq!(count.load(Ordering::SeqCst), 1, "one connection for all of them");
+});
+
+/// Reads a request's body of `bytes` and says it back.
+fn echo_body(client: &mut Client) {
+    while let Some(head) = client.until(b"\r\n\r\n") {
+        let head = String::from_utf8(head).unwrap().to_lowercase();
+        let body = if head.contains("transfer-encoding: chunked") {
+            let mut body = Vec::new();
+            loop {
+                let line = String::from_utf8(client.until(b"\r\n").unwrap()).unwrap();
+                let size = usize::from_str_radix(line.trim(), 16).unwrap();
+                body.extend_from_slice(&client.exactly(size).unwrap());
+                client.exactly(2).unwrap();
+                if size == 0 {
+                    break body;
+                }
+            }
+        } else {
+            let length = head
+                .split("content-length: ")
+                .nth(1)
+                .map_or(0, |rest| rest.split("\r\n").next().unwrap().parse().unwrap());
+            client.exactly(length).unwrap()
+        };
+        client.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len())).send(&body);
+    }
+}
+
+drivers!(bodies_of_all_sizes_go_both_ways, |driver: Name| {
+    let (address, _) = behind(echo_body);
+    let site = site(driver, &format!("http://{address}"), "");
+    let mut client = site.client();
+    for size in [0, 1, 1000, 16_384, 100_000, 3_000_000] {
+        let body: Vec<u8> = (0..size).map(|at: usize| (at % 251) as u8).collect();
+        client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n")).send(&body);
+        assert!(client.reply().body == body, "{size} bytes of a known length");
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+        for piece in body.chunks(70_000) {
+            client.send(format!("{:x}\r\n", piece.len())).send(piece).send("\r\n");
+        }
+        client.send("0\r\n\r\n");
+        assert!(client.reply().body == body, "{size} bytes in chunks");
+    }
+});
+
+drivers!(an_answer_comes_while_its_request_is_still_sent, |driver: Name| {
+    let (address, _) = behind(|client| {
+        client.until(b"\r\n\r\n").unwrap();
+        client.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+        for number in 0..5 {
+            // A chunk of one byte comes, behind the line end of the one before, and goes back.
+            let chunk = client.exactly(if number == 0 { 4 } else { 6 }).unwrap();
+            let last = *chunk.last().unwrap();
+            client.send([b'1', b'\r', b'\n', last, b'\r', b'\n']);
+        }
+        client.exactly(7).unwrap();
+        client.send("0\r\n\r\n");
+    });
+    let site = site(driver, &format!("http://{address}"), "");
+    let mut client = site.client();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    let head = String::from_utf8(client.until(b"\r\n\r\n").unwrap()).unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    for byte in *b"abcde" {
+        client.send([b'1', b'\r', b'\n', byte, b'\r', b'\n']);
+        let back = client.exactly(if byte == b'a' { 4 } else { 6 }).unwrap();
+        assert_eq!(back.last(), Some(&byte));
+    }
+    client.send("0\r\n\r\n");
+    assert!(client.until(b"0\r\n\r\n").is_some());
+});
+
+drivers!(a_kept_connection_that_was_closed_is_replaced_without_a_word, |driver: Name| {
+    // Each connection answers one request, as if it would go on, and closes.
+    let (address, count) = behind(|client| {
+        client.until(b"\r\n\r\n");
+        client.send(ok("once"));
+    });
+    let site = site(driver, &format!("http://{address}"), "");
+    let mut client = site.client();
+    for round in 1..=20 {
+        assert_eq!(client.get("/").text(), "once", "{round}");
+        assert_eq!(count.load(Ordering::SeqCst), round);
+    }
+});
+
+fn fault(site: &Site) -> String {
+    match site.event() {
+        event @ Event::Fault { .. } => event.to_string(),
+        event => panic!("{event:?}"),
+    }
+}
+
+drivers!(what_goes_wrong_behind_is_502_or_504_with_the_reason_in_the_log, |driver: Name| {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (silent, _) = behind(|client| drop(client.rest()));
+    let (garbage, _) = behind(|client| {
+        client.until(b"\r\n\r\n");
+        client.send("SSH-2.0-OpenSSH_9.2\r\n");
+        client.rest();
+    });
+    let (smuggler, _) = behind(|client| {
+        client.until(b"\r\n\r\n");
+        client.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
+        client.rest();
+    });
+    let (gone, _) = behind(|client| drop(client.until(b"\r\n\r\n")));
+    let (half, _) = behind(|client| {
+        client.until(b"\r\n\r\n");
+        client.send("HTTP/1.1 200");
+    });
+    for (to, status, reason) in [
+        (closed, 502, "nothing listens there"),
+        (silent, 504, "answer: nothing moved for 200ms"),
+        (garbage, 502, "answer: "),
+        (smuggler, 502, "answer: "),
+        (gone, 502, "no answer: "),
+        (half, 502, "answer: the connection was closed in the middle of it"),
+    ] {
+        let log = "log = { file = \"log.json\", format = \"json\" }\n";
+        // Whoever says something has all the time that a slow machine takes for it.
+        let timeout = if status == 504 { "200ms" } else { "60s" };
+        let route = format!(
+            "{log}[[route]]\npath = \"/\"\nkind = \"proxy\"\nto = \"http://{to}\"\nanswer_timeout = \"{timeout}\"\n\
+             [[route]]\npath = \"/health\"\nkind = \"health\"\n"
+        );
+        let site = start(driver, &route, |_| {});
+        let mut client = site.client();
+        let reply = client.get("/a?b");
+        assert_eq!(reply.status, status, "{reason}: {reply:?}");
+        assert!(!reply.text().contains(&to.to_string()), "{}", reply.text());
+        let said = fault(&site);
+        assert!(
+            said.contains(reason) && said.contains("on GET /a?b: ") && said.contains(&to.to_string()),
+            "{said}"
+        );
+        // The connection goes on.
+        assert_eq!(client.get("/health").status, 200);
+        drop(client);
+        let Site { folder, service, .. } = site;
+        service.stop().unwrap();
+        let log = std::fs::read_to_string(folder.path().join("log.json")).unwrap();
+        let line = log.lines().next().unwrap();
+        assert!(line.contains(&format!("\"upstream\":\"{to}\"")) && line.contains("\"error\":"), "{line}");
+    }
+});
+
+drivers!(an_answer_that_breaks_off_breaks_off, |driver: Name| {
+    let (address, _) = behind(|client| {
+        client.until(b"\r\n\r\n");
+        client.send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nten bytes.");
+    });
+    let site = site(driver, &format!("http://{address}"), "");
+    let mut client = site.client();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let rest = String::from_utf8(client.rest()).unwrap();
+    assert!(rest.contains("Content-Length: 100\r\n") && rest.ends_with("ten bytes."), "{rest}");
+    assert!(fault(&site).contains("closed in the middle"));
+});
+
+drivers!(a_body_to_the_end_of_the_connection_is_handed_back_in_chunks, |driver: Name| {
+    let (address, _) = behind(|client| {
+        client.until(b"\r\n\r\n");
+        client.send("HTTP/1.0 200 OK\r\n\r\n").send(vec![b'x'; 1_000_000]);
+    });
+    let site = site(driver, &format!("http://{address}"), "");
+    let mut client = site.client();
+    let reply = client.get("/");
+    assert_eq!(reply.header("Transfer-Encoding"), Some("chunked"));
+    assert!(reply.body == vec![b'x'; 1_000_000]);
+    assert_eq!(client.get("/").body.len(), 1_000_000);
+});
+
+drivers!(an_upstream_may_be_a_socket_in_the_file_system, |driver: Name| {
+    use std::io::{Read, Write};
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("app.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            std::thread::spawn(move || {
+                let mut buffer = [0; 4096];
+                while stream.read(&mut buffer).is_ok_and(|bytes| bytes > 0) {
+                    if stream.write_all(ok("unix").as_bytes()).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    let site = site(driver, &format!("unix:{}", path.display()), "");
+    let mut client = site.client();
+    for _ in 0..3 {
+        assert_eq!(client.get("/").text(), "unix");
+    }
+    std::fs::remove_file(&path).unwrap();
+    let other = crate::proxying::site(driver, &format!("unix:{}", path.display()), "");
+    assert_eq!(other.client().get("/").status, 502);
+    assert!(fault(&other).contains("No such file or directory"));
+});
+
+#[test]
+fn a_client_whose_body_breaks_the_protocol_is_told_so() {
+    let (address, _) = behind(|client| drop(client.rest()));
+    let site = site(Name::Epoll, &format!("http://{address}"), "");
+    let mut client = site.client();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n");
+    assert_eq!(client.reply().status, 400);
+}
+
+#[test]
+fn connections_are_kept_as_many_as_told() {
+    let (address, count) = behind(echo_heads);
+    let site = site(Name::Epoll, &format!("http://{address}"), "keep = 0");
+    let mut client = site.client();
+    for _ in 0..3 {
+        client.get("/");
+    }
+    assert_eq!(count.load(Ordering::SeqCst), 3);
+}

@@ -1,0 +1,138 @@
+//! Another configuration while a server runs: in force with the next request, or refused; and nobody fails meanwhile.
+
+use crate::support::{Client, Site, configure, start, wait_until};
+use ringroad_engine::Name;
+use ringroad_serve::Event;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+fn respond(body: &str) -> String {
+    format!("[[route]]\npath = \"/\"\nkind = \"respond\"\nbody = \"{body}\"\n")
+}
+
+drivers!(a_reload_is_in_force_with_the_next_request_also_on_old_connections, |driver: Name| {
+    let mut site = start(driver, &respond("one"), |_| {});
+    let mut client = site.client();
+    assert_eq!(client.get("/").text(), "one");
+    configure(site.folder.path(), &respond("two"));
+    assert_eq!(client.get("/").text(), "one");
+    site.service.reload();
+    assert_eq!(client.get("/").text(), "two");
+    assert!(matches!(site.event(), Event::Reloaded { waiting } if waiting.is_empty()));
+});
+
+drivers!(a_wrong_configuration_changes_nothing_and_says_why, |driver: Name| {
+    let mut site = start(driver, &respond("one"), |_| {});
+    let mut client = site.client();
+    for (text, why) in [
+        ("workers = \"x\"\n[[route]]\npath = \"/\"\nkind = \"health\"\n", "workers: expected a number"),
+        ("[[route]]\npath = \"/\"\nkind = \"static\"\nroot = \"nowhere\"\n", "No such file or directory"),
+        ("log.file = \"no/folder/log\"\n[[route]]\npath = \"/\"\nkind = \"health\"\n", "access log, on "),
+        ("[[route]]\npath = \"/m\"\nkind = \"metrics\"\nlisten = \"192.0.2.1:1\"\n", "192.0.2.1:1"),
+    ] {
+        configure(site.folder.path(), text);
+        site.service.reload();
+        let event = site.event();
+        assert!(matches!(event, Event::ReloadRefused(_) | Event::ReloadFailed(_)), "{event:?}");
+        assert!(event.to_string().contains(why), "{event}");
+        assert!(event.to_string().contains("the old"), "{event}");
+        assert_eq!(client.get("/").text(), "one", "{text}");
+        assert_eq!(site.client().get("/").text(), "one", "{text}");
+    }
+    configure(site.folder.path(), &respond("two"));
+    site.service.reload();
+    assert_eq!(client.get("/").text(), "two");
+});
+
+#[test]
+fn what_needs_new_workers_is_told_to_wait_and_the_rest_is_in_force() {
+    let mut site = start(Name::Epoll, &respond("one"), |_| {});
+    configure(site.folder.path(), &format!("workers = 2\nlimits.body = 5\n{}", respond("two")));
+    site.service.reload();
+    let event = site.event();
+    assert!(event.to_string().contains("(workers, limits): restart for that"), "{event}");
+    assert_eq!(site.client().get("/").text(), "two");
+}
+
+drivers!(addresses_come_and_go, |driver: Name| {
+    let mut site = start(driver, &respond("one"), |_| {});
+    let first = site.address();
+    let mut old = site.client();
+    assert_eq!(old.get("/").text(), "one");
+    let metrics = "[[route]]\npath = \"/metrics\"\nkind = \"metrics\"\nlisten = \"127.0.0.1:0\"\n";
+    configure(site.folder.path(), &format!("{}{metrics}", respond("one")));
+    site.service.reload();
+    let addresses: Vec<_> = site.service.addresses().collect();
+    assert_eq!((addresses.len(), addresses[0]), (2, first));
+    assert_eq!(Client::new(addresses[1]).get("/metrics").status, 200);
+    configure(site.folder.path(), &respond("one"));
+    site.service.reload();
+    assert_eq!(site.service.addresses().collect::<Vec<_>>(), [first]);
+    wait_until("the address is left", || std::net::TcpStream::connect(addresses[1]).is_err());
+    assert_eq!(old.get("/").text(), "one");
+});
+
+#[test]
+fn a_log_that_is_left_for_another_is_complete() {
+    let log = |name: &str| format!("log.file = \"{name}\"\n{}", respond("x"));
+    let mut site = start(Name::Epoll, &log("a.log"), |_| {});
+    let mut client = site.client();
+    for round in 0..30 {
+        for name in ["a.log", "b.log", "c.log"] {
+            configure(site.folder.path(), &log(name));
+            site.service.reload();
+            client.get(&format!("/{round}"));
+        }
+    }
+    drop(client);
+    let Site { folder, service, .. } = site;
+    service.stop().unwrap();
+    for name in ["a.log", "b.log", "c.log"] {
+        let text = std::fs::read_to_string(folder.path().join(name)).unwrap();
+        let told: Vec<_> = text.lines().filter_map(|line| line.split(' ').nth(6)).collect();
+        assert_eq!(told, (0..30).map(|round| format!("/{round}")).collect::<Vec<_>>(), "{name}");
+    }
+}
+
+drivers!(many_reloads_under_load_fail_no_request, |driver: Name| {
+    let mut site = start(driver, &format!("log.file = \"access.log\"\n{}", respond("0")), |_| {});
+    let (address, stop, asked) = (site.address(), AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for connections in 0..4 {
+            let (stop, asked) = (&stop, &asked);
+            scope.spawn(move || {
+                let mut client = Client::new(address);
+                while !stop.load(Ordering::Relaxed) {
+                    // Half of them connect anew each time.
+                    if connections % 2 == 0 {
+                        client = Client::new(address);
+                    }
+                    let reply = client.get("/");
+                    assert_eq!(reply.status, 200, "{reply:?}");
+                    assert!(reply.text().parse::<u32>().is_ok(), "{reply:?}");
+                    asked.fetch_add(1, Ordering::Relaxed);
+                    // It has had as many requests as one may.
+                    if reply.header("Connection") == Some("close") {
+                        client = Client::new(address);
+                    }
+                }
+            });
+        }
+        for round in 1..=200 {
+            // Every tenth is wrong, and changes nothing.
+            let wrong = if round % 10 == 0 { "no key\n" } else { "" };
+            configure(
+                site.folder.path(),
+                &format!("{wrong}log.file = \"access.log\"\n{}", respond(&round.to_string())),
+            );
+            let before = asked.load(Ordering::Relaxed);
+            site.service.reload();
+            wait_until("requests go on", || asked.load(Ordering::Relaxed) > before);
+        }
+        assert_eq!(site.client().get("/").text(), "199");
+        stop.store(true, Ordering::Relaxed);
+    });
+    let Site { service, events, .. } = site;
+    service.stop().unwrap();
+    let taken = events.try_iter().filter(|event| matches!(event, Event::Reloaded { .. })).count();
+    assert_eq!(taken, 180);
+});

@@ -1,0 +1,267 @@
+//! A service in a folder of its own, on each driver, and a client that is nothing but a socket.
+
+use ringroad_engine::Name;
+use ringroad_engine::choose::Wish;
+use ringroad_serve::{Event, Overrides, Service, Source, Voice, load};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// Makes a module of tests, one for each driver, of a function that takes its name.
+macro_rules! drivers {
+    ($(#[$meta:meta])* $name:ident, $body:expr) => {
+        $(#[$meta])*
+        mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+
+            #[test]
+            fn epoll() {
+                ($body)(ringroad_engine::Name::Epoll);
+            }
+            #[test]
+            fn io_uring() {
+                ($body)(ringroad_engine::Name::IoUring);
+            }
+            #[test]
+            fn poll() {
+                ($body)(ringroad_engine::Name::Poll);
+            }
+            #[test]
+            fn select() {
+                ($body)(ringroad_engine::Name::Select);
+            }
+            #[test]
+            fn threads() {
+                ($body)(ringroad_engine::Name::Threads);
+            }
+        }
+    };
+}
+
+/// How long a socket waits before a test is shown to hang. Far beyond what any needs.
+pub(crate) const HANG: Duration = Duration::from_secs(60);
+
+/// A folder with a configuration, and the service it describes.
+pub(crate) struct Site {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) service: Service,
+    pub(crate) events: Receiver<Event>,
+}
+
+/// Writes the configuration of a site: its top, then `rest`.
+pub(crate) fn configure(folder: &Path, rest: &str) -> PathBuf {
+    let file = folder.join("ringroad.toml");
+    std::fs::write(&file, format!("listen = \"127.0.0.1:0\"\n{rest}")).unwrap();
+    file
+}
+
+/// Starts what `rest` describes, in a folder that `prepare` fills.
+pub(crate) fn start(driver: Name, rest: &str, prepare: impl FnOnce(&Path)) -> Site {
+    let folder = tempfile::tempdir().unwrap();
+    prepare(folder.path());
+    let source = Source::File(configure(folder.path(), rest));
+    let overrides = Overrides { driver: Some(Wish::Named(driver)), ..Overrides::default() };
+    let config = load(&source, &overrides).unwrap_or_else(|why| panic!("{why}"));
+    let (tell, events) = channel();
+    let voice = Voice::new(move |event| drop(tell.send(event)), |_| Ok(()));
+    let service = Service::start(source, overrides, config, voice).unwrap_or_else(|why| panic!("{why}"));
+    Site { folder, service, events }
+}
+
+impl Site {
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.service.addresses().next().unwrap()
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::new(self.address())
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        write(self.folder.path(), name, content);
+    }
+
+    /// The next event.
+    pub(crate) fn event(&self) -> Event {
+        self.events.recv_timeout(HANG).expect("an event")
+    }
+}
+
+/// Writes a file, and the folders it is in.
+pub(crate) fn write(folder: &Path, name: &str, content: impl AsRef<[u8]>) {
+    let path = folder.join(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, content).unwrap();
+}
+
+/// A response as it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Reply {
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    /// The value of a header line.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers(name).next()
+    }
+
+    /// The values of all header lines of a name.
+    pub(crate) fn headers(&self, name: &str) -> impl Iterator<Item = &str> {
+        let lines = self.head.lines().skip(1).filter_map(|line| line.split_once(": "));
+        lines.filter(move |(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+}
+
+/// A client.
+pub(crate) struct Client {
+    stream: TcpStream,
+    input: Vec<u8>,
+}
+
+impl Client {
+    pub(crate) fn new(address: SocketAddr) -> Client {
+        Client::of(TcpStream::connect(address).unwrap())
+    }
+
+    pub(crate) fn of(stream: TcpStream) -> Client {
+        stream.set_read_timeout(Some(HANG)).unwrap();
+        stream.set_write_timeout(Some(HANG)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Client { stream, input: Vec::new() }
+    }
+
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Client {
+        self.stream.write_all(bytes.as_ref()).unwrap();
+        self
+    }
+
+    /// `GET path`, and its answer.
+    pub(crate) fn get(&mut self, path: &str) -> Reply {
+        self.ask("GET", path, &[])
+    }
+
+    /// A request without a body, and its answer.
+    pub(crate) fn ask(&mut self, method: &str, path: &str, lines: &[(&str, &str)]) -> Reply {
+        let lines: String = lines.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        self.send(format!("{method} {path} HTTP/1.1\r\nHost: example.org\r\n{lines}\r\n"));
+        self.try_reply(method == "HEAD").expect("a response")
+    }
+
+    /// The next response; there must be one.
+    pub(crate) fn reply(&mut self) -> Reply {
+        self.try_reply(false).expect("a response")
+    }
+
+    /// The next response, or `None` at the end of the connection. A body that is cut is an end, too.
+    pub(crate) fn try_reply(&mut self, to_head: bool) -> Option<Reply> {
+        let head = String::from_utf8(self.until(b"\r\n\r\n")?).unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        let mut reply = Reply { status, head, body: Vec::new() };
+        if to_head || matches!(status, 100..=199 | 204 | 304) {
+            return Some(reply);
+        }
+        if reply.header("Transfer-Encoding").is_some() {
+            loop {
+                let line = String::from_utf8(self.until(b"\r\n")?).unwrap();
+                let size = usize::from_str_radix(line.trim(), 16).unwrap();
+                reply.body.extend_from_slice(&self.exactly(size)?);
+                assert_eq!(self.exactly(2)?, b"\r\n");
+                if size == 0 {
+                    return Some(reply);
+                }
+            }
+        }
+        match reply.header("Content-Length").map(|length| length.parse().unwrap()) {
+            Some(length) => reply.body = self.exactly(length)?,
+            None => reply.body = self.rest(),
+        }
+        Some(reply)
+    }
+
+    /// Everything to the end of the connection.
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
+        while self.more() {}
+        std::mem::take(&mut self.input)
+    }
+
+    /// Everything up to and with `mark`.
+    pub(crate) fn until(&mut self, mark: &[u8]) -> Option<Vec<u8>> {
+        loop {
+            if let Some(at) = self.input.windows(mark.len()).position(|window| window == mark) {
+                return Some(self.input.drain(..at + mark.len()).collect());
+            }
+            if !self.more() {
+                return None;
+            }
+        }
+    }
+
+    pub(crate) fn exactly(&mut self, bytes: usize) -> Option<Vec<u8>> {
+        while self.input.len() < bytes {
+            if !self.more() {
+                return None;
+            }
+        }
+        Some(self.input.drain(..bytes).collect())
+    }
+
+    /// Receives some. A reset is an end here; what came before it counts.
+    fn more(&mut self) -> bool {
+        let mut buffer = vec![0; 64 * 1024];
+        match self.stream.read(&mut buffer) {
+            Ok(bytes) => {
+                self.input.extend_from_slice(&buffer[..bytes]);
+                bytes > 0
+            }
+            Err(why) if matches!(why.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => false,
+            Err(why) => panic!("{why}"),
+        }
+    }
+}
+
+/// Looks again and again until something that others do has happened.
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < HANG, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Runs Prometheus' checker, with `input`; says so where it is not installed. What it finds is an error.
+pub(crate) fn promtool(arguments: &[&str], input: Option<&str>) {
+    use std::process::{Command, Stdio};
+    let mut command = Command::new("promtool");
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(why) if why.kind() == ErrorKind::NotFound => {
+            // Past the capture of the test harness.
+            let _ = writeln!(std::io::stderr(), "skipped: promtool {arguments:?}: it is not installed");
+            return;
+        }
+        Err(why) => panic!("promtool: {why}"),
+    };
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.unwrap_or_default().to_owned();
+    let feeder = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
+    let output = child.wait_with_output().unwrap();
+    let fed = feeder.join().unwrap();
+    let said =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && fed.is_ok(), "promtool {arguments:?}: {said}");
+}
