@@ -1,7 +1,7 @@
 //! TOML, read key by key, so that every mistake is found and told with its line, its key and what was expected.
 //!
 //! Not by `serde`: its errors end at the first, lose the place inside of tables that are chosen by a key (`kind`), and
-//! cannot tell what a misspelt key was meant to be (docs/adr/0015). Start at [`Section`].
+//! cannot tell what a misspelt key was meant to be (docs/adr/0016). Start at [`Section`].
 
 use std::cell::RefCell;
 use std::fmt;
