@@ -143,5 +143,5 @@ fn the_suites_of_the_repository_are_all_valid() {
         }
     }
     names.sort();
-    assert_eq!(names, ["aa", "engine", "floor", "planted", "wrk"]);
+    assert_eq!(names, ["aa", "engine", "floor", "http", "planted", "wrk"]);
 }
