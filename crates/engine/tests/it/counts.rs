@@ -315,7 +315,6 @@ cases!(
     on_threads_a_worker_that_has_served_gives_way_to_whoever_runs,
     [threads Threads],
     |case| with_runtime(case, |builder| builder, |_, runtime| {
-        let _ = lockstep(runtime, [10]);
         // Of this process, where other tests may have workers too, some of them just begun.
         let policy = |task: &std::path::Path| -> Option<String> {
             let stat = std::fs::read_to_string(task.join("stat")).ok()?;
@@ -323,8 +322,17 @@ cases!(
             // The 41st field of proc_pid_stat(5), of which two came before.
             name.starts_with("worker ").then(|| fields.split(' ').nth(38).map(str::to_owned))?
         };
-        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-        let policies: Vec<String> = tasks.filter_map(|task| policy(&task.ok()?.path())).collect();
+        let served = async {
+            let (mut ours, mut theirs) = pair().await;
+            let mut receive = Box::pin(theirs.recv());
+            // A worker stands there before there is anything, and it is the worker that takes it.
+            assert!(futures_util::poll!(&mut receive).is_pending());
+            ours.write_all("!").await.0.unwrap();
+            assert_eq!(&*receive.await.unwrap(), b"!");
+            let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+            tasks.filter_map(|task| policy(&task.ok()?.path())).collect::<Vec<_>>()
+        };
+        let policies = runtime.block_on(served).unwrap();
         // SCHED_BATCH, unless the program's own policy is another.
         let own = policy_of_this_thread();
         let expected = if own == "0" { "3" } else { &own };

@@ -275,10 +275,14 @@ const REAL: [Case; 6] =
     [Case::Epoll, Case::Poll, Case::Select, Case::Threads, Case::IoUring, Case::IoUringPlain];
 
 /// Runs `body` from `case` to every driver that a connection can go to.
+/// In a process apart, since one of the two may be select, which has no room beside tests that hold thousands of
+/// descriptors.
 fn to_each(case: Case, body: fn(Case, Case)) {
-    for other in REAL.into_iter().filter(|other| !other.is_refused()) {
-        watched(case, move |case, _| body(case, other));
-    }
+    alone(None, || {
+        for other in REAL.into_iter().filter(|other| !other.is_refused()) {
+            watched(case, move |case, _| body(case, other));
+        }
+    });
 }
 
 /// Runs on a thread and a runtime of their own, and checks that nothing stays there.
