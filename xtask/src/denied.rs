@@ -77,9 +77,10 @@ fn lock_nothing() -> Result<(), String> {
 }
 
 /// What is tried: a package, and its folder.
-const SUITES: [(&str, &str); 4] = [
+const SUITES: [(&str, &str); 5] = [
     (ENGINE, "crates/engine"),
     ("ringroad-http", "crates/http"),
+    ("ringroad-serve", "crates/serve"),
     ("ringroad-copy", "crates/copy"),
     ("ringroad-cli", "crates/cli"),
 ];

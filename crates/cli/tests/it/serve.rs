@@ -7,7 +7,24 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-const DRIVERS: [&str; 5] = ["io_uring", "epoll", "poll", "select", "threads"];
+/// The drivers that can be had here.
+fn drivers() -> impl Iterator<Item = &'static str> {
+    use ringroad_engine::{Name, choose};
+    let all = [
+        ("io_uring", Name::IoUring),
+        ("epoll", Name::Epoll),
+        ("poll", Name::Poll),
+        ("select", Name::Select),
+        ("threads", Name::Threads),
+    ];
+    all.into_iter().filter_map(|(word, name)| match choose::probe(name) {
+        Ok(_) => Some(word),
+        Err(refusal) => {
+            eprintln!("skipped: {refusal}");
+            None
+        }
+    })
+}
 
 /// A `serve` that has said where.
 struct Serving {
@@ -166,7 +183,7 @@ fn curl_gets_files_parts_and_compressed_forms_on_every_driver() {
     let folder = folder();
     std::fs::write(folder.path().join("a.css"), "plain").unwrap();
     std::fs::write(folder.path().join("a.css.gz"), "packed").unwrap();
-    for driver in DRIVERS {
+    for driver in drivers() {
         let serving = Serving::start(&[text(folder.path()), "--driver", driver]);
         let curl = |arguments: &[&str], path: &str| {
             run(Command::new("curl").args(["-sS", "--max-time", "60"]).args(arguments).arg(serving.url(path)))
@@ -194,7 +211,7 @@ fn wrk_sees_no_error_on_any_driver() {
         return;
     }
     let folder = folder();
-    for driver in DRIVERS {
+    for driver in drivers() {
         let serving = Serving::start(&[text(folder.path()), "--driver", driver, "--workers", "2"]);
         let outcome = run(Command::new("wrk").args(["-t1", "-c16", "-d1s"]).arg(serving.url("/")));
         let text = outcome.text();
@@ -209,7 +226,7 @@ fn wrk_sees_no_error_on_any_driver() {
 #[test]
 fn a_stop_finishes_what_has_begun_and_takes_nothing_more() {
     let folder = folder();
-    for driver in DRIVERS {
+    for driver in drivers() {
         let config = patient(folder.path());
         let mut serving = Serving::start(&["--config", text(&config), "--driver", driver]);
         let mut slow = connect(serving.address);
@@ -281,7 +298,7 @@ fn sighup_reads_the_configuration_again() {
 #[test]
 fn at_the_limit_of_descriptors_who_is_there_is_served_and_the_others_wait() {
     let folder = folder();
-    for driver in DRIVERS {
+    for driver in drivers() {
         let binary = crate::support::BINARY;
         let line = "ulimit -n 256; exec \"$0\" serve --listen 127.0.0.1:0 --driver \"$1\" --config \"$2\"";
         let config = patient(folder.path());

@@ -19,30 +19,38 @@ macro_rules! drivers {
 
             #[test]
             fn epoll() {
-                ($body)(ringroad_engine::Name::Epoll);
+                crate::support::on(ringroad_engine::Name::Epoll, $body);
             }
             #[test]
             fn io_uring() {
-                ($body)(ringroad_engine::Name::IoUring);
+                crate::support::on(ringroad_engine::Name::IoUring, $body);
             }
             #[test]
             fn poll() {
-                ($body)(ringroad_engine::Name::Poll);
+                crate::support::on(ringroad_engine::Name::Poll, $body);
             }
             #[test]
             fn select() {
-                ($body)(ringroad_engine::Name::Select);
+                crate::support::on(ringroad_engine::Name::Select, $body);
             }
             #[test]
             fn threads() {
-                ($body)(ringroad_engine::Name::Threads);
+                crate::support::on(ringroad_engine::Name::Threads, $body);
             }
         }
     };
 }
 
+/// Runs a test on a driver, if that can be had here; says why where it cannot.
+pub(crate) fn on(driver: Name, test: fn(Name)) {
+    match ringroad_engine::choose::probe(driver) {
+        Ok(_) => test(driver),
+        Err(refusal) => eprintln!("skipped: {refusal}"),
+    }
+}
+
 /// How long a socket waits before a test is shown to hang. Far beyond what any needs.
-pub(crate) const HANG: Duration = Duration::from_secs(60);
+pub(crate) const HANG: Duration = Duration::from_secs(300);
 
 /// A folder with a configuration, and the service it describes.
 pub(crate) struct Site {

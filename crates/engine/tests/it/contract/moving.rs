@@ -274,9 +274,8 @@ fn a_simulated_connection_is_refused_by_every_other_runtime_and_comes_back() {
 const REAL: [Case; 6] =
     [Case::Epoll, Case::Poll, Case::Select, Case::Threads, Case::IoUring, Case::IoUringPlain];
 
-/// Runs `body` from `case` to every driver that a connection can go to.
-/// In a process apart, since one of the two may be select, which has no room beside tests that hold thousands of
-/// descriptors.
+/// Runs `body` from `case` to every driver that a connection can go to, in a process apart: one of the two may be select,
+/// which has no room beside tests that hold thousands of descriptors.
 fn to_each(case: Case, body: fn(Case, Case)) {
     alone(None, || {
         for other in REAL.into_iter().filter(|other| !other.is_refused()) {
