@@ -60,6 +60,6 @@ pub use limits::{Deadlines, FIELDS_MAX, HEAD_BYTES_MAX, Limits};
 pub use message::{Body, Method, Phase, Version};
 pub use request::{Event, Requests};
 pub use request_head::{RequestHead, RequestMeta};
-pub use response::{Asked, ResponseEvent, ResponseHead, ResponseMeta, Responses};
+pub use response::{Asked, KeptHead, ResponseEvent, ResponseHead, ResponseMeta, Responses};
 pub use status::Status;
 pub use target::Form;

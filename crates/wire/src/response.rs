@@ -45,7 +45,27 @@ pub struct ResponseMeta {
     reason_end: u16,
 }
 
+/// A head that outlives the bytes it was read from: a copy of all it is made of.
+#[derive(Clone, Debug)]
+pub struct KeptHead {
+    bytes: Vec<u8>,
+    slots: Vec<Slot>,
+    meta: ResponseMeta,
+}
+
+impl KeptHead {
+    /// The head.
+    pub fn view(&self) -> ResponseHead<'_> {
+        ResponseHead::from_parts(&self.bytes, &self.slots, self.meta)
+    }
+}
+
 impl<'a> ResponseHead<'a> {
+    /// Copies the head, to be read later.
+    pub fn keep(&self) -> KeptHead {
+        KeptHead { bytes: self.bytes.to_vec(), slots: self.slots.to_vec(), meta: self.meta }
+    }
+
     /// A head from parts that were kept, as with [`RequestHead::from_parts`](crate::RequestHead::from_parts).
     pub fn from_parts(bytes: &'a [u8], slots: &'a [Slot], meta: ResponseMeta) -> Self {
         ResponseHead { bytes, slots, meta }

@@ -6,7 +6,7 @@ use crate::error::{BodyError, ClientError};
 use ringroad_engine::Lease;
 use ringroad_engine::net::TcpStream;
 use ringroad_wire::{
-    Asked, BodyEncoder, FieldBlock, Method, Phase, ResponseEvent, ResponseMeta, Responses, Scratch, Slot,
+    Asked, BodyEncoder, FieldBlock, KeptHead, Method, Phase, ResponseEvent, Responses, Scratch,
 };
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -19,13 +19,6 @@ pub(super) struct Connection {
     responses: Responses,
     input: Vec<u8>,
     used: usize,
-}
-
-/// The head of a response, kept.
-pub(super) struct Head {
-    pub(super) bytes: Vec<u8>,
-    pub(super) slots: Vec<Slot>,
-    pub(super) meta: ResponseMeta,
 }
 
 /// A piece of a response's body, or its end.
@@ -65,7 +58,7 @@ impl Connection {
         out: Vec<u8>,
         scratch: &RefCell<Scratch>,
         method: Method,
-    ) -> (Result<Head, Failed>, Vec<u8>) {
+    ) -> (Result<KeptHead, Failed>, Vec<u8>) {
         let (sent, out) = self.stream.write_all(out).await;
         match (sent, self.head(scratch, method).await) {
             // It may have answered before it closed.
@@ -112,7 +105,11 @@ impl Connection {
     }
 
     /// The head of the response to a request that was sent.
-    pub(super) async fn head(&mut self, scratch: &RefCell<Scratch>, method: Method) -> Result<Head, Failed> {
+    pub(super) async fn head(
+        &mut self,
+        scratch: &RefCell<Scratch>,
+        method: Method,
+    ) -> Result<KeptHead, Failed> {
         let refused = |why| Failed::Other(ClientError::Response(why));
         self.responses.begin(Asked::from(method)).map_err(refused)?;
         loop {
@@ -120,11 +117,7 @@ impl Connection {
                 let mut scratch = scratch.borrow_mut();
                 match self.responses.next(&mut scratch, &self.input, &mut self.used).map_err(refused)? {
                     Some(ResponseEvent::Head(head)) => {
-                        return Ok(Head {
-                            bytes: head.bytes().to_vec(),
-                            slots: head.fields().slots().to_vec(),
-                            meta: head.meta(),
-                        });
+                        return Ok(head.keep());
                     }
                     Some(_) => continue,
                     None => {}

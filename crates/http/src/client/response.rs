@@ -1,11 +1,11 @@
 //! What a server answered.
 
 use super::Client;
-use super::connection::{Connection, Head, Part};
+use super::connection::{Connection, Part};
 use crate::chunk::Chunk;
 use crate::error::BodyError;
 use ringroad_engine::time;
-use ringroad_wire::{Body, Fields, ResponseHead, Status, Version};
+use ringroad_wire::{Body, Fields, KeptHead, Status, Version};
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use std::time::Instant;
 ///
 /// Read to its end, its connection is kept for the next request; dropped before that, it is closed.
 pub struct ClientResponse {
-    head: Head,
+    head: KeptHead,
     client: Client,
     authority: String,
     /// `None`: the body has ended.
@@ -28,7 +28,7 @@ impl ClientResponse {
         client: Client,
         authority: String,
         connection: Connection,
-        head: Head,
+        head: KeptHead,
         deadline: Instant,
     ) -> ClientResponse {
         let ended = head.view().body() == Body::Empty;
@@ -139,12 +139,6 @@ impl ClientResponse {
 
 /// Longest body that is taken whole without a bound of the caller's.
 const WHOLE_BYTES_MAX: usize = 64 << 20;
-
-impl Head {
-    fn view(&self) -> ResponseHead<'_> {
-        ResponseHead::from_parts(&self.bytes, &self.slots, self.meta)
-    }
-}
 
 impl fmt::Debug for ClientResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,9 +6,7 @@ use crate::config::Upstream;
 use ringroad_engine::net::{ReadHalf, TcpStream, WriteHalf};
 use ringroad_engine::{Lease, spawn_blocking, time};
 use ringroad_http::{BodyError, Chunk, Fields, Method, RequestBody, Status};
-use ringroad_wire::{
-    Asked, BodyEncoder, Phase, ResponseEvent, ResponseHead, ResponseMeta, Responses, Scratch, Slot,
-};
+use ringroad_wire::{Asked, BodyEncoder, KeptHead, Phase, ResponseEvent, ResponseHead, Responses, Scratch};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::poll_fn;
@@ -89,15 +87,11 @@ pub(super) struct Source {
 }
 
 /// The head of an answer.
-pub(super) struct Head {
-    bytes: Vec<u8>,
-    slots: Vec<Slot>,
-    meta: ResponseMeta,
-}
+pub(super) struct Head(KeptHead);
 
 impl Head {
     fn view(&self) -> ResponseHead<'_> {
-        ResponseHead::from_parts(&self.bytes, &self.slots, self.meta)
+        self.0.view()
     }
 
     pub(super) fn status(&self) -> Status {
@@ -261,11 +255,7 @@ impl Source {
                     .map_err(Failure::Wrong)?
                 {
                     Some(ResponseEvent::Head(head)) => {
-                        return Ok(Head {
-                            bytes: head.bytes().to_vec(),
-                            slots: head.fields().slots().to_vec(),
-                            meta: head.meta(),
-                        });
+                        return Ok(Head(head.keep()));
                     }
                     // What is said meanwhile (1xx) is for us.
                     Some(_) => continue,
