@@ -139,6 +139,27 @@ pub enum Caveat {
         /// Median latency it would hide in, microseconds.
         p50_us: f64,
     },
+    /// The generator itself sent later than the schedule said, although a connection was free (open loop).
+    GeneratorLate {
+        /// Median of that delay, microseconds.
+        late_p50_us: f64,
+        /// Its 99th percentile, microseconds.
+        late_p99_us: f64,
+        /// Median response latency, microseconds, which holds it.
+        p50_us: f64,
+    },
+    /// Requests that were due never had a connection to go out on (open loop).
+    Unsent {
+        /// How many.
+        unsent: u64,
+        /// Of how many that were due.
+        due: u64,
+    },
+    /// The client used its threads whole; what the program had left is not known.
+    ClientBusy {
+        /// Share of its threads' time the client used.
+        client_share: f64,
+    },
     /// Client and server counted different things.
     CountsDiffer {
         /// What is counted: `requests`, `bytes`.
@@ -240,6 +261,11 @@ pub const BUSY_SHARE: f64 = 0.95;
 pub const WAIT_SHARE: f64 = 0.05;
 /// Open loop: lag above this share of the median latency shows in the result.
 pub const LAG_SHARE: f64 = 0.10;
+/// Open loop: a generator whose own median delay is above this share of the median latency reports itself.
+pub const LATE_BROKEN: f64 = 0.50;
+/// Microseconds that waking a thread may take on a busy or virtual machine: as long as 99 % of the requests leave within
+/// that, service times stand, and response times are doubtful by no more than this.
+pub const LATE_WAKE_US: f64 = 1_000.0;
 /// Steal above this share is doubtful.
 pub const STEAL_SHARE: f64 = 0.02;
 /// Steal above this share leaves nothing to believe.
@@ -282,6 +308,25 @@ impl Caveat {
     /// Open loop: the generator fell behind its schedule.
     pub fn send_lag(lag_p99_us: f64, p50_us: f64) -> Option<Caveat> {
         outside(lag_p99_us, LAG_SHARE * p50_us).then_some(Caveat::SendLag { lag_p99_us, p50_us })
+    }
+
+    /// Open loop: the generator was late by itself, with a connection free.
+    pub fn generator_late(late_p50_us: f64, late_p99_us: f64, p50_us: f64) -> Option<Caveat> {
+        outside(late_p99_us, LAG_SHARE * p50_us).then_some(Caveat::GeneratorLate {
+            late_p50_us,
+            late_p99_us,
+            p50_us,
+        })
+    }
+
+    /// Open loop: everything that was due was sent.
+    pub fn unsent(unsent: u64, due: u64) -> Option<Caveat> {
+        (unsent > 0).then_some(Caveat::Unsent { unsent, due })
+    }
+
+    /// The client had time left on the threads it was given.
+    pub fn client_busy(client_share: f64) -> Option<Caveat> {
+        (client_share.is_nan() || client_share >= BUSY_SHARE).then_some(Caveat::ClientBusy { client_share })
     }
 
     /// Both sides must have counted the same. `what` names the thing in the plural: `requests`, `bytes`.
@@ -344,11 +389,16 @@ impl Caveat {
                 worse_if(outside(errors.total() as f64, FAILURE_SHARE * *sent as f64))
             }
             Caveat::Steal { share } => worse_if(outside(*share, STEAL_BROKEN)),
+            Caveat::GeneratorLate { late_p50_us, late_p99_us, p50_us } => {
+                worse_if(outside(*late_p50_us, LATE_BROKEN * p50_us) && outside(*late_p99_us, LATE_WAKE_US))
+            }
+            Caveat::Unsent { unsent, due } => worse_if(outside(*unsent as f64, FAILURE_SHARE * *due as f64)),
             Caveat::CountsDiffer { .. }
             | Caveat::NothingMeasured
             | Caveat::NotServed { .. }
             | Caveat::ServerFailed { .. } => Level::Invalid,
             Caveat::ClientBound { .. }
+            | Caveat::ClientBusy { .. }
             | Caveat::ClientStarved { .. }
             | Caveat::SendLag { .. }
             | Caveat::ControlTooWide { .. }
@@ -396,6 +446,23 @@ impl fmt::Display for Caveat {
                 f,
                 "1 % of the requests were sent {lag_p99_us:.0} µs or more after their time, against a median \
                  latency of {p50_us:.0} µs: lower the rate or give the generator more cores.",
+            ),
+            Caveat::GeneratorLate { late_p50_us, late_p99_us, p50_us } => write!(
+                f,
+                "the generator itself was late, by {late_p50_us:.0} µs in the median and {late_p99_us:.0} µs or more \
+                 for 1 % of the requests, against a median latency of {p50_us:.0} µs that holds it: lower the rate, or \
+                 give it a core of its own.",
+            ),
+            Caveat::Unsent { unsent, due } => write!(
+                f,
+                "{unsent} of {due} requests that were due never had a connection: all were busy to the end, so give \
+                 it more connections, or lower the rate to what the program can do.",
+            ),
+            Caveat::ClientBusy { client_share } => write!(
+                f,
+                "the client used {} of its threads' time: the rate may be its own speed, so give it more threads \
+                 where cores are free, or compare what the program costs per request.",
+                Share(*client_share),
             ),
             Caveat::CountsDiffer { what, client, server } => write!(
                 f,
@@ -526,6 +593,9 @@ mod tests {
             Caveat::ClientBound { client_share: 0.991 },
             Caveat::ClientStarved { wait_share: 0.081 },
             Caveat::SendLag { lag_p99_us: 900.4, p50_us: 120.0 },
+            Caveat::GeneratorLate { late_p50_us: 20.0, late_p99_us: 90.0, p50_us: 120.0 },
+            Caveat::Unsent { unsent: 12, due: 1_000 },
+            Caveat::ClientBusy { client_share: 0.991 },
             Caveat::CountsDiffer { what: "requests", client: 1_204_331, server: 1_204_330 },
             Caveat::Failures { errors, sent: 1_000 },
             Caveat::NothingMeasured,
@@ -576,7 +646,7 @@ mod tests {
     #[test]
     fn gates_open_exactly_past_their_threshold() {
         let control = |reach: f64| Interval { low: 1.0, mid: 1.0, high: 1.0 + reach };
-        let gates: [(&str, Option<Caveat>, Option<Caveat>); 12] = [
+        let gates: [(&str, Option<Caveat>, Option<Caveat>); 15] = [
             ("little", Caveat::littles_law(100.0, 1.04, 100.0), Caveat::littles_law(100.0, 1.06, 100.0)),
             (
                 "little below",
@@ -587,6 +657,9 @@ mod tests {
             ("client beside a busy server", Caveat::client_bound(1.0, 0.95), Caveat::client_bound(1.0, 0.94)),
             ("starved", Caveat::client_starved(0.05), Caveat::client_starved(0.051)),
             ("lag", Caveat::send_lag(10.0, 100.0), Caveat::send_lag(10.1, 100.0)),
+            ("late", Caveat::generator_late(1.0, 10.0, 100.0), Caveat::generator_late(1.0, 10.1, 100.0)),
+            ("unsent", Caveat::unsent(0, 10), Caveat::unsent(1, 10)),
+            ("client busy", Caveat::client_busy(0.94), Caveat::client_busy(0.95)),
             ("counts", Caveat::counts_differ("bytes", 7, 7), Caveat::counts_differ("bytes", 7, 8)),
             ("steal", Caveat::steal(0.02), Caveat::steal(0.021)),
             ("served", Caveat::not_served(64, 64), Caveat::not_served(64, 63)),
@@ -619,6 +692,13 @@ mod tests {
             |reset| Caveat::Failures { errors: Errors { reset, ..Errors::default() }, sent: 1_000 };
         assert_eq!(failures(10).level(), Level::Suspect);
         assert_eq!(failures(11).level(), Level::Invalid);
+        let late =
+            |late_p50_us, late_p99_us| Caveat::GeneratorLate { late_p50_us, late_p99_us, p50_us: 100.0 };
+        assert_eq!(late(50.0, 2_000.0).level(), Level::Suspect);
+        assert_eq!(late(51.0, 2_000.0).level(), Level::Invalid);
+        assert_eq!(late(51.0, 900.0).level(), Level::Suspect);
+        let unsent = |unsent| Caveat::Unsent { unsent, due: 1_000 };
+        assert_eq!((unsent(10).level(), unsent(11).level()), (Level::Suspect, Level::Invalid));
         assert_eq!(Caveat::Steal { share: 0.10 }.level(), Level::Suspect);
         assert_eq!(Caveat::Steal { share: 0.11 }.level(), Level::Invalid);
     }
