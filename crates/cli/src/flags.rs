@@ -70,6 +70,8 @@ pub(crate) struct ServeFlags {
     /// List folders that have no index.html
     #[arg(long, conflicts_with = "config")]
     pub(crate) autoindex: bool,
+    /// Put a load on a server, and say what it took and whether to believe that
+    Load(Box<LoadFlags>),
 }
 
 #[derive(Args, Debug)]
@@ -83,6 +85,85 @@ pub(crate) struct DoctorFlags {
     /// Print this seccomp profile (in Docker's form; `-` is standard input) with io_uring let through, and nothing else
     #[arg(long, value_name = "PROFILE", conflicts_with_all = ["json", "require"])]
     pub(crate) seccomp: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LoadFlags {
+    /// http://HOST[:PORT]/PATH, or tcp://HOST:PORT for a server that sends back what it gets; `'URL 3'` has weight 3
+    #[arg(value_name = "URL")]
+    pub(crate) url: String,
+    /// Connections that send
+    #[arg(short, long, value_name = "N", default_value_t = 10)]
+    pub(crate) connections: u32,
+    /// Measured time, as in 10s, 500ms, 2m (10s unless -n says when it ends)
+    #[arg(short, long, value_name = "TIME", value_parser = time)]
+    pub(crate) duration: Option<Duration>,
+    /// Requests in all, counted from the first
+    #[arg(short = 'n', long = "requests", value_name = "N")]
+    pub(crate) count: Option<u64>,
+    /// Open loop: requests per second that are due whatever the answers do (without it, closed loop)
+    #[arg(short, long, value_name = "N")]
+    pub(crate) rate: Option<f64>,
+    /// With -r: by chance, as people come, instead of evenly
+    #[arg(long, requires = "rate")]
+    pub(crate) poisson: bool,
+    /// Threads (one for each CPU; half of them where the server is on this machine)
+    #[arg(short, long, value_name = "N")]
+    pub(crate) threads: Option<u32>,
+    /// Load before the measured time (1s; none with -n)
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) warmup: Option<Duration>,
+    /// How long an answer or a connection may take
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    pub(crate) timeout: Duration,
+    /// Requests in flight on each connection (closed loop)
+    #[arg(short, long, value_name = "N", default_value_t = 1)]
+    pub(crate) pipeline: u32,
+    /// Connections that are open beside the others and say nothing
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) idle: u32,
+    /// Method (GET; POST with a body)
+    #[arg(short = 'X', long, value_name = "NAME")]
+    pub(crate) method: Option<String>,
+    /// A header line, `'Name: value'`; may be repeated
+    #[arg(short = 'H', long, value_name = "LINE")]
+    pub(crate) header: Vec<String>,
+    /// The body, or the message of tcp://; `@FILE` is a file's bytes
+    #[arg(short, long, value_name = "TEXT")]
+    pub(crate) body: Option<String>,
+    /// Another URL or path of the same server, with a weight as above; may be repeated
+    #[arg(long, value_name = "URL")]
+    pub(crate) also: Vec<String>,
+    /// A connection for each request
+    #[arg(long)]
+    pub(crate) disable_keepalive: bool,
+    /// tcp://: bytes of a message (64), which come back the same
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub(crate) length: Option<u32>,
+    /// tcp://: an answer ends at this byte, whatever it says: a character, or \\n, \\r, \\0
+    #[arg(long, value_name = "BYTE", value_parser = delimiter)]
+    pub(crate) delimiter: Option<u8>,
+    /// Leave TCP_NODELAY off
+    #[arg(long)]
+    pub(crate) no_nodelay: bool,
+    /// SO_RCVBUF of each socket
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub(crate) rcvbuf: Option<u32>,
+    /// SO_SNDBUF of each socket
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub(crate) sndbuf: Option<u32>,
+    /// Exit with 1 unless this is so: p99<5ms, rps>=10000, errors%<=0.1, connections>=500; may be repeated
+    #[arg(long, value_name = "DEMAND")]
+    pub(crate) require: Vec<String>,
+    /// Write the record (JSON) to this file
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Exit with 5 for SUSPECT too, not for INVALID alone
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Seed of what goes by chance
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
 }
 
 #[derive(Args, Debug)]
@@ -228,6 +309,25 @@ fn bytes(text: &str) -> Result<u32, String> {
     }
 }
 
+/// `10s`, `500ms`, `2m`, `1m30s`; a bare number is seconds.
+fn time(text: &str) -> Result<Duration, String> {
+    if text.parse::<f64>().is_ok() {
+        return seconds(text);
+    }
+    humantime::parse_duration(text).map_err(|why| format!("{why} (examples: 10s, 500ms, 2m)"))
+}
+
+/// One byte.
+fn delimiter(text: &str) -> Result<u8, String> {
+    match (text, text.as_bytes()) {
+        ("\\n", _) => Ok(b'\n'),
+        ("\\r", _) => Ok(b'\r'),
+        ("\\0", _) => Ok(0),
+        (_, [byte]) => Ok(*byte),
+        _ => Err("one byte is expected: a character, or \\n, \\r, \\0".to_owned()),
+    }
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     span(text, 1.0)
 }
@@ -263,6 +363,20 @@ mod tests {
         for text in ["", "0", "K", "-1", "1G", "1025M", "99999999999999999999", "1.5K"] {
             assert!(bytes(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn times_have_units_and_a_bare_number_is_seconds() {
+        for (text, expected) in
+            [("10s", 10_000), ("500ms", 500), ("1m30s", 90_000), ("2", 2_000), ("0.5", 500)]
+        {
+            assert_eq!(time(text), Ok(Duration::from_millis(expected)), "{text}");
+        }
+        for text in ["", "s", "10 parsecs", "-1", "inf"] {
+            assert!(time(text).is_err(), "{text}");
+        }
+        assert_eq!((delimiter("\\n"), delimiter(";")), (Ok(b'\n'), Ok(b';')));
+        assert!(delimiter("").is_err() && delimiter("ab").is_err() && delimiter("ü").is_err());
     }
 
     #[test]

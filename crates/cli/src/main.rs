@@ -15,6 +15,7 @@ mod cp;
 mod doctor;
 mod flags;
 mod lab;
+mod load;
 mod progress;
 mod serve;
 
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         flags::Verb::Doctor(flags) => doctor::run(&flags, &common),
         flags::Verb::Lab(flags) => lab::run(flags, &common),
         flags::Verb::Serve(flags) => serve::run(&flags, &common),
+        flags::Verb::Load(flags) => load::run_verb(&flags, &common),
     }
 }
 

@@ -12,5 +12,6 @@ mod doctor;
 mod lab_run;
 mod lab_server;
 mod serve;
+mod load;
 mod support;
 mod usage;

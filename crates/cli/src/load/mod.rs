@@ -1,0 +1,175 @@
+//! `ringroad load`: puts a load on a server, and says what came of it and how far to believe it.
+//!
+//! The load is the `load` library's. This file turns flags into its plan ([`plan`]), its outcome into a summary
+//! ([`summary`]), a record and an exit code.
+
+mod plan;
+mod room;
+mod summary;
+
+use crate::complaint::{DONE, FAILED, INTERRUPTED, INVALID, USAGE, say, why};
+use crate::flags::{Common, LoadFlags};
+use ringroad_engine::choose;
+use ringroad_load::report::{Frame, record, skipped};
+use ringroad_load::require::Requirement;
+use ringroad_load::{Event, Plan, run};
+use ringroad_measure::caveat::Level;
+use ringroad_measure::record::Record;
+use ringroad_measure::units::{Nanos, PerSecond};
+use serde_json::Value;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::SystemTime;
+
+pub(crate) fn run_verb(flags: &LoadFlags, common: &Common) -> ExitCode {
+    ExitCode::from(load(flags, common).unwrap_or_else(|Complaint { message, code }| {
+        say(&message);
+        code
+    }))
+}
+
+/// What to say, and the exit code that goes with it.
+struct Complaint {
+    message: String,
+    code: u8,
+}
+
+impl From<ringroad_load::Error> for Complaint {
+    fn from(error: ringroad_load::Error) -> Complaint {
+        Complaint { message: error.to_string(), code: if error.is_usage() { USAGE } else { FAILED } }
+    }
+}
+
+fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
+    let plan = plan::of(flags)?;
+    plan.check()?;
+    let required = flags.require.iter().map(|text| text.parse()).collect::<Result<Vec<Requirement>, _>>()?;
+    let choice = choose::choose(common.driver, None)
+        .map_err(|unusable| Complaint { message: unusable.to_string(), code: USAGE })?;
+    let facts = ringroad_host::facts();
+    let room = room::Room::of(&facts, &plan);
+    if !common.quiet {
+        say(&room.to_string());
+    }
+    room.check(&plan).map_err(|message| Complaint { message, code: FAILED })?;
+    for address in plan.target.resolve()?.iter().filter(|address| !address.ip().is_loopback()).take(1) {
+        say(&format!("warning: {address} is not this machine: put load only on what is yours"));
+    }
+    if let Some(file) = &flags.out {
+        // Before anything is measured: ten minutes must not end in "permission denied".
+        fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(file)
+            .map_err(|error| Complaint { message: unwritten(file, &error), code: FAILED })?;
+    }
+    let frame = Frame {
+        command: std::iter::once("ringroad".to_owned())
+            .chain(std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()))
+            .collect(),
+        started: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+        host: match serde_json::to_value(&facts) {
+            Ok(Value::Object(facts)) => facts,
+            _ => serde_json::Map::new(),
+        },
+        driver: choice.driver().to_string(),
+    };
+    let stop = stop_on_signals()?;
+    let mut told = |event: &Event| {
+        if !common.quiet {
+            tell(event, &plan);
+        }
+    };
+    let outcome = match run(&plan, &choice, &stop, &mut told) {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            if let Some(file) = flags.out.as_deref().filter(|_| !error.is_usage()) {
+                write(file, &skipped(&plan, &error.to_string(), &frame))?;
+            }
+            return Err(error.into());
+        }
+    };
+    let record = record(&plan, &outcome, &frame);
+    if let Some(file) = &flags.out {
+        write(file, &record)?;
+    }
+    if !common.quiet {
+        print(&summary::text(&plan, &outcome, &record.verdict, &frame.driver))?;
+    }
+    let unmet: Vec<String> = required.iter().filter_map(|required| required.unmet(&outcome)).collect();
+    unmet.iter().for_each(|unmet| say(unmet));
+    Ok(match record.verdict.level {
+        _ if outcome.interrupted => INTERRUPTED,
+        Level::Invalid => INVALID,
+        Level::Suspect if flags.strict => INVALID,
+        _ if !unmet.is_empty() => FAILED,
+        Level::Suspect | Level::Valid => DONE,
+    })
+}
+
+/// Set by SIGINT and SIGTERM; the second one ends this process as if nothing were registered.
+fn stop_on_signals() -> Result<Arc<AtomicBool>, Complaint> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+            .map_err(|error| Complaint {
+                message: format!("registering for signals: {}", why(&error)),
+                code: FAILED,
+            })?;
+    }
+    Ok(stop)
+}
+
+/// A line for whoever waits, on stderr.
+fn tell(event: &Event, plan: &Plan) {
+    match event {
+        Event::Connected { connections, wanted } if connections < wanted => {
+            say(&format!("{connections} of {wanted} connections could be made"));
+        }
+        Event::Second(point) if plan.duration.is_none_or(|length| length.as_secs() > 2) => {
+            let time = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| Nanos(ns).to_string());
+            say(&format!(
+                "{:>4} s  {:>9}  p50 {:>8}  p99 {:>8}  max {:>8}  failed {}",
+                point.at_s + 1,
+                PerSecond(point.completed as f64).to_string(),
+                time(point.p50_ns),
+                time(point.p99_ns),
+                time(point.max_ns),
+                point.failed,
+            ));
+        }
+        _ => {}
+    }
+}
+
+fn write(file: &Path, record: &Record) -> Result<(), Complaint> {
+    // Strings, numbers and lists of ours: there is no value that JSON could not hold.
+    let mut text = serde_json::to_string_pretty(record).unwrap_or_default();
+    text.push('\n');
+    fs::write(file, text).map_err(|error| {
+        // A record cut off in the middle is worse than none. (Nothing to say if there is none.)
+        let _ = fs::remove_file(file);
+        Complaint { message: unwritten(file, &error), code: FAILED }
+    })
+}
+
+fn unwritten(file: &Path, error: &io::Error) -> String {
+    format!("write, on {}: {}", crate::complaint::name(file), why(error))
+}
+
+fn print(text: &str) -> Result<(), Complaint> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // Whoever reads no further has seen enough.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Complaint { message: format!("write, on standard output: {}", why(&error)), code: FAILED })
+        }
+        _ => Ok(()),
+    }
+}

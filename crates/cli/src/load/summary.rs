@@ -1,0 +1,202 @@
+//! What came of a load, for a person: a pure function from outcome to text. Start at [`text`].
+
+use ringroad_load::plan::Pace;
+use ringroad_load::schedule::Arrivals;
+use ringroad_load::{Outcome, Plan};
+use ringroad_measure::units::{Bytes, Nanos, PerSecond, Share};
+use ringroad_measure::{Histogram, Verdict};
+use std::fmt::Write;
+
+const QUANTILES: [(&str, f64); 7] = [
+    ("p50", 0.50),
+    ("p75", 0.75),
+    ("p90", 0.90),
+    ("p95", 0.95),
+    ("p99", 0.99),
+    ("p99.9", 0.999),
+    ("p99.99", 0.9999),
+];
+
+/// The summary.
+pub(super) fn text(plan: &Plan, outcome: &Outcome, verdict: &Verdict, driver: &str) -> String {
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = write_all(&mut out, plan, outcome, verdict, driver);
+    out
+}
+
+fn write_all(
+    out: &mut String,
+    plan: &Plan,
+    outcome: &Outcome,
+    verdict: &Verdict,
+    driver: &str,
+) -> std::fmt::Result {
+    let Outcome { counts, tally, client, .. } = outcome;
+    let seconds = outcome.window.as_secs_f64();
+    writeln!(out, "{}", plan.target)?;
+    write!(out, "  {} connections", outcome.connected)?;
+    if plan.idle > 0 {
+        write!(out, " and {} idle", outcome.idle_at_end)?;
+    }
+    if plan.pipeline > 1 {
+        write!(out, " x {} in flight", plan.pipeline)?;
+    }
+    match plan.pace {
+        Pace::Closed => write!(out, ", closed loop")?,
+        Pace::Open { per_second, arrivals: Arrivals::Constant } => {
+            write!(out, ", open loop at {} evenly", PerSecond(per_second))?;
+        }
+        Pace::Open { per_second, arrivals: Arrivals::Poisson } => {
+            write!(out, ", open loop at {} by chance (Poisson)", PerSecond(per_second))?;
+        }
+    }
+    let threads = if plan.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", plan.threads) };
+    writeln!(out, ", {threads} on {driver}, {seconds:.1} s measured")?;
+
+    let rate = PerSecond::of(tally.completed, outcome.window).unwrap_or(PerSecond(0.0));
+    writeln!(out, "\n  requests   {} answered in the window: {rate}", tally.completed)?;
+    writeln!(
+        out,
+        "  in all     {} sent, {} completed, {} failed{}",
+        counts.sent,
+        counts.completed,
+        counts.errors.total(),
+        if counts.unsent > 0 { format!(", {} due and never sent", counts.unsent) } else { String::new() }
+    )?;
+    writeln!(
+        out,
+        "  received   {} in all, connections made {}, ended by the server {}",
+        Bytes(counts.bytes_received),
+        counts.connects,
+        counts.closed_in_order
+    )?;
+    if plan.idle > 0 {
+        writeln!(out, "  idle       {} open at the end, {} lost", outcome.idle_at_end, counts.idle_lost)?;
+    }
+    if let Some(cpu) = client.cpu.filter(|_| seconds > 0.0 && tally.completed > 0) {
+        let each = Nanos((cpu.as_nanos() / u128::from(tally.completed)) as u64);
+        let share = Share(cpu.as_secs_f64() / seconds / f64::from(plan.threads));
+        writeln!(out, "  client     {each} of CPU a request, {share} of its threads")?;
+    }
+
+    latencies(out, outcome)?;
+    if !counts.failures.is_empty() {
+        writeln!(out, "\n  failures")?;
+        let mut failures: Vec<_> = counts.failures.iter().collect();
+        failures.sort_by_key(|(what, count)| (std::cmp::Reverse(**count), what.as_str()));
+        for (what, count) in failures {
+            writeln!(out, "  {count:>9}  {}", what.escape_debug())?;
+        }
+    }
+    writeln!(out, "\n{}", verdict.level)?;
+    verdict.reasons.iter().try_for_each(|reason| writeln!(out, "  {reason}"))
+}
+
+/// A column for each latency that was recorded.
+fn latencies(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
+    let all = &outcome.tally.latencies;
+    let columns: Vec<(&str, &Histogram)> = [
+        ("response", Some(&all.response)),
+        ("service", all.service.as_ref()),
+        ("lag", all.lag.as_ref()),
+        ("of it ours", all.late.as_ref()),
+    ]
+    .into_iter()
+    .filter_map(|(name, histogram)| Some((name, histogram?)))
+    .filter(|(_, histogram)| !histogram.is_empty())
+    .collect();
+    if columns.is_empty() {
+        return Ok(());
+    }
+    write!(out, "\n  {:<10}", "latency")?;
+    columns.iter().try_for_each(|(name, _)| write!(out, "{name:>12}"))?;
+    writeln!(out)?;
+    let mut row = |name: &str, value: &dyn Fn(&Histogram) -> Option<u64>| {
+        write!(out, "  {name:<10}")?;
+        for (_, histogram) in &columns {
+            write!(out, "{:>12}", Nanos(value(histogram).unwrap_or(0)))?;
+        }
+        writeln!(out)
+    };
+    row("mean", &|histogram| histogram.mean_ns().map(|ns| ns as u64))?;
+    for (name, q) in QUANTILES {
+        row(name, &|histogram| histogram.quantile_ns(q))?;
+    }
+    row("max", &|histogram| histogram.quantile_ns(1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use ringroad_load::verdict::verdict;
+    use ringroad_load::{Client, Counts, Message, Tally};
+    use ringroad_measure::record::Errors;
+    use std::time::Duration;
+
+    #[test]
+    fn the_summary_says_what_was_done_what_came_of_it_and_whether_to_believe_it() {
+        let mut plan =
+            Plan::new("tcp://127.0.0.1:7".parse().unwrap(), vec![Message::echo(b"x".to_vec()).unwrap()]);
+        plan.pace = Pace::Open { per_second: 1000.0, arrivals: Arrivals::Constant };
+        plan.idle = 5;
+        let mut tally = Tally::new(true);
+        tally.completed = 9_000;
+        tally.latencies.response.record_n(1_000_000, 9_000);
+        tally.latencies.service.as_mut().unwrap().record_n(900_000, 9_000);
+        tally.latencies.lag.as_mut().unwrap().record_n(100_000, 9_000);
+        tally.latencies.late.as_mut().unwrap().record_n(20_000, 9_000);
+        let outcome = Outcome {
+            addresses: Vec::new(),
+            connected: 10,
+            served: 10,
+            open_at_end: 10,
+            idle_at_end: 5,
+            counts: Counts {
+                sent: 11_000,
+                completed: 10_999,
+                answers: 11_000,
+                errors: Errors { status: 1, ..Errors::default() },
+                connects: 16,
+                closed_in_order: 1,
+                bytes_received: 1 << 20,
+                failures: [("status 503".to_owned(), 1)].into(),
+                ..Counts::default()
+            },
+            tally,
+            window: Duration::from_secs(9),
+            series: Vec::new(),
+            client: Client { cpu: Some(Duration::from_millis(45)), ..Client::default() },
+            interrupted: false,
+        };
+        let golden = "\
+tcp://127.0.0.1:7
+  10 connections and 5 idle, open loop at 1.00 k/s evenly, 1 thread on epoll, 9.0 s measured
+
+  requests   9000 answered in the window: 1.00 k/s
+  in all     11000 sent, 10999 completed, 1 failed
+  received   1.00 MiB in all, connections made 16, ended by the server 1
+  idle       5 open at the end, 0 lost
+  client     5.00 µs of CPU a request, 0.5 % of its threads
+
+  latency       response     service         lag  of it ours
+  mean           1.00 ms      900 µs      100 µs     20.0 µs
+  p50            1.00 ms      900 µs      100 µs     20.0 µs
+  p75            1.00 ms      900 µs      100 µs     20.0 µs
+  p90            1.00 ms      900 µs      100 µs     20.0 µs
+  p95            1.00 ms      900 µs      100 µs     20.0 µs
+  p99            1.00 ms      900 µs      100 µs     20.0 µs
+  p99.9          1.00 ms      900 µs      100 µs     20.0 µs
+  p99.99         1.00 ms      900 µs      100 µs     20.0 µs
+  max            1.00 ms      900 µs      100 µs     20.0 µs
+
+  failures
+          1  status 503
+
+SUSPECT
+  1 of 11000 requests failed (status 1): ";
+        let text = text(&plan, &outcome, &verdict(&plan, &outcome), "epoll");
+        assert!(text.starts_with(golden), "{text}");
+    }
+}

@@ -1,0 +1,343 @@
+//! Answers: bytes in, whole answers or faults out. No I/O, no clock.
+//!
+//! An answer that is byte for byte the last good one to the same message means the same, so it is compared, not read:
+//! both begin in the same state, and the reading is a function of state and bytes. That is nearly every answer of a
+//! benchmark. The others are read by `wire`, and only one that is not whole yet costs its connection memory.
+//!
+//! Start at [`Reader::next`].
+
+use crate::plan::{Expect, Message};
+use ringroad_wire::{Asked, Limits, ResponseEvent, Responses, Scratch};
+use std::fmt;
+
+/// The longest answer kept for comparison. Longer ones come in several pieces anyway.
+const KEPT_BYTES_MAX: usize = 4096;
+
+/// What all connections of a worker share.
+pub(crate) struct Library {
+    scratch: Scratch,
+    /// For each message the last good answer that came in one piece; empty: none yet.
+    last: Vec<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    bytes: Vec<u8>,
+    whole: Whole,
+}
+
+/// A whole answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Whole {
+    /// The status; 200 where the protocol has none.
+    pub(crate) status: u16,
+    /// Whether the connection can be used again.
+    pub(crate) keep_alive: bool,
+    /// Bytes of its body.
+    pub(crate) body_bytes: u64,
+}
+
+impl Whole {
+    /// What was asked for, as far as a status tells.
+    pub(crate) fn is_success(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+}
+
+/// Why what came is no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Not HTTP.
+    Malformed(ringroad_wire::Error),
+    /// Not the bytes that were sent.
+    NotTheSame,
+    /// Bytes that nothing asked for.
+    Unsolicited,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Malformed(why) => write!(f, "malformed answer: {why}"),
+            Fault::NotTheSame => f.write_str("what came back is not what was sent"),
+            Fault::Unsolicited => f.write_str("bytes that nothing asked for"),
+        }
+    }
+}
+
+/// What a look at some bytes came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// All were used, and the answer is not whole yet.
+    More,
+    /// So many were used, and the answer is whole.
+    Whole(usize, Whole),
+    /// The connection cannot be used any more.
+    Bad(Fault),
+}
+
+/// One connection's place in an answer: nothing between answers.
+#[derive(Default)]
+pub(crate) struct Reader(Option<Box<Partial>>);
+
+struct Partial {
+    responses: Responses,
+    /// Bytes of a head that is not whole.
+    tail: Vec<u8>,
+    /// What is known so far. Of an echo: how many bytes have come back.
+    whole: Whole,
+}
+
+impl Library {
+    pub(crate) fn new(messages: usize) -> Library {
+        let mut last = Vec::new();
+        last.resize_with(messages, Known::default);
+        Library { scratch: Scratch::new(Limits::client()), last }
+    }
+}
+
+impl Reader {
+    /// Whether part of an answer has come.
+    pub(crate) fn is_amid(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Looks for the end of the answer to `message`, the `index`-th of its plan, in bytes that have just come.
+    #[inline]
+    pub(crate) fn next(
+        &mut self,
+        library: &mut Library,
+        message: &Message,
+        index: usize,
+        bytes: &[u8],
+    ) -> Step {
+        if self.0.is_none()
+            && let Some(known) = library.last.get(index)
+            && !known.bytes.is_empty()
+            && bytes.starts_with(&known.bytes)
+        {
+            return Step::Whole(known.bytes.len(), known.whole);
+        }
+        match message.expect {
+            Expect::Http(asked) => self.http(library, asked, index, bytes),
+            Expect::Echo => self.echo(&message.bytes, bytes),
+            Expect::Delimiter(delimiter) => self.delimited(delimiter, bytes),
+        }
+    }
+
+    fn http(&mut self, library: &mut Library, asked: Asked, index: usize, bytes: &[u8]) -> Step {
+        let fresh = self.0.is_none();
+        let mut partial = match self.0.take() {
+            Some(partial) => partial,
+            None => {
+                let mut responses = Responses::new();
+                if let Err(why) = responses.begin(asked) {
+                    return Step::Bad(Fault::Malformed(why));
+                }
+                Box::new(Partial { responses, tail: Vec::new(), whole: Whole::default() })
+            }
+        };
+        let Partial { responses, tail, whole } = &mut *partial;
+        let before = tail.len();
+        let all = if before == 0 {
+            bytes
+        } else {
+            tail.extend_from_slice(bytes);
+            tail.as_slice()
+        };
+        let mut at = 0;
+        let ended = loop {
+            match responses.next(&mut library.scratch, all, &mut at) {
+                Ok(None) => break false,
+                Ok(Some(ResponseEvent::Interim(_))) => {}
+                Ok(Some(ResponseEvent::Head(head))) => {
+                    whole.status = head.status().code();
+                    whole.keep_alive = head.keep_alive();
+                    if head.body() == ringroad_wire::Body::Empty {
+                        break true;
+                    }
+                }
+                Ok(Some(ResponseEvent::Data(data))) => whole.body_bytes += data.len() as u64,
+                Ok(Some(ResponseEvent::End(_))) => break true,
+                Err(why) => return Step::Bad(Fault::Malformed(why)),
+            }
+        };
+        if ended {
+            let whole = *whole;
+            let used = at - before;
+            if fresh && whole.is_success() && whole.keep_alive && used <= KEPT_BYTES_MAX {
+                keep(library, index, bytes.get(..used).unwrap_or_default(), whole);
+            }
+            return Step::Whole(used, whole);
+        }
+        // What was not used is the beginning of a head or of trailers: shown again with what follows.
+        if before == 0 {
+            tail.extend_from_slice(bytes.get(at..).unwrap_or_default());
+        } else {
+            tail.drain(..at);
+        }
+        self.0 = Some(partial);
+        Step::More
+    }
+
+    /// The connection has ended. Whole: that was how the answer ends. `None`: nothing was whole.
+    pub(crate) fn end_of_input(&mut self) -> Option<Whole> {
+        let mut partial = self.0.take()?;
+        matches!(partial.responses.end_of_input(), Ok(true)).then_some(partial.whole)
+    }
+
+    fn echo(&mut self, sent: &[u8], bytes: &[u8]) -> Step {
+        let done = self.0.as_ref().map_or(0, |partial| partial.whole.body_bytes as usize);
+        let due = sent.get(done..).unwrap_or_default();
+        let count = due.len().min(bytes.len());
+        if due.get(..count) != bytes.get(..count) {
+            return Step::Bad(Fault::NotTheSame);
+        }
+        self.came(count as u64);
+        if count < due.len() { Step::More } else { self.whole(count) }
+    }
+
+    fn delimited(&mut self, delimiter: u8, bytes: &[u8]) -> Step {
+        let found = memchr::memchr(delimiter, bytes);
+        let used = found.map_or(bytes.len(), |at| at + 1);
+        if found.is_some() {
+            self.0.get_or_insert_with(Partial::raw).whole.body_bytes += used as u64;
+            return self.whole(used);
+        }
+        self.came(used as u64);
+        Step::More
+    }
+
+    /// Notes bytes of an answer without a head.
+    fn came(&mut self, count: u64) {
+        if count > 0 {
+            self.0.get_or_insert_with(Partial::raw).whole.body_bytes += count;
+        }
+    }
+
+    fn whole(&mut self, used: usize) -> Step {
+        let body_bytes = self.0.take().map_or(0, |partial| partial.whole.body_bytes);
+        Step::Whole(used, Whole { status: 200, keep_alive: true, body_bytes })
+    }
+}
+
+impl Partial {
+    /// For protocols without heads.
+    fn raw() -> Box<Partial> {
+        Box::new(Partial { responses: Responses::new(), tail: Vec::new(), whole: Whole::default() })
+    }
+}
+
+fn keep(library: &mut Library, index: usize, bytes: &[u8], whole: Whole) {
+    if let Some(known) = library.last.get_mut(index) {
+        known.bytes.clear();
+        known.bytes.extend_from_slice(bytes);
+        known.whole = whole;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::plan::Request;
+
+    fn get() -> Message {
+        let request = Request { method: "GET", headers: &[], body: b"", close: false };
+        Message::http(&"http://a/".parse().unwrap(), &request, 1).unwrap()
+    }
+
+    /// All answers in pieces of `size` bytes, and what is left of the connection.
+    fn read(message: &Message, bytes: &[u8], size: usize) -> (Vec<Whole>, Option<Fault>, Reader) {
+        let mut library = Library::new(1);
+        let (mut reader, mut wholes) = (Reader::default(), Vec::new());
+        for piece in bytes.chunks(size) {
+            let mut rest = piece;
+            while !rest.is_empty() {
+                match reader.next(&mut library, message, 0, rest) {
+                    Step::More => break,
+                    Step::Whole(used, whole) => {
+                        wholes.push(whole);
+                        rest = &rest[used..];
+                    }
+                    Step::Bad(fault) => return (wholes, Some(fault), reader),
+                }
+            }
+        }
+        (wholes, None, reader)
+    }
+
+    const ANSWERS: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab\
+        HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab\
+        HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX: y\r\n\r\n\
+        HTTP/1.1 204 No Content\r\n\r\n\
+        HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc";
+
+    #[test]
+    fn however_answers_are_cut_they_are_the_same() {
+        let expected: Vec<Whole> =
+            [(200, true, 2), (200, true, 2), (404, true, 3), (204, true, 0), (200, false, 3)]
+                .into_iter()
+                .map(|(status, keep_alive, body_bytes)| Whole { status, keep_alive, body_bytes })
+                .collect();
+        for size in 1..=ANSWERS.len() {
+            let (wholes, fault, reader) = read(&get(), ANSWERS, size);
+            assert_eq!((wholes, fault), (expected.clone(), None), "pieces of {size}");
+            assert!(!reader.is_amid(), "nothing is kept between answers");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_compared_only_with_a_whole_good_one_to_the_same_message() {
+        let message = get();
+        let mut library = Library::new(2);
+        let mut reader = Reader::default();
+        let ok = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na";
+        let bad = b"HTTP/1.1 500 No\r\nContent-Length: 1\r\n\r\na";
+        let whole = |status| Whole { status, keep_alive: true, body_bytes: 1 };
+        assert_eq!(reader.next(&mut library, &message, 0, bad), Step::Whole(bad.len(), whole(500)));
+        assert!(library.last[0].bytes.is_empty(), "what failed is no measure");
+        for _ in 0..2 {
+            assert_eq!(reader.next(&mut library, &message, 0, ok), Step::Whole(ok.len(), whole(200)));
+            assert_eq!(library.last[0].bytes, ok);
+        }
+        assert!(library.last[1].bytes.is_empty());
+        // The same length, another status: not the same.
+        assert_eq!(reader.next(&mut library, &message, 0, bad), Step::Whole(bad.len(), whole(500)));
+        // A beginning of the known one is a beginning.
+        assert_eq!(reader.next(&mut library, &message, 0, &ok[..10]), Step::More);
+        assert!(reader.is_amid());
+    }
+
+    #[test]
+    fn the_end_of_the_connection_ends_only_what_says_so() {
+        let (wholes, fault, mut reader) = read(&get(), b"HTTP/1.1 200 OK\r\n\r\nabc", 4);
+        assert_eq!((wholes.len(), fault), (0, None));
+        assert_eq!(reader.end_of_input(), Some(Whole { status: 200, keep_alive: false, body_bytes: 3 }));
+        let (_, _, mut reader) = read(&get(), b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", 4);
+        assert_eq!(reader.end_of_input(), None);
+        assert_eq!(Reader::default().end_of_input(), None);
+    }
+
+    #[test]
+    fn an_echo_is_compared_byte_by_byte() {
+        let message = Message::echo(b"hello".to_vec()).unwrap();
+        for size in 1..=10 {
+            let (wholes, fault, _) = read(&message, b"hellohello", size);
+            assert_eq!((wholes.len(), fault), (2, None), "{size}");
+            let (wholes, fault, _) = read(&message, b"hellohellO", size);
+            assert_eq!((wholes.len(), fault), (1, Some(Fault::NotTheSame)), "{size}");
+        }
+    }
+
+    #[test]
+    fn a_delimiter_ends_an_answer_of_any_length() {
+        let message = Message::delimited(b"ping".to_vec(), b'\n').unwrap();
+        for size in 1..=9 {
+            let (wholes, fault, reader) = read(&message, b"a\n\nlong\nx", size);
+            let lengths: Vec<u64> = wholes.iter().map(|whole| whole.body_bytes).collect();
+            assert_eq!((lengths, fault), (vec![2, 1, 5], None), "{size}");
+            assert!(reader.is_amid());
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! A load, as it is wanted: what is sent where, how often, over how many connections, for how long.
+//!
+//! Data and its rules; nothing here acts. Start at [`Plan`].
+
+use crate::error::Error;
+use crate::schedule::Arrivals;
+use crate::target::{Scheme, Target};
+use ringroad_wire::{Asked, BodySize, Encoder, Method};
+use std::time::Duration;
+
+/// Requests in flight on one connection at most.
+pub const PIPELINE_MAX: u32 = 256;
+
+/// One load.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where it goes.
+    pub target: Target,
+    /// What is sent: at least one.
+    pub messages: Vec<Message>,
+    /// Connections that send.
+    pub connections: u32,
+    /// Connections that are open beside them and say nothing.
+    pub idle: u32,
+    /// Threads, each with a runtime and its share of everything.
+    pub threads: u32,
+    /// Requests in flight on a connection.
+    pub pipeline: u32,
+    /// Closed or open loop.
+    pub pace: Pace,
+    /// The measured time; `None`: until `count` requests are answered.
+    pub duration: Option<Duration>,
+    /// Requests at most.
+    pub count: Option<u64>,
+    /// Load before the measured time.
+    pub warmup: Duration,
+    /// How long an answer may take, and a connection.
+    pub timeout: Duration,
+    /// A connection for every request.
+    pub one_request_per_connection: bool,
+    /// Sockets as they are to be.
+    pub sockets: Sockets,
+    /// Chance, for random arrivals.
+    pub seed: u64,
+}
+
+/// How requests follow each other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// A connection sends again when it has its answer.
+    Closed,
+    /// Requests are due at times of their own.
+    Open {
+        /// Requests per second, all connections together.
+        per_second: f64,
+        /// Evenly or by chance.
+        arrivals: Arrivals,
+    },
+}
+
+/// Options of every socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sockets {
+    /// `TCP_NODELAY`.
+    pub nodelay: bool,
+    /// `SO_RCVBUF`, bytes.
+    pub receive_buffer: Option<u32>,
+    /// `SO_SNDBUF`, bytes.
+    pub send_buffer: Option<u32>,
+}
+
+/// What is sent, made ready once, and what must come back.
+#[derive(Clone, Debug)]
+pub struct Message {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) expect: Expect,
+    /// Of all that is sent, as many parts are this.
+    pub(crate) weight: u32,
+}
+
+/// What an answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expect {
+    /// A response to such a request.
+    Http(Asked),
+    /// The same bytes.
+    Echo,
+    /// Anything up to this byte.
+    Delimiter(u8),
+}
+
+/// A request of HTTP, as wanted.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    /// Any token.
+    pub method: &'a str,
+    /// Header lines beside those that the request needs.
+    pub headers: &'a [(String, String)],
+    /// The body.
+    pub body: &'a [u8],
+    /// Whether it is the last on its connection.
+    pub close: bool,
+}
+
+impl Message {
+    /// A request for `target`.
+    ///
+    /// # Errors
+    /// Something in it cannot be sent as HTTP.
+    pub fn http(target: &Target, request: &Request<'_>, weight: u32) -> Result<Message, Error> {
+        let refuse = |what: String| move |why| Error::usage(format!("{what}: {why}"));
+        let mut bytes = Vec::new();
+        let authority = target.authority();
+        // A proxy or a virtual host is asked for by a Host line of one's own.
+        let host = request.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
+        let host = host.map_or(authority.as_str(), |(_, value)| value.as_str());
+        let mut encoder = Encoder::request_named(&mut bytes, request.method, &target.path, host)
+            .map_err(refuse(format!("request {} {target}", request.method)))?;
+        let mut agent = false;
+        for (name, value) in request.headers.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("host")) {
+            encoder.field(name, value).map_err(refuse(format!("header {name}: {value}")))?;
+            agent |= name.eq_ignore_ascii_case("user-agent");
+        }
+        if !agent {
+            encoder
+                .field("User-Agent", concat!("ringroad/", env!("CARGO_PKG_VERSION")))
+                .map_err(refuse("header User-Agent".to_owned()))?;
+        }
+        if request.close {
+            encoder.close();
+        }
+        let mut body = encoder.finish(BodySize::Known(request.body.len() as u64));
+        let refused = refuse(format!("body, with {}", request.method));
+        body.data(&mut bytes, request.body).and_then(|()| body.end(&mut bytes)).map_err(refused)?;
+        let method = Method::new(request.method.as_bytes());
+        if method == Method::Connect {
+            return Err(Error::usage("method CONNECT: what it opens is not HTTP any more"));
+        }
+        Ok(Message { bytes, expect: Expect::Http(Asked::from(method)), weight })
+    }
+
+    /// Bytes that come back as they are.
+    ///
+    /// # Errors
+    /// There are none.
+    pub fn echo(bytes: Vec<u8>) -> Result<Message, Error> {
+        if bytes.is_empty() {
+            return Err(Error::usage("message: nothing in it, so nothing could come back"));
+        }
+        Ok(Message { bytes, expect: Expect::Echo, weight: 1 })
+    }
+
+    /// Bytes up to a delimiter, which is added where it is missing, and an answer up to the next.
+    ///
+    /// # Errors
+    /// The delimiter stands inside as well: that would be several messages.
+    pub fn delimited(mut bytes: Vec<u8>, delimiter: u8) -> Result<Message, Error> {
+        match memchr::memchr(delimiter, &bytes) {
+            None => bytes.push(delimiter),
+            Some(at) if at + 1 == bytes.len() => {}
+            Some(at) => {
+                return Err(Error::usage(format!(
+                    "message: byte {at} is the delimiter, which may only end it"
+                )));
+            }
+        }
+        Ok(Message { bytes, expect: Expect::Delimiter(delimiter), weight: 1 })
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// What the record calls its payload: the message of an echo. What comes back over HTTP is known later.
+    pub(crate) fn payload_bytes(&self) -> u64 {
+        match self.expect {
+            Expect::Http(_) => 0,
+            Expect::Echo | Expect::Delimiter(_) => self.bytes.len() as u64,
+        }
+    }
+}
+
+/// A message of `length` bytes to be echoed: letters and digits, so that a dump can be read, and never a newline.
+pub fn pattern(length: u32) -> Vec<u8> {
+    (0..length).map(|nth| b'a' + (nth % 26) as u8).collect()
+}
+
+impl Plan {
+    /// Load on `target` with these messages, everything else as it is when nobody says otherwise: ten connections,
+    /// closed loop, ten seconds after one of warm-up.
+    pub fn new(target: Target, messages: Vec<Message>) -> Plan {
+        Plan {
+            target,
+            messages,
+            connections: 10,
+            idle: 0,
+            threads: 1,
+            pipeline: 1,
+            pace: Pace::Closed,
+            duration: Some(Duration::from_secs(10)),
+            count: None,
+            warmup: Duration::from_secs(1),
+            timeout: Duration::from_secs(10),
+            one_request_per_connection: false,
+            sockets: Sockets { nodelay: true, receive_buffer: None, send_buffer: None },
+            seed: 0,
+        }
+    }
+
+    /// Whether it makes sense as a whole.
+    ///
+    /// # Errors
+    /// What does not, and what would.
+    pub fn check(&self) -> Result<(), Error> {
+        let refuse = |why: &str| Err(Error::usage(why));
+        if self.messages.is_empty() || self.messages.iter().all(|message| message.weight == 0) {
+            return refuse("nothing to send: at least one message needs a weight above 0");
+        }
+        if self.connections == 0 {
+            return refuse("-c 0: at least one connection has to send");
+        }
+        if !(1..=self.connections).contains(&self.threads) {
+            return refuse("-t: from one thread to as many as there are connections");
+        }
+        if !(1..=PIPELINE_MAX).contains(&self.pipeline) {
+            return refuse("--pipeline: from 1 to 256");
+        }
+        if self.duration.is_some_and(|length| length.is_zero()) || self.timeout.is_zero() {
+            return refuse("a duration or a timeout of nothing: give at least 1ms");
+        }
+        if self.duration.is_none() && self.count.is_none() {
+            return refuse("no end: give -d or -n");
+        }
+        if self.count == Some(0) {
+            return refuse("-n 0: at least one request");
+        }
+        if self.pipeline > 1 && self.one_request_per_connection {
+            return refuse(
+                "--pipeline with --disable-keepalive: a connection with one request has one in flight",
+            );
+        }
+        if self.one_request_per_connection && self.target.scheme == Scheme::Tcp {
+            return refuse("--disable-keepalive: that is HTTP's; tcp:// keeps its connections");
+        }
+        if let Pace::Open { per_second, .. } = self.pace {
+            if !(per_second.is_finite() && (1e-3..=1e8).contains(&per_second)) {
+                return refuse("-r: from 0.001 to 100000000 requests per second");
+            }
+            if self.pipeline > 1 {
+                return refuse(
+                    "--pipeline with -r: a rate is met by connections (-c), each with one request in flight",
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn target() -> Target {
+        "http://localhost:8080/a?b".parse().unwrap()
+    }
+
+    fn text(request: &Request<'_>) -> Result<String, Error> {
+        let message = Message::http(&target(), request, 1)?;
+        Ok(String::from_utf8(message.bytes).unwrap())
+    }
+
+    #[test]
+    fn a_request_is_written_whole_and_once() {
+        let get = Request { method: "GET", headers: &[], body: b"", close: false };
+        let version = env!("CARGO_PKG_VERSION");
+        let expected =
+            format!("GET /a?b HTTP/1.1\r\nHost: localhost:8080\r\nUser-Agent: ringroad/{version}\r\n\r\n");
+        assert_eq!(text(&get).unwrap(), expected);
+        let headers = [("Host".to_owned(), "other".to_owned()), ("user-agent".to_owned(), "me".to_owned())];
+        let post = Request { method: "POST", headers: &headers, body: b"abc", close: true };
+        assert_eq!(
+            text(&post).unwrap(),
+            "POST /a?b HTTP/1.1\r\nHost: other\r\nuser-agent: me\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc"
+        );
+    }
+
+    #[test]
+    fn what_could_be_read_as_something_else_is_refused() {
+        let header = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
+        for (method, headers, body) in [
+            ("G T", vec![], &b""[..]),
+            ("CONNECT", vec![], b""),
+            ("TRACE", vec![], b"x"),
+            ("GET", header("a b", "c"), b""),
+            ("GET", header("a", "b\r\nc: d"), b""),
+            ("GET", header("Content-Length", "3"), b""),
+        ] {
+            let request = Request { method, headers: &headers, body, close: false };
+            assert!(text(&request).is_err(), "{request:?}");
+        }
+    }
+
+    #[test]
+    fn a_delimiter_ends_a_message_and_is_nowhere_else_in_it() {
+        assert_eq!(Message::delimited(b"ab".to_vec(), b'\n').unwrap().bytes, b"ab\n");
+        assert_eq!(Message::delimited(b"ab\n".to_vec(), b'\n').unwrap().bytes, b"ab\n");
+        assert!(Message::delimited(b"a\nb".to_vec(), b'\n').is_err());
+        assert!(Message::echo(Vec::new()).is_err());
+    }
+
+    #[test]
+    fn a_plan_that_makes_no_sense_is_refused() {
+        type Change = fn(&mut Plan);
+        let open = Pace::Open { per_second: 1.0, arrivals: Arrivals::Constant };
+        let changes: [(&str, Change); 9] = [
+            ("-c", |plan| plan.connections = 0),
+            ("-t", |plan| plan.threads = 11),
+            ("--pipeline", |plan| plan.pipeline = 257),
+            ("no end", |plan| plan.duration = None),
+            ("-n", |plan| plan.count = Some(0)),
+            ("nothing to send", |plan| plan.messages.clear()),
+            ("duration", |plan| plan.duration = Some(Duration::ZERO)),
+            ("-r", |plan| {
+                plan.pace = Pace::Open { per_second: f64::NAN, arrivals: Arrivals::Constant };
+            }),
+            ("--disable-keepalive", |plan| {
+                plan.pipeline = 2;
+                plan.one_request_per_connection = true;
+            }),
+        ];
+        let message = Message::echo(b"x".to_vec()).unwrap();
+        let plan = Plan::new(target(), vec![message]);
+        assert_eq!(plan.check(), Ok(()));
+        for (name, change) in changes {
+            let mut plan = plan.clone();
+            change(&mut plan);
+            let error = plan.check().unwrap_err();
+            assert!(error.is_usage() && error.to_string().contains(name), "{name}: {error}");
+        }
+        let plan = Plan { pipeline: 2, pace: open, ..plan };
+        assert!(plan.check().is_err());
+    }
+}

@@ -1,0 +1,148 @@
+//! The record of a load: one cell in the form all tools share. A pure function. Start at [`record`].
+
+use crate::plan::{Expect, Pace, Plan};
+use crate::run::{Outcome, Point};
+use crate::verdict::verdict;
+use ringroad_measure::Verdict;
+use ringroad_measure::record::{Cell, Errors, Latencies, Limiter, Loop, Record, SCHEMA, ServerCost};
+use ringroad_measure::units::PerSecond;
+use serde_json::{Map, Value, json};
+
+/// What is known beside the load itself.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    /// The command line, word by word.
+    pub command: Vec<String>,
+    /// When it started: RFC 3339, UTC.
+    pub started: String,
+    /// Facts about the machine.
+    pub host: Map<String, Value>,
+    /// The driver under the client.
+    pub driver: String,
+}
+
+/// The record of a load that was put on.
+pub fn record(plan: &Plan, outcome: &Outcome, frame: &Frame) -> Record {
+    let verdict = verdict(plan, outcome);
+    let mut cell = empty(plan, verdict);
+    let latencies = &outcome.tally.latencies;
+    let counts = &outcome.counts;
+    let open = matches!(plan.pace, Pace::Open { .. });
+    let response = latencies.response.percentiles();
+    cell.latency_us = Latencies {
+        response,
+        service: if open {
+            latencies.service.as_ref().and_then(|service| service.percentiles())
+        } else {
+            response
+        },
+        lag: latencies.lag.as_ref().and_then(|lag| lag.percentiles()),
+    };
+    cell.connections = outcome.connected + outcome.idle_at_end;
+    cell.active_share = share(outcome.connected, cell.connections);
+    if counts.completed > 0 && plan.messages.iter().any(|message| matches!(message.expect, Expect::Http(_))) {
+        cell.payload_bytes = counts.body_bytes / counts.completed;
+    }
+    cell.duration_s = outcome.window.as_secs_f64();
+    cell.sent = counts.sent;
+    cell.completed = counts.completed;
+    cell.rps = PerSecond::of(outcome.tally.completed, outcome.window).map(|PerSecond(rate)| rate);
+    // What was due and never left is an answer that did not come in time.
+    cell.errors = Errors { timeout: counts.errors.timeout + counts.unsent, ..counts.errors };
+    let seconds = outcome.window.as_secs_f64();
+    cell.client_cpu_share =
+        outcome.client.cpu.filter(|_| seconds > 0.0).map(|cpu| cpu.as_secs_f64() / seconds);
+    let busy = cell.client_cpu_share.map(|share| share / f64::from(plan.threads));
+    cell.limiter =
+        busy.is_some_and(|busy| busy >= ringroad_measure::caveat::BUSY_SHARE).then_some(Limiter::Client);
+    cell.series = Some(Value::Array(outcome.series.iter().map(point).collect()));
+    cell.histogram = Some(latencies.response.to_base64());
+    around(cell, frame)
+}
+
+/// The record of a load that could not begin, for this reason.
+pub fn skipped(plan: &Plan, why: &str, frame: &Frame) -> Record {
+    let mut cell = empty(plan, Verdict::valid());
+    cell.skipped = Some(why.to_owned());
+    around(cell, frame)
+}
+
+fn around(cell: Cell, frame: &Frame) -> Record {
+    let mut host = frame.host.clone();
+    // In a cell `driver` is the program's own; this is the client's.
+    host.insert("client_driver".to_owned(), Value::String(frame.driver.clone()));
+    Record {
+        schema: SCHEMA.to_owned(),
+        tool: "load".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        command: frame.command.clone(),
+        started: frame.started.clone(),
+        suite: None,
+        title: None,
+        host,
+        verdict: cell.verdict.clone(),
+        baseline: None,
+        blocks: 0,
+        control: Vec::new(),
+        harness_cpu_share: None,
+        cells: vec![cell],
+    }
+}
+
+/// A cell that says what was asked for.
+fn empty(plan: &Plan, verdict: Verdict) -> Cell {
+    let (kind, rate_target) = match plan.pace {
+        Pace::Closed => (Loop::Closed, None),
+        Pace::Open { per_second, .. } => (Loop::Open, Some(per_second)),
+    };
+    let model = plan.target.to_string();
+    let load = match rate_target {
+        Some(rate) => format!("c{}-r{rate}", plan.connections),
+        None => format!("c{}-p{}", plan.connections, plan.pipeline),
+    };
+    Cell {
+        id: format!("{model}/{load}"),
+        model,
+        load,
+        driver: None,
+        protocol: plan.target.scheme.protocol().to_owned(),
+        connections: plan.connections + plan.idle,
+        active_share: share(plan.connections, plan.connections + plan.idle),
+        payload_bytes: plan.messages.first().map_or(0, |message| message.payload_bytes()),
+        pipeline: plan.pipeline,
+        kind,
+        rate_target,
+        duration_s: 0.0,
+        sent: 0,
+        completed: 0,
+        rps: None,
+        errors: Errors::default(),
+        latency_us: Latencies::default(),
+        server: ServerCost::default(),
+        limiter: None,
+        client_cpu_share: None,
+        ratio: None,
+        verdict,
+        skipped: None,
+        runs: Vec::new(),
+        series: None,
+        histogram: None,
+    }
+}
+
+fn share(part: u32, whole: u32) -> f64 {
+    if whole == 0 { 0.0 } else { f64::from(part) / f64::from(whole) }
+}
+
+fn point(point: &Point) -> Value {
+    let micros = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e3);
+    json!({
+        "at_s": point.at_s,
+        "seconds": point.seconds,
+        "completed": point.completed,
+        "failed": point.failed,
+        "p50_us": micros(point.p50_ns),
+        "p99_us": micros(point.p99_ns),
+        "max_us": micros(point.max_ns),
+    })
+}

@@ -1,0 +1,441 @@
+//! A run: workers on their threads, the clocks at the edges of the measured time, and everything added up.
+//!
+//! Start at [`run`].
+
+use crate::error::Error;
+use crate::plan::{Pace, Plan};
+use crate::tally::{Counts, Tally};
+use crate::worker::{self, BeginSender, Done, News, Task};
+use ringroad_engine::choose::Choice;
+use ringroad_host::cpu::{self, MachineTimes, ProcessClock};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Most points in a series; when there are more, every two become one.
+const SERIES_MAX: usize = 3600;
+
+/// How often the conductor looks whether it was interrupted.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What came of a load.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The addresses its name had.
+    pub addresses: Vec<SocketAddr>,
+    /// Active connections there were when the load began.
+    pub connected: u32,
+    /// Active connections that got an answer.
+    pub served: u32,
+    /// Active connections that were open at the end.
+    pub open_at_end: u32,
+    /// Idle connections that were open at the end.
+    pub idle_at_end: u32,
+    /// Counts of the whole run.
+    pub counts: Counts,
+    /// What was measured.
+    pub tally: Tally,
+    /// The measured time.
+    pub window: Duration,
+    /// The window second by second.
+    pub series: Vec<Point>,
+    /// What the client itself did.
+    pub client: Client,
+    /// It was stopped before its end.
+    pub interrupted: bool,
+}
+
+/// A second of the window, or several where there are very many.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Point {
+    /// When it begins, seconds of the window.
+    pub at_s: u32,
+    /// How long it is, seconds.
+    pub seconds: u32,
+    /// Good answers.
+    pub completed: u64,
+    /// Failures.
+    pub failed: u64,
+    /// Median response latency, nanoseconds; `None` without answers. Of several seconds the largest.
+    pub p50_ns: Option<u64>,
+    /// Its 99th percentile likewise.
+    pub p99_ns: Option<u64>,
+    /// Its largest.
+    pub max_ns: Option<u64>,
+}
+
+/// What the client cost in the window.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Client {
+    /// CPU time of all its threads.
+    pub cpu: Option<Duration>,
+    /// Time its threads were ready and waited for a CPU.
+    pub wait: Option<Duration>,
+    /// What the hypervisor took, share of the machine's time.
+    pub steal_share: Option<f64>,
+    /// System calls of all drivers, in the whole run.
+    pub system_calls: u64,
+}
+
+/// Something a person may want to see while it happens.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// The connections are there, or as many of them as could be made.
+    Connected {
+        /// How many.
+        connections: u32,
+        /// Of how many.
+        wanted: u32,
+    },
+    /// A second of the measured time.
+    Second(Point),
+}
+
+/// Puts the load on and waits for its end. Setting `stop` ends it early, within a fraction of a second.
+///
+/// # Errors
+/// The plan makes no sense, the name has no address, no connection could be made, or this machine gives no threads or
+/// no driver. What the server does wrong afterwards is counted in the outcome.
+pub fn run(
+    plan: &Plan,
+    choice: &Choice,
+    stop: &Arc<AtomicBool>,
+    observe: &mut dyn FnMut(&Event),
+) -> Result<Outcome, Error> {
+    plan.check()?;
+    let addresses = plan.target.resolve()?;
+    let (news, heard) = mpsc::channel();
+    let mut conductor = Conductor::new(plan, Instant::now(), heard);
+    let plan = Arc::new(plan.clone());
+    let shared: Arc<[SocketAddr]> = addresses.into();
+    let mut threads = Vec::new();
+    for index in 0..plan.threads {
+        let (give, spare) = mpsc::channel();
+        for _ in 0..2 {
+            // Written to now, so that the kernel finds its pages now and not amid a measurement.
+            let mut tally = Box::new(Tally::new(conductor.open));
+            tally.clear();
+            let _ = give.send(tally);
+        }
+        conductor.spare.push(give);
+        let task = Task {
+            plan: Arc::clone(&plan),
+            addresses: Arc::clone(&shared),
+            choice: choice.clone(),
+            index,
+            epoch: conductor.epoch,
+            stop: Arc::clone(stop),
+            news: news.clone(),
+            spare,
+        };
+        let thread = thread::Builder::new().name(format!("load {index}")).spawn(move || worker::run(task));
+        threads.push(thread.map_err(|why| Error::failed(format!("starting a thread: {why}")))?);
+    }
+    // So that hearing ends when the workers have.
+    drop(news);
+    let outcome = conductor.conduct(&plan, &shared, stop, observe);
+    // Told not to begin, or done: none of them waits for anything. Without this word one that still connects would.
+    if outcome.is_err() {
+        stop.store(true, Ordering::Relaxed);
+    }
+    drop(conductor);
+    for thread in threads {
+        if thread.join().is_err() {
+            return Err(Error::failed(
+                "a thread of the load has panicked, which is a mistake of this program",
+            ));
+        }
+    }
+    outcome
+}
+
+/// Clocks at an edge of the window.
+struct Edge {
+    cpu: Option<Duration>,
+    wait_ns: Option<u64>,
+    machine: Option<MachineTimes>,
+}
+
+impl Edge {
+    fn now() -> Edge {
+        let wait_ns = cpu::split(std::process::id()).ok().and_then(|split| split.wait_ns);
+        Edge { machine: cpu::machine().ok(), wait_ns, cpu: ProcessClock::own().read().ok() }
+    }
+}
+
+/// Collects what the workers tell.
+struct Conductor {
+    heard: mpsc::Receiver<News>,
+    epoch: Instant,
+    open: bool,
+    workers: u32,
+    spare: Vec<mpsc::Sender<Box<Tally>>>,
+    /// Seconds that not all workers have told yet.
+    seconds: BTreeMap<u32, (u32, Tally)>,
+    total: Tally,
+    series: Vec<Point>,
+    /// Seconds in a point of the series.
+    step: u32,
+    done: Vec<Done>,
+}
+
+impl Conductor {
+    fn new(plan: &Plan, epoch: Instant, heard: mpsc::Receiver<News>) -> Conductor {
+        let open = matches!(plan.pace, Pace::Open { .. });
+        Conductor {
+            heard,
+            epoch,
+            open,
+            workers: plan.threads,
+            spare: Vec::new(),
+            seconds: BTreeMap::new(),
+            total: Tally::new(open),
+            series: Vec::new(),
+            step: 1,
+            done: Vec::new(),
+        }
+    }
+
+    fn conduct(
+        &mut self,
+        plan: &Plan,
+        addresses: &[SocketAddr],
+        stop: &AtomicBool,
+        observe: &mut dyn FnMut(&Event),
+    ) -> Result<Outcome, Error> {
+        let (connected, failures, begins) = self.gather()?;
+        if connected == 0 {
+            let failure = failures.failures.iter().max_by_key(|(_, count)| **count);
+            let why = failure.map_or("no answer in time", |(why, _)| why);
+            let why = why.strip_prefix("connect: ").unwrap_or(why);
+            let hint = if why.contains("refused") { " (nothing listens there)" } else { "" };
+            return Err(Error::failed(format!("connect, on {}: {why}{hint}", plan.target)));
+        }
+        observe(&Event::Connected { connections: connected, wanted: plan.connections });
+        // Not in the future: what a worker sends as soon as it is told would fall before it, and not be measured.
+        let begin = self.epoch.elapsed();
+        for sender in begins {
+            // One that is gone has told why, or its silence is noticed.
+            let _ = sender.send(begin.as_nanos() as u64);
+        }
+        let from = begin + plan.warmup;
+        self.listen(Some(from), stop, observe)?;
+        let first = Edge::now();
+        let until = plan.duration.map(|length| from + length);
+        self.listen(until, stop, observe)?;
+        let last = Edge::now();
+        let ended = self.epoch.elapsed();
+        self.listen(None, stop, observe)?;
+        let interrupted = stop.load(Ordering::Relaxed);
+        // What not all have told: the last of each worker, and where one ended before others.
+        for (second, (_, tally)) in std::mem::take(&mut self.seconds) {
+            self.point(second, &tally);
+            self.total.add(&tally);
+        }
+        let last_answer = self.done.iter().map(|done| Duration::from_nanos(done.last_ns)).max();
+        let end = match until {
+            Some(until) if !interrupted => until,
+            _ if interrupted => ended,
+            _ => last_answer.unwrap_or(ended),
+        };
+        let sum = |what: fn(&Done) -> u32| self.done.iter().map(what).sum();
+        let mut counts = Counts::default();
+        self.done.iter().for_each(|done| counts.add(&done.counts));
+        let client = Client {
+            cpu: last.cpu.zip(first.cpu).and_then(|(last, first)| last.checked_sub(first)),
+            wait: last
+                .wait_ns
+                .zip(first.wait_ns)
+                .and_then(|(last, first)| last.checked_sub(first))
+                .map(Duration::from_nanos),
+            steal_share: last
+                .machine
+                .zip(first.machine)
+                .and_then(|(last, first)| last.steal_share_since(&first)),
+            system_calls: self.done.iter().map(|done| done.system_calls).sum(),
+        };
+        Ok(Outcome {
+            addresses: addresses.to_vec(),
+            connected,
+            served: sum(|done| done.served),
+            open_at_end: sum(|done| done.open),
+            idle_at_end: sum(|done| done.idle_open),
+            counts,
+            tally: std::mem::take(&mut self.total),
+            window: end.saturating_sub(from),
+            series: std::mem::take(&mut self.series),
+            client,
+            interrupted,
+        })
+    }
+
+    /// Waits until every worker has its connections.
+    fn gather(&mut self) -> Result<(u32, Counts, Vec<BeginSender>), Error> {
+        let (mut all, mut failures, mut begins) = (0, Counts::default(), Vec::new());
+        while begins.len() < self.workers as usize {
+            match self.heard.recv() {
+                Ok(News::Ready { connected, counts, begin }) => {
+                    all += connected;
+                    failures.add(&counts);
+                    begins.push(begin);
+                }
+                Ok(News::Failed(why)) => return Err(why),
+                Ok(_) => {}
+                Err(_) => return Err(silence()),
+            }
+        }
+        Ok((all, failures, begins))
+    }
+
+    /// Takes in what is told until this time of the epoch, or until all workers are done.
+    fn listen(
+        &mut self,
+        until: Option<Duration>,
+        stop: &AtomicBool,
+        observe: &mut dyn FnMut(&Event),
+    ) -> Result<(), Error> {
+        while self.done.len() < self.workers as usize {
+            let left = match until {
+                Some(until) => match until.checked_sub(self.epoch.elapsed()) {
+                    Some(left) if !left.is_zero() => left.min(LOOK),
+                    _ => return Ok(()),
+                },
+                None => LOOK,
+            };
+            match self.heard.recv_timeout(left) {
+                Ok(News::Second { index, second, tally }) => {
+                    if let Some(point) = self.take(index, second, tally) {
+                        observe(&Event::Second(point));
+                    }
+                }
+                Ok(News::Done(done)) => self.done.push(*done),
+                Ok(News::Failed(why)) => return Err(why),
+                Ok(News::Ready { .. }) => {}
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    if until.is_some() && stop.load(Ordering::Relaxed) {
+                        return Ok(());
+                    }
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => return Err(silence()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a worker's second. The whole second, if it was the last worker to tell it.
+    fn take(&mut self, index: u32, second: u32, mut tally: Box<Tally>) -> Option<Point> {
+        let (told, sum) = self.seconds.entry(second).or_insert_with(|| (0, Tally::new(self.open)));
+        *told += 1;
+        sum.add(&tally);
+        let whole = *told == self.workers;
+        tally.clear();
+        if let Some(give) = self.spare.get(index as usize) {
+            // A worker that is done needs none.
+            let _ = give.send(tally);
+        }
+        if !whole {
+            return None;
+        }
+        let (_, sum) = self.seconds.remove(&second)?;
+        self.total.add(&sum);
+        Some(self.point(second, &sum))
+    }
+
+    /// Adds a point to the series.
+    fn point(&mut self, second: u32, tally: &Tally) -> Point {
+        let response = &tally.latencies.response;
+        let point = Point {
+            at_s: second,
+            seconds: 1,
+            completed: tally.completed,
+            failed: tally.failed,
+            p50_ns: response.quantile_ns(0.5),
+            p99_ns: response.quantile_ns(0.99),
+            max_ns: response.quantile_ns(1.0),
+        };
+        // The tail end of a run may bring nothing but the knowledge that it is over.
+        if point.completed == 0 && point.failed == 0 && point.p50_ns.is_none() {
+            return point;
+        }
+        match self.series.last_mut().filter(|last| last.at_s / self.step == second / self.step) {
+            Some(last) => last.join(&point),
+            None => self.series.push(point),
+        }
+        if self.series.len() > SERIES_MAX {
+            self.step *= 2;
+            let mut coarse: Vec<Point> = Vec::with_capacity(SERIES_MAX);
+            for point in self.series.drain(..) {
+                match coarse.last_mut().filter(|last| last.at_s / self.step == point.at_s / self.step) {
+                    Some(last) => last.join(&point),
+                    None => coarse.push(point),
+                }
+            }
+            self.series = coarse;
+        }
+        point
+    }
+}
+
+impl Point {
+    fn join(&mut self, other: &Point) {
+        self.seconds += other.seconds;
+        self.completed += other.completed;
+        self.failed += other.failed;
+        self.p50_ns = self.p50_ns.max(other.p50_ns);
+        self.p99_ns = self.p99_ns.max(other.p99_ns);
+        self.max_ns = self.max_ns.max(other.max_ns);
+    }
+}
+
+#[cold]
+fn silence() -> Error {
+    Error::failed("a thread of the load has ended without a word, which is a mistake of this program")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::plan::Message;
+
+    fn conductor(workers: u32) -> Conductor {
+        let message = Message::echo(b"x".to_vec()).unwrap();
+        let mut plan = Plan::new("tcp://localhost:7".parse().unwrap(), vec![message]);
+        plan.threads = workers;
+        Conductor::new(&plan, Instant::now(), mpsc::channel().1)
+    }
+
+    fn second(completed: u64, ns: u64) -> Box<Tally> {
+        let mut tally = Tally::new(false);
+        tally.completed = completed;
+        tally.latencies.response.record_n(ns, completed);
+        Box::new(tally)
+    }
+
+    #[test]
+    fn a_second_is_told_when_all_workers_have_told_it() {
+        let mut conductor = conductor(2);
+        assert_eq!(conductor.take(0, 0, second(3, 1_000)), None);
+        assert_eq!(conductor.take(0, 1, second(1, 1_000)), None);
+        let point = conductor.take(1, 0, second(1, 9_000)).unwrap();
+        assert_eq!((point.at_s, point.completed), (0, 4));
+        assert!(point.max_ns.unwrap() >= 9_000 && point.p50_ns.unwrap() < 1_100);
+        assert_eq!((conductor.total.completed, conductor.series.len()), (4, 1));
+    }
+
+    #[test]
+    fn however_long_it_runs_the_series_stays_bounded_and_loses_no_count() {
+        let mut conductor = conductor(1);
+        for at in 0..20_000 {
+            conductor.take(0, at, second(2, 1_000 + u64::from(at)));
+            assert!(conductor.series.len() <= SERIES_MAX);
+        }
+        assert_eq!(conductor.series.iter().map(|point| point.completed).sum::<u64>(), 40_000);
+        assert_eq!(conductor.series.iter().map(|point| point.seconds).sum::<u32>(), 20_000);
+        assert!(conductor.series.windows(2).all(|pair| pair[0].at_s + pair[0].seconds == pair[1].at_s));
+    }
+}

@@ -1,0 +1,179 @@
+//! What happened, in numbers: counts and latencies of one worker or of all, added exactly.
+//!
+//! Start at [`Tally`].
+
+use ringroad_measure::Histogram;
+use ringroad_measure::record::Errors;
+use std::collections::BTreeMap;
+
+/// Different failures that are told apart; more of them count, and are not named.
+const KINDS_MAX: usize = 32;
+
+/// Counts of a whole run, warm-up included.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Requests handed to the kernel, whole or in part.
+    pub sent: u64,
+    /// Answers that were whole, and what was asked for.
+    pub completed: u64,
+    /// Answers that were whole, whatever they said.
+    pub answers: u64,
+    /// Failures by kind.
+    pub errors: Errors,
+    /// Connections made, all together.
+    pub connects: u64,
+    /// Connections that the server ended between answers, or with one, as it may.
+    pub closed_in_order: u64,
+    /// Idle connections that ended.
+    pub idle_lost: u64,
+    /// Requests that were due and never had a connection (open loop).
+    pub unsent: u64,
+    /// Bytes received.
+    pub bytes_received: u64,
+    /// Bytes of all bodies of answers that were completed.
+    pub body_bytes: u64,
+    /// What failed, in words, and how often.
+    pub failures: BTreeMap<String, u64>,
+}
+
+impl Counts {
+    /// Adds another's.
+    pub fn add(&mut self, other: &Counts) {
+        let Counts { sent, completed, answers, errors, connects, closed_in_order, idle_lost, unsent, .. } =
+            other;
+        self.sent += sent;
+        self.completed += completed;
+        self.answers += answers;
+        self.errors.add(errors);
+        self.connects += connects;
+        self.closed_in_order += closed_in_order;
+        self.idle_lost += idle_lost;
+        self.unsent += unsent;
+        self.bytes_received += other.bytes_received;
+        self.body_bytes += other.body_bytes;
+        for (what, count) in &other.failures {
+            self.name(what, *count);
+        }
+    }
+
+    /// Names a failure that was counted.
+    #[cold]
+    pub(crate) fn name(&mut self, what: &str, count: u64) {
+        if let Some(known) = self.failures.get_mut(what) {
+            *known += count;
+        } else {
+            let what = if self.failures.len() < KINDS_MAX { what } else { "others" };
+            *self.failures.entry(what.to_owned()).or_default() += count;
+        }
+    }
+}
+
+/// Latencies, nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Latencies {
+    /// From the intended send to the whole answer.
+    pub response: Histogram,
+    /// From the actual send to the whole answer; open loop only, elsewhere it is the response.
+    pub service: Option<Histogram>,
+    /// From the intended to the actual send; open loop only.
+    pub lag: Option<Histogram>,
+    /// The part of the lag that was the generator's own: a connection was free, and the request left late.
+    pub late: Option<Histogram>,
+}
+
+impl Latencies {
+    /// None yet.
+    pub fn new(open: bool) -> Latencies {
+        let histogram = || open.then(Histogram::new);
+        Latencies { response: Histogram::new(), service: histogram(), lag: histogram(), late: histogram() }
+    }
+
+    /// Adds another's: as if all had been recorded here.
+    pub fn add(&mut self, other: &Latencies) {
+        self.response.add(&other.response);
+        for (mine, theirs) in
+            [(&mut self.service, &other.service), (&mut self.lag, &other.lag), (&mut self.late, &other.late)]
+        {
+            if let (Some(mine), Some(theirs)) = (mine, theirs) {
+                mine.add(theirs);
+            }
+        }
+    }
+}
+
+/// What was measured: in a second of one worker, or in the whole window of all.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tally {
+    /// Good answers that came in the window.
+    pub completed: u64,
+    /// Failures in the window, of all kinds.
+    pub failed: u64,
+    /// Latencies: closed loop, of answers that came in the window; open loop, of requests due in it.
+    pub latencies: Latencies,
+}
+
+impl Tally {
+    /// Nothing yet.
+    pub fn new(open: bool) -> Tally {
+        Tally { completed: 0, failed: 0, latencies: Latencies::new(open) }
+    }
+
+    /// Forgets everything and keeps the memory.
+    pub fn clear(&mut self) {
+        (self.completed, self.failed) = (0, 0);
+        let Latencies { response, service, lag, late } = &mut self.latencies;
+        [Some(response), service.as_mut(), lag.as_mut(), late.as_mut()]
+            .into_iter()
+            .flatten()
+            .for_each(Histogram::clear);
+    }
+
+    /// Adds another's.
+    pub fn add(&mut self, other: &Tally) {
+        self.completed += other.completed;
+        self.failed += other.failed;
+        self.latencies.add(&other.latencies);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_added_are_the_whole() {
+        let mut chance = fastrand::Rng::with_seed(7);
+        let mut whole = Tally::new(true);
+        let mut parts = [Tally::new(true), Tally::new(true), Tally::new(true)];
+        for _ in 0..10_000 {
+            let bits = chance.u32(1..40);
+            let ns = chance.u64(1..1 << bits);
+            for tally in [&mut whole, &mut parts[chance.usize(0..3)]] {
+                tally.completed += 1;
+                tally.latencies.response.record(ns);
+                for part in
+                    [&mut tally.latencies.service, &mut tally.latencies.lag, &mut tally.latencies.late]
+                {
+                    part.as_mut().into_iter().for_each(|histogram| histogram.record(ns / 2));
+                }
+            }
+        }
+        let mut sum = Tally::new(true);
+        parts.iter().for_each(|part| sum.add(part));
+        assert_eq!(sum, whole);
+        assert_eq!(sum.latencies.response.count(), 10_000);
+    }
+
+    #[test]
+    fn failures_are_named_up_to_a_bound_and_all_are_counted() {
+        let mut counts = Counts::default();
+        for nth in 0..100 {
+            counts.name(&format!("kind {nth}"), 2);
+        }
+        let mut sum = Counts::default();
+        sum.add(&counts);
+        sum.add(&counts);
+        assert_eq!(sum.failures.len(), KINDS_MAX + 1);
+        assert_eq!(sum.failures.values().sum::<u64>(), 400);
+    }
+}

@@ -1,0 +1,179 @@
+//! What the load is pointed at: a URL, and the addresses behind its name.
+//!
+//! Strict, since traffic goes only where it was pointed: user names, fragments and other schemes are refused rather
+//! than guessed at. Start at [`Target`].
+
+use crate::error::Error;
+use std::fmt;
+use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
+
+/// What is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// HTTP/1.1.
+    Http,
+    /// Messages that come back.
+    Tcp,
+}
+
+impl Scheme {
+    /// Its name in a URL.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Scheme::Http => "http",
+            Scheme::Tcp => "tcp",
+        }
+    }
+
+    /// The protocol's name in a record.
+    pub fn protocol(self) -> &'static str {
+        match self {
+            Scheme::Http => "http",
+            Scheme::Tcp => "echo",
+        }
+    }
+}
+
+/// A URL, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// What is spoken.
+    pub scheme: Scheme,
+    /// Name or address, without the brackets of an IPv6 address.
+    pub host: String,
+    /// The port, the scheme's own where none is given.
+    pub port: u16,
+    /// Path and query, from the slash on; empty for `tcp`.
+    pub path: String,
+}
+
+impl Target {
+    /// Name and port as a `Host` line has them: without the port where it is the scheme's own.
+    pub fn authority(&self) -> String {
+        let host = if self.host.parse::<Ipv6Addr>().is_ok() {
+            format!("[{}]", self.host)
+        } else {
+            self.host.clone()
+        };
+        match (self.scheme, self.port) {
+            (Scheme::Http, 80) => host,
+            (_, port) => format!("{host}:{port}"),
+        }
+    }
+
+    /// The addresses its name has, in the order the system gives them. Waits for the resolver.
+    ///
+    /// # Errors
+    /// The name is not known, or nobody can be asked.
+    pub fn resolve(&self) -> Result<Vec<SocketAddr>, Error> {
+        let failed = |why: String| Error::failed(format!("resolve, on {}: {why}", self.host));
+        let addresses: Vec<_> = (self.host.as_str(), self.port)
+            .to_socket_addrs()
+            .map_err(|why| failed(format!("{why} (is the name right, and the resolver reachable?)")))?
+            .collect();
+        if addresses.is_empty() { Err(failed("it has no address".to_owned())) } else { Ok(addresses) }
+    }
+}
+
+impl FromStr for Target {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Target, Error> {
+        let refuse = |why: &str| Err(Error::usage(format!("URL {text}: {why}")));
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return refuse("no scheme (examples: http://127.0.0.1:8080/, tcp://127.0.0.1:7)");
+        };
+        let scheme = match scheme {
+            "http" => Scheme::Http,
+            "tcp" => Scheme::Tcp,
+            _ => return refuse("unknown scheme (known: http, tcp)"),
+        };
+        if rest.contains('#') {
+            return refuse("a fragment is never sent (leave out what is behind #)");
+        }
+        let cut = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(cut);
+        if authority.contains('@') {
+            return refuse("a user name in a URL is not sent (use a header)");
+        }
+        let (host, port) = match authority.strip_prefix('[') {
+            Some(rest) => match rest.split_once(']') {
+                Some((host, port)) if host.parse::<Ipv6Addr>().is_ok() => (host, port),
+                _ => return refuse("not an IPv6 address in brackets"),
+            },
+            None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
+        };
+        if host.is_empty() {
+            return refuse("no host");
+        }
+        let port = match (port.strip_prefix(':'), scheme) {
+            (Some(digits), _) => match digits.parse() {
+                Ok(port @ 1..) if !digits.starts_with('+') => port,
+                _ => return refuse("not a port: 1 to 65535"),
+            },
+            (None, _) if !port.is_empty() => return refuse("not a host"),
+            (None, Scheme::Http) => 80,
+            (None, Scheme::Tcp) => return refuse("no port (example: tcp://127.0.0.1:7)"),
+        };
+        let path = match (scheme, path) {
+            (Scheme::Http, path) if path.starts_with('/') => path.to_owned(),
+            (Scheme::Http, query) => format!("/{query}"),
+            (Scheme::Tcp, "" | "/") => String::new(),
+            (Scheme::Tcp, _) => return refuse("tcp has no paths"),
+        };
+        Ok(Target { scheme, host: host.to_owned(), port, path })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}{}", self.scheme.as_str(), self.authority(), self.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_url_is_taken_apart_and_put_together_again() {
+        for (text, host, port, path) in [
+            ("http://localhost", "localhost", 80, "/"),
+            ("http://a.b:8080/x?y=1", "a.b", 8080, "/x?y=1"),
+            ("http://a?y", "a", 80, "/?y"),
+            ("http://[::1]:81/", "::1", 81, "/"),
+            ("http://[::1]/", "::1", 80, "/"),
+            ("tcp://127.0.0.1:7", "127.0.0.1", 7, ""),
+        ] {
+            let target: Target = text.parse().unwrap();
+            assert_eq!((&*target.host, target.port, &*target.path), (host, port, path), "{text}");
+            assert_eq!(target.to_string().parse::<Target>().unwrap(), target);
+        }
+        assert_eq!("http://[::1]:81".parse::<Target>().unwrap().authority(), "[::1]:81");
+    }
+
+    #[test]
+    fn what_is_not_certain_is_refused_with_the_reason() {
+        for (text, why) in [
+            ("localhost:80", "no scheme"),
+            ("ftp://a", "unknown scheme"),
+            ("http://", "no host"),
+            ("http://:80", "no host"),
+            ("http://a:0/", "not a port"),
+            ("http://a:65536/", "not a port"),
+            ("http://a:+80/", "not a port"),
+            ("http://a:/", "not a port"),
+            ("http://u:p@a/", "user name"),
+            ("http://a/#b", "fragment"),
+            ("http://[::1/", "IPv6"),
+            ("http://[::1]x/", "not a host"),
+            ("tcp://a", "no port"),
+            ("tcp://a:7/x", "paths"),
+        ] {
+            let error = text.parse::<Target>().unwrap_err().to_string();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! May the numbers of a load be believed: the gates of `measure`, held against an outcome.
+//!
+//! A slow server is a result. What makes a result doubtful is the client: when it was late by itself, had no time, or
+//! did not put on the load it says. Start at [`verdict`].
+
+use crate::plan::{Pace, Plan};
+use crate::run::Outcome;
+use ringroad_measure::Verdict;
+use ringroad_measure::caveat::Caveat;
+
+/// The verdict on an outcome.
+pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
+    let mut verdict = Verdict::valid();
+    let mut add = |caveat: Option<Caveat>| caveat.into_iter().for_each(|caveat| verdict.add(caveat));
+    let Outcome { counts, tally, client, .. } = outcome;
+    let seconds = outcome.window.as_secs_f64();
+    add((tally.completed == 0).then_some(Caveat::NothingMeasured));
+    // What never left counts as asked for: to leave it out would flatter whoever froze.
+    add(Caveat::failures(counts.errors, (counts.sent + counts.errors.connect).max(1)));
+    add(Caveat::unsent(counts.unsent, counts.unsent + counts.sent));
+    add(Caveat::window_too_short(seconds));
+    if !is_few(plan) {
+        add(Caveat::not_served(plan.connections, outcome.served));
+    }
+    add(client.steal_share.and_then(Caveat::steal));
+    let threads = f64::from(plan.threads) * seconds;
+    if threads > 0.0 {
+        let share = |time: Option<std::time::Duration>| time.map(|time| time.as_secs_f64() / threads);
+        add(share(client.wait).and_then(Caveat::client_starved));
+        add(share(client.cpu).and_then(Caveat::client_busy));
+    }
+    let response = &tally.latencies.response;
+    match plan.pace {
+        // Connecting is in no latency, so with a connection for each request the law says nothing.
+        Pace::Closed if !plan.one_request_per_connection && plan.duration.is_some() => {
+            let in_flight = f64::from(plan.connections) * f64::from(plan.pipeline);
+            let rate = tally.completed as f64 / seconds;
+            add(response.mean_ns().and_then(|mean| Caveat::littles_law(rate, mean / 1e9, in_flight)));
+        }
+        Pace::Closed => {}
+        Pace::Open { .. } => {
+            let late = tally.latencies.late.as_ref();
+            let late_ns = |q| late.and_then(|late| late.quantile_ns(q)).map(|ns| ns as f64 / 1e3);
+            let median = response.quantile_ns(0.5).map(|ns| ns as f64 / 1e3);
+            if let (Some(p50), Some(p99), Some(of)) = (late_ns(0.5), late_ns(0.99), median) {
+                add(Caveat::generator_late(p50, p99, of));
+            }
+        }
+    }
+    add(outcome.interrupted.then(|| {
+        Caveat::Other(format!("the run was stopped after {seconds:.1} s of measured time: use it as such."))
+    }));
+    verdict
+}
+
+/// So few requests that not every connection need get one.
+fn is_few(plan: &Plan) -> bool {
+    let wanted = u64::from(plan.connections).saturating_mul(2);
+    let due = match plan.pace {
+        Pace::Closed => None,
+        Pace::Open { per_second, .. } => {
+            plan.duration.map(|length| (per_second * length.as_secs_f64()) as u64)
+        }
+    };
+    [plan.count, due].into_iter().flatten().any(|count| count < wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::plan::Message;
+    use crate::run::Client;
+    use crate::schedule::Arrivals;
+    use crate::tally::{Counts, Tally};
+    use ringroad_measure::caveat::Level;
+    use ringroad_measure::record::Errors;
+    use std::time::Duration;
+
+    fn plan() -> Plan {
+        Plan::new("tcp://localhost:7".parse().unwrap(), vec![Message::echo(b"x".to_vec()).unwrap()])
+    }
+
+    /// Ten connections, a thousand requests each of 10 ms in ten seconds: Little is content.
+    fn good(open: bool) -> Outcome {
+        let mut tally = Tally::new(open);
+        tally.completed = 10_000;
+        tally.latencies.response.record_n(10_000_000, 10_000);
+        if let Some(late) = &mut tally.latencies.late {
+            late.record_n(10_000, 10_000);
+        }
+        Outcome {
+            addresses: Vec::new(),
+            connected: 10,
+            served: 10,
+            open_at_end: 10,
+            idle_at_end: 0,
+            counts: Counts { sent: 11_000, completed: 11_000, answers: 11_000, ..Counts::default() },
+            tally,
+            window: Duration::from_secs(10),
+            series: Vec::new(),
+            client: Client {
+                cpu: Some(Duration::from_secs(4)),
+                wait: Some(Duration::from_millis(10)),
+                steal_share: Some(0.0),
+                system_calls: 0,
+            },
+            interrupted: false,
+        }
+    }
+
+    fn open() -> Plan {
+        Plan { pace: Pace::Open { per_second: 1000.0, arrivals: Arrivals::Constant }, ..plan() }
+    }
+
+    #[test]
+    fn a_quiet_run_is_valid() {
+        assert_eq!(verdict(&plan(), &good(false)), Verdict::valid());
+        assert_eq!(verdict(&open(), &good(true)), Verdict::valid());
+    }
+
+    #[test]
+    fn each_doubt_is_said_and_as_bad_as_it_is() {
+        type Change = fn(&mut Outcome);
+        let cases: [(&str, Level, Change); 9] = [
+            ("Not one answer", Level::Invalid, |outcome| outcome.tally = Tally::new(true)),
+            ("failed", Level::Suspect, |outcome| {
+                outcome.counts.errors = Errors { reset: 1, ..Errors::default() }
+            }),
+            ("failed", Level::Invalid, |outcome| {
+                outcome.counts.errors = Errors { status: 1000, ..Errors::default() }
+            }),
+            ("never had a connection", Level::Suspect, |outcome| outcome.counts.unsent = 1),
+            ("never had a connection", Level::Invalid, |outcome| outcome.counts.unsent = 1_000),
+            ("got an answer", Level::Invalid, |outcome| outcome.served = 9),
+            ("waited for a CPU", Level::Suspect, |outcome| {
+                outcome.client.wait = Some(Duration::from_secs(1))
+            }),
+            ("its own speed", Level::Suspect, |outcome| outcome.client.cpu = Some(Duration::from_secs(10))),
+            ("stopped", Level::Suspect, |outcome| outcome.interrupted = true),
+        ];
+        for (words, level, change) in cases {
+            let mut outcome = good(true);
+            change(&mut outcome);
+            let verdict = verdict(&open(), &outcome);
+            let said = verdict.to_string();
+            assert_eq!(verdict.level, level, "{said}");
+            assert!(said.to_lowercase().contains(&words.to_lowercase()), "{words}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_generator_that_was_late_by_itself_is_told_apart_from_a_server_that_was_slow() {
+        let late = |ns| {
+            let mut outcome = good(true);
+            outcome.tally.latencies.late.as_mut().unwrap().record_n(ns, 20_000);
+            verdict(&open(), &outcome).level
+        };
+        assert_eq!(late(10_000), Level::Valid);
+        assert_eq!(late(2_000_000), Level::Suspect, "more than a tenth of the median");
+        assert_eq!(late(8_000_000), Level::Invalid, "most of the median is our own");
+        // The same lag, but all of it waiting for a connection that the server keeps busy.
+        let mut slow = good(true);
+        slow.tally.latencies.lag.as_mut().unwrap().record_n(8_000_000, 20_000);
+        assert_eq!(verdict(&open(), &slow).level, Level::Valid);
+    }
+
+    #[test]
+    fn rate_times_latency_must_be_what_was_in_flight() {
+        let mut outcome = good(false);
+        outcome.tally.completed = 5_000;
+        assert_eq!(verdict(&plan(), &outcome).level, Level::Invalid);
+        let churn = Plan { one_request_per_connection: true, ..plan() };
+        assert_eq!(verdict(&churn, &outcome).level, Level::Valid);
+    }
+}

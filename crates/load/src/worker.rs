@@ -1,0 +1,636 @@
+//! One thread of the load: a runtime, its connections, its share of the schedule, and what it has counted.
+//!
+//! Connections are tasks (`connection.rs`); what they share is a [`Worker`]. Nothing is allocated per request: a
+//! request is a reference to prepared bytes, its times are two numbers in its task, its latency a count in a
+//! histogram. Once a second the histograms are handed on and new ones begun, so a run of a year needs no more than
+//! one of a minute. Start at [`run`].
+
+use crate::answer::Library;
+use crate::connection;
+use crate::error::Error;
+use crate::pace::Metronome;
+use crate::plan::{Pace, Plan};
+use crate::schedule::{Profile, Schedule};
+use crate::tally::{Counts, Tally};
+use ringroad_engine::choose::Choice;
+use ringroad_engine::{AnyBuf, Runtime, spawn, time};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// Connections of a worker that may be on their way at a time: more would only fill the server's backlog, and what
+/// does not fit there is tried again after a second by the kernel.
+const CONNECTING_MAX: u32 = 256;
+
+/// How often a worker looks whether something took too long, or all is over.
+const TICK: Duration = Duration::from_millis(20);
+
+/// No time: what is in a seat while it waits for nothing.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// What one worker is given.
+pub(crate) struct Task {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) addresses: Arc<[SocketAddr]>,
+    pub(crate) choice: Choice,
+    pub(crate) index: u32,
+    pub(crate) epoch: Instant,
+    pub(crate) stop: Arc<AtomicBool>,
+    pub(crate) news: mpsc::Sender<News>,
+    /// Tallies that were used and are empty again.
+    pub(crate) spare: mpsc::Receiver<Box<Tally>>,
+}
+
+/// What a worker tells.
+pub(crate) enum News {
+    /// All connections are there, or cannot be had: how many are, and why others are not.
+    Ready { connected: u32, counts: Counts, begin: BeginSender },
+    /// A second of the measured time is over.
+    Second { index: u32, second: u32, tally: Box<Tally> },
+    /// The end.
+    Done(Box<Done>),
+    /// The worker could not work.
+    Failed(Error),
+}
+
+/// How a worker is told to begin, at this time of the epoch. Dropped: not to begin at all.
+pub(crate) type BeginSender = ringroad_engine::sync::oneshot::Sender<u64>;
+
+/// What a worker leaves behind.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) counts: Counts,
+    /// Active connections that got an answer at all.
+    pub(crate) served: u32,
+    /// Connections that are open at the end.
+    pub(crate) open: u32,
+    pub(crate) idle_open: u32,
+    /// When the last answer came, nanoseconds of the epoch.
+    pub(crate) last_ns: u64,
+    pub(crate) system_calls: u64,
+}
+
+/// What a worker's connections share.
+pub(crate) struct Worker {
+    pub(crate) plan: Arc<Plan>,
+    addresses: Arc<[SocketAddr]>,
+    /// The one of the addresses that is used: the first that took a connection.
+    address: Cell<usize>,
+    epoch: Instant,
+    pub(crate) seats: Box<[Seat]>,
+    /// For each message, so many of it behind each other: for 1, 2, … requests in one send.
+    batches: Vec<Vec<Rc<[u8]>>>,
+    /// Which message comes next, by weight.
+    wheel: Vec<u16>,
+    turned: Cell<usize>,
+    pub(crate) library: RefCell<Library>,
+    schedule: RefCell<Option<Schedule>>,
+    /// Free connections, in the order they became so.
+    parked: RefCell<VecDeque<u32>>,
+    /// Times of the epoch.
+    begin_ns: Cell<u64>,
+    window_ns: Cell<u64>,
+    end_ns: Cell<u64>,
+    /// Requests that may still be sent (closed loop).
+    budget: Cell<u64>,
+    pub(crate) in_flight: Cell<u64>,
+    pub(crate) connecting: Cell<u32>,
+    pub(crate) connected: Cell<u32>,
+    last_ns: Cell<u64>,
+    pub(crate) counts: RefCell<Counts>,
+    tally: RefCell<Box<Tally>>,
+    /// Idle connections that are open.
+    pub(crate) idle_open: Cell<u32>,
+    trouble: RefCell<Option<Error>>,
+}
+
+/// What others have to know of a connection's task.
+#[derive(Default)]
+pub(crate) struct Seat {
+    /// When its oldest unanswered request was sent, or its connecting began; [`NEVER`]: nothing is due.
+    pub(crate) since: Cell<u64>,
+    /// The arrival it was given while it was free.
+    pub(crate) assigned: Cell<Option<u64>>,
+    pub(crate) flags: Cell<u8>,
+    pub(crate) waker: RefCell<Option<Waker>>,
+}
+
+/// It waits for an arrival.
+pub(crate) const PARKED: u8 = 1;
+/// What it waits for takes too long.
+pub(crate) const EXPIRED: u8 = 2;
+/// It got an answer at least once.
+pub(crate) const SERVED: u8 = 4;
+/// It has had its first try.
+pub(crate) const TRIED: u8 = 8;
+/// It is connected.
+pub(crate) const OPEN: u8 = 16;
+
+impl Seat {
+    pub(crate) fn has(&self, flag: u8) -> bool {
+        self.flags.get() & flag != 0
+    }
+
+    pub(crate) fn set(&self, flag: u8) {
+        self.flags.set(self.flags.get() | flag);
+    }
+
+    /// Whether it was set.
+    pub(crate) fn unset(&self, flag: u8) -> bool {
+        let flags = self.flags.get();
+        self.flags.set(flags & !flag);
+        flags & flag != 0
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+impl Worker {
+    fn new(task: &Task) -> Worker {
+        let plan = &task.plan;
+        let open = matches!(plan.pace, Pace::Open { .. });
+        let seats = share(u64::from(plan.connections), task.index, plan.threads);
+        let seat = || Seat { since: Cell::new(NEVER), ..Seat::default() };
+        let batches = plan.messages.iter().map(|message| {
+            // Only what comes in batches is laid out in them: a large message is not pipelined by the hundred.
+            (1..=plan.pipeline as usize).map(|count| message.bytes.repeat(count).into()).collect()
+        });
+        Worker {
+            addresses: Arc::clone(&task.addresses),
+            address: Cell::new(0),
+            epoch: task.epoch,
+            seats: (0..seats).map(|_| seat()).collect(),
+            batches: batches.collect(),
+            wheel: wheel(&plan.messages.iter().map(|message| message.weight).collect::<Vec<_>>()),
+            turned: Cell::new(0),
+            library: RefCell::new(Library::new(plan.messages.len())),
+            schedule: RefCell::new(None),
+            parked: RefCell::new(VecDeque::new()),
+            begin_ns: Cell::new(NEVER),
+            window_ns: Cell::new(NEVER),
+            end_ns: Cell::new(NEVER),
+            budget: Cell::new(plan.count.map_or(u64::MAX, |count| share(count, task.index, plan.threads))),
+            in_flight: Cell::new(0),
+            connecting: Cell::new(0),
+            connected: Cell::new(0),
+            last_ns: Cell::new(0),
+            counts: RefCell::new(Counts::default()),
+            tally: RefCell::new(Box::new(Tally::new(open))),
+            idle_open: Cell::new(0),
+            trouble: RefCell::new(None),
+            plan: Arc::clone(plan),
+        }
+    }
+
+    /// Nanoseconds since the epoch.
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        self.epoch.elapsed().as_nanos() as u64
+    }
+
+    pub(crate) fn is_open_loop(&self) -> bool {
+        matches!(self.plan.pace, Pace::Open { .. })
+    }
+
+    /// Whether load may be put on.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begin_ns.get() != NEVER
+    }
+
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.addresses.get(self.address.get()).copied()
+    }
+
+    /// Tries the next address of the name, unless this one has proved good. False: there is none.
+    pub(crate) fn another_address(&self, failed: Option<SocketAddr>) -> bool {
+        if self.counts.borrow().connects > 0 {
+            return false;
+        }
+        if failed == self.address() {
+            self.address.set(self.address.get() + 1);
+        }
+        if self.address().is_none() {
+            self.address.set(0);
+            return false;
+        }
+        true
+    }
+
+    /// The bytes of `count` requests of this message.
+    #[inline]
+    pub(crate) fn batch(&self, message: u16, count: u32) -> AnyBuf {
+        let batch = self.batches.get(usize::from(message)).and_then(|all| all.get(count as usize - 1));
+        AnyBuf::from(batch.map_or_else(|| Rc::from([]), Rc::clone))
+    }
+
+    /// Which message comes next.
+    #[inline]
+    pub(crate) fn turn(&self) -> u16 {
+        let at = self.turned.get();
+        self.turned.set(if at + 1 >= self.wheel.len() { 0 } else { at + 1 });
+        self.wheel.get(at).copied().unwrap_or(0)
+    }
+
+    /// How many of at most `room` requests may be sent now in closed loop.
+    #[inline]
+    pub(crate) fn grant(&self, room: u32, now: u64) -> u32 {
+        if !self.has_begun() || now >= self.end_ns.get() {
+            return 0;
+        }
+        let granted = u64::from(room).min(self.budget.get());
+        self.budget.set(self.budget.get() - granted);
+        granted as u32
+    }
+
+    /// The next arrival, if it is due: when it was meant to be sent, of the epoch.
+    #[inline]
+    pub(crate) fn arrival(&self, now: u64) -> Option<u64> {
+        let mut schedule = self.schedule.borrow_mut();
+        let schedule = schedule.as_mut()?;
+        let due = schedule.peek()?.saturating_add(self.begin_ns.get());
+        (due <= now).then(|| {
+            schedule.take();
+            due
+        })
+    }
+
+    /// This connection is free.
+    pub(crate) fn park(&self, seat: u32) {
+        if let Some(place) = self.seats.get(seat as usize)
+            && !place.has(PARKED)
+        {
+            place.set(PARKED);
+            self.parked.borrow_mut().push_back(seat);
+        }
+    }
+
+    /// Gives what is due to connections that are free.
+    fn dispatch(&self) {
+        let now = self.now();
+        loop {
+            let free = self.parked.borrow_mut().pop_front();
+            let Some(number) = free else { return };
+            let Some(seat) = self.seats.get(number as usize) else { continue };
+            // It may have lost its connection meanwhile; then this entry is stale.
+            if !seat.unset(PARKED) {
+                continue;
+            }
+            match self.arrival(now) {
+                Some(due) => {
+                    seat.assigned.set(Some(due));
+                    seat.wake();
+                }
+                None => {
+                    seat.set(PARKED);
+                    self.parked.borrow_mut().push_front(number);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Counts requests that were handed to the kernel.
+    #[inline]
+    pub(crate) fn sent(&self, count: u32) {
+        self.counts.borrow_mut().sent += u64::from(count);
+        self.in_flight.set(self.in_flight.get() + u64::from(count));
+    }
+
+    /// Counts a good answer that came `now` to what was due at `due` and sent at `sent`, `late` of that through our own
+    /// fault.
+    #[inline]
+    pub(crate) fn completed(&self, now: u64, due: u64, sent: u64, late: u64) {
+        self.last_ns.set(now);
+        let (window, end) = (self.window_ns.get(), self.end_ns.get());
+        let answered = now >= window && now < end;
+        let mut tally = self.tally.borrow_mut();
+        tally.completed += u64::from(answered);
+        let latencies = &mut tally.latencies;
+        if let (Some(service), Some(lag), Some(own)) =
+            (&mut latencies.service, &mut latencies.lag, &mut latencies.late)
+        {
+            // By when it was due: an answer that comes after the end belongs to the load all the same.
+            if due >= window {
+                latencies.response.record(now - due);
+                service.record(now - sent);
+                lag.record(sent - due);
+                own.record(late);
+            }
+        } else if answered {
+            latencies.response.record(now - due);
+        }
+    }
+
+    /// Counts `count` failures of one kind.
+    #[cold]
+    pub(crate) fn failed(&self, kind: Kind, count: u64, what: &str) {
+        if count == 0 {
+            return;
+        }
+        let now = self.now();
+        let mut counts = self.counts.borrow_mut();
+        let errors = &mut counts.errors;
+        *match kind {
+            Kind::Connect => &mut errors.connect,
+            Kind::Reset => &mut errors.reset,
+            Kind::Timeout => &mut errors.timeout,
+            Kind::Status => &mut errors.status,
+            Kind::Protocol => &mut errors.protocol,
+        } += count;
+        counts.name(what, count);
+        if now >= self.window_ns.get() && now < self.end_ns.get() {
+            self.tally.borrow_mut().failed += count;
+        }
+    }
+
+    /// Wakes whoever waits too long for an answer or a connection.
+    fn sweep(&self, now: u64) {
+        let limit = self.plan.timeout.as_nanos() as u64;
+        for seat in &self.seats {
+            let since = seat.since.get();
+            if since != NEVER && now.saturating_sub(since) >= limit {
+                seat.set(EXPIRED);
+                seat.wake();
+            }
+        }
+    }
+
+    /// Nothing more is going to be sent.
+    fn is_exhausted(&self, now: u64) -> bool {
+        match &*self.schedule.borrow() {
+            Some(schedule) => {
+                schedule.peek().is_none() && self.seats.iter().all(|s| s.assigned.get().is_none())
+            }
+            None => now >= self.end_ns.get() || self.budget.get() == 0,
+        }
+    }
+
+    /// Whether this connection will never have to send again.
+    pub(crate) fn has_nothing_left(&self, seat: &Seat) -> bool {
+        self.has_begun()
+            && match &*self.schedule.borrow() {
+                Some(schedule) => schedule.peek().is_none() && seat.assigned.get().is_none(),
+                None => self.budget.get() == 0 || self.now() >= self.end_ns.get(),
+            }
+    }
+
+    /// What was measured so far; from now on it is another's memory that is written to.
+    fn take_tally(&self, task: &Task) -> Box<Tally> {
+        let spare = task.spare.try_recv().unwrap_or_else(|_| Box::new(Tally::new(self.is_open_loop())));
+        self.tally.replace(spare)
+    }
+}
+
+/// Why a request failed, as the record tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Connect,
+    Reset,
+    Timeout,
+    Status,
+    Protocol,
+}
+
+/// The part of `all` that falls to worker `index` of `workers`: they differ by one at most, and add up.
+pub(crate) fn share(all: u64, index: u32, workers: u32) -> u64 {
+    all / u64::from(workers) + u64::from(u64::from(index) < all % u64::from(workers))
+}
+
+/// The order in which messages are sent: each as often as its weight says, spread evenly (the one that is furthest
+/// behind its share comes next).
+fn wheel(weights: &[u32]) -> Vec<u16> {
+    let divisor = weights.iter().copied().fold(0, gcd).max(1);
+    let weights: Vec<i64> = weights.iter().map(|weight| i64::from(weight / divisor)).collect();
+    let total: i64 = weights.iter().sum();
+    let mut behind = vec![0_i64; weights.len()];
+    let turns = total.clamp(1, 10_000);
+    (0..turns)
+        .map(|_| {
+            behind.iter_mut().zip(&weights).for_each(|(behind, weight)| *behind += weight);
+            let next =
+                (0..behind.len()).max_by_key(|at| (behind.get(*at), std::cmp::Reverse(*at))).unwrap_or(0);
+            if let Some(behind) = behind.get_mut(next) {
+                *behind -= total;
+            }
+            next as u16
+        })
+        .collect()
+}
+
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// One worker from start to end, on its thread.
+pub(crate) fn run(task: Task) {
+    let news = task.news.clone();
+    let told = match work(task) {
+        Ok(Some(done)) => News::Done(Box::new(done)),
+        Ok(None) => return,
+        Err(why) => News::Failed(why),
+    };
+    // Nobody listens: then nobody waits either.
+    let _ = news.send(told);
+}
+
+fn work(task: Task) -> Result<Option<Done>, Error> {
+    let failed = |why: ringroad_engine::Error| Error::failed(why.to_string());
+    let mut builder = Runtime::builder(task.choice.driver()).features(task.choice.features());
+    // Answers of a benchmark are short, and a turn brings as many as there are connections.
+    builder = builder.buffers(256, 4096);
+    builder = builder.workers(task.plan.connections.saturating_add(task.plan.idle).max(64));
+    let runtime = builder.build().map_err(failed)?;
+    let worker = Rc::new(Worker::new(&task));
+    let begun = runtime.block_on(main(Rc::clone(&worker), &task)).map_err(failed)?;
+    if !begun? {
+        return Ok(None);
+    }
+    let system_calls = runtime.counters().system_calls;
+    let flagged = |flag| worker.seats.iter().filter(|seat| seat.has(flag)).count() as u32;
+    let (served, open) = (flagged(SERVED), flagged(OPEN));
+    let counts = worker.counts.take();
+    Ok(Some(Done {
+        counts,
+        served,
+        open,
+        idle_open: worker.idle_open.get(),
+        last_ns: worker.last_ns.get(),
+        system_calls,
+    }))
+}
+
+/// What the worker does beside its connections. False: it was told not to begin.
+async fn main(worker: Rc<Worker>, task: &Task) -> Result<bool, Error> {
+    connect(&worker, task).await;
+    let (begin, began) = ringroad_engine::sync::oneshot::channel();
+    let counts = worker.counts.borrow().clone();
+    let ready = News::Ready { connected: worker.connected.get(), counts, begin };
+    if task.news.send(ready).is_err() {
+        return Ok(false);
+    }
+    let Ok(begin_ns) = began.await else { return Ok(false) };
+    begin_load(&worker, task, begin_ns);
+    let last = measure(&worker, task).await?;
+    if let Some(schedule) = worker.schedule.borrow_mut().as_mut() {
+        // What was due and never had a connection.
+        let mut unsent = worker.seats.iter().filter(|seat| seat.assigned.take().is_some()).count() as u64;
+        let now = worker.now();
+        while schedule.take().is_some_and(|due| due.saturating_add(begin_ns) <= now) {
+            unsent += 1;
+        }
+        worker.counts.borrow_mut().unsent = unsent;
+    }
+    let tally = worker.take_tally(task);
+    let _ = task.news.send(News::Second { index: task.index, second: last, tally });
+    Ok(true)
+}
+
+/// Opens all connections, so many at a time, until all have had a try or the time for it is over.
+async fn connect(worker: &Rc<Worker>, task: &Task) {
+    let begun = worker.now();
+    let limit = worker.plan.timeout.as_nanos() as u64;
+    let count = worker.seats.len() as u32;
+    let idle = share(u64::from(worker.plan.idle), task.index, worker.plan.threads) as u32;
+    let mut next = 0;
+    loop {
+        while next < count + idle && worker.connecting.get() < CONNECTING_MAX {
+            // What is connecting counts from here, or all would be spawned at once.
+            worker.connecting.set(worker.connecting.get() + 1);
+            if next < count {
+                spawn(connection::drive(Rc::clone(worker), next)).detach();
+            } else {
+                spawn(connection::idle(Rc::clone(worker))).detach();
+            }
+            next += 1;
+        }
+        let tried = worker.seats.iter().all(|seat| seat.has(TRIED)) && worker.connecting.get() == 0;
+        let now = worker.now();
+        worker.sweep(now);
+        if next == count + idle && tried || now - begun >= limit || task.stop.load(Ordering::Relaxed) {
+            return;
+        }
+        time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Sets the times, and wakes everybody.
+fn begin_load(worker: &Rc<Worker>, task: &Task, begin_ns: u64) {
+    let plan = &*task.plan;
+    let window = begin_ns + plan.warmup.as_nanos() as u64;
+    let end = plan.duration.map_or(NEVER - 1, |length| window + length.as_nanos() as u64);
+    worker.begin_ns.set(begin_ns);
+    worker.window_ns.set(window);
+    worker.end_ns.set(end);
+    if let Pace::Open { per_second, arrivals } = plan.pace {
+        // Without a duration the count ends it.
+        let length = plan.duration.map_or(Duration::from_secs(1 << 30), |length| plan.warmup + length);
+        let (of, seed) = ((task.index, plan.threads), plan.seed);
+        let count = plan.count.map_or(u64::MAX, |count| share(count, task.index, plan.threads));
+        let make =
+            move || Schedule::new(Rc::new(Profile::constant(per_second, length)), arrivals, of, seed, count);
+        *worker.schedule.borrow_mut() = Some(make());
+        spawn(dispatcher(Rc::clone(worker), task.epoch + Duration::from_nanos(begin_ns), make)).detach();
+    }
+    worker.seats.iter().for_each(Seat::wake);
+}
+
+/// Hands out arrivals whenever the metronome, which it owns, says that there are some.
+async fn dispatcher(worker: Rc<Worker>, begin: Instant, make: impl FnOnce() -> Schedule + Send + 'static) {
+    let mut make = Some(make);
+    let mut metronome = None;
+    poll_fn(|context| {
+        if let Some(make) = make.take() {
+            match Metronome::start(begin, make, context.waker().clone()) {
+                Ok(thread) => metronome = Some(thread),
+                Err(why) => {
+                    *worker.trouble.borrow_mut() = Some(Error::failed(format!("starting a thread: {why}")));
+                }
+            }
+        }
+        worker.dispatch();
+        Poll::<()>::Pending
+    })
+    .await;
+    drop(metronome);
+}
+
+/// Lets the load run to its end: hands on the seconds, ends what takes too long. The last second's number.
+async fn measure(worker: &Rc<Worker>, task: &Task) -> Result<u32, Error> {
+    let plan = &*task.plan;
+    let limit = plan.timeout.as_nanos() as u64;
+    let mut second = 0;
+    let (mut quiet_since, mut seen) = (worker.now(), 0);
+    loop {
+        time::sleep(TICK).await;
+        if let Some(trouble) = worker.trouble.take() {
+            return Err(trouble);
+        }
+        let now = worker.now();
+        worker.sweep(now);
+        let second_ends = worker.window_ns.get() + u64::from(second + 1) * 1_000_000_000;
+        if now >= second_ends && second_ends < worker.end_ns.get() {
+            let tally = worker.take_tally(task);
+            let _ = task.news.send(News::Second { index: task.index, second, tally });
+            second += 1;
+        }
+        if task.stop.load(Ordering::Relaxed) {
+            worker.end_ns.set(worker.end_ns.get().min(now));
+            return Ok(second);
+        }
+        if worker.is_exhausted(now) && worker.in_flight.get() == 0 {
+            return Ok(second);
+        }
+        let progress = {
+            let counts = worker.counts.borrow();
+            counts.sent + counts.completed
+        };
+        if progress != seen {
+            (seen, quiet_since) = (progress, now);
+        }
+        let overdue = now >= worker.end_ns.get().saturating_add(limit);
+        // A count that cannot be reached: no connection, no answer.
+        let stuck = plan.duration.is_none() && now - quiet_since >= limit.saturating_mul(2);
+        if overdue || stuck {
+            let left = worker.in_flight.get();
+            worker.failed(Kind::Timeout, left, "no answer by the end");
+            return Ok(second);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_differ_by_one_at_most_and_add_up() {
+        for (all, workers) in [(10, 3), (3, 3), (1, 4), (0, 2), (u64::MAX, 7)] {
+            let shares: Vec<u64> = (0..workers).map(|index| share(all, index, workers)).collect();
+            assert_eq!(shares.iter().sum::<u64>(), all);
+            assert!(shares.iter().max() <= shares.iter().min().map(|min| min + 1).as_ref(), "{shares:?}");
+        }
+    }
+
+    #[test]
+    fn messages_are_sent_as_often_as_their_weights_say_and_spread() {
+        assert_eq!(wheel(&[1]), [0]);
+        assert_eq!(wheel(&[7]), [0]);
+        assert_eq!(wheel(&[2, 1]), [0, 1, 0]);
+        let turns = wheel(&[50, 30, 20]);
+        assert_eq!(turns.len(), 10);
+        for (message, count) in [(0, 5), (1, 3), (2, 2)] {
+            assert_eq!(turns.iter().filter(|turn| **turn == message).count(), count);
+        }
+        assert_eq!(wheel(&[0, 3]), [1]);
+    }
+}

@@ -1,0 +1,121 @@
+//! Latencies against what the server itself took.
+//!
+//! Of each request the client's time holds the server's, so of both, sorted, every quantile of the client's is at least
+//! the server's: that is true on any machine. How much more it is depends on the machine, and is bounded by sums.
+
+use crate::server::{Requests, Server, ok};
+use crate::{best, http, run};
+use ringroad_load::Plan;
+use ringroad_load::plan::Pace;
+use ringroad_load::schedule::Arrivals;
+use ringroad_measure::Histogram;
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A server that waits before each answer as long as `delay` says for the n-th request, and what it really took.
+fn delayed(delay: impl Fn(usize) -> Duration + Send + Sync + 'static) -> (Server, Arc<Mutex<Vec<u64>>>) {
+    let took = Arc::new(Mutex::new(Vec::new()));
+    let notes = Arc::clone(&took);
+    let server = Server::start(move |stream, log| {
+        let mut requests = Requests::default();
+        while requests.next(stream, log).is_some() {
+            let came = Instant::now();
+            let nth = notes.lock().unwrap().len();
+            thread::sleep(delay(nth));
+            notes.lock().unwrap().push(came.elapsed().as_nanos() as u64);
+            if stream.write_all(&ok()).is_err() {
+                return;
+            }
+        }
+    });
+    (server, took)
+}
+
+fn holds_at_least(client: &Histogram, server: &mut [u64]) {
+    server.sort_unstable();
+    assert_eq!(client.count(), server.len() as u64);
+    for percent in 1..=100 {
+        let rank = (server.len() * percent).div_ceil(100).max(1);
+        let least = server[rank - 1] as f64;
+        let said = client.quantile_ns(percent as f64 / 100.0).unwrap() as f64;
+        // A thousandth is what the histogram may be off.
+        assert!(said >= 0.998 * least, "p{percent}: {said} ns is less than the {least} ns the server took");
+    }
+}
+
+#[test]
+fn latencies_hold_what_the_server_took_fixed_or_of_two_kinds() {
+    for slow in [5, 40] {
+        let (server, took) = delayed(move |nth| Duration::from_millis(if nth % 10 == 9 { slow } else { 5 }));
+        let plan = Plan { connections: 1, count: Some(50), ..http(server.address) };
+        let begun = Instant::now();
+        let outcome = run(&plan, &best()).unwrap();
+        let all = begun.elapsed().as_secs_f64();
+        let mut took = took.lock().unwrap();
+        let latencies = &outcome.tally.latencies.response;
+        holds_at_least(latencies, &mut took);
+        // One connection, one request at a time: they cannot have taken longer together than the whole run.
+        let together = latencies.mean_ns().unwrap() * latencies.count() as f64 / 1e9;
+        assert!(together <= all * 1.002, "{together} s of latency in {all} s");
+    }
+}
+
+/// 200 requests a second, a second long, and a server that once does nothing for 300 ms: whatever was due in the
+/// first half of the freeze waited for the second half at least. That is 30 requests; a load that waits with the
+/// server would have asked twice and noticed it twice.
+#[test]
+fn a_freeze_shows_in_open_loop_in_every_request_that_was_due_in_it() {
+    // One lock over all connections: when the server freezes, all of it does.
+    let gate = Mutex::new(0_u32);
+    let server = Server::start(move |stream, log| {
+        let mut requests = Requests::default();
+        while requests.next(stream, log).is_some() {
+            let mut served = gate.lock().unwrap();
+            *served += 1;
+            if *served == 50 {
+                thread::sleep(Duration::from_millis(300));
+            }
+            if stream.write_all(&ok()).is_err() {
+                return;
+            }
+        }
+    });
+    let plan = Plan {
+        connections: 2,
+        count: None,
+        duration: Some(Duration::from_secs(1)),
+        pace: Pace::Open { per_second: 200.0, arrivals: Arrivals::Constant },
+        ..http(server.address)
+    };
+    let outcome = run(&plan, &best()).unwrap();
+    assert_eq!((outcome.counts.sent, outcome.counts.completed), (200, 200));
+    let slow = |histogram: &Histogram| {
+        histogram.buckets().filter(|(ns, _)| *ns >= 149_000_000).map(|(_, count)| count).sum::<u64>()
+    };
+    let latencies = &outcome.tally.latencies;
+    assert!(slow(&latencies.response) >= 29, "{}", slow(&latencies.response));
+    // It was sent late for want of a connection, and the lag says so; the service time alone would hide it.
+    assert!(slow(latencies.lag.as_ref().unwrap()) >= 27);
+    assert!(latencies.response.quantile_ns(1.0).unwrap() >= 299_000_000);
+}
+
+#[test]
+fn response_is_lag_and_service_together() {
+    let (server, took) = delayed(|_| Duration::from_millis(3));
+    let plan = Plan {
+        connections: 2,
+        count: Some(60),
+        pace: Pace::Open { per_second: 500.0, arrivals: Arrivals::Poisson },
+        ..http(server.address)
+    };
+    let outcome = run(&plan, &best()).unwrap();
+    let latencies = &outcome.tally.latencies;
+    let mean = |histogram: &Option<Histogram>| histogram.as_ref().unwrap().mean_ns().unwrap();
+    let (service, lag, late) = (mean(&latencies.service), mean(&latencies.lag), mean(&latencies.late));
+    let response = latencies.response.mean_ns().unwrap();
+    assert!((response / (service + lag) - 1.0).abs() < 0.002, "{response} is not {service} and {lag}");
+    assert!(late <= lag * 1.002, "the generator's own part is a part of the lag");
+    holds_at_least(latencies.service.as_ref().unwrap(), &mut took.lock().unwrap());
+}

@@ -1,0 +1,65 @@
+//! The load against servers that are known: what they did is in their own log, and what the load says is held
+//! against it. No assertion here depends on how fast anything is.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod counts;
+mod latencies;
+mod records;
+mod server;
+mod wrong;
+
+use ringroad_engine::choose::{self, Choice, Wish};
+use ringroad_load::plan::Request;
+use ringroad_load::{Error, Message, Outcome, Plan, Target};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Every driver that can be used here.
+fn drivers() -> Vec<Choice> {
+    let usable = choose::drivers().filter_map(|name| match choose::choose(Some(Wish::Named(name)), None) {
+        Ok(choice) => Some(choice),
+        Err(why) => {
+            eprintln!("skipped: {why}");
+            None
+        }
+    });
+    usable.collect()
+}
+
+/// What `auto` takes.
+fn best() -> Choice {
+    choose::choose(Some(Wish::Auto), None).unwrap()
+}
+
+fn http(address: SocketAddr) -> Plan {
+    let target: Target = format!("http://{address}/").parse().unwrap();
+    let message = get(&target, 1);
+    plan(target, message)
+}
+
+fn get(target: &Target, weight: u32) -> Message {
+    let request = Request { method: "GET", headers: &[], body: b"", close: false };
+    Message::http(target, &request, weight).unwrap()
+}
+
+fn echo(address: SocketAddr, bytes: &[u8]) -> Plan {
+    plan(format!("tcp://{address}").parse().unwrap(), Message::echo(bytes.to_vec()).unwrap())
+}
+
+/// Twelve requests over three connections; whoever wants more says so. The timeout is one that is never met.
+fn plan(target: Target, message: Message) -> Plan {
+    Plan {
+        connections: 3,
+        duration: None,
+        count: Some(12),
+        warmup: Duration::ZERO,
+        timeout: Duration::from_secs(60),
+        ..Plan::new(target, vec![message])
+    }
+}
+
+fn run(plan: &Plan, choice: &Choice) -> Result<Outcome, Error> {
+    ringroad_load::run(plan, choice, &Arc::new(AtomicBool::new(false)), &mut |_| {})
+}
