@@ -46,6 +46,8 @@ pub(crate) enum Verb {
     Doctor(DoctorFlags),
     /// Measure which way of doing I/O is best on this machine
     Lab(Box<LabFlags>),
+    /// Put a load on a server, and say what it took and whether to believe that
+    Load(Box<LoadFlags>),
     /// Serve a folder over HTTP, or whatever a configuration describes
     Serve(ServeFlags),
 }
@@ -70,8 +72,6 @@ pub(crate) struct ServeFlags {
     /// List folders that have no index.html
     #[arg(long, conflicts_with = "config")]
     pub(crate) autoindex: bool,
-    /// Put a load on a server, and say what it took and whether to believe that
-    Load(Box<LoadFlags>),
 }
 
 #[derive(Args, Debug)]

@@ -11,7 +11,7 @@ mod cp;
 mod doctor;
 mod lab_run;
 mod lab_server;
-mod serve;
 mod load;
+mod serve;
 mod support;
 mod usage;

@@ -25,8 +25,7 @@ fn help_lists_the_verbs_and_the_acts_of_lab() {
             .filter_map(|rest| rest.split_whitespace().next().map(str::to_owned))
             .collect::<Vec<_>>()
     };
-    assert_eq!(verbs(&["--help"]), ["cat", "cp", "doctor", "lab", "serve"]);
-    assert_eq!(verbs(&["--help"]), ["cat", "cp", "doctor", "lab", "load"]);
+    assert_eq!(verbs(&["--help"]), ["cat", "cp", "doctor", "lab", "load", "serve"]);
     assert_eq!(verbs(&["lab", "--help"]), ["quick", "run", "report", "server", "dataset"]);
 }
 

@@ -73,7 +73,7 @@ fn a_record_is_as_the_schema_says_and_reads_back_the_same() {
         let histogram = Histogram::from_base64(cell.histogram.as_ref().unwrap()).unwrap();
         assert_eq!(histogram, outcome.tally.latencies.response);
         assert_eq!(cell.latency_us.lag.is_some(), pace != Pace::Closed);
-        assert_eq!(cell.latency_us.service.is_some(), true);
+        assert!(cell.latency_us.service.is_some());
     }
 }
 

@@ -10,12 +10,15 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-const RESET: fn(&Errors) -> u64 = |errors| errors.reset;
-const STATUS: fn(&Errors) -> u64 = |errors| errors.status;
-const PROTOCOL: fn(&Errors) -> u64 = |errors| errors.protocol;
+/// Which count of failures.
+type Count = fn(&Errors) -> u64;
+
+const RESET: Count = |errors| errors.reset;
+const STATUS: Count = |errors| errors.status;
+const PROTOCOL: Count = |errors| errors.protocol;
 
 /// What is sent instead of a good answer, after which the connection is closed.
-const ANSWERS: [(&str, fn(&Errors) -> u64, &[u8]); 19] = [
+const ANSWERS: [(&str, Count, &[u8]); 19] = [
     ("nothing at all", RESET, b""),
     ("half a status line", RESET, b"HTTP/1.1 2"),
     ("half a head", RESET, b"HTTP/1.1 200 OK\r\nContent-Le"),
@@ -111,8 +114,7 @@ fn no_answer_is_a_timeout_and_the_load_comes_to_its_end() {
 
 #[test]
 fn an_echo_that_changes_a_byte_adds_one_or_keeps_one_back_is_found() {
-    let answers: [(fn(&Errors) -> u64, &[u8]); 3] =
-        [(PROTOCOL, b"hellO"), (PROTOCOL, b"hello!"), (RESET, b"hell")];
+    let answers: [(Count, &[u8]); 3] = [(PROTOCOL, b"hellO"), (PROTOCOL, b"hello!"), (RESET, b"hell")];
     for (kind, answer) in answers {
         let server = Server::start(move |stream, _| {
             let mut five = [0; 5];
