@@ -184,7 +184,13 @@ async fn converse(worker: &Worker, seat: &Seat, number: u32, stream: TcpStream) 
                     .await
                 };
                 match woken {
-                    Woken::Sent(Ok(())) => break,
+                    Woken::Sent(Ok(())) => {
+                        // The answer was there first: what comes next begins now, not when the answer came.
+                        if talk.flight.len() == 0 {
+                            talk.now = worker.now();
+                        }
+                        break;
+                    }
                     Woken::Sent(Err(why)) => {
                         end = Some(Box::pin(talk.last_words(&mut read, words(&why))).await);
                     }

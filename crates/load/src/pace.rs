@@ -40,31 +40,58 @@ impl Metronome {
             thread::Builder::new().name("metronome".to_owned()).stack_size(64 << 10).spawn(move || {
                 // Without this the kernel may be 50 µs late (PR_SET_TIMERSLACK(2const)). Refused, it is; nothing breaks.
                 let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-                beat(begin, make(), &waker, &ends);
+                beat(&mut System { begin, over: ends }, make(), || waker.wake_by_ref());
             })?;
         Ok(Metronome { over, thread: Some(thread) })
     }
 }
 
-fn beat(begin: Instant, mut schedule: Schedule, waker: &Waker, over: &AtomicBool) {
+/// Time as the metronome sees it, counted from the beginning of the schedule.
+trait Clock {
+    fn now(&self) -> Duration;
+    /// Sleeps for as long, or shorter. False: nobody needs the metronome any more.
+    fn sleep(&mut self, time: Duration) -> bool;
+}
+
+struct System {
+    begin: Instant,
+    over: Arc<AtomicBool>,
+}
+
+impl Clock for System {
+    fn now(&self) -> Duration {
+        self.begin.elapsed()
+    }
+
+    fn sleep(&mut self, time: Duration) -> bool {
+        if !time.is_zero() {
+            thread::sleep(time.min(NAP));
+        }
+        // Pairs with nothing: a late look costs a nap.
+        !self.over.load(Ordering::Relaxed)
+    }
+}
+
+/// Wakes at every arrival, or once for several. Each is covered by a wake that began when it was due already.
+fn beat(clock: &mut impl Clock, mut schedule: Schedule, mut wake: impl FnMut()) {
     let mut earliest = Duration::ZERO;
     while let Some(due) = schedule.peek() {
         let due = Duration::from_nanos(due).max(earliest);
-        loop {
-            // Pairs with nothing: a late look costs a nap.
-            if over.load(Ordering::Relaxed) {
+        // What is due by this time is served by the wake, since whoever is woken reads the clock later. What becomes due
+        // during the wake, which takes as long as the system lets others run, is not: it needs another.
+        let now = loop {
+            let now = clock.now();
+            if !clock.sleep(due.saturating_sub(now)) {
                 return;
             }
-            match due.checked_sub(begin.elapsed()) {
-                Some(left) if !left.is_zero() => thread::sleep(left.min(NAP)),
-                _ => break,
+            if now >= due {
+                break now;
             }
-        }
-        waker.wake_by_ref();
-        let now = begin.elapsed();
+        };
+        wake();
         earliest = now + STEP;
-        let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
-        while schedule.peek().is_some_and(|due| due <= now) {
+        let served = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        while schedule.peek().is_some_and(|due| due <= served) {
             schedule.take();
         }
     }
@@ -76,6 +103,55 @@ impl Drop for Metronome {
         if let Some(thread) = self.thread.take() {
             // It runs nothing that panics.
             let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::{Arrivals, Profile};
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    /// A clock that goes on when somebody sleeps, or takes their time.
+    struct Virtual(Rc<Cell<Duration>>);
+
+    impl Clock for Virtual {
+        fn now(&self) -> Duration {
+            self.0.get()
+        }
+
+        fn sleep(&mut self, time: Duration) -> bool {
+            self.0.set(self.0.get() + time);
+            true
+        }
+    }
+
+    /// When wakes began, if each takes as long, with twelve arrivals a millisecond apart.
+    fn wakes(each: Duration) -> Vec<Duration> {
+        let profile = Rc::new(Profile::constant(1000.0, Duration::from_secs(1)));
+        let schedule = Schedule::new(profile, Arrivals::Constant, (0, 1), 0, 12);
+        let (time, mut wakes) = (Rc::new(Cell::new(Duration::ZERO)), Vec::new());
+        beat(&mut Virtual(Rc::clone(&time)), schedule, || {
+            wakes.push(time.get());
+            time.set(time.get() + each);
+        });
+        wakes
+    }
+
+    #[test]
+    fn every_arrival_has_a_wake_of_its_own_where_there_is_time() {
+        let expected: Vec<_> = (0..12).map(Duration::from_millis).collect();
+        assert_eq!(wakes(Duration::from_micros(5)), expected);
+    }
+
+    /// Who is woken may run at once, hand out what is due, and sleep again before the waker goes on.
+    #[test]
+    fn however_long_a_wake_takes_one_begins_after_the_last_arrival_is_due() {
+        for each in [1, 2, 4, 7, 30] {
+            let wakes = wakes(Duration::from_millis(each));
+            assert!(wakes.last() >= Some(&Duration::from_millis(11)), "{each} ms: {wakes:?}");
         }
     }
 }
