@@ -1,4 +1,4 @@
-//! Chores of this repository: `cargo xtask tidy`, `bench NAME`, `loom`, `asan`, `denied`, `dist`,
+//! Chores of this repository: `cargo xtask tidy`, `bench NAME`, `peers`, `loom`, `asan`, `denied`, `dist`,
 //! `second-kernel` and `coreutils DIR`.
 //!
 //! `tidy` holds what the compiler cannot: which crate may import which, where unsafe may live, that every file
@@ -25,6 +25,7 @@ const USAGE: &str = "usage: cargo xtask tidy
        cargo xtask bench NAME [arguments of `ringroad lab run`]
        cargo xtask bench copy [OPTION VALUE]...
        cargo xtask bench costs [OPTION VALUE]...
+       cargo xtask peers
        cargo xtask loom
        cargo xtask asan
        cargo xtask deny WAY CALLS COMMAND...
@@ -45,6 +46,13 @@ fn main() -> ExitCode {
             bench_costs::bench(&root, rest)
         }
         Some((word, [name, rest @ ..])) if word == "bench" => bench(&root, name, rest),
+        Some((word, [])) if word == "peers" => match peers::build(&root) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("peers: {error}");
+                ExitCode::FAILURE
+            }
+        },
         Some((word, [])) if word == "loom" => checked::loom(&root),
         Some((word, [])) if word == "asan" => checked::asan(&root),
         Some((word, rest)) if word == "deny" => denied::deny(rest),

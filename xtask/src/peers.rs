@@ -1,6 +1,6 @@
-//! Building what `benches/http.toml` runs beside ours: the example `hello`, and the same page by others (`peers/`).
+//! Building what the suites `peers` and `http` run beside ours: the example `hello`, and the same by others (`peers/`).
 //!
-//! All of it goes to `target/peers`, where the suite looks. What cannot be built here, for want of a compiler or a
+//! All of it goes to `target/peers`, where the suites look. What cannot be built here, for want of a compiler or a
 //! network, is said and left out; the lab then records it as skipped.
 
 use std::ffi::OsStr;
@@ -29,7 +29,7 @@ pub(crate) fn build(root: &Path) -> io::Result<()> {
         "hello",
     ]))?;
     place(&target.join("release/examples/hello"), &out.join("hello"))?;
-    for name in ["hyper", "may"] {
+    for name in ["hyper", "may", "tokio"] {
         let folder = root.join("peers").join(name);
         let built = run(Command::new(env!("CARGO"))
             .current_dir(&folder)
@@ -38,13 +38,27 @@ pub(crate) fn build(root: &Path) -> io::Result<()> {
         let binary = format!("peer-{name}");
         told(name, built.and_then(|()| place(&out.join("build/release").join(&binary), &out.join(&binary))));
     }
-    let go = Command::new("go")
-        .current_dir(root.join("peers/go"))
-        .args([OsStr::new("build"), OsStr::new("-o"), out.join("peer-go").as_os_str(), OsStr::new(".")])
-        .status();
-    told("go", go.and_then(ended_well));
-    place(&root.join("peers/node/hello.js"), &out.join("hello.js"))?;
-    place(&root.join("peers/nginx/nginx.conf"), &out.join("nginx.conf"))
+    for name in ["go", "gin"] {
+        let binary = out.join(format!("peer-{name}"));
+        let go = Command::new("go")
+            .current_dir(root.join("peers").join(name))
+            .args([OsStr::new("build"), OsStr::new("-o"), binary.as_os_str(), OsStr::new(".")])
+            .status();
+        told(name, go.and_then(ended_well));
+    }
+    let files = [
+        "start.sh",
+        "node/hello.js",
+        "nginx/nginx.conf",
+        "php/fpm.conf",
+        "php/nginx-php.conf",
+        "php/hello.php",
+        "php/swoole.php",
+    ];
+    files.map(Path::new).into_iter().try_for_each(|file| {
+        let name = file.file_name().unwrap_or(file.as_os_str());
+        place(&root.join("peers").join(file), &out.join(name))
+    })
 }
 
 fn run(command: &mut Command) -> io::Result<()> {
@@ -57,7 +71,7 @@ fn ended_well(status: std::process::ExitStatus) -> io::Result<()> {
 
 fn told(name: &str, built: io::Result<()>) {
     if let Err(why) = built {
-        eprintln!("bench http: {name} is left out: {why}");
+        eprintln!("peers: {name} is left out: {why}");
     }
 }
 
