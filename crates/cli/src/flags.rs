@@ -199,21 +199,48 @@ pub(crate) enum LabAct {
     /// Twelve servers, seven by hand and five on the engine, echo and HTTP, 64 connections: two and a half minutes (the same as
     /// bare `lab`)
     Quick(RunFlags),
-    /// Run a suite: a name (`quick`) or a TOML file
+    /// Run a suite: a name (`lab suites` lists them) or a TOML file
     Run {
-        /// `quick`, or the path of a suite
-        suite: String,
+        /// A suite's name, or the path of one
+        #[arg(required_unless_present = "resume", conflicts_with = "resume")]
+        suite: Option<String>,
         #[command(flatten)]
         run: RunFlags,
     },
-    /// Print the table of a record made earlier, and make its page again
+    /// List the suites there are: what each asks, and how long it takes
+    Suites,
+    /// Print the table of records made earlier, several as one, and make their page again
     Report {
-        /// The record to read (record.json)
-        #[arg(value_name = "RECORD")]
-        record: PathBuf,
-        /// Where to write the page (default: report.html beside the record)
+        /// The records to read (record.json, or the folder it is in)
+        #[arg(value_name = "RECORD", required = true)]
+        records: Vec<PathBuf>,
+        /// Where to write the page (default: report.html beside the record; needed for several)
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
+    },
+    /// Say what became slower or faster from one record to another, and what would have been seen
+    Compare {
+        /// The record to compare with (record.json, or the folder it is in)
+        #[arg(value_name = "BEFORE")]
+        first: PathBuf,
+        /// The record to judge
+        #[arg(value_name = "AFTER")]
+        second: PathBuf,
+        /// What to compare: cpu (per request), p99, rate
+        #[arg(long, value_name = "FIGURE", default_value = "cpu")]
+        figure: ringroad_lab::compare::Measure,
+        /// Compare the figures as they are, not as ratios to the baseline of their own run
+        #[arg(long)]
+        absolute: bool,
+    },
+    /// Make one record of several: runs of the same cells are pooled, other cells are added
+    Merge {
+        /// The records to read (record.json, or the folder it is in)
+        #[arg(value_name = "RECORD", required = true)]
+        records: Vec<PathBuf>,
+        /// Where to write the record
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
     },
     /// Run one of the reference servers; on SIGUSR1 those on the engine say on stderr what they are doing
     Server(ServerFlags),
@@ -229,9 +256,15 @@ pub(crate) struct RunFlags {
     /// Folder for record.json and report.html (default: a new one under the user's state directory)
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    /// Go on with a run that was stopped, from its last whole block, in the folder where it left its journal
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "with", "only", "repeats", "duration", "seed"])]
+    pub(crate) resume: Option<PathBuf>,
     /// Print the record as JSON instead of the table
     #[arg(long)]
     pub(crate) json: bool,
+    /// A program of your own beside the suite's: NAME=COMMAND, with {port} or {addr} in it; `mine=./server {port}`
+    #[arg(long, value_name = "NAME=COMMAND")]
+    pub(crate) with: Vec<String>,
     /// Only these programs of the suite (comma-separated)
     #[arg(long, value_name = "IDS", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
@@ -270,6 +303,12 @@ pub(crate) struct ServerFlags {
     /// Burn this much CPU time per request; fractions are allowed
     #[arg(long, value_name = "N", default_value = "0", value_parser = microseconds)]
     pub(crate) work_us: Duration,
+    /// Take at most this many ready connections per wait (epoll-lt and epoll-et)
+    #[arg(long, value_name = "N")]
+    pub(crate) batch: Option<std::num::NonZeroU16>,
+    /// Threads that serve, each with a listener of its own on the same port
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) workers: u16,
     /// Share the port with other servers (SO_REUSEPORT)
     #[arg(long)]
     pub(crate) reuse_port: bool,

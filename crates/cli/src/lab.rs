@@ -8,11 +8,15 @@ use crate::flags::{ClientFlags, Common, DatasetFlags, LabAct, LabFlags, RunFlags
 use crate::progress::Progress;
 use ringroad_engine::choose;
 use ringroad_engine::signal::{Signal, dump_on};
+use ringroad_lab::compare::{Measure, compare as differences};
 use ringroad_lab::dataset::{self, DatasetError};
+use ringroad_lab::plan::Plan;
+use ringroad_lab::suite::built_in;
 use ringroad_lab::{Error, RunOptions, Suite, client, page, runner, table};
 use ringroad_measure::caveat::Level;
+use ringroad_measure::merge;
 use ringroad_measure::record::{Record, SCHEMA};
-use ringroad_models::{Model, Options, Server, Stop};
+use ringroad_models::{Model, Options, Stop, Workers};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -30,8 +34,13 @@ pub(crate) fn run(flags: Box<LabFlags>, common: &Common) -> ExitCode {
     let code = match act {
         None => suite("quick", &run, common),
         Some(LabAct::Quick(run)) => suite("quick", &run, common),
-        Some(LabAct::Run { suite: name, run }) => suite(&name, &run, common),
-        Some(LabAct::Report { record, out }) => report(&record, out.as_deref()),
+        Some(LabAct::Run { suite: name, run }) => suite(name.as_deref().unwrap_or("quick"), &run, common),
+        Some(LabAct::Suites) => suites(),
+        Some(LabAct::Report { records, out }) => report(&records, out.as_deref()),
+        Some(LabAct::Compare { first, second, figure, absolute }) => {
+            compare(&first, &second, figure, absolute)
+        }
+        Some(LabAct::Merge { records, out }) => merge_into(&records, &out),
         Some(LabAct::Server(flags)) => server(&flags),
         Some(LabAct::Dataset(flags)) => make_dataset(&flags, common),
         Some(LabAct::Client(flags)) => run_client(&flags),
@@ -52,10 +61,8 @@ fn failed(what: &str, on: &Path, error: &io::Error) -> Complaint {
     Complaint { message: format!("{what}, on {}: {}", on.display(), why(error)), code: FAILED }
 }
 
-/// Runs a suite and leaves record, page and table.
+/// Runs a suite, or goes on with one, and leaves record, page and table.
 fn suite(name: &str, flags: &RunFlags, common: &Common) -> Result<u8, Complaint> {
-    let mut suite = Suite::load(name).map_err(refused)?;
-    only(&mut suite, &flags.only)?;
     let ringroad =
         env::current_exe().map_err(|error| failed("finding this program", Path::new("ringroad"), &error))?;
     let options = RunOptions {
@@ -65,9 +72,34 @@ fn suite(name: &str, flags: &RunFlags, common: &Common) -> Result<u8, Complaint>
         duration_s: flags.duration.map(|span| span.as_secs_f64()),
         ..RunOptions::of(ringroad)
     };
-    // Before anything is measured: two minutes must not end in "permission denied".
-    let folder = Folder::prepare(flags.out.clone(), &suite.name)?;
+    match &flags.resume {
+        // What is there stays until the whole is there: the record of the part that was done is not lost by trying.
+        Some(folder) => {
+            let folder = Folder(folder.clone());
+            let journal = folder.journal();
+            run_it(&folder, flags, common, |progress, stop| {
+                runner::resume(&journal, &options, progress, stop)
+            })
+        }
+        None => {
+            let mut suite = Suite::load(name).map_err(refused)?;
+            only(&mut suite, &flags.only)?;
+            flags.with.iter().try_for_each(|program| suite.add(program)).map_err(refused)?;
+            // Before anything is measured: two minutes must not end in "permission denied".
+            let folder = Folder::prepare(flags.out.clone(), &suite.name)?;
+            let options = RunOptions { journal: Some(folder.journal()), ..options };
+            run_it(&folder, flags, common, |progress, stop| runner::run(&suite, &options, progress, stop))
+        }
+    }
+}
 
+/// What follows from `run`, which may be stopped by a signal.
+fn run_it(
+    folder: &Folder,
+    flags: &RunFlags,
+    common: &Common,
+    run: impl FnOnce(&mut Progress, &AtomicBool) -> Result<Record, Error>,
+) -> Result<u8, Complaint> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // The second one ends this process as if nothing were registered; the kernel ends the children then.
@@ -81,12 +113,20 @@ fn suite(name: &str, flags: &RunFlags, common: &Common) -> Result<u8, Complaint>
         }
     }
     let mut progress = Progress::new(common);
-    let record = runner::run(&suite, &options, &mut progress, &stop);
+    let record = run(&mut progress, &stop);
     progress.finish();
     let record = record.map_err(refused)?;
     let interrupted = stop.load(Ordering::Relaxed);
 
     folder.write(&record)?;
+    if interrupted {
+        if !common.quiet {
+            say(&format!("go on with it: ringroad lab run --resume {}", folder.0.display()));
+        }
+    } else {
+        // Everything is in the record now. (What cannot be removed does no harm.)
+        let _ = fs::remove_file(folder.journal());
+    }
     if flags.json {
         print(&json(&record))?
     } else {
@@ -103,6 +143,21 @@ fn suite(name: &str, flags: &RunFlags, common: &Common) -> Result<u8, Complaint>
     })
 }
 
+/// The built-in suites, with how long each takes here.
+fn suites() -> Result<u8, Complaint> {
+    let mut text = String::new();
+    for name in built_in::names() {
+        let suite = Suite::load(name).map_err(refused)?;
+        let seconds = Plan::of(&suite, 0).estimate(&suite).as_secs_f64();
+        let time =
+            if seconds < 90.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) };
+        text.push_str(&format!("{name:<14}{time:>7}  {}\n", suite.title));
+    }
+    text.push_str("\nringroad lab run NAME; a suite of your own is a TOML file (docs/SUITES.md).\n");
+    print(&text)?;
+    Ok(DONE)
+}
+
 /// The command line for the record: by our name, since where this program lies says nothing about the run.
 fn command() -> Vec<String> {
     let words = env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
@@ -111,7 +166,7 @@ fn command() -> Vec<String> {
 
 fn refused(error: Error) -> Complaint {
     let code = match error {
-        Error::NoSuchSuite { .. } | Error::Read { .. } | Error::Suite(_) => USAGE,
+        Error::NoSuchSuite { .. } | Error::Read { .. } | Error::Suite(_) | Error::With { .. } => USAGE,
         _ => FAILED,
     };
     Complaint { message: error.to_string(), code }
@@ -156,6 +211,10 @@ impl Folder {
         self.0.join("record.json")
     }
 
+    fn journal(&self) -> PathBuf {
+        self.0.join("journal.jsonl")
+    }
+
     fn page(&self) -> PathBuf {
         self.0.join("report.html")
     }
@@ -196,11 +255,15 @@ fn table_for_here(record: &Record) -> String {
     let out = io::stdout();
     let terminal = out.is_terminal();
     let color = terminal && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let width = match rustix::termios::tcgetwinsize(&out) {
+    table::text(record, width(), color)
+}
+
+/// Of the terminal, or what reads well elsewhere.
+fn width() -> usize {
+    match rustix::termios::tcgetwinsize(io::stdout()) {
         Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
         _ => 100,
-    };
-    table::text(record, width, color)
+    }
 }
 
 fn print(text: &str) -> Result<(), Complaint> {
@@ -211,8 +274,10 @@ fn print(text: &str) -> Result<(), Complaint> {
     }
 }
 
-/// Table and page of a record made earlier.
-fn report(path: &Path, out: Option<&Path>) -> Result<u8, Complaint> {
+/// A record made earlier; of a folder, the one in it.
+fn read(path: &Path) -> Result<Record, Complaint> {
+    let file = if path.is_dir() { path.join("record.json") } else { path.to_owned() };
+    let path = file.as_path();
     let text = fs::read_to_string(path).map_err(|error| failed("read", path, &error))?;
     let unreadable =
         |how: String| Complaint { message: format!("read, on {}: {how}", path.display()), code: FAILED };
@@ -221,14 +286,48 @@ fn report(path: &Path, out: Option<&Path>) -> Result<u8, Complaint> {
     if record.schema != SCHEMA {
         return Err(unreadable(format!("schema {:?}, and this version reads {SCHEMA}", record.schema)));
     }
-    let file = out.map_or_else(|| path.with_file_name("report.html"), Path::to_path_buf);
+    Ok(record)
+}
+
+/// Several records as one.
+fn read_all(paths: &[PathBuf]) -> Result<Record, Complaint> {
+    let records = paths.iter().map(|path| read(path)).collect::<Result<Vec<Record>, _>>()?;
+    merge::merge(&records).map_err(|error| Complaint { message: format!("merge: {error}"), code: FAILED })
+}
+
+/// What became slower or faster.
+fn compare(first: &Path, second: &Path, figure: Measure, absolute: bool) -> Result<u8, Complaint> {
+    let (first, second) = (read(first)?, read(second)?);
+    print(&differences(&first, &second, figure, absolute).text(width()))?;
+    Ok(DONE)
+}
+
+/// One record of several, as a file.
+fn merge_into(paths: &[PathBuf], out: &Path) -> Result<u8, Complaint> {
+    let record = read_all(paths)?;
+    fs::write(out, json(&record)).map_err(|error| failed("write", out, &error))?;
+    print(&format!("record: {}\n", out.display()))?;
+    Ok(DONE)
+}
+
+/// Table and page of records made earlier.
+fn report(paths: &[PathBuf], out: Option<&Path>) -> Result<u8, Complaint> {
+    let file = match (paths, out) {
+        (_, Some(out)) => out.to_owned(),
+        ([path], None) if path.is_dir() => path.join("report.html"),
+        ([path], None) => path.with_file_name("report.html"),
+        (_, None) => {
+            let message = "lab report: several records make one page: say where with --out FILE".to_owned();
+            return Err(Complaint { message, code: USAGE });
+        }
+    };
+    let record = read_all(paths)?;
     fs::write(&file, page::html(&record)).map_err(|error| failed("write", &file, &error))?;
     print(&table_for_here(&record))?;
     print(&format!("\npage:   {}\n", file.display()))?;
     Ok(DONE)
 }
 
-/// One of the reference servers, until SIGINT or SIGTERM.
 /// Whether what the model stands on can be had here: said before a filter ends this process for trying.
 fn usable(model: Model) -> Result<(), Complaint> {
     let outcome = match model.engine_driver() {
@@ -239,15 +338,22 @@ fn usable(model: Model) -> Result<(), Complaint> {
     outcome.map_err(|refusal| Complaint { message: format!("model {model}: {refusal}"), code: USAGE })
 }
 
+/// One of the reference servers, until SIGINT or SIGTERM.
 fn server(flags: &ServerFlags) -> Result<u8, Complaint> {
     let complain = |error: ringroad_models::Error| Complaint { message: error.to_string(), code: FAILED };
     let options = Options {
         buffer_bytes: flags.buffer as usize,
         delay: flags.delay_us,
         work: flags.work_us,
+        batch: flags.batch,
         reuse_port: flags.reuse_port,
     };
     usable(flags.model)?;
+    if flags.batch.is_some() && !flags.model.takes_batch() {
+        let message =
+            format!("--batch: {} takes no batches of events (epoll-lt and epoll-et do)", flags.model);
+        return Err(Complaint { message, code: USAGE });
+    }
     let stop = Stop::new().map_err(complain)?;
     for signal in [SIGINT, SIGTERM] {
         stop.write_end()
@@ -261,7 +367,8 @@ fn server(flags: &ServerFlags) -> Result<u8, Complaint> {
         dump_on(Signal::SIGUSR1, tell)
             .map_err(|error| Complaint { message: error.to_string(), code: FAILED })?;
     }
-    let server = Server::bind(flags.model, flags.protocol, flags.listen, options).map_err(complain)?;
+    let server =
+        Workers::bind(flags.model, flags.protocol, flags.listen, options, flags.workers).map_err(complain)?;
     print(&format!("listening on {}\n", server.address()))?;
     let totals = server.run(&stop).map_err(complain)?;
     print(&format!("{totals}\n"))?;

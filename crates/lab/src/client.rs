@@ -25,8 +25,12 @@ pub struct Options {
     pub addr: SocketAddr,
     /// What it speaks.
     pub protocol: Protocol,
-    /// Connections, all sending.
+    /// Connections.
     pub connections: u32,
+    /// How many of them go on sending; the others, spread evenly among them, send one request and are held open.
+    pub active: u32,
+    /// A connection per request: the server is asked to close after its answer, and the next request connects anew.
+    pub reconnect: bool,
     /// Requests in flight per connection.
     pub pipeline: u32,
     /// Echo: bytes per message.

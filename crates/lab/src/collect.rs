@@ -9,7 +9,7 @@ use crate::verdict::{self, middle};
 use ringroad_measure::record::{
     Cell, Control, Errors, Interval, Latencies, Loop, Record, SCHEMA, ServerCost,
 };
-use ringroad_measure::{Caveat, Comparison, Finding, Histogram, Verdict, summary};
+use ringroad_measure::{Caveat, Comparison, Finding, Histogram, Verdict};
 use serde_json::{Map, Value};
 
 /// Everything that happened, per cell of the plan.
@@ -130,13 +130,6 @@ fn cell(suite: &Suite, plan: &Plan, runs: &[CellRuns], index: usize, shared_core
         }
     }
     let percentiles = latencies.percentiles();
-    let cpu: Vec<f64> = measured.iter().filter_map(|m| m.run.cpu_us_per_request).collect();
-    let cpu_interval = if cpu.len() > 1 { summary::median_interval(&cpu) } else { None };
-    let cpu_us_per_request = summary::median(&cpu);
-    let user_share = middle(&measured, |m| m.user_share);
-    let whole = |figure: fn(&Measured) -> Option<u64>| {
-        middle(&measured, |m| figure(m).map(|value| value as f64)).map(|value| value.round() as u64)
-    };
     let verdict = match &skipped {
         Some(_) => Verdict::valid(),
         None => verdict::of_cell(&measured, &mine.failures, load, shared_core),
@@ -146,9 +139,10 @@ fn cell(suite: &Suite, plan: &Plan, runs: &[CellRuns], index: usize, shared_core
         model: server.id.clone(),
         load: load.id.clone(),
         driver: server.driver.clone(),
+        variant: load.about.clone(),
         protocol: load.protocol.to_string(),
         connections: load.connections,
-        active_share: 1.0,
+        active_share: f64::from(load.active) / f64::from(load.connections.max(1)),
         payload_bytes: match load.protocol {
             Protocol::Echo => u64::from(load.payload_bytes),
             Protocol::Http => measured
@@ -165,17 +159,10 @@ fn cell(suite: &Suite, plan: &Plan, runs: &[CellRuns], index: usize, shared_core
         rps: middle(&measured, |m| (m.run.duration_s > 0.0).then_some(m.run.rps)),
         errors,
         latency_us: Latencies { response: percentiles, service: percentiles, lag: None },
-        server: ServerCost {
-            cpu_us_per_request,
-            cpu_interval,
-            user_us: cpu_us_per_request.zip(user_share).map(|(cpu, user)| cpu * user),
-            sys_us: cpu_us_per_request.zip(user_share).map(|(cpu, user)| cpu * (1.0 - user)),
-            syscalls_per_request: middle(&measured, |m| m.syscalls.map(|(calls, _)| calls)),
-            syscalls_source: measured.iter().find_map(|m| m.syscalls).map(|(_, source)| source.to_owned()),
-            context_switches_per_request: middle(&measured, |m| m.switches_per_request),
-            rss_bytes: whole(|m| m.rss_bytes),
-            kernel_bytes: whole(|m| m.kernel_bytes),
-        },
+        server: ServerCost::of_runs(
+            &measured.iter().map(|m| m.run.clone()).collect::<Vec<_>>(),
+            measured.iter().find_map(|m| m.syscalls_source.clone()),
+        ),
         limiter: verdict::limiter(&measured),
         client_cpu_share: middle(&measured, |m| m.run.client_cpu_share),
         ratio: ratio(suite, plan, runs, index),

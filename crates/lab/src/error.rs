@@ -27,6 +27,20 @@ pub enum Error {
     },
     /// The suite says something that cannot be done.
     Suite(SuiteError),
+    /// A program that was added by hand cannot be one.
+    With {
+        /// As given by the user.
+        text: String,
+        /// What is wrong, with what would be right.
+        how: String,
+    },
+    /// The journal of a run cannot be read, written, or gone on with.
+    Journal {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with what would be right.
+        how: String,
+    },
     /// The machine refused something every run needs.
     Machine {
         /// What was attempted.
@@ -71,7 +85,8 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::NoSuchSuite { name, tried } => {
-                write!(f, "suite {name}: not built in (there is: quick)")?;
+                let known: Vec<&str> = crate::suite::built_in::names().collect();
+                write!(f, "suite {name}: not built in (there are: {})", known.join(", "))?;
                 for (nth, path) in tried.iter().enumerate() {
                     write!(f, "{}{}", if nth == 0 { ", and no file " } else { " or " }, path.display())?;
                 }
@@ -79,6 +94,8 @@ impl fmt::Display for Error {
             }
             Error::Read { path, source } => write!(f, "read suite {}: {source}", path.display()),
             Error::Suite(error) => write!(f, "suite {error}"),
+            Error::With { text, how } => write!(f, "--with {text:?}: {how}"),
+            Error::Journal { path, how } => write!(f, "journal {}: {how}", path.display()),
             Error::Machine { what, source } => write!(f, "{what}: {source}"),
             Error::Client { how } => write!(f, "the load client failed: {how}"),
         }

@@ -6,14 +6,17 @@
 //! tells an [`Observer`] what happens.
 //!
 //! Data moves one way: [`suite`] → [`plan`] → [`run`] (with [`program`] and [`client`]) → [`verdict`] →
-//! [`collect`] → the record, from which [`page`] and [`table`] draw. Start at [`runner::run`].
+//! [`collect`] → the record, from which [`page`] and [`table`] draw and [`compare`] tells two apart. Beside it
+//! [`journal`] keeps what was done, so that a run that was stopped can go on. Start at [`runner::run`].
 #![forbid(unsafe_code)]
 
 pub mod client;
 pub mod collect;
+pub mod compare;
 pub mod dataset;
 pub mod error;
 pub mod event;
+pub mod journal;
 pub mod page;
 pub mod pin;
 pub mod plan;

@@ -5,7 +5,7 @@
 //!
 //! Start at [`Plan::of`].
 
-use crate::suite::Suite;
+use crate::suite::{ARGUMENTS, Suite};
 use std::time::Duration;
 
 /// One program under one load; indexes into the suite's lists.
@@ -42,10 +42,14 @@ impl Plan {
                 if !server.protocols.contains(&load.protocol) {
                     continue;
                 }
-                let skipped = server.max_connections.filter(|most| load.connections > *most).map(|most| {
+                let too_many = server.max_connections.filter(|most| load.connections > *most).map(|most| {
                     let why = server.max_connections_reason.as_deref().unwrap_or("its stated limit");
                     format!("takes at most {most} connections: {why}")
                 });
+                let deaf = (!load.arguments.is_empty() && !server.takes_arguments()).then(|| {
+                    format!("cannot be told {}: its command has no {ARGUMENTS}", load.arguments.join(" "))
+                });
+                let skipped = too_many.or(deaf);
                 let cell = PlannedCell { server: server_index, load: load_index, control: false, skipped };
                 if suite.control && suite.baseline.as_ref() == Some(&server.id) && cell.skipped.is_none() {
                     controls.push(PlannedCell { control: true, ..cell.clone() });

@@ -8,7 +8,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use crate::pin::Pinned;
-use crate::suite::{Ready, Server};
+use crate::suite::{ARGUMENTS, Ready, Server};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 use std::collections::BTreeMap;
@@ -67,7 +67,7 @@ pub struct Ended {
 /// Why a program is not there to be measured.
 #[derive(Debug)]
 pub enum StartError {
-    /// It is not installed: no such file, or not executable.
+    /// It is not installed: no such file, or not executable, or its shell says so (exit codes 126 and 127).
     Missing(String),
     /// It ran and said that it cannot work here (exit code 2), with its last words.
     Unusable(String),
@@ -194,7 +194,7 @@ impl Program {
             (None, Some(cwd)) => Some(cwd.clone()),
             (_, None) => None,
         };
-        let mut words: Vec<String> = server.command.iter().map(|word| filling.fill(word)).collect();
+        let mut words = filling.words(&server.command);
         if let (Some(folder), Some(first)) = (folder, words.first_mut())
             && first.contains('/')
             && Path::new(first).is_relative()
@@ -225,6 +225,8 @@ impl Program {
                 return Err(match code {
                     // Our servers' "bad usage or unusable driver", and a usual code for it elsewhere.
                     Some(2) => StartError::Unusable(format!("{} cannot run here: {last}", program.name)),
+                    // A shell's, for what it was to start.
+                    Some(126 | 127) => StartError::Missing(last),
                     _ => StartError::Failed(format!(
                         "{} ended before it was ready ({how}): {last}",
                         program.name
@@ -392,9 +394,24 @@ pub struct Filling<'a> {
     pub protocol: crate::suite::Protocol,
     /// `{addr}`, and `{port}` of it: free when it was chosen.
     pub addr: SocketAddr,
+    /// `{arguments}`: what the load wants of the program.
+    pub arguments: &'a [String],
 }
 
 impl Filling<'_> {
+    /// A command with every placeholder filled; `{arguments}` becomes as many words as there are.
+    pub fn words(&self, command: &[String]) -> Vec<String> {
+        let mut words = Vec::new();
+        for word in command {
+            if word == ARGUMENTS {
+                words.extend_from_slice(self.arguments);
+            } else {
+                words.push(self.fill(word));
+            }
+        }
+        words
+    }
+
     /// Replaces every placeholder in a word.
     pub fn fill(&self, word: &str) -> String {
         if !word.contains('{') {

@@ -34,7 +34,7 @@ pub struct Bench<'a> {
 }
 
 /// What one run gave. `run` goes into the record as it is; the rest is for gates and medians.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Measured {
     /// The figures of the record; `block`, `order` and `at_s` are the runner's to fill.
     pub run: Run,
@@ -46,16 +46,8 @@ pub struct Measured {
     pub served: Option<u32>,
     /// Mean latency of the window times its rate: requests in flight by Little's law.
     pub in_flight: Option<f64>,
-    /// User part of the server's CPU time, 0 to 1.
-    pub user_share: Option<f64>,
-    /// System calls per request, and who counted them: `perf` or `program`.
-    pub syscalls: Option<(f64, &'static str)>,
-    /// Context switches per request.
-    pub switches_per_request: Option<f64>,
-    /// Resident memory, bytes.
-    pub rss_bytes: Option<u64>,
-    /// Growth of kernel memory, bytes.
-    pub kernel_bytes: Option<u64>,
+    /// Who counted the system calls: `perf` or `program`.
+    pub syscalls_source: Option<String>,
     /// Bytes of an answer's body or message.
     pub payload_bytes: Option<u64>,
     /// The server's own counts, if it prints them.
@@ -63,6 +55,7 @@ pub struct Measured {
     /// CPU use of the server over what it can use: its threads, at most its CPUs. 1 is all of it.
     pub server_busy: Option<f64>,
     /// All latencies of the window.
+    #[serde(with = "as_text")]
     pub histogram: Option<Histogram>,
     /// CPU time of the harness while the client ran.
     pub harness_cpu: Option<Duration>,
@@ -74,6 +67,26 @@ pub struct Measured {
     pub first_error: Option<String>,
     /// The client leaves requests unanswered at its end (wrk), so counts may differ by this many.
     pub count_slack: u64,
+}
+
+/// A histogram as the text it has in a record, for the journal.
+mod as_text {
+    use super::{Deserialize, Histogram, Serialize};
+    use serde::de::Error as _;
+
+    pub(super) fn serialize<S: serde::Serializer>(
+        histogram: &Option<Histogram>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        histogram.as_ref().map(Histogram::to_base64).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: serde::Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Histogram>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        text.map(|text| Histogram::from_base64(&text).map_err(D::Error::custom)).transpose()
+    }
 }
 
 /// Why a run gave nothing.
@@ -142,14 +155,26 @@ impl Bench<'_> {
     /// # Errors
     /// [`Failure`] says what to do with the cell.
     pub fn run(&self, server: &Server, load: &Load) -> Result<Measured, Failure> {
+        let there = self.cores.server.len();
+        if (load.cores as usize) > there {
+            return Err(Failure::Skipped(format!(
+                "needs {} CPUs for itself, and here it has {there} beside the client's",
+                load.cores
+            )));
+        }
         let addr = program::free_address()
             .map_err(|error| Failure::Failed(format!("no free port on the loopback: {error}")))?;
-        let filling = Filling { ringroad: self.ringroad, protocol: load.protocol, addr };
+        let filling =
+            Filling { ringroad: self.ringroad, protocol: load.protocol, addr, arguments: &load.arguments };
         let folder = self.suite.folder.as_deref();
-        let (mut child, addr) =
-            Program::start_server(server, &filling, folder, &self.cores.server, self.stop)?;
+        let started = Program::start_server(server, &filling, folder, &self.cores.server, self.stop);
+        let (mut child, addr) = started.map_err(|error| match (error, &server.hint) {
+            (StartError::Missing(how), Some(hint)) => StartError::Missing(format!("{how}; {hint}")),
+            (StartError::Unusable(how), Some(hint)) => StartError::Unusable(format!("{how}; {hint}")),
+            (error, _) => error,
+        })?;
         let mut measured = match load.client {
-            Client::Own => self.own_client(&mut child, addr, load)?,
+            Client::Own => self.own_client(server, &mut child, addr, load)?,
             Client::Wrk => self.wrk(&mut child, addr, load)?,
         };
         if child.has_ended() {
@@ -169,12 +194,13 @@ impl Bench<'_> {
             let requests = totals.requests(load);
             measured.run.server_count = Some(requests);
             // The kernel's count is of the steady state; the program's includes accepting, so it is second choice.
-            if measured.syscalls.is_none()
+            if measured.run.syscalls_per_request.is_none()
                 && self.keeps(Keep::Syscalls)
                 && requests > 0
                 && totals.syscalls > 0
             {
-                measured.syscalls = Some((totals.syscalls as f64 / requests as f64, "program"));
+                measured.run.syscalls_per_request = Some(totals.syscalls as f64 / requests as f64);
+                measured.syscalls_source = Some("program".to_owned());
             }
         }
         Ok(measured)
@@ -184,21 +210,29 @@ impl Bench<'_> {
         self.suite.keep.contains(&what)
     }
 
-    fn own_client(&self, server: &mut Program, addr: SocketAddr, load: &Load) -> Result<Measured, Failure> {
+    fn own_client(
+        &self,
+        server: &Server,
+        child: &mut Program,
+        addr: SocketAddr,
+        load: &Load,
+    ) -> Result<Measured, Failure> {
         let options = client::Options {
             addr,
             protocol: load.protocol,
             connections: load.connections,
+            active: load.active,
+            reconnect: load.reconnect,
             pipeline: load.pipeline,
             payload_bytes: load.payload_bytes,
             path: load.path.clone(),
-            body: load.body.clone(),
+            body: load.body.clone().filter(|_| !server.own_page),
             warmup_s: self.suite.warmup_s,
             duration_s: self.suite.duration_s,
             syscalls_s: if self.keeps(Keep::Syscalls) { self.suite.syscalls_s } else { 0.0 },
             memory: self.keeps(Keep::Memory),
             timeout_s: load.timeout_s,
-            server_pid: Some(server.pid()),
+            server_pid: Some(child.pid()),
         };
         let broken = |how: String| Failure::Client(Error::Client { how });
         let word = serde_json::to_string(&options).map_err(|error| broken(error.to_string()))?;
@@ -209,7 +243,7 @@ impl Bench<'_> {
             + options.syscalls_s
             + 2.0 * options.timeout_s
             + CLIENT_MARGIN_S;
-        let watched = self.watch(server, words, most_s)?;
+        let watched = self.watch(child, words, most_s)?;
         let line = watched.stdout.lines().rev().find(|line| line.starts_with('{'));
         let report: ClientReport = match (watched.success, line) {
             (true, Some(line)) => serde_json::from_str(line)
@@ -249,17 +283,19 @@ impl Bench<'_> {
                 steal_share: window.steal_share,
                 errors: report.errors,
                 client_count: report.answers,
+                user_share: window.server_user_share,
+                syscalls_per_request: window.syscalls_per_request,
+                context_switches_per_request: window.switches_per_request,
+                rss_bytes: window.rss_bytes,
+                rss_growth_bytes: window.rss_growth_bytes,
+                kernel_bytes: window.kernel_bytes,
                 ..Run::default()
             },
             sent: report.sent,
             bytes: (load.protocol == Protocol::Echo).then_some((report.bytes_sent, report.bytes_received)),
             served: Some(report.served),
             in_flight,
-            user_share: window.server_user_share,
-            syscalls: window.syscalls_per_request.map(|calls| (calls, "perf")),
-            switches_per_request: window.switches_per_request,
-            rss_bytes: window.rss_bytes,
-            kernel_bytes: window.kernel_bytes,
+            syscalls_source: window.syscalls_per_request.map(|_| "perf".to_owned()),
             payload_bytes: report.payload_bytes,
             server_busy: server_share.zip(window.server_threads).map(|(share, threads)| {
                 share / f64::from(threads.max(1)).min(self.cores.server.len().max(1) as f64)
@@ -316,13 +352,13 @@ impl Bench<'_> {
                 steal_share,
                 errors: report.errors,
                 client_count: warm_requests + report.requests,
+                rss_bytes: ringroad_host::memory::process(server.pid()).ok().and_then(|m| m.rss_bytes),
                 ..Run::default()
             },
             sent: warm_requests + report.requests,
             // Not gated by Little's law: wrk sends the next request a turn of its loop after the answer, so a
             // connection rests in between (64 connections held 45 in flight here) and the law would judge wrk.
             in_flight: None,
-            rss_bytes: ringroad_host::memory::process(server.pid()).ok().and_then(|m| m.rss_bytes),
             server_busy: server_share.map(|share| share / self.cores.server.len().max(1) as f64),
             harness_cpu: watched.harness_cpu,
             watched: watched.time,

@@ -1,18 +1,20 @@
 //! Runs a suite: block after block, cell after cell, and the record at the end, also when stopped half-way.
 //!
-//! Start at [`run`].
+//! Start at [`run`]; [`resume`] goes on with what was stopped.
 
 use crate::collect::{self, CellRuns, Frame};
 use crate::error::{Error, SuiteError};
 use crate::event::{Event, Observer};
+use crate::journal::{Begun, Journal, Kept};
 use crate::pin::{Cores, Pinned};
 use crate::plan::{Plan, cell_name};
 use crate::run::{Bench, Failure};
 use crate::suite::Suite;
 use crate::verdict;
 use ringroad_measure::Record;
+use ringroad_measure::merge::other_machine;
 use serde_json::{Map, Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -34,6 +36,8 @@ pub struct RunOptions {
     pub duration_s: Option<f64>,
     /// Instead of the suite's, seconds.
     pub warmup_s: Option<f64>,
+    /// A file that keeps what was done, for [`resume`]. Written over if it is there.
+    pub journal: Option<PathBuf>,
 }
 
 impl RunOptions {
@@ -80,20 +84,65 @@ pub fn run(
         return Err(rule(suite, "budget_s", message).into());
     }
     let cores = Cores::of_this_process()?;
-    // Before pinning: the affinity in the facts is the one this process was given.
-    let host = host(&cores);
+    let mut command = options.command.clone();
+    if !command.is_empty() && !command.iter().any(|word| word == "--seed" || word.starts_with("--seed=")) {
+        command.extend(["--seed".to_owned(), seed.to_string()]);
+    }
+    let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let begun = Begun::now(suite.clone(), seed, command, started, host(&cores));
+    let journal = options.journal.as_deref();
+    go_on(Kept::nothing(begun), journal, &cores, options, observer, stop)
+}
+
+/// Goes on with a run that was stopped, from the last whole block of its journal, and returns the record of all of it.
+/// Suite, order and command are those of the journal; of the options only the programs count.
+///
+/// # Errors
+/// As [`run`]; and [`Error::Journal`] if it cannot be read or was begun on another machine.
+pub fn resume(
+    journal: &Path,
+    options: &RunOptions,
+    observer: &mut dyn Observer,
+    stop: &AtomicBool,
+) -> Result<Record, Error> {
+    let kept = Kept::read(journal)?;
+    let cores = Cores::of_this_process()?;
+    if let Some(fact) = other_machine(&kept.begun.host, &host(&cores)) {
+        let how = format!("it was begun on another machine (its {fact} differs): begin anew here");
+        return Err(Error::Journal { path: journal.to_owned(), how });
+    }
+    go_on(kept, Some(journal), &cores, options, observer, stop)
+}
+
+/// Runs the blocks that are not done yet.
+fn go_on(
+    kept: Kept,
+    journal: Option<&Path>,
+    cores: &Cores,
+    options: &RunOptions,
+    observer: &mut dyn Observer,
+    stop: &AtomicBool,
+) -> Result<Record, Error> {
+    let mut journal = journal.map(|path| Journal::begin(path, &kept)).transpose()?;
+    let suite = &kept.begun.suite;
+    let plan = Plan::of(suite, kept.begun.seed);
     let _pinned = Pinned::to(&cores.harness).map_err(|source| Error::Machine {
         what: format!("pin the harness to CPUs {:?}", cores.harness),
         source,
     })?;
-    let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-    let bench = Bench { suite, ringroad: &options.ringroad, client: &options.client, cores: &cores, stop };
+    let bench = Bench { suite, ringroad: &options.ringroad, client: &options.client, cores, stop };
+    let done_before: usize = plan.blocks.iter().take(kept.blocks as usize).map(Vec::len).sum();
+    let done_before = u32::try_from(done_before).unwrap_or(u32::MAX);
+    let left = plan.runs().saturating_sub(done_before);
+    let estimate = Duration::from_secs_f64(f64::from(left) * suite.run_estimate_s());
     let mut progress = Progress {
         observer,
         names: plan.cells.iter().map(|cell| cell_name(suite, cell)).collect(),
         start: Instant::now(),
+        before_s: 0.0,
         estimate,
-        done: 0,
+        done_before,
+        done: done_before,
         total: plan.runs(),
     };
     progress.tell(&Event::Planned { suite, runs: plan.runs(), blocks: suite.repeats, estimate });
@@ -105,27 +154,27 @@ pub fn run(
         }
         cells.push(CellRuns { skipped: planned.skipped.clone(), ..CellRuns::default() });
     }
-    let blocks = all_blocks(&bench, &plan, &mut cells, &mut progress)?;
+    progress.before_s = kept.restore(&mut cells);
+    let blocks = all_blocks(&bench, &plan, kept.blocks, &mut cells, &mut progress, journal.as_mut())?;
     let interrupted = blocks < suite.repeats;
     progress.tell(&Event::Finished { interrupted, blocks });
-    let mut command = options.command.clone();
-    if !command.is_empty() && !command.iter().any(|word| word == "--seed" || word.starts_with("--seed=")) {
-        command.extend(["--seed".to_owned(), seed.to_string()]);
-    }
     let shared_core = cores.shared();
+    let Begun { command, started, host, .. } = kept.begun.clone();
     let frame = Frame { command, started, host, blocks, interrupted, shared_core };
     Ok(collect::record(suite, &plan, &cells, frame))
 }
 
-/// Runs block after block; answers how many were completed.
+/// Runs block after block, those from `first` on; answers how many are completed.
 fn all_blocks(
     bench: &Bench<'_>,
     plan: &Plan,
+    first: u32,
     cells: &mut [CellRuns],
     progress: &mut Progress<'_>,
+    mut journal: Option<&mut Journal>,
 ) -> Result<u32, Error> {
-    let mut blocks = 0;
-    for (block, order) in (0_u32..).zip(&plan.blocks) {
+    let mut blocks = first;
+    for (block, order) in (0_u32..).zip(&plan.blocks).skip(first as usize) {
         for (place, &index) in (0_u32..).zip(order) {
             if bench.stop.load(Ordering::Relaxed) {
                 return Ok(blocks);
@@ -144,7 +193,7 @@ fn all_blocks(
                 total: progress.total,
                 time_left: progress.time_left(),
             });
-            let at_s = progress.start.elapsed().as_secs_f64();
+            let at_s = progress.before_s + progress.start.elapsed().as_secs_f64();
             let result = bench.run(server, load);
             progress.done += 1;
             match result {
@@ -161,20 +210,24 @@ fn all_blocks(
                         total: progress.total,
                         time_left: progress.time_left(),
                     });
+                    journal.as_mut().map_or(Ok(()), |journal| journal.run(index, &measured))?;
                     cells[index].runs.push(measured);
                 }
                 Err(Failure::Skipped(reason)) => {
                     progress.tell(&Event::Skipped { cell: &name, reason: &reason });
+                    journal.as_mut().map_or(Ok(()), |journal| journal.skipped(index, &reason))?;
                     cells[index].skipped = Some(reason);
                 }
                 Err(Failure::Failed(how)) => {
                     progress.tell(&Event::RunFailed { cell: &name, how: &how });
+                    journal.as_mut().map_or(Ok(()), |journal| journal.failed(index, &how))?;
                     cells[index].failures.push(how);
                 }
                 Err(Failure::Interrupted) => return Ok(blocks),
                 Err(Failure::Client(error)) => return Err(error),
             }
         }
+        journal.as_mut().map_or(Ok(()), |journal| journal.block(block))?;
         blocks = block + 1;
     }
     Ok(blocks)
@@ -185,7 +238,10 @@ struct Progress<'a> {
     observer: &'a mut dyn Observer,
     names: Vec<String>,
     start: Instant,
+    /// What was done before took so long.
+    before_s: f64,
     estimate: Duration,
+    done_before: u32,
     done: u32,
     total: u32,
 }
@@ -198,7 +254,7 @@ impl Progress<'_> {
     /// By the pace so far; by the estimate before there is one.
     fn time_left(&self) -> Duration {
         let left = self.total.saturating_sub(self.done);
-        match self.done {
+        match self.done - self.done_before {
             0 => self.estimate,
             done => self.start.elapsed() * left / done,
         }

@@ -3,9 +3,12 @@
 //! A suite is a TOML file; every mistake is answered with file, line and key. A `[[server]]` with `each` stands
 //! for one server per word, `{each}` being the word; a `[[load]]` stands for one load per connection count.
 //! Placeholders that only a run knows (`{port}`, `{ringroad}`, …) stay in place here: `program` fills them.
+//! [`built_in`] holds the suites that are part of the program.
 //!
 //! Start at [`Suite`].
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
+pub mod built_in;
 
 use crate::error::{Error, SuiteError};
 use serde::{Deserialize, Serialize};
@@ -14,11 +17,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 
-/// The built-in suite, what `ringroad lab` runs.
-const QUICK: &str = include_str!("../suites/quick.toml");
-
 /// A checked suite.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Suite {
     /// Its name: the file's stem, or `quick`.
     pub name: String,
@@ -61,7 +61,7 @@ pub enum Keep {
 }
 
 /// One program to start.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Server {
     /// Its name in the record.
     pub id: String,
@@ -85,10 +85,21 @@ pub struct Server {
     pub cwd: Option<PathBuf>,
     /// How long it may take to become ready, seconds.
     pub ready_timeout_s: f64,
+    /// What to do about it where it is not installed, as a clause.
+    pub hint: Option<String>,
+    /// It answers with a page of its own: answers must be alike, whatever body the load names.
+    pub own_page: bool,
+}
+
+impl Server {
+    /// It can be told what a load wants of its program.
+    pub fn takes_arguments(&self) -> bool {
+        self.command.iter().any(|word| word == ARGUMENTS)
+    }
 }
 
 /// How a program says that it accepts connections.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ready {
     /// It prints this line. `{addr}` in it stands for the address it chose; without it the address is the one
     /// it was given through `{addr}` or `{port}`.
@@ -128,14 +139,18 @@ pub enum Client {
 }
 
 /// One load.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Load {
     /// Unique: `http-64`.
     pub id: String,
     /// What the connections speak.
     pub protocol: Protocol,
-    /// Connections, all of them sending.
+    /// Connections.
     pub connections: u32,
+    /// How many of them go on sending; the others send one request and are held open.
+    pub active: u32,
+    /// Each request has a connection of its own.
+    pub reconnect: bool,
     /// Requests in flight per connection.
     pub pipeline: u32,
     /// Echo: bytes per message. HTTP: known only from the answers, 0 here.
@@ -148,6 +163,12 @@ pub struct Load {
     pub client: Client,
     /// How long an answer may take before it counts as missing, seconds.
     pub timeout_s: f64,
+    /// Words for the program's command, where it says `{arguments}`: `--work-us 20`. Without that it is skipped.
+    pub arguments: Vec<String>,
+    /// CPUs the program must have for itself; with fewer it is skipped.
+    pub cores: u32,
+    /// What sets it apart besides its numbers, in words.
+    pub about: Option<String>,
 }
 
 impl Suite {
@@ -156,16 +177,16 @@ impl Suite {
     /// # Errors
     /// None in a released build: a test parses the embedded file.
     pub fn quick() -> Result<Suite, Error> {
-        Suite::parse(QUICK, "quick", "quick", None)
+        Suite::load("quick")
     }
 
-    /// A suite by name or path: `quick`, a `.toml` file, or `NAME` for `benches/NAME.toml` or `NAME.toml` here.
+    /// A suite by name or path: a built-in one, a `.toml` file, or `NAME` for `benches/NAME.toml` or `NAME.toml` here.
     ///
     /// # Errors
     /// [`Error::NoSuchSuite`], [`Error::Read`], or [`Error::Suite`] with file, line and key.
     pub fn load(name: &str) -> Result<Suite, Error> {
-        if name == "quick" {
-            return Suite::quick();
+        if let Some(text) = built_in::text(name) {
+            return Suite::parse(text, name, name, None);
         }
         let is_path = name.contains('/') || name.ends_with(".toml");
         let tried: Vec<PathBuf> = if is_path {
@@ -197,6 +218,65 @@ impl Suite {
         })?;
         let suite = check(raw, &at, name, folder)?;
         Ok(suite)
+    }
+
+    /// Adds a program of the user's: `NAME=COMMAND`, words as a shell would part them, with `{port}` or `{addr}` where
+    /// the address goes. It speaks HTTP, or what the load speaks where the command says `{protocol}`, and may answer
+    /// with any page. A relative path is from the folder this process is in.
+    ///
+    /// # Errors
+    /// [`Error::With`] says what is wrong with the text.
+    pub fn add(&mut self, text: &str) -> Result<(), Error> {
+        let wrong = |how: String| Error::With { text: text.to_owned(), how };
+        let (id, command) =
+            text.split_once('=').ok_or_else(|| wrong("there is no `=`: give NAME=COMMAND".to_owned()))?;
+        if id.is_empty() || id.contains('/') || id.chars().any(char::is_control) {
+            return Err(wrong("the name before `=` is empty or has a `/` in it".to_owned()));
+        }
+        if self.servers.iter().any(|server| server.id == id) {
+            return Err(wrong(format!(
+                "suite {} has a program `{id}` already: take another name",
+                self.name
+            )));
+        }
+        let mut command = shlex::split(command)
+            .filter(|words| !words.is_empty())
+            .ok_or_else(|| wrong("the command is empty, or a quote in it is not closed".to_owned()))?;
+        for word in &command {
+            if let Some(unknown) = unknown_placeholder(word, &PLACEHOLDERS) {
+                return Err(wrong(format!("`{unknown}` is unknown; there are: {}", PLACEHOLDERS.join(" "))));
+            }
+        }
+        let says = |what: &str| command.iter().any(|word| word.contains(what));
+        if !says("{port}") && !says("{addr}") {
+            return Err(wrong(
+                "nothing tells it where to listen: put {port} or {addr} in the command".to_owned(),
+            ));
+        }
+        let protocols =
+            if says("{protocol}") { vec![Protocol::Echo, Protocol::Http] } else { vec![Protocol::Http] };
+        if let Some(first) = command.first_mut().filter(|first| first.contains('/')) {
+            let path = std::path::absolute(&*first).map_err(|error| wrong(error.to_string()))?;
+            *first = path.to_string_lossy().into_owned();
+        }
+        self.servers.push(Server {
+            id: id.to_owned(),
+            driver: None,
+            command,
+            ready: Ready::Connect,
+            max_connections: None,
+            max_connections_reason: None,
+            protocols,
+            totals: false,
+            env: BTreeMap::new(),
+            cwd: None,
+            ready_timeout_s: READY_TIMEOUT_S,
+            hint: None,
+            own_page: true,
+        });
+        // The budget is for the suite's own programs.
+        self.budget_s = None;
+        Ok(())
     }
 
     /// How long one run takes, seconds: warm-up, window, system-call window, and starting and stopping.
@@ -247,6 +327,9 @@ struct RawServer {
     env: BTreeMap<String, String>,
     cwd: Option<PathBuf>,
     ready_timeout_s: Option<Spanned<f64>>,
+    hint: Option<String>,
+    #[serde(default)]
+    own_page: bool,
 }
 
 #[derive(Deserialize)]
@@ -255,6 +338,9 @@ struct RawLoad {
     id: Spanned<String>,
     protocol: Protocol,
     connections: Spanned<Vec<u32>>,
+    active_share: Option<Spanned<f64>>,
+    #[serde(default)]
+    reconnect: bool,
     #[serde(default = "one")]
     pipeline: Spanned<u32>,
     payload_bytes: Option<Spanned<u32>>,
@@ -263,6 +349,11 @@ struct RawLoad {
     #[serde(default)]
     client: Client,
     timeout_s: Option<Spanned<f64>>,
+    #[serde(default)]
+    arguments: Vec<String>,
+    #[serde(default = "one")]
+    cores: Spanned<u32>,
+    about: Option<String>,
 }
 
 fn half_a_second() -> Spanned<f64> {
@@ -331,6 +422,12 @@ const REPEATS_MAX: u32 = 10_000;
 const PIPELINE_MAX: u32 = 1024;
 /// Larger messages are a matter of throughput, not of requests.
 const PAYLOAD_MAX: u32 = 1 << 20;
+/// What a program may take to become ready unless the suite says otherwise, seconds.
+const READY_TIMEOUT_S: f64 = 10.0;
+/// The word of a command that stands for the words of a load.
+pub(crate) const ARGUMENTS: &str = "{arguments}";
+/// What may stand in a command.
+const PLACEHOLDERS: [&str; 6] = ["{each}", "{ringroad}", "{protocol}", "{port}", "{addr}", ARGUMENTS];
 
 fn check(raw: RawSuite, at: &Place<'_>, name: &str, folder: Option<PathBuf>) -> Result<Suite, SuiteError> {
     let warmup_s = at.seconds(&raw.warmup_s, "warmup_s", 0.0)?;
@@ -422,10 +519,14 @@ fn check_server(raw: &RawServer, at: &Place<'_>) -> Result<Vec<Server>, SuiteErr
     if raw.protocols.is_empty() {
         return Err(at.error(&raw.id, "server.protocols", "is empty; give \"echo\", \"http\" or both"));
     }
-    const PLACEHOLDERS: [&str; 5] = ["{each}", "{ringroad}", "{protocol}", "{port}", "{addr}"];
     for word in raw.command.get_ref().iter().chain(raw.env.values()) {
         if let Some(unknown) = unknown_placeholder(word, &PLACEHOLDERS) {
             let message = format!("`{unknown}` is unknown; there are: {}", PLACEHOLDERS.join(" "));
+            return Err(at.error(&raw.command, "server.command", message));
+        }
+        if word.contains(ARGUMENTS) && word != ARGUMENTS {
+            let message =
+                format!("{ARGUMENTS} stands for any number of words, so it must be a word of its own");
             return Err(at.error(&raw.command, "server.command", message));
         }
     }
@@ -452,7 +553,7 @@ fn check_server(raw: &RawServer, at: &Place<'_>) -> Result<Vec<Server>, SuiteErr
     }
     let ready_timeout_s = match &raw.ready_timeout_s {
         Some(value) => at.seconds(value, "server.ready_timeout_s", 0.01)?,
-        None => 10.0,
+        None => READY_TIMEOUT_S,
     };
     let filled = |text: &str, word: Option<&str>| match word {
         Some(word) => text.replace("{each}", word),
@@ -475,6 +576,8 @@ fn check_server(raw: &RawServer, at: &Place<'_>) -> Result<Vec<Server>, SuiteErr
             env: raw.env.iter().map(|(key, value)| (key.clone(), filled(value, word))).collect(),
             cwd: raw.cwd.clone(),
             ready_timeout_s,
+            hint: raw.hint.clone(),
+            own_page: raw.own_page,
         })
         .collect())
 }
@@ -523,13 +626,32 @@ fn check_load(raw: &RawLoad, at: &Place<'_>) -> Result<Vec<Load>, SuiteError> {
             text.clone()
         }
     };
-    if raw.client == Client::Wrk && (raw.protocol != Protocol::Http || pipeline != 1) {
-        return Err(at.error(
-            &raw.id,
-            "load.client",
-            "wrk speaks HTTP, one request in flight per connection",
-        ));
+    let share = match &raw.active_share {
+        None => 1.0,
+        Some(share) if *share.get_ref() > 0.0 && *share.get_ref() <= 1.0 => *share.get_ref(),
+        Some(share) => {
+            let message = format!("{} is no share: more than 0, at most 1", share.get_ref());
+            return Err(at.error(share, "load.active_share", message));
+        }
+    };
+    if raw.reconnect && (raw.protocol != Protocol::Http || pipeline != 1 || share < 1.0) {
+        let message = "a connection per request is for HTTP, without pipeline, all of them active";
+        return Err(at.error(&raw.id, "load.reconnect", message));
     }
+    if raw.client == Client::Wrk
+        && (raw.protocol != Protocol::Http || pipeline != 1 || share < 1.0 || raw.reconnect)
+    {
+        let message = "wrk speaks HTTP, one request in flight per connection, on all of them, and keeps them";
+        return Err(at.error(&raw.id, "load.client", message));
+    }
+    if *raw.cores.get_ref() == 0 {
+        return Err(at.error(&raw.cores, "load.cores", "a program cannot run on 0 CPUs"));
+    }
+    let about = raw.about.clone().or_else(|| match (raw.reconnect, raw.arguments.as_slice()) {
+        (true, _) => Some("a connection per request".to_owned()),
+        (false, []) => None,
+        (false, words) => Some(words.join(" ")),
+    });
     let timeout_s = match &raw.timeout_s {
         Some(value) => at.seconds(value, "load.timeout_s", 0.01)?,
         None => 5.0,
@@ -540,12 +662,17 @@ fn check_load(raw: &RawLoad, at: &Place<'_>) -> Result<Vec<Load>, SuiteError> {
             id: format!("{}-{connections}", raw.id.get_ref()),
             protocol: raw.protocol,
             connections,
+            active: ((f64::from(connections) * share).round() as u32).clamp(1, connections),
+            reconnect: raw.reconnect,
             pipeline,
             payload_bytes,
             path: path.clone(),
             body: raw.body.clone(),
             client: raw.client,
             timeout_s,
+            arguments: raw.arguments.clone(),
+            cores: *raw.cores.get_ref(),
+            about: about.clone(),
         })
         .collect())
 }

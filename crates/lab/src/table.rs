@@ -236,7 +236,7 @@ fn flag(level: Level) -> &'static str {
 
 /// Broken into lines at spaces; lines after the first begin with `indent`. Never cuts within a word unless the
 /// word alone is longer than a line.
-fn wrapped(text: &str, width: usize, indent: &str) -> String {
+pub(crate) fn wrapped(text: &str, width: usize, indent: &str) -> String {
     let mut out = String::new();
     let mut used = 0;
     for word in clean(text).split(' ').filter(|word| !word.is_empty()) {
@@ -277,7 +277,7 @@ fn cut(text: &str, width: usize) -> String {
 }
 
 /// Without characters that move the cursor or change what the terminal does.
-fn clean(text: &str) -> String {
+pub(crate) fn clean(text: &str) -> String {
     text.chars()
         .map(|c| {
             // Right-to-left marks and their kin turn a row around without being control characters.

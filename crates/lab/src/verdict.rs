@@ -106,7 +106,7 @@ fn exact(measured: &Measured, load: &Load) -> Vec<Caveat> {
 
 /// Gates on figures, by the medians over the runs.
 fn continuous(runs: &[&Measured], load: &Load) -> Vec<Caveat> {
-    let in_flight = f64::from(load.connections) * f64::from(load.pipeline);
+    let in_flight = f64::from(load.active) * f64::from(load.pipeline);
     let mut caveats = Vec::new();
     // Rate times latency is what `in_flight` of a run already holds.
     caveats.extend(middle(runs, |m| m.in_flight).and_then(|x| Caveat::littles_law(x, 1.0, in_flight)));

@@ -105,6 +105,7 @@ fn empty(plan: &Plan, verdict: Verdict) -> Cell {
         model,
         load,
         driver: None,
+        variant: None,
         protocol: plan.target.scheme.protocol().to_owned(),
         connections: plan.connections + plan.idle,
         active_share: share(plan.connections, plan.connections + plan.idle),

@@ -14,6 +14,7 @@
 //! the run has an A/A control, the median must also leave what the control reached.
 
 use crate::caveat::REPEATS_MIN;
+use crate::rank;
 use crate::record::Interval;
 use crate::summary;
 use crate::units::Share;
@@ -83,6 +84,18 @@ impl Comparison {
         let ratios: Vec<f64> = baseline.iter().zip(candidate).map(|(b, c)| c / b).collect();
         let ratio = summary::median_interval(&ratios)?;
         Some(Comparison { ratio, finding: Finding::of(ratio, ratios.len(), control) })
+    }
+}
+
+impl Comparison {
+    /// Compares runs that were not made side by side, of two records: nothing pairs them, and whatever changed on the
+    /// machine between the two is in the difference. `control` is the wider of their A/A ratios.
+    ///
+    /// `None` for no runs, or figures that are not positive numbers.
+    pub fn of_runs(baseline: &[f64], candidate: &[f64], control: Option<Interval>) -> Option<Self> {
+        let ratio = rank::ratio_interval(baseline, candidate)?;
+        let runs = baseline.len().min(candidate.len());
+        Some(Comparison { ratio, finding: Finding::of(ratio, runs, control) })
     }
 }
 
@@ -243,6 +256,28 @@ mod tests {
             });
             // The standard error at 400 runs is 1.1 %.
             assert!(covered >= 364, "{name}: {covered} of 400");
+        }
+    }
+
+    /// Runs of two records, made at different times: no block has both.
+    fn compare_apart(random: &mut Random, noise: Noise, sd: f64, runs: usize, cost: f64) -> Comparison {
+        let mut figures =
+            |cost: f64| -> Vec<f64> { (0..runs).map(|_| 4.0 * cost * noise(random, sd)).collect() };
+        let (baseline, candidate) = (figures(1.0), figures(cost));
+        Comparison::of_runs(&baseline, &candidate, None).unwrap()
+    }
+
+    #[test]
+    fn of_two_records_a_difference_of_5_percent_is_found_and_none_where_there_is_none() {
+        for (name, noise) in SHAPES {
+            let found = count(200, 6, |random| {
+                matches!(compare_apart(random, noise, 0.01, 12, 1.05).finding, Finding::Slower { .. })
+            });
+            assert!(found >= 190, "{name}: {found} of 200");
+            let wolf = count(400, 7, |random| {
+                !matches!(compare_apart(random, noise, 0.01, 12, 1.0).finding, Finding::NoDifference { .. })
+            });
+            assert!(wolf <= 8, "{name}: {wolf} of 400 A/A pairs");
         }
     }
 

@@ -4,12 +4,15 @@
 //! machine is `host`'s part, running programs is `lab`'s, drawing is the page's.
 //!
 //! Start at [`record`], the one serialised form; a number in it comes from [`histogram`] or [`summary`], a
-//! claim about two numbers from [`compare`], and the reasons not to believe it from [`caveat`].
+//! claim about two numbers from [`compare`], and the reasons not to believe it from [`caveat`]. [`merge`] makes one
+//! record of several.
 #![forbid(unsafe_code)]
 
 pub mod caveat;
 pub mod compare;
 pub mod histogram;
+pub mod merge;
+pub mod rank;
 pub mod record;
 pub mod summary;
 pub mod units;

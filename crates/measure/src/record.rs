@@ -8,6 +8,7 @@
 //! Start at [`Record`]; a [`Cell`] is one program under one load, its figures the medians over [`Run`]s.
 
 use crate::caveat::Verdict;
+use crate::summary;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -96,6 +97,9 @@ pub struct Cell {
     pub load: String,
     /// The I/O driver under the program: `io_uring epoll poll select threads`, or unknown.
     pub driver: Option<String>,
+    /// What sets this load apart besides its numbers, in words: `20 µs of work`, `a connection per request`.
+    #[serde(default)]
+    pub variant: Option<String>,
     /// `echo` or `http`.
     pub protocol: String,
     /// Connections open during the measured window.
@@ -198,6 +202,24 @@ pub struct Run {
     pub client_count: u64,
     /// Requests the server says it answered in the whole run, if it says so.
     pub server_count: Option<u64>,
+    /// User part of the server's CPU time, 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_share: Option<f64>,
+    /// System calls of the server per request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub syscalls_per_request: Option<f64>,
+    /// Context switches of the server per request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_switches_per_request: Option<f64>,
+    /// Resident set of the server at the end of the window, bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rss_bytes: Option<u64>,
+    /// Growth of the server's resident set since before the connections, bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rss_growth_bytes: Option<u64>,
+    /// Growth of kernel memory since before the connections, whole machine, bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_bytes: Option<u64>,
 }
 
 /// Failures by kind.
@@ -288,7 +310,34 @@ pub struct ServerCost {
     pub context_switches_per_request: Option<f64>,
     /// Resident set of the process, bytes, at the end of the window.
     pub rss_bytes: Option<u64>,
+    /// Growth of the resident set since before the connections were made, bytes: what they cost the process.
+    #[serde(default)]
+    pub rss_growth_bytes: Option<u64>,
     /// Kernel socket memory and other slab growth while the connections were open, bytes, whole machine.
     #[serde(default)]
     pub kernel_bytes: Option<u64>,
+}
+
+impl ServerCost {
+    /// The medians over the runs; what no run knows is unknown. `syscalls_source` says who counted.
+    pub fn of_runs(runs: &[Run], syscalls_source: Option<String>) -> ServerCost {
+        let all = |figure: fn(&Run) -> Option<f64>| runs.iter().filter_map(figure).collect::<Vec<f64>>();
+        let middle = |figure: fn(&Run) -> Option<f64>| summary::median(&all(figure));
+        let whole = |figure: fn(&Run) -> Option<f64>| middle(figure).map(|bytes| bytes.round() as u64);
+        let cpu = all(|run| run.cpu_us_per_request);
+        let cpu_us_per_request = summary::median(&cpu);
+        let user_share = middle(|run| run.user_share);
+        ServerCost {
+            cpu_us_per_request,
+            cpu_interval: if cpu.len() > 1 { summary::median_interval(&cpu) } else { None },
+            user_us: cpu_us_per_request.zip(user_share).map(|(cpu, user)| cpu * user),
+            sys_us: cpu_us_per_request.zip(user_share).map(|(cpu, user)| cpu * (1.0 - user)),
+            syscalls_per_request: middle(|run| run.syscalls_per_request),
+            syscalls_source,
+            context_switches_per_request: middle(|run| run.context_switches_per_request),
+            rss_bytes: whole(|run| run.rss_bytes.map(|bytes| bytes as f64)),
+            rss_growth_bytes: whole(|run| run.rss_growth_bytes.map(|bytes| bytes as f64)),
+            kernel_bytes: whole(|run| run.kernel_bytes.map(|bytes| bytes as f64)),
+        }
+    }
 }

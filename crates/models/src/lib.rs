@@ -13,13 +13,16 @@ mod hand;
 pub mod protocol;
 mod stop;
 mod work;
+mod workers;
 
 pub use protocol::Protocol;
 pub use stop::Stop;
+pub use workers::Workers;
 
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::num::NonZeroU16;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -67,6 +70,13 @@ impl Server {
             return Err(Error::new("reading options", why)
                 .on("buffer")
                 .hint("give at least 1 byte; 4096 is the default"));
+        }
+        if options.batch.is_some() && !model.takes_batch() {
+            let why =
+                io::Error::new(io::ErrorKind::InvalidInput, format!("{model} takes no batches of events"));
+            return Err(Error::new("reading options", why)
+                .on("batch")
+                .hint("epoll-lt and epoll-et take one; leave it out for the others"));
         }
         let listener = bind(address, &options)?;
         let address = listener.local_addr().map_err(|why| Error::new("getsockname", why).on(address))?;
@@ -164,6 +174,11 @@ impl Model {
         }
     }
 
+    /// Whether [`Options::batch`] means something to it.
+    pub const fn takes_batch(self) -> bool {
+        matches!(self, Model::EpollLt | Model::EpollEt)
+    }
+
     /// The engine's driver, for models that are on the engine.
     pub fn engine_driver(self) -> Option<ringroad_engine::Name> {
         use ringroad_engine::Name;
@@ -231,13 +246,22 @@ pub struct Options {
     /// CPU time burnt for each request (`http`) or received chunk (`echo`), standing for business logic: it
     /// holds up the thread that serves. Calibrated when the server starts; meant for 0.1 µs and more.
     pub work: Duration,
+    /// How many ready connections a model on epoll takes from the kernel at once, and so serves between two waits;
+    /// `None` is its own choice, 1024. The other models have no such number, and refuse one.
+    pub batch: Option<NonZeroU16>,
     /// Sets `SO_REUSEPORT`, so that several servers share the port (`socket(7)`).
     pub reuse_port: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { buffer_bytes: 4096, delay: Duration::ZERO, work: Duration::ZERO, reuse_port: false }
+        Options {
+            buffer_bytes: 4096,
+            delay: Duration::ZERO,
+            work: Duration::ZERO,
+            batch: None,
+            reuse_port: false,
+        }
     }
 }
 
@@ -260,6 +284,19 @@ pub struct Totals {
     /// System calls made to serve, from the first wait to the last close. What the C library does to create
     /// and end a thread is its own and not counted.
     pub syscalls: u64,
+}
+
+impl Totals {
+    /// Adds what another server of the same model did.
+    pub fn add(&mut self, other: &Totals) {
+        let Totals { model: _, accepted, refused, requests, bytes_in, bytes_out, syscalls } = other;
+        self.accepted += accepted;
+        self.refused += refused;
+        self.requests += requests;
+        self.bytes_in += bytes_in;
+        self.bytes_out += bytes_out;
+        self.syscalls += syscalls;
+    }
 }
 
 impl fmt::Display for Totals {

@@ -26,7 +26,10 @@ fn help_lists_the_verbs_and_the_acts_of_lab() {
             .collect::<Vec<_>>()
     };
     assert_eq!(verbs(&["--help"]), ["cat", "cp", "doctor", "lab", "load", "serve"]);
-    assert_eq!(verbs(&["lab", "--help"]), ["quick", "run", "report", "server", "dataset"]);
+    assert_eq!(
+        verbs(&["lab", "--help"]),
+        ["quick", "run", "suites", "report", "compare", "merge", "server", "dataset"]
+    );
 }
 
 #[test]

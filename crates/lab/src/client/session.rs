@@ -1,13 +1,15 @@
 //! All connections of one load over one edge-triggered epoll, from connecting to draining.
 //!
-//! A closed loop: a connection sends as many requests as it got answers. Phases follow each other on the clock:
+//! A closed loop: a connection sends as many requests as it got answers. Of many connections some may be idle: they
+//! send one request, so that they are known to be served, and are then held open. Or each request has a connection
+//! of its own, from connecting to the server's close. Phases follow each other on the clock:
 //! *settle* and *warm-up* (discarded), the *window*, *system calls* (load still on), *drain* (nothing new is
 //! sent, all that is owed is awaited, so that client and server have counted the same).
 //!
 //! Why edge-triggered with one registration: an answer smaller than the buffer costs exactly one `recv` and one
 //! `send`, and no call to `epoll_ctl`. Start at [`Session::run`].
 
-use super::stream::{Check, PIECE_BYTES, Script};
+use super::stream::{Check, Got, PIECE_BYTES, Script};
 use super::window::{Edge, Gauges, Slow, SyscallWindow, Window};
 use super::{ClientReport, Options};
 use ringroad_measure::Histogram;
@@ -85,10 +87,15 @@ struct Connection {
     oldest: u32,
     batches: u32,
     served: bool,
+    /// Sends one request and is then held open.
+    idle: bool,
+    /// A connection per request: the answer is there, the server's close is not.
+    answered: Option<Got>,
 }
 
 /// How a connection ended.
 enum End {
+    Connect(String),
     Reset(String),
     Protocol(String),
 }
@@ -115,6 +122,16 @@ impl<'a> Session<'a> {
         if options.protocol == crate::suite::Protocol::Echo && options.payload_bytes == 0 {
             return bad("client options: an echo message has 1 byte or more");
         }
+        if !(1..=options.connections).contains(&options.active) {
+            return bad("client options: active is 1 to all of the connections");
+        }
+        if options.reconnect
+            && (options.protocol != crate::suite::Protocol::Http
+                || options.pipeline != 1
+                || options.active != options.connections)
+        {
+            return bad("client options: reconnect needs HTTP, no pipeline, and all connections active");
+        }
         for seconds in [options.warmup_s, options.duration_s, options.syscalls_s, options.timeout_s] {
             if !(0.0..=1e6).contains(&seconds) {
                 return bad("client options: a time is negative, too long or no number");
@@ -133,6 +150,8 @@ impl<'a> Session<'a> {
                     oldest: 0,
                     batches: 0,
                     served: false,
+                    idle: !is_active(index, options),
+                    answered: None,
                 }
             })
             .collect();
@@ -156,10 +175,11 @@ impl<'a> Session<'a> {
     /// # Errors
     /// Only epoll itself failing.
     pub fn run(mut self) -> io::Result<ClientReport> {
-        let mut gauges = Gauges::before_connections();
+        let mut gauges = Gauges::before_connections(self.options.server_pid);
         self.connect_all()?;
         for index in 0..self.connections.len() {
-            self.request(index, self.options.pipeline, self.now_ns());
+            let requests = if self.connections[index].idle { 1 } else { self.options.pipeline };
+            self.request(index, requests, self.now_ns());
         }
         let window = self.phases(&mut gauges)?;
         Ok(self.report(window))
@@ -236,7 +256,9 @@ impl<'a> Session<'a> {
                     if self.tally.in_flight > 0 {
                         let missing = self.tally.in_flight;
                         self.tally.errors.timeout += missing;
-                        self.note(format!("{missing} answers did not come in {} s", options.timeout_s));
+                        let what =
+                            if options.reconnect { "answers, or the close after them," } else { "answers" };
+                        self.note(format!("{missing} {what} did not come in {} s", options.timeout_s));
                     }
                     return Ok(window.map(|window| *window));
                 }
@@ -288,6 +310,10 @@ impl<'a> Session<'a> {
                 let Some(socket) = &self.connections[index].socket else { return Ok(()) };
                 let bytes = match net::recv(socket, self.piece.as_mut_slice(), RecvFlags::empty()) {
                     Ok((0, _)) => {
+                        if let Some(got) = self.connections[index].answered.take() {
+                            self.connect_anew(index, got);
+                            return Ok(());
+                        }
                         let what =
                             if self.connections[index].outstanding == 0 { " between requests" } else { "" };
                         return Err(End::Reset(format!("the server closed a connection{what}")));
@@ -295,7 +321,7 @@ impl<'a> Session<'a> {
                     Ok((bytes, _)) => bytes,
                     Err(Errno::AGAIN) => break,
                     Err(Errno::INTR) => continue,
-                    Err(errno) => return Err(End::Reset(format!("recv: {}", io::Error::from(errno)))),
+                    Err(errno) => return Err(self.broken("recv", errno)),
                 };
                 self.answered(index, bytes)?;
                 // A short read emptied the socket: the next byte raises a new edge. Unless the end is announced
@@ -320,11 +346,28 @@ impl<'a> Session<'a> {
         if count == 0 {
             return Ok(());
         }
-        if count > connection.outstanding {
+        if count > connection.outstanding || connection.answered.is_some() {
             return Err(End::Protocol("an answer that nobody asked for".to_owned()));
+        }
+        if self.options.reconnect {
+            connection.answered = Some(got);
+            return Ok(());
         }
         // The one clock read of this batch: arrival of the answers and departure of the next requests.
         let now_ns = self.now_ns();
+        self.count(index, got, now_ns);
+        if got.closes {
+            return Err(End::Reset("the server closes connections after an answer".to_owned()));
+        }
+        if self.sending && !self.connections[index].idle {
+            self.send_more(index, count, now_ns)?;
+        }
+        Ok(())
+    }
+
+    /// Counts what came to connection `index` and takes the time it took.
+    fn count(&mut self, index: usize, got: Got, now_ns: u64) {
+        let count = got.right + got.refused;
         self.tally.completed += u64::from(got.right);
         self.tally.answers += u64::from(count);
         self.tally.in_flight -= u64::from(count);
@@ -339,13 +382,44 @@ impl<'a> Session<'a> {
             self.tally.errors.status += u64::from(got.refused);
             self.note("an answer had a status other than 2xx".to_owned());
         }
-        if got.closes {
-            return Err(End::Reset("the server closes connections after an answer".to_owned()));
+    }
+
+    /// The server has answered and closed: a request is over from its connecting to here, and the next one begins.
+    /// The server closed first, so the port in TIME_WAIT is its own and ours is free at once.
+    fn connect_anew(&mut self, index: usize, got: Got) {
+        let now_ns = self.now_ns();
+        self.count(index, got, now_ns);
+        let connection = &mut self.connections[index];
+        // Closed by this, and with it gone from the epoll.
+        connection.socket = None;
+        connection.check = Check::default();
+        connection.send_place = 0;
+        if !self.sending {
+            self.tally.live -= 1;
+            return;
         }
-        if self.sending {
-            self.send_more(index, count, now_ns)?;
+        match self.connect(index) {
+            Ok(socket) => {
+                self.connections[index].socket = Some(socket);
+                self.request(index, 1, now_ns);
+            }
+            Err(errno) => {
+                self.tally.live -= 1;
+                self.tally.errors.connect += 1;
+                self.note(format!("connect to {}: {}", self.options.addr, io::Error::from(errno)));
+            }
         }
-        Ok(())
+    }
+
+    /// What the kernel said of a connection, as its end. Of one that is made for a request, it may be about making it.
+    fn broken(&self, call: &str, errno: Errno) -> End {
+        let how = format!("{call}: {}", io::Error::from(errno));
+        match errno {
+            Errno::CONNREFUSED | Errno::TIMEDOUT | Errno::NETUNREACH if self.options.reconnect => {
+                End::Connect(format!("connect to {}: {}", self.options.addr, io::Error::from(errno)))
+            }
+            _ => End::Reset(how),
+        }
     }
 
     /// Takes `count` send times off the connection's ring and keeps their latencies.
@@ -411,7 +485,7 @@ impl<'a> Session<'a> {
                 }
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}
-                Err(errno) => return Err(End::Reset(format!("send: {}", io::Error::from(errno)))),
+                Err(errno) => return Err(self.broken("send", errno)),
             }
         }
         Ok(())
@@ -511,11 +585,16 @@ impl<'a> Session<'a> {
         }
         self.tally.live -= 1;
         let outstanding = std::mem::take(&mut connection.outstanding);
+        connection.answered = None;
         connection.batches = 0;
         connection.unsent_bytes = 0;
         self.tally.in_flight -= u64::from(outstanding);
         let how = match end {
             // In the drain a server may close a connection to which it owes nothing.
+            End::Connect(how) => {
+                self.tally.errors.connect += 1;
+                how
+            }
             End::Reset(_) if outstanding == 0 && !self.sending => return,
             End::Reset(how) => {
                 self.tally.errors.reset += 1;
@@ -552,6 +631,12 @@ impl<'a> Session<'a> {
             window,
         }
     }
+}
+
+/// Whether connection `index` goes on sending: as many as asked for, spread evenly among all.
+fn is_active(index: usize, options: &Options) -> bool {
+    let (index, active, all) = (index as u64, u64::from(options.active), u64::from(options.connections));
+    index * active / all != (index + 1) * active / all
 }
 
 /// Beyond one address's ports, connections to 127.0.0.1 come from further addresses of 127.0.0.0/8, which all

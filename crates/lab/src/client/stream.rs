@@ -38,6 +38,8 @@ enum Answers {
     Http {
         /// Repetitions of the last valid answer; empty before the first.
         tape: Tape,
+        /// That answer says that the server will close.
+        tape_closes: bool,
         /// The body every answer must have, once known.
         body: Option<Vec<u8>>,
         /// An answer to HEAD would have none; we only send GET.
@@ -115,8 +117,9 @@ impl Script {
                 }
             }
             Protocol::Http => {
+                let last = if options.reconnect { "Connection: close\r\n" } else { "" };
                 let request = format!(
-                    "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: ringroad-lab\r\n\r\n",
+                    "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: ringroad-lab\r\n{last}\r\n",
                     options.path, options.addr
                 );
                 Script {
@@ -124,6 +127,7 @@ impl Script {
                     request_bytes: request.len(),
                     answers: Answers::Http {
                         tape: Tape::default(),
+                        tape_closes: false,
                         body: options.body.as_ref().map(|body| body.clone().into_bytes()),
                         body_bytes: None,
                     },
@@ -181,17 +185,18 @@ impl Script {
                 check.part_bytes = part % self.request_bytes;
                 Ok(Got { right: (part / self.request_bytes) as u32, ..Got::default() })
             }
-            Answers::Http { tape, body, body_bytes } => {
+            Answers::Http { tape, tape_closes, body, body_bytes } => {
                 if check.carry.is_empty() && tape.period > 0 {
+                    let closes = *tape_closes;
                     if piece.len() == tape.period && piece == tape.once() {
-                        return Ok(Got { right: 1, ..Got::default() });
+                        return Ok(Got { right: 1, refused: 0, closes });
                     }
                     if piece.len().is_multiple_of(tape.period) && piece == tape.piece(0, piece.len()) {
-                        return Ok(Got { right: (piece.len() / tape.period) as u32, ..Got::default() });
+                        return Ok(Got { right: (piece.len() / tape.period) as u32, refused: 0, closes });
                     }
                 }
                 check.carry.extend_from_slice(piece);
-                parse_all(&mut check.carry, tape, body, body_bytes)
+                parse_all(&mut check.carry, (tape, tape_closes), body, body_bytes)
             }
         }
     }
@@ -200,7 +205,7 @@ impl Script {
 /// Takes all whole answers off the front of `carry`.
 fn parse_all(
     carry: &mut Vec<u8>,
-    tape: &mut Tape,
+    (tape, tape_closes): (&mut Tape, &mut bool),
     body: &mut Option<Vec<u8>>,
     body_bytes: &mut Option<u64>,
 ) -> Result<Got, Wrong> {
@@ -210,6 +215,7 @@ fn parse_all(
         let rest = tail(carry, from);
         if tape.period > 0 && rest.starts_with(tape.once()) {
             got.right += 1;
+            got.closes = *tape_closes;
             from += tape.period;
             continue;
         }
@@ -234,8 +240,9 @@ fn parse_all(
         }
         *body_bytes = Some(answer.body.len() as u64);
         got.right += 1;
-        if !answer.closes && answer.total_bytes <= PIECE_BYTES {
+        if answer.total_bytes <= PIECE_BYTES {
             *tape = Tape::of(rest.get(..answer.total_bytes).unwrap_or_default());
+            *tape_closes = answer.closes;
         }
     }
     carry.drain(..from);

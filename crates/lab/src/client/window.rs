@@ -46,6 +46,8 @@ pub struct Window {
     pub steal_share: Option<f64>,
     /// Resident memory of the server and its descendants at the end, bytes.
     pub rss_bytes: Option<u64>,
+    /// What it has grown by since before the connections, bytes; 0 if it shrank.
+    pub rss_growth_bytes: Option<u64>,
     /// Growth of the kernel's slab since before the connections, whole machine, bytes.
     pub kernel_bytes: Option<u64>,
     /// System calls of the server per answer, counted by the kernel after the window.
@@ -59,6 +61,7 @@ pub(super) struct Gauges {
     pids: Vec<u32>,
     clocks: Vec<ProcessClock>,
     kernel_before: KernelMemory,
+    rss_before: Option<u64>,
 }
 
 /// Clocks at one edge.
@@ -85,8 +88,9 @@ pub(super) struct SyscallWindow {
 
 impl Gauges {
     /// For the server `pid`, before any connection is made.
-    pub(super) fn before_connections() -> Gauges {
-        Gauges { pids: Vec::new(), clocks: Vec::new(), kernel_before: memory::kernel() }
+    pub(super) fn before_connections(pid: Option<u32>) -> Gauges {
+        let rss_before = pid.and_then(|pid| resident(&family(pid)));
+        Gauges { pids: Vec::new(), clocks: Vec::new(), kernel_before: memory::kernel(), rss_before }
     }
 
     /// Finds the server's processes; servers with workers have them all by the end of the warm-up.
@@ -147,11 +151,7 @@ impl Gauges {
             let (user, sys) = (split.user_ns? as f64, split.sys_ns? as f64);
             (user + sys > 0.0).then(|| user / (user + sys))
         });
-        let rss_bytes = || {
-            let sizes: Option<Vec<u64>> =
-                self.pids.iter().map(|pid| memory::process(*pid).ok()?.rss_bytes).collect();
-            sizes.filter(|s| !s.is_empty()).map(|s| s.iter().sum())
-        };
+        let rss_bytes = if with_memory { resident(&self.pids) } else { None };
         Window {
             duration_ns: nanos(last.at - first.at),
             completed,
@@ -175,7 +175,8 @@ impl Gauges {
                 .machine
                 .zip(last.machine)
                 .and_then(|(first, last)| last.steal_share_since(&first)),
-            rss_bytes: if with_memory { rss_bytes() } else { None },
+            rss_bytes,
+            rss_growth_bytes: rss_bytes.zip(self.rss_before).map(|(now, before)| now.saturating_sub(before)),
             kernel_bytes: if with_memory {
                 memory::kernel().since(&self.kernel_before).slab_bytes
             } else {
@@ -197,6 +198,12 @@ impl SyscallWindow {
         }
         Ok(calls as f64 / answered as f64)
     }
+}
+
+/// Resident memory of all these processes; `None` if one cannot be read.
+fn resident(pids: &[u32]) -> Option<u64> {
+    let sizes: Option<Vec<u64>> = pids.iter().map(|pid| memory::process(*pid).ok()?.rss_bytes).collect();
+    sizes.filter(|sizes| !sizes.is_empty()).map(|sizes| sizes.iter().sum())
 }
 
 fn grown(first: Option<Duration>, last: Option<Duration>) -> Option<u64> {

@@ -427,6 +427,7 @@ fn peculiarities(record: &Record, cell: &Cell) -> Vec<String> {
             None => parts.push("open loop".to_owned()),
         }
     }
+    parts.extend(cell.variant.clone());
     parts
 }
 

@@ -210,6 +210,7 @@ fn load(record: &mut Record, protocol: &str, connections: u32, pipeline: u32) {
             model: model.to_owned(),
             load: name.clone(),
             driver: Some(driver.to_owned()),
+            variant: None,
             protocol: protocol.to_owned(),
             connections,
             active_share: 1.0,

@@ -32,6 +32,8 @@ fn options(addr: SocketAddr, protocol: Protocol) -> Options {
         addr,
         protocol,
         connections: 3,
+        active: 3,
+        reconnect: false,
         pipeline: 1,
         payload_bytes: 64,
         path: "/".to_owned(),
@@ -312,6 +314,112 @@ fn nobody_listening_is_a_connect_error_per_connection() {
     assert_eq!(report.window, None);
 }
 
+/// Requests per connection, by a server that counts.
+fn counting_server() -> (SocketAddr, Arc<std::sync::Mutex<Vec<u64>>>) {
+    let counts: Arc<std::sync::Mutex<Vec<u64>>> = Arc::default();
+    let all = Arc::clone(&counts);
+    let addr = server(move |stream| {
+        let mine = {
+            let mut all = all.lock().unwrap();
+            all.push(0);
+            all.len() - 1
+        };
+        each_request(stream, |_| {
+            all.lock().unwrap()[mine] += 1;
+            Some(good())
+        })
+    });
+    (addr, counts)
+}
+
+#[test]
+fn silent_connections_send_one_request_and_the_others_go_on() {
+    let (addr, counts) = counting_server();
+    let report = run(&Options { connections: 10, active: 3, ..http(addr) });
+    assert_eq!(report.errors.total(), 0, "{:?}", report.first_error);
+    assert_eq!((report.connected, report.served), (10, 10));
+    let counts = counts.lock().unwrap();
+    assert_eq!(report.completed, counts.iter().sum::<u64>());
+    assert_eq!(counts.iter().filter(|count| **count == 1).count(), 7, "{counts:?}");
+    assert_eq!(counts.iter().filter(|count| **count > 1).count(), 3, "{counts:?}");
+    // Connections are made in order, so that this is their order at the server: none of the active ones are neighbours.
+    let window = report.window.unwrap();
+    let in_flight = window.completed as f64 * window.mean_ns.unwrap() / window.duration_ns as f64;
+    assert!((in_flight / 3.0 - 1.0).abs() < 0.5, "{in_flight} in flight instead of 3");
+}
+
+/// Answers one request on each connection and closes it, saying so or not.
+fn closing_server(says_so: bool) -> (SocketAddr, Arc<AtomicU64>) {
+    let served = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&served);
+    let addr = server(move |mut stream| {
+        let (mut carry, mut piece) = (Vec::new(), [0; 4096]);
+        while memchr::memmem::find(&carry, b"\r\n\r\n").is_none() {
+            match stream.read(&mut piece)? {
+                0 => return Ok(()),
+                bytes => carry.extend_from_slice(&piece[..bytes]),
+            }
+        }
+        assert!(memchr::memmem::find(&carry, b"Connection: close\r\n").is_some());
+        count.fetch_add(1, Ordering::SeqCst);
+        let close = if says_so { "Connection: close\r\n" } else { "" };
+        stream.write_all(format!("HTTP/1.1 200 OK\r\n{close}Content-Length: 20\r\n\r\n{BODY}").as_bytes())
+    });
+    (addr, served)
+}
+
+#[test]
+fn a_connection_per_request_is_made_answered_closed_and_counted_once() {
+    for says_so in [true, false] {
+        let (addr, served) = closing_server(says_so);
+        let report = run(&Options { reconnect: true, ..http(addr) });
+        no_errors(&report);
+        assert!(report.completed > 3, "the next request has a connection of its own: {}", report.completed);
+        assert_eq!(report.answers, served.load(Ordering::SeqCst));
+        let window = report.window.unwrap();
+        assert_eq!(Histogram::from_base64(&window.histogram).unwrap().count(), window.completed);
+        let in_flight = window.completed as f64 * window.mean_ns.unwrap() / window.duration_ns as f64;
+        assert!((in_flight / 3.0 - 1.0).abs() < 0.5, "{in_flight} in flight instead of 3");
+    }
+}
+
+#[test]
+fn a_server_that_does_not_close_when_asked_to_is_a_timeout() {
+    let addr = server(|stream| each_request(stream, |_| Some(good())));
+    let report = run(&Options { reconnect: true, timeout_s: 0.3, ..http(addr) });
+    assert_eq!((report.errors.timeout, report.errors.total(), report.completed), (3, 3, 0));
+    assert!(report.first_error.unwrap().contains("the close after them"));
+}
+
+#[test]
+fn a_second_answer_before_the_close_is_a_protocol_error() {
+    let addr = server(|mut stream| {
+        let mut piece = [0; 4096];
+        let _ = stream.read(&mut piece)?;
+        stream.write_all(&[good(), good()].concat())
+    });
+    let report = run(&until_all_end(Options { reconnect: true, ..http(addr) }));
+    assert_eq!((report.errors.protocol, report.errors.total()), (3, 3), "{:?}", report.first_error);
+}
+
+#[test]
+fn a_server_that_is_gone_is_a_connect_error_for_who_comes_next() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut streams: Vec<TcpStream> = (0..3).map(|_| listener.accept().unwrap().0).collect();
+        // Nobody listens when the answers come.
+        drop(listener);
+        for stream in &mut streams {
+            let mut piece = [0; 4096];
+            let _ = stream.read(&mut piece).unwrap();
+            stream.write_all(&good()).unwrap();
+        }
+    });
+    let report = run(&until_all_end(Options { reconnect: true, ..http(addr) }));
+    assert_eq!((report.errors.connect, report.errors.total(), report.completed), (3, 3, 3));
+}
+
 #[test]
 fn options_out_of_range_are_refused() {
     let good = http("127.0.0.1:1".parse().unwrap());
@@ -321,6 +429,11 @@ fn options_out_of_range_are_refused() {
         Options { timeout_s: -1.0, ..good.clone() },
         Options { duration_s: f64::NAN, ..good.clone() },
         Options { protocol: Protocol::Echo, payload_bytes: 0, ..good.clone() },
+        Options { active: 0, ..good.clone() },
+        Options { active: 4, ..good.clone() },
+        Options { reconnect: true, active: 2, ..good.clone() },
+        Options { reconnect: true, pipeline: 2, ..good.clone() },
+        Options { reconnect: true, protocol: Protocol::Echo, ..good.clone() },
     ] {
         assert_eq!(client::run(&bad).unwrap_err().kind(), std::io::ErrorKind::InvalidInput, "{bad:?}");
     }
@@ -341,7 +454,8 @@ fn the_window_holds_the_servers_cpu_time_when_its_process_is_known() {
     let window = run(&options).window.unwrap();
     let (server, client) = (window.server_cpu_ns.unwrap(), window.client_cpu_ns.unwrap());
     assert!(client > 0 && server >= client / 2, "{server} {client}");
-    assert!(window.rss_bytes.unwrap() > 0);
+    let grown = window.rss_growth_bytes.unwrap();
+    assert!(window.rss_bytes.unwrap() > grown, "{grown}");
     match (window.syscalls_per_request, window.syscalls_unknown) {
         // A receive and a send at either end of every request.
         (Some(calls), None) => assert!(calls > 2.0, "{calls}"),

@@ -23,12 +23,15 @@ fn server(script: &str, ready: Ready) -> Server {
         env: Default::default(),
         cwd: None,
         ready_timeout_s: 60.0,
+        hint: None,
+        own_page: false,
     }
 }
 
 fn start(server: &Server) -> Result<(Program, std::net::SocketAddr), StartError> {
     let addr = program::free_address().unwrap();
-    let filling = Filling { ringroad: Path::new("/nonexistent"), protocol: Protocol::Echo, addr };
+    let filling =
+        Filling { ringroad: Path::new("/nonexistent"), protocol: Protocol::Echo, addr, arguments: &[] };
     Program::start_server(server, &filling, None, &[], &AtomicBool::new(false))
 }
 
@@ -145,7 +148,7 @@ fn a_program_that_is_not_there_is_missing() {
 #[test]
 fn a_wish_to_stop_ends_the_wait_for_a_server() {
     let addr = program::free_address().unwrap();
-    let filling = Filling { ringroad: Path::new("x"), protocol: Protocol::Echo, addr };
+    let filling = Filling { ringroad: Path::new("x"), protocol: Protocol::Echo, addr, arguments: &[] };
     let server = server("sleep 100", Ready::Connect);
     let result = Program::start_server(&server, &filling, None, &[], &AtomicBool::new(true));
     assert!(matches!(result, Err(StartError::Interrupted)));

@@ -220,3 +220,126 @@ fn a_plan_over_its_budget_is_refused_before_anything_runs() {
     let error = runner::run(&suite, &options(), &mut (), &AtomicBool::new(false)).unwrap_err();
     assert!(error.to_string().contains("budget_s"), "{error}");
 }
+
+#[test]
+fn a_load_that_needs_more_cpus_than_the_server_has_is_skipped_and_says_so() {
+    let mut suite = suite(&["plain"], "");
+    suite.loads[0].cores = 10_000;
+    let record = run(&suite);
+    assert!(
+        record.cells[0].skipped.as_ref().unwrap().contains("needs 10000 CPUs"),
+        "{:?}",
+        record.cells[0].skipped
+    );
+    assert_eq!(record.cells[1].skipped, None);
+}
+
+#[test]
+fn a_part_of_the_connections_and_a_connection_per_request_are_told_in_the_record() {
+    let mut suite = suite(&["plain"], "");
+    suite.loads[1].active = 1;
+    let record = run(&suite);
+    assert_eq!((record.cells[0].active_share, record.cells[1].active_share), (1.0, 0.25));
+    assert_eq!(record.cells[1].errors.total(), 0, "{}", record.cells[1].verdict);
+    let cell = &record.cells[0];
+    assert!(cell.server.rss_growth_bytes.is_some() && cell.runs[0].rss_bytes.is_some());
+}
+
+#[test]
+fn a_page_of_its_own_is_no_wrong_answer_but_pages_that_differ_are() {
+    let mut suite = suite(&["plain"], "");
+    suite.loads[0].body = Some("<p>another</p>".to_owned());
+    let wrong = run(&suite);
+    assert_eq!(wrong.cells[0].verdict.level, Level::Invalid);
+    suite.servers[0].own_page = true;
+    let record = run(&suite);
+    assert_eq!(record.cells[0].errors.total(), 0, "{}", record.cells[0].verdict);
+    assert_eq!(record.cells[0].payload_bytes, 20);
+}
+
+/// Runs it with a journal and asks for the stop once `runs` runs are done.
+fn stopped_after(suite: &Suite, journal: &std::path::Path, runs: u32) -> Record {
+    let stop = AtomicBool::new(false);
+    let mut observer = |event: &Event<'_>| {
+        if let Event::RunDone { done, .. } = event
+            && *done >= runs
+        {
+            stop.store(true, Ordering::SeqCst);
+        }
+    };
+    let options = RunOptions { journal: Some(journal.to_owned()), ..options() };
+    runner::run(suite, &options, &mut observer, &stop).unwrap()
+}
+
+#[test]
+fn what_was_stopped_goes_on_from_its_last_whole_block() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = folder.path().join("journal.jsonl");
+    let mut suite = suite(&["plain", "unusable"], "");
+    suite.repeats = 3;
+    // Two programs and a control under two loads; one program is skipped: six places in a block, of which the first
+    // block tries all.
+    let first = stopped_after(&suite, &journal, 8);
+    assert_eq!(first.blocks, 1, "the second block was cut");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    // As if the machine had gone down in the middle of a line.
+    std::fs::write(&journal, format!("{text}{{\"run\":{{\"cell\":0,")).unwrap();
+
+    let (mut started, mut planned) = (Vec::new(), None);
+    let mut observer = |event: &Event<'_>| match event {
+        Event::RunStarted { block, .. } => started.push(*block),
+        Event::Planned { runs, .. } => planned = Some(*runs),
+        _ => {}
+    };
+    let record = runner::resume(&journal, &options(), &mut observer, &AtomicBool::new(false)).unwrap();
+    assert!(
+        started.iter().all(|block| *block >= 1) && started.contains(&1) && started.contains(&2),
+        "{started:?}"
+    );
+    assert_eq!(record.blocks, 3);
+    assert_eq!(
+        (record.command.as_slice(), record.started.as_str()),
+        (first.command.as_slice(), first.started.as_str())
+    );
+    for cell in record.cells.iter().filter(|cell| cell.skipped.is_none()) {
+        let blocks: Vec<u32> = cell.runs.iter().map(|run| run.block).collect();
+        assert_eq!(blocks, [0, 1, 2], "{}", cell.id);
+        let before = first.cells.iter().find(|before| before.id == cell.id).unwrap();
+        assert_eq!(cell.runs[0], before.runs[0], "what was measured before is in it as it was");
+        assert!(cell.latency_us.response.is_some());
+        assert!(cell.runs.windows(2).all(|pair| pair[0].at_s < pair[1].at_s), "{}", cell.id);
+    }
+    assert!(record.cells.iter().any(|cell| cell.skipped.is_some()));
+    assert!(!record.verdict.reasons.iter().any(|why| matches!(why, Caveat::Interrupted { .. })));
+    // Gone on with, it can be stopped and gone on with again: the journal is whole.
+    let again = runner::resume(&journal, &options(), &mut (), &AtomicBool::new(false)).unwrap();
+    assert_eq!(again.cells, record.cells, "nothing was left to do");
+}
+
+#[test]
+fn a_journal_of_another_machine_or_none_at_all_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = folder.path().join("journal.jsonl");
+    let resume = || {
+        let error = runner::resume(&journal, &options(), &mut (), &AtomicBool::new(false)).unwrap_err();
+        assert!(matches!(error, Error::Journal { .. }), "{error}");
+        error.to_string()
+    };
+    assert!(resume().contains("No such file"));
+    std::fs::write(&journal, "").unwrap();
+    assert!(resume().contains("empty"));
+    std::fs::write(&journal, "hello\n").unwrap();
+    assert!(resume().contains("not that of a journal"));
+    stopped_after(&suite(&["plain"], ""), &journal, 1);
+    let text = std::fs::read_to_string(&journal).unwrap();
+    let begun = text.lines().next().unwrap();
+    std::fs::write(&journal, format!("{begun}\nnonsense\n{{\"block\":0}}\n")).unwrap();
+    assert!(resume().contains("line 2"));
+    let mut elsewhere: serde_json::Value = serde_json::from_str(begun).unwrap();
+    elsewhere["host"]["kernel"] = "1.0".into();
+    std::fs::write(&journal, format!("{elsewhere}\n")).unwrap();
+    assert!(resume().contains("kernel"));
+    elsewhere["version"] = "0.0.0".into();
+    std::fs::write(&journal, format!("{elsewhere}\n")).unwrap();
+    assert!(resume().contains("version 0.0.0"));
+}

@@ -1,7 +1,8 @@
 //! Suites: what they expand to, and that every mistake is answered with file, line and key.
 
+use ringroad_lab::plan::Plan;
 use ringroad_lab::program::Filling;
-use ringroad_lab::suite::{Protocol, Ready, Suite};
+use ringroad_lab::suite::{Protocol, Ready, Suite, built_in};
 use ringroad_lab::{Error, error::SuiteError};
 use std::path::Path;
 
@@ -60,8 +61,9 @@ fn each_stands_for_one_server_per_word_and_connections_for_one_load_per_count() 
 fn placeholders_are_filled_and_other_braces_are_left_alone() {
     let suite = Suite::parse(GOOD, "my.toml", "my", None).unwrap();
     let addr = "127.0.0.1:8080".parse().unwrap();
-    let filling = Filling { ringroad: Path::new("/opt/ringroad"), protocol: Protocol::Http, addr };
-    let words: Vec<String> = suite.servers[0].command.iter().map(|word| filling.fill(word)).collect();
+    let filling =
+        Filling { ringroad: Path::new("/opt/ringroad"), protocol: Protocol::Http, addr, arguments: &[] };
+    let words = filling.words(&suite.servers[0].command);
     assert_eq!(words, ["/opt/ringroad", "one", "--protocol=http", "127.0.0.1:8080", "{\"json\": 1}"]);
     assert_eq!(filling.fill("--port={port}"), "--port=8080");
 }
@@ -128,6 +130,100 @@ fn a_server_whose_address_nobody_knows_is_a_mistake() {
 fn an_unknown_suite_names_the_files_that_were_tried() {
     let text = Suite::load("no-such-suite").unwrap_err().to_string();
     assert!(text.contains("quick") && text.contains("benches/no-such-suite.toml"), "{text}");
+}
+
+#[test]
+fn the_built_in_suites_are_valid_and_end_in_the_time_they_state() {
+    let names: Vec<&str> = built_in::names().collect();
+    assert_eq!(names.first(), Some(&"quick"), "what a bare `lab` runs");
+    for name in names {
+        let suite = Suite::load(name).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!((suite.name.as_str(), suite.folder.clone()), (name, None));
+        assert!(suite.baseline.is_some() && suite.control && suite.repeats >= 6, "{name}");
+        let estimate = Plan::of(&suite, 1).estimate(&suite).as_secs_f64();
+        assert!(estimate <= suite.budget_s.unwrap(), "{name} takes {estimate:.0} s");
+        assert!(estimate <= 13.0 * 60.0, "{name} takes {estimate:.0} s: nobody waits that long");
+        // Every load has a program to compare with.
+        for (index, load) in suite.loads.iter().enumerate() {
+            let runs =
+                Plan::of(&suite, 1).cells.iter().filter(|c| c.load == index && c.skipped.is_none()).count();
+            assert!(runs >= 3, "{name}: {} has {runs}", load.id);
+        }
+    }
+}
+
+#[test]
+fn a_part_of_the_connections_is_rounded_and_never_nobody() {
+    let share = |share: &str, connections: &str| {
+        let text =
+            changed("connections = [64]", &format!("connections = [{connections}]\nactive_share = {share}"));
+        Suite::parse(&text, "my.toml", "my", None).map(|suite| suite.loads[2].active)
+    };
+    assert_eq!(share("0.1", "1000").unwrap(), 100);
+    assert_eq!(share("0.01", "20").unwrap(), 1);
+    assert_eq!(share("1", "64").unwrap(), 64);
+    for bad in ["0", "-0.5", "1.1", "nan"] {
+        assert!(share(bad, "10").unwrap_err().to_string().contains("active_share"), "{bad}");
+    }
+}
+
+#[test]
+fn a_connection_per_request_is_for_http_alone() {
+    let text = changed("connections = [1, 64]", "connections = [1, 64]\nreconnect = true");
+    let suite = Suite::parse(&text, "my.toml", "my", None).unwrap();
+    assert!(suite.loads[0].reconnect && !suite.loads[2].reconnect);
+    assert_eq!(suite.loads[0].about.as_deref(), Some("a connection per request"));
+    let text = changed("payload_bytes = 512", "reconnect = true");
+    assert_eq!(mistake(&text).key.as_deref(), Some("load.reconnect"));
+}
+
+#[test]
+fn the_words_of_a_load_go_where_the_command_says_and_nowhere_else() {
+    let text = changed("connections = [64]", "connections = [64]\narguments = [\"--work-us\", \"5\"]")
+        .replacen("\"{each}\", \"--protocol", "\"{each}\", \"{arguments}\", \"--protocol", 1);
+    let deaf = "[[server]]\nid = \"deaf\"\ncommand = [\"deaf\", \"{port}\"]\nready = \"connect\"\nprotocols = [\"echo\", \"http\"]\n";
+    let suite = Suite::parse(&format!("{text}{deaf}"), "my.toml", "my", None).unwrap();
+    assert_eq!(suite.loads[2].about.as_deref(), Some("--work-us 5"));
+    let plan = Plan::of(&suite, 1);
+    let skipped = |server: usize, load: usize| {
+        plan.cells.iter().find(|c| (c.server, c.load) == (server, load)).unwrap().skipped.clone()
+    };
+    assert_eq!((skipped(0, 0), skipped(0, 2), skipped(2, 0)), (None, None, None));
+    assert!(skipped(2, 2).unwrap().contains("cannot be told --work-us 5"));
+    let addr = "127.0.0.1:8080".parse().unwrap();
+    let arguments = suite.loads[2].arguments.clone();
+    let filling = Filling { ringroad: Path::new("r"), protocol: Protocol::Echo, addr, arguments: &arguments };
+    let words = filling.words(&suite.servers[0].command);
+    assert_eq!(words[..4], ["r", "one", "--work-us", "5"]);
+    let glued = changed("\"{addr}\"", "\"{addr}{arguments}\"");
+    assert_eq!(mistake(&glued).key.as_deref(), Some("server.command"));
+}
+
+#[test]
+fn a_program_of_the_users_is_a_row_of_the_suite() {
+    let mut suite = Suite::load("quick").unwrap();
+    let before = suite.servers.len();
+    suite.add("mine=./server --port {port} 'two words'").unwrap();
+    let mine = suite.servers.last().unwrap();
+    assert_eq!((suite.servers.len(), mine.id.as_str()), (before + 1, "mine"));
+    let here = std::env::current_dir().unwrap().join("server");
+    assert_eq!(mine.command, [here.to_str().unwrap(), "--port", "{port}", "two words"]);
+    assert_eq!((mine.protocols.as_slice(), mine.own_page), ([Protocol::Http].as_slice(), true));
+    suite.add("both=server {addr} {protocol}").unwrap();
+    assert_eq!(suite.servers.last().unwrap().protocols.len(), 2);
+    for (text, why) in [
+        ("./server {port}", "no `=`"),
+        ("=./server {port}", "the name"),
+        ("a/b=./server {port}", "the name"),
+        ("poll=./server {port}", "already"),
+        ("x=", "empty"),
+        ("x='./server {port}", "quote"),
+        ("x=./server", "where to listen"),
+        ("x=./server {prot}", "`{prot}` is unknown"),
+    ] {
+        let error = suite.add(text).unwrap_err().to_string();
+        assert!(error.starts_with("--with") && error.contains(why), "{text}: {error}");
+    }
 }
 
 #[test]

@@ -29,6 +29,12 @@ fn full() -> Record {
         client_wait_share: Some(0.01),
         steal_share: Some(0.0),
         server_count: Some(u64::MAX),
+        user_share: Some(0.1),
+        syscalls_per_request: Some(2.0),
+        context_switches_per_request: Some(0.01),
+        rss_bytes: Some(1 << 20),
+        rss_growth_bytes: Some(1 << 19),
+        kernel_bytes: Some(4_096),
         errors,
         ..Run::default()
     };
@@ -37,6 +43,7 @@ fn full() -> Record {
         model: "epoll-et".into(),
         load: "http-64".into(),
         driver: Some("epoll".into()),
+        variant: Some("20 µs of work".into()),
         protocol: "http".into(),
         connections: 64,
         active_share: 1.0,
@@ -59,6 +66,7 @@ fn full() -> Record {
             syscalls_source: Some("perf".into()),
             context_switches_per_request: Some(0.01),
             rss_bytes: Some(1 << 20),
+            rss_growth_bytes: Some(1 << 19),
             kernel_bytes: Some(4_096),
         },
         limiter: Some(Limiter::Neither),
@@ -95,6 +103,7 @@ fn bare() -> Record {
     record.control.clear();
     let cell = &mut record.cells[0];
     (cell.driver, cell.rate_target, cell.rps, cell.limiter, cell.ratio) = (None, None, None, None, None);
+    cell.variant = None;
     (cell.client_cpu_share, cell.skipped, cell.series, cell.histogram) = (None, None, None, None);
     cell.latency_us = Latencies::default();
     cell.server = ServerCost::default();

@@ -32,7 +32,8 @@ pub(super) enum Trigger {
     Edge,
 }
 
-/// Events taken per wait: 12 KiB of them, and a bound on how long the listener waits for its turn.
+/// Events taken per wait unless told otherwise: 12 KiB of them, and a bound on how long the listener waits for its
+/// turn. What is not taken is first in line at the next wait, so none is passed over for long, however few are taken.
 const EVENTS_PER_WAIT: usize = 1024;
 
 /// Event data that are no tokens: a token's index is never that high.
@@ -47,13 +48,14 @@ const EDGE: u32 = libc::EPOLLET as u32;
 
 /// Serves until `stop` is requested.
 pub(super) fn run(site: Site, stop: &Stop, trigger: Trigger) -> Result<Counters> {
+    let batch = site.options.batch.map_or(EVENTS_PER_WAIT, |batch| batch.get() as usize);
     let mut crowd = Crowd::new(site);
     let set = Set::new(&mut crowd.worker.counters)?;
     // These two are level-triggered in both models: one is looked at once, the other taken from in batches.
     set.control(libc::EPOLL_CTL_ADD, stop.as_fd().as_raw_fd(), IN, STOP, &mut crowd.worker.counters)?;
     set.control(libc::EPOLL_CTL_ADD, crowd.listener(), IN, LISTENER, &mut crowd.worker.counters)?;
     let mut server = Epoll { crowd, set, trigger, listening: true, unfinished: Vec::new() };
-    let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; EVENTS_PER_WAIT];
+    let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; batch];
     while server.turn(&mut events)? {}
     let mut counters = server.crowd.finish();
     socket::close(server.set.descriptor, &mut counters);

@@ -171,3 +171,73 @@ fn an_empty_buffer_is_refused_at_the_start() {
         ringroad_models::Server::bind(Model::Poll, Protocol::Echo, ([127, 0, 0, 1], 0).into(), options);
     assert!(server.unwrap_err().to_string().contains("buffer of 0 bytes"));
 }
+
+#[test]
+fn a_batch_is_refused_by_models_that_have_none() {
+    let options = Options { batch: std::num::NonZeroU16::new(8), ..Options::default() };
+    for model in Model::ALL {
+        let bound =
+            ringroad_models::Server::bind(*model, Protocol::Echo, ([127, 0, 0, 1], 0).into(), options);
+        match bound {
+            Ok(_) => assert!(model.takes_batch(), "{model}"),
+            Err(why) => {
+                assert!(!model.takes_batch(), "{model}: {why}");
+                assert!(why.to_string().contains("batch"), "{why}");
+            }
+        }
+    }
+}
+
+/// One event at a time: nobody is passed over for good, and the request to stop is seen.
+#[test]
+fn a_batch_of_one_serves_everybody_and_stops() {
+    for model in [Model::EpollLt, Model::EpollEt] {
+        let options = Options { batch: std::num::NonZeroU16::new(1), ..Options::default() };
+        let address = ([127, 0, 0, 1], 0).into();
+        let server = ringroad_models::Server::bind(model, Protocol::Http, address, options).unwrap();
+        let address = server.address();
+        let stop = Stop::new().unwrap();
+        let totals = std::thread::scope(|scope| {
+            let serving = scope.spawn(|| server.run(&stop));
+            let mut streams: Vec<TcpStream> = (0..50).map(|_| TcpStream::connect(address).unwrap()).collect();
+            for _ in 0..3 {
+                streams.iter_mut().for_each(|stream| stream.write_all(REQUEST).unwrap());
+                streams.iter_mut().for_each(|stream| assert_text(&read(stream, ANSWER.len()), ANSWER));
+            }
+            stop.request();
+            serving.join().unwrap().unwrap()
+        });
+        assert_eq!((totals.accepted, totals.requests), (50, 150), "{model}");
+    }
+}
+
+#[test]
+fn workers_share_a_port_and_their_counts_are_one() {
+    for model in Model::ALL.iter().copied() {
+        if model.engine_driver().is_some_and(|driver| ringroad_engine::choose::probe(driver).is_err()) {
+            eprintln!("{model}: its driver cannot be had here");
+            continue;
+        }
+        if matches!(model, Model::Uring | Model::UringMultishot)
+            && ringroad_engine::choose::may_make_rings().is_err()
+        {
+            eprintln!("{model}: no rings here");
+            continue;
+        }
+        let address = ([127, 0, 0, 1], 0).into();
+        let workers =
+            ringroad_models::Workers::bind(model, Protocol::Http, address, Options::default(), 3).unwrap();
+        let address = workers.address();
+        let stop = Stop::new().unwrap();
+        let totals = std::thread::scope(|scope| {
+            let serving = scope.spawn(|| workers.run(&stop));
+            let mut streams: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(address).unwrap()).collect();
+            streams.iter_mut().for_each(|stream| stream.write_all(REQUEST).unwrap());
+            streams.iter_mut().for_each(|stream| assert_text(&read(stream, ANSWER.len()), ANSWER));
+            drop(streams);
+            stop.request();
+            serving.join().unwrap().unwrap()
+        });
+        assert_eq!((totals.model, totals.accepted, totals.requests), (model, 40, 40));
+    }
+}

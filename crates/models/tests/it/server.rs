@@ -226,6 +226,7 @@ fn a_child_serves_and_stops() {
         buffer_bytes: buffer.parse().unwrap(),
         delay: Duration::from_nanos(delay.parse().unwrap()),
         work: Duration::from_nanos(work.parse().unwrap()),
+        batch: None,
         reuse_port: false,
     };
     match limit.parse().unwrap() {

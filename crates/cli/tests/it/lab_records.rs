@@ -1,0 +1,190 @@
+//! What is done with records once they are there: compared, merged, drawn together, gone on with; the list of suites;
+//! and a program of the user's as a row. Figures are not looked at: a window lasts a tenth of a second.
+
+use crate::support::{Kill, Lines, installed, own_copy, processes_with, ringroad, run};
+use ringroad_measure::record::Record;
+use rustix::process::Signal;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A suite of two programs under one load; nothing in it takes long.
+fn suite(folder: &Path) -> PathBuf {
+    let path = folder.join("small.toml");
+    let text = r#"title = "small"
+warmup_s = 0.0
+duration_s = 0.1
+syscalls_s = 0.0
+repeats = 2
+baseline = "epoll-et"
+[[server]]
+each = ["epoll-et", "poll"]
+id = "{each}"
+command = ["{ringroad}", "lab", "server", "--model", "{each}", "--protocol", "{protocol}", "{arguments}"]
+ready = "listening on {addr}"
+protocols = ["http"]
+totals = true
+[[load]]
+id = "http"
+protocol = "http"
+connections = [4]
+body = "<h1>Hello World</h1>"
+timeout_s = 30
+[[load]]
+id = "busy"
+protocol = "http"
+connections = [4]
+arguments = ["--work-us", "5", "--workers", "2"]
+timeout_s = 30
+"#;
+    fs::write(&path, text).unwrap();
+    path
+}
+
+fn record_in(folder: &Path) -> Record {
+    serde_json::from_str(&fs::read_to_string(folder.join("record.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn suites_are_listed_with_what_they_ask_and_each_can_be_named() {
+    let list = run(&mut ringroad(["lab", "suites"]));
+    assert_eq!((list.code, list.stderr.as_str()), (Some(0), ""));
+    let text = list.text();
+    for name in
+        ["quick", "models", "active-share", "payload", "pipeline", "churn", "idle", "work", "experiments"]
+    {
+        assert!(text.lines().any(|line| line.starts_with(&format!("{name} "))), "{name}: {text}");
+        // A program that is in no suite: so it is known that the suite was found, and nothing is run.
+        let named = run(&mut ringroad(["lab", "run", name, "--only", "kqueue"]));
+        assert_eq!(named.code, Some(2), "{named:?}");
+        assert!(named.stderr.contains(&format!("not in suite {name}")), "{named:?}");
+    }
+}
+
+#[test]
+fn records_are_compared_merged_and_drawn_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = suite(folder.path());
+    let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+    for out in [&one, &two] {
+        let outcome = run(ringroad(["lab", "run", "--seed", "1", "--out"]).arg(out).arg(&path));
+        assert!(matches!(outcome.code, Some(0 | 5)), "{outcome:?}");
+        assert!(!out.join("journal.jsonl").exists(), "everything is in the record");
+    }
+    let record = record_in(&one);
+    let busy = record.cells.iter().find(|cell| cell.load == "busy-4").unwrap();
+    assert_eq!(busy.variant.as_deref(), Some("--work-us 5 --workers 2"));
+    assert_eq!(busy.runs[0].server_count, Some(busy.runs[0].client_count), "both workers' counts");
+
+    let compared = run(ringroad(["lab", "compare"]).arg(&one).arg(two.join("record.json")));
+    assert_eq!((compared.code, compared.stderr.as_str()), (Some(0), ""), "{compared:?}");
+    let text = compared.text();
+    assert!(text.contains("ratio to epoll-et") && text.contains("poll/http-4"), "{text}");
+    let absolute = run(ringroad(["lab", "compare", "--absolute", "--figure", "p99"]).arg(&one).arg(&two));
+    assert!(absolute.text().contains("figures as they are"), "{absolute:?}");
+
+    let both = folder.path().join("both.json");
+    let merged = run(ringroad(["lab", "merge", "--out"]).arg(&both).arg(&one).arg(&two));
+    assert_eq!((merged.code, merged.stderr.as_str()), (Some(0), ""), "{merged:?}");
+    let sum: Record = serde_json::from_str(&fs::read_to_string(&both).unwrap()).unwrap();
+    let (mine, theirs) = (record_in(&one), record_in(&two));
+    for ((sum, mine), theirs) in sum.cells.iter().zip(&mine.cells).zip(&theirs.cells) {
+        assert_eq!(sum.runs.len(), mine.runs.len() + theirs.runs.len());
+        assert_eq!(sum.completed, mine.completed + theirs.completed);
+    }
+    let page = folder.path().join("both.html");
+    let report = run(ringroad(["lab", "report", "--out"]).arg(&page).arg(&one).arg(&two));
+    assert_eq!(report.code, Some(0), "{report:?}");
+    assert!(fs::read_to_string(&page).unwrap().contains("poll"));
+    let nowhere = run(ringroad(["lab", "report"]).arg(&one).arg(&two));
+    assert_eq!(nowhere.code, Some(2), "{nowhere:?}");
+    assert!(nowhere.stderr.contains("--out"), "{nowhere:?}");
+}
+
+#[test]
+fn records_that_are_none_are_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = folder.path().join("no.json");
+    fs::write(&good, "{}").unwrap();
+    for arguments in [vec!["compare"], vec!["merge", "--out", "/nowhere/at/all"]] {
+        let outcome = run(ringroad(["lab"]).args(&arguments).arg(&good).arg("/nowhere.json"));
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert!(outcome.stderr.contains("no.json") && outcome.stderr.contains("not a record"), "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_program_of_the_users_is_a_row_beside_the_suites() {
+    if !installed("python3") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = suite(folder.path());
+    let site = folder.path().join("site");
+    fs::create_dir(&site).unwrap();
+    fs::write(site.join("index.html"), "<p>mine</p>").unwrap();
+    let mine = format!(
+        "mine=python3 -u -m http.server --protocol HTTP/1.1 --bind 127.0.0.1 --directory '{}' {{port}}",
+        site.display()
+    );
+    let only = "poll";
+    let out = folder.path().join("out");
+    let outcome = run(ringroad(["lab", "run", "--repeats", "1", "--only", only, "--with", &mine, "--out"])
+        .arg(&out)
+        .arg(&path));
+    assert!(matches!(outcome.code, Some(0 | 5)), "{outcome:?}");
+    let record = record_in(&out);
+    let cell = |id: &str| record.cells.iter().find(|cell| cell.id == id).unwrap();
+    assert_eq!(
+        (cell("mine/http-4").errors.total(), cell("mine/http-4").payload_bytes),
+        (0, 11),
+        "{outcome:?}"
+    );
+    assert!(cell("mine/http-4").completed > 0 && cell("poll/http-4").completed > 0);
+    assert!(cell("mine/busy-4").skipped.as_ref().unwrap().contains("cannot be told"), "{outcome:?}");
+    let wrong = run(&mut ringroad(["lab", "--with", "mine=./server"]));
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+    assert!(wrong.stderr.contains("{port}"), "{wrong:?}");
+}
+
+#[test]
+fn an_interrupted_run_goes_on_where_it_was_and_ends_as_a_whole_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = suite(folder.path());
+    let copy = own_copy(folder.path());
+    let out = folder.path().join("out");
+    let mut command = Command::new(&copy);
+    command.args(["lab", "run", "-v", "--repeats=1000", "--out"]).arg(&out).arg(&path);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut process = Kill(command.spawn().unwrap());
+    let errors = Lines::of(process.0.stderr.take().unwrap());
+    // The second block has begun: the first is whole.
+    while !errors.next().unwrap().contains("block 2") {}
+    process.signal(Signal::INT);
+    assert_eq!(process.wait(), Some(130));
+    assert!(errors.rest().iter().any(|line| line.contains("--resume")));
+    assert!(out.join("journal.jsonl").exists());
+    let part = record_in(&out);
+    assert!(part.blocks >= 1, "{}", part.blocks);
+
+    // A thousand blocks would take a quarter of an hour: one more than there are will do.
+    let journal = fs::read_to_string(out.join("journal.jsonl")).unwrap();
+    let (begun, rest) = journal.split_once('\n').unwrap();
+    let mut begun: serde_json::Value = serde_json::from_str(begun).unwrap();
+    begun["suite"]["repeats"] = (part.blocks + 1).into();
+    fs::write(out.join("journal.jsonl"), format!("{begun}\n{rest}")).unwrap();
+    let resumed = run(Command::new(&copy).args(["lab", "run", "--resume"]).arg(&out));
+    assert!(matches!(resumed.code, Some(0 | 5)), "{resumed:?}");
+    let whole = record_in(&out);
+    assert_eq!((whole.blocks, whole.command.as_slice()), (part.blocks + 1, part.command.as_slice()));
+    assert!(whole.cells.iter().all(|cell| cell.runs.len() == whole.blocks as usize));
+    assert_eq!(whole.cells[0].runs[0], part.cells[0].runs[0]);
+    assert!(!out.join("journal.jsonl").exists());
+    assert_eq!(processes_with(&folder.path().display().to_string()), Vec::<String>::new());
+
+    let nothing = run(Command::new(&copy).args(["lab", "run", "--resume"]).arg(&out));
+    assert_eq!(nothing.code, Some(1), "{nothing:?}");
+    assert!(nothing.stderr.contains("journal.jsonl"), "{nothing:?}");
+    let both = run(Command::new(&copy).args(["lab", "run", "quick", "--resume"]).arg(&out));
+    assert_eq!(both.code, Some(2), "{both:?}");
+}

@@ -1,0 +1,319 @@
+//! Two records, told apart: what became slower, what faster, and what would have been seen where nothing was found.
+//!
+//! Cells are paired by their name. The two were not measured side by side, so whatever changed on the machine between
+//! them is in every difference; where both have the same baseline on the same machine, each cell is therefore taken as
+//! a ratio to the baseline of its own block, which the machine's mood is not in. Start at [`compare`].
+
+use crate::table::{clean, wrapped};
+use ringroad_measure::merge::other_machine;
+use ringroad_measure::record::{Cell, Interval, Record, Run};
+use ringroad_measure::units::Micros;
+use ringroad_measure::{Comparison, Level, summary};
+use std::fmt::Write;
+use std::str::FromStr;
+
+/// What is compared. Of all three less is better.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Measure {
+    /// CPU time of the server per request.
+    #[default]
+    Cpu,
+    /// The 99th percentile of the latency.
+    P99,
+    /// The time from one answer to the next, which is the rate turned over.
+    Rate,
+}
+
+impl FromStr for Measure {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Measure, String> {
+        match name {
+            "cpu" => Ok(Measure::Cpu),
+            "p99" => Ok(Measure::P99),
+            "rate" => Ok(Measure::Rate),
+            _ => Err("one of: cpu, p99, rate".to_owned()),
+        }
+    }
+}
+
+impl Measure {
+    /// In words, for a heading.
+    pub fn title(self) -> &'static str {
+        match self {
+            Measure::Cpu => "CPU per request",
+            Measure::P99 => "99th percentile of the latency",
+            Measure::Rate => "time per request at full load (the rate, turned over)",
+        }
+    }
+
+    fn of(self, run: &Run) -> Option<f64> {
+        match self {
+            Measure::Cpu => run.cpu_us_per_request,
+            Measure::P99 => run.p99_us,
+            Measure::Rate => (run.rps > 0.0).then(|| 1e6 / run.rps),
+        }
+    }
+}
+
+/// What two records say of each other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Differences {
+    /// What was compared.
+    pub measure: Measure,
+    /// The baseline over which each cell was taken; `None`: figures as they are.
+    pub over: Option<String>,
+    /// A fact in which the machines differ, if one does.
+    pub other_machine: Option<&'static str>,
+    /// The cells of both, in the order of the first record; then those of the second alone.
+    pub rows: Vec<Row>,
+}
+
+/// One cell in both.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// `model/load`.
+    pub cell: String,
+    /// The medians, microseconds.
+    pub medians: Option<(f64, f64)>,
+    /// What can be said.
+    pub outcome: Outcome,
+}
+
+/// What can be said of a cell.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// Second over first.
+    Compared(Comparison),
+    /// Why not, as a clause.
+    Not(String),
+}
+
+/// Compares `second` against `first`. `absolute`: figures as they are, also where both have a baseline.
+pub fn compare(first: &Record, second: &Record, measure: Measure, absolute: bool) -> Differences {
+    let other_machine = other_machine(&first.host, &second.host);
+    let over = first.baseline.clone().filter(|baseline| {
+        !absolute && other_machine.is_none() && second.baseline.as_ref() == Some(baseline)
+    });
+    let mut rows: Vec<Row> = Vec::new();
+    for mine in &first.cells {
+        let theirs = second.cells.iter().find(|cell| cell.id == mine.id);
+        rows.push(match theirs {
+            Some(theirs) => row((first, mine), (second, theirs), measure, over.as_deref()),
+            None => not(mine, "only in the first record"),
+        });
+    }
+    let only_there = second.cells.iter().filter(|cell| !first.cells.iter().any(|mine| mine.id == cell.id));
+    rows.extend(only_there.map(|cell| not(cell, "only in the second record")));
+    Differences { measure, over, other_machine, rows }
+}
+
+fn not(cell: &Cell, why: impl Into<String>) -> Row {
+    Row { cell: cell.id.clone(), medians: None, outcome: Outcome::Not(why.into()) }
+}
+
+fn row(
+    (first, mine): (&Record, &Cell),
+    (second, theirs): (&Record, &Cell),
+    measure: Measure,
+    over: Option<&str>,
+) -> Row {
+    for (which, cell) in [("first", mine), ("second", theirs)] {
+        if let Some(reason) = &cell.skipped {
+            return not(mine, format!("it did not run in the {which} record: {reason}"));
+        }
+        if cell.verdict.level == Level::Invalid {
+            let reason = cell.verdict.reasons.first().map(ToString::to_string).unwrap_or_default();
+            return not(mine, format!("it is INVALID in the {which} record: {reason}"));
+        }
+    }
+    let load = |cell: &Cell| (cell.connections, cell.pipeline, cell.payload_bytes, cell.variant.clone());
+    if load(mine) != load(theirs) || mine.active_share != theirs.active_share {
+        return not(mine, "the load of that name is another one in the second record");
+    }
+    let figures = |cell: &Cell| cell.runs.iter().filter_map(|run| measure.of(run)).collect::<Vec<f64>>();
+    let medians = summary::median(&figures(mine)).zip(summary::median(&figures(theirs)));
+    // The baseline over itself says nothing; it is compared as it is.
+    let over = over.filter(|over| mine.model != *over);
+    let (a, b) = match over {
+        Some(over) => (ratios(first, mine, measure, over), ratios(second, theirs, measure, over)),
+        None => (figures(mine), figures(theirs)),
+    };
+    let control =
+        wider(control_of(first, mine), control_of(second, theirs)).filter(|_| measure == Measure::Cpu);
+    match Comparison::of_runs(&a, &b, control) {
+        Some(comparison) => Row { cell: mine.id.clone(), medians, outcome: Outcome::Compared(comparison) },
+        None => Row { medians, ..not(mine, "the figure is not known for every run of both records") },
+    }
+}
+
+/// A cell's figures over those of the baseline in the same blocks.
+fn ratios(record: &Record, cell: &Cell, measure: Measure, over: &str) -> Vec<f64> {
+    let base = record.cells.iter().find(|base| base.model == over && base.load == cell.load);
+    let base = base.map(|base| base.runs.as_slice()).unwrap_or_default();
+    let ratio = |run: &Run| {
+        let base = base.iter().find(|base| base.block == run.block)?;
+        measure.of(run).zip(measure.of(base)).map(|(figure, base)| figure / base)
+    };
+    cell.runs.iter().filter_map(ratio).collect()
+}
+
+fn control_of(record: &Record, cell: &Cell) -> Option<Interval> {
+    record.control.iter().find(|control| control.load == cell.load).map(|control| control.ratio)
+}
+
+fn wider(one: Option<Interval>, other: Option<Interval>) -> Option<Interval> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(if other.reach() > one.reach() { other } else { one }),
+        (one, other) => one.or(other),
+    }
+}
+
+impl Differences {
+    /// As text, no line longer than `width` where words allow it.
+    pub fn text(&self, width: usize) -> String {
+        let mut out = String::new();
+        let how = match &self.over {
+            Some(over) => format!("each as a ratio to {over} in its own block"),
+            None => "figures as they are".to_owned(),
+        };
+        out.push_str(&wrapped(
+            &format!("{}, the second record against the first, {how}.", self.measure.title()),
+            width,
+            "",
+        ));
+        if let Some(fact) = self.other_machine {
+            let note = format!("The machines differ ({fact}): this compares machines, too.");
+            out.push_str(&wrapped(&note, width, ""));
+        }
+        out.push('\n');
+        let name = self.rows.iter().map(|row| clean(&row.cell).chars().count()).max().unwrap_or(0).max(4);
+        let _ = writeln!(out, "{:name$}  {:>10}  {:>10}", "", "first", "second");
+        for row in &self.rows {
+            let (first, second) = match row.medians {
+                Some((first, second)) => (Micros(first).to_string(), Micros(second).to_string()),
+                None => (String::new(), String::new()),
+            };
+            let said = match &row.outcome {
+                Outcome::Compared(comparison) => comparison.finding.to_string(),
+                Outcome::Not(why) => format!("not compared: {}", clean(why)),
+            };
+            let _ = writeln!(out, "{:name$}  {first:>10}  {second:>10}  {said}", clean(&row.cell));
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::page::sample;
+    use ringroad_measure::Finding;
+
+    /// A record whose cells cost `factor` times the usual, but the baseline `mood` times, as everything does there.
+    fn record(model: &str, factor: f64, mood: f64) -> Record {
+        let mut record = sample::quick();
+        record.control.clear();
+        let baseline = record.baseline.clone().unwrap();
+        for cell in &mut record.cells {
+            cell.verdict = ringroad_measure::Verdict::valid();
+            let extra = if cell.model == model { factor } else { 1.0 };
+            assert!(cell.runs.len() >= 6 && cell.model.len() + baseline.len() > 0);
+            for (nth, run) in cell.runs.iter_mut().enumerate() {
+                // A little noise, which differs by cell and block.
+                let noise = 1.0 + 0.001 * ((nth * 7 + cell.id.len() * 3) % 5) as f64;
+                run.cpu_us_per_request = Some(4.0 * extra * mood * noise);
+            }
+        }
+        record
+    }
+
+    fn outcome<'a>(differences: &'a Differences, cell: &str) -> &'a Finding {
+        let row = differences.rows.iter().find(|row| row.cell.starts_with(cell)).unwrap();
+        match &row.outcome {
+            Outcome::Compared(comparison) => &comparison.finding,
+            Outcome::Not(why) => panic!("{cell}: {why}"),
+        }
+    }
+
+    #[test]
+    fn a_program_that_became_slower_is_found_and_the_others_are_not() {
+        let (old, new) = (record("poll", 1.0, 1.0), record("poll", 1.05, 1.0));
+        let differences = compare(&old, &new, Measure::Cpu, false);
+        assert!(
+            matches!(outcome(&differences, "poll/"), Finding::Slower { by, .. } if (by - 0.05).abs() < 0.01)
+        );
+        assert!(matches!(outcome(&differences, "uring/"), Finding::NoDifference { .. }));
+        assert!(differences.text(100).contains("slower by 5."), "{}", differences.text(100));
+        let back = compare(&new, &old, Measure::Cpu, false);
+        assert!(matches!(outcome(&back, "poll/"), Finding::Faster { .. }));
+    }
+
+    #[test]
+    fn a_machine_in_another_mood_is_no_difference_unless_asked_for() {
+        let (old, new) = (record("", 1.0, 1.0), record("", 1.0, 1.1));
+        let differences = compare(&old, &new, Measure::Cpu, false);
+        assert!(matches!(outcome(&differences, "poll/"), Finding::NoDifference { .. }));
+        let absolute = compare(&old, &new, Measure::Cpu, true);
+        assert_eq!(absolute.over, None);
+        assert!(matches!(outcome(&absolute, "poll/"), Finding::Slower { by, .. } if (by - 0.1).abs() < 0.01));
+    }
+
+    #[test]
+    fn what_cannot_be_compared_is_a_row_that_says_why() {
+        let (mut old, mut new) = (record("", 1.0, 1.0), record("", 1.0, 1.0));
+        old.cells[0].skipped = Some("not installed".to_owned());
+        old.cells[1].verdict = ringroad_measure::Verdict::of([ringroad_measure::Caveat::NothingMeasured]);
+        new.cells[2].connections += 1;
+        let gone = new.cells.remove(3);
+        let mut extra = gone.clone();
+        extra.id = "mine/http-64".to_owned();
+        new.cells.push(extra);
+        let differences = compare(&old, &new, Measure::Cpu, false);
+        let text = differences.text(100);
+        for words in [
+            "not installed",
+            "INVALID in the first",
+            "another one",
+            "only in the first",
+            "only in the second",
+        ] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        assert_eq!(differences.rows.len(), old.cells.len() + 1);
+    }
+
+    #[test]
+    fn records_of_two_machines_are_compared_as_they_are_and_it_says_so() {
+        let (old, mut new) = (record("", 1.0, 1.0), record("", 1.0, 1.2));
+        new.host.insert("kernel".to_owned(), "7.0".into());
+        let differences = compare(&old, &new, Measure::Cpu, false);
+        assert_eq!((differences.over.as_deref(), differences.other_machine), (None, Some("kernel")));
+        assert!(matches!(outcome(&differences, "poll/"), Finding::Slower { .. }));
+        assert!(differences.text(100).contains("The machines differ (kernel)"));
+    }
+
+    #[test]
+    fn the_control_of_either_record_bounds_what_is_claimed() {
+        let (mut old, new) = (record("poll", 1.0, 1.0), record("poll", 1.03, 1.0));
+        let load = old.cells.iter().find(|cell| cell.model == "poll").unwrap().load.clone();
+        let ratio = Interval { low: 0.94, mid: 1.0, high: 1.06 };
+        old.control.push(ringroad_measure::record::Control { load, ratio });
+        let differences = compare(&old, &new, Measure::Cpu, false);
+        assert!(matches!(outcome(&differences, "poll/"), Finding::NoDifference { .. }));
+    }
+
+    #[test]
+    fn rate_and_tail_are_compared_too_and_less_is_better_of_both() {
+        let (old, mut new) = (record("", 1.0, 1.0), record("", 1.0, 1.0));
+        for run in new.cells.iter_mut().flat_map(|cell| &mut cell.runs) {
+            run.rps *= 0.9;
+            run.p99_us = run.p99_us.map(|p99| p99 * 0.8);
+        }
+        let rate = compare(&old, &new, Measure::Rate, true);
+        assert!(matches!(outcome(&rate, "poll/"), Finding::Slower { .. }));
+        let p99 = compare(&old, &new, Measure::P99, true);
+        assert!(matches!(outcome(&p99, "poll/"), Finding::Faster { .. }));
+    }
+}

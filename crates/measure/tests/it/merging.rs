@@ -1,0 +1,175 @@
+//! Records made one: runs are pooled and figures are those of all runs, as if they had been one record's.
+
+use ringroad_measure::caveat::{Caveat, Level, Verdict};
+use ringroad_measure::histogram::Histogram;
+use ringroad_measure::merge::{MergeError, merge, other_machine};
+use ringroad_measure::record::{
+    Cell, Control, Errors, Interval, Latencies, Loop, Record, Run, SCHEMA, ServerCost,
+};
+use serde_json::{Map, json};
+
+/// A cell of three runs that cost what `cpu` says.
+fn cell(model: &str, cpu: [f64; 3]) -> Cell {
+    let mut histogram = Histogram::new();
+    let runs: Vec<Run> = (0..3)
+        .map(|block| {
+            let cpu_us = cpu[block as usize];
+            histogram.record((cpu_us * 1000.0) as u64);
+            Run {
+                block,
+                duration_s: 1.0,
+                completed: 1000,
+                rps: 1000.0 * cpu_us,
+                cpu_us_per_request: Some(cpu_us),
+                user_share: Some(0.5),
+                syscalls_per_request: Some(2.0),
+                rss_bytes: Some(1 << 20),
+                client_count: 1000,
+                ..Run::default()
+            }
+        })
+        .collect();
+    let percentiles = histogram.percentiles();
+    Cell {
+        id: format!("{model}/http-64"),
+        model: model.into(),
+        load: "http-64".into(),
+        driver: None,
+        variant: None,
+        protocol: "http".into(),
+        connections: 64,
+        active_share: 1.0,
+        payload_bytes: 20,
+        pipeline: 1,
+        kind: Loop::Closed,
+        rate_target: None,
+        duration_s: 1.0,
+        sent: 3000,
+        completed: 3000,
+        rps: Some(1000.0),
+        errors: Errors { reset: 1, ..Errors::default() },
+        latency_us: Latencies { response: percentiles, service: percentiles, lag: None },
+        server: ServerCost::of_runs(&runs, Some("perf".into())),
+        limiter: None,
+        client_cpu_share: None,
+        ratio: None,
+        verdict: Verdict::of(Caveat::too_few_repeats(3)),
+        skipped: None,
+        runs,
+        series: None,
+        histogram: Some(histogram.to_base64()),
+    }
+}
+
+fn record(suite: &str, cells: Vec<Cell>) -> Record {
+    Record {
+        schema: SCHEMA.into(),
+        tool: "lab".into(),
+        version: "0.1.0".into(),
+        command: vec!["ringroad".into()],
+        started: "2026-01-02T03:04:05Z".into(),
+        suite: Some(suite.into()),
+        title: Some(format!("what {suite} asks")),
+        host: Map::from_iter([("kernel".into(), json!("6.18"))]),
+        verdict: Verdict::worst(cells.iter().map(|cell| &cell.verdict)),
+        baseline: Some("base".into()),
+        blocks: 3,
+        control: vec![Control {
+            load: "http-64".into(),
+            ratio: Interval { low: 0.99, mid: 1.0, high: 1.01 },
+        }],
+        harness_cpu_share: Some(0.001),
+        cells,
+    }
+}
+
+/// As a record is that comes from a file: its sentences have no level of their own.
+fn from_file(record: &Record) -> Record {
+    serde_json::from_str(&serde_json::to_string(record).unwrap()).unwrap()
+}
+
+#[test]
+fn runs_of_the_same_cell_are_pooled_and_ratios_stay_within_their_blocks() {
+    let first = record("quick", vec![cell("base", [4.0, 4.1, 4.2]), cell("mine", [8.0, 8.2, 8.4])]);
+    // All of it twice as slow, on a bad day: the ratios are the same.
+    let second = record("quick", vec![cell("base", [8.0, 8.2, 8.4]), cell("mine", [16.0, 16.4, 16.8])]);
+    let merged = merge(&[from_file(&first), from_file(&second)]).unwrap();
+    assert_eq!((merged.blocks, merged.suite.as_deref()), (6, Some("quick")));
+    let mine = &merged.cells[1];
+    let blocks: Vec<u32> = mine.runs.iter().map(|run| run.block).collect();
+    assert_eq!(blocks, [0, 1, 2, 3, 4, 5]);
+    assert_eq!((mine.sent, mine.completed, mine.errors.reset), (6000, 6000, 2));
+    assert_eq!(mine.server.cpu_us_per_request, Some((8.4 + 16.0) / 2.0));
+    assert_eq!(mine.server.syscalls_per_request, Some(2.0));
+    let ratio = mine.ratio.unwrap();
+    assert!((ratio.low - 2.0).abs() < 1e-9 && (ratio.high - 2.0).abs() < 1e-9, "{ratio:?}");
+    assert_eq!(merged.cells[0].ratio, None);
+    let histogram = Histogram::from_base64(mine.histogram.as_ref().unwrap()).unwrap();
+    assert_eq!(histogram.count(), 6);
+    assert_eq!(mine.latency_us.response, histogram.percentiles());
+}
+
+#[test]
+fn too_few_runs_alone_may_be_enough_together_and_other_doubts_stay() {
+    let first = record("quick", vec![cell("base", [4.0; 3]), cell("mine", [4.0; 3])]);
+    let mut second = first.clone();
+    second.cells[1].verdict.add(Caveat::NothingMeasured);
+    let merged = merge(&[from_file(&first), from_file(&second)]).unwrap();
+    assert_eq!(merged.cells[0].verdict, Verdict::valid());
+    assert_eq!(merged.cells[1].verdict.level, Level::Invalid);
+    assert_eq!(merged.cells[1].verdict.reasons.len(), 1, "{}", merged.cells[1].verdict);
+    assert_eq!(merged.verdict.level, Level::Invalid);
+}
+
+#[test]
+fn cells_of_one_record_only_are_taken_as_they_are_and_a_skipped_one_gives_way() {
+    let mut skipped = cell("mine", [4.0; 3]);
+    skipped.skipped = Some("not installed".into());
+    skipped.runs.clear();
+    let first = record("quick", vec![cell("base", [4.0; 3]), skipped]);
+    let second = record("peers", vec![cell("mine", [5.0; 3]), cell("other", [6.0; 3])]);
+    let merged = merge(&[first, second]).unwrap();
+    let ids: Vec<&str> = merged.cells.iter().map(|cell| cell.id.as_str()).collect();
+    assert_eq!(ids, ["base/http-64", "mine/http-64", "other/http-64"]);
+    assert_eq!((merged.cells[1].skipped.as_deref(), merged.cells[1].runs[0].block), (None, 3));
+    assert_eq!(merged.suite.as_deref(), Some("quick+peers"));
+    // The baseline did not run in their blocks, so there is nothing to divide by.
+    assert_eq!(merged.cells[2].ratio, None);
+}
+
+#[test]
+fn another_load_of_the_same_name_is_refused() {
+    let first = record("quick", vec![cell("base", [4.0; 3])]);
+    for spoil in [
+        |cell: &mut Cell| cell.connections = 65,
+        |cell: &mut Cell| cell.active_share = 0.5,
+        |cell: &mut Cell| cell.payload_bytes = 21,
+        |cell: &mut Cell| cell.variant = Some("work".into()),
+    ] {
+        let mut second = first.clone();
+        spoil(&mut second.cells[0]);
+        assert_eq!(merge(&[first.clone(), second]), Err(MergeError::OtherLoad("base/http-64".into())));
+    }
+    assert_eq!(merge(&[]), Err(MergeError::Nothing));
+}
+
+#[test]
+fn the_wider_control_counts_and_another_machine_is_said() {
+    let first = record("quick", vec![cell("base", [4.0; 3])]);
+    let mut second = first.clone();
+    second.control[0].ratio = Interval { low: 0.9, mid: 1.0, high: 1.02 };
+    second.host.insert("kernel".into(), json!("6.1"));
+    let merged = merge(&[first.clone(), second.clone()]).unwrap();
+    assert_eq!(merged.control[0].ratio.low, 0.9);
+    assert_eq!(merged.verdict.level, Level::Suspect);
+    assert!(merged.verdict.to_string().contains("different machines"), "{}", merged.verdict);
+    assert_eq!(other_machine(&first.host, &second.host), Some("kernel"));
+    second.host.insert("kernel".into(), serde_json::Value::Null);
+    assert_eq!(other_machine(&first.host, &second.host), None, "what is unknown differs from nothing");
+}
+
+#[test]
+fn one_record_is_itself() {
+    let only = record("quick", vec![cell("base", [4.0; 3])]);
+    assert_eq!(merge(std::slice::from_ref(&only)).unwrap(), only);
+}
