@@ -41,6 +41,10 @@ pub enum SocketOption {
     /// `IP_MULTICAST_IF`: the interface, by its address, that multicast datagrams leave by; `0.0.0.0`: as the routes
     /// say.
     MulticastFrom(Ipv4Addr),
+    /// `IP_BIND_ADDRESS_NO_PORT`, of IPv6 too: a bind to port 0 takes the address alone, and the port is chosen when the
+    /// socket connects, so that one port serves connections to several peers. Without it, a source address has as many
+    /// connections as ports, whomever they go to.
+    BindAddressNoPort(bool),
 }
 
 impl SocketOption {
@@ -77,6 +81,7 @@ impl SocketOption {
             SocketOption::MulticastHopLimit(_) => "IP_MULTICAST_TTL",
             SocketOption::MulticastLoop(_) => "IP_MULTICAST_LOOP",
             SocketOption::MulticastFrom(_) => "IP_MULTICAST_IF",
+            SocketOption::BindAddressNoPort(_) => "IP_BIND_ADDRESS_NO_PORT",
         }
     }
 }

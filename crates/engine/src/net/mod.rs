@@ -39,6 +39,6 @@ pub use family::{Family, Inet, Unix};
 pub use listener::{Accept, Listener};
 pub use socket::Canceller;
 pub use stream::{ReadHalf, Recv, RecvInto, Send, Stream, WriteHalf};
-pub use tcp::{Connect, ListenOptions, TcpListener, TcpStream};
+pub use tcp::{Connect, ConnectOptions, ListenOptions, TcpListener, TcpStream};
 pub use udp::{UdpOptions, UdpSocket};
 pub use unix::{UnixDatagram, UnixListenOptions, UnixListener, UnixStream};

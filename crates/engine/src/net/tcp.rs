@@ -32,15 +32,63 @@ impl TcpStream {
     /// # Panics
     /// Outside of a runtime.
     pub fn connect(address: SocketAddr) -> Connect {
-        Connect { address, state: Connecting::Fresh }
+        TcpStream::connect_with(address, ConnectOptions::default())
+    }
+
+    /// Connects to `address` in a way of one's own.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect); EADDRNOTAVAIL: the source address is none of this machine's, or all its ports are
+    /// taken towards that peer.
+    ///
+    /// # Panics
+    /// Outside of a runtime.
+    pub fn connect_with(address: SocketAddr, options: ConnectOptions) -> Connect {
+        Connect { address, options, state: Connecting::Fresh }
     }
 }
 
-/// Future of [`TcpStream::connect`].
+/// How a connection is made. The default leaves everything to the system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ConnectOptions {
+    /// The address it comes from. With port 0 the port is chosen when it connects
+    /// ([`SocketOption::BindAddressNoPort`]), so that one port serves several peers.
+    pub from: Option<SocketAddr>,
+    /// `TCP_NODELAY`.
+    pub no_delay: bool,
+    /// `SO_RCVBUF`, bytes. After connecting it would be too late for what both sides agree on (`tcp(7)`, window scaling).
+    pub receive_buffer: Option<u32>,
+    /// `SO_SNDBUF`, bytes.
+    pub send_buffer: Option<u32>,
+}
+
+impl ConnectOptions {
+    fn apply(&self, socket: &Socket) -> Result<()> {
+        if self.no_delay {
+            socket.set(SocketOption::NoDelay(true))?;
+        }
+        if let Some(bytes) = self.receive_buffer {
+            socket.set(SocketOption::ReceiveBuffer(bytes))?;
+        }
+        if let Some(bytes) = self.send_buffer {
+            socket.set(SocketOption::SendBuffer(bytes))?;
+        }
+        if let Some(from) = self.from {
+            if from.port() == 0 {
+                socket.set(SocketOption::BindAddressNoPort(true))?;
+            }
+            bind(socket, from)?;
+        }
+        Ok(())
+    }
+}
+
+/// Future of [`TcpStream::connect`] and [`TcpStream::connect_with`].
 #[must_use = "futures do nothing unless awaited"]
 #[derive(Debug)]
 pub struct Connect {
     address: SocketAddr,
+    options: ConnectOptions,
     state: Connecting,
 }
 
@@ -60,6 +108,7 @@ impl Future for Connect {
             let name = Address::Inet(this.address);
             let made = Socket::new(Core::current("TcpStream::connect"), &name, Carries::Stream);
             let socket = made.map_err(|why| why.on(this.address))?;
+            this.options.apply(&socket)?;
             let operation = OneShot::Fresh(Memory::Address(Box::new(SockAddr::from(this.address))));
             this.state = Connecting::UnderWay { socket, operation };
         }
@@ -171,6 +220,7 @@ pub(super) fn bind(socket: &Socket, address: SocketAddr) -> Result<()> {
         let why = why.on(address);
         match errno {
             Some(libc::EADDRINUSE) => why.hint("another program has it; choose another port, or 0 for any"),
+            Some(libc::EADDRNOTAVAIL) => why.hint("it is no address of this machine"),
             Some(libc::EACCES) => why.hint("ports below 1024 need CAP_NET_BIND_SERVICE"),
             _ => why,
         }

@@ -10,7 +10,7 @@ use crate::option::{Credentials, Membership, SocketOption};
 use socket2::{InterfaceIndexOrAddress, SockRef};
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
@@ -189,7 +189,28 @@ fn set(socket: &SockRef<'_>, option: SocketOption) -> io::Result<()> {
         SocketOption::MulticastLoop(on) if is_v6(socket)? => socket.set_multicast_loop_v6(on),
         SocketOption::MulticastLoop(on) => socket.set_multicast_loop_v4(on),
         SocketOption::MulticastFrom(interface) => socket.set_multicast_if_v4(&interface),
+        SocketOption::BindAddressNoPort(on) => set_bind_address_no_port(socket, on),
     }
+}
+
+/// Of both versions of IP at the level of the fourth (`ip(7)`): `ipv6(7)` has no name of its own for it.
+fn set_bind_address_no_port(socket: &SockRef<'_>, on: bool) -> io::Result<()> {
+    let value = libc::c_int::from(on);
+    let (level, name) = (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT);
+    let length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the pointer is to a live local of the length given, read during the call only.
+    check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), length) })
+        .map(|_| ())
+}
+
+fn bind_address_no_port(socket: &SockRef<'_>) -> io::Result<bool> {
+    let mut value: libc::c_int = 0;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    let (level, name) = (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT);
+    let (into, bytes) = ((&raw mut value).cast(), &raw mut length);
+    // SAFETY: both pointers are to live locals of the lengths given, written during the call only.
+    check(unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, into, bytes) })?;
+    Ok(value != 0)
 }
 
 fn get(socket: &SockRef<'_>, option: SocketOption) -> io::Result<SocketOption> {
@@ -215,5 +236,6 @@ fn get(socket: &SockRef<'_>, option: SocketOption) -> io::Result<SocketOption> {
         }
         SocketOption::MulticastLoop(_) => SocketOption::MulticastLoop(socket.multicast_loop_v4()?),
         SocketOption::MulticastFrom(_) => SocketOption::MulticastFrom(socket.multicast_if_v4()?),
+        SocketOption::BindAddressNoPort(_) => SocketOption::BindAddressNoPort(bind_address_no_port(socket)?),
     })
 }

@@ -1,7 +1,7 @@
 //! Connecting: who is reached, what is said when nobody is, and what becomes of a connect nobody waits for.
 
 use crate::support::{listener, listener_with, pair, pair_by, poll_once, receive, receive_all, some_turns};
-use ringroad_engine::net::{ListenOptions, TcpListener, TcpStream};
+use ringroad_engine::net::{ConnectOptions, ListenOptions, SocketOption, TcpListener, TcpStream};
 use ringroad_engine::spawn;
 use ringroad_engine::time::timeout;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -28,6 +28,45 @@ everywhere!(both_ends_know_their_names, |_| async {
     assert_eq!(theirs.local_addr().unwrap(), address);
     assert_eq!(ours.local_addr().unwrap(), theirs.peer_addr().unwrap());
     assert_eq!(theirs.to_string(), format!("{address} to {}", ours.local_addr().unwrap()));
+});
+
+everywhere!(a_connection_comes_from_the_address_it_was_told_to_and_as_it_was_told_to_be, |_| async {
+    let (mut listener, address) = listener();
+    let from = SocketAddr::from(([127, 0, 0, 5], 0));
+    let options = ConnectOptions {
+        from: Some(from),
+        no_delay: true,
+        receive_buffer: Some(20_000),
+        send_buffer: Some(30_000),
+    };
+    let connecting = spawn(async move { TcpStream::connect_with(address, options).await });
+    let theirs = listener.accept().await.unwrap();
+    let ours = connecting.await.unwrap().unwrap();
+    let name = ours.local_addr().unwrap();
+    assert_eq!((name.ip(), theirs.peer_addr().unwrap()), (from.ip(), name));
+    assert_ne!(name.port(), 0);
+    for set in [
+        SocketOption::NoDelay(true),
+        SocketOption::ReceiveBuffer(40_000),
+        SocketOption::SendBuffer(60_000),
+        SocketOption::BindAddressNoPort(true),
+    ] {
+        assert_eq!(ours.option(set).unwrap(), set);
+    }
+    let other = TcpStream::connect(address).await.unwrap();
+    let unset = SocketOption::BindAddressNoPort(false);
+    assert_eq!(other.option(unset).unwrap(), unset);
+});
+
+everywhere!(an_address_that_is_not_ours_is_no_source, |case| async move {
+    let (_listener, address) = listener();
+    // TEST-NET-1 (RFC 5737) is nobody's.
+    let options =
+        ConnectOptions { from: Some(SocketAddr::from(([192, 0, 2, 1], 0))), ..ConnectOptions::default() };
+    let error = TcpStream::connect_with(address, options).await.unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EADDRNOTAVAIL));
+    assert_eq!((error.operation(), error.driver()), ("bind", Some(case.driver())));
+    assert!(error.to_string().contains("192.0.2.1") && error.to_string().contains("no address of this"));
 });
 
 everywhere!(an_address_of_the_sixth_version_is_reached_as_well, |case| async move {

@@ -135,6 +135,7 @@ impl Network {
             SocketOption::MulticastHopLimit(hops) => options.multicast_hops = hops,
             SocketOption::MulticastLoop(on) => options.multicast_loop = on,
             SocketOption::MulticastFrom(interface) => options.multicast_from = interface,
+            SocketOption::BindAddressNoPort(on) => options.late_port = on,
             SocketOption::Broadcast(on) => options.broadcast = on,
             SocketOption::NoDelay(on) => options.no_delay = on,
             SocketOption::ReuseAddress(on) => options.reuse_address = on,
@@ -177,6 +178,7 @@ impl Network {
             SocketOption::MulticastHopLimit(_) => SocketOption::MulticastHopLimit(options.multicast_hops),
             SocketOption::MulticastLoop(_) => SocketOption::MulticastLoop(options.multicast_loop),
             SocketOption::MulticastFrom(_) => SocketOption::MulticastFrom(options.multicast_from),
+            SocketOption::BindAddressNoPort(_) => SocketOption::BindAddressNoPort(options.late_port),
         })
     }
 

@@ -79,6 +79,8 @@ struct Socket {
 #[derive(Clone, Copy)]
 struct Options {
     no_delay: bool,
+    /// Told, and without effect: here are more ports than anybody connects from.
+    late_port: bool,
     reuse_address: bool,
     reuse_port: bool,
     keep_alive: bool,
@@ -249,6 +251,7 @@ impl Network {
         };
         let options = Options {
             no_delay: false,
+            late_port: false,
             reuse_address: false,
             reuse_port: false,
             keep_alive: false,
