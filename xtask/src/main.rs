@@ -9,6 +9,7 @@
 
 mod bench_copy;
 mod bench_costs;
+mod bench_load;
 mod checked;
 mod coreutils;
 mod denied;
@@ -25,6 +26,7 @@ const USAGE: &str = "usage: cargo xtask tidy
        cargo xtask bench NAME [arguments of `ringroad lab run`]
        cargo xtask bench copy [OPTION VALUE]...
        cargo xtask bench costs [OPTION VALUE]...
+       cargo xtask bench load [OPTION VALUE]...
        cargo xtask peers
        cargo xtask loom
        cargo xtask asan
@@ -44,6 +46,9 @@ fn main() -> ExitCode {
         }
         Some((word, [name, rest @ ..])) if word == "bench" && name == "costs" => {
             bench_costs::bench(&root, rest)
+        }
+        Some((word, [name, rest @ ..])) if word == "bench" && name == "load" => {
+            bench_load::bench(&root, rest)
         }
         Some((word, [name, rest @ ..])) if word == "bench" => bench(&root, name, rest),
         Some((word, [])) if word == "peers" => match peers::build(&root) {

@@ -104,9 +104,19 @@ pub(crate) struct LoadFlags {
     /// Open loop: requests per second that are due whatever the answers do (without it, closed loop)
     #[arg(short, long, value_name = "N")]
     pub(crate) rate: Option<f64>,
-    /// With -r: by chance, as people come, instead of evenly
-    #[arg(long, requires = "rate")]
+    /// With a rate: by chance, as people come, instead of evenly
+    #[arg(long)]
     pub(crate) poisson: bool,
+    /// Load that changes, comma-separated: 30s:100 holds 100 connections, 1m:100..2000 goes up evenly, /s behind it makes it a
+    /// rate (30s:5000/s)
+    #[arg(long, value_name = "LIST", conflicts_with_all = ["rate", "duration", "count", "ramp"])]
+    pub(crate) stages: Option<String>,
+    /// A staircase of connections: 200+200/3m..3000 begins with 200 and adds 200 every three minutes, up to 3000
+    #[arg(long, value_name = "STAIRS", conflicts_with_all = ["rate", "duration", "count"])]
+    pub(crate) ramp: Option<String>,
+    /// Connections made per second at most
+    #[arg(long, value_name = "N")]
+    pub(crate) connect_rate: Option<f64>,
     /// Threads (one for each CPU; half of them where the server is on this machine)
     #[arg(short, long, value_name = "N")]
     pub(crate) threads: Option<u32>,
@@ -349,7 +359,7 @@ fn bytes(text: &str) -> Result<u32, String> {
 }
 
 /// `10s`, `500ms`, `2m`, `1m30s`; a bare number is seconds.
-fn time(text: &str) -> Result<Duration, String> {
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
     if text.parse::<f64>().is_ok() {
         return seconds(text);
     }

@@ -4,7 +4,7 @@
 //! cannot stall both sides. Start at [`drive`].
 
 use crate::answer::{Fault, Reader, Step, Whole};
-use crate::worker::{EXPIRED, Kind, NEVER, OPEN, PARKED, SERVED, Seat, TRIED, Worker};
+use crate::worker::{ASKED, EXPIRED, Kind, NEVER, OPEN, PARKED, SERVED, Seat, TRIED, Worker};
 use ringroad_engine::net::{ReadHalf, SocketOption, TcpStream};
 use ringroad_engine::{Lease, time};
 use std::collections::VecDeque;
@@ -170,7 +170,7 @@ async fn converse(worker: &Worker, seat: &Seat, number: u32, stream: TcpStream) 
     let mut talk =
         Talk { worker, seat, reader: Reader::default(), flight: Flight::default(), now: worker.now() };
     let end = loop {
-        let (message, count) = talk.take();
+        let (message, count) = talk.take(number);
         let mut end = None;
         if count > 0 {
             let mut sending = pin!(write.write_all(worker.batch(message, count)));
@@ -198,13 +198,15 @@ async fn converse(worker: &Worker, seat: &Seat, number: u32, stream: TcpStream) 
                 }
             }
         } else {
-            let begun = worker.has_begun();
-            if begun && worker.is_open_loop() && talk.flight.len() == 0 {
+            let active = worker.is_active(number);
+            if active && worker.is_open_loop() && talk.flight.len() == 0 {
                 worker.park(number);
             }
             let mut receiving = pin!(read.recv());
             let woken = poll_fn(|context| {
-                if seat.assigned.get().is_some() && talk.flight.len() == 0 || worker.has_begun() != begun {
+                if seat.assigned.get().is_some() && talk.flight.len() == 0
+                    || worker.is_active(number) && !active
+                {
                     return Poll::Ready(Woken::Go);
                 }
                 received(seat, receiving.as_mut(), context)
@@ -251,7 +253,7 @@ struct Talk<'a> {
 impl Talk<'_> {
     /// What is to be sent next: which message, how many times.
     #[inline]
-    fn take(&mut self) -> (u16, u32) {
+    fn take(&mut self, number: u32) -> (u16, u32) {
         let Talk { worker, seat, now, .. } = *self;
         if worker.is_open_loop() {
             if self.flight.len() > 0 || seat.has(PARKED) {
@@ -268,7 +270,7 @@ impl Talk<'_> {
             return (self.ask(1, due, late), 1);
         }
         let room = worker.plan.pipeline.saturating_sub(self.flight.len());
-        match worker.grant(room, now) {
+        match worker.grant(number, room, now) {
             0 => (0, 0),
             count => (self.ask(count, now, 0), count),
         }
@@ -279,6 +281,7 @@ impl Talk<'_> {
         for _ in 0..count {
             self.flight.push(Asked { due, sent: self.now, late, message });
         }
+        self.seat.set(ASKED);
         self.worker.sent(count);
         self.watch();
         message

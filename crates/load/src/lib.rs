@@ -29,6 +29,6 @@ mod worker;
 
 pub use error::Error;
 pub use plan::{Message, Plan};
-pub use run::{Client, Event, Outcome, Point, run};
+pub use run::{Client, Event, Outcome, Point, Stage, run};
 pub use tally::{Counts, Latencies, Tally};
 pub use target::{Scheme, Target};

@@ -3,7 +3,7 @@
 //! Data and its rules; nothing here acts. Start at [`Plan`].
 
 use crate::error::Error;
-use crate::schedule::Arrivals;
+use crate::schedule::{Arrivals, Profile};
 use crate::target::{Scheme, Target};
 use ringroad_wire::{Asked, BodySize, Encoder, Method};
 use std::time::Duration;
@@ -28,6 +28,10 @@ pub struct Plan {
     pub pipeline: u32,
     /// Closed or open loop.
     pub pace: Pace,
+    /// What changes while it lasts: the rate in open loop, the connections that send in closed loop. `None`: nothing.
+    pub stages: Option<Profile>,
+    /// Connections made per second at most; `None`: as fast as they are taken.
+    pub connect_rate: Option<f64>,
     /// The measured time; `None`: until `count` requests are answered.
     pub duration: Option<Duration>,
     /// Requests at most.
@@ -198,6 +202,8 @@ impl Plan {
             threads: 1,
             pipeline: 1,
             pace: Pace::Closed,
+            stages: None,
+            connect_rate: None,
             duration: Some(Duration::from_secs(10)),
             count: None,
             warmup: Duration::from_secs(1),
@@ -229,6 +235,23 @@ impl Plan {
         if self.duration.is_some_and(|length| length.is_zero()) || self.timeout.is_zero() {
             return refuse("a duration or a timeout of nothing: give at least 1ms");
         }
+        if self.connect_rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
+            return refuse("--connect-rate: a number above 0 is expected");
+        }
+        if let Some(stages) = &self.stages {
+            if self.duration.is_none_or(|length| (length.as_secs_f64() - stages.seconds()).abs() > 1e-6)
+                || self.count.is_some()
+            {
+                return refuse(
+                    "--stages: how long it lasts is said there, so neither -d nor -n goes with it",
+                );
+            }
+            if self.pace == Pace::Closed && stages.most().ceil() != f64::from(self.connections) {
+                return refuse(
+                    "--stages: how many connections there are is said there, so -c does not go with it",
+                );
+            }
+        }
         if self.duration.is_none() && self.count.is_none() {
             return refuse("no end: give -d or -n");
         }
@@ -257,10 +280,122 @@ impl Plan {
     }
 }
 
+/// What a text of stages asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Stages {
+    /// Requests per second over time.
+    Rate(Profile),
+    /// Connections over time.
+    Connections(Profile),
+}
+
+/// Reads stages, comma-separated: `DUR:N` holds N connections, `DUR:A..B` goes from A to B evenly, and a rate has `/s`
+/// behind it. `time` reads a duration.
+///
+/// # Errors
+/// What is not to be understood, or connections and rates in one.
+pub fn stages(text: &str, time: impl Fn(&str) -> Option<Duration>) -> Result<Stages, Error> {
+    let (mut profile, mut kind) = (Profile::default(), None);
+    for stage in text.split(',') {
+        let refuse =
+            |why: &str| Error::usage(format!("--stages {stage}: {why} (30s:100, 1m:100..2000, 30s:5000/s)"));
+        let (length, levels) = stage.split_once(':').ok_or_else(|| refuse("no colon in it"))?;
+        let length = time(length)
+            .filter(|length| !length.is_zero())
+            .ok_or_else(|| refuse("not a duration before the colon"))?;
+        let (levels, is_rate) = levels.strip_suffix("/s").map_or((levels, false), |levels| (levels, true));
+        if kind.replace(is_rate).is_some_and(|before| before != is_rate) {
+            return Err(refuse("connections and rates do not go together"));
+        }
+        let (from, to) = levels.split_once("..").unwrap_or((levels, levels));
+        let level = |text: &str| {
+            let level =
+                text.parse::<f64>().ok().filter(|level| level.is_finite() && (0.0..=1e8).contains(level));
+            level
+                .filter(|level| is_rate || level.fract() == 0.0)
+                .ok_or_else(|| refuse("not a number of them"))
+        };
+        profile.push(length, level(from)?, level(to)?);
+    }
+    finished(profile, kind == Some(true))
+}
+
+/// Reads a staircase, `FIRST+STEP/DUR..LAST`: so many connections, after each duration a step more, up to the last, which
+/// is held as long as each before.
+///
+/// # Errors
+/// What is not to be understood.
+pub fn ramp(text: &str, time: impl Fn(&str) -> Option<Duration>) -> Result<Stages, Error> {
+    let refuse = || Error::usage(format!("--ramp {text}: not to be understood (200+200/3m..3000)"));
+    let parts = || {
+        let (first, rest) = text.split_once('+')?;
+        let (step, rest) = rest.split_once('/')?;
+        let (length, last) = rest.split_once("..")?;
+        let number = |text: &str| text.parse::<u32>().ok().filter(|number| *number > 0);
+        let length = time(length).filter(|length| !length.is_zero())?;
+        Some((number(first)?, number(step)?, length, number(last)?))
+    };
+    let (first, step, length, last) = parts().filter(|(first, .., last)| first <= last).ok_or_else(refuse)?;
+    let mut profile = Profile::default();
+    let mut level = first;
+    loop {
+        profile.push(length, f64::from(level), f64::from(level));
+        if level == last {
+            return finished(profile, false);
+        }
+        level = level.saturating_add(step).min(last);
+    }
+}
+
+fn finished(profile: Profile, is_rate: bool) -> Result<Stages, Error> {
+    if profile.most() < 1.0 && !is_rate || profile.arrivals() <= 0.0 {
+        return Err(Error::usage("--stages: nothing is sent at any time"));
+    }
+    Ok(if is_rate { Stages::Rate(profile) } else { Stages::Connections(profile) })
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    fn seconds(text: &str) -> Option<Duration> {
+        text.strip_suffix('s')?.parse().ok().map(Duration::from_secs)
+    }
+
+    #[test]
+    fn stages_are_read_and_what_is_unclear_is_refused() {
+        let Ok(Stages::Connections(profile)) = stages("2s:10,4s:10..30,1s:0", seconds) else { panic!() };
+        assert_eq!((profile.level_at(1.0), profile.level_at(4.0), profile.level_at(6.5)), (10.0, 20.0, 0.0));
+        let Ok(Stages::Rate(profile)) = stages("2s:0..100/s", seconds) else { panic!() };
+        assert_eq!(profile.arrivals(), 100.0);
+        for text in [
+            "",
+            "2s",
+            "s:5",
+            "0s:5",
+            "2s:x",
+            "2s:1.5",
+            "2s:-1",
+            "2s:5,2s:5/s",
+            "2s:0",
+            "2s:0/s",
+            "2s:1..",
+            "2s:5..NaN/s",
+        ] {
+            assert!(stages(text, seconds).is_err_and(|error| error.is_usage()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_staircase_has_a_step_after_each_duration_and_ends_on_the_last() {
+        let Ok(Stages::Connections(profile)) = ramp("200+300/60s..1000", seconds) else { panic!() };
+        let levels: Vec<f64> = (0..5).map(|step| profile.level_at(f64::from(step) * 60.0 + 1.0)).collect();
+        assert_eq!((levels, profile.seconds()), (vec![200.0, 500.0, 800.0, 1000.0, 1000.0], 240.0));
+        for text in ["", "200", "200+200", "200+200/3s", "5+0/3s..9", "9+1/3s..5", "0+1/3s..5", "1+1/0s..5"] {
+            assert!(ramp(text, seconds).is_err_and(|error| error.is_usage()), "{text}");
+        }
+    }
 
     fn target() -> Target {
         "http://localhost:8080/a?b".parse().unwrap()

@@ -97,6 +97,7 @@ fn empty(plan: &Plan, verdict: Verdict) -> Cell {
     };
     let model = plan.target.to_string();
     let load = match rate_target {
+        _ if plan.stages.is_some() => format!("c{}-staged", plan.connections),
         Some(rate) => format!("c{}-r{rate}", plan.connections),
         None => format!("c{}-p{}", plan.connections, plan.pipeline),
     };

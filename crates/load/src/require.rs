@@ -172,6 +172,7 @@ mod tests {
         Outcome {
             addresses: Vec::new(),
             connected: 5,
+            asked: 5,
             served: 5,
             open_at_end: 5,
             idle_at_end: 0,
@@ -184,6 +185,7 @@ mod tests {
             tally,
             window: Duration::from_secs(2),
             series: Vec::new(),
+            stages: Vec::new(),
             client: Client::default(),
             interrupted: false,
         }

@@ -28,6 +28,8 @@ pub struct Outcome {
     pub addresses: Vec<SocketAddr>,
     /// Active connections there were when the load began.
     pub connected: u32,
+    /// Active connections that sent a request.
+    pub asked: u32,
     /// Active connections that got an answer.
     pub served: u32,
     /// Active connections that were open at the end.
@@ -42,10 +44,25 @@ pub struct Outcome {
     pub window: Duration,
     /// The window second by second.
     pub series: Vec<Point>,
+    /// The window stage by stage, where the plan has stages.
+    pub stages: Vec<Stage>,
     /// What the client itself did.
     pub client: Client,
     /// It was stopped before its end.
     pub interrupted: bool,
+}
+
+/// A stage of the load. A second belongs to the stage in which it begins.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stage {
+    /// Connections, or requests per second, at its beginning.
+    pub from: f64,
+    /// And at its end.
+    pub to: f64,
+    /// How long its seconds are together.
+    pub seconds: f64,
+    /// What was measured in them.
+    pub tally: Tally,
 }
 
 /// A second of the window, or several where there are very many.
@@ -177,6 +194,9 @@ struct Conductor {
     /// Seconds that not all workers have told yet.
     seconds: BTreeMap<u32, (u32, Tally)>,
     total: Tally,
+    stages: Vec<Stage>,
+    /// When each of them ends, seconds of the window.
+    stage_ends: Vec<f64>,
     series: Vec<Point>,
     /// Seconds in a point of the series.
     step: u32,
@@ -186,6 +206,7 @@ struct Conductor {
 impl Conductor {
     fn new(plan: &Plan, epoch: Instant, heard: mpsc::Receiver<News>) -> Conductor {
         let open = matches!(plan.pace, Pace::Open { .. });
+        let stages: Vec<_> = plan.stages.as_ref().map(|stages| stages.pieces().collect()).unwrap_or_default();
         Conductor {
             heard,
             epoch,
@@ -194,6 +215,11 @@ impl Conductor {
             spare: Vec::new(),
             seconds: BTreeMap::new(),
             total: Tally::new(open),
+            stages: stages
+                .iter()
+                .map(|(_, from, to)| Stage { from: *from, to: *to, seconds: 0.0, tally: Tally::new(open) })
+                .collect(),
+            stage_ends: stages.iter().map(|(end, ..)| *end).collect(),
             series: Vec::new(),
             step: 1,
             done: Vec::new(),
@@ -233,8 +259,7 @@ impl Conductor {
         let interrupted = stop.load(Ordering::Relaxed);
         // What not all have told: the last of each worker, and where one ended before others.
         for (second, (_, tally)) in std::mem::take(&mut self.seconds) {
-            self.point(second, &tally);
-            self.total.add(&tally);
+            self.add(second, &tally);
         }
         let last_answer = self.done.iter().map(|done| Duration::from_nanos(done.last_ns)).max();
         let end = match until {
@@ -261,6 +286,7 @@ impl Conductor {
         Ok(Outcome {
             addresses: addresses.to_vec(),
             connected,
+            asked: sum(|done| done.asked),
             served: sum(|done| done.served),
             open_at_end: sum(|done| done.open),
             idle_at_end: sum(|done| done.idle_open),
@@ -268,6 +294,7 @@ impl Conductor {
             tally: std::mem::take(&mut self.total),
             window: end.saturating_sub(from),
             series: std::mem::take(&mut self.series),
+            stages: std::mem::take(&mut self.stages),
             client,
             interrupted,
         })
@@ -341,8 +368,20 @@ impl Conductor {
             return None;
         }
         let (_, sum) = self.seconds.remove(&second)?;
-        self.total.add(&sum);
-        Some(self.point(second, &sum))
+        Some(self.add(second, &sum))
+    }
+
+    /// Adds a second of all workers.
+    fn add(&mut self, second: u32, sum: &Tally) -> Point {
+        self.total.add(sum);
+        // What is told at the very end belongs to the last.
+        let at = self.stage_ends.partition_point(|end| *end <= f64::from(second));
+        let end = self.stage_ends.last().copied().unwrap_or(0.0);
+        if let Some(stage) = self.stages.get_mut(at.min(self.stage_ends.len().saturating_sub(1))) {
+            stage.tally.add(sum);
+            stage.seconds += (end - f64::from(second)).clamp(0.0, 1.0);
+        }
+        self.point(second, sum)
     }
 
     /// Adds a point to the series.

@@ -9,7 +9,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Requests per second over time, in straight pieces.
+/// A level over time, in straight pieces: requests per second, or connections.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
     pieces: Vec<Piece>,
@@ -57,6 +57,42 @@ impl Profile {
     /// Arrivals from beginning to end.
     pub fn arrivals(&self) -> f64 {
         self.pieces.last().map_or(0.0, |last| last.before + last.arrivals())
+    }
+
+    /// The level at a time, seconds from the beginning; after the end the last one.
+    pub fn level_at(&self, seconds: f64) -> f64 {
+        let index = self.pieces.partition_point(|piece| piece.start_s + piece.length_s <= seconds);
+        match (self.pieces.get(index), self.pieces.last()) {
+            (Some(piece), _) => {
+                piece.from + (piece.to - piece.from) * ((seconds - piece.start_s) / piece.length_s).max(0.0)
+            }
+            (None, Some(last)) => last.to,
+            (None, None) => 0.0,
+        }
+    }
+
+    /// For each piece when it ends, in seconds from the beginning, and its first and last level.
+    pub fn pieces(&self) -> impl Iterator<Item = (f64, f64, f64)> {
+        self.pieces.iter().map(|piece| (piece.start_s + piece.length_s, piece.from, piece.to))
+    }
+
+    /// The highest level.
+    pub fn most(&self) -> f64 {
+        self.pieces.iter().fold(0.0, |most, piece| most.max(piece.from).max(piece.to))
+    }
+
+    /// The same after `length` of its first level.
+    #[must_use]
+    pub fn after(&self, length: Duration) -> Profile {
+        let first = self.level_at(0.0);
+        let mut all = Profile::default();
+        if !length.is_zero() {
+            all.push(length, first, first);
+        }
+        for piece in &self.pieces {
+            all.push(Duration::from_secs_f64(piece.length_s), piece.from, piece.to);
+        }
+        all
     }
 
     /// Seconds from the beginning until `count` arrivals have come; `None` where there are not so many.
@@ -215,6 +251,19 @@ mod tests {
         let times = even(&Rc::new(profile), (0, 1));
         assert_eq!(times.len(), 30);
         assert!(times[9] < SECOND && times[10] == 2 * SECOND, "{times:?}");
+    }
+
+    #[test]
+    fn a_level_is_read_off_its_line() {
+        let mut profile = Profile::constant(10.0, Duration::from_secs(2));
+        profile.push(Duration::from_secs(4), 20.0, 40.0);
+        for (at, level) in [(0.0, 10.0), (1.9, 10.0), (2.0, 20.0), (4.0, 30.0), (6.0, 40.0), (9.0, 40.0)] {
+            assert_eq!(profile.level_at(at), level, "{at}");
+        }
+        assert_eq!((profile.most(), Profile::default().level_at(1.0)), (40.0, 0.0));
+        let later = profile.after(Duration::from_secs(3));
+        assert_eq!((later.level_at(2.9), later.level_at(5.0), later.seconds()), (10.0, 20.0, 9.0));
+        assert_eq!(profile.after(Duration::ZERO), profile);
     }
 
     #[test]

@@ -20,7 +20,9 @@ pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
     add(Caveat::unsent(counts.unsent, counts.unsent + counts.sent));
     add(Caveat::window_too_short(seconds));
     if !is_few(plan) {
-        add(Caveat::not_served(plan.connections, outcome.served));
+        // Of connections that send by stages, those that have come to.
+        let wanted = if plan.stages.is_some() { outcome.asked } else { plan.connections };
+        add(Caveat::not_served(wanted, outcome.served));
     }
     add(client.steal_share.and_then(Caveat::steal));
     let threads = f64::from(plan.threads) * seconds;
@@ -31,8 +33,11 @@ pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
     }
     let response = &tally.latencies.response;
     match plan.pace {
-        // Connecting is in no latency, so with a connection for each request the law says nothing.
-        Pace::Closed if !plan.one_request_per_connection && plan.duration.is_some() => {
+        // Connecting is in no latency, so with a connection for each request the law says nothing; and where the
+        // connections change, there is no number in flight to hold it against.
+        Pace::Closed
+            if !plan.one_request_per_connection && plan.duration.is_some() && plan.stages.is_none() =>
+        {
             let in_flight = f64::from(plan.connections) * f64::from(plan.pipeline);
             let rate = tally.completed as f64 / seconds;
             add(response.mean_ns().and_then(|mean| Caveat::littles_law(rate, mean / 1e9, in_flight)));
@@ -92,6 +97,7 @@ mod tests {
         Outcome {
             addresses: Vec::new(),
             connected: 10,
+            asked: 10,
             served: 10,
             open_at_end: 10,
             idle_at_end: 0,
@@ -99,6 +105,7 @@ mod tests {
             tally,
             window: Duration::from_secs(10),
             series: Vec::new(),
+            stages: Vec::new(),
             client: Client {
                 cpu: Some(Duration::from_secs(4)),
                 wait: Some(Duration::from_millis(10)),

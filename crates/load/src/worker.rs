@@ -66,7 +66,9 @@ pub(crate) type BeginSender = ringroad_engine::sync::oneshot::Sender<u64>;
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) counts: Counts,
-    /// Active connections that got an answer at all.
+    /// Active connections that sent a request at all.
+    pub(crate) asked: u32,
+    /// Those that got an answer.
     pub(crate) served: u32,
     /// Connections that are open at the end.
     pub(crate) open: u32,
@@ -97,6 +99,8 @@ pub(crate) struct Worker {
     begin_ns: Cell<u64>,
     window_ns: Cell<u64>,
     end_ns: Cell<u64>,
+    /// Connections that may send: those before this number (closed loop).
+    active: Cell<u32>,
     /// Requests that may still be sent (closed loop).
     budget: Cell<u64>,
     pub(crate) in_flight: Cell<u64>,
@@ -131,6 +135,8 @@ pub(crate) const SERVED: u8 = 4;
 pub(crate) const TRIED: u8 = 8;
 /// It is connected.
 pub(crate) const OPEN: u8 = 16;
+/// It has sent a request at least once.
+pub(crate) const ASKED: u8 = 32;
 
 impl Seat {
     pub(crate) fn has(&self, flag: u8) -> bool {
@@ -179,6 +185,7 @@ impl Worker {
             begin_ns: Cell::new(NEVER),
             window_ns: Cell::new(NEVER),
             end_ns: Cell::new(NEVER),
+            active: Cell::new(u32::MAX),
             budget: Cell::new(plan.count.map_or(u64::MAX, |count| share(count, task.index, plan.threads))),
             in_flight: Cell::new(0),
             connecting: Cell::new(0),
@@ -241,10 +248,29 @@ impl Worker {
         self.wheel.get(at).copied().unwrap_or(0)
     }
 
-    /// How many of at most `room` requests may be sent now in closed loop.
+    /// Whether load may be put on by this connection.
     #[inline]
-    pub(crate) fn grant(&self, room: u32, now: u64) -> u32 {
-        if !self.has_begun() || now >= self.end_ns.get() {
+    pub(crate) fn is_active(&self, number: u32) -> bool {
+        self.has_begun() && number < self.active.get()
+    }
+
+    /// Sets how many connections send, as the stages of the plan have it.
+    fn set_active(&self, task: &Task, now: u64) {
+        let Some(stages) = self.plan.stages.as_ref().filter(|_| !self.is_open_loop()) else { return };
+        let seconds = now.saturating_sub(self.window_ns.get()) as f64 / 1e9;
+        let level = stages.level_at(seconds).round() as u64;
+        let (before, active) = (self.active.get(), share(level, task.index, self.plan.threads) as u32);
+        self.active.set(active);
+        // Those that have become active; fewer needs no telling.
+        for seat in self.seats.iter().take(active as usize).skip(before as usize) {
+            seat.wake();
+        }
+    }
+
+    /// How many of at most `room` requests connection `number` may send now in closed loop.
+    #[inline]
+    pub(crate) fn grant(&self, number: u32, room: u32, now: u64) -> u32 {
+        if !self.is_active(number) || now >= self.end_ns.get() {
             return 0;
         }
         let granted = u64::from(room).min(self.budget.get());
@@ -457,10 +483,11 @@ fn work(task: Task) -> Result<Option<Done>, Error> {
     }
     let system_calls = runtime.counters().system_calls;
     let flagged = |flag| worker.seats.iter().filter(|seat| seat.has(flag)).count() as u32;
-    let (served, open) = (flagged(SERVED), flagged(OPEN));
+    let (asked, served, open) = (flagged(ASKED), flagged(SERVED), flagged(OPEN));
     let counts = worker.counts.take();
     Ok(Some(Done {
         counts,
+        asked,
         served,
         open,
         idle_open: worker.idle_open.get(),
@@ -501,9 +528,12 @@ async fn connect(worker: &Rc<Worker>, task: &Task) {
     let limit = worker.plan.timeout.as_nanos() as u64;
     let count = worker.seats.len() as u32;
     let idle = share(u64::from(worker.plan.idle), task.index, worker.plan.threads) as u32;
-    let mut next = 0;
+    let (mut next, mut last) = (0, begun);
     loop {
-        while next < count + idle && worker.connecting.get() < CONNECTING_MAX {
+        let allowed = worker.plan.connect_rate.map_or(f64::INFINITY, |rate| {
+            1.0 + (worker.now() - begun) as f64 / 1e9 * rate / f64::from(worker.plan.threads)
+        });
+        while next < count + idle && worker.connecting.get() < CONNECTING_MAX && f64::from(next) < allowed {
             // What is connecting counts from here, or all would be spawned at once.
             worker.connecting.set(worker.connecting.get() + 1);
             if next < count {
@@ -513,10 +543,16 @@ async fn connect(worker: &Rc<Worker>, task: &Task) {
             }
             next += 1;
         }
+        let all = next == count + idle;
+        if !all {
+            // The time for connecting begins with the last that is let go.
+            last = worker.now();
+        }
         let tried = worker.seats.iter().all(|seat| seat.has(TRIED)) && worker.connecting.get() == 0;
         let now = worker.now();
         worker.sweep(now);
-        if next == count + idle && tried || now - begun >= limit || task.stop.load(Ordering::Relaxed) {
+        let hopeless = now - last >= limit || now - begun >= limit && worker.counts.borrow().connects == 0;
+        if all && tried || hopeless || task.stop.load(Ordering::Relaxed) {
             return;
         }
         time::sleep(Duration::from_millis(1)).await;
@@ -531,14 +567,21 @@ fn begin_load(worker: &Rc<Worker>, task: &Task, begin_ns: u64) {
     worker.begin_ns.set(begin_ns);
     worker.window_ns.set(window);
     worker.end_ns.set(end);
+    if plan.stages.is_some() && !worker.is_open_loop() {
+        worker.active.set(0);
+        worker.set_active(task, window);
+    }
     if let Pace::Open { per_second, arrivals } = plan.pace {
         // Without a duration the count ends it.
         let length = plan.duration.map_or(Duration::from_secs(1 << 30), |length| plan.warmup + length);
         let (of, seed) = ((task.index, plan.threads), plan.seed);
         let count = plan.count.map_or(u64::MAX, |count| share(count, task.index, plan.threads));
-        let make =
-            move || Schedule::new(Rc::new(Profile::constant(per_second, length)), arrivals, of, seed, count);
-        *worker.schedule.borrow_mut() = Some(make());
+        let profile = match &plan.stages {
+            Some(stages) => stages.after(plan.warmup),
+            None => Profile::constant(per_second, length),
+        };
+        let make = move || Schedule::new(Rc::new(profile), arrivals, of, seed, count);
+        *worker.schedule.borrow_mut() = Some(make.clone()());
         spawn(dispatcher(Rc::clone(worker), task.epoch + Duration::from_nanos(begin_ns), make)).detach();
     }
     worker.seats.iter().for_each(Seat::wake);
@@ -577,6 +620,7 @@ async fn measure(worker: &Rc<Worker>, task: &Task) -> Result<u32, Error> {
         }
         let now = worker.now();
         worker.sweep(now);
+        worker.set_active(task, now);
         let second_ends = worker.window_ns.get() + u64::from(second + 1) * 1_000_000_000;
         if now >= second_ends && second_ends < worker.end_ns.get() {
             let tally = worker.take_tally(task);

@@ -1,7 +1,7 @@
 //! Flags into a plan. Start at [`of`].
 
 use crate::flags::LoadFlags;
-use ringroad_load::plan::{Pace, Request, Sockets, pattern};
+use ringroad_load::plan::{Pace, Request, Sockets, Stages, pattern, ramp, stages};
 use ringroad_load::schedule::Arrivals;
 use ringroad_load::{Message, Plan, Scheme, Target};
 use std::fs;
@@ -50,14 +50,34 @@ pub(super) fn of(flags: &LoadFlags) -> Result<Plan, Complaint> {
     if flags.count.is_some() && !warmup.is_zero() {
         return refuse("--warmup with -n: a count is measured from its first request");
     }
-    let connections = flags.connections;
+    let time = |text: &str| crate::flags::time(text).ok();
+    let staged = match (&flags.stages, &flags.ramp) {
+        (Some(text), _) => Some(stages(text, time)?),
+        (None, Some(text)) => Some(ramp(text, time)?),
+        (None, None) => None,
+    };
+    let (open, stages, connections) = match staged {
+        None => (open, None, flags.connections),
+        Some(Stages::Connections(profile)) => (None, Some(profile.clone()), profile.most() as u32),
+        Some(Stages::Rate(profile)) => {
+            let arrivals = if flags.poisson { Arrivals::Poisson } else { Arrivals::Constant };
+            let per_second = profile.arrivals() / profile.seconds();
+            (Some(Pace::Open { per_second, arrivals }), Some(profile), flags.connections)
+        }
+    };
+    if flags.poisson && open.is_none() {
+        return refuse("--poisson: it goes with a rate (--rate, or --stages with /s)");
+    }
+    let length = stages.as_ref().map(|stages| Duration::from_secs_f64(stages.seconds()));
     Ok(Plan {
         connections,
         idle: flags.idle,
         threads: flags.threads.unwrap_or_else(|| threads(&plan.target).min(connections)),
         pipeline: flags.pipeline,
         pace: open.unwrap_or(Pace::Closed),
-        duration: match (flags.duration, flags.count) {
+        stages,
+        connect_rate: flags.connect_rate,
+        duration: match (length.or(flags.duration), flags.count) {
             (None, Some(_)) => None,
             (length, _) => Some(length.unwrap_or(Duration::from_secs(10))),
         },

@@ -2,10 +2,11 @@
 
 use ringroad_load::plan::Pace;
 use ringroad_load::schedule::Arrivals;
-use ringroad_load::{Outcome, Plan};
+use ringroad_load::{Outcome, Plan, Stage};
 use ringroad_measure::units::{Bytes, Nanos, PerSecond, Share};
 use ringroad_measure::{Histogram, Verdict};
 use std::fmt::Write;
+use std::time::Duration;
 
 const QUANTILES: [(&str, f64); 7] = [
     ("p50", 0.50),
@@ -44,12 +45,15 @@ fn write_all(
     }
     match plan.pace {
         Pace::Closed => write!(out, ", closed loop")?,
-        Pace::Open { per_second, arrivals: Arrivals::Constant } => {
-            write!(out, ", open loop at {} evenly", PerSecond(per_second))?;
+        Pace::Open { arrivals, .. } if plan.stages.is_some() => {
+            write!(out, ", open loop, {}", how(arrivals))?;
         }
-        Pace::Open { per_second, arrivals: Arrivals::Poisson } => {
-            write!(out, ", open loop at {} by chance (Poisson)", PerSecond(per_second))?;
+        Pace::Open { per_second, arrivals } => {
+            write!(out, ", open loop at {} {}", PerSecond(per_second), how(arrivals))?;
         }
+    }
+    if !outcome.stages.is_empty() {
+        write!(out, ", in {} stages", outcome.stages.len())?;
     }
     let threads = if plan.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", plan.threads) };
     writeln!(out, ", {threads} on {driver}, {seconds:.1} s measured")?;
@@ -81,6 +85,7 @@ fn write_all(
     }
 
     latencies(out, outcome)?;
+    stages(out, plan, &outcome.stages)?;
     if !counts.failures.is_empty() {
         writeln!(out, "\n  failures")?;
         let mut failures: Vec<_> = counts.failures.iter().collect();
@@ -91,6 +96,38 @@ fn write_all(
     }
     writeln!(out, "\n{}", verdict.level)?;
     verdict.reasons.iter().try_for_each(|reason| writeln!(out, "  {reason}"))
+}
+
+fn how(arrivals: Arrivals) -> &'static str {
+    match arrivals {
+        Arrivals::Constant => "evenly",
+        Arrivals::Poisson => "by chance (Poisson)",
+    }
+}
+
+/// A line for each stage.
+fn stages(out: &mut String, plan: &Plan, stages: &[Stage]) -> std::fmt::Result {
+    if stages.is_empty() {
+        return Ok(());
+    }
+    let unit = if plan.pace == Pace::Closed { "connections" } else { "requests/s" };
+    writeln!(
+        out,
+        "\n  {:<20}{:>12}{:>12}{:>12}{:>12}{:>10}",
+        unit, "answered", "p50", "p99", "max", "failed"
+    )?;
+    for Stage { from, to, seconds, tally } in stages {
+        let level = if from == to { format!("{from:.0}") } else { format!("{from:.0} to {to:.0}") };
+        let rate = PerSecond::of(tally.completed, Duration::from_secs_f64(*seconds));
+        let rate = rate.map_or("-".to_owned(), |rate| rate.to_string());
+        write!(out, "  {level:<20}{rate:>12}")?;
+        for q in [0.5, 0.99, 1.0] {
+            let time = tally.latencies.response.quantile_ns(q);
+            write!(out, "{:>12}", time.map_or("-".to_owned(), |ns| Nanos(ns).to_string()))?;
+        }
+        writeln!(out, "{:>10}", tally.failed)?;
+    }
+    Ok(())
 }
 
 /// A column for each latency that was recorded.
@@ -133,7 +170,6 @@ mod tests {
     use ringroad_load::verdict::verdict;
     use ringroad_load::{Client, Counts, Message, Tally};
     use ringroad_measure::record::Errors;
-    use std::time::Duration;
 
     #[test]
     fn the_summary_says_what_was_done_what_came_of_it_and_whether_to_believe_it() {
@@ -150,6 +186,7 @@ mod tests {
         let outcome = Outcome {
             addresses: Vec::new(),
             connected: 10,
+            asked: 10,
             served: 10,
             open_at_end: 10,
             idle_at_end: 5,
@@ -167,6 +204,7 @@ mod tests {
             tally,
             window: Duration::from_secs(9),
             series: Vec::new(),
+            stages: Vec::new(),
             client: Client { cpu: Some(Duration::from_millis(45)), ..Client::default() },
             interrupted: false,
         };
