@@ -92,9 +92,9 @@ pub(crate) struct LoadFlags {
     /// http://HOST[:PORT]/PATH, or tcp://HOST:PORT for a server that sends back what it gets; `'URL 3'` has weight 3
     #[arg(value_name = "URL")]
     pub(crate) url: String,
-    /// Connections that send
-    #[arg(short, long, value_name = "N", default_value_t = 10)]
-    pub(crate) connections: u32,
+    /// Connections that send (10)
+    #[arg(short, long, value_name = "N")]
+    pub(crate) connections: Option<u32>,
     /// Measured time, as in 10s, 500ms, 2m (10s unless -n says when it ends)
     #[arg(short, long, value_name = "TIME", value_parser = time)]
     pub(crate) duration: Option<Duration>,
@@ -153,6 +153,10 @@ pub(crate) struct LoadFlags {
     /// tcp://: an answer ends at this byte, whatever it says: a character, or \\n, \\r, \\0
     #[arg(long, value_name = "BYTE", value_parser = delimiter)]
     pub(crate) delimiter: Option<u8>,
+    /// Addresses that connections come from, in turns: 127.0.0.2,10.0.0.7 or 127.0.0.2-127.0.0.9 (on loopback as many as
+    /// the connections need)
+    #[arg(long, value_name = "LIST")]
+    pub(crate) source: Option<String>,
     /// Leave TCP_NODELAY off
     #[arg(long)]
     pub(crate) no_nodelay: bool,

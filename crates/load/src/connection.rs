@@ -5,7 +5,7 @@
 
 use crate::answer::{Fault, Reader, Step, Whole};
 use crate::worker::{ASKED, EXPIRED, Kind, NEVER, OPEN, PARKED, SERVED, Seat, TRIED, Worker};
-use ringroad_engine::net::{ReadHalf, SocketOption, TcpStream};
+use ringroad_engine::net::{ConnectOptions, ReadHalf, TcpStream};
 use ringroad_engine::{Lease, time};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -118,7 +118,14 @@ async fn open(worker: &Worker, seat: &Seat) -> Result<TcpStream, String> {
     loop {
         let Some(address) = worker.address() else { return Err("connect: no address".to_owned()) };
         seat.since.set(worker.now());
-        let mut connecting = pin!(TcpStream::connect(address));
+        let sockets = worker.plan.sockets;
+        let options = ConnectOptions {
+            from: worker.source(address)?,
+            no_delay: sockets.nodelay,
+            receive_buffer: sockets.receive_buffer,
+            send_buffer: sockets.send_buffer,
+        };
+        let mut connecting = pin!(TcpStream::connect_with(address, options));
         let connected = poll_fn(|context| {
             if let Poll::Ready(result) = connecting.as_mut().poll(context) {
                 return Poll::Ready(result.map_err(|why| words(&why)));
@@ -130,21 +137,11 @@ async fn open(worker: &Worker, seat: &Seat) -> Result<TcpStream, String> {
         })
         .await;
         seat.since.set(NEVER);
-        match connected.and_then(|stream| set_options(worker, &stream).map(|()| stream)) {
+        match connected {
             Err(_) if worker.another_address(Some(address)) => {}
             result => return result,
         }
     }
-}
-
-fn set_options(worker: &Worker, stream: &TcpStream) -> Result<(), String> {
-    let sockets = worker.plan.sockets;
-    let options = [
-        sockets.nodelay.then_some(SocketOption::NoDelay(true)),
-        sockets.receive_buffer.map(SocketOption::ReceiveBuffer),
-        sockets.send_buffer.map(SocketOption::SendBuffer),
-    ];
-    options.into_iter().flatten().try_for_each(|option| stream.set_option(option).map_err(|why| words(&why)))
 }
 
 /// An error without its target, since there are thousands of those.

@@ -22,6 +22,7 @@ pub mod report;
 pub mod require;
 mod run;
 pub mod schedule;
+pub mod source;
 mod tally;
 mod target;
 pub mod verdict;

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::schedule::{Arrivals, Profile};
 use crate::target::{Scheme, Target};
 use ringroad_wire::{Asked, BodySize, Encoder, Method};
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// Requests in flight on one connection at most.
@@ -44,6 +45,8 @@ pub struct Plan {
     pub one_request_per_connection: bool,
     /// Sockets as they are to be.
     pub sockets: Sockets,
+    /// Addresses that connections come from, in turns; none: the one the system takes.
+    pub sources: Vec<IpAddr>,
     /// Chance, for random arrivals.
     pub seed: u64,
 }
@@ -67,9 +70,9 @@ pub enum Pace {
 pub struct Sockets {
     /// `TCP_NODELAY`.
     pub nodelay: bool,
-    /// `SO_RCVBUF`, bytes.
+    /// `SO_RCVBUF`, bytes, set before connecting.
     pub receive_buffer: Option<u32>,
-    /// `SO_SNDBUF`, bytes.
+    /// `SO_SNDBUF`, bytes, likewise.
     pub send_buffer: Option<u32>,
 }
 
@@ -210,6 +213,7 @@ impl Plan {
             timeout: Duration::from_secs(10),
             one_request_per_connection: false,
             sockets: Sockets { nodelay: true, receive_buffer: None, send_buffer: None },
+            sources: Vec::new(),
             seed: 0,
         }
     }

@@ -84,6 +84,8 @@ pub(crate) struct Worker {
     addresses: Arc<[SocketAddr]>,
     /// The one of the addresses that is used: the first that took a connection.
     address: Cell<usize>,
+    /// Sources that were used, counted on.
+    sourced: Cell<usize>,
     epoch: Instant,
     pub(crate) seats: Box<[Seat]>,
     /// For each message, so many of it behind each other: for 1, 2, … requests in one send.
@@ -174,6 +176,8 @@ impl Worker {
         Worker {
             addresses: Arc::clone(&task.addresses),
             address: Cell::new(0),
+            // Workers begin at different ones.
+            sourced: Cell::new(task.index as usize),
             epoch: task.epoch,
             seats: (0..seats).map(|_| seat()).collect(),
             batches: batches.collect(),
@@ -231,6 +235,28 @@ impl Worker {
             return false;
         }
         true
+    }
+
+    /// Where the next connection to this address comes from, the port left open; `None`: as the system has it.
+    ///
+    /// # Errors
+    /// There are sources, and none of them can reach such an address.
+    pub(crate) fn source(&self, address: SocketAddr) -> Result<Option<SocketAddr>, &'static str> {
+        let sources = &self.plan.sources;
+        if sources.is_empty() {
+            return Ok(None);
+        }
+        let first = self.sourced.get();
+        self.sourced.set(first.wrapping_add(1));
+        let found = sources
+            .iter()
+            .cycle()
+            .skip(first % sources.len())
+            .take(sources.len())
+            .find(|source| source.is_ipv4() == address.is_ipv4());
+        found
+            .map(|source| Some(SocketAddr::new(*source, 0)))
+            .ok_or("connect: no source address of the target's version of IP")
     }
 
     /// The bytes of `count` requests of this message.

@@ -10,9 +10,10 @@ mod summary;
 use crate::complaint::{DONE, FAILED, INTERRUPTED, INVALID, USAGE, say, why};
 use crate::flags::{Common, LoadFlags};
 use ringroad_engine::choose;
+use ringroad_host::capacity::Capacity;
 use ringroad_load::report::{Frame, record, skipped};
 use ringroad_load::require::Requirement;
-use ringroad_load::{Event, Plan, run};
+use ringroad_load::{Event, Plan, run, source};
 use ringroad_measure::caveat::Level;
 use ringroad_measure::record::Record;
 use ringroad_measure::units::{Nanos, PerSecond};
@@ -46,18 +47,23 @@ impl From<ringroad_load::Error> for Complaint {
 }
 
 fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
-    let plan = plan::of(flags)?;
+    let mut plan = plan::of(flags)?;
     plan.check()?;
     let required = flags.require.iter().map(|text| text.parse()).collect::<Result<Vec<Requirement>, _>>()?;
     let choice = choose::choose(common.driver, None)
         .map_err(|unusable| Complaint { message: unusable.to_string(), code: USAGE })?;
     let facts = ringroad_host::facts();
+    let addresses = plan.target.resolve()?;
+    if let (true, Some(first)) = (plan.sources.is_empty(), addresses.first()) {
+        let wanted = u64::from(plan.connections) + u64::from(plan.idle);
+        plan.sources = source::spread(first.ip(), wanted, Capacity::of(&facts).outgoing);
+    }
     let room = room::Room::of(&facts, &plan);
     if !common.quiet {
         say(&room.to_string());
     }
     room.check(&plan).map_err(|message| Complaint { message, code: FAILED })?;
-    for address in plan.target.resolve()?.iter().filter(|address| !address.ip().is_loopback()).take(1) {
+    for address in addresses.iter().filter(|address| !address.ip().is_loopback()).take(1) {
         say(&format!("warning: {address} is not this machine: put load only on what is yours"));
     }
     if let Some(file) = &flags.out {

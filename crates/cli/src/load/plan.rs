@@ -3,7 +3,7 @@
 use crate::flags::LoadFlags;
 use ringroad_load::plan::{Pace, Request, Sockets, Stages, pattern, ramp, stages};
 use ringroad_load::schedule::Arrivals;
-use ringroad_load::{Message, Plan, Scheme, Target};
+use ringroad_load::{Message, Plan, Scheme, Target, source};
 use std::fs;
 use std::path::Path;
 use std::thread::available_parallelism;
@@ -11,6 +11,9 @@ use std::time::Duration;
 
 use super::Complaint;
 use crate::complaint::{FAILED, USAGE, name, why};
+
+/// Connections, where nobody says how many.
+const CONNECTIONS: u32 = 10;
 
 /// The plan that these flags ask for.
 pub(super) fn of(flags: &LoadFlags) -> Result<Plan, Complaint> {
@@ -57,12 +60,16 @@ pub(super) fn of(flags: &LoadFlags) -> Result<Plan, Complaint> {
         (None, None) => None,
     };
     let (open, stages, connections) = match staged {
-        None => (open, None, flags.connections),
+        None => (open, None, flags.connections.unwrap_or(CONNECTIONS)),
+        Some(Stages::Connections(_)) if flags.connections.is_some() => {
+            return refuse("-c: how many connections send is said by --stages or --ramp");
+        }
         Some(Stages::Connections(profile)) => (None, Some(profile.clone()), profile.most() as u32),
         Some(Stages::Rate(profile)) => {
             let arrivals = if flags.poisson { Arrivals::Poisson } else { Arrivals::Constant };
             let per_second = profile.arrivals() / profile.seconds();
-            (Some(Pace::Open { per_second, arrivals }), Some(profile), flags.connections)
+            let connections = flags.connections.unwrap_or(CONNECTIONS);
+            (Some(Pace::Open { per_second, arrivals }), Some(profile), connections)
         }
     };
     if flags.poisson && open.is_none() {
@@ -90,6 +97,7 @@ pub(super) fn of(flags: &LoadFlags) -> Result<Plan, Complaint> {
             receive_buffer: flags.rcvbuf,
             send_buffer: flags.sndbuf,
         },
+        sources: flags.source.as_deref().map(source::list).transpose()?.unwrap_or_default(),
         seed: flags.seed,
         ..plan
     })

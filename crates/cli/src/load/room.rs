@@ -19,8 +19,9 @@ impl Room {
     pub(super) fn of(facts: &Facts, plan: &Plan) -> Room {
         let capacity = Capacity::of(facts);
         let ports = capacity.outgoing.map(|ports| {
-            let fix = "sysctl net.ipv4.ip_local_port_range='1024 65535', or more than one server address";
-            (ports, "local ports towards one address", fix.to_owned())
+            let fix = "--source with several addresses, or sysctl net.ipv4.ip_local_port_range='1024 65535'";
+            let sources = plan.sources.len().max(1) as u64;
+            (ports.saturating_mul(sources), "local ports towards one address", fix.to_owned())
         });
         let bounds = capacity.bounds.into_iter().map(|bound| (bound.connections, bound.what, bound.fix));
         let tightest = bounds.chain(ports).min_by_key(|(connections, ..)| *connections);

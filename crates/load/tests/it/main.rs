@@ -6,6 +6,7 @@ mod counts;
 mod latencies;
 mod records;
 mod server;
+mod stages;
 mod wrong;
 
 use ringroad_engine::choose::{self, Choice, Wish};
