@@ -114,6 +114,10 @@ pub(crate) struct LoadFlags {
     /// A staircase of connections: 200+200/3m..3000 begins with 200 and adds 200 every three minutes, up to 3000
     #[arg(long, value_name = "STAIRS", conflicts_with_all = ["rate", "duration", "count"])]
     pub(crate) ramp: Option<String>,
+    /// Search the highest rate at which this is so, as in p99<5ms, by probes of -d (3s) after --warmup (500ms) each,
+    /// beginning at -r (1000)
+    #[arg(long, value_name = "DEMAND", conflicts_with_all = ["stages", "ramp", "count", "require"])]
+    pub(crate) knee: Option<String>,
     /// Connections made per second at most
     #[arg(long, value_name = "N")]
     pub(crate) connect_rate: Option<f64>,

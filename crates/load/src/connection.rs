@@ -88,6 +88,7 @@ pub(crate) async fn drive(worker: Rc<Worker>, number: u32) {
                 backoff = BACKOFF.0;
                 seat.set(OPEN);
                 worker.connected.set(worker.connected.get() + 1);
+                worker.reached.set(true);
                 worker.counts.borrow_mut().connects += 1;
                 let end = converse(&worker, seat, number, stream).await;
                 worker.connected.set(worker.connected.get() - 1);
@@ -426,6 +427,7 @@ async fn open_idle(worker: &Worker, again: bool) -> Option<TcpStream> {
     worker.connecting.set(worker.connecting.get() - 1);
     match opened {
         Ok(Ok(stream)) => {
+            worker.reached.set(true);
             worker.counts.borrow_mut().connects += 1;
             return Some(stream);
         }

@@ -16,6 +16,7 @@
 mod answer;
 mod connection;
 mod error;
+pub mod knee;
 mod pace;
 pub mod plan;
 pub mod report;

@@ -1,5 +1,6 @@
 //! The record of a load: one cell in the form all tools share. A pure function. Start at [`record`].
 
+use crate::knee::Knee;
 use crate::plan::{Expect, Pace, Plan};
 use crate::run::{Outcome, Point};
 use crate::verdict::verdict;
@@ -23,6 +24,28 @@ pub struct Frame {
 
 /// The record of a load that was put on.
 pub fn record(plan: &Plan, outcome: &Outcome, frame: &Frame) -> Record {
+    let cell = cell(plan, outcome);
+    around(cell.verdict.clone(), vec![cell], frame)
+}
+
+/// The record of a search: a cell for each probe, with its own verdict, and the interval in the title.
+pub fn knee_record(knee: &Knee, title: &str, frame: &Frame) -> Record {
+    let mut cells: Vec<Cell> = Vec::new();
+    for probe in &knee.probes {
+        let mut cell = cell(&probe.plan, &probe.outcome);
+        // A rate is tried more than once.
+        let times = cells.iter().filter(|before| before.load == cell.load).count();
+        if times > 0 {
+            cell.id = format!("{}#{}", cell.id, times + 1);
+        }
+        cells.push(cell);
+    }
+    let mut record = around(knee.verdict(), cells, frame);
+    record.title = Some(title.to_owned());
+    record
+}
+
+fn cell(plan: &Plan, outcome: &Outcome) -> Cell {
     let verdict = verdict(plan, outcome);
     let mut cell = empty(plan, verdict);
     let latencies = &outcome.tally.latencies;
@@ -57,17 +80,17 @@ pub fn record(plan: &Plan, outcome: &Outcome, frame: &Frame) -> Record {
         busy.is_some_and(|busy| busy >= ringroad_measure::caveat::BUSY_SHARE).then_some(Limiter::Client);
     cell.series = Some(Value::Array(outcome.series.iter().map(point).collect()));
     cell.histogram = Some(latencies.response.to_base64());
-    around(cell, frame)
+    cell
 }
 
 /// The record of a load that could not begin, for this reason.
 pub fn skipped(plan: &Plan, why: &str, frame: &Frame) -> Record {
     let mut cell = empty(plan, Verdict::valid());
     cell.skipped = Some(why.to_owned());
-    around(cell, frame)
+    around(cell.verdict.clone(), vec![cell], frame)
 }
 
-fn around(cell: Cell, frame: &Frame) -> Record {
+fn around(verdict: Verdict, cells: Vec<Cell>, frame: &Frame) -> Record {
     let mut host = frame.host.clone();
     // In a cell `driver` is the program's own; this is the client's.
     host.insert("client_driver".to_owned(), Value::String(frame.driver.clone()));
@@ -80,12 +103,12 @@ fn around(cell: Cell, frame: &Frame) -> Record {
         suite: None,
         title: None,
         host,
-        verdict: cell.verdict.clone(),
+        verdict,
         baseline: None,
         blocks: 0,
         control: Vec::new(),
         harness_cpu_share: None,
-        cells: vec![cell],
+        cells,
     }
 }
 

@@ -104,6 +104,12 @@ impl FromStr for Requirement {
 }
 
 impl Requirement {
+    /// Whether it is a bound from above on what grows with the load: a latency, or the share of errors.
+    pub fn is_limit(&self) -> bool {
+        let grows = !matches!(self.figure, Figure::Rate | Figure::Connections);
+        grows && matches!(self.relation, Relation::Less | Relation::AtMost)
+    }
+
     /// What to say if it is not so.
     pub fn unmet(&self, outcome: &Outcome) -> Option<String> {
         let Some(value) = self.figure.of(outcome) else {
@@ -211,6 +217,13 @@ mod tests {
         assert_eq!(unmet("rps>495").unwrap(), "required rps>495: it is 495");
         assert_eq!(unmet("errors%<1%").unwrap(), "required errors%<1%: it is 1.000");
         assert!(unmet("connections>5").is_some() && unmet("max<500µs").is_some());
+    }
+
+    #[test]
+    fn a_bound_from_above_on_what_grows_with_the_load_is_a_limit() {
+        let is_limit = |text: &str| text.parse::<Requirement>().unwrap().is_limit();
+        assert!(["p99<5ms", "max<=1s", "errors%<1"].into_iter().all(is_limit));
+        assert!(!["p99>5ms", "rps<5", "connections<=5", "errors%>=1"].into_iter().any(is_limit));
     }
 
     #[test]

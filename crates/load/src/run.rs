@@ -5,7 +5,7 @@
 use crate::error::Error;
 use crate::plan::{Pace, Plan};
 use crate::tally::{Counts, Tally};
-use crate::worker::{self, BeginSender, Done, News, Task};
+use crate::worker::{self, Done, News, Order, Orders, Task};
 use ringroad_engine::choose::Choice;
 use ringroad_host::cpu::{self, MachineTimes, ProcessClock};
 use std::collections::BTreeMap;
@@ -110,6 +110,13 @@ pub enum Event {
     },
     /// A second of the measured time.
     Second(Point),
+    /// A probe of a search is over.
+    Probe {
+        /// Its rate, requests per second.
+        per_second: f64,
+        /// Why what was demanded is not so; `None`: it is.
+        unmet: Option<String>,
+    },
 }
 
 /// Puts the load on and waits for its end. Setting `stop` ends it early, within a fraction of a second.
@@ -123,12 +130,34 @@ pub fn run(
     stop: &Arc<AtomicBool>,
     observe: &mut dyn FnMut(&Event),
 ) -> Result<Outcome, Error> {
+    with_workers(plan, choice, stop, |conductor, stand| {
+        conductor.gather(stand.plan, observe)?;
+        conductor.carry_out(stand, None, true, observe)
+    })
+}
+
+/// What a conductor conducts.
+pub(crate) struct Stand<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) addresses: &'a [SocketAddr],
+    pub(crate) stop: &'a AtomicBool,
+}
+
+/// Starts the workers, has `work` done with them, and ends them.
+pub(crate) fn with_workers<R>(
+    plan: &Plan,
+    choice: &Choice,
+    stop: &Arc<AtomicBool>,
+    work: impl FnOnce(&mut Conductor, &Stand<'_>) -> Result<R, Error>,
+) -> Result<R, Error> {
     plan.check()?;
     let addresses = plan.target.resolve()?;
     let (news, heard) = mpsc::channel();
     let mut conductor = Conductor::new(plan, Instant::now(), heard);
     let plan = Arc::new(plan.clone());
     let shared: Arc<[SocketAddr]> = addresses.into();
+    // A word to the workers alone, and not to whoever asked for the load.
+    let over = Arc::new(AtomicBool::new(false));
     let mut threads = Vec::new();
     for index in 0..plan.threads {
         let (give, spare) = mpsc::channel();
@@ -146,6 +175,7 @@ pub fn run(
             index,
             epoch: conductor.epoch,
             stop: Arc::clone(stop),
+            over: Arc::clone(&over),
             news: news.clone(),
             spare,
         };
@@ -154,11 +184,9 @@ pub fn run(
     }
     // So that hearing ends when the workers have.
     drop(news);
-    let outcome = conductor.conduct(&plan, &shared, stop, observe);
+    let done = work(&mut conductor, &Stand { plan: &plan, addresses: &shared, stop });
     // Told not to begin, or done: none of them waits for anything. Without this word one that still connects would.
-    if outcome.is_err() {
-        stop.store(true, Ordering::Relaxed);
-    }
+    over.store(true, Ordering::Relaxed);
     drop(conductor);
     for thread in threads {
         if thread.join().is_err() {
@@ -167,7 +195,7 @@ pub fn run(
             ));
         }
     }
-    outcome
+    done
 }
 
 /// Clocks at an edge of the window.
@@ -185,12 +213,15 @@ impl Edge {
 }
 
 /// Collects what the workers tell.
-struct Conductor {
+pub(crate) struct Conductor {
     heard: mpsc::Receiver<News>,
     epoch: Instant,
     open: bool,
     workers: u32,
     spare: Vec<mpsc::Sender<Box<Tally>>>,
+    /// How workers that are ready are told what to do.
+    orders: Vec<Orders>,
+    connected: u32,
     /// Seconds that not all workers have told yet.
     seconds: BTreeMap<u32, (u32, Tally)>,
     total: Tally,
@@ -213,6 +244,8 @@ impl Conductor {
             open,
             workers: plan.threads,
             spare: Vec::new(),
+            orders: Vec::new(),
+            connected: 0,
             seconds: BTreeMap::new(),
             total: Tally::new(open),
             stages: stages
@@ -226,27 +259,47 @@ impl Conductor {
         }
     }
 
-    fn conduct(
-        &mut self,
-        plan: &Plan,
-        addresses: &[SocketAddr],
-        stop: &AtomicBool,
-        observe: &mut dyn FnMut(&Event),
-    ) -> Result<Outcome, Error> {
-        let (connected, failures, begins) = self.gather()?;
-        if connected == 0 {
+    /// Waits until every worker has its connections.
+    pub(crate) fn gather(&mut self, plan: &Plan, observe: &mut dyn FnMut(&Event)) -> Result<(), Error> {
+        let mut failures = Counts::default();
+        while self.orders.len() < self.workers as usize {
+            match self.heard.recv() {
+                Ok(News::Ready { connected, counts, orders }) => {
+                    self.connected += connected;
+                    failures.add(&counts);
+                    self.orders.push(orders);
+                }
+                Ok(News::Failed(why)) => return Err(why),
+                Ok(_) => {}
+                Err(_) => return Err(silence()),
+            }
+        }
+        if self.connected == 0 {
             let failure = failures.failures.iter().max_by_key(|(_, count)| **count);
             let why = failure.map_or("no answer in time", |(why, _)| why);
             let why = why.strip_prefix("connect: ").unwrap_or(why);
             let hint = if why.contains("refused") { " (nothing listens there)" } else { "" };
             return Err(Error::failed(format!("connect, on {}: {why}{hint}", plan.target)));
         }
-        observe(&Event::Connected { connections: connected, wanted: plan.connections });
+        observe(&Event::Connected { connections: self.connected, wanted: plan.connections });
+        Ok(())
+    }
+
+    /// Has a load put on, at this rate if it is a probe, and waits for its end.
+    pub(crate) fn carry_out(
+        &mut self,
+        stand: &Stand<'_>,
+        probe: Option<f64>,
+        last: bool,
+        observe: &mut dyn FnMut(&Event),
+    ) -> Result<Outcome, Error> {
+        let &Stand { plan, addresses, stop } = stand;
         // Not in the future: what a worker sends as soon as it is told would fall before it, and not be measured.
         let begin = self.epoch.elapsed();
-        for sender in begins {
+        let order = Order { begin_ns: begin.as_nanos() as u64, probe, last };
+        for worker in &self.orders {
             // One that is gone has told why, or its silence is noticed.
-            let _ = sender.send(begin.as_nanos() as u64);
+            let _ = worker.try_send(order);
         }
         let from = begin + plan.warmup;
         self.listen(Some(from), stop, observe)?;
@@ -261,15 +314,16 @@ impl Conductor {
         for (second, (_, tally)) in std::mem::take(&mut self.seconds) {
             self.add(second, &tally);
         }
-        let last_answer = self.done.iter().map(|done| Duration::from_nanos(done.last_ns)).max();
+        let dones = std::mem::take(&mut self.done);
+        let last_answer = dones.iter().map(|done| Duration::from_nanos(done.last_ns)).max();
         let end = match until {
             Some(until) if !interrupted => until,
             _ if interrupted => ended,
             _ => last_answer.unwrap_or(ended),
         };
-        let sum = |what: fn(&Done) -> u32| self.done.iter().map(what).sum();
+        let sum = |what: fn(&Done) -> u32| dones.iter().map(what).sum();
         let mut counts = Counts::default();
-        self.done.iter().for_each(|done| counts.add(&done.counts));
+        dones.iter().for_each(|done| counts.add(&done.counts));
         let client = Client {
             cpu: last.cpu.zip(first.cpu).and_then(|(last, first)| last.checked_sub(first)),
             wait: last
@@ -281,41 +335,23 @@ impl Conductor {
                 .machine
                 .zip(first.machine)
                 .and_then(|(last, first)| last.steal_share_since(&first)),
-            system_calls: self.done.iter().map(|done| done.system_calls).sum(),
+            system_calls: dones.iter().map(|done| done.system_calls).sum(),
         };
         Ok(Outcome {
             addresses: addresses.to_vec(),
-            connected,
+            connected: self.connected,
             asked: sum(|done| done.asked),
             served: sum(|done| done.served),
             open_at_end: sum(|done| done.open),
             idle_at_end: sum(|done| done.idle_open),
             counts,
-            tally: std::mem::take(&mut self.total),
+            tally: std::mem::replace(&mut self.total, Tally::new(self.open)),
             window: end.saturating_sub(from),
             series: std::mem::take(&mut self.series),
             stages: std::mem::take(&mut self.stages),
             client,
             interrupted,
         })
-    }
-
-    /// Waits until every worker has its connections.
-    fn gather(&mut self) -> Result<(u32, Counts, Vec<BeginSender>), Error> {
-        let (mut all, mut failures, mut begins) = (0, Counts::default(), Vec::new());
-        while begins.len() < self.workers as usize {
-            match self.heard.recv() {
-                Ok(News::Ready { connected, counts, begin }) => {
-                    all += connected;
-                    failures.add(&counts);
-                    begins.push(begin);
-                }
-                Ok(News::Failed(why)) => return Err(why),
-                Ok(_) => {}
-                Err(_) => return Err(silence()),
-            }
-        }
-        Ok((all, failures, begins))
     }
 
     /// Takes in what is told until this time of the epoch, or until all workers are done.

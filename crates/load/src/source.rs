@@ -19,7 +19,9 @@ const PORTS_PERCENT: u64 = 75;
 /// What is not an address, or a range that goes backwards or is too long.
 pub fn list(text: &str) -> Result<Vec<IpAddr>, Error> {
     let refuse = |part: &str, why: &str| {
-        Error::usage(format!("--source {part}: {why} (127.0.0.2, or 127.0.0.2-127.0.0.9, several with commas)"))
+        Error::usage(format!(
+            "--source {part}: {why} (127.0.0.2, or 127.0.0.2-127.0.0.9, several with commas)"
+        ))
     };
     let mut sources = Vec::new();
     for part in text.split(',') {
@@ -28,7 +30,9 @@ pub fn list(text: &str) -> Result<Vec<IpAddr>, Error> {
             None => part.parse().ok().map(|address: IpAddr| sources.push(address)),
             Some((first, last)) => {
                 let ends = first.parse::<Ipv4Addr>().ok().zip(last.parse::<Ipv4Addr>().ok());
-                let Some((first, last)) = ends else { return Err(refuse(part, "not a range of IPv4 addresses")) };
+                let Some((first, last)) = ends else {
+                    return Err(refuse(part, "not a range of IPv4 addresses"));
+                };
                 let (first, last) = (u32::from(first), u32::from(last));
                 if last < first || last - first >= SOURCES_MAX {
                     return Err(refuse(part, "a range goes upwards, over 4096 addresses at most"));
@@ -68,7 +72,9 @@ mod tests {
         let told = |text: &str| list(text).unwrap().iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(told("127.0.0.2, ::1"), ["127.0.0.2", "::1"]);
         assert_eq!(told("127.0.0.254-127.0.1.1"), ["127.0.0.254", "127.0.0.255", "127.0.1.0", "127.0.1.1"]);
-        for text in ["", "a", "127.0.0.1-", "127.0.0.2-127.0.0.1", "::1-::2", "10.0.0.0-10.1.0.0", "1.2.3.4,,"] {
+        for text in
+            ["", "a", "127.0.0.1-", "127.0.0.2-127.0.0.1", "::1-::2", "10.0.0.0-10.1.0.0", "1.2.3.4,,"]
+        {
             assert!(list(text).is_err_and(|error| error.is_usage()), "{text}");
         }
     }

@@ -28,6 +28,8 @@ pub struct Counts {
     pub idle_lost: u64,
     /// Requests that were due and never had a connection (open loop).
     pub unsent: u64,
+    /// Requests of a probe that were due and had not left when its time was over; their latency so far is recorded.
+    pub cut_off: u64,
     /// Bytes received.
     pub bytes_received: u64,
     /// Bytes of all bodies of answers that were completed.
@@ -49,6 +51,7 @@ impl Counts {
         self.closed_in_order += closed_in_order;
         self.idle_lost += idle_lost;
         self.unsent += unsent;
+        self.cut_off += other.cut_off;
         self.bytes_received += other.bytes_received;
         self.body_bytes += other.body_bytes;
         for (what, count) in &other.failures {

@@ -13,7 +13,7 @@ use crate::plan::{Pace, Plan};
 use crate::schedule::{Profile, Schedule};
 use crate::tally::{Counts, Tally};
 use ringroad_engine::choose::Choice;
-use ringroad_engine::{AnyBuf, Runtime, spawn, time};
+use ringroad_engine::{AnyBuf, JoinHandle, Runtime, spawn, time};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -31,6 +31,9 @@ const CONNECTING_MAX: u32 = 256;
 /// How often a worker looks whether something took too long, or all is over.
 const TICK: Duration = Duration::from_millis(20);
 
+/// How long answers are waited for when the load is stopped.
+const STOPPING: Duration = Duration::from_secs(1);
+
 /// No time: what is in a seat while it waits for nothing.
 pub(crate) const NEVER: u64 = u64::MAX;
 
@@ -42,27 +45,47 @@ pub(crate) struct Task {
     pub(crate) index: u32,
     pub(crate) epoch: Instant,
     pub(crate) stop: Arc<AtomicBool>,
+    /// The run is over: who still connects is to leave it.
+    pub(crate) over: Arc<AtomicBool>,
     pub(crate) news: mpsc::Sender<News>,
     /// Tallies that were used and are empty again.
     pub(crate) spare: mpsc::Receiver<Box<Tally>>,
 }
 
+impl Task {
+    /// Whether it is time to leave, before the end.
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.over.load(Ordering::Relaxed)
+    }
+}
+
 /// What a worker tells.
 pub(crate) enum News {
     /// All connections are there, or cannot be had: how many are, and why others are not.
-    Ready { connected: u32, counts: Counts, begin: BeginSender },
+    Ready { connected: u32, counts: Counts, orders: Orders },
     /// A second of the measured time is over.
     Second { index: u32, second: u32, tally: Box<Tally> },
-    /// The end.
+    /// The end of what was ordered.
     Done(Box<Done>),
     /// The worker could not work.
     Failed(Error),
 }
 
-/// How a worker is told to begin, at this time of the epoch. Dropped: not to begin at all.
-pub(crate) type BeginSender = ringroad_engine::sync::oneshot::Sender<u64>;
+/// A load that is to be put on the connections there are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Order {
+    /// When it begins, nanoseconds of the epoch.
+    pub(crate) begin_ns: u64,
+    /// A probe: requests per second instead of the plan's, and what has not left when its time is over is given up.
+    pub(crate) probe: Option<f64>,
+    /// None comes after it.
+    pub(crate) last: bool,
+}
 
-/// What a worker leaves behind.
+/// How a worker is told what to do. Dropped: that it is to end.
+pub(crate) type Orders = ringroad_engine::sync::Sender<Order>;
+
+/// What came of an order.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) counts: Counts,
@@ -101,6 +124,10 @@ pub(crate) struct Worker {
     begin_ns: Cell<u64>,
     window_ns: Cell<u64>,
     end_ns: Cell<u64>,
+    /// Whether no order comes after this one.
+    last: Cell<bool>,
+    /// Whether one of the addresses has taken a connection.
+    pub(crate) reached: Cell<bool>,
     /// Connections that may send: those before this number (closed loop).
     active: Cell<u32>,
     /// Requests that may still be sent (closed loop).
@@ -189,6 +216,8 @@ impl Worker {
             begin_ns: Cell::new(NEVER),
             window_ns: Cell::new(NEVER),
             end_ns: Cell::new(NEVER),
+            last: Cell::new(false),
+            reached: Cell::new(false),
             active: Cell::new(u32::MAX),
             budget: Cell::new(plan.count.map_or(u64::MAX, |count| share(count, task.index, plan.threads))),
             in_flight: Cell::new(0),
@@ -224,7 +253,7 @@ impl Worker {
 
     /// Tries the next address of the name, unless this one has proved good. False: there is none.
     pub(crate) fn another_address(&self, failed: Option<SocketAddr>) -> bool {
-        if self.counts.borrow().connects > 0 {
+        if self.reached.get() {
             return false;
         }
         if failed == self.address() {
@@ -429,11 +458,32 @@ impl Worker {
 
     /// Whether this connection will never have to send again.
     pub(crate) fn has_nothing_left(&self, seat: &Seat) -> bool {
-        self.has_begun()
+        self.last.get()
+            && self.has_begun()
             && match &*self.schedule.borrow() {
                 Some(schedule) => schedule.peek().is_none() && seat.assigned.get().is_none(),
                 None => self.budget.get() == 0 || self.now() >= self.end_ns.get(),
             }
+    }
+
+    /// Gives up what was due by now and has not left. In a probe it counts with the time it has waited so far: leaving it
+    /// out would flatter.
+    fn give_up(&self, now: u64, is_probe: bool) {
+        let mut unsent = 0;
+        let mut note = |due: u64| {
+            unsent += 1;
+            if is_probe && due >= self.window_ns.get() {
+                self.tally.borrow_mut().latencies.response.record(now - due);
+            }
+        };
+        self.seats.iter().filter_map(|seat| seat.assigned.take()).for_each(&mut note);
+        if let Some(mut schedule) = self.schedule.take() {
+            let due =
+                std::iter::from_fn(|| schedule.take()).map(|due| due.saturating_add(self.begin_ns.get()));
+            due.take_while(|due| *due <= now).for_each(&mut note);
+        }
+        let mut counts = self.counts.borrow_mut();
+        *if is_probe { &mut counts.cut_off } else { &mut counts.unsent } += unsent;
     }
 
     /// What was measured so far; from now on it is another's memory that is written to.
@@ -503,49 +553,55 @@ fn work(task: Task) -> Result<Option<Done>, Error> {
     builder = builder.workers(task.plan.connections.saturating_add(task.plan.idle).max(64));
     let runtime = builder.build().map_err(failed)?;
     let worker = Rc::new(Worker::new(&task));
-    let begun = runtime.block_on(main(Rc::clone(&worker), &task)).map_err(failed)?;
-    if !begun? {
-        return Ok(None);
-    }
-    let system_calls = runtime.counters().system_calls;
-    let flagged = |flag| worker.seats.iter().filter(|seat| seat.has(flag)).count() as u32;
-    let (asked, served, open) = (flagged(ASKED), flagged(SERVED), flagged(OPEN));
-    let counts = worker.counts.take();
-    Ok(Some(Done {
-        counts,
-        asked,
-        served,
-        open,
-        idle_open: worker.idle_open.get(),
-        last_ns: worker.last_ns.get(),
-        system_calls,
-    }))
+    let done = runtime.block_on(main(Rc::clone(&worker), &task)).map_err(failed)??;
+    Ok(done.map(|done| Done { system_calls: runtime.counters().system_calls, ..done }))
 }
 
-/// What the worker does beside its connections. False: it was told not to begin.
-async fn main(worker: Rc<Worker>, task: &Task) -> Result<bool, Error> {
+/// What the worker does beside its connections: one order after another. What came of the last; `None`: there was none,
+/// and no more is to be done.
+async fn main(worker: Rc<Worker>, task: &Task) -> Result<Option<Done>, Error> {
     connect(&worker, task).await;
-    let (begin, began) = ringroad_engine::sync::oneshot::channel();
+    let (give, orders) = ringroad_engine::sync::unbounded();
     let counts = worker.counts.borrow().clone();
-    let ready = News::Ready { connected: worker.connected.get(), counts, begin };
+    let ready = News::Ready { connected: worker.connected.get(), counts, orders: give };
     if task.news.send(ready).is_err() {
-        return Ok(false);
+        return Ok(None);
     }
-    let Ok(begin_ns) = began.await else { return Ok(false) };
-    begin_load(&worker, task, begin_ns);
-    let last = measure(&worker, task).await?;
-    if let Some(schedule) = worker.schedule.borrow_mut().as_mut() {
-        // What was due and never had a connection.
-        let mut unsent = worker.seats.iter().filter(|seat| seat.assigned.take().is_some()).count() as u64;
-        let now = worker.now();
-        while schedule.take().is_some_and(|due| due.saturating_add(begin_ns) <= now) {
-            unsent += 1;
+    while let Ok(order) = orders.recv().await {
+        let done = carry_out(&worker, task, &order).await?;
+        if order.last {
+            return Ok(Some(done));
         }
-        worker.counts.borrow_mut().unsent = unsent;
+        let _ = task.news.send(News::Done(Box::new(done)));
     }
+    Ok(None)
+}
+
+/// Puts one load on and waits for its end.
+async fn carry_out(worker: &Rc<Worker>, task: &Task, order: &Order) -> Result<Done, Error> {
+    for seat in &worker.seats {
+        seat.unset(ASKED | SERVED);
+    }
+    worker.last.set(order.last);
+    let pacing = begin_load(worker, task, order);
+    let second = measure(worker, task, order).await;
+    if let Some(pacing) = pacing {
+        pacing.cancel();
+    }
+    let second = second?;
+    worker.give_up(worker.now(), order.probe.is_some());
     let tally = worker.take_tally(task);
-    let _ = task.news.send(News::Second { index: task.index, second: last, tally });
-    Ok(true)
+    let _ = task.news.send(News::Second { index: task.index, second, tally });
+    let flagged = |flag| worker.seats.iter().filter(|seat| seat.has(flag)).count() as u32;
+    Ok(Done {
+        asked: flagged(ASKED),
+        served: flagged(SERVED),
+        open: flagged(OPEN),
+        idle_open: worker.idle_open.get(),
+        last_ns: worker.last_ns.get(),
+        counts: worker.counts.take(),
+        system_calls: 0,
+    })
 }
 
 /// Opens all connections, so many at a time, until all have had a try or the time for it is over.
@@ -578,16 +634,16 @@ async fn connect(worker: &Rc<Worker>, task: &Task) {
         let now = worker.now();
         worker.sweep(now);
         let hopeless = now - last >= limit || now - begun >= limit && worker.counts.borrow().connects == 0;
-        if all && tried || hopeless || task.stop.load(Ordering::Relaxed) {
+        if all && tried || hopeless || task.is_stopped() {
             return;
         }
         time::sleep(Duration::from_millis(1)).await;
     }
 }
 
-/// Sets the times, and wakes everybody.
-fn begin_load(worker: &Rc<Worker>, task: &Task, begin_ns: u64) {
-    let plan = &*task.plan;
+/// Sets the times, and wakes everybody. What hands out arrivals, in open loop.
+fn begin_load(worker: &Rc<Worker>, task: &Task, order: &Order) -> Option<JoinHandle<()>> {
+    let (plan, begin_ns) = (&*task.plan, order.begin_ns);
     let window = begin_ns + plan.warmup.as_nanos() as u64;
     let end = plan.duration.map_or(NEVER - 1, |length| window + length.as_nanos() as u64);
     worker.begin_ns.set(begin_ns);
@@ -597,7 +653,9 @@ fn begin_load(worker: &Rc<Worker>, task: &Task, begin_ns: u64) {
         worker.active.set(0);
         worker.set_active(task, window);
     }
+    let mut pacing = None;
     if let Pace::Open { per_second, arrivals } = plan.pace {
+        let per_second = order.probe.unwrap_or(per_second);
         // Without a duration the count ends it.
         let length = plan.duration.map_or(Duration::from_secs(1 << 30), |length| plan.warmup + length);
         let (of, seed) = ((task.index, plan.threads), plan.seed);
@@ -608,9 +666,11 @@ fn begin_load(worker: &Rc<Worker>, task: &Task, begin_ns: u64) {
         };
         let make = move || Schedule::new(Rc::new(profile), arrivals, of, seed, count);
         *worker.schedule.borrow_mut() = Some(make.clone()());
-        spawn(dispatcher(Rc::clone(worker), task.epoch + Duration::from_nanos(begin_ns), make)).detach();
+        let begin = task.epoch + Duration::from_nanos(begin_ns);
+        pacing = Some(spawn(dispatcher(Rc::clone(worker), begin, make)));
     }
     worker.seats.iter().for_each(Seat::wake);
+    pacing
 }
 
 /// Hands out arrivals whenever the metronome, which it owns, says that there are some.
@@ -634,8 +694,9 @@ async fn dispatcher(worker: Rc<Worker>, begin: Instant, make: impl FnOnce() -> S
 }
 
 /// Lets the load run to its end: hands on the seconds, ends what takes too long. The last second's number.
-async fn measure(worker: &Rc<Worker>, task: &Task) -> Result<u32, Error> {
+async fn measure(worker: &Rc<Worker>, task: &Task, order: &Order) -> Result<u32, Error> {
     let plan = &*task.plan;
+    let mut stopped = None;
     let limit = plan.timeout.as_nanos() as u64;
     let mut second = 0;
     let (mut quiet_since, mut seen) = (worker.now(), 0);
@@ -653,9 +714,17 @@ async fn measure(worker: &Rc<Worker>, task: &Task) -> Result<u32, Error> {
             let _ = task.news.send(News::Second { index: task.index, second, tally });
             second += 1;
         }
-        if task.stop.load(Ordering::Relaxed) {
+        if stopped.is_none() && task.is_stopped() {
+            // Nothing more is sent, and what is on its way gets a moment, so that the counts of both sides agree.
+            stopped = Some(now);
             worker.end_ns.set(worker.end_ns.get().min(now));
+            worker.give_up(now, false);
+        }
+        if stopped.is_some_and(|since| now - since >= STOPPING.as_nanos() as u64) {
             return Ok(second);
+        }
+        if order.probe.is_some() && now >= worker.end_ns.get() {
+            worker.give_up(now, true);
         }
         if worker.is_exhausted(now) && worker.in_flight.get() == 0 {
             return Ok(second);

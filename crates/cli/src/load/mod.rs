@@ -11,7 +11,8 @@ use crate::complaint::{DONE, FAILED, INTERRUPTED, INVALID, USAGE, say, why};
 use crate::flags::{Common, LoadFlags};
 use ringroad_engine::choose;
 use ringroad_host::capacity::Capacity;
-use ringroad_load::report::{Frame, record, skipped};
+use ringroad_load::knee::search;
+use ringroad_load::report::{Frame, knee_record, record, skipped};
 use ringroad_load::require::Requirement;
 use ringroad_load::{Event, Plan, run, source};
 use ringroad_measure::caveat::Level;
@@ -49,6 +50,7 @@ impl From<ringroad_load::Error> for Complaint {
 fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
     let mut plan = plan::of(flags)?;
     plan.check()?;
+    let searched = flags.knee.as_deref().map(str::parse::<Requirement>).transpose()?;
     let required = flags.require.iter().map(|text| text.parse()).collect::<Result<Vec<Requirement>, _>>()?;
     let choice = choose::choose(common.driver, None)
         .map_err(|unusable| Complaint { message: unusable.to_string(), code: USAGE })?;
@@ -87,12 +89,35 @@ fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
     };
     let stop = stop_on_signals()?;
     let mut told = |event: &Event| {
-        if !common.quiet {
+        // The seconds of a probe say less than the probe.
+        let is_detail = searched.is_some() && matches!(event, Event::Second(_));
+        if !common.quiet && !is_detail {
             tell(event, &plan);
         }
     };
-    let outcome = match run(&plan, &choice, &stop, &mut told) {
-        Ok(outcome) => outcome,
+    let done = match &searched {
+        None => run(&plan, &choice, &stop, &mut told).map(|outcome| {
+            let record = record(&plan, &outcome, &frame);
+            Done {
+                text: summary::text(&plan, &outcome, &record.verdict, &frame.driver),
+                unmet: required.iter().filter_map(|required| required.unmet(&outcome)).collect(),
+                interrupted: outcome.interrupted,
+                record,
+            }
+        }),
+        Some(demand) => search(&plan, demand, &choice, &stop, &mut told).map(|knee| {
+            let title = summary::knee_title(&knee, demand);
+            let record = knee_record(&knee, &title, &frame);
+            Done {
+                text: summary::knee_text(&knee, &title, &record.verdict, &frame.driver),
+                unmet: knee.met.is_none().then(|| title.clone()).into_iter().collect(),
+                interrupted: knee.interrupted,
+                record,
+            }
+        }),
+    };
+    let Done { record, text, unmet, interrupted } = match done {
+        Ok(done) => done,
         Err(error) => {
             if let Some(file) = flags.out.as_deref().filter(|_| !error.is_usage()) {
                 write(file, &skipped(&plan, &error.to_string(), &frame))?;
@@ -100,22 +125,29 @@ fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
             return Err(error.into());
         }
     };
-    let record = record(&plan, &outcome, &frame);
     if let Some(file) = &flags.out {
         write(file, &record)?;
     }
     if !common.quiet {
-        print(&summary::text(&plan, &outcome, &record.verdict, &frame.driver))?;
+        print(&text)?;
     }
-    let unmet: Vec<String> = required.iter().filter_map(|required| required.unmet(&outcome)).collect();
     unmet.iter().for_each(|unmet| say(unmet));
     Ok(match record.verdict.level {
-        _ if outcome.interrupted => INTERRUPTED,
+        _ if interrupted => INTERRUPTED,
         Level::Invalid => INVALID,
         Level::Suspect if flags.strict => INVALID,
         _ if !unmet.is_empty() => FAILED,
         Level::Suspect | Level::Valid => DONE,
     })
+}
+
+/// What came of it, ready to be told.
+struct Done {
+    record: Record,
+    text: String,
+    /// Demands that are not met.
+    unmet: Vec<String>,
+    interrupted: bool,
 }
 
 /// Set by SIGINT and SIGTERM; the second one ends this process as if nothing were registered.
@@ -137,6 +169,13 @@ fn tell(event: &Event, plan: &Plan) {
     match event {
         Event::Connected { connections, wanted } if connections < wanted => {
             say(&format!("{connections} of {wanted} connections could be made"));
+        }
+        Event::Probe { per_second, unmet } => {
+            let rate = PerSecond(*per_second).to_string();
+            match unmet {
+                None => say(&format!("{rate:>10}  met")),
+                Some(why) => say(&format!("{rate:>10}  not met: {why}")),
+            }
         }
         Event::Second(point) if plan.duration.is_none_or(|length| length.as_secs() > 2) => {
             let time = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| Nanos(ns).to_string());

@@ -15,6 +15,9 @@ use crate::complaint::{FAILED, USAGE, name, why};
 /// Connections, where nobody says how many.
 const CONNECTIONS: u32 = 10;
 
+/// The first rate of a search, where nobody says another.
+const FIRST_RATE: f64 = 1000.0;
+
 /// The plan that these flags ask for.
 pub(super) fn of(flags: &LoadFlags) -> Result<Plan, Complaint> {
     let refuse = |message: &str| Err(Complaint { message: message.to_owned(), code: USAGE });
@@ -41,13 +44,16 @@ pub(super) fn of(flags: &LoadFlags) -> Result<Plan, Complaint> {
         requests(flags, &first, &body.unwrap_or_default())?
     };
     let plan = Plan::new(first, messages);
-    let open = flags.rate.map(|per_second| Pace::Open {
+    let is_search = flags.knee.is_some();
+    let rate = flags.rate.or(is_search.then_some(FIRST_RATE));
+    let open = rate.map(|per_second| Pace::Open {
         per_second,
         arrivals: if flags.poisson { Arrivals::Poisson } else { Arrivals::Constant },
     });
     let warmup = flags.warmup.unwrap_or(match flags.count {
         // A count is exact, so all of it is measured.
         Some(_) => Duration::ZERO,
+        None if is_search => Duration::from_millis(500),
         None => Duration::from_secs(1),
     });
     if flags.count.is_some() && !warmup.is_zero() {
@@ -86,7 +92,7 @@ pub(super) fn of(flags: &LoadFlags) -> Result<Plan, Complaint> {
         connect_rate: flags.connect_rate,
         duration: match (length.or(flags.duration), flags.count) {
             (None, Some(_)) => None,
-            (length, _) => Some(length.unwrap_or(Duration::from_secs(10))),
+            (length, _) => Some(length.unwrap_or(Duration::from_secs(if is_search { 3 } else { 10 }))),
         },
         count: flags.count,
         warmup,

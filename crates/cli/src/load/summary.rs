@@ -1,6 +1,8 @@
 //! What came of a load, for a person: a pure function from outcome to text. Start at [`text`].
 
+use ringroad_load::knee::Knee;
 use ringroad_load::plan::Pace;
+use ringroad_load::require::Requirement;
 use ringroad_load::schedule::Arrivals;
 use ringroad_load::{Outcome, Plan, Stage};
 use ringroad_measure::units::{Bytes, Nanos, PerSecond, Share};
@@ -26,6 +28,56 @@ pub(super) fn text(plan: &Plan, outcome: &Outcome, verdict: &Verdict, driver: &s
     out
 }
 
+/// The interval of a search, in a sentence.
+pub(super) fn knee_title(knee: &Knee, demand: &Requirement) -> String {
+    let rate = |rate: f64| PerSecond(rate).to_string();
+    match (knee.met, knee.unmet) {
+        (Some(met), Some(unmet)) => {
+            format!("{demand} is met up to {}, and not at {}", rate(met), rate(unmet))
+        }
+        (Some(met), None) => format!("{demand} is met up to {}, and no rate was too much", rate(met)),
+        (None, Some(unmet)) => format!("{demand} is not met at {}, nor below", rate(unmet)),
+        (None, None) => format!("{demand}: no rate was decided"),
+    }
+}
+
+/// A search: the probe at the highest rate that met the demand, all probes, and the interval.
+pub(super) fn knee_text(knee: &Knee, title: &str, verdict: &Verdict, driver: &str) -> String {
+    let mut out = knee.best().map_or_else(String::new, |best| {
+        let mut out = String::new();
+        // Writing to a String cannot fail.
+        let _ = figures(&mut out, &best.plan, &best.outcome, driver);
+        out
+    });
+    let _ = probes(&mut out, knee, title).and_then(|()| ending(&mut out, verdict));
+    out
+}
+
+fn probes(out: &mut String, knee: &Knee, title: &str) -> std::fmt::Result {
+    writeln!(
+        out,
+        "\n  {:<12}{:>12}{:>12}{:>12}  {} probes",
+        "rate",
+        "answered",
+        "p50",
+        "p99",
+        knee.probes.len()
+    )?;
+    for probe in &knee.probes {
+        let tally = &probe.outcome.tally;
+        let rate = |rate: Option<PerSecond>| rate.map_or("-".to_owned(), |rate| rate.to_string());
+        let asked = rate(probe.rate().map(PerSecond));
+        let answered = rate(PerSecond::of(tally.completed, probe.outcome.window));
+        write!(out, "  {asked:<12}{answered:>12}")?;
+        for q in [0.5, 0.99] {
+            let time = tally.latencies.response.quantile_ns(q);
+            write!(out, "{:>12}", time.map_or("-".to_owned(), |ns| Nanos(ns).to_string()))?;
+        }
+        writeln!(out, "  {}", probe.unmet.as_deref().unwrap_or("met"))?;
+    }
+    writeln!(out, "\nknee: {title}")
+}
+
 fn write_all(
     out: &mut String,
     plan: &Plan,
@@ -33,6 +85,16 @@ fn write_all(
     verdict: &Verdict,
     driver: &str,
 ) -> std::fmt::Result {
+    figures(out, plan, outcome, driver)?;
+    ending(out, verdict)
+}
+
+fn ending(out: &mut String, verdict: &Verdict) -> std::fmt::Result {
+    writeln!(out, "\n{}", verdict.level)?;
+    verdict.reasons.iter().try_for_each(|reason| writeln!(out, "  {reason}"))
+}
+
+fn figures(out: &mut String, plan: &Plan, outcome: &Outcome, driver: &str) -> std::fmt::Result {
     let Outcome { counts, tally, client, .. } = outcome;
     let seconds = outcome.window.as_secs_f64();
     writeln!(out, "{}", plan.target)?;
@@ -94,8 +156,7 @@ fn write_all(
             writeln!(out, "  {count:>9}  {}", what.escape_debug())?;
         }
     }
-    writeln!(out, "\n{}", verdict.level)?;
-    verdict.reasons.iter().try_for_each(|reason| writeln!(out, "  {reason}"))
+    Ok(())
 }
 
 fn how(arrivals: Arrivals) -> &'static str {

@@ -1,6 +1,7 @@
 //! `ringroad load` as users run it, against the reference servers. Nothing here depends on speed.
 
 use crate::support::{Server, ringroad, run};
+use ringroad_measure::Histogram;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -103,4 +104,122 @@ fn a_load_that_is_interrupted_tells_what_there_was_and_exits_with_130() {
     assert_eq!(process.wait(), Some(130));
     assert!(out.rest().iter().any(|line| line.contains("the run was stopped")));
     server.stop(Signal::INT);
+}
+
+/// The kernel takes connections and requests, and nobody answers.
+#[test]
+fn a_server_that_is_stopped_times_out_and_the_load_comes_to_its_end() {
+    let server = Server::start(&["--model", "epoll-et", "--protocol", "http"]);
+    server.signal(Signal::STOP);
+    let outcome = load(&[&format!("http://{}/", server.address), "-c", "2", "-n", "2", "--timeout", "1s"]);
+    server.signal(Signal::CONT);
+    let text = String::from_utf8(outcome.stdout).unwrap();
+    assert_eq!(outcome.code, Some(5), "{text}{}", outcome.stderr);
+    assert!(text.contains("2 sent, 0 completed, 2 failed") && text.contains("no answer within 1s"), "{text}");
+    server.stop(Signal::INT);
+}
+
+/// 200 requests a second are due while the server is stopped for half a second: a hundred of them wait, the first of them
+/// all of that time. A client that stops asking would notice it twice.
+#[test]
+fn a_server_that_is_stopped_for_a_while_is_seen_by_all_who_were_due_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.json");
+    let server = Server::start(&["--model", "epoll-et", "--protocol", "http"]);
+    let url = format!("http://{}/", server.address);
+    let mut command = ringroad(["load", &url, "-c", "2", "-r", "200", "-d", "1h", "--warmup", "0s", "--out"]);
+    command.arg(&file).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let mut process = crate::support::Kill(command.spawn().unwrap());
+    let told = crate::support::Lines::of(process.0.stderr.take().unwrap());
+    let _out = crate::support::Lines::of(process.0.stdout.take().unwrap());
+    let second = || while !told.next().unwrap().contains("p50") {};
+    second();
+    server.signal(Signal::STOP);
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    server.signal(Signal::CONT);
+    // The second that was under way, and one more.
+    second();
+    second();
+    process.signal(Signal::INT);
+    assert_eq!(process.wait(), Some(130));
+    let record: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let cell = &record["cells"][0];
+    let histogram = Histogram::from_base64(cell["histogram"].as_str().unwrap()).unwrap();
+    let waited =
+        histogram.buckets().filter(|(ns, _)| *ns >= 200_000_000).map(|(_, count)| count).sum::<u64>();
+    assert!(waited >= 50, "{waited} of {} waited", histogram.count());
+    assert!(cell["latency_us"]["response"]["max"].as_f64().unwrap() >= 480_000.0);
+    server.stop(Signal::INT);
+}
+
+#[test]
+fn stages_are_told_one_by_one() {
+    let server = Server::start(&["--model", "epoll-et", "--protocol", "http"]);
+    let url = format!("http://{}/", server.address);
+    let outcome = load(&[&url, "--stages", "100ms:1,100ms:2..3", "--warmup", "0s"]);
+    let text = String::from_utf8(outcome.stdout).unwrap();
+    assert!(text.contains("closed loop, in 2 stages"), "{text}");
+    assert!(text.contains("\n  2 to 3 ") && text.contains("\n  1 "), "{text}");
+    let outcome = load(&[&url, "--ramp", "1+1/100ms..3", "--warmup", "0s"]);
+    let text = String::from_utf8(outcome.stdout).unwrap();
+    assert!(text.contains("3 connections, closed loop, in 3 stages"), "{text}");
+    server.stop(Signal::INT);
+}
+
+#[test]
+fn a_knee_is_told_as_an_interval_with_all_its_probes() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.json");
+    // Four connections, and each answer takes 2 ms at least: 2000 a second are never met.
+    let server = Server::start(&["--model", "threads", "--protocol", "http", "--delay-us", "2000"]);
+    let url = format!("http://{}/", server.address);
+    let short = ["-c", "4", "-r", "500", "-d", "200ms", "--warmup", "0s"];
+    let arguments =
+        [&[url.as_str(), "--knee", "p50<20ms", "--out", file.to_str().unwrap()], &short[..]].concat();
+    let outcome = load(&arguments);
+    let text = String::from_utf8(outcome.stdout).unwrap();
+    let record: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let title = record["title"].as_str().unwrap();
+    assert!(text.contains(&format!("knee: {title}")) && title.starts_with("p50<20ms is "), "{text}");
+    let probes = record["cells"].as_array().unwrap().len();
+    assert!(text.contains(&format!("{probes} probes")), "{text}");
+    assert!(outcome.stderr.contains("not met: required p50<20ms"), "{}", outcome.stderr);
+    server.stop(Signal::INT);
+}
+
+/// Each connection has to wait 5 ms for each answer, so four of them get 800 a second at most, whoever asks.
+#[test]
+fn wrk_and_we_say_alike_what_a_server_of_known_delay_does() {
+    let server = Server::start(&["--model", "threads", "--protocol", "http", "--delay-us", "5000"]);
+    let url = format!("http://{}/", server.address);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.json");
+    load(&[&url, "-c", "4", "-d", "1s", "--warmup", "0s", "-q", "--out", file.to_str().unwrap()]);
+    let record: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let cell = &record["cells"][0];
+    let rate = cell["rps"].as_f64().unwrap();
+    assert!(rate > 0.0 && rate <= 808.0, "{rate}");
+    assert!(cell["latency_us"]["response"]["min"].as_f64().unwrap() >= 4_990.0, "{cell}");
+    let mut served = cell["sent"].as_u64().unwrap();
+    if crate::support::installed("wrk") {
+        let mut wrk = std::process::Command::new("wrk");
+        let report = run(wrk.args(["-t1", "-c4", "-d1", "--timeout", "30", &url])).text();
+        let number = |before: &str, after: &str| -> f64 {
+            let rest = report.split(before).nth(1).unwrap_or_else(|| panic!("{report}"));
+            rest.split(after).next().unwrap().trim().parse().unwrap()
+        };
+        assert!(number("Requests/sec:", "\n") <= 808.0, "{report}");
+        served += report
+            .split(" requests in")
+            .next()
+            .unwrap()
+            .split_whitespace()
+            .next_back()
+            .unwrap()
+            .parse::<u64>()
+            .unwrap();
+    }
+    let requests = server.stop(Signal::INT)["requests"].as_u64().unwrap();
+    // What was on its way when wrk stopped counting was served and not counted.
+    assert!((served..=served + 4).contains(&requests), "{requests} served, {served} counted");
 }

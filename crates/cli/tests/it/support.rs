@@ -181,6 +181,11 @@ impl Server {
         Server { process, lines, address }
     }
 
+    /// Sends it a signal that does not end it.
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.process.signal(signal);
+    }
+
     /// Stops it with a signal; it must end well and leave one line, the totals, which is returned.
     pub(crate) fn stop(mut self, signal: Signal) -> serde_json::Value {
         self.process.signal(signal);

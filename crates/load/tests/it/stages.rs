@@ -127,7 +127,10 @@ fn connections_come_from_the_sources_in_turns() {
         assert_eq!((outcome.connected, outcome.idle_at_end), (4, 2), "{choice}");
         let from: Vec<String> = asked.lock().unwrap().keys().map(|peer| peer.ip().to_string()).collect();
         assert!(from.iter().all(|ip| ip == "127.0.0.2" || ip == "127.0.0.3"), "{choice}: {from:?}");
-        assert!(from.iter().any(|ip| ip == "127.0.0.2") && from.iter().any(|ip| ip == "127.0.0.3"), "{from:?}");
+        assert!(
+            from.iter().any(|ip| ip == "127.0.0.2") && from.iter().any(|ip| ip == "127.0.0.3"),
+            "{from:?}"
+        );
     }
 }
 

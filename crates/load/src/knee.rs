@@ -1,0 +1,259 @@
+//! The knee: the highest rate that still meets a demand, found by probes on connections that stay open.
+//!
+//! Rates double until the demand is not met, then the interval between the last that met it and the first that did not is
+//! halved (its logarithm is), until its ends are close. One probe may be a neighbour's bad moment: beyond the doubling,
+//! two probes of three decide. What comes out is an interval: at its lower end the demand was met, at its upper end it was
+//! not. The search itself is pure ([`Bisection`]). Start at [`search`].
+
+use crate::error::Error;
+use crate::plan::{Pace, Plan};
+use crate::require::Requirement;
+use crate::run::{Event, Outcome, with_workers};
+use crate::verdict::verdict;
+use ringroad_engine::choose::Choice;
+use ringroad_measure::Verdict;
+use ringroad_measure::caveat::Caveat;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The two ends of the interval are so near in the end.
+const TOLERANCE: f64 = 1.05;
+
+/// Rates that are not left, requests per second.
+const RATES: (f64, f64) = (1.0, 1e7);
+
+/// Of a probe's requests so many may fail or never leave; what has not left counts in the latencies besides.
+const FAILED_SHARE_MAX: f64 = 0.001;
+
+/// What came of a search.
+#[derive(Clone, Debug)]
+pub struct Knee {
+    /// The highest rate that met the demand; `None`: not even the lowest did.
+    pub met: Option<f64>,
+    /// The lowest that did not; `None`: none was found.
+    pub unmet: Option<f64>,
+    /// All probes, in order.
+    pub probes: Vec<Probe>,
+    /// It was stopped before its end.
+    pub interrupted: bool,
+}
+
+/// One rate, tried once.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// The plan as it was put on.
+    pub plan: Plan,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// Why the demand was not met; `None`: it was.
+    pub unmet: Option<String>,
+}
+
+/// Searches for the highest rate at which `required` holds, from the rate of the plan on. Every probe has the plan's
+/// warm-up and duration.
+///
+/// # Errors
+/// As of [`run`](crate::run()); or the plan is no open loop of a constant rate and a duration, or the demand says nothing
+/// that a higher rate makes worse.
+pub fn search(
+    plan: &Plan,
+    required: &Requirement,
+    choice: &Choice,
+    stop: &Arc<AtomicBool>,
+    observe: &mut dyn FnMut(&Event),
+) -> Result<Knee, Error> {
+    let Pace::Open { per_second, arrivals } = plan.pace else {
+        return Err(Error::usage("--knee: it goes with a rate, not with a closed loop"));
+    };
+    if plan.stages.is_some() || plan.count.is_some() || plan.duration.is_none() {
+        return Err(Error::usage("--knee: a probe has a duration (-d), and neither stages nor a count (-n)"));
+    }
+    if !required.is_limit() {
+        return Err(Error::usage(format!(
+            "--knee {required}: a latency or errors% from above is expected (p99<5ms)"
+        )));
+    }
+    with_workers(plan, choice, stop, |conductor, stand| {
+        conductor.gather(plan, observe)?;
+        let (mut bisection, mut probes) = (Bisection::new(per_second), Vec::new());
+        let mut interrupted = false;
+        while let Some(per_second) = bisection.rate() {
+            let outcome = conductor.carry_out(stand, Some(per_second), false, observe)?;
+            if stop.load(Ordering::Relaxed) {
+                interrupted = true;
+                break;
+            }
+            let unmet = failing(&outcome).or_else(|| required.unmet(&outcome));
+            bisection.note(unmet.is_none());
+            observe(&Event::Probe { per_second, unmet: unmet.clone() });
+            let plan = Plan { pace: Pace::Open { per_second, arrivals }, ..plan.clone() };
+            probes.push(Probe { plan, outcome, unmet });
+        }
+        Ok(Knee { met: bisection.met, unmet: bisection.unmet, probes, interrupted })
+    })
+}
+
+/// Why a probe is no answer to the demand, whatever its latencies are.
+fn failing(outcome: &Outcome) -> Option<String> {
+    let counts = &outcome.counts;
+    let failed = counts.errors.total();
+    let all = counts.sent + counts.cut_off + counts.errors.connect;
+    (all == 0 || failed as f64 > all as f64 * FAILED_SHARE_MAX)
+        .then(|| format!("{failed} of {all} requests failed"))
+}
+
+impl Knee {
+    /// The last probe at the highest rate that met the demand.
+    pub fn best(&self) -> Option<&Probe> {
+        let at = |probe: &&Probe| probe.unmet.is_none() && probe.rate() == self.met;
+        self.probes.iter().rev().find(at)
+    }
+
+    /// May it be believed: the verdict on the best probe; and if at the rate that failed the client was the limit, the
+    /// server may take more.
+    pub fn verdict(&self) -> Verdict {
+        let mut all = Verdict::valid();
+        let Some(best) = self.best() else {
+            all.add(Caveat::Other("no rate met the demand, so none was found.".to_owned()));
+            return all;
+        };
+        all = verdict(&best.plan, &best.outcome);
+        let beyond =
+            self.probes.iter().rev().find(|probe| probe.unmet.is_some() && probe.rate() == self.unmet);
+        if beyond.is_some_and(Probe::is_ours) {
+            all.add(Caveat::Other(
+                "at the rate that was too much, this client was late or busy by itself: the server may take more."
+                    .to_owned(),
+            ));
+        }
+        if self.unmet.is_none() && !self.interrupted {
+            all.add(Caveat::Other("no rate was too much, as far as this client can ask.".to_owned()));
+        }
+        if self.interrupted {
+            all.add(Caveat::Other(
+                "the search was stopped before its end: the interval is as wide as it was.".to_owned(),
+            ));
+        }
+        all
+    }
+}
+
+impl Probe {
+    /// Requests per second that were asked for.
+    pub fn rate(&self) -> Option<f64> {
+        match self.plan.pace {
+            Pace::Open { per_second, .. } => Some(per_second),
+            Pace::Closed => None,
+        }
+    }
+
+    /// Whether this client, not the server, is what made it fail.
+    fn is_ours(&self) -> bool {
+        let seconds = self.outcome.window.as_secs_f64() * f64::from(self.plan.threads);
+        let busy = self.outcome.client.cpu.map(|cpu| cpu.as_secs_f64() / seconds);
+        let late = self.outcome.tally.latencies.late.as_ref().and_then(|late| late.quantile_ns(0.99));
+        let response = self.outcome.tally.latencies.response.quantile_ns(0.99);
+        busy.is_some_and(|busy| busy >= ringroad_measure::caveat::BUSY_SHARE)
+            || late.zip(response).is_some_and(|(late, response)| late.saturating_mul(2) > response)
+    }
+}
+
+/// Where the search stands.
+#[derive(Clone, Debug)]
+struct Bisection {
+    met: Option<f64>,
+    unmet: Option<f64>,
+    rate: f64,
+    /// Probes at this rate that met the demand, and that did not.
+    votes: (u32, u32),
+}
+
+impl Bisection {
+    fn new(first: f64) -> Bisection {
+        Bisection { met: None, unmet: None, rate: first.clamp(RATES.0, RATES.1), votes: (0, 0) }
+    }
+
+    /// The rate of the next probe; `None`: it is found.
+    fn rate(&self) -> Option<f64> {
+        let over = match (self.met, self.unmet) {
+            (Some(met), Some(unmet)) => unmet / met <= TOLERANCE,
+            (Some(met), None) => met >= RATES.1,
+            (None, Some(unmet)) => unmet <= RATES.0,
+            (None, None) => false,
+        };
+        (!over).then_some(self.rate)
+    }
+
+    /// Takes in what came of a probe at that rate.
+    fn note(&mut self, met: bool) {
+        if met {
+            self.votes.0 += 1;
+        } else {
+            self.votes.1 += 1;
+        }
+        // While it doubles, a rate that is met is passed at once: what matters is looked at twice later.
+        let enough = if self.unmet.is_none() { 1 } else { 2 };
+        if self.votes.0 >= enough {
+            self.met = Some(self.rate);
+        } else if self.votes.1 >= 2 {
+            self.unmet = Some(self.rate);
+        } else {
+            return;
+        }
+        self.votes = (0, 0);
+        self.rate = match (self.met, self.unmet) {
+            (Some(met), Some(unmet)) => (met * unmet).sqrt(),
+            (Some(met), None) => (met * 2.0).min(RATES.1),
+            (_, Some(unmet)) => (unmet / 2.0).max(RATES.0),
+            (None, None) => self.rate,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Searches from `first` where each probe is told by `meets`. The interval, and how many probes it took.
+    fn found(first: f64, mut meets: impl FnMut(f64) -> bool) -> (Option<f64>, Option<f64>, u32) {
+        let (mut bisection, mut probes) = (Bisection::new(first), 0);
+        while let Some(rate) = bisection.rate() {
+            bisection.note(meets(rate));
+            probes += 1;
+            assert!(probes < 200, "{bisection:?}");
+        }
+        (bisection.met, bisection.unmet, probes)
+    }
+
+    #[test]
+    fn the_interval_holds_the_knee_wherever_it_begins() {
+        for knee in [1.5, 137.0, 41_234.0, 3e6] {
+            for first in [1.0, 1000.0, 1e6] {
+                let (met, unmet, probes) = found(first, |rate| rate <= knee);
+                let (met, unmet) = (met.unwrap(), unmet.unwrap());
+                assert!(met <= knee && knee < unmet && unmet / met <= TOLERANCE, "{met} {knee} {unmet}");
+                assert!(probes <= 60, "{probes}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_bad_moment_in_three_moves_nothing() {
+        for spoilt in 0..3 {
+            let mut count = 0;
+            let (met, unmet, _) = found(1000.0, |rate| {
+                count += 1;
+                rate <= 50_000.0 && count % 3 != spoilt
+            });
+            assert!(met.unwrap() <= 50_000.0 && unmet.unwrap() > 50_000.0, "{met:?} {unmet:?}");
+        }
+    }
+
+    #[test]
+    fn where_there_is_no_knee_it_ends_all_the_same() {
+        assert_eq!(found(1000.0, |_| true).0, Some(RATES.1));
+        let (met, unmet, _) = found(1000.0, |_| false);
+        assert_eq!((met, unmet), (None, Some(RATES.0)));
+    }
+}
