@@ -10,6 +10,7 @@ use ringroad_engine::choose;
 use ringroad_engine::signal::{Signal, dump_on};
 use ringroad_lab::compare::{Measure, compare as differences};
 use ringroad_lab::dataset::{self, DatasetError};
+use ringroad_lab::pin::Cores;
 use ringroad_lab::plan::Plan;
 use ringroad_lab::suite::built_in;
 use ringroad_lab::{Error, RunOptions, Suite, client, page, runner, table};
@@ -146,9 +147,12 @@ fn run_it(
 /// The built-in suites, with how long each takes here.
 fn suites() -> Result<u8, Complaint> {
     let mut text = String::new();
+    let cpus = Cores::of_this_process().map_err(refused)?.server.len();
     for name in built_in::names() {
         let suite = Suite::load(name).map_err(refused)?;
-        let seconds = Plan::of(&suite, 0).estimate(&suite).as_secs_f64();
+        let mut plan = Plan::of(&suite, 0);
+        plan.fit(&suite, cpus);
+        let seconds = plan.estimate(&suite).as_secs_f64();
         let time =
             if seconds < 90.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) };
         text.push_str(&format!("{name:<14}{time:>7}  {}\n", suite.title));

@@ -70,6 +70,20 @@ impl Plan {
         Plan { cells, blocks, seed }
     }
 
+    /// Leaves out, as skipped cells, what needs more CPUs than a server has here.
+    pub fn fit(&mut self, suite: &Suite, server_cpus: usize) {
+        for cell in &mut self.cells {
+            let wanted = suite.loads[cell.load].cores;
+            if wanted as usize > server_cpus && cell.skipped.is_none() {
+                cell.skipped = Some(format!(
+                    "needs {wanted} CPUs for itself, and here a server has {server_cpus} beside the client's"
+                ));
+            }
+        }
+        let Plan { cells, blocks, .. } = self;
+        blocks.iter_mut().for_each(|order| order.retain(|cell| cells[*cell].skipped.is_none()));
+    }
+
     /// Runs in all blocks together.
     pub fn runs(&self) -> u32 {
         u32::try_from(self.blocks.iter().map(Vec::len).sum::<usize>()).unwrap_or(u32::MAX)

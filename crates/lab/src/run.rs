@@ -146,7 +146,7 @@ impl Totals {
     }
 }
 
-/// Connecting and draining may take the load's timeout each; starting and writing the report a little more.
+/// Connecting, settling and draining may take the load's timeout each; starting and writing the report a little more.
 const CLIENT_MARGIN_S: f64 = 10.0;
 
 impl Bench<'_> {
@@ -155,13 +155,6 @@ impl Bench<'_> {
     /// # Errors
     /// [`Failure`] says what to do with the cell.
     pub fn run(&self, server: &Server, load: &Load) -> Result<Measured, Failure> {
-        let there = self.cores.server.len();
-        if (load.cores as usize) > there {
-            return Err(Failure::Skipped(format!(
-                "needs {} CPUs for itself, and here it has {there} beside the client's",
-                load.cores
-            )));
-        }
         let addr = program::free_address()
             .map_err(|error| Failure::Failed(format!("no free port on the loopback: {error}")))?;
         let filling =
@@ -241,7 +234,7 @@ impl Bench<'_> {
         let most_s = options.warmup_s
             + options.duration_s
             + options.syscalls_s
-            + 2.0 * options.timeout_s
+            + 3.0 * options.timeout_s
             + CLIENT_MARGIN_S;
         let watched = self.watch(child, words, most_s)?;
         let line = watched.stdout.lines().rev().find(|line| line.starts_with('{'));

@@ -69,7 +69,9 @@ pub fn run(
 ) -> Result<Record, Error> {
     let suite = &overridden(suite, options)?;
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..=u64::from(u32::MAX)));
-    let plan = Plan::of(suite, seed);
+    let cores = Cores::of_this_process()?;
+    let mut plan = Plan::of(suite, seed);
+    plan.fit(suite, cores.server.len());
     let estimate = plan.estimate(suite);
     let overrides = options.repeats.is_some() || options.duration_s.is_some() || options.warmup_s.is_some();
     if let Some(budget_s) = suite.budget_s.filter(|_| !overrides)
@@ -83,7 +85,6 @@ pub fn run(
         );
         return Err(rule(suite, "budget_s", message).into());
     }
-    let cores = Cores::of_this_process()?;
     let mut command = options.command.clone();
     if !command.is_empty() && !command.iter().any(|word| word == "--seed" || word.starts_with("--seed=")) {
         command.extend(["--seed".to_owned(), seed.to_string()]);
@@ -125,7 +126,8 @@ fn go_on(
 ) -> Result<Record, Error> {
     let mut journal = journal.map(|path| Journal::begin(path, &kept)).transpose()?;
     let suite = &kept.begun.suite;
-    let plan = Plan::of(suite, kept.begun.seed);
+    let mut plan = Plan::of(suite, kept.begun.seed);
+    plan.fit(suite, cores.server.len());
     let _pinned = Pinned::to(&cores.harness).map_err(|source| Error::Machine {
         what: format!("pin the harness to CPUs {:?}", cores.harness),
         source,
@@ -148,7 +150,8 @@ fn go_on(
     progress.tell(&Event::Planned { suite, runs: plan.runs(), blocks: suite.repeats, estimate });
     let mut cells: Vec<CellRuns> = Vec::new();
     for (index, planned) in plan.cells.iter().enumerate() {
-        if let Some(reason) = &planned.skipped {
+        // A control has no cell of its own.
+        if let Some(reason) = planned.skipped.as_ref().filter(|_| !planned.control) {
             let name = progress.names[index].clone();
             progress.tell(&Event::Skipped { cell: &name, reason });
         }

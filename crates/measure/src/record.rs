@@ -313,7 +313,7 @@ pub struct ServerCost {
     /// Growth of the resident set since before the connections were made, bytes: what they cost the process.
     #[serde(default)]
     pub rss_growth_bytes: Option<u64>,
-    /// Kernel socket memory and other slab growth while the connections were open, bytes, whole machine.
+    /// Growth of kernel memory (slab, stacks, page tables) while the connections were open, bytes, whole machine.
     #[serde(default)]
     pub kernel_bytes: Option<u64>,
 }

@@ -29,6 +29,8 @@ const CONNECTING_MAX: usize = 100;
 /// Connections from one source address: below the 28,232 ports Linux hands out by default, with room for the
 /// sockets of the run before in TIME_WAIT.
 const PER_SOURCE_MAX: usize = 20_000;
+/// How often it is looked whether every connection has been served, before the warm-up.
+const SETTLE_STEP: Duration = Duration::from_millis(10);
 /// Events taken per wait.
 const EVENTS_MAX: usize = 256;
 
@@ -191,6 +193,8 @@ impl<'a> Session<'a> {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         let mut phase = Phase::Settle;
         let mut until = Instant::now() + seconds(options.warmup_s / 2.0);
+        let silent = options.active < options.connections;
+        let settled_by = Instant::now() + if silent { seconds(options.timeout_s) } else { Duration::ZERO };
         loop {
             let drained = matches!(phase, Phase::Drain(_)) && self.tally.in_flight == 0;
             let now = Instant::now();
@@ -206,6 +210,11 @@ impl<'a> Session<'a> {
                 });
             }
             phase = match phase {
+                // Silent connections have their one request behind them before anything is measured.
+                Phase::Settle if self.tally.served < self.tally.live && Instant::now() < settled_by => {
+                    until = Instant::now() + SETTLE_STEP;
+                    Phase::Settle
+                }
                 Phase::Settle => {
                     gauges.find(options.server_pid);
                     let early = gauges.slow(self.tally.answers);

@@ -8,7 +8,7 @@
 //! Start at [`Window`].
 
 use ringroad_host::cpu::{self, CpuSplit, MachineTimes, ProcessClock};
-use ringroad_host::memory::{self, KernelMemory};
+use ringroad_host::memory;
 use ringroad_host::syscalls::Counter;
 use ringroad_measure::Histogram;
 use serde::{Deserialize, Serialize};
@@ -48,7 +48,8 @@ pub struct Window {
     pub rss_bytes: Option<u64>,
     /// What it has grown by since before the connections, bytes; 0 if it shrank.
     pub rss_growth_bytes: Option<u64>,
-    /// Growth of the kernel's slab since before the connections, whole machine, bytes.
+    /// Growth of the kernel's memory (slab, stacks, page tables) since before the connections, whole machine, bytes;
+    /// unknown if it shrank.
     pub kernel_bytes: Option<u64>,
     /// System calls of the server per answer, counted by the kernel after the window.
     pub syscalls_per_request: Option<f64>,
@@ -60,7 +61,7 @@ pub struct Window {
 pub(super) struct Gauges {
     pids: Vec<u32>,
     clocks: Vec<ProcessClock>,
-    kernel_before: KernelMemory,
+    kernel_before: Option<u64>,
     rss_before: Option<u64>,
 }
 
@@ -90,7 +91,7 @@ impl Gauges {
     /// For the server `pid`, before any connection is made.
     pub(super) fn before_connections(pid: Option<u32>) -> Gauges {
         let rss_before = pid.and_then(|pid| resident(&family(pid)));
-        Gauges { pids: Vec::new(), clocks: Vec::new(), kernel_before: memory::kernel(), rss_before }
+        Gauges { pids: Vec::new(), clocks: Vec::new(), kernel_before: kernel_bytes(), rss_before }
     }
 
     /// Finds the server's processes; servers with workers have them all by the end of the warm-up.
@@ -177,8 +178,9 @@ impl Gauges {
                 .and_then(|(first, last)| last.steal_share_since(&first)),
             rss_bytes,
             rss_growth_bytes: rss_bytes.zip(self.rss_before).map(|(now, before)| now.saturating_sub(before)),
+            // Where it shrank, what went meanwhile was more than what came, and how much came is not known.
             kernel_bytes: if with_memory {
-                memory::kernel().since(&self.kernel_before).slab_bytes
+                kernel_bytes().zip(self.kernel_before).and_then(|(now, before)| now.checked_sub(before))
             } else {
                 None
             },
@@ -198,6 +200,12 @@ impl SyscallWindow {
         }
         Ok(calls as f64 / answered as f64)
     }
+}
+
+/// What the kernel holds for connections and threads, whole machine: slab, stacks, page tables.
+fn kernel_bytes() -> Option<u64> {
+    let memory = memory::kernel();
+    Some(memory.slab_bytes? + memory.kernel_stack_bytes? + memory.page_tables_bytes?)
 }
 
 /// Resident memory of all these processes; `None` if one cannot be read.

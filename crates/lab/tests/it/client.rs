@@ -348,6 +348,33 @@ fn silent_connections_send_one_request_and_the_others_go_on() {
     assert!((in_flight / 3.0 - 1.0).abs() < 0.5, "{in_flight} in flight instead of 3");
 }
 
+#[test]
+fn nothing_is_measured_before_the_silent_connections_have_been_served() {
+    // The first requests of seven connections are answered late, all at once; meanwhile the others go on.
+    let answered = Arc::new(AtomicU64::new(0));
+    let at_release = Arc::new(AtomicU64::new(u64::MAX));
+    let (count, released, accepted) = (Arc::clone(&answered), Arc::clone(&at_release), AtomicU64::new(0));
+    let started = std::time::Instant::now();
+    let addr = server(move |stream| {
+        let late = !matches!(accepted.fetch_add(1, Ordering::SeqCst), 3 | 6 | 9);
+        each_request(stream, |_| {
+            while late && started.elapsed() < Duration::from_millis(600) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            if late {
+                released.fetch_min(count.load(Ordering::SeqCst), Ordering::SeqCst);
+            }
+            count.fetch_add(1, Ordering::SeqCst);
+            Some(good())
+        })
+    });
+    let report = run(&Options { connections: 10, active: 3, timeout_s: 20.0, ..http(addr) });
+    assert_eq!((report.served, report.errors.total()), (10, 0), "{:?}", report.first_error);
+    let after = answered.load(Ordering::SeqCst) - at_release.load(Ordering::SeqCst);
+    let completed = report.window.unwrap().completed;
+    assert!(completed <= after, "{completed} in the window, and {after} came once all had been served");
+}
+
 /// Answers one request on each connection and closes it, saying so or not.
 fn closing_server(says_so: bool) -> (SocketAddr, Arc<AtomicU64>) {
     let served = Arc::new(AtomicU64::new(0));
@@ -396,7 +423,10 @@ fn a_second_answer_before_the_close_is_a_protocol_error() {
     let addr = server(|mut stream| {
         let mut piece = [0; 4096];
         let _ = stream.read(&mut piece)?;
-        stream.write_all(&[good(), good()].concat())
+        stream.write_all(&good())?;
+        // In a piece of its own, mostly; in the same one it is as wrong.
+        std::thread::sleep(Duration::from_millis(50));
+        stream.write_all(&good())
     });
     let report = run(&until_all_end(Options { reconnect: true, ..http(addr) }));
     assert_eq!((report.errors.protocol, report.errors.total()), (3, 3), "{:?}", report.first_error);

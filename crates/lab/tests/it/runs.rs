@@ -1,5 +1,6 @@
 //! Whole runs with child processes: the example `tiny` is the server and the client.
 
+use ringroad_lab::pin::{Cores, Pinned};
 use ringroad_lab::{Error, Event, RunOptions, Suite, runner};
 use ringroad_measure::record::Record;
 use ringroad_measure::{Caveat, Level};
@@ -202,6 +203,31 @@ fn an_interrupted_run_returns_what_was_done_and_leaves_no_process() {
     assert_eq!(runs, 0, "the run in progress was cut off, not waited for");
 }
 
+/// Others on the client's core take what it needs: that is no property of the server, and is said.
+#[test]
+fn a_client_whose_core_is_taken_by_others_is_called_starved() {
+    let cores = Cores::of_this_process().unwrap();
+    let over = AtomicBool::new(false);
+    let record = std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let _pinned = Pinned::to(&cores.client).unwrap();
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let record = run(&suite(&["plain"], ""));
+        over.store(true, Ordering::SeqCst);
+        record
+    });
+    for cell in &record.cells {
+        let starved = cell.verdict.reasons.iter().any(|why| matches!(why, Caveat::ClientStarved { .. }));
+        // A run that gave nothing is worse, and says so.
+        assert!(starved || cell.verdict.level == Level::Invalid, "{}: {}", cell.id, cell.verdict);
+    }
+}
+
 #[test]
 fn a_client_that_does_not_work_is_an_error_with_its_words() {
     let broken = RunOptions {
@@ -225,7 +251,14 @@ fn a_plan_over_its_budget_is_refused_before_anything_runs() {
 fn a_load_that_needs_more_cpus_than_the_server_has_is_skipped_and_says_so() {
     let mut suite = suite(&["plain"], "");
     suite.loads[0].cores = 10_000;
-    let record = run(&suite);
+    let mut planned = None;
+    let mut observer = |event: &Event<'_>| {
+        if let Event::Planned { runs, .. } = event {
+            planned = Some(*runs);
+        }
+    };
+    let record = runner::run(&suite, &options(), &mut observer, &AtomicBool::new(false)).unwrap();
+    assert_eq!(planned, Some(4), "the other load, twice for the control, in two blocks");
     assert!(
         record.cells[0].skipped.as_ref().unwrap().contains("needs 10000 CPUs"),
         "{:?}",
