@@ -1,6 +1,6 @@
 #!/bin/sh
 # start.sh NAME PORT: starts a peer that is more than one file, on 127.0.0.1. Exit code 2: it is not installed, and what is
-# missing. What it needs at run time lies in a folder of its own beside this file.
+# missing. What it needs at run time lies in a folder of its own beside this file. What is to be proxied is in UPSTREAM.
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 name=$1
 port=$2
@@ -21,7 +21,8 @@ first_of() {
 folder=$here/run-$name-$port
 configure() {
     mkdir -p "$folder"
-    sed -e "s|PORT|$port|g" -e "s|FOLDER|$folder|g" -e "s|HERE|$here|g" "$here/$1" > "$folder/$1"
+    sed -e "s|PORT|$port|g" -e "s|FOLDER|$folder|g" -e "s|HERE|$here|g" -e "s|UPSTREAM|$UPSTREAM|g" \
+        "$here/$1" > "$folder/$1"
 }
 
 case $name in
@@ -29,11 +30,11 @@ node)
     command -v node > /dev/null || absent node
     exec node "$here/hello.js" "127.0.0.1:$port"
     ;;
-nginx)
+nginx | nginx-files | nginx-kept | nginx-proxy | nginx-held)
     command -v nginx > /dev/null || absent nginx
-    configure nginx.conf
+    configure "$name.conf"
     mkdir -p "$folder/nginx-tmp"
-    exec nginx -p "$folder" -c "$folder/nginx.conf"
+    exec nginx -p "$folder" -c "$folder/$name.conf"
     ;;
 php-fpm)
     command -v nginx > /dev/null || absent nginx

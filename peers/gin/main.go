@@ -1,4 +1,4 @@
-// peer-gin ADDR: what the example hello answers, by Gin on one thread of execution.
+// peer-gin ADDR [json]: what the examples hello and json answer, by Gin on one thread of execution.
 package main
 
 import (
@@ -8,9 +8,14 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"slices"
 
 	"github.com/gin-gonic/gin"
 )
+
+type health struct {
+	Status string `json:"status"`
+}
 
 func main() {
 	runtime.GOMAXPROCS(1)
@@ -26,6 +31,10 @@ func main() {
 	fmt.Printf("listening on %s\n", listener.Addr())
 	engine := gin.New()
 	page := []byte("<h1>Hello World</h1>")
-	engine.GET("/", func(c *gin.Context) { c.Data(http.StatusOK, "text/html", page) })
+	answer := func(c *gin.Context) { c.Data(http.StatusOK, "text/html", page) }
+	if slices.Contains(os.Args, "json") {
+		answer = func(c *gin.Context) { c.JSON(http.StatusOK, health{"ok"}) }
+	}
+	engine.GET("/", answer)
 	log.Fatal(http.Serve(listener, engine))
 }

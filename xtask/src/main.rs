@@ -3,12 +3,14 @@
 //!
 //! `tidy` holds what the compiler cannot: which crate may import which, where unsafe may live, that every file
 //! says what it is for, that documents point at what exists. `bench` is shorthand for a release build and
-//! `ringroad lab run benches/NAME.toml`, before which `bench http` builds what it compares with ([`peers`]); `bench copy`
-//! and `bench costs` are their own, since copiers and parts of a runtime are no servers.
+//! `ringroad lab run benches/NAME.toml`, before which the suites about HTTP build what they compare with ([`peers`]);
+//! `bench copy`, `bench costs` and `bench held` are their own, since copiers and parts of a runtime are no servers, and
+//! connections that do nothing are no load.
 #![forbid(unsafe_code)]
 
 mod bench_copy;
 mod bench_costs;
+mod bench_held;
 mod bench_load;
 mod checked;
 mod coreutils;
@@ -20,13 +22,14 @@ mod tidy;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, ExitStatus};
 
 const USAGE: &str = "usage: cargo xtask tidy
        cargo xtask bench NAME [arguments of `ringroad lab run`]
        cargo xtask bench copy [OPTION VALUE]...
        cargo xtask bench costs [OPTION VALUE]...
        cargo xtask bench load [OPTION VALUE]...
+       cargo xtask bench held [OPTION VALUE]...
        cargo xtask peers
        cargo xtask loom
        cargo xtask asan
@@ -49,6 +52,9 @@ fn main() -> ExitCode {
         }
         Some((word, [name, rest @ ..])) if word == "bench" && name == "load" => {
             bench_load::bench(&root, rest)
+        }
+        Some((word, [name, rest @ ..])) if word == "bench" && name == "held" => {
+            bench_held::bench(&root, rest)
         }
         Some((word, [name, rest @ ..])) if word == "bench" => bench(&root, name, rest),
         Some((word, [])) if word == "peers" => match peers::build(&root) {
@@ -100,25 +106,28 @@ fn bench(root: &Path, name: &str, rest: &[String]) -> ExitCode {
         eprintln!("bench: no suite {name:?} (there are: {})", known.join(", "));
         return ExitCode::from(2);
     }
-    if name == "http"
-        && let Err(error) = peers::build(root)
-    {
-        eprintln!("bench http: {error}");
-        return ExitCode::FAILURE;
-    }
-    let run = Command::new(env!("CARGO"))
-        .current_dir(root)
-        .args(["run", "--release", "--quiet", "--package", "ringroad-cli", "--", "lab", "run"])
-        .arg(&suite)
-        .args(rest)
-        .status();
-    match run {
+    match lab(root, name, &suite, rest) {
         Ok(status) => ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)),
         Err(error) => {
-            eprintln!("bench: cargo: {error}");
+            eprintln!("bench {name}: {error}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// Runs a suite, with what it needs around it.
+fn lab(root: &Path, name: &str, suite: &Path, rest: &[String]) -> io::Result<ExitStatus> {
+    let ringroad = release_binary(root)?;
+    if peers::SUITES.contains(&name) {
+        peers::build(root)?;
+    }
+    let mut run = Command::new(&ringroad);
+    run.current_dir(root).args(["lab", "run"]).arg(suite).args(rest);
+    let behind = if name == "proxy" { Some(peers::behind(root, &ringroad)?) } else { None };
+    if let Some(behind) = &behind {
+        run.env("UPSTREAM", behind.address.to_string());
+    }
+    run.status()
 }
 
 /// Builds the binary as users have it, and says where it is.

@@ -10,7 +10,10 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::error::Error;
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
+
+/// As many connections may wait to be accepted as at our own servers.
+const BACKLOG: u32 = 4096;
 
 async fn hello(_: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     let mut response = Response::new(Full::new(Bytes::from_static(b"<h1>Hello World</h1>")));
@@ -20,10 +23,14 @@ async fn hello(_: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible
 
 fn main() -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
+    let address: std::net::SocketAddr = address.parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let tasks = tokio::task::LocalSet::new();
     tasks.block_on(&runtime, async {
-        let listener = TcpListener::bind(&address).await?;
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        let listener = socket.listen(BACKLOG)?;
         println!("listening on {}", listener.local_addr()?);
         loop {
             let (stream, _) = listener.accept().await?;

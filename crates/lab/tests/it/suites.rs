@@ -239,5 +239,8 @@ fn the_suites_of_the_repository_are_all_valid() {
         }
     }
     names.sort();
-    assert_eq!(names, ["aa", "engine", "floor", "http", "planted", "wrk"]);
+    assert_eq!(
+        names,
+        ["aa", "connections", "engine", "floor", "http", "json", "planted", "proxy", "static", "wrk"]
+    );
 }
