@@ -101,6 +101,8 @@ pub struct Proxy {
     pub connect_timeout: Duration,
     /// How long nothing may move while an answer is waited for or comes.
     pub answer_timeout: Duration,
+    /// How long nothing may move in either direction of a WebSocket connection.
+    pub tunnel_timeout: Duration,
     /// Connections kept for later requests, of each worker.
     pub keep: usize,
     /// How long they are.
@@ -292,6 +294,7 @@ fn read_proxy(section: &mut Section<'_, '_>, path: Option<&str>, folder: &Path) 
     let trust_forwarded = section.read("trust_forwarded", words::truth).unwrap_or(false);
     let connect_timeout = section.read("connect_timeout", span).unwrap_or(Duration::from_secs(5));
     let answer_timeout = section.read("answer_timeout", span).unwrap_or(Duration::from_secs(60));
+    let tunnel_timeout = section.read("tunnel_timeout", span).unwrap_or(Duration::from_secs(60 * 60));
     let keep = section.read("keep", |value| words::count(value, 0, 65_536)).unwrap_or(32) as usize;
     let keep_for = section.read("keep_for", span).unwrap_or(Duration::from_secs(30));
     let (to, path) = to?;
@@ -302,6 +305,7 @@ fn read_proxy(section: &mut Section<'_, '_>, path: Option<&str>, folder: &Path) 
         trust_forwarded,
         connect_timeout,
         answer_timeout,
+        tunnel_timeout,
         keep,
         keep_for,
     }))

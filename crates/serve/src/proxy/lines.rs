@@ -3,7 +3,7 @@
 use super::Place;
 use super::upstream::Head;
 use crate::answer::Asking;
-use ringroad_http::{EncodeError, Fields, Request, Response};
+use ringroad_http::{EncodeError, Fields, Method, Request, Response};
 use ringroad_wire::Encoder;
 use std::net::SocketAddr;
 
@@ -35,6 +35,23 @@ const FORWARDED: &[&str] = &[
     "x-request-id",
 ];
 
+/// The one protocol that is handed through. Others stay with us: what a tunnel carries passes by the routes, and a server
+/// behind that would take an offer of HTTP/2 would answer there whatever it is asked (RFC 9113 §3.1 has that offer no more).
+pub(super) const WEBSOCKET: &str = "websocket";
+
+/// Whether a request offers to speak WebSocket (RFC 6455 §4.1), and nothing else.
+pub(super) fn offers_websocket(request: &Request) -> bool {
+    let alone = is_websocket(request.headers());
+    alone && request.head().upgrade() && request.method() == Method::Get
+}
+
+/// Whether `Upgrade` says so, once and alone.
+pub(super) fn is_websocket(fields: Fields<'_>) -> bool {
+    let mut offers = fields.get_all("upgrade");
+    let is_it = |value: &[u8]| value.trim_ascii().eq_ignore_ascii_case(WEBSOCKET.as_bytes());
+    offers.next().is_some_and(is_it) && offers.next().is_none()
+}
+
 fn is_one_of(name: &[u8], names: &[&str]) -> bool {
     names.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
 }
@@ -52,12 +69,13 @@ fn is_named(fields: Fields<'_>, name: &[u8]) -> bool {
     })
 }
 
-/// Writes the head of a request to the server behind. `None`: it cannot be written.
+/// Writes the head of a request to the server behind, with an offer of WebSocket or without. `None`: it cannot be written.
 pub(super) fn request<'a>(
     out: &'a mut Vec<u8>,
     place: &Place,
     request: &Request,
     target: &str,
+    websocket: bool,
     asking: &Asking<'_>,
 ) -> Option<Encoder<'a>> {
     let settings = place.settings();
@@ -92,6 +110,9 @@ pub(super) fn request<'a>(
     head.field("X-Request-Id", text("x-request-id").unwrap_or_else(|| asking.id())).ok()?;
     // RFC 9110 §7.6.3. Ours is behind those that are handed on.
     head.field("Via", "1.1 ringroad").ok()?;
+    if websocket {
+        head.upgrade(WEBSOCKET).ok()?;
+    }
     Some(head)
 }
 

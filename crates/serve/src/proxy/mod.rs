@@ -2,9 +2,11 @@
 //!
 //! What belongs to a connection stays there (RFC 9110 §7.6.1): each hop has its own framing, its own `Connection`, and
 //! nobody's word removes a line that we add. A failure on the other side is 502 or 504 with a short word to the client and
-//! the reason in the log. Connections are in [`upstream`], lines in [`lines`].
+//! the reason in the log. Connections are in [`upstream`], lines in [`lines`], what becomes of a connection that speaks
+//! WebSocket in [`tunnel`].
 
 mod lines;
+mod tunnel;
 mod upstream;
 
 use crate::answer::{Answer, Asking, Sent, Tally, Upstream};
@@ -13,7 +15,7 @@ use crate::{page, path};
 use futures_core::Stream;
 use ringroad_engine::time;
 use ringroad_http::{Body, Chunk, EncodeError, Method, Request, RequestBody, Response, Status};
-use ringroad_wire::{BodyEncoder, BodySize, Limits, Scratch};
+use ringroad_wire::{Asked, BodyEncoder, BodySize, Limits, Scratch};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -54,7 +56,10 @@ impl Proxies {
         let mut head = Vec::new();
         let target = target(route, settings, &request);
         let method = request.method();
-        let Some(encoder) = lines::request(&mut head, route, &request, &target, asking) else {
+        // Who offers it has no body to send first.
+        let websocket =
+            lines::offers_websocket(&request) && request.head().body() == ringroad_wire::Body::Empty;
+        let Some(encoder) = lines::request(&mut head, route, &request, &target, websocket, asking) else {
             return Ok(page::refusal(Status::BAD_REQUEST, asking, "This request cannot be handed on."));
         };
         let body = request.into_body();
@@ -66,15 +71,18 @@ impl Proxies {
             && !matches!(method, Method::Post | Method::Patch | Method::Connect | Method::Other);
         let encoder = encoder.finish(size);
         let begun = Instant::now();
-        let asked = self.ask(route, head, encoder, body, method, repeatable).await;
+        let asked = Asked { method, upgrade: websocket };
+        let asked = self.ask(route, head, encoder, body, asked, repeatable).await;
         asking.answered_by(Upstream { address: settings.to.to_string(), took: begun.elapsed() });
         match asked {
-            Ok((head, pump)) => self.hand_back(route, head, pump, method).await,
-            Err(failure) => {
-                let (status, what) = failure.told();
-                asking.fault(format!("{}: {failure}", settings.to));
-                Ok(page::refusal(status, asking, what))
+            Ok((head, pump)) if head.status() == Status::SWITCHING_PROTOCOLS => {
+                if lines::is_websocket(head.fields()) {
+                    return hand_through(route, head, pump);
+                }
+                Ok(refused(settings, &Failure::OtherProtocol, asking))
             }
+            Ok((head, pump)) => self.hand_back(route, head, pump, method).await,
+            Err(failure) => Ok(refused(settings, &failure, asking)),
         }
     }
 
@@ -85,7 +93,7 @@ impl Proxies {
         head: Vec<u8>,
         encoder: BodyEncoder,
         body: RequestBody,
-        method: Method,
+        asked: Asked,
         repeatable: bool,
     ) -> Result<(Head, Pump), Failure> {
         let settings = route.settings();
@@ -116,7 +124,7 @@ impl Proxies {
                 span: settings.answer_timeout,
                 scratch: Rc::clone(&self.scratch),
             };
-            match pump.head(method).await {
+            match pump.head(asked).await {
                 Ok(head) => return Ok((head, pump)),
                 // It was closed while it was kept: nobody has seen this request.
                 Err(Failure::Unanswered(_)) if was_kept && repeatable => fresh = true,
@@ -195,6 +203,27 @@ impl Proxies {
         };
         Ok(Answer { response: respond(body)?, sent: Sent::Tally(tally) })
     }
+}
+
+/// What is answered when nothing comes from behind.
+fn refused(settings: &Proxy, failure: &Failure, asking: &Asking<'_>) -> Answer {
+    let (status, what) = failure.told();
+    asking.fault(format!("{}: {failure}", settings.to));
+    page::refusal(status, asking, what)
+}
+
+/// The offer was taken: so do we, and what both say is handed through.
+fn hand_through(route: &Rc<Place>, head: Head, pump: Pump) -> Result<Answer, EncodeError> {
+    let (place, tally) = (Rc::clone(route), Tally::new());
+    let counted = Rc::clone(&tally);
+    let response = Response::upgrade(lines::WEBSOCKET, move |upgraded| async move {
+        let settings = place.settings();
+        match tunnel::run(upgraded, pump, settings, &counted).await {
+            Ok(()) | Err(tunnel::Broken::Client) => {}
+            Err(why) => counted.fault(&format!("{}: {why}", settings.to)),
+        }
+    })?;
+    Ok(Answer { response: lines::response(&head, route, response)?, sent: Sent::Tally(tally) })
 }
 
 /// A proxy's route.
@@ -297,9 +326,9 @@ impl Pump {
         }
     }
 
-    async fn head(&mut self, method: Method) -> Result<Head, Failure> {
+    async fn head(&mut self, asked: Asked) -> Result<Head, Failure> {
         let Pump { source, sending, progress, span, scratch } = self;
-        let head = Pump::wait(sending, progress, *span, source.head(scratch, method)).await?;
+        let head = Pump::wait(sending, progress, *span, source.head(scratch, asked)).await?;
         // It may have answered before it closed; if it has not, why sending failed tells more.
         match (head, sending.failed.take()) {
             (Err(Failure::Unanswered(_)), Some(Failure::Unanswered(why))) => Err(Failure::Unanswered(why)),

@@ -3,15 +3,14 @@
 //! Its halves go different ways during an exchange, because a server may answer before it has read all of a request.
 
 use crate::config::Upstream;
-use ringroad_engine::net::{ReadHalf, TcpStream, WriteHalf};
-use ringroad_engine::{Lease, spawn_blocking, time};
-use ringroad_http::{BodyError, Chunk, Fields, Method, RequestBody, Status};
+use ringroad_engine::net::{ReadHalf, Recv, Send, Stream, TcpStream, Unix, UnixStream, WriteHalf};
+use ringroad_engine::{IoBuf, Lease, spawn_blocking, time};
+use ringroad_http::{BodyError, Chunk, Fields, RequestBody, Status};
 use ringroad_wire::{Asked, BodyEncoder, KeptHead, Phase, ResponseEvent, ResponseHead, Responses, Scratch};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::poll_fn;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -30,6 +29,8 @@ pub(super) enum Failure {
     Unanswered(String),
     /// It closed in the middle of its answer.
     Closed,
+    /// It takes an offer of another protocol than the one that was made.
+    OtherProtocol,
     /// Its answer is not HTTP as we read it.
     Wrong(ringroad_wire::Error),
     /// Receiving failed.
@@ -60,6 +61,7 @@ impl fmt::Display for Failure {
             Failure::TooSlow(span) => write!(f, "answer: nothing moved for {span:?}"),
             Failure::Unanswered(why) => write!(f, "no answer: {why}"),
             Failure::Closed => f.write_str("answer: the connection was closed in the middle of it"),
+            Failure::OtherProtocol => f.write_str("answer: 101 to a protocol that was not offered"),
             Failure::Wrong(why) => write!(f, "answer: {why}"),
             Failure::Connection(why) => write!(f, "answer: {why}"),
             Failure::Client(why) => write!(f, "the client's {why}"),
@@ -76,14 +78,51 @@ pub(super) struct Connection {
 }
 
 /// The half that is written to.
-pub(super) struct Sink(WriteHalf);
+pub(super) struct Sink(Writer);
 
 /// The half that is read from, with what was received and not used.
 pub(super) struct Source {
-    half: ReadHalf,
+    half: Reader,
     responses: Responses,
     input: Vec<u8>,
     used: usize,
+}
+
+/// One side of a connection over TCP or within the machine.
+pub(super) enum Half<T, U> {
+    Tcp(T),
+    Unix(U),
+}
+
+/// What is received from.
+pub(super) type Reader = Half<ReadHalf, ReadHalf<Unix>>;
+
+/// What is sent to.
+pub(super) type Writer = Half<WriteHalf, WriteHalf<Unix>>;
+
+impl Reader {
+    pub(super) fn recv(&mut self) -> Recv<'_> {
+        match self {
+            Half::Tcp(half) => half.recv(),
+            Half::Unix(half) => half.recv(),
+        }
+    }
+}
+
+impl Writer {
+    pub(super) fn write_all<B: IoBuf>(&mut self, bytes: B) -> Send<'_, B> {
+        match self {
+            Half::Tcp(half) => half.write_all(bytes),
+            Half::Unix(half) => half.write_all(bytes),
+        }
+    }
+
+    pub(super) fn shutdown(&mut self) -> ringroad_engine::Result<()> {
+        match self {
+            Half::Tcp(half) => half.shutdown(),
+            Half::Unix(half) => half.shutdown(),
+        }
+    }
 }
 
 /// The head of an answer.
@@ -118,9 +157,9 @@ impl Head {
 impl Connection {
     /// Opens one.
     pub(super) async fn open(to: &Upstream, span: Duration) -> Result<Connection, Failure> {
-        let stream = time::timeout(span, connect(to)).await.map_err(|_| Failure::ConnectTimeout(span))??;
-        let (read, write) = stream.split();
-        let source = Source { half: read, responses: Responses::new(), input: Vec::new(), used: 0 };
+        let opened = time::timeout(span, connect(to)).await;
+        let (half, write) = opened.map_err(|_| Failure::ConnectTimeout(span))??;
+        let source = Source { half, responses: Responses::new(), input: Vec::new(), used: 0 };
         Ok(Connection { source, sink: Sink(write) })
     }
 
@@ -143,24 +182,19 @@ impl Connection {
     }
 }
 
-async fn connect(to: &Upstream) -> Result<TcpStream, Failure> {
+async fn connect(to: &Upstream) -> Result<(Reader, Writer), Failure> {
     let failed = |why: &dyn fmt::Display| Failure::Connect(why.to_string());
     match to {
         Upstream::Unix(path) => {
-            let path = path.clone();
-            // It waits where the backlog is full.
-            let opened = spawn_blocking(move || std::os::unix::net::UnixStream::connect(path)).await;
-            let opened =
-                opened.map_err(|why| failed(&why))?.map_err(|why| failed(&format!("connect: {why}")))?;
-            // To the engine a stream socket is a stream socket, whatever its family.
-            let stream = std::net::TcpStream::from(OwnedFd::from(opened));
-            TcpStream::from_std(stream).map_err(|why| failed(&why))
+            let opened = UnixStream::connect(path.clone()).await.map_err(|why| failed(&why));
+            let (read, write) = opened?.split();
+            Ok((Half::Unix(read), Half::Unix(write)))
         }
         Upstream::Tcp { host, port } => {
             let mut last = failed(&"resolve: the name has no address");
             for address in addresses(host, *port).await? {
-                match TcpStream::connect(address).await {
-                    Ok(stream) => return Ok(stream),
+                match TcpStream::connect(address).await.map(Stream::split) {
+                    Ok((read, write)) => return Ok((Half::Tcp(read), Half::Tcp(write))),
                     Err(why) => last = failed(&why),
                 }
             }
@@ -180,6 +214,11 @@ async fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, Failure> {
 }
 
 impl Sink {
+    /// What is under it.
+    pub(super) fn into_writer(self) -> Writer {
+        self.0
+    }
+
     /// Sends a head, then a body as it comes from the client.
     pub(super) async fn send(
         mut self,
@@ -238,14 +277,21 @@ impl Sink {
 }
 
 impl Source {
+    /// Another protocol is spoken from here on: what is received from, and what has come of it already.
+    pub(super) fn into_parts(self) -> (Reader, Vec<u8>) {
+        let Source { half, mut input, used, .. } = self;
+        input.drain(..used);
+        (half, input)
+    }
+
     fn take(&mut self, more: &[u8]) {
         self.input.drain(..std::mem::take(&mut self.used));
         self.input.extend_from_slice(more);
     }
 
     /// The head of the answer to a request that is being sent.
-    pub(super) async fn head(&mut self, scratch: &RefCell<Scratch>, method: Method) -> Result<Head, Failure> {
-        self.responses.begin(Asked::from(method)).map_err(Failure::Wrong)?;
+    pub(super) async fn head(&mut self, scratch: &RefCell<Scratch>, asked: Asked) -> Result<Head, Failure> {
+        self.responses.begin(asked).map_err(Failure::Wrong)?;
         loop {
             {
                 let mut scratch = scratch.borrow_mut();

@@ -11,3 +11,4 @@ mod files;
 mod observing;
 mod proxying;
 mod reloading;
+mod tunnels;

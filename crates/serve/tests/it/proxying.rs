@@ -1,28 +1,10 @@
 //! Requests handed on to a server behind this one, which here is a script on a socket.
 
-use crate::support::{Client, Site, start};
+use crate::support::{Client, Site, behind, start};
 use ringroad_engine::Name;
 use ringroad_serve::Event;
-use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// A server that does `script` on each connection; how many there were.
-fn behind(script: impl Fn(&mut Client) + Send + Sync + 'static) -> (SocketAddr, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let (count, script) = (Arc::new(AtomicUsize::new(0)), Arc::new(script));
-    let counted = Arc::clone(&count);
-    // It ends with the test's process.
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            counted.fetch_add(1, Ordering::SeqCst);
-            let (mut client, script) = (Client::of(stream.unwrap()), Arc::clone(&script));
-            std::thread::spawn(move || script(&mut client));
-        }
-    });
-    (address, count)
-}
+use std::net::TcpListener;
+use std::sync::atomic::Ordering;
 
 fn site(driver: Name, to: &str, more: &str) -> Site {
     let route = format!("[[route]]\npath = \"/\"\nkind = \"proxy\"\nto = \"{to}\"\n{more}\n");

@@ -4,8 +4,10 @@ use ringroad_engine::Name;
 use ringroad_engine::choose::Wish;
 use ringroad_serve::{Event, Overrides, Service, Source, Voice, load};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -146,15 +148,36 @@ impl Client {
     }
 
     pub(crate) fn of(stream: TcpStream) -> Client {
+        stream.set_nodelay(true).unwrap();
+        Client::of_any(stream)
+    }
+
+    /// The same of any stream socket.
+    pub(crate) fn of_any(stream: TcpStream) -> Client {
         stream.set_read_timeout(Some(HANG)).unwrap();
         stream.set_write_timeout(Some(HANG)).unwrap();
-        stream.set_nodelay(true).unwrap();
         Client { stream, input: Vec::new() }
+    }
+
+    /// Sends, or learns that nobody is there any more.
+    pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.stream.write_all(bytes.as_ref()).is_ok()
+    }
+
+    /// What was received and not used.
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.input)
     }
 
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Client {
         self.stream.write_all(bytes.as_ref()).unwrap();
         self
+    }
+
+    /// Sends no more.
+    pub(crate) fn finish(&mut self) {
+        // The other side may have closed already.
+        let _ = self.stream.shutdown(Shutdown::Write);
     }
 
     /// `GET path`, and its answer.
@@ -239,6 +262,23 @@ impl Client {
             Err(why) => panic!("{why}"),
         }
     }
+}
+
+/// A server that does `script` on each connection; how many there were.
+pub(crate) fn behind(script: impl Fn(&mut Client) + Send + Sync + 'static) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (count, script) = (Arc::new(AtomicUsize::new(0)), Arc::new(script));
+    let counted = Arc::clone(&count);
+    // It ends with the test's process.
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let (mut client, script) = (Client::of(stream.unwrap()), Arc::clone(&script));
+            std::thread::spawn(move || script(&mut client));
+        }
+    });
+    (address, count)
 }
 
 /// Looks again and again until something that others do has happened.

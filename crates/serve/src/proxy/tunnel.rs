@@ -1,0 +1,146 @@
+//! A connection that speaks WebSocket: bytes are handed through both ways until both sides have ended, nobody looking.
+//!
+//! Each direction holds one received buffer, and the next is asked for when that one has been sent, so a slow side slows
+//! the other down. A side that ends is told to the other, which may say what it still has to say, for as long as an answer
+//! may take. One that breaks ends both. What bounds a tunnel: silence in both directions (`tunnel_timeout`), and the drain
+//! of a server that stops, which waits for tunnels as for requests and then cuts them. A reload leaves them as they are.
+
+use super::upstream::{Half, Reader, Sink, Writer};
+use super::{Pump, Sending};
+use crate::answer::Tally;
+use crate::config::Proxy;
+use ringroad_engine::time;
+use ringroad_http::Upgraded;
+use std::cell::Cell;
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+/// Why a tunnel has ended before both sides had ended it.
+#[derive(Debug)]
+pub(super) enum Broken {
+    /// The client's connection failed, which is nobody's fault here.
+    Client,
+    /// The other one did.
+    Behind(ringroad_engine::Error),
+    /// The request could not be sent whole, and yet its offer was taken.
+    Request,
+    /// Nothing moved for so long.
+    Silent(Duration),
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Broken::Client => f.write_str("tunnel: the client is gone"),
+            Broken::Behind(why) => write!(f, "tunnel: {why}"),
+            Broken::Request => f.write_str("tunnel: the offer was taken before the request was there"),
+            Broken::Silent(span) => write!(f, "tunnel: nothing moved for {span:?}"),
+        }
+    }
+}
+
+/// Hands through between a client and the server behind; `tally` counts what goes to the client.
+pub(super) async fn run(
+    upgraded: Upgraded,
+    pump: Pump,
+    settings: &Proxy,
+    tally: &Tally,
+) -> Result<(), Broken> {
+    let Pump { source, mut sending, .. } = pump;
+    let sink = sent(&mut sending).await.ok_or(Broken::Request)?;
+    let (stream, from_client) = upgraded.into_parts();
+    let (read, write) = stream.split();
+    let (reader, from_behind) = source.into_parts();
+    let moved = Cell::new(Instant::now());
+    let inward = hand_on(Half::Tcp(read), from_client, sink, |_| moved.set(Instant::now()));
+    let outward = hand_on(reader, from_behind, Half::Tcp(write), |bytes| {
+        tally.add(bytes as u64);
+        moved.set(Instant::now());
+    });
+    let (mut inward, mut outward) = (pin!(inward), pin!(outward));
+    let (mut inward_over, mut outward_over) = (false, false);
+    while !(inward_over && outward_over) {
+        // Once one side has ended, the other has as long as an answer has.
+        let span =
+            if inward_over || outward_over { settings.answer_timeout } else { settings.tunnel_timeout };
+        let left = span.saturating_sub(moved.get().elapsed());
+        if left.is_zero() {
+            return Err(Broken::Silent(span));
+        }
+        let one_ends = poll_fn(|context| {
+            if !inward_over && let Poll::Ready(ended) = inward.as_mut().poll(context) {
+                inward_over = true;
+                return Poll::Ready(ended.map_err(|failed| failed.of(|_| Broken::Client, Broken::Behind)));
+            }
+            if !outward_over && let Poll::Ready(ended) = outward.as_mut().poll(context) {
+                outward_over = true;
+                return Poll::Ready(ended.map_err(|failed| failed.of(Broken::Behind, |_| Broken::Client)));
+            }
+            Poll::Pending
+        });
+        match time::timeout(left, one_ends).await {
+            Ok(ended) => ended?,
+            // Perhaps something moved meanwhile.
+            Err(_) => continue,
+        }
+        moved.set(Instant::now());
+    }
+    Ok(())
+}
+
+/// The rest of the request, which has no body, and the half that sent it. `None`: that failed.
+async fn sent(sending: &mut Sending) -> Option<Writer> {
+    poll_fn(|context| {
+        sending.poll(context);
+        if sending.future.is_some() { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    sending.sink.take().map(Sink::into_writer)
+}
+
+/// Which end of a direction failed.
+enum Failed {
+    Receiving(ringroad_engine::Error),
+    Sending(ringroad_engine::Error),
+}
+
+impl Failed {
+    fn of(
+        self,
+        receiving: impl FnOnce(ringroad_engine::Error) -> Broken,
+        sending: impl FnOnce(ringroad_engine::Error) -> Broken,
+    ) -> Broken {
+        match self {
+            Failed::Receiving(why) => receiving(why),
+            Failed::Sending(why) => sending(why),
+        }
+    }
+}
+
+/// Hands on what comes, `first` first, until it ends, and then says so.
+async fn hand_on(
+    mut from: Reader,
+    first: Vec<u8>,
+    mut to: Writer,
+    moved: impl Fn(usize),
+) -> Result<(), Failed> {
+    if !first.is_empty() {
+        let bytes = first.len();
+        to.write_all(first).await.0.map_err(Failed::Sending)?;
+        moved(bytes);
+    }
+    loop {
+        let lease = from.recv().await.map_err(Failed::Receiving)?;
+        if lease.is_empty() {
+            // Who is gone already need not be told.
+            let _ = to.shutdown();
+            return Ok(());
+        }
+        let bytes = lease.len();
+        to.write_all(lease).await.0.map_err(Failed::Sending)?;
+        moved(bytes);
+    }
+}
