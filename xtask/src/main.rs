@@ -13,6 +13,7 @@ mod bench_costs;
 mod bench_held;
 mod bench_load;
 mod checked;
+mod claims;
 mod coreutils;
 mod denied;
 mod dist;
@@ -88,6 +89,14 @@ fn tidy(root: &Path) -> ExitCode {
     };
     for finding in &findings {
         println!("{finding}");
+    }
+    match claims::check(root) {
+        Ok(checked) if checked.with_documents => {
+            println!("tidy: the claims were held against the documents too")
+        }
+        _ => println!(
+            "tidy: the documents are not beside this checkout: the claims were held against the list of their cells"
+        ),
     }
     println!("tidy: {} found", findings.len());
     if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -3,6 +3,7 @@
 //! A finding names the file and says what to do. The levels below are the map of the workspace
 //! (docs/ARCHITECTURE.md draws the same one): a crate imports only from lower levels, also for its tests.
 
+use crate::claims;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -97,6 +98,8 @@ pub(crate) fn check(root: &Path) -> io::Result<Vec<Finding>> {
             links(root, file, &text).into_iter().for_each(|what| found(Some(what)));
         }
     }
+    let claims = claims::check(root)?.findings;
+    findings.extend(claims.into_iter().map(|what| Finding { file: PathBuf::from(claims::CLAIMS), what }));
     Ok(findings)
 }
 

@@ -227,6 +227,8 @@ pub(crate) enum LabAct {
     },
     /// List the suites there are: what each asks, and how long it takes
     Suites,
+    /// Put the figures of the documents this project began with beside what comes out here: eight minutes
+    Sources(SourcesFlags),
     /// Print the table of records made earlier, several as one, and make their page again
     Report {
         /// The records to read (record.json, or the folder it is in)
@@ -292,6 +294,40 @@ pub(crate) struct RunFlags {
     /// Seconds of each measured window, instead of the suite's own
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) duration: Option<Duration>,
+    /// Seed of the random order, instead of a fresh one
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Exit with 5 for SUSPECT too, not for INVALID alone
+    #[arg(long)]
+    pub(crate) strict: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SourcesFlags {
+    /// Only these documents (comma-separated): 000, 001, 002, 003, 004
+    #[arg(long, value_name = "IDS", value_delimiter = ',', value_parser = ringroad_lab::sources::SOURCES)]
+    pub(crate) only: Vec<String>,
+    /// As long and as large as the documents say (an hour, 35 GB of files), not scaled down
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Folder of servers made by other means (`cargo xtask peers` fills it)
+    #[arg(long, value_name = "DIR", default_value = "target/peers")]
+    pub(crate) peers: PathBuf,
+    /// Folder for trees to copy, on the disk to measure (default: the one for temporary files)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) scratch: Option<PathBuf>,
+    /// Times each server is measured, instead of its own number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) repeats: Option<u32>,
+    /// Seconds of each measured window, instead of its own
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) duration: Option<Duration>,
+    /// Folder for record.json and report.html (default: a new one under the user's state directory)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print the record as JSON instead of the table
+    #[arg(long)]
+    pub(crate) json: bool,
     /// Seed of the random order, instead of a fresh one
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,

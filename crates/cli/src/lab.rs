@@ -4,7 +4,9 @@
 //! line, its record into files, a table and an exit code.
 
 use crate::complaint::{DONE, FAILED, INTERRUPTED, INVALID, USAGE, say, why};
-use crate::flags::{ClientFlags, Common, DatasetFlags, LabAct, LabFlags, RunFlags, ServerFlags};
+use crate::flags::{
+    ClientFlags, Common, DatasetFlags, LabAct, LabFlags, RunFlags, ServerFlags, SourcesFlags,
+};
 use crate::progress::Progress;
 use ringroad_engine::choose;
 use ringroad_engine::signal::{Signal, dump_on};
@@ -13,7 +15,7 @@ use ringroad_lab::dataset::{self, DatasetError};
 use ringroad_lab::pin::Cores;
 use ringroad_lab::plan::Plan;
 use ringroad_lab::suite::built_in;
-use ringroad_lab::{Error, RunOptions, Suite, client, page, runner, table};
+use ringroad_lab::{Error, RunOptions, Suite, client, page, runner, sources, table};
 use ringroad_measure::caveat::Level;
 use ringroad_measure::merge;
 use ringroad_measure::record::{Record, SCHEMA};
@@ -37,6 +39,7 @@ pub(crate) fn run(flags: Box<LabFlags>, common: &Common) -> ExitCode {
         Some(LabAct::Quick(run)) => suite("quick", &run, common),
         Some(LabAct::Run { suite: name, run }) => suite(name.as_deref().unwrap_or("quick"), &run, common),
         Some(LabAct::Suites) => suites(),
+        Some(LabAct::Sources(flags)) => claims(&flags, common),
         Some(LabAct::Report { records, out }) => report(&records, out.as_deref()),
         Some(LabAct::Compare { first, second, figure, absolute }) => {
             compare(&first, &second, figure, absolute)
@@ -94,6 +97,31 @@ fn suite(name: &str, flags: &RunFlags, common: &Common) -> Result<u8, Complaint>
     }
 }
 
+/// What the documents claim, beside what comes out here.
+fn claims(flags: &SourcesFlags, common: &Common) -> Result<u8, Complaint> {
+    let ringroad =
+        env::current_exe().map_err(|error| failed("finding this program", Path::new("ringroad"), &error))?;
+    // Programs may be started from folders of their own, so the path must not depend on ours.
+    let peers = std::path::absolute(&flags.peers)
+        .map_err(|error| failed("finding the folder", &flags.peers, &error))?;
+    let options = sources::Options {
+        run: RunOptions {
+            command: command(),
+            seed: flags.seed,
+            repeats: flags.repeats,
+            duration_s: flags.duration.map(|span| span.as_secs_f64()),
+            ..RunOptions::of(ringroad)
+        },
+        only: flags.only.clone(),
+        full: flags.full,
+        peers,
+        scratch: flags.scratch.clone().unwrap_or_else(env::temp_dir),
+    };
+    let folder = Folder::prepare(flags.out.clone(), "sources")?;
+    let output = RunFlags { json: flags.json, strict: flags.strict, ..RunFlags::default() };
+    run_it(&folder, &output, common, |progress, stop| sources::run(&options, progress, stop))
+}
+
 /// What follows from `run`, which may be stopped by a signal.
 fn run_it(
     folder: &Folder,
@@ -121,7 +149,8 @@ fn run_it(
 
     folder.write(&record)?;
     if interrupted {
-        if !common.quiet {
+        // Only a suite can be gone on with.
+        if !common.quiet && folder.journal().exists() {
             say(&format!("go on with it: ringroad lab run --resume {}", folder.0.display()));
         }
     } else {
@@ -259,7 +288,11 @@ fn table_for_here(record: &Record) -> String {
     let out = io::stdout();
     let terminal = out.is_terminal();
     let color = terminal && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    table::text(record, width(), color)
+    // A record that is about claims is read for them; its cells are on the page.
+    match sources::text::text(&record.claims, width(), color) {
+        claims if claims.is_empty() => table::text(record, width(), color),
+        claims => claims,
+    }
 }
 
 /// Of the terminal, or what reads well elsewhere.

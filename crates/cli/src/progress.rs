@@ -83,6 +83,10 @@ impl Observer for Progress {
                 }
             }
             Event::RunFailed { cell, how } => self.note(&format!("{cell}: failed: {how}")),
+            Event::Measuring { what } => match &self.bar {
+                Some(bar) => bar.set_message((*what).to_owned()),
+                None => self.note(what),
+            },
             Event::Finished { interrupted: true, blocks } => {
                 self.note(&format!("interrupted after {blocks} whole blocks; what was measured is kept"));
             }

@@ -103,6 +103,7 @@ pub fn record(suite: &Suite, plan: &Plan, runs: &[CellRuns], frame: Frame) -> Re
         control: controls.into_iter().flatten().map(|(control, _)| control).collect(),
         harness_cpu_share,
         cells,
+        claims: Vec::new(),
     }
 }
 

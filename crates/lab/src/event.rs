@@ -64,6 +64,11 @@ pub enum Event<'a> {
         /// What was seen, as a clause.
         how: &'a str,
     },
+    /// Something that is no run of a suite is being measured.
+    Measuring {
+        /// What, as a noun.
+        what: &'a str,
+    },
     /// No further run will start; the record is being put together.
     Finished {
         /// Stopped by the caller before its end.

@@ -23,6 +23,7 @@ pub mod plan;
 pub mod program;
 pub mod run;
 pub mod runner;
+pub mod sources;
 pub mod suite;
 pub mod table;
 pub mod verdict;

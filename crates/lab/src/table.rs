@@ -267,7 +267,7 @@ pub(crate) fn wrapped(text: &str, width: usize, indent: &str) -> String {
 }
 
 /// Cut to a number of characters, with an ellipsis where something is missing.
-fn cut(text: &str, width: usize) -> String {
+pub(crate) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }
@@ -294,12 +294,12 @@ fn plain(text: &str) -> String {
 }
 
 /// ANSI colours, or none.
-struct Paint {
-    color: bool,
+pub(crate) struct Paint {
+    pub(crate) color: bool,
 }
 
 impl Paint {
-    fn with(&self, code: &str, text: &str) -> String {
+    pub(crate) fn with(&self, code: &str, text: &str) -> String {
         if !self.color || text.is_empty() {
             return text.to_owned();
         }
@@ -307,11 +307,11 @@ impl Paint {
         format!("\u{1b}[{code}m{body}\u{1b}[0m{}", &text[body.len()..])
     }
 
-    fn bold(&self, text: &str) -> String {
+    pub(crate) fn bold(&self, text: &str) -> String {
         self.with("1", text)
     }
 
-    fn dim(&self, text: &str) -> String {
+    pub(crate) fn dim(&self, text: &str) -> String {
         self.with("2", text)
     }
 

@@ -109,6 +109,7 @@ fn around(verdict: Verdict, cells: Vec<Cell>, frame: &Frame) -> Record {
         control: Vec::new(),
         harness_cpu_share: None,
         cells,
+        claims: Vec::new(),
     }
 }
 

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod caveat;
+pub mod claim;
 pub mod compare;
 pub mod histogram;
 pub mod merge;
@@ -21,6 +22,7 @@ pub mod units;
 mod random;
 
 pub use caveat::{Caveat, Level, Verdict};
+pub use claim::Claim;
 pub use compare::{Comparison, Finding};
 pub use histogram::Histogram;
 pub use record::{Interval, Record};

@@ -8,6 +8,7 @@
 //! Start at [`Record`]; a [`Cell`] is one program under one load, its figures the medians over [`Run`]s.
 
 use crate::caveat::Verdict;
+use crate::claim::Claim;
 use crate::summary;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -53,6 +54,9 @@ pub struct Record {
     pub harness_cpu_share: Option<f64>,
     /// The results, in the order of the suite.
     pub cells: Vec<Cell>,
+    /// Published figures beside what was measured, where the run was about them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<Claim>,
 }
 
 /// The A/A control of one load.

@@ -383,3 +383,32 @@ fn a_record_of_another_schema_is_refused() {
     assert_eq!((outcome.code, outcome.stdout.len()), (Some(1), 0), "{outcome:?}");
     assert!(outcome.stderr.contains("ringroad.record/2") && outcome.stderr.contains(SCHEMA), "{outcome:?}");
 }
+
+/// How the documents' figures are measured and judged is tested in `lab`; here, that the verb runs for one of them,
+/// leaves its claims in the record, and that a report of it reads the same.
+#[test]
+fn the_figures_of_a_document_are_put_beside_what_came_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = ["lab", "sources", "--only=002", "--repeats", "1", "--duration", "0.1", "--out"];
+    let outcome = run(ringroad(words).arg(folder.path()));
+    let record = record_in(folder.path());
+    expect_code_of(&record, &outcome);
+    assert_eq!(record.suite.as_deref(), Some("sources"));
+    assert!(record.claims.iter().all(|claim| claim.source == "002"));
+    let epoll = record.claims.iter().find(|claim| claim.id == "002-epoll").unwrap();
+    assert_eq!((epoll.claimed, epoll.unit.as_str()), (Some(7908.0), "requests/s"));
+    // A machine may be too busy for a run to be believed: then the claim says that, and why.
+    assert!(epoll.measured.is_some() || epoll.why.is_some(), "{epoll:?}");
+    assert_eq!(record.cells.len(), 2, "the runs are in the record");
+    let text = outcome.text();
+    assert!(text.contains("002 · in the text") && text.contains("Of 11 figures"), "{text}");
+    let again = run(ringroad(["lab", "report"]).arg(folder.path().join("record.json")));
+    assert_eq!(table(&again), table(&outcome));
+}
+
+#[test]
+fn a_document_that_does_not_exist_is_refused_with_those_that_do() {
+    let outcome = run(&mut ringroad(["lab", "sources", "--only", "005"]));
+    assert_eq!(outcome.code, Some(2));
+    assert!(outcome.stderr.contains("005") && outcome.stderr.contains("004"), "{}", outcome.stderr);
+}

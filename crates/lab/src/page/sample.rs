@@ -144,6 +144,7 @@ fn empty(suite: &str, title: &str, command: &[&str]) -> Record {
         control: Vec::new(),
         harness_cpu_share: Some(0.004),
         cells: Vec::new(),
+        claims: Vec::new(),
     }
 }
 

@@ -80,6 +80,7 @@ fn record(suite: &str, cells: Vec<Cell>) -> Record {
         }],
         harness_cpu_share: Some(0.001),
         cells,
+        claims: Vec::new(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::schema;
 use ringroad_measure::caveat::{Caveat, Level, Verdict};
+use ringroad_measure::claim::{Claim, Little, Origin, Outcome, Place, Sense};
 use ringroad_measure::histogram::Histogram;
 use ringroad_measure::record::{
     Cell, Control, Errors, Interval, Latencies, Limiter, Loop, Record, Run, SCHEMA, ServerCost,
@@ -93,6 +94,30 @@ fn full() -> Record {
         control: vec![Control { load: "http-64".into(), ratio: interval }],
         harness_cpu_share: Some(0.004),
         cells: vec![cell],
+        claims: vec![claim(interval)],
+    }
+}
+
+/// A claim with everything a claim may have.
+fn claim(interval: Interval) -> Claim {
+    Claim {
+        id: "003-qps/select/1000".into(),
+        source: "003".into(),
+        section: "measured results".into(),
+        cell: Some(Place { table: "003-qps".into(), row: "select".into(), column: "1000".into() }),
+        what: "echo with select at 1000 connections".into(),
+        quote: "99K".into(),
+        claimed: Some(99_000.0),
+        unit: "requests/s".into(),
+        sense: Sense::About,
+        measured: Some(234_000.0),
+        interval: Some(interval),
+        origin: Some(Origin::Measured),
+        by: Some("by hand".into()),
+        scale: Some("1 s instead of 30".into()),
+        outcome: Outcome::NotReproduced,
+        why: Some("another machine".into()),
+        little: Some(Little { connections: Some(1_000.0), in_flight: 39.6, at_most: true }),
     }
 }
 
@@ -101,6 +126,10 @@ fn bare() -> Record {
     let mut record = full();
     (record.suite, record.title, record.baseline, record.harness_cpu_share) = (None, None, None, None);
     record.control.clear();
+    let blank = &mut record.claims[0];
+    (blank.cell, blank.claimed, blank.measured, blank.interval, blank.origin) =
+        (None, None, None, None, None);
+    (blank.by, blank.scale, blank.why, blank.little) = (None, None, None, None);
     let cell = &mut record.cells[0];
     (cell.driver, cell.rate_target, cell.rps, cell.limiter, cell.ratio) = (None, None, None, None, None);
     cell.variant = None;

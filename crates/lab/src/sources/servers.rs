@@ -1,0 +1,321 @@
+//! The servers behind the claims: suites of the usual harness, one for each setting the documents describe.
+//!
+//! A figure of a cell is named `LOAD-CONNECTIONS/PROGRAM.FIGURE`: `echo-1000/poll.p99`. Figures and their units:
+//! `rps` (requests/s), `mean` and `p99` (ms), `rss` and `kernel` (MB), `cpu` (% of a core), `errors` (% of requests),
+//! `calls` (per request), `served` (connections). Start at [`parts`], then [`figures`].
+
+use super::sum::Figure;
+use crate::error::Error;
+use crate::suite::Suite;
+use ringroad_measure::record::{Cell, Record, Run};
+use ringroad_measure::{Caveat, Level};
+use std::path::Path;
+
+/// The figures a cell has, in the order they are filled in.
+pub const FIGURES: [&str; 9] = ["rps", "mean", "p99", "rss", "kernel", "cpu", "errors", "calls", "served"];
+
+/// One suite, and the documents it is run for.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// What is run.
+    pub suite: Suite,
+    /// The documents whose claims it tests.
+    pub sources: &'static [&'static str],
+    /// Seconds of one run in the document.
+    claimed_s: Option<f64>,
+}
+
+/// How a suite is written down: its size by default and with `full`.
+struct Plan {
+    name: &'static str,
+    sources: &'static [&'static str],
+    programs: &'static [&'static str],
+    load: &'static str,
+    claimed_s: Option<f64>,
+    /// Repeats, warm-up and window.
+    small: (u32, f64, f64),
+    full: (u32, f64, f64),
+}
+
+const ECHO: &str = "id = \"echo\"\nprotocol = \"echo\"\npayload_bytes = 64\n";
+const PLANS: &[Plan] = &[
+    Plan {
+        name: "echo",
+        sources: &["001", "003"],
+        programs: &["threads", "select", "poll", "epoll-et", "engine-epoll", "tokio"],
+        load: "connections = [10, 50, 100, 500, 1000]",
+        claimed_s: Some(30.0),
+        small: (3, 0.2, 1.0),
+        full: (1, 1.0, 30.0),
+    },
+    Plan {
+        name: "echo",
+        sources: &["001", "003"],
+        programs: &["threads", "select", "poll", "epoll-et", "engine-epoll", "tokio"],
+        load: "connections = [10000]",
+        claimed_s: Some(30.0),
+        small: (1, 1.0, 3.0),
+        full: (1, 5.0, 30.0),
+    },
+    Plan {
+        name: "http",
+        sources: &["000"],
+        programs: &["epoll-et", "uring-multishot", "engine-epoll", "engine-io_uring", "go", "node", "swoole"],
+        load: "connections = [200]",
+        claimed_s: None,
+        small: (6, 0.3, 1.0),
+        full: (10, 1.0, 10.0),
+    },
+    Plan {
+        name: "http",
+        sources: &["001"],
+        programs: &["epoll-et", "engine-epoll", "go", "gin", "php-fpm", "swoole"],
+        load: "connections = [1000, 10000]",
+        claimed_s: Some(30.0),
+        small: (1, 1.0, 3.0),
+        full: (1, 3.0, 30.0),
+    },
+    Plan {
+        name: "echo512",
+        sources: &["002"],
+        programs: &["uring", "epoll-lt"],
+        load: "connections = [1000]",
+        claimed_s: Some(60.0),
+        small: (6, 0.3, 1.0),
+        full: (6, 1.0, 60.0),
+    },
+];
+
+/// The suites for these documents. `peers` is the folder where `cargo xtask peers` puts other people's servers.
+///
+/// # Errors
+/// None but for a path that TOML cannot hold: the texts are this file's own, and a test reads them.
+pub fn parts(sources: &[String], full: bool, peers: &Path) -> Result<Vec<Part>, Error> {
+    let wanted = |plan: &&Plan| plan.sources.iter().any(|source| sources.iter().any(|own| own == source));
+    PLANS.iter().filter(wanted).map(|plan| plan.part(full, peers)).collect()
+}
+
+impl Plan {
+    fn part(&self, full: bool, peers: &Path) -> Result<Part, Error> {
+        let (repeats, warmup_s, duration_s) = if full { self.full } else { self.small };
+        let mut text = format!(
+            "title = \"The figures of the documents\"\nrepeats = {repeats}\nwarmup_s = {warmup_s:?}\n\
+             duration_s = {duration_s:?}\nsyscalls_s = 0.1\nbaseline = \"{}\"\n",
+            if self.programs.contains(&"epoll-et") { "epoll-et" } else { "epoll-lt" }
+        );
+        self.programs.iter().for_each(|program| text.push_str(&server(program, peers)));
+        text.push_str("[[load]]\n");
+        text.push_str(&match self.name {
+            "echo512" => ECHO.replace("\"echo\"\nprotocol", "\"echo512\"\nprotocol").replace("= 64", "= 512"),
+            "echo" => ECHO.to_owned(),
+            _ => "id = \"http\"\nprotocol = \"http\"\n".to_owned(),
+        });
+        text.push_str(self.load);
+        let suite = Suite::parse(&text, "sources", &format!("sources, {}", self.name), None)?;
+        Ok(Part { suite, sources: self.sources, claimed_s: self.claimed_s })
+    }
+}
+
+/// A program as a suite has it.
+fn server(program: &str, peers: &Path) -> String {
+    let driver = match program {
+        "threads" | "select" | "poll" => program,
+        "uring" | "uring-multishot" | "engine-io_uring" => "io_uring",
+        _ => "epoll",
+    };
+    let quoted = |path: std::path::PathBuf| toml::Value::String(path.display().to_string());
+    let peer = "ready = \"connect\"\nprotocols = [\"echo\", \"http\"]\nown_page = true\n\
+                hint = \"`cargo xtask peers` builds other people's servers; --peers says where they are\"\n";
+    match program {
+        // Exit code 2 is "cannot run here", which is no failure.
+        "node" | "php-fpm" | "swoole" => format!(
+            "[[server]]\nid = \"{program}\"\ncommand = [\"sh\", \"-c\", '[ -f \"$0\" ] || {{ echo \"$0 is not there\" >&2; \
+             exit 2; }}; exec sh \"$0\" \"$1\" \"$2\"', {}, \"{program}\", \"{{port}}\"]\n{peer}",
+            quoted(peers.join("start.sh"))
+        ),
+        "go" | "gin" | "tokio" => format!(
+            "[[server]]\nid = \"{program}\"\ncommand = [{}, \"{{addr}}\"]\n{peer}",
+            quoted(peers.join(format!("peer-{program}")))
+        ),
+        model => {
+            let bound = match model {
+                "select" => {
+                    "max_connections = 1000\n\
+                     max_connections_reason = \"descriptors from 1024 on do not fit its set (FD_SETSIZE)\"\n"
+                }
+                _ => "",
+            };
+            format!(
+                "[[server]]\nid = \"{model}\"\ndriver = \"{driver}\"\ncommand = [\"{{ringroad}}\", \"lab\", \
+                 \"server\", \"--model\", \"{model}\", \"--protocol\", \"{{protocol}}\", \"--listen\", \
+                 \"127.0.0.1:0\"]\nready = \"listening on {{addr}}\"\nprotocols = [\"echo\", \"http\"]\n\
+                 totals = true\n{bound}"
+            )
+        }
+    }
+}
+
+impl Part {
+    /// How its runs differ in length from the document's.
+    pub fn scale(&self) -> String {
+        let (repeats, seconds) = (self.suite.repeats, self.suite.duration_s);
+        let times = if repeats == 1 { "once".to_owned() } else { format!("{repeats} times") };
+        match self.claimed_s {
+            Some(claimed) if claimed == seconds => format!("{seconds} s, {times}"),
+            Some(claimed) => format!("{seconds} s instead of {claimed}, {times}"),
+            None => format!("{seconds} s, {times}"),
+        }
+    }
+}
+
+/// Everything a suite's record says, by name.
+pub fn figures(part: &Part, record: &Record) -> Vec<(String, Result<Figure, String>)> {
+    let scale = part.scale();
+    record
+        .cells
+        .iter()
+        .flat_map(|cell| {
+            let scale = &scale;
+            FIGURES.iter().map(move |figure| {
+                let name = format!("{}/{}.{figure}", cell.load, cell.model);
+                (name, figure_of(part, cell, figure).map(|figure| figure.scaled(scale.as_str())))
+            })
+        })
+        .collect()
+}
+
+fn figure_of(part: &Part, cell: &Cell, figure: &str) -> Result<Figure, String> {
+    let unknown = || "it could not be read on this machine".to_owned();
+    if figure == "served" {
+        return served(part, cell);
+    }
+    if let Some(reason) = &cell.skipped {
+        return Err(format!("it did not run here: {reason}"));
+    }
+    if cell.runs.is_empty() {
+        return Err(format!("its run here failed: {}", cell.verdict));
+    }
+    // What a process holds does not depend on how evenly its clients were served.
+    let of_memory = matches!(figure, "rss" | "kernel");
+    if cell.verdict.level == Level::Invalid && !(of_memory && all_served(cell)) {
+        return Err(format!("its run here is not to be believed: {}", cell.verdict));
+    }
+    let of_runs = |value: &dyn Fn(&Run) -> Option<f64>| {
+        let values: Option<Vec<f64>> = cell.runs.iter().map(value).collect();
+        values.and_then(|values| Figure::median(&values)).ok_or_else(unknown)
+    };
+    match figure {
+        "rps" => of_runs(&|run| Some(run.rps)),
+        "mean" => of_runs(&|run| run.mean_us.map(|us| us / 1e3)),
+        "p99" => of_runs(&|run| run.p99_us.map(|us| us / 1e3)),
+        "cpu" => of_runs(&|run| run.server_cpu_share.map(|share| share * 100.0)),
+        "rss" => cell.server.rss_bytes.map(|bytes| Figure::of(bytes as f64 / 1e6)).ok_or_else(unknown),
+        "kernel" => cell.server.kernel_bytes.map(|bytes| Figure::of(bytes as f64 / 1e6)).ok_or_else(unknown),
+        "calls" => cell.server.syscalls_per_request.map(Figure::of).ok_or_else(unknown),
+        "errors" => Ok(Figure::of(cell.errors.total() as f64 / cell.sent.max(1) as f64 * 100.0)),
+        _ => Err(format!("there is no figure `{figure}`")),
+    }
+}
+
+/// Connections that were all answered. A load above a program's stated bound was not tried: the bound is the answer.
+fn served(part: &Part, cell: &Cell) -> Result<Figure, String> {
+    let bound = part.suite.servers.iter().find(|server| server.id == cell.model).and_then(|server| {
+        let most = server.max_connections.filter(|most| cell.connections > *most)?;
+        let reason = server.max_connections_reason.as_deref().unwrap_or("its stated bound");
+        Some(Figure { note: Some(format!("not tried above {most}: {reason}")), ..Figure::of(0.0) })
+    });
+    match (&cell.skipped, bound) {
+        (_, Some(none)) => Ok(none),
+        (Some(reason), None) => Err(format!("it did not run here: {reason}")),
+        (None, None) if all_served(cell) => Ok(Figure::of(f64::from(cell.connections))),
+        (None, None) => Err(format!("its run here failed: {}", cell.verdict)),
+    }
+}
+
+fn all_served(cell: &Cell) -> bool {
+    let lost = |caveat: &Caveat| {
+        matches!(caveat, Caveat::NotServed { .. } | Caveat::ServerFailed { .. } | Caveat::NothingMeasured)
+    };
+    !cell.runs.is_empty() && cell.errors.total() == 0 && !cell.verdict.reasons.iter().any(lost)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::page::sample;
+
+    fn all() -> Vec<String> {
+        ["000", "001", "002", "003", "004"].map(str::to_owned).to_vec()
+    }
+
+    #[test]
+    fn the_suites_are_valid_and_every_document_with_servers_has_one() {
+        for full in [false, true] {
+            let parts = parts(&all(), full, Path::new("a \"quoted\" folder")).unwrap();
+            assert_eq!(parts.len(), PLANS.len());
+            let loads: Vec<&str> =
+                parts.iter().flat_map(|part| part.suite.loads.iter().map(|load| load.id.as_str())).collect();
+            assert_eq!(
+                loads.len(),
+                loads.iter().collect::<std::collections::HashSet<_>>().len(),
+                "{loads:?}"
+            );
+        }
+        let only = parts(&["002".to_owned()], false, Path::new("peers")).unwrap();
+        assert_eq!(only.len(), 1);
+        assert_eq!(only[0].suite.loads[0].payload_bytes, 512);
+        assert!(parts(&["004".to_owned()], false, Path::new("peers")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_scale_says_how_the_run_differs() {
+        let small = parts(&["002".to_owned()], false, Path::new("peers")).unwrap();
+        assert_eq!(small[0].scale(), "1 s instead of 60, 6 times");
+        let full = parts(&["002".to_owned()], true, Path::new("peers")).unwrap();
+        assert_eq!(full[0].scale(), "60 s, 6 times");
+    }
+
+    #[test]
+    fn the_figures_of_a_cell_are_in_the_units_of_the_claims() {
+        let mut record = sample::quick();
+        let cell = &mut record.cells[0];
+        cell.verdict = ringroad_measure::Verdict::valid();
+        cell.server.rss_bytes = Some(3_000_000);
+        cell.runs = vec![Run { rps: 100_000.0, p99_us: Some(400.0), ..Run::default() }];
+        let part = &parts(&["003".to_owned()], false, Path::new("peers")).unwrap()[0];
+        let all = figures(part, &record);
+        let name = |figure: &str| format!("{}/{}.{figure}", record.cells[0].load, record.cells[0].model);
+        let find = |figure: &str| all.iter().find(|(own, _)| *own == name(figure)).unwrap().1.clone();
+        assert_eq!(find("rps").unwrap().value, 100_000.0);
+        assert_eq!(find("p99").unwrap().value, 0.4);
+        assert_eq!(find("rss").unwrap().value, 3.0);
+        assert_eq!(find("rps").unwrap().scale.as_deref(), Some("1 s instead of 30, 3 times"));
+        assert!(find("mean").is_err(), "unknown is not 0");
+    }
+
+    #[test]
+    fn a_run_that_is_not_to_be_believed_tests_nothing_but_may_tell_memory() {
+        let part = &parts(&["003".to_owned()], false, Path::new("peers")).unwrap()[0];
+        let mut record = sample::quick();
+        let cell = &mut record.cells[0];
+        cell.server.rss_bytes = Some(3_000_000);
+        cell.runs = vec![Run::default()];
+        cell.verdict = ringroad_measure::Verdict::of([Caveat::LittlesLaw { off: -0.4 }]);
+        assert!(figure_of(part, cell, "rps").unwrap_err().contains("not to be believed"));
+        assert!(figure_of(part, cell, "rss").is_ok() && figure_of(part, cell, "served").is_ok());
+        cell.verdict = ringroad_measure::Verdict::of([Caveat::NotServed { wanted: 64, served: 3 }]);
+        assert!(figure_of(part, cell, "rss").is_err() && figure_of(part, cell, "served").is_err());
+    }
+
+    #[test]
+    fn a_load_above_a_programs_bound_serves_nobody() {
+        let part = &parts(&["003".to_owned()], false, Path::new("peers")).unwrap()[1];
+        let mut cell = sample::quick().cells[0].clone();
+        (cell.model, cell.connections, cell.skipped) = ("select".into(), 10_000, Some("too many".into()));
+        let figure = figure_of(part, &cell, "served").unwrap();
+        assert!(figure.value == 0.0 && figure.note.unwrap().contains("FD_SETSIZE"));
+        cell.model = "poll".into();
+        assert!(figure_of(part, &cell, "served").is_err());
+    }
+}
