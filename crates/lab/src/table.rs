@@ -6,7 +6,8 @@
 //! Start at [`text`].
 
 use crate::page::answer::{self, Answer, Standing};
-use crate::page::figure::{self, Figure, Load};
+use crate::page::figure::{self, Figure};
+use crate::page::shape::{self, Load};
 use ringroad_measure::Level;
 use ringroad_measure::record::{Cell, Limiter, Record};
 
@@ -27,7 +28,7 @@ const NAME_MAX: usize = 24;
 pub fn text(record: &Record, width: usize, color: bool) -> String {
     let width = width.clamp(WIDTH_MIN, WIDTH_MAX);
     let paint = Paint { color };
-    let loads = figure::loads(record);
+    let loads = shape::loads(record);
     let mut out = String::new();
     let columns = Columns::fitting(record, width);
     for load in &loads {
@@ -63,7 +64,7 @@ struct Columns {
 impl Columns {
     fn fitting(record: &Record, width: usize) -> Self {
         let longest =
-            figure::models(record).iter().map(|model| clean(model).chars().count()).max().unwrap_or(0);
+            shape::models(record).iter().map(|model| clean(model).chars().count()).max().unwrap_or(0);
         let free = width - FIXED;
         let name = longest.clamp(8, NAME_MAX.min(free));
         // A bar of one or two characters tells nothing.
@@ -289,7 +290,7 @@ pub(crate) fn clean(text: &str) -> String {
 }
 
 /// The spaces that keep number and unit together on the page are plain ones here.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     text.replace('\u{a0}', " ")
 }
 
@@ -374,7 +375,7 @@ mod tests {
         let record = sample::floor();
         let text = text(&record, 100, false);
         let rows = |start: &str| text.lines().filter(|line| line.starts_with(start)).count();
-        for model in figure::models(&record) {
+        for model in shape::models(&record) {
             // A name is followed by a space, so that `uring` does not count `uring-multishot`.
             assert_eq!(rows(&format!("{model} ")), 7, "{model}\n{text}");
         }

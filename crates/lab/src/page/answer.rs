@@ -6,7 +6,8 @@
 //!
 //! Start at [`Answer::of`]; who is cheaper than whom is [`standing`].
 
-use super::figure::{self, Figure, Load};
+use super::figure::{self, Figure};
+use super::shape::{self, Axis, Load};
 use ringroad_measure::compare::{Comparison, Finding};
 use ringroad_measure::record::{Cell, Interval, Limiter, Loop, Record};
 use ringroad_measure::{Caveat, Level};
@@ -23,18 +24,21 @@ pub(crate) struct Answer {
     pub(crate) further: Vec<String>,
     /// How cost grows with connections.
     pub(crate) growth: Vec<String>,
-    /// What the suite did not measure, as clauses.
+    /// What no suite would have measured, as clauses.
     pub(crate) not_measured: Vec<String>,
 }
 
 impl Answer {
     /// Reads the answer out of a record.
     pub(crate) fn of(record: &Record) -> Self {
-        let loads = figure::loads(record);
+        let loads = shape::loads(record);
         let main = main_load(&loads);
         Answer {
             warning: warning(record),
-            lead: main.map_or_else(|| nothing_ran(record), |load| lead(record, load)),
+            lead: match main {
+                Some(load) => lead(record, load),
+                None => nothing_ran(record),
+            },
             ranking: main.map(|load| ranking(record, load)).unwrap_or_default(),
             further: loads
                 .iter()
@@ -73,10 +77,7 @@ pub(crate) fn standing(record: &Record, cell: &Cell, other: &Cell) -> Option<Sta
     if std::ptr::eq(cell, other) {
         return Some(Standing::Even(None));
     }
-    let (mine, theirs) = paired(cell, other);
-    if mine.len() > 1
-        && let Some(comparison) = Comparison::of_blocks(&theirs, &mine, control(record, &cell.load))
-    {
+    if let Some(comparison) = compared(cell, other, Figure::Cpu, control(record, &cell.load)) {
         return Some(match comparison.finding {
             Finding::NoDifference { could_have_seen } => Standing::Even(Some(could_have_seen)),
             // The pairs must not contradict the medians that rank the two; if they do, nobody is ahead.
@@ -154,7 +155,7 @@ pub(crate) fn doubts(record: &Record) -> Vec<Doubt> {
         // A sentence read back from a file has lost its level; the worst comes first and has the stated one.
         if nth == 0 { stated } else { reason.level() }
     };
-    let loads = figure::loads(record);
+    let loads = shape::loads(record);
     for load in &loads {
         for cell in &load.cells {
             for (nth, reason) in cell.verdict.reasons.iter().enumerate() {
@@ -200,7 +201,7 @@ pub(crate) fn sentence(text: &str) -> String {
     text
 }
 
-fn sentence_start(text: &str) -> String {
+pub(crate) fn sentence_start(text: &str) -> String {
     // `epoll`, `io_uring`, `poll(2)`: names keep their spelling also at the start of a sentence.
     let first_word = text.split([' ', '-', '(']).next().unwrap_or_default();
     if matches!(first_word, "epoll" | "poll" | "select" | "io_uring" | "uring" | "threads") {
@@ -210,16 +211,22 @@ fn sentence_start(text: &str) -> String {
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
-/// The load the answer opens with: HTTP if there is some, and the first in the suite's order that has a number.
-fn main_load<'l, 'a>(loads: &'l [Load<'a>]) -> Option<&'l Load<'a>> {
+/// The load the answer opens with. Where some connections idle, that is the question: then the one with most of them.
+/// Else HTTP if there is some, and the first in the suite's order that has a number.
+pub(crate) fn main_load<'l, 'a>(loads: &'l [Load<'a>]) -> Option<&'l Load<'a>> {
     let ran = |load: &&Load<'_>| load.cells.iter().any(|cell| cell.skipped.is_none());
     let has_answer =
         |load: &&Load<'_>| load.cells.iter().any(|cell| usable(cell) && Figure::Cpu.value(cell).is_some());
     let is_http = |load: &&Load<'_>| load.cells.iter().any(|cell| cell.protocol == "http");
+    let idle = |load: &Load<'_>| {
+        load.cells.first().map_or(0.0, |cell| f64::from(cell.connections) * (1.0 - cell.active_share))
+    };
     let candidates = || loads.iter().filter(ran);
     candidates()
         .filter(has_answer)
-        .find(is_http)
+        .filter(|load| idle(load) > 0.0)
+        .max_by(|a, b| idle(a).total_cmp(&idle(b)))
+        .or_else(|| candidates().filter(has_answer).find(is_http))
         .or_else(|| candidates().find(has_answer))
         .or_else(|| candidates().next())
 }
@@ -280,6 +287,15 @@ fn lead(record: &Record, load: &Load<'_>) -> String {
             cpu(first)
         );
     }
+    if even > NAMED_MAX {
+        let (low, high) = (cpu(first), cpu(cells[even - 1]));
+        let all = if even == cells.len() { "all " } else { "" };
+        let of = if even == cells.len() { String::new() } else { format!("{} of ", in_letters(even)) };
+        return format!(
+            "{place}, {all}{of}{} ways {act} cost the same within the noise of this run, {low} to {high} of CPU: any of them will do.",
+            in_letters(cells.len())
+        );
+    }
     if even > 1 {
         let names: Vec<String> = cells[..even]
             .iter()
@@ -333,6 +349,9 @@ fn ranking(record: &Record, load: &Load<'_>) -> Vec<String> {
     if let Some(others) = costlier(record, &cells, even) {
         sentences.push(format!("{}.", sentence_start(&others)));
     }
+    if even > NAMED_MAX {
+        sentences.push(format!("{}.", sentence_start(&format!("equal are {}", named(&cells[..even])))));
+    }
     if even > 1 {
         let seen = cells[1..even]
             .iter()
@@ -354,25 +373,55 @@ fn ranking(record: &Record, load: &Load<'_>) -> Vec<String> {
 }
 
 /// `poll cost 12 % more, select 15 % more and a thread per connection 1.9 × as much`; `None` if all are even.
-fn costlier(record: &Record, cells: &[&Cell], even: usize) -> Option<String> {
+pub(crate) fn costlier(record: &Record, cells: &[&Cell], even: usize) -> Option<String> {
     let first = cells.first()?;
     // Several share the first place: say once against which of them the rest is held.
     let mut than = if even > 1 { format!(" than {}", figure::in_words(&first.model)) } else { String::new() };
     let mut parts: Vec<String> = Vec::new();
+    let mut untold: Vec<String> = Vec::new();
     for cell in &cells[even.max(1)..] {
         let verb = if parts.is_empty() { "cost " } else { "" };
         let name = figure::in_words(&cell.model);
-        parts.push(match standing(record, cell, first)? {
-            Standing::Even(_) => format!("{name} {verb}the same within the noise"),
+        match standing(record, cell, first)? {
+            // Dearer than one that is apart, and its own runs too far from each other to tell.
+            Standing::Even(_) => untold.push(name.to_owned()),
             Standing::Apart(ratio) | Standing::Untold(ratio) if ratio < 1.5 => {
-                format!("{name} {verb}{} more{}", percent(ratio - 1.0), std::mem::take(&mut than))
+                parts.push(format!(
+                    "{name} {verb}{} more{}",
+                    percent(ratio - 1.0),
+                    std::mem::take(&mut than)
+                ));
             }
             Standing::Apart(ratio) | Standing::Untold(ratio) => {
-                format!("{name} {verb}{ratio:.1}\u{a0}× as much")
+                parts.push(format!("{name} {verb}{ratio:.1}\u{a0}× as much"));
             }
-        });
+        }
     }
-    (!parts.is_empty()).then(|| listed(&parts))
+    if !untold.is_empty() {
+        untold = vec![format!("of {} too little is known", listed(&untold))];
+    }
+    let told = (!parts.is_empty()).then(|| listed(&parts));
+    let said: Vec<String> = told.into_iter().chain(untold).collect();
+    (!said.is_empty()).then(|| said.join("; "))
+}
+
+/// Up to so many that are equal are named in the first sentence; more are counted there and named behind it.
+const NAMED_MAX: usize = 3;
+
+/// Names with their cost, as a list.
+pub(crate) fn named(cells: &[&Cell]) -> String {
+    let names: Vec<String> =
+        cells.iter().map(|cell| format!("{} ({})", figure::in_words(&cell.model), cpu(cell))).collect();
+    listed(&names)
+}
+
+/// `seven`; figures beyond twelve.
+fn in_letters(count: usize) -> String {
+    const WORDS: [&str; 13] = [
+        "no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
+        "twelve",
+    ];
+    WORDS.get(count).map_or_else(|| figure::count(count as u64), |word| (*word).to_owned())
 }
 
 fn system_calls(cells: &[&Cell]) -> Option<String> {
@@ -437,10 +486,11 @@ fn further(record: &Record, load: &Load<'_>) -> String {
 
 fn growth(record: &Record) -> Vec<String> {
     let mut sentences = Vec::new();
-    for family in figure::families(record) {
-        let (Some(&few), Some(&many)) = (family.connections.first(), family.connections.last()) else {
+    for family in shape::families(record, Axis::Connections) {
+        let (Some(&few), Some(&many)) = (family.values.first(), family.values.last()) else {
             continue;
         };
+        let (few, many) = (few as u32, many as u32);
         let at = |model: &str, connections: u32| {
             family
                 .cells
@@ -448,7 +498,7 @@ fn growth(record: &Record) -> Vec<String> {
                 .find(|cell| cell.model == model && cell.connections == connections && usable(cell))
                 .and_then(|cell| Figure::Cpu.value(cell))
         };
-        let mut grown: Vec<(&str, f64)> = figure::models(record)
+        let mut grown: Vec<(&str, f64)> = shape::models(record)
             .into_iter()
             .filter_map(|model| Some((model, at(model, many)? / at(model, few)?)))
             .collect();
@@ -488,30 +538,13 @@ fn growth(record: &Record) -> Vec<String> {
     sentences
 }
 
-/// What no cell of the record covers. Only what the record itself shows to be absent, and for the lab what its
-/// way of measuring leaves out by design.
+/// What no suite of the lab covers: what the record itself shows to be absent, and what the way of measuring leaves
+/// out by design. What another suite would have measured, `guide` says.
 fn not_measured(record: &Record) -> Vec<String> {
     let ran: Vec<&Cell> = record.cells.iter().filter(|cell| cell.skipped.is_none()).collect();
     let mut clauses = Vec::new();
     if ran.is_empty() {
         return clauses;
-    }
-    let mut connections: Vec<u32> = ran.iter().map(|cell| cell.connections).collect();
-    connections.sort_unstable();
-    connections.dedup();
-    if let [only] = connections[..] {
-        clauses.push(format!("any number of connections but {}", figure::count(u64::from(only))));
-    }
-    if ran.iter().all(|cell| cell.active_share >= 1.0) {
-        clauses.push("connections that are mostly idle (here every one was always busy)".to_owned());
-    }
-    if ran.iter().all(|cell| cell.pipeline <= 1) {
-        clauses.push("several requests in flight on one connection".to_owned());
-    }
-    if let Some(largest) = ran.iter().map(|cell| cell.payload_bytes).max()
-        && largest < 16 * 1024
-    {
-        clauses.push(format!("payloads above {}", figure::bytes(largest as f64)));
     }
     if ran.iter().all(|cell| cell.kind == Loop::Closed) {
         clauses.push(
@@ -522,39 +555,45 @@ fn not_measured(record: &Record) -> Vec<String> {
     }
     if record.tool == "lab" {
         clauses.push("a real network (client and server shared this machine)".to_owned());
-        clauses.push("work in the application, which makes these differences smaller".to_owned());
     }
     clauses
 }
 
-/// The figures of both in the blocks they share, in the order of the blocks.
-fn paired(cell: &Cell, other: &Cell) -> (Vec<f64>, Vec<f64>) {
+/// A figure of `cell` over that of `other`, block by block where both have runs of the same blocks.
+pub(crate) fn compared(
+    cell: &Cell,
+    other: &Cell,
+    figure: Figure,
+    control: Option<Interval>,
+) -> Option<Comparison> {
     let good = |value: Option<f64>| value.filter(|v| v.is_finite() && *v > 0.0);
-    cell.runs
+    let (mine, theirs): (Vec<f64>, Vec<f64>) = cell
+        .runs
         .iter()
         .filter_map(|run| {
             let twin = other.runs.iter().find(|twin| twin.block == run.block)?;
-            Some((good(run.cpu_us_per_request)?, good(twin.cpu_us_per_request)?))
+            Some((good(figure.in_run(run))?, good(figure.in_run(twin))?))
         })
-        .unzip()
+        .unzip();
+    if mine.len() > 1 { Comparison::of_blocks(&theirs, &mine, control) } else { None }
 }
 
-fn cpu(cell: &Cell) -> String {
+pub(crate) fn cpu(cell: &Cell) -> String {
     Figure::Cpu.value(cell).map_or_else(|| figure::UNKNOWN.to_owned(), |value| Figure::Cpu.spell(value))
 }
 
 /// Percent with the digits a sentence needs: `3.1 %`, `12 %`.
-fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     if percent.abs() < 9.95 { format!("{percent:.1}\u{a0}%") } else { format!("{percent:.0}\u{a0}%") }
 }
 
 /// The load without its protocol, which the verb tells.
-fn circumstances<'l>(load: &'l Load<'_>) -> &'l str {
+pub(crate) fn circumstances<'l>(load: &'l Load<'_>) -> &'l str {
     load.title.split_once(", ").map_or(load.title.as_str(), |(_, rest)| rest)
 }
 
-fn act(cell: &Cell) -> String {
+pub(crate) fn act(cell: &Cell) -> String {
     match cell.protocol.as_str() {
         "http" => "to answer an HTTP request".to_owned(),
         "echo" => "to echo a message".to_owned(),
@@ -563,7 +602,7 @@ fn act(cell: &Cell) -> String {
 }
 
 /// `a`, `a and b`, `a, b and c`.
-fn listed(items: &[String]) -> String {
+pub(crate) fn listed(items: &[String]) -> String {
     match items {
         [] => String::new(),
         [one] => one.clone(),
@@ -571,7 +610,15 @@ fn listed(items: &[String]) -> String {
     }
 }
 
-fn full_stop(text: &str) -> String {
+/// `a or b`, `a, b or c`.
+pub(crate) fn either(items: &[String]) -> String {
+    match items {
+        [start @ .., last] if !start.is_empty() => format!("{} or {last}", start.join(", ")),
+        _ => listed(items),
+    }
+}
+
+pub(crate) fn full_stop(text: &str) -> String {
     let text = text.trim_end();
     if text.ends_with(['.', '!', '?']) { text.to_owned() } else { format!("{text}.") }
 }
@@ -688,6 +735,12 @@ mod tests {
     }
 
     #[test]
+    fn where_connections_idle_the_answer_is_about_most_of_them() {
+        let lead = plain(&Answer::of(&sample::idle()).lead);
+        assert!(lead.starts_with("On this machine, with 10,000 connections, 1 % active,"), "{lead}");
+    }
+
+    #[test]
     fn when_everything_was_skipped_the_answer_says_so_and_why() {
         let mut record = sample::quick();
         record.cells =
@@ -758,11 +811,34 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_is_not_listed_as_absent() {
-        let quick = not_measured(&sample::quick()).join("; ");
-        assert!(quick.contains("any number of connections but 64") && quick.contains("in flight"), "{quick}");
-        let floor = not_measured(&sample::floor()).join("; ");
-        assert!(!floor.contains("any number of connections") && !floor.contains("in flight"), "{floor}");
+    fn a_given_rate_is_absent_until_some_load_has_one() {
+        let mut record = sample::quick();
+        assert!(not_measured(&record)[0].contains("latency at a given rate"));
+        record.cells[0].kind = Loop::Open;
+        assert!(!not_measured(&record).join("; ").contains("given rate"));
+    }
+
+    #[test]
+    fn many_that_are_equal_are_counted_first_and_named_behind() {
+        let mut record = with_cpu(&[
+            ("epoll-et", 4.0, 0.02),
+            ("epoll-lt", 4.01, 0.02),
+            ("uring", 4.0, 0.02),
+            ("uring-multishot", 4.01, 0.02),
+            ("threads", 8.0, 0.01),
+        ]);
+        record.control[0].ratio = Interval { low: 0.97, mid: 1.0, high: 1.03 };
+        let answer = Answer::of(&record);
+        assert!(
+            answer.lead.contains("four of five ways to answer an HTTP request cost the same"),
+            "{}",
+            answer.lead
+        );
+        let said = answer.ranking.join(" ");
+        assert!(said.starts_with("A thread per connection cost 2.0"), "{said}");
+        assert!(said.contains("Equal are ") && said.contains("single-shot io_uring ("), "{said}");
+        record.cells.retain(|cell| cell.model != "threads");
+        assert!(Answer::of(&record).lead.contains("all four ways to answer"), "{}", Answer::of(&record).lead);
     }
 
     #[test]

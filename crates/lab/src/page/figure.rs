@@ -5,7 +5,9 @@
 //!
 //! Start at [`Figure`].
 
-use ringroad_measure::record::{Cell, Interval, Limiter, Loop, Record};
+use ringroad_measure::Level;
+use ringroad_measure::record::{Cell, Interval, Limiter, Run};
+use ringroad_measure::summary;
 use ringroad_measure::units::{Bytes, Micros, PerSecond, Share};
 
 /// What stands where a number is not known.
@@ -138,12 +140,31 @@ impl Figure {
         value.filter(|v| v.is_finite())
     }
 
+    /// The number in one run, where runs have it.
+    pub(crate) fn in_run(self, run: &Run) -> Option<f64> {
+        let value = match self {
+            Figure::Cpu => run.cpu_us_per_request,
+            Figure::P50 => run.p50_us,
+            Figure::P99 => run.p99_us,
+            Figure::Syscalls => run.syscalls_per_request,
+            Figure::Rate => Some(run.rps),
+            Figure::Memory => run.rss_bytes.map(|bytes| bytes as f64),
+            Figure::Ratio => None,
+        };
+        value.filter(|v| v.is_finite())
+    }
+
     /// The 95 % interval, for the figures that have one.
     pub(crate) fn interval(self, cell: &Cell) -> Option<Interval> {
         let interval = match self {
             Figure::Cpu => cell.server.cpu_interval,
             Figure::Ratio => cell.ratio,
-            _ => None,
+            // Medians over the runs, as the figure itself is; a latency is that of all requests together.
+            Figure::Rate | Figure::Syscalls => {
+                let values: Vec<f64> = cell.runs.iter().filter_map(|run| self.in_run(run)).collect();
+                if values.len() > 1 { summary::median_interval(&values) } else { None }
+            }
+            Figure::P50 | Figure::P99 | Figure::Memory => None,
         };
         interval.filter(|i| i.low.is_finite() && i.high.is_finite())
     }
@@ -203,6 +224,11 @@ pub(crate) fn bytes(value: f64) -> String {
 /// A share as percent.
 pub(crate) fn percent(share: f64) -> String {
     glued(Share(share).to_string())
+}
+
+/// A share as percent without spare digits: `100 %`, `1 %`, `0.5 %`.
+pub(crate) fn percent_short(share: f64) -> String {
+    format!("{}\u{a0}%", trimmed(share * 100.0))
 }
 
 /// A ratio: `1.02 ×`, `14 ×`.
@@ -292,19 +318,13 @@ pub(crate) fn how_it_works(model: &str) -> Option<&'static str> {
     })
 }
 
-/// `HTTP`, `Echo`: the protocol at the start of a label.
-pub(crate) fn protocol(cell: &Cell) -> String {
-    match cell.protocol.as_str() {
-        "http" => "HTTP".to_owned(),
-        "echo" => "Echo".to_owned(),
-        other => other.to_owned(),
+/// The mark of a verdict behind a number.
+pub(crate) fn flag(cell: &Cell) -> &'static str {
+    match cell.verdict.level {
+        Level::Valid => "",
+        Level::Suspect => " ?",
+        Level::Invalid => " !",
     }
-}
-
-/// `64 connections`, `1 connection`.
-pub(crate) fn connections(cell: &Cell) -> String {
-    let plural = if cell.connections == 1 { "" } else { "s" };
-    format!("{}\u{a0}connection{plural}", count(u64::from(cell.connections)))
 }
 
 /// What a limiter means in a word or two.
@@ -317,127 +337,13 @@ pub(crate) fn limiter(cell: &Cell) -> &'static str {
     }
 }
 
-/// The cells that were put under the same load, in the order of the suite.
-pub(crate) struct Load<'a> {
-    /// As in the record; tells the control that belongs to it.
-    pub(crate) name: &'a str,
-    /// `HTTP, 64 connections`.
-    pub(crate) title: String,
-    /// All its cells, also those that were skipped.
-    pub(crate) cells: Vec<&'a Cell>,
-}
-
-/// The loads of a record, in the order of the suite.
-pub(crate) fn loads(record: &Record) -> Vec<Load<'_>> {
-    let mut loads: Vec<Load<'_>> = Vec::new();
-    for cell in &record.cells {
-        let title = load_title(record, cell);
-        // Records of other tools may leave the name empty; then the shape of the load is its name.
-        let same = |load: &Load<'_>| load.name == cell.load && (!cell.load.is_empty() || load.title == title);
-        match loads.iter_mut().find(|load| same(load)) {
-            Some(load) => load.cells.push(cell),
-            None => loads.push(Load { name: &cell.load, title, cells: vec![cell] }),
-        }
-    }
-    loads
-}
-
-/// Loads that differ in nothing but the number of connections: the same question asked of more clients.
-pub(crate) struct Family<'a> {
-    /// `HTTP`, `HTTP, 16 requests in flight each`.
-    pub(crate) title: String,
-    /// Two or more different numbers of connections, ascending.
-    pub(crate) connections: Vec<u32>,
-    /// Its cells, in the order of the suite.
-    pub(crate) cells: Vec<&'a Cell>,
-}
-
-impl Family<'_> {
-    /// `HTTP, 64 to 10,000 connections`.
-    pub(crate) fn span(&self) -> String {
-        let end = |connections: Option<&u32>| connections.map_or_else(String::new, |c| count(u64::from(*c)));
-        format!(
-            "{}, {} to {}\u{a0}connections",
-            self.title,
-            end(self.connections.first()),
-            end(self.connections.last())
-        )
-    }
-}
-
-/// The families of a record that have at least two different numbers of connections.
-pub(crate) fn families(record: &Record) -> Vec<Family<'_>> {
-    let mut families: Vec<Family<'_>> = Vec::new();
-    for cell in &record.cells {
-        let title = family_title(record, cell);
-        match families.iter_mut().find(|family| family.title == title) {
-            Some(family) => family.cells.push(cell),
-            None => families.push(Family { title, connections: Vec::new(), cells: vec![cell] }),
-        }
-    }
-    for family in &mut families {
-        family.connections = family.cells.iter().map(|cell| cell.connections).collect();
-        family.connections.sort_unstable();
-        family.connections.dedup();
-    }
-    families.retain(|family| family.connections.len() > 1);
-    families
-}
-
-/// The programs of a record, in the order of the suite.
-pub(crate) fn models(record: &Record) -> Vec<&str> {
-    let mut models: Vec<&str> = Vec::new();
-    for cell in &record.cells {
-        if !models.contains(&cell.model.as_str()) {
-            models.push(&cell.model);
-        }
-    }
-    models
-}
-
-/// A load in a few words; names only what is not ordinary.
-fn load_title(record: &Record, cell: &Cell) -> String {
-    let mut parts = vec![protocol(cell), connections(cell)];
-    parts.extend(peculiarities(record, cell));
-    parts.join(", ")
-}
-
-fn family_title(record: &Record, cell: &Cell) -> String {
-    let mut parts = vec![protocol(cell)];
-    parts.extend(peculiarities(record, cell));
-    parts.join(", ")
-}
-
-/// What sets a load apart besides protocol and connections.
-fn peculiarities(record: &Record, cell: &Cell) -> Vec<String> {
-    let mut parts = Vec::new();
-    if cell.pipeline > 1 {
-        parts.push(format!("{} in flight each", count(u64::from(cell.pipeline))));
-    }
-    let same_protocol = record.cells.iter().filter(|other| other.protocol == cell.protocol);
-    if same_protocol.into_iter().any(|other| other.payload_bytes != cell.payload_bytes) {
-        parts.push(bytes(cell.payload_bytes as f64));
-    }
-    if cell.active_share < 1.0 {
-        parts.push(format!("{} active", percent(cell.active_share)));
-    }
-    if cell.kind == Loop::Open {
-        match cell.rate_target {
-            Some(rate) => parts.push(format!("sent at {}", Figure::Rate.spell(rate))),
-            None => parts.push("open loop".to_owned()),
-        }
-    }
-    parts.extend(cell.variant.clone());
-    parts
-}
-
 /// Number and unit stay on one line.
 fn glued(text: String) -> String {
     text.replace(' ', "\u{a0}")
 }
 
 /// At most three digits, no zeros at the end: `2.5`, `10`, `0.02`.
-fn trimmed(value: f64) -> String {
+pub(crate) fn trimmed(value: f64) -> String {
     let text = match value.abs() {
         size if size < 0.1 => format!("{value:.4}"),
         size if size < 10.0 => format!("{value:.2}"),
@@ -493,24 +399,5 @@ mod tests {
         let mut record = super::super::sample::floor();
         record.cells[0].server.cpu_us_per_request = Some(f64::NAN);
         assert_eq!(Figure::Cpu.value(&record.cells[0]), None);
-    }
-
-    #[test]
-    fn loads_without_a_name_are_told_apart_by_their_shape() {
-        let mut record = super::super::sample::floor();
-        let named = loads(&record).len();
-        for cell in &mut record.cells {
-            cell.load.clear();
-        }
-        assert_eq!(loads(&record).len(), named);
-    }
-
-    #[test]
-    fn a_family_needs_two_numbers_of_connections() {
-        let record = super::super::sample::floor();
-        let families = families(&record);
-        assert!(families.iter().all(|family| family.connections.len() > 1));
-        assert!(families.iter().any(|family| family.title == "HTTP"));
-        assert!(super::families(&super::super::sample::quick()).is_empty());
     }
 }

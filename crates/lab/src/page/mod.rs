@@ -2,40 +2,50 @@
 //!
 //! The answer in plain language comes first, then how far to believe it, then charts with the tables behind them,
 //! then what is needed to judge and repeat the run. The page is a pure function of the record, needs no script
-//! and fetches nothing. It leaves sentences to `answer`, numbers to `figure`, charts to `charts` and `svg`,
-//! looks to `style.css`.
+//! and fetches nothing. It leaves sentences to `answer` and `guide`, numbers to `figure`, what loads are to `shape`,
+//! sections to `sections` (with `charts`, `spectrum`, `claims`, `tables` and, drawing, `svg`), looks to the style sheets.
 //!
 //! Start at [`html`].
 
 pub(crate) mod answer;
 mod charts;
 pub(crate) mod figure;
+pub(crate) mod guide;
+mod memory;
 #[cfg(test)]
 pub(crate) mod sample;
+mod sections;
+pub(crate) mod shape;
+mod spectrum;
 mod svg;
+mod tables;
 
-use answer::{Answer, Doubt, Standing};
-use figure::{Figure, Load};
+use answer::{Answer, Doubt};
+use figure::Figure;
 use ringroad_measure::Level;
 use ringroad_measure::record::{Cell, Record};
+use sections::{Detail, folded};
 use serde_json::Value;
+use shape::Load;
 use svg::escape;
 
 /// The page stays below this, so that it can be mailed and opens at once on a phone. Bytes.
 pub const BYTES_MAX: usize = 600_000;
 
+/// The colours by their names, light and dark; what a chart looks like; and the page around it.
+const COLOURS: &str = include_str!("colours.css");
+const CHART: &str = include_str!("chart.css");
 const STYLE: &str = include_str!("style.css");
 
-/// The figures that get a section with charts, in the order a reader meets them.
-const SECTIONS: [Figure; 6] =
-    [Figure::Cpu, Figure::Ratio, Figure::P50, Figure::Syscalls, Figure::Rate, Figure::Memory];
+/// What charts and tables may take, however large the record is. Bytes.
+const DRAWN_ROOM: usize = 300_000;
 
 /// The page of a record: a whole HTML document, UTF-8, also well-formed as XML, without any reference to
 /// something outside itself.
 ///
 /// The record stands in it as JSON in `<script type="application/json" id="record">`. It is whole as long as the
 /// page stays below [`BYTES_MAX`]; beyond, histograms, then series, then single runs are left out of the embedded
-/// copy, and the page says so.
+/// copy, and the page says so. A record with very many loads has fewer of them drawn one by one.
 pub fn html(record: &Record) -> String {
     let title = format!(
         "ringroad {}{}",
@@ -46,22 +56,52 @@ pub fn html(record: &Record) -> String {
     page.push_str(&format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-         <meta name=\"color-scheme\" content=\"light dark\"/>\n<title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n",
+         <meta name=\"color-scheme\" content=\"light dark\"/>\n<title>{}</title>\n<style>\n{COLOURS}{CHART}{STYLE}</style>\n</head>\n<body>\n",
         escape(&title)
     ));
-    let loads = figure::loads(record);
+    let loads = shape::loads(record);
     page.push_str(&opening(record, &title));
     page.push_str(&trust(record));
-    for figure in SECTIONS {
-        page.push_str(&section(record, &loads, figure));
-    }
-    page.push_str(&glossary(record));
-    page.push_str(&machine(record));
-    page.push_str(&again(record));
+    let rest = [glossary(record), machine(record), again(record)].concat();
+    let taken = page.len() + rest.len() + without_histograms(record);
+    page.push_str(&drawn(record, &loads, BYTES_MAX.saturating_sub(taken).max(DRAWN_ROOM)));
+    page.push_str(&rest);
     let room = BYTES_MAX.saturating_sub(page.len() + 1024);
     page.push_str(&embedded(record, room));
     page.push_str("</body>\n</html>\n");
     page
+}
+
+/// How much the record takes with all its runs: they come before charts that could be spared.
+fn without_histograms(record: &Record) -> usize {
+    let mut copy = record.clone();
+    copy.cells.iter_mut().for_each(|cell| cell.histogram = None);
+    json(&copy).len() + 1024
+}
+
+/// The sections with charts, with as much detail as fits into `room` bytes.
+fn drawn(record: &Record, loads: &[Load<'_>], room: usize) -> String {
+    let of = |detail: Detail| sections::all(record, loads, detail);
+    let full = of(Detail::Full);
+    if full.len() <= room {
+        return full;
+    }
+    let lines = of(Detail::Lines);
+    if lines.len() <= room { lines } else { of(Detail::Least) }
+}
+
+/// The chart that says most of a record, as an SVG file of its own, light and dark: CPU per request over what varies
+/// most, or, where nothing varies, of each program under the main load. `None` if no CPU time was measured.
+pub fn chart(record: &Record) -> Option<String> {
+    let style = format!("{COLOURS}{CHART}");
+    let loads = shape::loads(record);
+    shape::drawn(record)
+        .iter()
+        // Of equals the first, which is HTTP in our suites.
+        .rev()
+        .max_by_key(|family| family.values.len())
+        .and_then(|family| charts::family_file(record, family, Figure::Cpu, &style))
+        .or_else(|| charts::load_file(record, answer::main_load(&loads)?, Figure::Cpu, &style))
 }
 
 /// What the run asked, and the answer.
@@ -87,12 +127,14 @@ fn opening(record: &Record, title: &str) -> String {
     if !answer.ranking.is_empty() {
         html.push_str(&format!("<p>{}</p>\n", escape(&answer.ranking.join(" "))));
     }
-    if !answer.further.is_empty() || !answer.growth.is_empty() {
-        html.push_str("<ul class=\"further\">\n");
-        for sentence in answer.further.iter().chain(&answer.growth) {
-            html.push_str(&format!("<li>{}</li>\n", escape(sentence)));
-        }
-        html.push_str("</ul>\n");
+    if !record.cells.is_empty() {
+        html.push_str(&guide(record));
+    }
+    if !answer.growth.is_empty() {
+        html.push_str(&list("further", &answer.growth));
+    }
+    if !answer.further.is_empty() {
+        html.push_str(&folded("Each load in a sentence", &list("further", &answer.further)));
     }
     if !answer.not_measured.is_empty() {
         html.push_str(&format!(
@@ -102,6 +144,32 @@ fn opening(record: &Record, title: &str) -> String {
     }
     html.push_str("</header>\n");
     html
+}
+
+fn list(class: &str, sentences: &[String]) -> String {
+    let items: String = sentences.iter().map(|text| format!("<li>{}</li>\n", escape(text))).collect();
+    format!("<ul class=\"{class}\">\n{items}</ul>\n")
+}
+
+/// What to use for what, and which command would tell where this record does not.
+fn guide(record: &Record) -> String {
+    let rows: String = guide::rows(record)
+        .into_iter()
+        .map(|row| match row.advice {
+            Ok(advice) => format!(
+                "<div><dt>{}</dt><dd><b>{}</b></dd><dd class=\"why\">{} <small>{}</small></dd></div>\n",
+                escape(row.situation),
+                escape(&answer::sentence_start(&advice.best)),
+                escape(&advice.evidence),
+                escape(&advice.load),
+            ),
+            Err(suite) => format!(
+                "<div class=\"absent\"><dt>{}</dt><dd>Not measured here</dd><dd class=\"why\"><code>ringroad lab run {suite}</code> would</dd></div>\n",
+                escape(row.situation),
+            ),
+        })
+        .collect();
+    format!("<h2>Which to use on this machine</h2>\n<dl class=\"guide\">\n{rows}</dl>\n")
 }
 
 /// The verdict with its reasons, the noise floor, and what was skipped.
@@ -131,15 +199,18 @@ fn trust(record: &Record) -> String {
     let mut html = format!("<p>{}</p>\n", escape(&said.join(" ")));
     let doubts = answer::doubts(record);
     if !doubts.is_empty() {
-        html.push_str("<ul class=\"doubts\">\n");
-        for doubt in &doubts {
-            html.push_str(&doubt_item(doubt));
+        let items: String = doubts.iter().map(doubt_item).collect();
+        let list = format!("<ul class=\"doubts\">\n{items}</ul>\n");
+        // A few are read at once; many would stand between the reader and the figures.
+        if doubts.len() <= 2 {
+            html.push_str(&list);
+        } else {
+            html.push_str(&folded(&format!("{} kinds of doubt, each with its results", doubts.len()), &list));
         }
-        html.push_str("</ul>\n");
     }
     if skipped > 0 {
         let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
-        for load in figure::loads(record) {
+        for load in shape::loads(record) {
             for cell in &load.cells {
                 let Some(reason) = cell.skipped.as_deref() else { continue };
                 let who = format!("{}, {}", cell.model, load.title);
@@ -149,15 +220,17 @@ fn trust(record: &Record) -> String {
                 }
             }
         }
-        html.push_str(&format!("<h3>Skipped ({skipped})</h3>\n<ul class=\"doubts\">\n"));
-        for (reason, cells) in reasons {
-            html.push_str(&format!(
-                "<li><b>{}</b> {}</li>\n",
-                escape(&format!("{}:", cells.join("; "))),
-                escape(&answer::sentence(reason))
-            ));
-        }
-        html.push_str("</ul>\n");
+        let items: String = reasons
+            .into_iter()
+            .map(|(reason, cells)| {
+                let who = format!("{}:", cells.join("; "));
+                format!("<li><b>{}</b> {}</li>\n", escape(&who), escape(&answer::sentence(reason)))
+            })
+            .collect();
+        html.push_str(&folded(
+            &format!("Skipped ({skipped})"),
+            &format!("<ul class=\"doubts\">\n{items}</ul>\n"),
+        ));
     }
     block("May these numbers be believed?", &html)
 }
@@ -183,199 +256,6 @@ fn doubt_item(doubt: &Doubt) -> String {
         "<li>{mark} {first}\n<details><summary>The same for {} more</summary>\n<ul>\n{others}</ul>\n</details></li>\n",
         doubt.cases.len() - 1
     )
-}
-
-/// One figure: what it is, its charts, the table behind them.
-fn section(record: &Record, loads: &[Load<'_>], figure: Figure) -> String {
-    // One chart of lines holds one figure; the two latencies need two, told apart in their titles.
-    let lines: &[(Figure, &str)] = match figure {
-        Figure::Ratio => &[],
-        Figure::P50 => &[(Figure::P50, ", p50"), (Figure::P99, ", p99")],
-        other => &[(other, "")],
-    };
-    let mut over_connections: Vec<(String, String)> = Vec::new();
-    for family in figure::families(record) {
-        for (figure, suffix) in lines {
-            if let Some(chart) = charts::family_chart(record, &family, *figure) {
-                over_connections.push((format!("{}{suffix}", family.span()), chart));
-            }
-        }
-    }
-    let per_load: Vec<(String, String)> = loads
-        .iter()
-        .filter_map(|load| Some((load.title.clone(), charts::load_chart(record, load, figure)?)))
-        .collect();
-    let mut html = String::new();
-    if over_connections.is_empty() && per_load.is_empty() {
-        html.push_str("<p class=\"limits\">Unknown: nothing in this record has it.</p>\n");
-    }
-    html.push_str(&panels(&over_connections));
-    // Lines already tell most of it; the charts of the single loads are one click away.
-    if over_connections.is_empty() || figure == Figure::Cpu || per_load.len() <= 2 {
-        html.push_str(&panels(&per_load));
-    } else {
-        html.push_str(&format!(
-            "<details><summary>Each load by itself ({} charts)</summary>\n{}</details>\n",
-            per_load.len(),
-            panels(&per_load)
-        ));
-    }
-    html.push_str(&format!(
-        "<details><summary>The numbers</summary>\n{}</details>\n",
-        table(record, loads, figure)
-    ));
-    let beside = match figure {
-        Figure::Cpu => {
-            "Bars in colour are the cheapest, or cannot be told from it. Whiskers are 95 % intervals."
-        }
-        Figure::Ratio => "= means that no difference was found.",
-        Figure::P50 => {
-            "The dot is the median, the stroke the 99th percentile, in a closed loop at full load."
-        }
-        Figure::Rate => "The word behind a number is what limited it: server, client, or neither.",
-        _ => "",
-    };
-    format!(
-        "<section>\n<div class=\"aside\"><h2>{}</h2>\n<p>{}</p>\n{}</div>\n<div class=\"main\">\n{html}</div>\n</section>\n",
-        escape(charts::heading(figure)),
-        escape(figure.gist()),
-        if beside.is_empty() { String::new() } else { format!("<p>{}</p>\n", escape(beside)) },
-    )
-}
-
-fn panels(charts: &[(String, String)]) -> String {
-    if charts.is_empty() {
-        return String::new();
-    }
-    let figures: String = charts
-        .iter()
-        .map(|(title, svg)| format!("<figure><figcaption>{}</figcaption>{svg}</figure>\n", escape(title)))
-        .collect();
-    format!("<div class=\"panels\">\n{figures}</div>\n")
-}
-
-/// The table behind the charts of a figure: every cell of the record, also the skipped ones.
-fn table(record: &Record, loads: &[Load<'_>], figure: Figure) -> String {
-    let columns = columns(figure);
-    let mut html = String::from("<div class=\"scroll\"><table>\n<thead><tr><th>Program</th>");
-    for (name, _) in &columns {
-        html.push_str(&format!("<th>{}</th>", escape(name)));
-    }
-    html.push_str("<th>Verdict</th></tr></thead>\n");
-    for load in loads {
-        let width = columns.len() + 2;
-        html.push_str(&format!(
-            "<tbody><tr><th class=\"load\" colspan=\"{width}\">{}</th></tr>\n",
-            escape(&load.title)
-        ));
-        for cell in &load.cells {
-            html.push_str(&format!("<tr><th>{}</th>", escape(&cell.model)));
-            match &cell.skipped {
-                Some(reason) => html.push_str(&format!(
-                    "<td class=\"absent\" colspan=\"{}\">{}</td>",
-                    width - 1,
-                    escape(&format!("skipped: {reason}"))
-                )),
-                None => {
-                    for (_, read) in &columns {
-                        html.push_str(&format!("<td>{}</td>", escape(&read(record, load, cell))));
-                    }
-                    html.push_str(&format!("<td>{}</td>", cell.verdict.level));
-                }
-            }
-            html.push_str("</tr>\n");
-        }
-        html.push_str("</tbody>\n");
-    }
-    html.push_str("</table></div>\n");
-    html
-}
-
-type Column = (&'static str, fn(&Record, &Load<'_>, &Cell) -> String);
-
-/// The columns of a figure's table: its own number and what explains it.
-fn columns(figure: Figure) -> Vec<Column> {
-    fn known(value: Option<f64>, spell: fn(f64) -> String) -> String {
-        value.filter(|v| v.is_finite()).map_or_else(|| figure::UNKNOWN.to_owned(), spell)
-    }
-    match figure {
-        Figure::Cpu => vec![
-            ("CPU per request", |_, _, c| known(Figure::Cpu.value(c), figure::micros)),
-            ("95 % interval", |_, _, c| {
-                Figure::Cpu
-                    .interval(c)
-                    .map_or_else(|| figure::UNKNOWN.to_owned(), |i| charts::spelled(Figure::Cpu, i))
-            }),
-            ("user", |_, _, c| known(c.server.user_us, figure::micros)),
-            ("system", |_, _, c| known(c.server.sys_us, figure::micros)),
-            ("context switches", |_, _, c| known(c.server.context_switches_per_request, figure::number)),
-        ],
-        Figure::Ratio => vec![
-            ("times the baseline", |r, _, c| {
-                known(Figure::Ratio.value(c).or_else(|| by_definition(r, c)), figure::times)
-            }),
-            ("95 % interval", |r, _, c| match (Figure::Ratio.interval(c), by_definition(r, c)) {
-                (Some(interval), _) => charts::spelled(Figure::Ratio, interval),
-                (None, Some(_)) => "by definition".to_owned(),
-                (None, None) => figure::UNKNOWN.to_owned(),
-            }),
-            ("finding", finding),
-        ],
-        Figure::P50 | Figure::P99 => vec![
-            ("p50", |_, _, c| known(c.latency_us.response.map(|l| l.p50), figure::micros)),
-            ("p90", |_, _, c| known(c.latency_us.response.map(|l| l.p90), figure::micros)),
-            ("p99", |_, _, c| known(c.latency_us.response.map(|l| l.p99), figure::micros)),
-            ("p99.9", |_, _, c| known(c.latency_us.response.map(|l| l.p99_9), figure::micros)),
-            ("max", |_, _, c| known(c.latency_us.response.map(|l| l.max), figure::micros)),
-        ],
-        Figure::Syscalls => vec![
-            ("per request", |_, _, c| known(Figure::Syscalls.value(c), figure::number)),
-            ("counted by", |_, _, c| match c.server.syscalls_source.as_deref() {
-                Some("perf") => "the kernel".to_owned(),
-                Some("program") => "the program itself".to_owned(),
-                Some(other) => other.to_owned(),
-                None => figure::UNKNOWN.to_owned(),
-            }),
-        ],
-        Figure::Rate => vec![
-            ("requests/s", |_, _, c| known(Figure::Rate.value(c), |v| figure::count(v.max(0.0) as u64))),
-            ("limited by", |_, _, c| figure::limiter(c).to_owned()),
-            ("client busy", |_, _, c| known(c.client_cpu_share, figure::percent)),
-            ("sent", |_, _, c| figure::count(c.sent)),
-            ("answered", |_, _, c| figure::count(c.completed)),
-            ("failed", |_, _, c| figure::count(c.errors.total())),
-        ],
-        Figure::Memory => vec![
-            ("process", |_, _, c| known(Figure::Memory.value(c), figure::bytes)),
-            ("kernel, whole machine", |_, _, c| {
-                known(c.server.kernel_bytes.map(|b| b as f64), figure::bytes)
-            }),
-        ],
-    }
-}
-
-/// The baseline's ratio to itself, which no run has to tell.
-fn by_definition(record: &Record, cell: &Cell) -> Option<f64> {
-    (record.baseline.as_deref() == Some(cell.model.as_str())).then_some(1.0)
-}
-
-fn finding(record: &Record, load: &Load<'_>, cell: &Cell) -> String {
-    let Some(baseline) = charts::baseline_of(record, load) else {
-        return "no baseline".to_owned();
-    };
-    if std::ptr::eq(baseline, cell) {
-        return "is the baseline".to_owned();
-    }
-    match answer::standing(record, cell, baseline) {
-        Some(Standing::Even(Some(seen))) => {
-            format!("no difference found; {} would have been seen", figure::percent(seen))
-        }
-        Some(Standing::Even(None)) => "no difference found".to_owned(),
-        Some(Standing::Apart(ratio)) if ratio > 1.0 => "costs more".to_owned(),
-        Some(Standing::Apart(_)) => "costs less".to_owned(),
-        Some(Standing::Untold(_)) => "too few runs to tell".to_owned(),
-        None => figure::UNKNOWN.to_owned(),
-    }
 }
 
 /// Words and names, explained.
@@ -410,7 +290,7 @@ fn glossary(record: &Record) -> String {
         "VALID: no check objected. SUSPECT: the number stands, with a reason to doubt it. INVALID: the number does not mean what its name \
          says.",
     );
-    for model in figure::models(record) {
+    for model in shape::models(record) {
         if let Some(how) = figure::how_it_works(model) {
             entry(model, &answer::sentence(how));
         }
@@ -532,10 +412,7 @@ fn json(record: &Record) -> String {
 }
 
 fn block(title: &str, html: &str) -> String {
-    format!(
-        "<section>\n<div class=\"aside\"><h2>{}</h2></div>\n<div class=\"main\">\n{html}</div>\n</section>\n",
-        escape(title)
-    )
+    sections::section(title, "", "", html)
 }
 
 fn level_class(level: Level) -> &'static str {
@@ -683,9 +560,9 @@ mod tests {
 
     #[test]
     fn a_record_too_large_for_the_page_loses_histograms_first_and_says_so() {
-        let mut record = sample::floor();
+        let mut record = sample::quick();
         for cell in &mut record.cells {
-            cell.histogram = Some("A".repeat(20_000));
+            cell.histogram = Some("A".repeat(60_000));
         }
         let page = html(&record);
         assert!(page.len() < BYTES_MAX, "{} bytes", page.len());
@@ -718,8 +595,8 @@ mod tests {
         let mut record = sample::quick();
         record.cells.retain(|cell| cell.model == "epoll-et");
         record.cells.iter_mut().for_each(|cell| cell.ratio = None);
-        let loads = figure::loads(&record);
-        let table = table(&record, &loads, Figure::Ratio);
+        let loads = shape::loads(&record);
+        let table = tables::of_figure(&record, &loads, Figure::Ratio);
         assert!(table.contains("by definition") && table.contains("1.00\u{a0}×"), "{table}");
         assert!(!table.contains(figure::UNKNOWN), "{table}");
     }
@@ -745,7 +622,7 @@ mod tests {
 
     #[test]
     fn lines_appear_only_where_connections_vary() {
-        assert!(!html(&sample::quick()).contains("<polyline"));
-        assert!(html(&sample::floor()).contains("<polyline"));
+        assert!(!html(&sample::quick()).contains("connections · log scale"));
+        assert!(html(&sample::floor()).contains("connections · log scale"));
     }
 }

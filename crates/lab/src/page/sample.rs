@@ -1,7 +1,7 @@
 //! Records as a real run could give them, for tests and for looking at the page: made of plausible figures with
 //! seeded noise, a skipped program, doubtful and broken cells, and unknown numbers. Not measurements.
 //!
-//! Start at [`quick`] and [`floor`].
+//! Start at [`quick`], [`floor`] and [`idle`].
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use ringroad_measure::compare::Comparison;
@@ -61,6 +61,39 @@ pub(crate) fn floor() -> Record {
             }]);
         }
     }
+    judge(&mut record);
+    record
+}
+
+/// `active-share`: 1,000 and 10,000 connections of which 100, 10 and 1 % send; poll and select pay for the rest.
+pub(crate) fn idle() -> Record {
+    let mut record =
+        empty("active-share", "What do idle connections cost?", &["ringroad", "lab", "run", "active-share"]);
+    for connections in [1000, 10_000] {
+        for share in [1.0, 0.1, 0.01] {
+            let before = record.cells.len();
+            load(&mut record, "http", connections, 1);
+            for cell in &mut record.cells[before..] {
+                cell.active_share = share;
+                cell.load = format!("http-{connections}-{share}");
+                cell.id = format!("{}/{}", cell.model, cell.load);
+                if matches!(cell.model.as_str(), "poll" | "select") {
+                    let scanned = f64::from(connections) / (f64::from(connections) * share).min(64.0);
+                    let cpu = cell.server.cpu_us_per_request.unwrap() + scanned * 0.02;
+                    set_cpu(cell, cpu, 0.012, u64::from(connections));
+                }
+                if cell.model == "select" && connections > 1000 {
+                    *cell = skipped(
+                        cell,
+                        "select(2) holds at most 1,024 descriptors (FD_SETSIZE of the C library)",
+                    );
+                }
+            }
+            let name = record.cells[before].load.clone();
+            record.control.last_mut().unwrap().load = name;
+        }
+    }
+    set_ratios(&mut record);
     judge(&mut record);
     record
 }

@@ -1,0 +1,297 @@
+//! Which way to use for what: a row for each situation that people ask about, answered from the record or not
+//! measured, and then the command that would measure it.
+//!
+//! The judgement of one load is `answer`'s part; a workload described in numbers is `advise`'s. Start at [`rows`].
+
+use super::answer;
+use super::figure::{self, Figure};
+use super::memory;
+use super::shape::{self, Load, Unit};
+use ringroad_measure::record::{Cell, Record};
+
+/// A situation people ask about.
+struct Situation {
+    /// As a heading: what the connections do.
+    name: &'static str,
+    /// The suite that measures it.
+    suite: &'static str,
+    /// Does a load with this cell belong to it?
+    fits: fn(&Cell) -> bool,
+    /// Of several loads that fit, the one where this is largest tells most.
+    weight: fn(&Cell) -> f64,
+}
+
+/// Nothing but requests and answers on connections that are kept.
+fn plain(cell: &Cell) -> bool {
+    cell.pipeline <= 1 && cell.variant.is_none() && cell.payload_bytes <= 1024
+}
+
+fn busy(cell: &Cell) -> bool {
+    cell.active_share >= 0.5
+}
+
+fn words(cell: &Cell, what: &str) -> bool {
+    shape::quantity(cell)
+        .is_some_and(|found| found.unit == Unit::Time && found.what.ends_with(what) && found.value > 0.0)
+}
+
+const SITUATIONS: [Situation; 7] = [
+    Situation {
+        name: "A few busy connections",
+        suite: "quick",
+        fits: |cell| plain(cell) && busy(cell) && cell.connections <= 250,
+        // Nearest to 64.
+        weight: |cell| -(f64::from(cell.connections) / 64.0).ln().abs(),
+    },
+    Situation {
+        name: "Many busy connections",
+        suite: "models",
+        fits: |cell| plain(cell) && busy(cell) && cell.connections >= 1000,
+        weight: |cell| f64::from(cell.connections),
+    },
+    Situation {
+        name: "Many connections, mostly idle",
+        suite: "active-share",
+        fits: |cell| plain(cell) && cell.active_share <= 0.2 && cell.connections >= 500,
+        weight: |cell| f64::from(cell.connections) / cell.active_share.max(1e-6),
+    },
+    Situation {
+        name: "Several requests in flight on each connection",
+        suite: "pipeline",
+        fits: |cell| cell.pipeline > 1,
+        weight: |cell| -(f64::from(cell.pipeline) / 16.0).ln().abs(),
+    },
+    Situation {
+        name: "A new connection for each request",
+        suite: "churn",
+        fits: |cell| cell.variant.as_deref() == Some(RECONNECT),
+        weight: |cell| f64::from(cell.connections),
+    },
+    Situation {
+        name: "Large payloads",
+        suite: "payload",
+        fits: |cell| cell.payload_bytes >= 16 * 1024,
+        weight: |cell| cell.payload_bytes as f64,
+    },
+    Situation {
+        name: "Work in the application",
+        suite: "work",
+        fits: |cell| words(cell, "work") || words(cell, "delay"),
+        // 100 µs is what a small page with a few look-ups takes.
+        weight: |cell| {
+            let micros = shape::quantity(cell).map_or(1.0, |quantity| quantity.value);
+            -(micros / 100.0).ln().abs() - if words(cell, "delay") { 100.0 } else { 0.0 }
+        },
+    },
+];
+
+/// How the suites call a load that makes a connection for each request.
+pub(crate) const RECONNECT: &str = "a connection per request";
+
+/// One row of the answer.
+pub(crate) struct Row {
+    /// What the connections do.
+    pub(crate) situation: &'static str,
+    /// What to use, and the command that would measure it where the record does not.
+    pub(crate) advice: Result<Advice, &'static str>,
+}
+
+/// What a record says for a situation.
+pub(crate) struct Advice {
+    /// The load it stands on.
+    pub(crate) load: String,
+    /// `multishot io_uring`, `any of … and …`.
+    pub(crate) best: String,
+    /// What it costs, and what the others cost.
+    pub(crate) evidence: String,
+}
+
+/// A row for each situation, measured ones first.
+pub(crate) fn rows(record: &Record) -> Vec<Row> {
+    let loads = shape::loads(record);
+    let mut rows: Vec<Row> = SITUATIONS
+        .iter()
+        .map(|situation| Row {
+            situation: situation.name,
+            advice: chosen(record, &loads, situation)
+                .and_then(|load| of_load(record, load))
+                .ok_or(situation.suite),
+        })
+        .collect();
+    rows.push(Row {
+        situation: "Least memory for each open connection",
+        advice: least_memory(record).ok_or("idle"),
+    });
+    rows.sort_by_key(|row| row.advice.is_err());
+    rows
+}
+
+/// The load that tells most of a situation: HTTP before echo.
+fn chosen<'l, 'a>(record: &Record, loads: &'l [Load<'a>], situation: &Situation) -> Option<&'l Load<'a>> {
+    let weight = |load: &Load<'_>| {
+        let cell = load.cells.first()?;
+        let measured = !answer::ranked(record, load).0.is_empty();
+        (measured && (situation.fits)(cell)).then(|| (cell.protocol == "http", (situation.weight)(cell)))
+    };
+    loads
+        .iter()
+        .filter_map(|load| Some((load, weight(load)?)))
+        .max_by(|a, b| a.1.0.cmp(&b.1.0).then(a.1.1.total_cmp(&b.1.1)))
+        .map(|(load, _)| load)
+}
+
+fn of_load(record: &Record, load: &Load<'_>) -> Option<Advice> {
+    let (cells, even) = answer::ranked(record, load);
+    let first = cells.first()?;
+    let names: Vec<String> =
+        cells[..even.max(1)].iter().map(|cell| figure::in_words(&cell.model).to_owned()).collect();
+    let best = match names.len() {
+        1 => names[0].clone(),
+        all if all == cells.len() => "whichever you like".to_owned(),
+        2 | 3 => answer::either(&names),
+        _ => format!("any of {}", answer::listed(&names)),
+    };
+    let cost = match even {
+        0 | 1 => answer::cpu(first),
+        _ => format!("{} to {}", answer::cpu(first), answer::cpu(cells[even - 1])),
+    };
+    let equal = match even {
+        0 | 1 => "",
+        all if all == cells.len() => ", all equal within the noise",
+        _ => ", equal within the noise",
+    };
+    let others = match answer::costlier(record, &cells, even) {
+        Some(others) => format!("; {others}"),
+        None => String::new(),
+    };
+    Some(Advice {
+        load: load.title.clone(),
+        best,
+        evidence: format!("{cost} of CPU per request{equal}{others}."),
+    })
+}
+
+/// Who holds least for a connection, by the process; what the kernel holds is said and much the same for all.
+fn least_memory(record: &Record) -> Option<Advice> {
+    let loads = shape::loads(record);
+    let load =
+        loads
+            .iter()
+            .filter(|load| load.cells.iter().any(|cell| memory::of(record, cell).is_some()))
+            .max_by_key(|load| load.cells.first().map(|cell| (cell.connections, cell.protocol == "http")))?;
+    let mut known: Vec<(&Cell, memory::PerConnection)> = load
+        .cells
+        .iter()
+        .filter(|cell| answer::usable(cell))
+        .filter_map(|cell| Some((*cell, memory::of(record, cell)?)))
+        .collect();
+    known.sort_by(|a, b| a.1.process.total_cmp(&b.1.process));
+    let (best, memory) = known.first()?;
+    let kernel = memory.kernel.map_or_else(String::new, |kernel| {
+        format!(" and {} in the kernel, for both ends", figure::bytes(kernel))
+    });
+    let (worst, most) = known.last()?;
+    let others = if known.len() > 1 {
+        format!("; most {}, {}", figure::in_words(&worst.model), figure::bytes(most.process))
+    } else {
+        String::new()
+    };
+    Some(Advice {
+        load: load.title.clone(),
+        best: figure::in_words(&best.model).to_owned(),
+        evidence: format!("{} in the process{kernel}{others}.", Figure::Memory.spell(memory.process)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::super::sample;
+    use super::*;
+
+    fn row(record: &Record, situation: &str) -> Row {
+        rows(record).into_iter().find(|row| row.situation == situation).unwrap()
+    }
+
+    #[test]
+    fn for_mostly_idle_connections_the_scanning_ways_lose() {
+        let advice = row(&sample::idle(), "Many connections, mostly idle").advice.ok().unwrap();
+        assert_eq!(advice.load.replace('\u{a0}', " "), "HTTP, 10,000 connections, 1 % active");
+        assert!(
+            !advice.best.contains("poll(") && !advice.best.split(' ').any(|word| word == "poll"),
+            "{}",
+            advice.best
+        );
+        assert!(advice.evidence.contains("poll cost"), "{}", advice.evidence);
+    }
+
+    #[test]
+    fn what_was_not_measured_names_the_suite_that_would() {
+        let quick = sample::quick();
+        assert_eq!(row(&quick, "Many connections, mostly idle").advice.err(), Some("active-share"));
+        assert_eq!(row(&quick, "Work in the application").advice.err(), Some("work"));
+        assert!(row(&quick, "A few busy connections").advice.is_ok());
+        let floor = sample::floor();
+        assert!(row(&floor, "Several requests in flight on each connection").advice.is_ok());
+        assert!(row(&floor, "Many busy connections").advice.ok().unwrap().load.contains("10,000"));
+    }
+
+    #[test]
+    fn measured_rows_stand_before_the_others() {
+        let order: Vec<bool> = rows(&sample::floor()).iter().map(|row| row.advice.is_ok()).collect();
+        let mut sorted = order.clone();
+        sorted.sort_by_key(|measured| !measured);
+        assert_eq!(order, sorted);
+        assert!(order.contains(&true) && order.contains(&false));
+    }
+
+    #[test]
+    fn a_cell_that_is_not_to_be_used_advises_nothing() {
+        let mut record = sample::idle();
+        for cell in &mut record.cells {
+            cell.verdict = ringroad_measure::Verdict::of([ringroad_measure::Caveat::CountsDiffer {
+                what: "requests",
+                client: 7,
+                server: 9,
+            }]);
+        }
+        assert!(rows(&record).iter().all(|row| row.advice.is_err() || row.situation.contains("memory")));
+    }
+
+    #[test]
+    fn every_suite_that_is_named_exists_and_would_answer() {
+        for situation in &SITUATIONS {
+            let suite = crate::Suite::load(situation.suite).unwrap();
+            let fits = suite.loads.iter().any(|load| {
+                (situation.fits)(&Cell {
+                    variant: load.about.clone(),
+                    connections: load.connections,
+                    active_share: f64::from(load.active) / f64::from(load.connections),
+                    payload_bytes: u64::from(load.payload_bytes),
+                    pipeline: load.pipeline,
+                    ..sample::quick().cells[0].clone()
+                })
+            });
+            assert!(fits, "{}: nothing in suite {} is about it", situation.name, situation.suite);
+        }
+        assert!(crate::Suite::load("idle").is_ok());
+    }
+
+    #[test]
+    fn work_and_new_connections_are_told_by_the_words_of_the_suite() {
+        let mut record = sample::quick();
+        record
+            .cells
+            .iter_mut()
+            .filter(|c| c.load == "http-64")
+            .for_each(|c| c.variant = Some("100 µs of work".to_owned()));
+        record
+            .cells
+            .iter_mut()
+            .filter(|c| c.load == "echo-64")
+            .for_each(|c| c.variant = Some(RECONNECT.to_owned()));
+        assert!(row(&record, "Work in the application").advice.is_ok());
+        assert!(row(&record, "A new connection for each request").advice.is_ok());
+        assert!(row(&record, "A few busy connections").advice.is_err());
+    }
+}
