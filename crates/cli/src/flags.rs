@@ -237,6 +237,9 @@ pub(crate) enum LabAct {
         /// Where to write the page (default: report.html beside the record; needed for several)
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
+        /// Write the chart that says most of it too, as an SVG file of its own
+        #[arg(long, value_name = "FILE")]
+        chart: Option<PathBuf>,
     },
     /// Say what became slower or faster from one record to another, and what would have been seen
     Compare {
@@ -262,6 +265,9 @@ pub(crate) enum LabAct {
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
     },
+    /// Say which driver and settings to use for a workload, from a record made here; without a workload: for what people
+    /// ask about
+    Advise(AdviseFlags),
     /// Run one of the reference servers; on SIGUSR1 those on the engine say on stderr what they are doing
     Server(ServerFlags),
     /// Write a tree of files to copy: imagenet, coco, mnist, cifar10, mixed
@@ -334,6 +340,37 @@ pub(crate) struct SourcesFlags {
     /// Exit with 5 for SUSPECT too, not for INVALID alone
     #[arg(long)]
     pub(crate) strict: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct AdviseFlags {
+    /// The record to read (default: of those `lab` left, the newest that covers the workload)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+    /// echo or http
+    #[arg(long, value_name = "PROTOCOL")]
+    pub(crate) protocol: Option<ringroad_models::Protocol>,
+    /// Connections open at a time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) connections: Option<u32>,
+    /// Share of them that send at a time: `0.01`, or `1%`
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub(crate) active: Option<f64>,
+    /// Bytes per request: a number, or one with K or M
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub(crate) payload: Option<u32>,
+    /// Requests in flight on each connection
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) pipeline: Option<u32>,
+    /// CPU time the application takes for each request
+    #[arg(long, value_name = "N", value_parser = microseconds)]
+    pub(crate) work_us: Option<Duration>,
+    /// Time the application waits for each request
+    #[arg(long, value_name = "N", value_parser = microseconds)]
+    pub(crate) delay_us: Option<Duration>,
+    /// A new connection for each request
+    #[arg(long)]
+    pub(crate) reconnect: bool,
 }
 
 #[derive(Args, Debug)]
@@ -421,6 +458,20 @@ fn delimiter(text: &str) -> Result<u8, String> {
     }
 }
 
+/// `0.01` or `1%`: more than nothing, at most all.
+fn share(text: &str) -> Result<f64, String> {
+    let (number, unit) = match text.strip_suffix('%') {
+        Some(percent) => (percent.trim_end(), 100.0),
+        None => (text, 1.0),
+    };
+    let share = number.parse::<f64>().map_err(|_| "not a number (examples: 0.01, 1%)".to_string())? / unit;
+    if share > 0.0 && share <= 1.0 {
+        Ok(share)
+    } else {
+        Err("a share is more than 0 and at most 1 (or 100%)".to_string())
+    }
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     span(text, 1.0)
 }
@@ -470,6 +521,16 @@ mod tests {
         }
         assert_eq!((delimiter("\\n"), delimiter(";")), (Ok(b'\n'), Ok(b';')));
         assert!(delimiter("").is_err() && delimiter("ab").is_err() && delimiter("ü").is_err());
+    }
+
+    #[test]
+    fn shares_are_read_as_numbers_and_as_percent() {
+        for (text, expected) in [("0.01", 0.01), ("1%", 0.01), ("100 %", 1.0), ("1", 1.0), ("0.5%", 0.005)] {
+            assert_eq!(share(text), Ok(expected), "{text}");
+        }
+        for text in ["", "%", "0", "-1%", "1.01", "101%", "nan", "x"] {
+            assert!(share(text).is_err(), "{text}");
+        }
     }
 
     #[test]

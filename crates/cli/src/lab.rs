@@ -3,6 +3,8 @@
 //! The measuring is in the `lab` library; this file turns flags into its options, its events into a progress
 //! line, its record into files, a table and an exit code.
 
+mod advise;
+
 use crate::complaint::{DONE, FAILED, INTERRUPTED, INVALID, USAGE, say, why};
 use crate::flags::{
     ClientFlags, Common, DatasetFlags, LabAct, LabFlags, RunFlags, ServerFlags, SourcesFlags,
@@ -40,11 +42,12 @@ pub(crate) fn run(flags: Box<LabFlags>, common: &Common) -> ExitCode {
         Some(LabAct::Run { suite: name, run }) => suite(name.as_deref().unwrap_or("quick"), &run, common),
         Some(LabAct::Suites) => suites(),
         Some(LabAct::Sources(flags)) => claims(&flags, common),
-        Some(LabAct::Report { records, out }) => report(&records, out.as_deref()),
+        Some(LabAct::Report { records, out, chart }) => report(&records, out.as_deref(), chart.as_deref()),
         Some(LabAct::Compare { first, second, figure, absolute }) => {
             compare(&first, &second, figure, absolute)
         }
         Some(LabAct::Merge { records, out }) => merge_into(&records, &out),
+        Some(LabAct::Advise(flags)) => advise::advise(&flags),
         Some(LabAct::Server(flags)) => server(&flags),
         Some(LabAct::Dataset(flags)) => make_dataset(&flags, common),
         Some(LabAct::Client(flags)) => run_client(&flags),
@@ -347,8 +350,8 @@ fn merge_into(paths: &[PathBuf], out: &Path) -> Result<u8, Complaint> {
     Ok(DONE)
 }
 
-/// Table and page of records made earlier.
-fn report(paths: &[PathBuf], out: Option<&Path>) -> Result<u8, Complaint> {
+/// Table and page of records made earlier, and their chart where one is wanted.
+fn report(paths: &[PathBuf], out: Option<&Path>, chart: Option<&Path>) -> Result<u8, Complaint> {
     let file = match (paths, out) {
         (_, Some(out)) => out.to_owned(),
         ([path], None) if path.is_dir() => path.join("report.html"),
@@ -359,9 +362,17 @@ fn report(paths: &[PathBuf], out: Option<&Path>) -> Result<u8, Complaint> {
         }
     };
     let record = read_all(paths)?;
+    if let Some(file) = chart {
+        let message = || "lab report: no CPU time in this record, so there is nothing to chart".to_owned();
+        let chart = page::chart(&record).ok_or_else(|| Complaint { message: message(), code: FAILED })?;
+        fs::write(file, chart).map_err(|error| failed("write", file, &error))?;
+    }
     fs::write(&file, page::html(&record)).map_err(|error| failed("write", &file, &error))?;
     print(&table_for_here(&record))?;
     print(&format!("\npage:   {}\n", file.display()))?;
+    if let Some(file) = chart {
+        print(&format!("chart:  {}\n", file.display()))?;
+    }
     Ok(DONE)
 }
 

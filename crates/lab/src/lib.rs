@@ -6,10 +6,11 @@
 //! tells an [`Observer`] what happens.
 //!
 //! Data moves one way: [`suite`] → [`plan`] → [`run`] (with [`program`] and [`client`]) → [`verdict`] →
-//! [`collect`] → the record, from which [`page`] and [`table`] draw and [`compare`] tells two apart. Beside it
-//! [`journal`] keeps what was done, so that a run that was stopped can go on. Start at [`runner::run`].
+//! [`collect`] → the record, from which [`page`] and [`table`] draw, [`advise`] advises and [`compare`] tells two apart.
+//! Beside it [`journal`] keeps what was done, so that a run that was stopped can go on. Start at [`runner::run`].
 #![forbid(unsafe_code)]
 
+pub mod advise;
 pub mod client;
 pub mod collect;
 pub mod compare;
