@@ -28,7 +28,7 @@ fn help_lists_the_verbs_and_the_acts_of_lab() {
     assert_eq!(verbs(&["--help"]), ["cat", "cp", "doctor", "lab", "load", "serve"]);
     assert_eq!(
         verbs(&["lab", "--help"]),
-        ["quick", "run", "suites", "report", "compare", "merge", "advise", "server", "dataset"]
+        ["quick", "run", "suites", "sources", "report", "compare", "merge", "advise", "server", "dataset"]
     );
 }
 
