@@ -1,8 +1,9 @@
 //! `ringroad load`: puts a load on a server, and says what came of it and how far to believe it.
 //!
-//! The load is the `load` library's. This file turns flags into its plan ([`plan`]), its outcome into a summary
-//! ([`summary`]), a record and an exit code.
+//! The load is the `load` library's. This file turns flags into its plan ([`plan`]), what it tells meanwhile into a
+//! picture ([`live`]), its outcome into a summary ([`summary`]), a record and an exit code.
 
+mod live;
 mod plan;
 mod room;
 mod summary;
@@ -14,10 +15,9 @@ use ringroad_host::capacity::Capacity;
 use ringroad_load::knee::search;
 use ringroad_load::report::{Frame, knee_record, record, skipped};
 use ringroad_load::require::Requirement;
-use ringroad_load::{Event, Plan, run, source};
+use ringroad_load::{Event, run, source};
 use ringroad_measure::caveat::Level;
 use ringroad_measure::record::Record;
-use ringroad_measure::units::{Nanos, PerSecond};
 use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs;
@@ -88,13 +88,9 @@ fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
         driver: choice.driver().to_string(),
     };
     let stop = stop_on_signals()?;
-    let mut told = |event: &Event| {
-        // The seconds of a probe say less than the probe.
-        let is_detail = searched.is_some() && matches!(event, Event::Second(_));
-        if !common.quiet && !is_detail {
-            tell(event, &plan);
-        }
-    };
+    let what = summary::load(&plan, plan.connections, plan.idle, &frame.driver);
+    let mut live = live::Live::new(&plan, what, searched.is_some(), common.quiet);
+    let mut told = |event: &Event| live.event(event);
     let done = match &searched {
         None => run(&plan, &choice, &stop, &mut told).map(|outcome| {
             let record = record(&plan, &outcome, &frame);
@@ -116,6 +112,7 @@ fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
             }
         }),
     };
+    live.finish();
     let Done { record, text, unmet, interrupted } = match done {
         Ok(done) => done,
         Err(error) => {
@@ -162,35 +159,6 @@ fn stop_on_signals() -> Result<Arc<AtomicBool>, Complaint> {
             })?;
     }
     Ok(stop)
-}
-
-/// A line for whoever waits, on stderr.
-fn tell(event: &Event, plan: &Plan) {
-    match event {
-        Event::Connected { connections, wanted } if connections < wanted => {
-            say(&format!("{connections} of {wanted} connections could be made"));
-        }
-        Event::Probe { per_second, unmet } => {
-            let rate = PerSecond(*per_second).to_string();
-            match unmet {
-                None => say(&format!("{rate:>10}  met")),
-                Some(why) => say(&format!("{rate:>10}  not met: {why}")),
-            }
-        }
-        Event::Second(point) if plan.duration.is_none_or(|length| length.as_secs() > 2) => {
-            let time = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| Nanos(ns).to_string());
-            say(&format!(
-                "{:>4} s  {:>9}  p50 {:>8}  p99 {:>8}  max {:>8}  failed {}",
-                point.at_s + 1,
-                PerSecond(point.completed as f64).to_string(),
-                time(point.p50_ns),
-                time(point.p99_ns),
-                time(point.max_ns),
-                point.failed,
-            ));
-        }
-        _ => {}
-    }
 }
 
 fn write(file: &Path, record: &Record) -> Result<(), Complaint> {

@@ -98,27 +98,8 @@ fn figures(out: &mut String, plan: &Plan, outcome: &Outcome, driver: &str) -> st
     let Outcome { counts, tally, client, .. } = outcome;
     let seconds = outcome.window.as_secs_f64();
     writeln!(out, "{}", plan.target)?;
-    write!(out, "  {} connections", outcome.connected)?;
-    if plan.idle > 0 {
-        write!(out, " and {} idle", outcome.idle_at_end)?;
-    }
-    if plan.pipeline > 1 {
-        write!(out, " x {} in flight", plan.pipeline)?;
-    }
-    match plan.pace {
-        Pace::Closed => write!(out, ", closed loop")?,
-        Pace::Open { arrivals, .. } if plan.stages.is_some() => {
-            write!(out, ", open loop, {}", how(arrivals))?;
-        }
-        Pace::Open { per_second, arrivals } => {
-            write!(out, ", open loop at {} {}", PerSecond(per_second), how(arrivals))?;
-        }
-    }
-    if !outcome.stages.is_empty() {
-        write!(out, ", in {} stages", outcome.stages.len())?;
-    }
-    let threads = if plan.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", plan.threads) };
-    writeln!(out, ", {threads} on {driver}, {seconds:.1} s measured")?;
+    let what = load(plan, outcome.connected, outcome.idle_at_end, driver);
+    writeln!(out, "  {what}, {seconds:.1} s measured")?;
 
     let rate = PerSecond::of(tally.completed, outcome.window).unwrap_or(PerSecond(0.0));
     writeln!(out, "\n  requests   {} answered in the window: {rate}", tally.completed)?;
@@ -189,6 +170,29 @@ fn stages(out: &mut String, plan: &Plan, stages: &[Stage]) -> std::fmt::Result {
         writeln!(out, "{:>10}", tally.failed)?;
     }
     Ok(())
+}
+
+/// What is put on, over so many connections: `200 connections, closed loop, 1 thread on io_uring`.
+pub(super) fn load(plan: &Plan, connections: u32, idle: u32, driver: &str) -> String {
+    let mut text = format!("{connections} connections");
+    if plan.idle > 0 {
+        text += &format!(" and {idle} idle");
+    }
+    if plan.pipeline > 1 {
+        text += &format!(" x {} in flight", plan.pipeline);
+    }
+    text += &match plan.pace {
+        Pace::Closed => ", closed loop".to_owned(),
+        Pace::Open { arrivals, .. } if plan.stages.is_some() => format!(", open loop, {}", how(arrivals)),
+        Pace::Open { per_second, arrivals } => {
+            format!(", open loop at {} {}", PerSecond(per_second), how(arrivals))
+        }
+    };
+    if let Some(stages) = &plan.stages {
+        text += &format!(", in {} stages", stages.pieces().count());
+    }
+    let threads = if plan.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", plan.threads) };
+    text + &format!(", {threads} on {driver}")
 }
 
 /// A column for each latency that was recorded.

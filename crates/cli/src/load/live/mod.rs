@@ -1,0 +1,170 @@
+//! What a load tells while it runs: a picture that is redrawn each second on a terminal, plain lines elsewhere.
+//!
+//! On stderr, so that the summary can be piped. Drawn when something happened, never by a timer: between events the
+//! thread that draws sleeps, and what it does not use cannot disturb what is measured. The picture leaves when the load
+//! is over; the cursor is never hidden, so a killed load leaves nothing to repair. Start at [`Live`].
+
+mod board;
+
+use crate::complaint::say;
+use board::{Board, End, Span, Tint};
+use ringroad_load::{Event, Plan, Point};
+use ringroad_measure::units::{Nanos, PerSecond};
+use std::io::{self, IsTerminal, Write};
+
+/// The size of a terminal that does not tell.
+const SIZE: (usize, usize) = (80, 24);
+
+/// Tells what happens.
+pub(super) struct Live {
+    way: Way,
+    /// Where there is no picture: whether a second is worth a line.
+    tells_seconds: bool,
+}
+
+enum Way {
+    Silent,
+    Lines,
+    Picture(Box<Picture>),
+}
+
+struct Picture {
+    board: Board,
+    colours: bool,
+    /// Lines that stand on the terminal, the cursor below them.
+    drawn: usize,
+}
+
+impl Live {
+    /// `load` says in a line what is put on; `searches`: a rate is searched for, by one load after the other.
+    pub(super) fn new(plan: &Plan, load: String, searches: bool, quiet: bool) -> Live {
+        let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let way = if quiet {
+            Way::Silent
+        } else if io::stderr().is_terminal() && !dumb {
+            let end = match (plan.duration, plan.count) {
+                _ if searches => End::Open,
+                (_, Some(count)) => End::Requests(count),
+                (Some(length), None) => End::Seconds(length.as_secs_f64()),
+                (None, None) => End::Open,
+            };
+            let board = Board::new(plan.target.to_string(), load, end);
+            let mut picture = Picture { board, colours: !set("NO_COLOR"), drawn: 0 };
+            picture.draw();
+            Way::Picture(Box::new(picture))
+        } else {
+            Way::Lines
+        };
+        // The seconds of a probe say less than the probe.
+        let is_long = plan.duration.is_none_or(|length| length.as_secs() > 2);
+        Live { way, tells_seconds: is_long && !searches }
+    }
+
+    pub(super) fn event(&mut self, event: &Event) {
+        match (&mut self.way, event) {
+            (Way::Picture(picture), Event::Connected { connections, wanted }) => {
+                picture.board.connections = Some((*connections, *wanted));
+                picture.draw();
+            }
+            (Way::Picture(picture), Event::Second(point)) => {
+                picture.board.push(point);
+                picture.draw();
+            }
+            (Way::Lines, Event::Connected { connections, wanted }) if connections < wanted => {
+                say(&format!("{connections} of {wanted} connections could be made"));
+            }
+            (Way::Lines, Event::Second(point)) if self.tells_seconds => say(&line(point)),
+            (Way::Lines, Event::Probe { per_second, unmet }) => say(&probe(*per_second, unmet.as_deref())),
+            (Way::Picture(picture), Event::Probe { per_second, unmet }) => {
+                picture.clear();
+                say(&probe(*per_second, unmet.as_deref()));
+                picture.draw();
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes the picture away, so that what follows begins on a fresh line.
+    pub(super) fn finish(&mut self) {
+        if let Way::Picture(picture) = &mut self.way {
+            picture.clear();
+        }
+    }
+}
+
+/// A rate that was tried.
+fn probe(per_second: f64, unmet: Option<&str>) -> String {
+    let rate = PerSecond(per_second).to_string();
+    match unmet {
+        None => format!("{rate:>10}  met"),
+        Some(why) => format!("{rate:>10}  not met: {why}"),
+    }
+}
+
+/// A second, where there is no picture.
+fn line(point: &Point) -> String {
+    let time = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| Nanos(ns).to_string());
+    format!(
+        "{:>4} s  {:>9}  p50 {:>8}  p99 {:>8}  max {:>8}  failed {}",
+        point.at_s + 1,
+        PerSecond(point.completed as f64).to_string(),
+        time(point.p50_ns),
+        time(point.p99_ns),
+        time(point.max_ns),
+        point.failed,
+    )
+}
+
+impl Picture {
+    fn draw(&mut self) {
+        let (width, height) = size();
+        // The cursor stands below the picture, and the last column makes some terminals begin a new line.
+        let lines = self.board.draw(width.saturating_sub(1), height.saturating_sub(1));
+        let mut out = above(self.drawn);
+        for line in &lines {
+            line.iter().for_each(|span| paint(&mut out, span, self.colours));
+            out.push('\n');
+        }
+        self.drawn = lines.len();
+        write(&out);
+    }
+
+    fn clear(&mut self) {
+        write(&above(self.drawn));
+        self.drawn = 0;
+    }
+}
+
+/// To the first of `lines` lines, and everything from there on away (ECMA-48: CPL, ED).
+fn above(lines: usize) -> String {
+    if lines == 0 { String::new() } else { format!("\x1b[{lines}F\x1b[J") }
+}
+
+fn paint(out: &mut String, span: &Span, colours: bool) {
+    let code = match span.tint {
+        Tint::Plain => None,
+        Tint::Bold => Some("1"),
+        Tint::Dim => Some("2"),
+        Tint::Bad => Some("31"),
+    };
+    match code.filter(|_| colours) {
+        Some(code) => out.extend(["\x1b[", code, "m", &span.text, "\x1b[0m"]),
+        None => out.push_str(&span.text),
+    }
+}
+
+/// All at once, so that nobody sees half of it. A closed stderr is no reason to stop.
+fn write(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// Columns and rows; asked for each time, since windows change.
+fn size() -> (usize, usize) {
+    match rustix::termios::tcgetwinsize(io::stderr()) {
+        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {
+            (usize::from(size.ws_col), usize::from(size.ws_row))
+        }
+        _ => SIZE,
+    }
+}

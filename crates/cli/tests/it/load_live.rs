@@ -1,0 +1,88 @@
+//! `ringroad load` on a terminal: the picture, and what is left of it.
+
+use crate::support::{Kill, Lines, Server, ringroad};
+use rustix::process::Signal;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcgetwinsize, tcsetwinsize};
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::process::Stdio;
+
+/// Both ends of a terminal of this size: ours, and a program's.
+fn terminal(columns: u16, rows: u16) -> (File, File) {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let name = ptsname(&ours, Vec::new()).unwrap();
+    let path = std::path::Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()));
+    let theirs = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let size: Winsize = tcgetwinsize(&theirs).unwrap();
+    tcsetwinsize(&theirs, Winsize { ws_col: columns, ws_row: rows, ..size }).unwrap();
+    (File::from(ours), theirs)
+}
+
+/// What a terminal shows after all this was written to it, line by line: the two codes that we send, and nothing else.
+fn shown(written: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    let mut rest = written;
+    while let Some(character) = rest.chars().next() {
+        rest = &rest[character.len_utf8()..];
+        match character {
+            '\n' => lines.push(String::new()),
+            '\r' => {}
+            '\x1b' => {
+                let end = rest.find(|c: char| c.is_ascii_alphabetic()).unwrap();
+                let (number, what) = (&rest[1..end], &rest[end..=end]);
+                rest = &rest[end + 1..];
+                match what {
+                    "F" => lines.truncate(lines.len() - number.parse::<usize>().unwrap()),
+                    "J" => lines.last_mut().unwrap().clear(),
+                    "m" => {}
+                    other => panic!("a code of no known meaning: {number}{other}"),
+                }
+            }
+            other => lines.last_mut().unwrap().push(other),
+        }
+    }
+    lines
+}
+
+#[test]
+fn on_a_terminal_there_is_a_picture_while_it_runs_and_nothing_of_it_afterwards() {
+    let server = Server::start(&["--model", "epoll-et", "--protocol", "http"]);
+    let (mut ours, theirs) = terminal(70, 20);
+    let url = format!("http://{}/", server.address);
+    let mut command = ringroad(["load", &url, "-c", "2", "-d", "1h", "--warmup", "0s"]);
+    command.env_remove("NO_COLOR").env("TERM", "xterm").stdout(Stdio::piped()).stderr(theirs);
+    let mut process = Kill(command.spawn().unwrap());
+    // The command holds our copy of the other end.
+    drop(command);
+    let out = Lines::of(process.0.stdout.take().unwrap());
+    let mut written = Vec::new();
+    let mut interrupted = false;
+    let mut buffer = [0; 4096];
+    // At the end of the last holder the kernel says EIO.
+    while let Ok(count @ 1..) = ours.read(&mut buffer) {
+        written.extend_from_slice(&buffer[..count]);
+        if !interrupted && String::from_utf8_lossy(&written).contains("a second each") {
+            interrupted = true;
+            let picture = shown(&String::from_utf8_lossy(&written)).join("\n");
+            assert!(picture.contains(&url) && picture.contains("2 connections, closed loop"), "{picture}");
+            assert_eq!(picture.matches("rate │").count(), 1, "{picture}");
+            // The first line was said before.
+            assert!(picture.lines().skip(1).all(|line| line.chars().count() < 70), "{picture}");
+            process.signal(Signal::INT);
+        }
+    }
+    assert!(interrupted, "{}", String::from_utf8_lossy(&written));
+    assert_eq!(process.wait(), Some(130));
+    let left = shown(&String::from_utf8(written).unwrap());
+    // The line that was said before the start is all that stays.
+    assert!(
+        left[0].contains("this host can open") && left[1..].iter().all(|line| line.is_empty()),
+        "{left:?}"
+    );
+    assert!(out.rest().iter().any(|line| line.contains("requests")));
+    server.stop(Signal::INT);
+}
