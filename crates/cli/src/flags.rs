@@ -121,6 +121,8 @@ pub(crate) struct LoadFlags {
     /// Connections made per second at most
     #[arg(long, value_name = "N")]
     pub(crate) connect_rate: Option<f64>,
+    #[command(flatten)]
+    pub(crate) hold: HoldFlags,
     /// Threads (one for each CPU; half of them where the server is on this machine)
     #[arg(short, long, value_name = "N")]
     pub(crate) threads: Option<u32>,
@@ -182,6 +184,20 @@ pub(crate) struct LoadFlags {
     /// Seed of what goes by chance
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
+}
+
+/// `load --hold` and what belongs to it.
+#[derive(Args, Debug)]
+pub(crate) struct HoldFlags {
+    /// Hold the connections, with a heartbeat on each, make lost ones again, and say how well the server bears that
+    #[arg(long, conflicts_with_all = ["rate", "count", "stages", "ramp", "poisson"])]
+    pub(crate) hold: bool,
+    /// With --hold: from one heartbeat of a connection to its next
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time, requires = "hold")]
+    pub(crate) heartbeat: Duration,
+    /// With --hold: failed tries in a row after which a connection is given up and the server called unavailable (never)
+    #[arg(long, value_name = "N", requires = "hold")]
+    pub(crate) retry_limit: Option<u32>,
 }
 
 #[derive(Args, Debug)]

@@ -171,6 +171,7 @@ fn cell(suite: &Suite, plan: &Plan, runs: &[CellRuns], index: usize, shared_core
         skipped,
         runs: measured.iter().map(|m| m.run.clone()).collect(),
         series: None,
+        details: Default::default(),
         histogram: (suite.keep.contains(&Keep::Histogram) && !latencies.is_empty())
             .then(|| latencies.to_base64()),
     }

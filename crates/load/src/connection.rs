@@ -4,7 +4,9 @@
 //! cannot stall both sides. Start at [`drive`].
 
 use crate::answer::{Fault, Reader, Step, Whole};
-use crate::worker::{ASKED, EXPIRED, Kind, NEVER, OPEN, PARKED, SERVED, Seat, TRIED, Worker};
+use crate::hold;
+use crate::retry::Retry;
+use crate::worker::{ALIVE, ASKED, EXPIRED, Kind, LOST, NEVER, OPEN, PARKED, SERVED, Seat, TRIED, Worker};
 use ringroad_engine::net::{ConnectOptions, ReadHalf, TcpStream};
 use ringroad_engine::{Lease, time};
 use std::collections::VecDeque;
@@ -67,7 +69,7 @@ enum End {
 
 /// One active connection, again and again, until the runtime ends.
 pub(crate) async fn drive(worker: Rc<Worker>, number: u32) {
-    let mut backoff = BACKOFF.0;
+    let mut retry = Retry::new(worker.hold().map_or(BACKOFF, |_| hold::BACKOFF));
     poll_fn(|context| {
         if let Some(seat) = worker.seats.get(number as usize) {
             *seat.waker.borrow_mut() = Some(context.waker().clone());
@@ -85,8 +87,13 @@ pub(crate) async fn drive(worker: Rc<Worker>, number: u32) {
         seat.set(TRIED);
         let end = match opened {
             Ok(stream) => {
-                backoff = BACKOFF.0;
+                if worker.hold().is_none() {
+                    retry.reset();
+                } else if seat.has(LOST) {
+                    worker.counts.borrow_mut().held.reconnects += 1;
+                }
                 seat.set(OPEN);
+                seat.unset(ALIVE);
                 worker.connected.set(worker.connected.get() + 1);
                 worker.reached.set(true);
                 worker.counts.borrow_mut().connects += 1;
@@ -95,22 +102,34 @@ pub(crate) async fn drive(worker: Rc<Worker>, number: u32) {
                 seat.unset(OPEN);
                 seat.unset(PARKED);
                 seat.since.set(NEVER);
+                if worker.hold().is_some() {
+                    worker.lost(seat);
+                }
+                if seat.has(ALIVE) {
+                    retry.reset();
+                }
                 end
             }
             Err(why) => End::Failed(Kind::Connect, why),
         };
         match end {
-            End::InOrder => worker.counts.borrow_mut().closed_in_order += 1,
-            End::Failed(kind, why) => {
-                if kind == Kind::Connect {
-                    worker.failed(kind, 1, &why);
+            End::InOrder => {
+                worker.counts.borrow_mut().closed_in_order += 1;
+                // As the server may; but one that is held was not to end.
+                if worker.hold().is_none() {
+                    continue;
                 }
-                // Spread, or all would come back at once.
-                let jitter = fastrand::u64(0..=backoff.as_nanos() as u64 / 2);
-                time::sleep(backoff / 2 + Duration::from_nanos(jitter)).await;
-                backoff = (backoff * 2).min(BACKOFF.1);
             }
+            End::Failed(Kind::Connect, why) => {
+                worker.failed(Kind::Connect, 1, &why);
+                let failures = retry.failed();
+                if worker.hold().and_then(|hold| hold.retry_limit).is_some_and(|limit| failures >= limit) {
+                    return worker.abandon(seat);
+                }
+            }
+            End::Failed(..) => {}
         }
+        time::sleep(retry.wait(fastrand::f64())).await;
     }
 }
 
@@ -190,6 +209,7 @@ async fn converse(worker: &Worker, seat: &Seat, number: u32, stream: TcpStream) 
                         break;
                     }
                     Woken::Sent(Err(why)) => {
+                        worker.counts.borrow_mut().held.refused += u64::from(worker.hold().is_some());
                         end = Some(Box::pin(talk.last_words(&mut read, words(&why))).await);
                     }
                     other => end = talk.take_in(other),
@@ -197,7 +217,7 @@ async fn converse(worker: &Worker, seat: &Seat, number: u32, stream: TcpStream) 
             }
         } else {
             let active = worker.is_active(number);
-            if active && worker.is_open_loop() && talk.flight.len() == 0 {
+            if active && worker.is_open_loop() && worker.hold().is_none() && talk.flight.len() == 0 {
                 worker.park(number);
             }
             let mut receiving = pin!(read.recv());
@@ -260,6 +280,8 @@ impl Talk<'_> {
             // What it was given while it was free is late by what we took; what waited for it is not.
             let (due, late) = match seat.assigned.take() {
                 Some(due) => (due, now.saturating_sub(due)),
+                // A heartbeat belongs to its connection.
+                None if worker.hold().is_some() => return (0, 0),
                 None => match worker.arrival(now) {
                     Some(due) => (due, 0),
                     None => return (0, 0),
@@ -350,7 +372,7 @@ impl Talk<'_> {
         let worker = self.worker;
         self.flight.pop();
         self.watch();
-        self.seat.set(SERVED);
+        self.seat.set(SERVED | ALIVE);
         worker.in_flight.set(worker.in_flight.get() - 1);
         let mut counts = worker.counts.borrow_mut();
         counts.answers += 1;

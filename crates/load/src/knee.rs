@@ -143,7 +143,7 @@ impl Probe {
     pub fn rate(&self) -> Option<f64> {
         match self.plan.pace {
             Pace::Open { per_second, .. } => Some(per_second),
-            Pace::Closed => None,
+            Pace::Closed | Pace::Hold(_) => None,
         }
     }
 

@@ -16,11 +16,13 @@
 mod answer;
 mod connection;
 mod error;
+pub mod hold;
 pub mod knee;
 mod pace;
 pub mod plan;
 pub mod report;
 pub mod require;
+mod retry;
 mod run;
 pub mod schedule;
 pub mod source;

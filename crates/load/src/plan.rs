@@ -3,6 +3,7 @@
 //! Data and its rules; nothing here acts. Start at [`Plan`].
 
 use crate::error::Error;
+use crate::hold::Hold;
 use crate::schedule::{Arrivals, Profile};
 use crate::target::{Scheme, Target};
 use ringroad_wire::{Asked, BodySize, Encoder, Method};
@@ -63,6 +64,15 @@ pub enum Pace {
         /// Evenly or by chance.
         arrivals: Arrivals,
     },
+    /// Connections are held, and each has a heartbeat.
+    Hold(Hold),
+}
+
+impl Pace {
+    /// Whether requests are due at times of their own, whatever the answers do.
+    pub fn is_timed(&self) -> bool {
+        !matches!(self, Pace::Closed)
+    }
 }
 
 /// Options of every socket.
@@ -270,6 +280,9 @@ impl Plan {
         if self.one_request_per_connection && self.target.scheme == Scheme::Tcp {
             return refuse("--disable-keepalive: that is HTTP's; tcp:// keeps its connections");
         }
+        if let Pace::Hold(hold) = self.pace {
+            self.check_hold(hold)?;
+        }
         if let Pace::Open { per_second, .. } = self.pace {
             if !(per_second.is_finite() && (1e-3..=1e8).contains(&per_second)) {
                 return refuse("-r: from 0.001 to 100000000 requests per second");
@@ -279,6 +292,26 @@ impl Plan {
                     "--pipeline with -r: a rate is met by connections (-c), each with one request in flight",
                 );
             }
+        }
+        Ok(())
+    }
+
+    /// Whether connections can be held like this.
+    fn check_hold(&self, hold: Hold) -> Result<(), Error> {
+        let refuse = |why: &str| Err(Error::usage(why));
+        if !(Duration::from_millis(10)..=Duration::from_secs(86_400)).contains(&hold.heartbeat) {
+            return refuse("--heartbeat: from 10ms to a day");
+        }
+        if hold.retry_limit == Some(0) {
+            return refuse("--retry-limit: from 1 try on");
+        }
+        if self.count.is_some() {
+            return refuse("--hold with -n: how many heartbeats there are follows from -d and --heartbeat");
+        }
+        if self.pipeline > 1 || self.one_request_per_connection || self.stages.is_some() {
+            return refuse(
+                "--hold with --pipeline, --disable-keepalive or --stages: each connection is held, with one heartbeat at a time",
+            );
         }
         Ok(())
     }

@@ -1,11 +1,14 @@
 //! The record of a load: one cell in the form all tools share. A pure function. Start at [`record`].
 
+use crate::hold::diagnose;
 use crate::knee::Knee;
 use crate::plan::{Expect, Pace, Plan};
 use crate::run::{Outcome, Point};
 use crate::verdict::verdict;
 use ringroad_measure::Verdict;
-use ringroad_measure::record::{Cell, Errors, Latencies, Limiter, Loop, Record, SCHEMA, ServerCost};
+use ringroad_measure::record::{
+    Cell, Details, Errors, Held, Latencies, Limiter, Loop, Record, SCHEMA, ServerCost,
+};
 use ringroad_measure::units::PerSecond;
 use serde_json::{Map, Value, json};
 
@@ -50,7 +53,7 @@ fn cell(plan: &Plan, outcome: &Outcome) -> Cell {
     let mut cell = empty(plan, verdict);
     let latencies = &outcome.tally.latencies;
     let counts = &outcome.counts;
-    let open = matches!(plan.pace, Pace::Open { .. });
+    let open = plan.pace.is_timed();
     let response = latencies.response.percentiles();
     cell.latency_us = Latencies {
         response,
@@ -80,6 +83,7 @@ fn cell(plan: &Plan, outcome: &Outcome) -> Cell {
         busy.is_some_and(|busy| busy >= ringroad_measure::caveat::BUSY_SHARE).then_some(Limiter::Client);
     cell.series = Some(Value::Array(outcome.series.iter().map(point).collect()));
     cell.histogram = Some(latencies.response.to_base64());
+    cell.details.held = held(plan, outcome);
     cell
 }
 
@@ -118,6 +122,7 @@ fn empty(plan: &Plan, verdict: Verdict) -> Cell {
     let (kind, rate_target) = match plan.pace {
         Pace::Closed => (Loop::Closed, None),
         Pace::Open { per_second, .. } => (Loop::Open, Some(per_second)),
+        Pace::Hold(hold) => (Loop::Open, Some(f64::from(plan.connections) / hold.heartbeat.as_secs_f64())),
     };
     let model = plan.target.to_string();
     let load = match rate_target {
@@ -153,7 +158,30 @@ fn empty(plan: &Plan, verdict: Verdict) -> Cell {
         runs: Vec::new(),
         series: None,
         histogram: None,
+        details: Details::default(),
     }
+}
+
+fn held(plan: &Plan, outcome: &Outcome) -> Option<Held> {
+    let Pace::Hold(hold) = plan.pace else { return None };
+    let held = &outcome.counts.held;
+    let (health, findings) = diagnose(held, outcome.window);
+    Some(Held {
+        heartbeat_s: hold.heartbeat.as_secs_f64(),
+        opened: held.opened,
+        survived: held.survived,
+        lost: held.lost,
+        reconnects: held.reconnects,
+        gave_up: held.gave_up,
+        unavailable_after_s: held.unavailable_after_ns.map(|ns| ns as f64 / 1e9),
+        heartbeats: held.due,
+        unwritten: held.unwritten(),
+        survival: held.survival(),
+        reconnects_per_hour: held.reconnects_per_hour(outcome.window),
+        write_failures: held.write_failures(),
+        health: health.to_string(),
+        findings,
+    })
 }
 
 fn share(part: u32, whole: u32) -> f64 {

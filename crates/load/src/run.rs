@@ -3,7 +3,7 @@
 //! Start at [`run`].
 
 use crate::error::Error;
-use crate::plan::{Pace, Plan};
+use crate::plan::Plan;
 use crate::tally::{Counts, Tally};
 use crate::worker::{self, Done, News, Order, Orders, Task};
 use ringroad_engine::choose::Choice;
@@ -236,7 +236,7 @@ pub(crate) struct Conductor {
 
 impl Conductor {
     fn new(plan: &Plan, epoch: Instant, heard: mpsc::Receiver<News>) -> Conductor {
-        let open = matches!(plan.pace, Pace::Open { .. });
+        let open = plan.pace.is_timed();
         let stages: Vec<_> = plan.stages.as_ref().map(|stages| stages.pieces().collect()).unwrap_or_default();
         Conductor {
             heard,
@@ -317,7 +317,8 @@ impl Conductor {
         let dones = std::mem::take(&mut self.done);
         let last_answer = dones.iter().map(|done| Duration::from_nanos(done.last_ns)).max();
         let end = match until {
-            Some(until) if !interrupted => until,
+            // Where nothing was left to do before it, what there was has ended then.
+            Some(until) if !interrupted => until.min(ended),
             _ if interrupted => ended,
             _ => last_answer.unwrap_or(ended),
         };

@@ -2,6 +2,7 @@
 //!
 //! Start at [`Tally`].
 
+use crate::hold::Held;
 use ringroad_measure::Histogram;
 use ringroad_measure::record::Errors;
 use std::collections::BTreeMap;
@@ -30,6 +31,8 @@ pub struct Counts {
     pub unsent: u64,
     /// Requests of a probe that were due and had not left when its time was over; their latency so far is recorded.
     pub cut_off: u64,
+    /// Of connections that are held: what became of them.
+    pub held: Held,
     /// Bytes received.
     pub bytes_received: u64,
     /// Bytes of all bodies of answers that were completed.
@@ -52,6 +55,7 @@ impl Counts {
         self.idle_lost += idle_lost;
         self.unsent += unsent;
         self.cut_off += other.cut_off;
+        self.held.add(&other.held);
         self.bytes_received += other.bytes_received;
         self.body_bytes += other.body_bytes;
         for (what, count) in &other.failures {

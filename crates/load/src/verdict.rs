@@ -14,12 +14,24 @@ pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
     let mut add = |caveat: Option<Caveat>| caveat.into_iter().for_each(|caveat| verdict.add(caveat));
     let Outcome { counts, tally, client, .. } = outcome;
     let seconds = outcome.window.as_secs_f64();
-    add((tally.completed == 0).then_some(Caveat::NothingMeasured));
-    // What never left counts as asked for: to leave it out would flatter whoever froze.
-    add(Caveat::failures(counts.errors, (counts.sent + counts.errors.connect).max(1)));
-    add(Caveat::unsent(counts.unsent, counts.unsent + counts.sent));
     add(Caveat::window_too_short(seconds));
-    if !is_few(plan) {
+    if let Pace::Hold(hold) = plan.pace {
+        // Connections that are lost and heartbeats that fail are what is looked for, not a reason to doubt it.
+        add((counts.held.due == 0).then_some(Caveat::NothingMeasured));
+        add((outcome.window < hold.heartbeat).then(|| {
+            let heartbeat = hold.heartbeat;
+            Caveat::Other(format!(
+                "connections were held for {seconds:.1} s with a heartbeat every {heartbeat:?}: not each of them was \
+                 heard of, so hold them for several heartbeats."
+            ))
+        }));
+    } else {
+        add((tally.completed == 0).then_some(Caveat::NothingMeasured));
+        // What never left counts as asked for: to leave it out would flatter whoever froze.
+        add(Caveat::failures(counts.errors, (counts.sent + counts.errors.connect).max(1)));
+        add(Caveat::unsent(counts.unsent, counts.unsent + counts.sent));
+    }
+    if !is_few(plan) && !matches!(plan.pace, Pace::Hold(_)) {
         // Of connections that send by stages, those that have come to.
         let wanted = if plan.stages.is_some() { outcome.asked } else { plan.connections };
         add(Caveat::not_served(wanted, outcome.served));
@@ -43,7 +55,7 @@ pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
             add(response.mean_ns().and_then(|mean| Caveat::littles_law(rate, mean / 1e9, in_flight)));
         }
         Pace::Closed => {}
-        Pace::Open { .. } => {
+        Pace::Open { .. } | Pace::Hold(_) => {
             let late = tally.latencies.late.as_ref();
             let late_ns = |q| late.and_then(|late| late.quantile_ns(q)).map(|ns| ns as f64 / 1e3);
             let median = response.quantile_ns(0.5).map(|ns| ns as f64 / 1e3);
@@ -62,7 +74,7 @@ pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
 fn is_few(plan: &Plan) -> bool {
     let wanted = u64::from(plan.connections).saturating_mul(2);
     let due = match plan.pace {
-        Pace::Closed => None,
+        Pace::Closed | Pace::Hold(_) => None,
         Pace::Open { per_second, .. } => {
             plan.duration.map(|length| (per_second * length.as_secs_f64()) as u64)
         }
@@ -74,6 +86,7 @@ fn is_few(plan: &Plan) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::hold::Hold;
     use crate::plan::Message;
     use crate::run::Client;
     use crate::schedule::Arrivals;
@@ -170,6 +183,21 @@ mod tests {
         let mut slow = good(true);
         slow.tally.latencies.lag.as_mut().unwrap().record_n(8_000_000, 20_000);
         assert_eq!(verdict(&open(), &slow).level, Level::Valid);
+    }
+
+    #[test]
+    fn what_becomes_of_held_connections_is_a_result_and_no_doubt() {
+        let hold = Hold { heartbeat: Duration::from_secs(5), retry_limit: None };
+        let plan = Plan { pace: Pace::Hold(hold), ..plan() };
+        let mut outcome = good(true);
+        outcome.counts.errors.connect = 5_000;
+        (outcome.counts.held.due, outcome.counts.held.away) = (10_000, 9_000);
+        outcome.served = 0;
+        assert_eq!(verdict(&plan, &outcome), Verdict::valid());
+        outcome.window = Duration::from_secs(4);
+        assert_eq!(verdict(&plan, &outcome).level, Level::Suspect);
+        outcome.counts.held.due = 0;
+        assert_eq!(verdict(&plan, &outcome).level, Level::Invalid);
     }
 
     #[test]

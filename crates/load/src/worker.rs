@@ -8,9 +8,10 @@
 use crate::answer::Library;
 use crate::connection;
 use crate::error::Error;
+use crate::hold::Hold;
 use crate::pace::Metronome;
 use crate::plan::{Pace, Plan};
-use crate::schedule::{Profile, Schedule};
+use crate::schedule::{Arrivals, Profile, Schedule};
 use crate::tally::{Counts, Tally};
 use ringroad_engine::choose::Choice;
 use ringroad_engine::{AnyBuf, JoinHandle, Runtime, spawn, time};
@@ -62,7 +63,7 @@ impl Task {
 /// What a worker tells.
 pub(crate) enum News {
     /// All connections are there, or cannot be had: how many are, and why others are not.
-    Ready { connected: u32, counts: Counts, orders: Orders },
+    Ready { connected: u32, counts: Box<Counts>, orders: Orders },
     /// A second of the measured time is over.
     Second { index: u32, second: u32, tally: Box<Tally> },
     /// The end of what was ordered.
@@ -116,6 +117,8 @@ pub(crate) struct Worker {
     /// Which message comes next, by weight.
     wheel: Vec<u16>,
     turned: Cell<usize>,
+    /// Which connection's heartbeat comes next, where connections are held.
+    beats: Cell<usize>,
     pub(crate) library: RefCell<Library>,
     schedule: RefCell<Option<Schedule>>,
     /// Free connections, in the order they became so.
@@ -150,34 +153,40 @@ pub(crate) struct Seat {
     pub(crate) since: Cell<u64>,
     /// The arrival it was given while it was free.
     pub(crate) assigned: Cell<Option<u64>>,
-    pub(crate) flags: Cell<u8>,
+    pub(crate) flags: Cell<u16>,
     pub(crate) waker: RefCell<Option<Waker>>,
 }
 
 /// It waits for an arrival.
-pub(crate) const PARKED: u8 = 1;
+pub(crate) const PARKED: u16 = 1;
 /// What it waits for takes too long.
-pub(crate) const EXPIRED: u8 = 2;
+pub(crate) const EXPIRED: u16 = 2;
 /// It got an answer at least once.
-pub(crate) const SERVED: u8 = 4;
+pub(crate) const SERVED: u16 = 4;
 /// It has had its first try.
-pub(crate) const TRIED: u8 = 8;
+pub(crate) const TRIED: u16 = 8;
 /// It is connected.
-pub(crate) const OPEN: u8 = 16;
+pub(crate) const OPEN: u16 = 16;
 /// It has sent a request at least once.
-pub(crate) const ASKED: u8 = 32;
+pub(crate) const ASKED: u16 = 32;
+/// It was lost, and may have been made again.
+pub(crate) const LOST: u16 = 64;
+/// Nobody tries to make it any more.
+pub(crate) const GIVEN_UP: u16 = 128;
+/// It has got an answer since it was made.
+pub(crate) const ALIVE: u16 = 256;
 
 impl Seat {
-    pub(crate) fn has(&self, flag: u8) -> bool {
+    pub(crate) fn has(&self, flag: u16) -> bool {
         self.flags.get() & flag != 0
     }
 
-    pub(crate) fn set(&self, flag: u8) {
+    pub(crate) fn set(&self, flag: u16) {
         self.flags.set(self.flags.get() | flag);
     }
 
     /// Whether it was set.
-    pub(crate) fn unset(&self, flag: u8) -> bool {
+    pub(crate) fn unset(&self, flag: u16) -> bool {
         let flags = self.flags.get();
         self.flags.set(flags & !flag);
         flags & flag != 0
@@ -193,7 +202,7 @@ impl Seat {
 impl Worker {
     fn new(task: &Task) -> Worker {
         let plan = &task.plan;
-        let open = matches!(plan.pace, Pace::Open { .. });
+        let open = plan.pace.is_timed();
         let seats = share(u64::from(plan.connections), task.index, plan.threads);
         let seat = || Seat { since: Cell::new(NEVER), ..Seat::default() };
         let batches = plan.messages.iter().map(|message| {
@@ -210,6 +219,7 @@ impl Worker {
             batches: batches.collect(),
             wheel: wheel(&plan.messages.iter().map(|message| message.weight).collect::<Vec<_>>()),
             turned: Cell::new(0),
+            beats: Cell::new(0),
             library: RefCell::new(Library::new(plan.messages.len())),
             schedule: RefCell::new(None),
             parked: RefCell::new(VecDeque::new()),
@@ -238,8 +248,17 @@ impl Worker {
         self.epoch.elapsed().as_nanos() as u64
     }
 
+    /// Requests are due at times of their own.
     pub(crate) fn is_open_loop(&self) -> bool {
-        matches!(self.plan.pace, Pace::Open { .. })
+        self.plan.pace.is_timed()
+    }
+
+    /// How connections are held, if they are.
+    pub(crate) fn hold(&self) -> Option<Hold> {
+        match self.plan.pace {
+            Pace::Hold(hold) => Some(hold),
+            Pace::Closed | Pace::Open { .. } => None,
+        }
     }
 
     /// Whether load may be put on.
@@ -358,6 +377,9 @@ impl Worker {
     /// Gives what is due to connections that are free.
     fn dispatch(&self) {
         let now = self.now();
+        if self.hold().is_some() {
+            return self.beat(now);
+        }
         loop {
             let free = self.parked.borrow_mut().pop_front();
             let Some(number) = free else { return };
@@ -378,6 +400,45 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// Gives each heartbeat that is due to its connection. One that is away or waits has missed it.
+    fn beat(&self, now: u64) {
+        while let Some(due) = self.arrival(now) {
+            let number = self.beats.get();
+            self.beats.set((number + 1) % self.seats.len().max(1));
+            let Some(seat) = self.seats.get(number) else { return };
+            let mut counts = self.counts.borrow_mut();
+            counts.held.due += 1;
+            if !seat.has(OPEN) {
+                counts.held.away += 1;
+            } else if seat.since.get() != NEVER || seat.assigned.get().is_some() {
+                counts.held.busy += 1;
+            } else {
+                seat.assigned.set(Some(due));
+                seat.wake();
+            }
+        }
+    }
+
+    /// A connection that was open has ended.
+    pub(crate) fn lost(&self, seat: &Seat) {
+        // What it was to send and has not begun to.
+        let unsent = u64::from(seat.assigned.take().is_some());
+        if self.now() < self.end_ns.get() {
+            seat.set(LOST);
+            self.counts.borrow_mut().held.lost += 1;
+        }
+        self.counts.borrow_mut().held.away += unsent;
+    }
+
+    /// A connection is given up.
+    pub(crate) fn abandon(&self, seat: &Seat) {
+        seat.set(GIVEN_UP);
+        let after = self.now().saturating_sub(self.begin_ns.get());
+        let held = &mut self.counts.borrow_mut().held;
+        held.gave_up += 1;
+        held.unavailable_after_ns.get_or_insert(after);
     }
 
     /// Counts requests that were handed to the kernel.
@@ -451,6 +512,7 @@ impl Worker {
         match &*self.schedule.borrow() {
             Some(schedule) => {
                 schedule.peek().is_none() && self.seats.iter().all(|s| s.assigned.get().is_none())
+                    || self.seats.iter().all(|seat| seat.has(GIVEN_UP))
             }
             None => now >= self.end_ns.get() || self.budget.get() == 0,
         }
@@ -469,6 +531,13 @@ impl Worker {
     /// Gives up what was due by now and has not left. In a probe it counts with the time it has waited so far: leaving it
     /// out would flatter.
     fn give_up(&self, now: u64, is_probe: bool) {
+        if self.hold().is_some() {
+            // A heartbeat that had not begun when the holding ended was not due in it.
+            let given = self.seats.iter().filter(|seat| seat.assigned.take().is_some()).count() as u64;
+            self.counts.borrow_mut().held.due -= given;
+            self.schedule.take();
+            return;
+        }
         let mut unsent = 0;
         let mut note = |due: u64| {
             unsent += 1;
@@ -562,7 +631,7 @@ fn work(task: Task) -> Result<Option<Done>, Error> {
 async fn main(worker: Rc<Worker>, task: &Task) -> Result<Option<Done>, Error> {
     connect(&worker, task).await;
     let (give, orders) = ringroad_engine::sync::unbounded();
-    let counts = worker.counts.borrow().clone();
+    let counts = Box::new(worker.counts.borrow().clone());
     let ready = News::Ready { connected: worker.connected.get(), counts, orders: give };
     if task.news.send(ready).is_err() {
         return Ok(None);
@@ -593,6 +662,11 @@ async fn carry_out(worker: &Rc<Worker>, task: &Task, order: &Order) -> Result<Do
     let tally = worker.take_tally(task);
     let _ = task.news.send(News::Second { index: task.index, second, tally });
     let flagged = |flag| worker.seats.iter().filter(|seat| seat.has(flag)).count() as u32;
+    if worker.hold().is_some() {
+        let held = &mut worker.counts.borrow_mut().held;
+        held.opened = u64::from(flagged(OPEN | LOST));
+        held.survived = worker.seats.iter().filter(|seat| seat.has(OPEN) && !seat.has(LOST)).count() as u64;
+    }
     Ok(Done {
         asked: flagged(ASKED),
         served: flagged(SERVED),
@@ -653,22 +727,30 @@ fn begin_load(worker: &Rc<Worker>, task: &Task, order: &Order) -> Option<JoinHan
         worker.active.set(0);
         worker.set_active(task, window);
     }
-    let mut pacing = None;
-    if let Pace::Open { per_second, arrivals } = plan.pace {
-        let per_second = order.probe.unwrap_or(per_second);
-        // Without a duration the count ends it.
-        let length = plan.duration.map_or(Duration::from_secs(1 << 30), |length| plan.warmup + length);
-        let (of, seed) = ((task.index, plan.threads), plan.seed);
-        let count = plan.count.map_or(u64::MAX, |count| share(count, task.index, plan.threads));
-        let profile = match &plan.stages {
-            Some(stages) => stages.after(plan.warmup),
-            None => Profile::constant(per_second, length),
-        };
+    // Without a duration the count ends it.
+    let length = plan.duration.map_or(Duration::from_secs(1 << 30), |length| plan.warmup + length);
+    let timed = match plan.pace {
+        Pace::Closed => None,
+        Pace::Open { per_second, arrivals } => {
+            let count = plan.count.map_or(u64::MAX, |count| share(count, task.index, plan.threads));
+            let profile = match &plan.stages {
+                Some(stages) => stages.after(plan.warmup),
+                None => Profile::constant(order.probe.unwrap_or(per_second), length),
+            };
+            Some((profile, arrivals, (task.index, plan.threads), count))
+        }
+        Pace::Hold(hold) => {
+            // One after the other, so that each has its own every interval, and all together are no burst.
+            let per_second = worker.seats.len() as f64 / hold.heartbeat.as_secs_f64();
+            Some((Profile::constant(per_second, length), Arrivals::Constant, (0, 1), u64::MAX))
+        }
+    };
+    let pacing = timed.map(|(profile, arrivals, of, count)| {
+        let seed = plan.seed;
         let make = move || Schedule::new(Rc::new(profile), arrivals, of, seed, count);
         *worker.schedule.borrow_mut() = Some(make.clone()());
-        let begin = task.epoch + Duration::from_nanos(begin_ns);
-        pacing = Some(spawn(dispatcher(Rc::clone(worker), begin, make)));
-    }
+        spawn(dispatcher(Rc::clone(worker), task.epoch + Duration::from_nanos(begin_ns), make))
+    });
     worker.seats.iter().for_each(Seat::wake);
     pacing
 }

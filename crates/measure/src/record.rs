@@ -155,6 +155,57 @@ pub struct Cell {
     /// The response latency histogram: HDR V2, base64, nanoseconds.
     #[serde(default)]
     pub histogram: Option<String>,
+    /// What only some loads have.
+    #[serde(default, skip_serializing_if = "Details::is_empty")]
+    pub details: Details,
+}
+
+/// What only some loads have.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Details {
+    /// What became of connections that were held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Held>,
+}
+
+impl Details {
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        *self == Details::default()
+    }
+}
+
+/// What became of connections that were held, each with a heartbeat.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Held {
+    /// From one heartbeat of a connection to its next, seconds.
+    pub heartbeat_s: f64,
+    /// Connections that were open at some time.
+    pub opened: u64,
+    /// Of these, such as were never lost.
+    pub survived: u64,
+    /// How often a connection was lost.
+    pub lost: u64,
+    /// How often one was made again.
+    pub reconnects: u64,
+    /// Connections given up after the allowed number of tries.
+    pub gave_up: u64,
+    /// When the first was given up, seconds after the holding began.
+    pub unavailable_after_s: Option<f64>,
+    /// Heartbeats that were due.
+    pub heartbeats: u64,
+    /// Of these, such as could not be written.
+    pub unwritten: u64,
+    /// Share of the connections that were never lost.
+    pub survival: Option<f64>,
+    /// How often a connection was made again in an hour, on average.
+    pub reconnects_per_hour: Option<f64>,
+    /// Share of the heartbeats that could not be written.
+    pub write_failures: Option<f64>,
+    /// `healthy`, `doubtful`, `unhealthy` or `unavailable`.
+    pub health: String,
+    /// A sentence for everything that is not normal.
+    pub findings: Vec<String>,
 }
 
 /// What bounded the rate of a cell.

@@ -3,6 +3,7 @@
 //! The load is the `load` library's. This file turns flags into its plan ([`plan`]), what it tells meanwhile into a
 //! picture ([`live`]), its outcome into a summary ([`summary`]), a record and an exit code.
 
+mod hold;
 mod live;
 mod plan;
 mod room;
@@ -96,7 +97,11 @@ fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
             let record = record(&plan, &outcome, &frame);
             Done {
                 text: summary::text(&plan, &outcome, &record.verdict, &frame.driver),
-                unmet: required.iter().filter_map(|required| required.unmet(&outcome)).collect(),
+                unmet: required
+                    .iter()
+                    .filter_map(|required| required.unmet(&outcome))
+                    .chain(hold::sick(&plan, &outcome))
+                    .collect(),
                 interrupted: outcome.interrupted,
                 record,
             }

@@ -1,6 +1,7 @@
 //! Flags into a plan. Start at [`of`].
 
 use crate::flags::LoadFlags;
+use ringroad_load::hold::Hold;
 use ringroad_load::plan::{Pace, Request, Sockets, Stages, pattern, ramp, stages};
 use ringroad_load::schedule::Arrivals;
 use ringroad_load::{Message, Plan, Scheme, Target, source};
@@ -54,6 +55,8 @@ pub(super) fn of(flags: &LoadFlags) -> Result<Plan, Complaint> {
         // A count is exact, so all of it is measured.
         Some(_) => Duration::ZERO,
         None if is_search => Duration::from_millis(500),
+        // What is lost is counted from the first moment.
+        None if flags.hold.hold => Duration::ZERO,
         None => Duration::from_secs(1),
     });
     if flags.count.is_some() && !warmup.is_zero() {
@@ -87,7 +90,13 @@ pub(super) fn of(flags: &LoadFlags) -> Result<Plan, Complaint> {
         idle: flags.idle,
         threads: flags.threads.unwrap_or_else(|| threads(&plan.target).min(connections)),
         pipeline: flags.pipeline,
-        pace: open.unwrap_or(Pace::Closed),
+        pace: match open {
+            _ if flags.hold.hold => {
+                Pace::Hold(Hold { heartbeat: flags.hold.heartbeat, retry_limit: flags.hold.retry_limit })
+            }
+            Some(open) => open,
+            None => Pace::Closed,
+        },
         stages,
         connect_rate: flags.connect_rate,
         duration: match (length.or(flags.duration), flags.count) {

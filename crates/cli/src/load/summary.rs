@@ -1,5 +1,6 @@
 //! What came of a load, for a person: a pure function from outcome to text. Start at [`text`].
 
+use ringroad_load::hold::diagnose;
 use ringroad_load::knee::Knee;
 use ringroad_load::plan::Pace;
 use ringroad_load::require::Requirement;
@@ -127,6 +128,7 @@ fn figures(out: &mut String, plan: &Plan, outcome: &Outcome, driver: &str) -> st
         writeln!(out, "  client     {each} of CPU a request, {share} of its threads")?;
     }
 
+    held(out, plan, outcome)?;
     latencies(out, outcome)?;
     stages(out, plan, &outcome.stages)?;
     if !counts.failures.is_empty() {
@@ -172,6 +174,41 @@ fn stages(out: &mut String, plan: &Plan, stages: &[Stage]) -> std::fmt::Result {
     Ok(())
 }
 
+/// What became of connections that were held.
+fn held(out: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt::Result {
+    if !matches!(plan.pace, Pace::Hold(_)) {
+        return Ok(());
+    }
+    let held = &outcome.counts.held;
+    let share = |share: Option<f64>| share.map_or("-".to_owned(), |share| Share(share).to_string());
+    let hours = held.opened as f64 * outcome.window.as_secs_f64() / 3600.0;
+    writeln!(
+        out,
+        "\n  held       {} of {} connections survived: {}",
+        held.survived,
+        held.opened,
+        share(held.survival())
+    )?;
+    write!(out, "  lost       {} times, made again {} times", held.lost, held.reconnects)?;
+    match held.reconnects_per_hour(outcome.window) {
+        Some(rate) => writeln!(out, ": {rate:.2} a connection and hour, from {hours:.2} hours of all")?,
+        None => writeln!(out)?,
+    }
+    if held.gave_up > 0 {
+        writeln!(out, "  gave up    {} connections", held.gave_up)?;
+    }
+    let unwritten = held.unwritten();
+    writeln!(
+        out,
+        "  heartbeats {} due, {unwritten} not written: {}",
+        held.due,
+        share(held.write_failures())
+    )?;
+    let (health, findings) = diagnose(held, outcome.window);
+    writeln!(out, "  health     {health}")?;
+    findings.iter().try_for_each(|finding| writeln!(out, "             {finding}"))
+}
+
 /// What is put on, over so many connections: `200 connections, closed loop, 1 thread on io_uring`.
 pub(super) fn load(plan: &Plan, connections: u32, idle: u32, driver: &str) -> String {
     let mut text = format!("{connections} connections");
@@ -187,6 +224,7 @@ pub(super) fn load(plan: &Plan, connections: u32, idle: u32, driver: &str) -> St
         Pace::Open { per_second, arrivals } => {
             format!(", open loop at {} {}", PerSecond(per_second), how(arrivals))
         }
+        Pace::Hold(hold) => format!(", held, a heartbeat every {:?}", hold.heartbeat),
     };
     if let Some(stages) = &plan.stages {
         text += &format!(", in {} stages", stages.pieces().count());

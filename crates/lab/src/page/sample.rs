@@ -280,6 +280,7 @@ fn load(record: &mut Record, protocol: &str, connections: u32, pipeline: u32) {
             skipped: None,
             runs,
             series: None,
+            details: Default::default(),
             histogram: Some("HISTFAAAA".repeat(120)),
         };
         set_cpu(&mut cell, cpu, 0.012, seed + nth as u64 * 977);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod counts;
+mod hold;
 mod knee;
 mod latencies;
 mod records;

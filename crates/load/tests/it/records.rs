@@ -9,7 +9,7 @@ use ringroad_load::schedule::Arrivals;
 use ringroad_measure::{Histogram, Record};
 use serde_json::Value;
 
-fn frame() -> Frame {
+pub(crate) fn frame() -> Frame {
     Frame {
         command: vec!["ringroad".to_owned(), "load".to_owned()],
         started: "2026-11-21T00:00:00Z".to_owned(),

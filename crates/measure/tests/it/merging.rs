@@ -58,6 +58,7 @@ fn cell(model: &str, cpu: [f64; 3]) -> Cell {
         runs,
         series: None,
         histogram: Some(histogram.to_base64()),
+        details: Default::default(),
     }
 }
 

@@ -5,7 +5,7 @@ use ringroad_measure::caveat::{Caveat, Level, Verdict};
 use ringroad_measure::claim::{Claim, Little, Origin, Outcome, Place, Sense};
 use ringroad_measure::histogram::Histogram;
 use ringroad_measure::record::{
-    Cell, Control, Errors, Interval, Latencies, Limiter, Loop, Record, Run, SCHEMA, ServerCost,
+    Cell, Control, Details, Errors, Held, Interval, Latencies, Limiter, Loop, Record, Run, SCHEMA, ServerCost,
 };
 use serde_json::{Map, Value, json};
 
@@ -78,6 +78,17 @@ fn full() -> Record {
         runs: vec![run],
         series: Some(json!([1, 2])),
         histogram: Some(histogram.to_base64()),
+        details: Details {
+            held: Some(Held {
+                survival: Some(0.995),
+                reconnects_per_hour: Some(0.1),
+                write_failures: Some(0.01),
+                unavailable_after_s: Some(1.5),
+                health: "unhealthy".into(),
+                findings: vec!["why".into()],
+                ..Held::default()
+            }),
+        },
     };
     Record {
         schema: SCHEMA.into(),
@@ -136,6 +147,7 @@ fn bare() -> Record {
     (cell.client_cpu_share, cell.skipped, cell.series, cell.histogram) = (None, None, None, None);
     cell.latency_us = Latencies::default();
     cell.server = ServerCost::default();
+    cell.details = Details::default();
     cell.runs = vec![Run::default()];
     cell.kind = Loop::Open;
     record

@@ -1,0 +1,16 @@
+//! What `--hold` makes of the exit code: an endpoint that does not bear long connections is a failure, and is said.
+
+use ringroad_load::hold::{Health, diagnose};
+use ringroad_load::plan::Pace;
+use ringroad_load::{Outcome, Plan};
+
+/// What is wrong with the endpoint, if it was held and something is.
+pub(super) fn sick(plan: &Plan, outcome: &Outcome) -> Option<String> {
+    if !matches!(plan.pace, Pace::Hold(_)) {
+        return None;
+    }
+    let (health, findings) = diagnose(&outcome.counts.held, outcome.window);
+    // What is merely not normal is told in the summary.
+    (health >= Health::Unhealthy)
+        .then(|| format!("hold, on {}: {health}: {}", plan.target, findings.join("; ")))
+}

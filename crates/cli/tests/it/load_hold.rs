@@ -1,0 +1,80 @@
+//! `ringroad load --hold` as users run it.
+
+use crate::support::{Kill, Lines, Server, ringroad, run};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::process::Stdio;
+
+#[test]
+fn a_server_that_bears_it_is_healthy_and_the_record_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("held.json");
+    let server = Server::start(&["--model", "epoll-et", "--protocol", "echo"]);
+    let url = format!("tcp://{}", server.address);
+    let outcome = run(&mut ringroad([
+        "load",
+        &url,
+        "--hold",
+        "-c",
+        "3",
+        "--heartbeat",
+        "1s",
+        "-d",
+        "2s",
+        "--out",
+        file.to_str().unwrap(),
+    ]));
+    let text = outcome.text();
+    let record: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let held = &record["cells"][0]["details"]["held"];
+    assert_eq!(
+        (&held["opened"], &held["survived"], &held["lost"]),
+        (&3.into(), &3.into(), &0.into()),
+        "{text}"
+    );
+    assert_eq!(held["heartbeats"], 6);
+    assert!(text.contains("3 connections, held, a heartbeat every 1s"), "{text}");
+    assert!(text.contains("3 of 3 connections survived: 100 %"), "{text}");
+    // Whether each heartbeat could be written in time is up to the machine; that none is lost is not.
+    assert_eq!(held["health"] == "healthy", outcome.code == Some(0), "{text}{}", outcome.stderr);
+    server.stop(Signal::INT);
+}
+
+#[test]
+fn a_server_that_goes_away_is_unavailable_after_the_allowed_tries_and_that_exits_with_1() {
+    let server = Server::start(&["--model", "epoll-et", "--protocol", "http"]);
+    let url = format!("http://{}/", server.address);
+    let arguments = ["--hold", "-c", "2", "--heartbeat", "100ms", "-d", "1h", "--retry-limit", "2"];
+    let mut command = ringroad(["load", &url].iter().chain(&arguments));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut process = Kill(command.spawn().unwrap());
+    let told = Lines::of(process.0.stderr.take().unwrap());
+    let out = Lines::of(process.0.stdout.take().unwrap());
+    // A second of it has gone by when its line is there.
+    while !told.next().unwrap().contains("p50") {}
+    server.stop(Signal::INT);
+    assert_eq!(process.wait(), Some(1));
+    let text = out.rest().join("\n");
+    assert!(text.contains("health     unavailable") && text.contains("gave up    2 connections"), "{text}");
+    let last = told.rest().pop().unwrap();
+    assert!(
+        last.starts_with(&format!("ringroad: hold, on {url}: unavailable: unavailable after ")),
+        "{last}"
+    );
+}
+
+#[test]
+fn what_does_not_go_with_holding_is_refused() {
+    for (arguments, why) in [
+        (&["--heartbeat", "1s"][..], "--hold"),
+        (&["--hold", "-r", "5"], "--rate"),
+        (&["--hold", "-n", "5"], "--requests"),
+        (&["--hold", "-p", "2"], "--pipeline"),
+        (&["--hold", "--retry-limit", "0"], "--retry-limit"),
+        (&["--hold", "--heartbeat", "1ms"], "--heartbeat"),
+    ] {
+        let outcome = run(&mut ringroad(["load", "http://127.0.0.1:9/"].iter().chain(arguments)));
+        assert_eq!(outcome.code, Some(2), "{arguments:?}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains(why), "{arguments:?}: {}", outcome.stderr);
+    }
+}
