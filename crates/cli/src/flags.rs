@@ -89,7 +89,7 @@ pub(crate) struct DoctorFlags {
 
 #[derive(Args, Debug)]
 pub(crate) struct LoadFlags {
-    /// http://HOST[:PORT]/PATH, or tcp://HOST:PORT for a server that sends back what it gets; `'URL 3'` has weight 3
+    /// http://HOST[:PORT]/PATH, https:// likewise, or tcp://HOST:PORT for a server that sends back what it gets; `'URL 3'` has weight 3
     #[arg(value_name = "URL")]
     pub(crate) url: String,
     /// Connections that send (10)
@@ -123,6 +123,8 @@ pub(crate) struct LoadFlags {
     pub(crate) connect_rate: Option<f64>,
     #[command(flatten)]
     pub(crate) hold: HoldFlags,
+    #[command(flatten)]
+    pub(crate) tls: TlsFlags,
     /// Threads (one for each CPU; half of them where the server is on this machine)
     #[arg(short, long, value_name = "N")]
     pub(crate) threads: Option<u32>,
@@ -184,6 +186,17 @@ pub(crate) struct LoadFlags {
     /// Seed of what goes by chance
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
+}
+
+/// Whom `load https://` believes.
+#[derive(Args, Debug)]
+pub(crate) struct TlsFlags {
+    /// https: believe whatever certificate the server shows
+    #[arg(short = 'k', long)]
+    pub(crate) insecure: bool,
+    /// https: believe the certificates in this file (PEM) instead of the system's
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    pub(crate) cacert: Option<PathBuf>,
 }
 
 /// `load --hold` and what belongs to it.

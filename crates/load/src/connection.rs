@@ -4,8 +4,11 @@
 //! cannot stall both sides. Start at [`drive`].
 
 use crate::answer::{Fault, Reader, Step, Whole};
+use crate::handshake::secure;
 use crate::hold;
+use crate::layer::{Layer, Plain};
 use crate::retry::Retry;
+use crate::tls::Session;
 use crate::worker::{ALIVE, ASKED, EXPIRED, Kind, LOST, NEVER, OPEN, PARKED, SERVED, Seat, TRIED, Worker};
 use ringroad_engine::net::{ConnectOptions, ReadHalf, TcpStream};
 use ringroad_engine::{Lease, time};
@@ -82,11 +85,15 @@ pub(crate) async fn drive(worker: Rc<Worker>, number: u32) {
         if seat.has(TRIED) {
             worker.connecting.set(worker.connecting.get() + 1);
         }
-        let opened = open(&worker, seat).await;
+        let opened = match open(&worker, seat).await {
+            Ok(stream) if worker.plan.tls.is_some() => Box::pin(secure(&worker, seat, stream)).await,
+            Ok(stream) => Ok((stream, None)),
+            Err(why) => Err(why),
+        };
         worker.connecting.set(worker.connecting.get() - 1);
         seat.set(TRIED);
         let end = match opened {
-            Ok(stream) => {
+            Ok((stream, session)) => {
                 if worker.hold().is_none() {
                     retry.reset();
                 } else if seat.has(LOST) {
@@ -97,7 +104,11 @@ pub(crate) async fn drive(worker: Rc<Worker>, number: u32) {
                 worker.connected.set(worker.connected.get() + 1);
                 worker.reached.set(true);
                 worker.counts.borrow_mut().connects += 1;
-                let end = converse(&worker, seat, number, stream).await;
+                let end = match session {
+                    None => converse(&worker, seat, number, stream, Plain).await,
+                    // Apart, or every connection would have room for both.
+                    Some(session) => Box::pin(converse(&worker, seat, number, stream, session)).await,
+                };
                 worker.connected.set(worker.connected.get() - 1);
                 seat.unset(OPEN);
                 seat.unset(PARKED);
@@ -165,7 +176,7 @@ async fn open(worker: &Worker, seat: &Seat) -> Result<TcpStream, String> {
 }
 
 /// An error without its target, since there are thousands of those.
-fn words(why: &ringroad_engine::Error) -> String {
+pub(crate) fn words(why: &ringroad_engine::Error) -> String {
     let system = why.raw_os_error().map(std::io::Error::from_raw_os_error);
     let system = system.map_or_else(|| why.to_string(), |system| system.to_string());
     let system = system.split(" (os error").next().unwrap_or_default().to_owned();
@@ -182,15 +193,22 @@ enum Woken {
 }
 
 /// One connection from its first request to its end. Requests that it leaves unanswered are counted here.
-async fn converse(worker: &Worker, seat: &Seat, number: u32, stream: TcpStream) -> End {
+async fn converse(
+    worker: &Worker,
+    seat: &Seat,
+    number: u32,
+    stream: TcpStream,
+    mut layer: impl Layer,
+) -> End {
     let (mut read, mut write) = stream.split();
     let mut talk =
         Talk { worker, seat, reader: Reader::default(), flight: Flight::default(), now: worker.now() };
     let end = loop {
         let (message, count) = talk.take(number);
         let mut end = None;
-        if count > 0 {
-            let mut sending = pin!(write.write_all(worker.batch(message, count)));
+        let messages = (count > 0).then(|| worker.batch(message, count));
+        if let Some(bytes) = layer.outgoing(messages) {
+            let mut sending = pin!(write.write_all(bytes));
             while end.is_none() {
                 let woken = {
                     let mut receiving = pin!(read.recv());
@@ -210,9 +228,9 @@ async fn converse(worker: &Worker, seat: &Seat, number: u32, stream: TcpStream) 
                     }
                     Woken::Sent(Err(why)) => {
                         worker.counts.borrow_mut().held.refused += u64::from(worker.hold().is_some());
-                        end = Some(Box::pin(talk.last_words(&mut read, words(&why))).await);
+                        end = Some(Box::pin(talk.last_words(&mut layer, &mut read, words(&why))).await);
                     }
-                    other => end = talk.take_in(other),
+                    other => end = talk.take_in(&mut layer, other),
                 }
             }
         } else {
@@ -230,7 +248,7 @@ async fn converse(worker: &Worker, seat: &Seat, number: u32, stream: TcpStream) 
                 received(seat, receiving.as_mut(), context)
             })
             .await;
-            end = talk.take_in(woken);
+            end = talk.take_in(&mut layer, woken);
         }
         if let Some(end) = end {
             break end;
@@ -315,14 +333,23 @@ impl Talk<'_> {
 
     /// Takes in news. The end, if that is what it is.
     #[inline]
-    fn take_in(&mut self, woken: Woken) -> Option<End> {
+    fn take_in(&mut self, layer: &mut impl Layer, woken: Woken) -> Option<End> {
         self.now = self.worker.now();
         let waiting = self.flight.len() > 0;
         match woken {
             Woken::Sent(_) | Woken::Go => None,
-            Woken::Received(Ok(lease)) if !lease.is_empty() => self.read(&lease),
+            Woken::Received(Ok(lease)) if !lease.is_empty() => {
+                self.worker.counts.borrow_mut().bytes_received += lease.len() as u64;
+                match layer.incoming(&lease, |bytes| self.read(bytes)) {
+                    Ok(end) => end,
+                    Err(why) => Some(End::Failed(Kind::Protocol, why)),
+                }
+            }
             // It said nothing wrong while nothing was on its way; a reset is as good as an end then.
             Woken::Received(_) if !waiting => Some(End::InOrder),
+            Woken::Received(Ok(_)) if !layer.may_end() => {
+                Some(End::Failed(Kind::Reset, "closed without TLS's last word".to_owned()))
+            }
             Woken::Received(Ok(_)) => Some(self.ended()),
             Woken::Received(Err(why)) => Some(End::Failed(Kind::Reset, words(&why))),
             Woken::Expired => {
@@ -333,10 +360,8 @@ impl Talk<'_> {
 
     /// Reads what came.
     #[inline]
-    fn read(&mut self, lease: &[u8]) -> Option<End> {
+    fn read(&mut self, mut bytes: &[u8]) -> Option<End> {
         let worker = self.worker;
-        worker.counts.borrow_mut().bytes_received += lease.len() as u64;
-        let mut bytes = lease;
         while !bytes.is_empty() {
             let Some(asked) = self.flight.first else {
                 return Some(End::Failed(Kind::Protocol, Fault::Unsolicited.to_string()));
@@ -402,14 +427,14 @@ impl Talk<'_> {
     }
 
     /// A send has failed. The peer may have answered before it closed, so what it has said is read to its end.
-    async fn last_words(&mut self, read: &mut ReadHalf, why: String) -> End {
+    async fn last_words(&mut self, layer: &mut impl Layer, read: &mut ReadHalf, why: String) -> End {
         loop {
             let woken = {
                 let mut receiving = pin!(read.recv());
                 let seat = self.seat;
                 poll_fn(|context| received(seat, receiving.as_mut(), context)).await
             };
-            match self.take_in(woken) {
+            match self.take_in(layer, woken) {
                 None if self.flight.len() == 0 => return End::InOrder,
                 None => {}
                 Some(End::Failed(Kind::Reset, _)) => return End::Failed(Kind::Reset, why),
@@ -427,9 +452,20 @@ pub(crate) async fn idle(worker: Rc<Worker>) {
     loop {
         let opened = Box::pin(open_idle(&worker, !first)).await;
         first = false;
-        let Some(mut stream) = opened else { continue };
+        let Some((mut stream, mut session)) = opened else { continue };
         worker.idle_open.set(worker.idle_open.get() + 1);
-        let said = stream.recv().await.is_ok_and(|lease| !lease.is_empty());
+        let said = loop {
+            match (stream.recv().await, &mut session) {
+                (Ok(lease), _) if lease.is_empty() => break false,
+                (Ok(_), None) => break true,
+                // What TLS has to say by itself is nothing.
+                (Ok(lease), Some(session)) => match session.incoming(&lease, |_| Some(())) {
+                    Ok(None) => {}
+                    Ok(Some(())) | Err(_) => break true,
+                },
+                (Err(_), _) => break false,
+            }
+        };
         worker.idle_open.set(worker.idle_open.get() - 1);
         worker.counts.borrow_mut().idle_lost += 1;
         if said {
@@ -439,19 +475,23 @@ pub(crate) async fn idle(worker: Rc<Worker>) {
 }
 
 /// Opens an idle connection; if it is not the first time, or fails, after a while.
-async fn open_idle(worker: &Worker, again: bool) -> Option<TcpStream> {
+async fn open_idle(worker: &Worker, again: bool) -> Option<(TcpStream, Option<Session>)> {
     if again {
         time::sleep(BACKOFF.1 / 2 + Duration::from_nanos(fastrand::u64(0..=500_000_000))).await;
         worker.connecting.set(worker.connecting.get() + 1);
     }
     let seat = Seat::default();
-    let opened = time::timeout(worker.plan.timeout, open(worker, &seat)).await;
+    let open = async {
+        let stream = open(worker, &seat).await?;
+        secure(worker, &seat, stream).await
+    };
+    let opened = time::timeout(worker.plan.timeout, open).await;
     worker.connecting.set(worker.connecting.get() - 1);
     match opened {
-        Ok(Ok(stream)) => {
+        Ok(Ok(opened)) => {
             worker.reached.set(true);
             worker.counts.borrow_mut().connects += 1;
-            return Some(stream);
+            return Some(opened);
         }
         Ok(Err(why)) => worker.failed(Kind::Connect, 1, &why),
         Err(_) => worker.failed(Kind::Connect, 1, "connect: no answer in time"),

@@ -16,8 +16,10 @@
 mod answer;
 mod connection;
 mod error;
+mod handshake;
 pub mod hold;
 pub mod knee;
+mod layer;
 mod pace;
 pub mod plan;
 pub mod report;
@@ -28,6 +30,7 @@ pub mod schedule;
 pub mod source;
 mod tally;
 mod target;
+pub mod tls;
 pub mod verdict;
 mod worker;
 

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::hold::Hold;
 use crate::schedule::{Arrivals, Profile};
 use crate::target::{Scheme, Target};
+use crate::tls;
 use ringroad_wire::{Asked, BodySize, Encoder, Method};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -44,6 +45,8 @@ pub struct Plan {
     pub timeout: Duration,
     /// A connection for every request.
     pub one_request_per_connection: bool,
+    /// Whom to believe, for https.
+    pub tls: Option<tls::Client>,
     /// Sockets as they are to be.
     pub sockets: Sockets,
     /// Addresses that connections come from, in turns; none: the one the system takes.
@@ -222,6 +225,7 @@ impl Plan {
             warmup: Duration::from_secs(1),
             timeout: Duration::from_secs(10),
             one_request_per_connection: false,
+            tls: None,
             sockets: Sockets { nodelay: true, receive_buffer: None, send_buffer: None },
             sources: Vec::new(),
             seed: 0,
@@ -279,6 +283,11 @@ impl Plan {
         }
         if self.one_request_per_connection && self.target.scheme == Scheme::Tcp {
             return refuse("--disable-keepalive: that is HTTP's; tcp:// keeps its connections");
+        }
+        if self.target.scheme == Scheme::Https && self.tls.is_none() {
+            return refuse(
+                "https without anybody to believe: certificates, or the word that all are believed",
+            );
         }
         if let Pace::Hold(hold) = self.pace {
             self.check_hold(hold)?;

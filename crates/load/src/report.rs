@@ -7,7 +7,7 @@ use crate::run::{Outcome, Point};
 use crate::verdict::verdict;
 use ringroad_measure::Verdict;
 use ringroad_measure::record::{
-    Cell, Details, Errors, Held, Latencies, Limiter, Loop, Record, SCHEMA, ServerCost,
+    Cell, Details, Errors, Handshakes, Held, Latencies, Limiter, Loop, Record, SCHEMA, ServerCost,
 };
 use ringroad_measure::units::PerSecond;
 use serde_json::{Map, Value, json};
@@ -84,6 +84,12 @@ fn cell(plan: &Plan, outcome: &Outcome) -> Cell {
     cell.series = Some(Value::Array(outcome.series.iter().map(point).collect()));
     cell.histogram = Some(latencies.response.to_base64());
     cell.details.held = held(plan, outcome);
+    cell.details.handshakes = outcome.handshakes.as_ref().map(|handshakes| Handshakes {
+        full: handshakes.full,
+        resumed: handshakes.resumed,
+        failed: handshakes.failed,
+        took_us: handshakes.took.percentiles(),
+    });
     cell
 }
 

@@ -192,6 +192,7 @@ mod tests {
             window: Duration::from_secs(2),
             series: Vec::new(),
             stages: Vec::new(),
+            handshakes: None,
             client: Client::default(),
             interrupted: false,
         }

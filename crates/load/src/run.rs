@@ -5,6 +5,7 @@
 use crate::error::Error;
 use crate::plan::Plan;
 use crate::tally::{Counts, Tally};
+use crate::tls::Handshakes;
 use crate::worker::{self, Done, News, Order, Orders, Task};
 use ringroad_engine::choose::Choice;
 use ringroad_host::cpu::{self, MachineTimes, ProcessClock};
@@ -46,6 +47,8 @@ pub struct Outcome {
     pub series: Vec<Point>,
     /// The window stage by stage, where the plan has stages.
     pub stages: Vec<Stage>,
+    /// Handshakes, where there is TLS.
+    pub handshakes: Option<Handshakes>,
     /// What the client itself did.
     pub client: Client,
     /// It was stopped before its end.
@@ -278,7 +281,11 @@ impl Conductor {
             let failure = failures.failures.iter().max_by_key(|(_, count)| **count);
             let why = failure.map_or("no answer in time", |(why, _)| why);
             let why = why.strip_prefix("connect: ").unwrap_or(why);
-            let hint = if why.contains("refused") { " (nothing listens there)" } else { "" };
+            let hint = match why {
+                why if why.contains("refused") => " (nothing listens there)",
+                why if why.contains("certificate") => " (--cacert FILE, or --insecure to believe anybody)",
+                _ => "",
+            };
             return Err(Error::failed(format!("connect, on {}: {why}{hint}", plan.target)));
         }
         observe(&Event::Connected { connections: self.connected, wanted: plan.connections });
@@ -338,6 +345,11 @@ impl Conductor {
                 .and_then(|(last, first)| last.steal_share_since(&first)),
             system_calls: dones.iter().map(|done| done.system_calls).sum(),
         };
+        let handshakes = plan.tls.is_some().then(|| {
+            let mut all = Handshakes::default();
+            dones.iter().filter_map(|done| done.handshakes.as_deref()).for_each(|part| all.add(part));
+            all
+        });
         Ok(Outcome {
             addresses: addresses.to_vec(),
             connected: self.connected,
@@ -350,6 +362,7 @@ impl Conductor {
             window: end.saturating_sub(from),
             series: std::mem::take(&mut self.series),
             stages: std::mem::take(&mut self.stages),
+            handshakes,
             client,
             interrupted,
         })

@@ -13,6 +13,8 @@ use std::str::FromStr;
 pub enum Scheme {
     /// HTTP/1.1.
     Http,
+    /// HTTP/1.1 over TLS.
+    Https,
     /// Messages that come back.
     Tcp,
 }
@@ -22,6 +24,7 @@ impl Scheme {
     pub fn as_str(self) -> &'static str {
         match self {
             Scheme::Http => "http",
+            Scheme::Https => "https",
             Scheme::Tcp => "tcp",
         }
     }
@@ -30,6 +33,7 @@ impl Scheme {
     pub fn protocol(self) -> &'static str {
         match self {
             Scheme::Http => "http",
+            Scheme::Https => "https",
             Scheme::Tcp => "echo",
         }
     }
@@ -57,7 +61,7 @@ impl Target {
             self.host.clone()
         };
         match (self.scheme, self.port) {
-            (Scheme::Http, 80) => host,
+            (Scheme::Http, 80) | (Scheme::Https, 443) => host,
             (_, port) => format!("{host}:{port}"),
         }
     }
@@ -86,8 +90,9 @@ impl FromStr for Target {
         };
         let scheme = match scheme {
             "http" => Scheme::Http,
+            "https" => Scheme::Https,
             "tcp" => Scheme::Tcp,
-            _ => return refuse("unknown scheme (known: http, tcp)"),
+            _ => return refuse("unknown scheme (known: http, https, tcp)"),
         };
         if rest.contains('#') {
             return refuse("a fragment is never sent (leave out what is behind #)");
@@ -114,11 +119,12 @@ impl FromStr for Target {
             },
             (None, _) if !port.is_empty() => return refuse("not a host"),
             (None, Scheme::Http) => 80,
+            (None, Scheme::Https) => 443,
             (None, Scheme::Tcp) => return refuse("no port (example: tcp://127.0.0.1:7)"),
         };
         let path = match (scheme, path) {
-            (Scheme::Http, path) if path.starts_with('/') => path.to_owned(),
-            (Scheme::Http, query) => format!("/{query}"),
+            (Scheme::Http | Scheme::Https, path) if path.starts_with('/') => path.to_owned(),
+            (Scheme::Http | Scheme::Https, query) => format!("/{query}"),
             (Scheme::Tcp, "" | "/") => String::new(),
             (Scheme::Tcp, _) => return refuse("tcp has no paths"),
         };
@@ -145,6 +151,8 @@ mod tests {
             ("http://a?y", "a", 80, "/?y"),
             ("http://[::1]:81/", "::1", 81, "/"),
             ("http://[::1]/", "::1", 80, "/"),
+            ("https://a/x", "a", 443, "/x"),
+            ("https://a:80/", "a", 80, "/"),
             ("tcp://127.0.0.1:7", "127.0.0.1", 7, ""),
         ] {
             let target: Target = text.parse().unwrap();

@@ -119,6 +119,7 @@ mod tests {
             window: Duration::from_secs(10),
             series: Vec::new(),
             stages: Vec::new(),
+            handshakes: None,
             client: Client {
                 cpu: Some(Duration::from_secs(4)),
                 wait: Some(Duration::from_millis(10)),

@@ -13,6 +13,7 @@ use crate::pace::Metronome;
 use crate::plan::{Pace, Plan};
 use crate::schedule::{Arrivals, Profile, Schedule};
 use crate::tally::{Counts, Tally};
+use crate::tls::Handshakes;
 use ringroad_engine::choose::Choice;
 use ringroad_engine::{AnyBuf, JoinHandle, Runtime, spawn, time};
 use std::cell::{Cell, RefCell};
@@ -100,6 +101,8 @@ pub(crate) struct Done {
     /// When the last answer came, nanoseconds of the epoch.
     pub(crate) last_ns: u64,
     pub(crate) system_calls: u64,
+    /// Handshakes since the last load, those before the first among them.
+    pub(crate) handshakes: Option<Box<Handshakes>>,
 }
 
 /// What a worker's connections share.
@@ -143,6 +146,8 @@ pub(crate) struct Worker {
     tally: RefCell<Box<Tally>>,
     /// Idle connections that are open.
     pub(crate) idle_open: Cell<u32>,
+    /// Where there is TLS: what its handshakes were.
+    pub(crate) handshakes: RefCell<Option<Box<Handshakes>>>,
     trouble: RefCell<Option<Error>>,
 }
 
@@ -237,6 +242,7 @@ impl Worker {
             counts: RefCell::new(Counts::default()),
             tally: RefCell::new(Box::new(Tally::new(open))),
             idle_open: Cell::new(0),
+            handshakes: RefCell::default(),
             trouble: RefCell::new(None),
             plan: Arc::clone(plan),
         }
@@ -675,6 +681,7 @@ async fn carry_out(worker: &Rc<Worker>, task: &Task, order: &Order) -> Result<Do
         last_ns: worker.last_ns.get(),
         counts: worker.counts.take(),
         system_calls: 0,
+        handshakes: worker.handshakes.take(),
     })
 }
 

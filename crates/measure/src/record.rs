@@ -166,6 +166,9 @@ pub struct Details {
     /// What became of connections that were held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
+    /// Handshakes of TLS, which are in no latency.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handshakes: Option<Handshakes>,
 }
 
 impl Details {
@@ -173,6 +176,19 @@ impl Details {
     pub fn is_empty(&self) -> bool {
         *self == Details::default()
     }
+}
+
+/// Handshakes of TLS.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Handshakes {
+    /// Such as began from nothing.
+    pub full: u64,
+    /// Such as went on with a session known from before.
+    pub resumed: u64,
+    /// Such as failed.
+    pub failed: u64,
+    /// How long those that succeeded took.
+    pub took_us: Option<Percentiles>,
 }
 
 /// What became of connections that were held, each with a heartbeat.

@@ -8,6 +8,7 @@ mod live;
 mod plan;
 mod room;
 mod summary;
+mod trust;
 
 use crate::complaint::{DONE, FAILED, INTERRUPTED, INVALID, USAGE, say, why};
 use crate::flags::{Common, LoadFlags};

@@ -107,6 +107,7 @@ pub(super) fn of(flags: &LoadFlags) -> Result<Plan, Complaint> {
         warmup,
         timeout: flags.timeout,
         one_request_per_connection: flags.disable_keepalive,
+        tls: super::trust::of(&flags.tls, plan.target.scheme)?,
         sockets: Sockets {
             nodelay: !flags.no_nodelay,
             receive_buffer: flags.rcvbuf,
@@ -137,7 +138,7 @@ fn requests(flags: &LoadFlags, first: &Target, body: &[u8]) -> Result<Vec<Messag
         .map(|text| {
             // What begins with a slash is on the same server.
             let whole = match text.strip_prefix('/') {
-                Some(path) => format!("http://{}/{path}", first.authority()),
+                Some(path) => format!("{}://{}/{path}", first.scheme.as_str(), first.authority()),
                 None => text.clone(),
             };
             let (target, weight) = weighted(&whole)?;

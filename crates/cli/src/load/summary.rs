@@ -5,6 +5,7 @@ use ringroad_load::knee::Knee;
 use ringroad_load::plan::Pace;
 use ringroad_load::require::Requirement;
 use ringroad_load::schedule::Arrivals;
+use ringroad_load::tls::Handshakes;
 use ringroad_load::{Outcome, Plan, Stage};
 use ringroad_measure::units::{Bytes, Nanos, PerSecond, Share};
 use ringroad_measure::{Histogram, Verdict};
@@ -128,6 +129,15 @@ fn figures(out: &mut String, plan: &Plan, outcome: &Outcome, driver: &str) -> st
         writeln!(out, "  client     {each} of CPU a request, {share} of its threads")?;
     }
 
+    if let Some(handshakes) = &outcome.handshakes {
+        let Handshakes { full, resumed, failed, took } = handshakes;
+        write!(out, "  handshakes {full} full, {resumed} resumed, {failed} failed")?;
+        let at = |q| took.quantile_ns(q).map(Nanos);
+        match (at(0.5), at(0.99)) {
+            (Some(p50), Some(p99)) => writeln!(out, ": p50 {p50}, p99 {p99}, beside the latencies")?,
+            _ => writeln!(out)?,
+        }
+    }
     held(out, plan, outcome)?;
     latencies(out, outcome)?;
     stages(out, plan, &outcome.stages)?;
@@ -308,6 +318,7 @@ mod tests {
             window: Duration::from_secs(9),
             series: Vec::new(),
             stages: Vec::new(),
+            handshakes: None,
             client: Client { cpu: Some(Duration::from_millis(45)), ..Client::default() },
             interrupted: false,
         };

@@ -15,6 +15,7 @@ mod lab_run;
 mod lab_server;
 mod load;
 mod load_hold;
+mod load_https;
 mod load_live;
 mod serve;
 mod support;

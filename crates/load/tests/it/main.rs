@@ -9,6 +9,7 @@ mod latencies;
 mod records;
 mod server;
 mod stages;
+mod tls;
 mod wrong;
 
 use ringroad_engine::choose::{self, Choice, Wish};

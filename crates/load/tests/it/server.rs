@@ -107,7 +107,7 @@ pub(crate) struct Requests(Vec<u8>);
 
 impl Requests {
     /// The first line of the next one; `None` at the end of the connection.
-    pub(crate) fn next(&mut self, stream: &mut TcpStream, log: &Log) -> Option<String> {
+    pub(crate) fn next(&mut self, stream: &mut impl Read, log: &Log) -> Option<String> {
         loop {
             if let Some(end) = self.0.windows(4).position(|four| four == b"\r\n\r\n") {
                 let waiting = self.0.windows(4).filter(|four| four == b"\r\n\r\n").count() as u64;

@@ -5,7 +5,8 @@ use ringroad_measure::caveat::{Caveat, Level, Verdict};
 use ringroad_measure::claim::{Claim, Little, Origin, Outcome, Place, Sense};
 use ringroad_measure::histogram::Histogram;
 use ringroad_measure::record::{
-    Cell, Control, Details, Errors, Held, Interval, Latencies, Limiter, Loop, Record, Run, SCHEMA, ServerCost,
+    Cell, Control, Details, Errors, Handshakes, Held, Interval, Latencies, Limiter, Loop, Record, Run,
+    SCHEMA, ServerCost,
 };
 use serde_json::{Map, Value, json};
 
@@ -88,6 +89,7 @@ fn full() -> Record {
                 findings: vec!["why".into()],
                 ..Held::default()
             }),
+            handshakes: Some(Handshakes { full: 1, resumed: 2, failed: 3, took_us: percentiles }),
         },
     };
     Record {

@@ -1,0 +1,90 @@
+//! `ringroad load https://` as users run it. What a handshake is and what counts is tested in the library; here is whom
+//! the command line believes.
+
+use crate::support::{Outcome, ringroad, run};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+/// A server with a certificate of its own for 127.0.0.1, which is written to `file`. It lives as long as the test.
+fn serve(file: &Path) -> SocketAddr {
+    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    std::fs::write(file, made.cert.pem()).unwrap();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    let (config, listener) = (Arc::new(config), TcpListener::bind(("127.0.0.1", 0)).unwrap());
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let session = ServerConnection::new(Arc::clone(&config)).unwrap();
+            thread::spawn(move || {
+                let mut tls = StreamOwned::new(session, stream);
+                let mut buffer = [0; 4096];
+                // A request comes in one piece, and the next when it is answered.
+                while let Ok(1..) = tls.read(&mut buffer) {
+                    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+                    if tls.write_all(answer).and_then(|()| tls.flush()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+fn load(url: &str, more: &[&str]) -> Outcome {
+    run(ringroad(["load", url, "-c", "2", "-n", "20"].iter().chain(more)).env_remove("SSL_CERT_FILE"))
+}
+
+#[test]
+fn a_server_is_believed_if_the_file_vouches_for_it_or_anybody_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let (certificate, record) = (folder.path().join("ca.pem"), folder.path().join("run.json"));
+    let url = format!("https://{}/", serve(&certificate));
+    for believing in [&["--cacert", certificate.to_str().unwrap()][..], &["--insecure"], &["-k"]] {
+        let outcome = load(&url, &[believing, &["--out", record.to_str().unwrap()]].concat());
+        let text = outcome.text();
+        assert_eq!(outcome.code, Some(0), "{text}{}", outcome.stderr);
+        assert!(
+            text.contains("20 sent, 20 completed, 0 failed") && text.contains(" resumed, 0 failed: p50"),
+            "{text}"
+        );
+        let record: Value = serde_json::from_slice(&std::fs::read(&record).unwrap()).unwrap();
+        let cell = &record["cells"][0];
+        assert_eq!((&cell["protocol"], &cell["completed"]), (&"https".into(), &20.into()));
+        // The second may find the session of the first.
+        let handshakes = &cell["details"]["handshakes"];
+        let count = |kind: &str| handshakes[kind].as_u64().unwrap();
+        assert_eq!((count("full") + count("resumed"), count("failed")), (2, 0));
+    }
+    // This system vouches for nobody of whom it has not heard; and where it vouches for none at all, that is said.
+    let outcome = load(&url, &[]);
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.stderr.contains("--insecure"), "{}", outcome.stderr);
+}
+
+#[test]
+fn what_is_no_certificate_or_not_for_https_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ca.pem");
+    std::fs::write(&file, "no certificate\n").unwrap();
+    let outcome = load("https://127.0.0.1:9/", &["--cacert", file.to_str().unwrap()]);
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("no certificate to trust"), "{}", outcome.stderr);
+    let outcome = load("https://127.0.0.1:9/", &["--cacert", "/nowhere/ca.pem"]);
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.stderr.contains("/nowhere/ca.pem"), "{}", outcome.stderr);
+    assert_eq!(load("http://127.0.0.1:9/", &["-k"]).code, Some(2));
+    assert_eq!(load("https://127.0.0.1:9/", &["-k", "--cacert", "x"]).code, Some(2));
+}
