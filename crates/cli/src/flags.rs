@@ -125,6 +125,8 @@ pub(crate) struct LoadFlags {
     pub(crate) hold: HoldFlags,
     #[command(flatten)]
     pub(crate) tls: TlsFlags,
+    #[command(flatten)]
+    pub(crate) processes: ProcessFlags,
     /// Threads (one for each CPU; half of them where the server is on this machine)
     #[arg(short, long, value_name = "N")]
     pub(crate) threads: Option<u32>,
@@ -186,6 +188,20 @@ pub(crate) struct LoadFlags {
     /// Seed of what goes by chance
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
+}
+
+/// `load --processes` and what belongs to it.
+#[derive(Args, Debug)]
+pub(crate) struct ProcessFlags {
+    /// Processes that share the load, each with -t threads and the descriptors a process may have
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) processes: u32,
+    /// With --processes: how many may be lost before the run is INVALID
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "processes")]
+    pub(crate) allow_lost: u32,
+    /// Be this one of the processes: told what to do on standard input, telling what happens on standard output
+    #[arg(long, value_name = "N", hide = true)]
+    pub(crate) part: Option<u32>,
 }
 
 /// Whom `load https://` believes.

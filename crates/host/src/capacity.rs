@@ -12,6 +12,9 @@ pub const DESCRIPTORS_RESERVED: u64 = 64;
 /// connections: 10.5 KB of kernel memory for both ends, and 512 bytes of ours.
 pub const BYTES_PER_CONNECTION: u64 = 6 * 1024;
 
+/// The name of the limit that each process has.
+const PROCESS_FILES: &str = "open files of a process";
+
 /// One thing that sets a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bound {
@@ -21,6 +24,8 @@ pub struct Bound {
     pub connections: u64,
     /// How to raise it.
     pub fix: String,
+    /// It binds each process by itself, so that several processes can hold more.
+    pub of_each_process: bool,
 }
 
 /// How many connections can be open.
@@ -39,21 +44,24 @@ impl Capacity {
     /// getrlimit(2), proc_sys_fs(5), ip(7).
     pub fn of(facts: &Facts) -> Capacity {
         let mut bounds = Vec::new();
-        let mut bound =
-            |what, limit: Option<Limit<u64>>, connections: fn(u64) -> u64, fix: &dyn Fn(u64) -> String| {
-                if let Some(Limit::At(value)) = limit {
-                    // A round figure above what is there.
-                    let more = (value.saturating_mul(2)).max(1 << 20);
-                    bounds.push(Bound { what, connections: connections(value), fix: fix(more) });
-                }
-            };
+        let mut bound = |what,
+                         limit: Option<Limit<u64>>,
+                         connections: fn(u64) -> u64,
+                         fix: &dyn Fn(u64) -> String| {
+            if let Some(Limit::At(value)) = limit {
+                // A round figure above what is there.
+                let more = (value.saturating_mul(2)).max(1 << 20);
+                let of_each_process = what == PROCESS_FILES;
+                bounds.push(Bound { what, connections: connections(value), fix: fix(more), of_each_process });
+            }
+        };
         let files: fn(u64) -> String = match facts.container.as_deref() {
             Some("docker" | "podman") => |more| format!("docker run --ulimit nofile={more}"),
             Some(_) => |more| format!("LimitNOFILE={more} in the unit of the container's service"),
             None => |more| format!("ulimit -Hn {more} as root; in a systemd unit LimitNOFILE={more}"),
         };
         bound(
-            "open files of a process",
+            PROCESS_FILES,
             facts.limits.nofile_hard,
             |files| files.saturating_sub(DESCRIPTORS_RESERVED),
             &files,

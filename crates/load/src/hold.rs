@@ -8,6 +8,7 @@
 //!
 //! What is healthy stands in one place, [`diagnose`].
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ pub struct Hold {
 pub(crate) const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
 /// What came of the connections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     /// Connections that were open at some time.
     pub opened: u64,

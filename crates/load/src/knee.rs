@@ -60,7 +60,7 @@ pub fn search(
     required: &Requirement,
     choice: &Choice,
     stop: &Arc<AtomicBool>,
-    observe: &mut dyn FnMut(&Event),
+    observe: &mut dyn FnMut(&Event<'_>),
 ) -> Result<Knee, Error> {
     let Pace::Open { per_second, arrivals } = plan.pace else {
         return Err(Error::usage("--knee: it goes with a rate, not with a closed loop"));

@@ -15,6 +15,7 @@
 
 mod answer;
 mod connection;
+mod course;
 mod error;
 mod handshake;
 pub mod hold;
@@ -22,6 +23,7 @@ pub mod knee;
 mod layer;
 mod pace;
 pub mod plan;
+pub mod processes;
 pub mod report;
 pub mod require;
 mod retry;

@@ -25,8 +25,14 @@ pub struct Plan {
     pub connections: u32,
     /// Connections that are open beside them and say nothing.
     pub idle: u32,
-    /// Threads, each with a runtime and its share of everything.
+    /// Threads of a process, each with a runtime and its share of everything.
     pub threads: u32,
+    /// Processes that share the load.
+    pub processes: u32,
+    /// Which of them this one is, from 0.
+    pub part: u32,
+    /// How many of them may be lost.
+    pub lost_max: u32,
     /// Requests in flight on a connection.
     pub pipeline: u32,
     /// Closed or open loop.
@@ -216,6 +222,9 @@ impl Plan {
             connections: 10,
             idle: 0,
             threads: 1,
+            processes: 1,
+            part: 0,
+            lost_max: 0,
             pipeline: 1,
             pace: Pace::Closed,
             stages: None,
@@ -232,6 +241,11 @@ impl Plan {
         }
     }
 
+    /// Threads of all processes.
+    pub fn workers(&self) -> u32 {
+        self.threads * self.processes
+    }
+
     /// Whether it makes sense as a whole.
     ///
     /// # Errors
@@ -244,8 +258,11 @@ impl Plan {
         if self.connections == 0 {
             return refuse("-c 0: at least one connection has to send");
         }
-        if !(1..=self.connections).contains(&self.threads) {
-            return refuse("-t: from one thread to as many as there are connections");
+        if self.threads == 0
+            || self.processes == 0
+            || u64::from(self.threads) * u64::from(self.processes) > u64::from(self.connections)
+        {
+            return refuse("-t and --processes: from one thread to as many as there are connections");
         }
         if !(1..=PIPELINE_MAX).contains(&self.pipeline) {
             return refuse("--pipeline: from 1 to 256");

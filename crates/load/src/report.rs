@@ -78,7 +78,7 @@ fn cell(plan: &Plan, outcome: &Outcome) -> Cell {
     let seconds = outcome.window.as_secs_f64();
     cell.client_cpu_share =
         outcome.client.cpu.filter(|_| seconds > 0.0).map(|cpu| cpu.as_secs_f64() / seconds);
-    let busy = cell.client_cpu_share.map(|share| share / f64::from(plan.threads));
+    let busy = cell.client_cpu_share.map(|share| share / f64::from(plan.workers()));
     cell.limiter =
         busy.is_some_and(|busy| busy >= ringroad_measure::caveat::BUSY_SHARE).then_some(Limiter::Client);
     cell.series = Some(Value::Array(outcome.series.iter().map(point).collect()));

@@ -195,6 +195,7 @@ mod tests {
             handshakes: None,
             client: Client::default(),
             interrupted: false,
+            lost: Vec::new(),
         }
     }
 

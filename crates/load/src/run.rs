@@ -2,6 +2,7 @@
 //!
 //! Start at [`run`].
 
+use crate::course::Course;
 use crate::error::Error;
 use crate::plan::Plan;
 use crate::tally::{Counts, Tally};
@@ -9,6 +10,7 @@ use crate::tls::Handshakes;
 use crate::worker::{self, Done, News, Order, Orders, Task};
 use ringroad_engine::choose::Choice;
 use ringroad_host::cpu::{self, MachineTimes, ProcessClock};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,14 +18,11 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Most points in a series; when there are more, every two become one.
-const SERIES_MAX: usize = 3600;
-
 /// How often the conductor looks whether it was interrupted.
-const LOOK: Duration = Duration::from_millis(50);
+pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
 /// What came of a load.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// The addresses its name had.
     pub addresses: Vec<SocketAddr>,
@@ -40,12 +39,15 @@ pub struct Outcome {
     /// Counts of the whole run.
     pub counts: Counts,
     /// What was measured.
+    #[serde(skip)]
     pub tally: Tally,
     /// The measured time.
     pub window: Duration,
     /// The window second by second.
+    #[serde(skip)]
     pub series: Vec<Point>,
     /// The window stage by stage, where the plan has stages.
+    #[serde(skip)]
     pub stages: Vec<Stage>,
     /// Handshakes, where there is TLS.
     pub handshakes: Option<Handshakes>,
@@ -53,10 +55,44 @@ pub struct Outcome {
     pub client: Client,
     /// It was stopped before its end.
     pub interrupted: bool,
+    /// Processes of it that were lost, each in a clause.
+    pub lost: Vec<String>,
+}
+
+impl Outcome {
+    /// Adds another process's, except for what was measured: that is added as it is told.
+    pub(crate) fn join(&mut self, other: &Outcome) {
+        let Outcome { connected, asked, served, open_at_end, idle_at_end, counts, .. } = other;
+        self.connected += connected;
+        self.asked += asked;
+        self.served += served;
+        self.open_at_end += open_at_end;
+        self.idle_at_end += idle_at_end;
+        self.counts.add(counts);
+        self.window = self.window.max(other.window);
+        if let (Some(mine), Some(theirs)) = (&mut self.handshakes, &other.handshakes) {
+            mine.add(theirs);
+        }
+        self.client.join(&other.client);
+        self.interrupted |= other.interrupted;
+    }
+}
+
+impl Client {
+    fn join(&mut self, other: &Client) {
+        // What one could not read makes the sum unknown.
+        self.cpu = self.cpu.zip(other.cpu).map(|(mine, theirs)| mine + theirs);
+        self.wait = self.wait.zip(other.wait).map(|(mine, theirs)| mine + theirs);
+        self.steal_share = match (self.steal_share, other.steal_share) {
+            (Some(mine), Some(theirs)) => Some(mine.max(theirs)),
+            _ => None,
+        };
+        self.system_calls += other.system_calls;
+    }
 }
 
 /// A stage of the load. A second belongs to the stage in which it begins.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stage {
     /// Connections, or requests per second, at its beginning.
     pub from: f64,
@@ -69,7 +105,7 @@ pub struct Stage {
 }
 
 /// A second of the window, or several where there are very many.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// When it begins, seconds of the window.
     pub at_s: u32,
@@ -88,7 +124,7 @@ pub struct Point {
 }
 
 /// What the client cost in the window.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Client {
     /// CPU time of all its threads.
     pub cpu: Option<Duration>,
@@ -103,7 +139,7 @@ pub struct Client {
 /// Something a person may want to see while it happens.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum Event {
+pub enum Event<'a> {
     /// The connections are there, or as many of them as could be made.
     Connected {
         /// How many.
@@ -112,7 +148,12 @@ pub enum Event {
         wanted: u32,
     },
     /// A second of the measured time.
-    Second(Point),
+    Second {
+        /// It in figures.
+        point: Point,
+        /// All of it.
+        tally: &'a Tally,
+    },
     /// A probe of a search is over.
     Probe {
         /// Its rate, requests per second.
@@ -131,7 +172,7 @@ pub fn run(
     plan: &Plan,
     choice: &Choice,
     stop: &Arc<AtomicBool>,
-    observe: &mut dyn FnMut(&Event),
+    observe: &mut dyn FnMut(&Event<'_>),
 ) -> Result<Outcome, Error> {
     with_workers(plan, choice, stop, |conductor, stand| {
         conductor.gather(stand.plan, observe)?;
@@ -157,12 +198,13 @@ pub(crate) fn with_workers<R>(
     let addresses = plan.target.resolve()?;
     let (news, heard) = mpsc::channel();
     let mut conductor = Conductor::new(plan, Instant::now(), heard);
-    let plan = Arc::new(plan.clone());
+    // To a worker there are no processes: it has a number among all workers, and takes its share by that.
+    let plan = Arc::new(Plan { threads: plan.workers(), processes: 1, part: 0, ..plan.clone() });
     let shared: Arc<[SocketAddr]> = addresses.into();
     // A word to the workers alone, and not to whoever asked for the load.
     let over = Arc::new(AtomicBool::new(false));
     let mut threads = Vec::new();
-    for index in 0..plan.threads {
+    for index in (0..conductor.workers).map(|index| conductor.first + index) {
         let (give, spare) = mpsc::channel();
         for _ in 0..2 {
             // Written to now, so that the kernel finds its pages now and not amid a measurement.
@@ -221,49 +263,38 @@ pub(crate) struct Conductor {
     epoch: Instant,
     open: bool,
     workers: u32,
+    /// The number of the first of them: those of other processes have others.
+    first: u32,
     spare: Vec<mpsc::Sender<Box<Tally>>>,
     /// How workers that are ready are told what to do.
     orders: Vec<Orders>,
     connected: u32,
     /// Seconds that not all workers have told yet.
     seconds: BTreeMap<u32, (u32, Tally)>,
-    total: Tally,
-    stages: Vec<Stage>,
-    /// When each of them ends, seconds of the window.
-    stage_ends: Vec<f64>,
-    series: Vec<Point>,
-    /// Seconds in a point of the series.
-    step: u32,
+    course: Course,
     done: Vec<Done>,
 }
 
 impl Conductor {
     fn new(plan: &Plan, epoch: Instant, heard: mpsc::Receiver<News>) -> Conductor {
         let open = plan.pace.is_timed();
-        let stages: Vec<_> = plan.stages.as_ref().map(|stages| stages.pieces().collect()).unwrap_or_default();
         Conductor {
             heard,
             epoch,
             open,
             workers: plan.threads,
+            first: plan.part * plan.threads,
             spare: Vec::new(),
             orders: Vec::new(),
             connected: 0,
             seconds: BTreeMap::new(),
-            total: Tally::new(open),
-            stages: stages
-                .iter()
-                .map(|(_, from, to)| Stage { from: *from, to: *to, seconds: 0.0, tally: Tally::new(open) })
-                .collect(),
-            stage_ends: stages.iter().map(|(end, ..)| *end).collect(),
-            series: Vec::new(),
-            step: 1,
+            course: Course::new(plan),
             done: Vec::new(),
         }
     }
 
     /// Waits until every worker has its connections.
-    pub(crate) fn gather(&mut self, plan: &Plan, observe: &mut dyn FnMut(&Event)) -> Result<(), Error> {
+    pub(crate) fn gather(&mut self, plan: &Plan, observe: &mut dyn FnMut(&Event<'_>)) -> Result<(), Error> {
         let mut failures = Counts::default();
         while self.orders.len() < self.workers as usize {
             match self.heard.recv() {
@@ -298,7 +329,7 @@ impl Conductor {
         stand: &Stand<'_>,
         probe: Option<f64>,
         last: bool,
-        observe: &mut dyn FnMut(&Event),
+        observe: &mut dyn FnMut(&Event<'_>),
     ) -> Result<Outcome, Error> {
         let &Stand { plan, addresses, stop } = stand;
         // Not in the future: what a worker sends as soon as it is told would fall before it, and not be measured.
@@ -319,7 +350,8 @@ impl Conductor {
         let interrupted = stop.load(Ordering::Relaxed);
         // What not all have told: the last of each worker, and where one ended before others.
         for (second, (_, tally)) in std::mem::take(&mut self.seconds) {
-            self.add(second, &tally);
+            let point = self.course.add(second, &tally);
+            observe(&Event::Second { point, tally: &tally });
         }
         let dones = std::mem::take(&mut self.done);
         let last_answer = dones.iter().map(|done| Duration::from_nanos(done.last_ns)).max();
@@ -350,6 +382,7 @@ impl Conductor {
             dones.iter().filter_map(|done| done.handshakes.as_deref()).for_each(|part| all.add(part));
             all
         });
+        let Course { total, series, stages, .. } = std::mem::replace(&mut self.course, Course::new(plan));
         Ok(Outcome {
             addresses: addresses.to_vec(),
             connected: self.connected,
@@ -358,13 +391,14 @@ impl Conductor {
             open_at_end: sum(|done| done.open),
             idle_at_end: sum(|done| done.idle_open),
             counts,
-            tally: std::mem::replace(&mut self.total, Tally::new(self.open)),
+            tally: total,
             window: end.saturating_sub(from),
-            series: std::mem::take(&mut self.series),
-            stages: std::mem::take(&mut self.stages),
+            series,
+            stages,
             handshakes,
             client,
             interrupted,
+            lost: Vec::new(),
         })
     }
 
@@ -373,7 +407,7 @@ impl Conductor {
         &mut self,
         until: Option<Duration>,
         stop: &AtomicBool,
-        observe: &mut dyn FnMut(&Event),
+        observe: &mut dyn FnMut(&Event<'_>),
     ) -> Result<(), Error> {
         while self.done.len() < self.workers as usize {
             let left = match until {
@@ -385,8 +419,9 @@ impl Conductor {
             };
             match self.heard.recv_timeout(left) {
                 Ok(News::Second { index, second, tally }) => {
-                    if let Some(point) = self.take(index, second, tally) {
-                        observe(&Event::Second(point));
+                    if let Some(sum) = self.take(index, second, tally) {
+                        let point = self.course.add(second, &sum);
+                        observe(&Event::Second { point, tally: &sum });
                     }
                 }
                 Ok(News::Done(done)) => self.done.push(*done),
@@ -404,79 +439,20 @@ impl Conductor {
     }
 
     /// Adds a worker's second. The whole second, if it was the last worker to tell it.
-    fn take(&mut self, index: u32, second: u32, mut tally: Box<Tally>) -> Option<Point> {
+    fn take(&mut self, index: u32, second: u32, mut tally: Box<Tally>) -> Option<Tally> {
         let (told, sum) = self.seconds.entry(second).or_insert_with(|| (0, Tally::new(self.open)));
         *told += 1;
         sum.add(&tally);
         let whole = *told == self.workers;
         tally.clear();
-        if let Some(give) = self.spare.get(index as usize) {
+        if let Some(give) = self.spare.get(index.saturating_sub(self.first) as usize) {
             // A worker that is done needs none.
             let _ = give.send(tally);
         }
         if !whole {
             return None;
         }
-        let (_, sum) = self.seconds.remove(&second)?;
-        Some(self.add(second, &sum))
-    }
-
-    /// Adds a second of all workers.
-    fn add(&mut self, second: u32, sum: &Tally) -> Point {
-        self.total.add(sum);
-        // What is told at the very end belongs to the last.
-        let at = self.stage_ends.partition_point(|end| *end <= f64::from(second));
-        let end = self.stage_ends.last().copied().unwrap_or(0.0);
-        if let Some(stage) = self.stages.get_mut(at.min(self.stage_ends.len().saturating_sub(1))) {
-            stage.tally.add(sum);
-            stage.seconds += (end - f64::from(second)).clamp(0.0, 1.0);
-        }
-        self.point(second, sum)
-    }
-
-    /// Adds a point to the series.
-    fn point(&mut self, second: u32, tally: &Tally) -> Point {
-        let response = &tally.latencies.response;
-        let point = Point {
-            at_s: second,
-            seconds: 1,
-            completed: tally.completed,
-            failed: tally.failed,
-            p50_ns: response.quantile_ns(0.5),
-            p99_ns: response.quantile_ns(0.99),
-            max_ns: response.quantile_ns(1.0),
-        };
-        // The tail end of a run may bring nothing but the knowledge that it is over.
-        if point.completed == 0 && point.failed == 0 && point.p50_ns.is_none() {
-            return point;
-        }
-        match self.series.last_mut().filter(|last| last.at_s / self.step == second / self.step) {
-            Some(last) => last.join(&point),
-            None => self.series.push(point),
-        }
-        if self.series.len() > SERIES_MAX {
-            self.step *= 2;
-            let mut coarse: Vec<Point> = Vec::with_capacity(SERIES_MAX);
-            for point in self.series.drain(..) {
-                match coarse.last_mut().filter(|last| last.at_s / self.step == point.at_s / self.step) {
-                    Some(last) => last.join(&point),
-                    None => coarse.push(point),
-                }
-            }
-            self.series = coarse;
-        }
-        point
-    }
-}
-
-impl Point {
-    fn join(&mut self, other: &Point) {
-        self.seconds += other.seconds;
-        self.completed += other.completed;
-        self.failed += other.failed;
-        self.p50_ns = self.p50_ns.max(other.p50_ns);
-        self.p99_ns = self.p99_ns.max(other.p99_ns);
-        self.max_ns = self.max_ns.max(other.max_ns);
+        self.seconds.remove(&second).map(|(_, sum)| sum)
     }
 }
 
@@ -510,21 +486,10 @@ mod tests {
         let mut conductor = conductor(2);
         assert_eq!(conductor.take(0, 0, second(3, 1_000)), None);
         assert_eq!(conductor.take(0, 1, second(1, 1_000)), None);
-        let point = conductor.take(1, 0, second(1, 9_000)).unwrap();
+        let sum = conductor.take(1, 0, second(1, 9_000)).unwrap();
+        let point = conductor.course.add(0, &sum);
         assert_eq!((point.at_s, point.completed), (0, 4));
         assert!(point.max_ns.unwrap() >= 9_000 && point.p50_ns.unwrap() < 1_100);
-        assert_eq!((conductor.total.completed, conductor.series.len()), (4, 1));
-    }
-
-    #[test]
-    fn however_long_it_runs_the_series_stays_bounded_and_loses_no_count() {
-        let mut conductor = conductor(1);
-        for at in 0..20_000 {
-            conductor.take(0, at, second(2, 1_000 + u64::from(at)));
-            assert!(conductor.series.len() <= SERIES_MAX);
-        }
-        assert_eq!(conductor.series.iter().map(|point| point.completed).sum::<u64>(), 40_000);
-        assert_eq!(conductor.series.iter().map(|point| point.seconds).sum::<u32>(), 20_000);
-        assert!(conductor.series.windows(2).all(|pair| pair[0].at_s + pair[0].seconds == pair[1].at_s));
+        assert_eq!((conductor.course.total.completed, conductor.course.series.len()), (4, 1));
     }
 }

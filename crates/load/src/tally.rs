@@ -5,13 +5,14 @@
 use crate::hold::Held;
 use ringroad_measure::Histogram;
 use ringroad_measure::record::Errors;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Different failures that are told apart; more of them count, and are not named.
 const KINDS_MAX: usize = 32;
 
 /// Counts of a whole run, warm-up included.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Requests handed to the kernel, whole or in part.
     pub sent: u64,
@@ -76,7 +77,7 @@ impl Counts {
 }
 
 /// Latencies, nanoseconds.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latencies {
     /// From the intended send to the whole answer.
     pub response: Histogram,
@@ -109,7 +110,7 @@ impl Latencies {
 }
 
 /// What was measured: in a second of one worker, or in the whole window of all.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
     /// Good answers that came in the window.
     pub completed: u64,

@@ -14,6 +14,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, HandshakeKind, RootCertStore, SignatureScheme,
 };
+use serde::{Deserialize, Serialize};
 use std::io::BufRead;
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ pub enum Trust {
 pub struct Client(Arc<ClientConfig>);
 
 /// Handshakes of one worker or of all.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Handshakes {
     /// Such as began from nothing.
     pub full: u64,

@@ -37,7 +37,8 @@ pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
         add(Caveat::not_served(wanted, outcome.served));
     }
     add(client.steal_share.and_then(Caveat::steal));
-    let threads = f64::from(plan.threads) * seconds;
+    add(Caveat::processes_lost(outcome.lost.join("; "), outcome.lost.len() as u32, plan.lost_max));
+    let threads = f64::from(plan.workers()) * seconds;
     if threads > 0.0 {
         let share = |time: Option<std::time::Duration>| time.map(|time| time.as_secs_f64() / threads);
         add(share(client.wait).and_then(Caveat::client_starved));
@@ -127,6 +128,7 @@ mod tests {
                 system_calls: 0,
             },
             interrupted: false,
+            lost: Vec::new(),
         }
     }
 

@@ -247,6 +247,13 @@ pub enum Caveat {
         /// What was seen, as a clause: `it exited with code 1`.
         how: String,
     },
+    /// Processes of the generator were lost, and their part of the load with them.
+    ProcessesLost {
+        /// Which, and how: a clause.
+        how: String,
+        /// More than may be.
+        too_many: bool,
+    },
     /// A sentence from a record, or a reason no variant has. [`Caveat::level`] calls it suspect.
     Other(String),
 }
@@ -324,6 +331,11 @@ impl Caveat {
         (unsent > 0).then_some(Caveat::Unsent { unsent, due })
     }
 
+    /// Processes of the generator that were lost; `allowed` may be.
+    pub fn processes_lost(how: String, lost: u32, allowed: u32) -> Option<Caveat> {
+        (lost > 0).then_some(Caveat::ProcessesLost { how, too_many: lost > allowed })
+    }
+
     /// The client had time left on the threads it was given.
     pub fn client_busy(client_share: f64) -> Option<Caveat> {
         (client_share.is_nan() || client_share >= BUSY_SHARE).then_some(Caveat::ClientBusy { client_share })
@@ -393,6 +405,7 @@ impl Caveat {
                 worse_if(outside(*late_p50_us, LATE_BROKEN * p50_us) && outside(*late_p99_us, LATE_WAKE_US))
             }
             Caveat::Unsent { unsent, due } => worse_if(outside(*unsent as f64, FAILURE_SHARE * *due as f64)),
+            Caveat::ProcessesLost { too_many, .. } => worse_if(*too_many),
             Caveat::CountsDiffer { .. }
             | Caveat::NothingMeasured
             | Caveat::NotServed { .. }
@@ -556,6 +569,11 @@ impl fmt::Display for Caveat {
                 f,
                 "the program under test failed ({how}): start it by hand under the same load and read its messages."
             ),
+            Caveat::ProcessesLost { how, .. } => write!(
+                f,
+                "{how}: the load was less than was asked for from then on, and some of its counts are missing, so find \
+                 out why and repeat it."
+            ),
             Caveat::Other(sentence) => f.write_str(sentence),
         }
     }
@@ -611,6 +629,10 @@ mod tests {
             Caveat::HarnessBusy { share: 0.05 },
             Caveat::Interrupted { done: 3, planned: 10 },
             Caveat::ServerFailed { how: "it exited with code 1".into() },
+            Caveat::ProcessesLost {
+                how: "process 2 of 4 was lost (ended by signal 9)".into(),
+                too_many: true,
+            },
             Caveat::Other("the room was hot.".into()),
         ]
     }
@@ -688,6 +710,8 @@ mod tests {
 
     #[test]
     fn more_of_the_same_is_worse() {
+        let lost = |lost| Caveat::processes_lost("one".into(), lost, 1).map(|caveat| caveat.level());
+        assert_eq!((lost(0), lost(1), lost(2)), (None, Some(Level::Suspect), Some(Level::Invalid)));
         let failures =
             |reset| Caveat::Failures { errors: Errors { reset, ..Errors::default() }, sent: 1_000 };
         assert_eq!(failures(10).level(), Level::Suspect);

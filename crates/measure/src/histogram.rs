@@ -10,6 +10,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use flate2::read::ZlibDecoder;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+use serde::de::{Deserialize, Deserializer as Input, Error as _};
+use serde::ser::{Serialize, Serializer as Output};
 use std::borrow::Cow;
 use std::fmt;
 use std::io::Read;
@@ -143,6 +145,20 @@ impl Histogram {
             histogram.record_n(step.value_iterated_to(), step.count_at_value());
         }
         Ok(histogram)
+    }
+}
+
+/// As [`Histogram::to_base64`].
+impl Serialize for Histogram {
+    fn serialize<S: Output>(&self, output: S) -> Result<S::Ok, S::Error> {
+        output.serialize_str(&self.to_base64())
+    }
+}
+
+/// As [`Histogram::from_base64`].
+impl<'de> Deserialize<'de> for Histogram {
+    fn deserialize<D: Input<'de>>(input: D) -> Result<Self, D::Error> {
+        Histogram::from_base64(&Cow::<str>::deserialize(input)?).map_err(D::Error::custom)
     }
 }
 
@@ -305,6 +321,8 @@ mod tests {
         assert!(text.starts_with("HISTF"), "{text:.20}");
         assert_eq!(Histogram::from_base64(&text).unwrap(), histogram);
         assert_eq!(Histogram::from_base64(&Histogram::new().to_base64()).unwrap(), Histogram::new());
+        let json = serde_json::to_string(&histogram).unwrap();
+        assert_eq!(serde_json::from_str::<Histogram>(&json).unwrap(), histogram);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod hold;
 mod live;
 mod plan;
+mod processes;
 mod room;
 mod summary;
 mod trust;
@@ -17,7 +18,7 @@ use ringroad_host::capacity::Capacity;
 use ringroad_load::knee::search;
 use ringroad_load::report::{Frame, knee_record, record, skipped};
 use ringroad_load::require::Requirement;
-use ringroad_load::{Event, run, source};
+use ringroad_load::{Event, source};
 use ringroad_measure::caveat::Level;
 use ringroad_measure::record::Record;
 use serde_json::Value;
@@ -52,6 +53,10 @@ impl From<ringroad_load::Error> for Complaint {
 fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
     let mut plan = plan::of(flags)?;
     plan.check()?;
+    if flags.knee.is_some() && plan.processes > 1 {
+        let message = "--knee with --processes: a search is one process's".to_owned();
+        return Err(Complaint { message, code: USAGE });
+    }
     let searched = flags.knee.as_deref().map(str::parse::<Requirement>).transpose()?;
     let required = flags.require.iter().map(|text| text.parse()).collect::<Result<Vec<Requirement>, _>>()?;
     let choice = choose::choose(common.driver, None)
@@ -61,6 +66,9 @@ fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
     if let (true, Some(first)) = (plan.sources.is_empty(), addresses.first()) {
         let wanted = u64::from(plan.connections) + u64::from(plan.idle);
         plan.sources = source::spread(first.ip(), wanted, Capacity::of(&facts).outgoing);
+    }
+    if flags.processes.part.is_some() {
+        return processes::part(&plan, &choice);
     }
     let room = room::Room::of(&facts, &plan);
     if !common.quiet {
@@ -92,9 +100,9 @@ fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
     let stop = stop_on_signals()?;
     let what = summary::load(&plan, plan.connections, plan.idle, &frame.driver);
     let mut live = live::Live::new(&plan, what, searched.is_some(), common.quiet);
-    let mut told = |event: &Event| live.event(event);
+    let mut told = |event: &Event<'_>| live.event(event);
     let done = match &searched {
-        None => run(&plan, &choice, &stop, &mut told).map(|outcome| {
+        None => processes::run(&plan, &choice, &stop, &mut told).map(|outcome| {
             let record = record(&plan, &outcome, &frame);
             Done {
                 text: summary::text(&plan, &outcome, &record.verdict, &frame.driver),

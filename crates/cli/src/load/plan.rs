@@ -88,7 +88,13 @@ pub(super) fn of(flags: &LoadFlags) -> Result<Plan, Complaint> {
     Ok(Plan {
         connections,
         idle: flags.idle,
-        threads: flags.threads.unwrap_or_else(|| threads(&plan.target).min(connections)),
+        threads: flags.threads.unwrap_or_else(|| {
+            let of_all = threads(&plan.target).min(connections);
+            (of_all / flags.processes.processes).max(1)
+        }),
+        processes: flags.processes.processes,
+        part: flags.processes.part.unwrap_or(0),
+        lost_max: flags.processes.allow_lost,
         pipeline: flags.pipeline,
         pace: match open {
             _ if flags.hold.hold => {

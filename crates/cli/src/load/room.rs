@@ -23,10 +23,17 @@ impl Room {
             let sources = plan.sources.len().max(1) as u64;
             (ports.saturating_mul(sources), "local ports towards one address", fix.to_owned())
         });
-        let bounds = capacity.bounds.into_iter().map(|bound| (bound.connections, bound.what, bound.fix));
+        let processes = u64::from(plan.processes);
+        let bounds = capacity.bounds.into_iter().map(|bound| match bound.of_each_process {
+            true => {
+                let fix = format!("{}; or --processes N, which is as many times that", bound.fix);
+                (bound.connections.saturating_mul(processes), bound.what, fix)
+            }
+            false => (bound.connections, bound.what, bound.fix),
+        });
         let tightest = bounds.chain(ports).min_by_key(|(connections, ..)| *connections);
         // Each thread has a ring or an epoll of its own, an alarm, and a few more.
-        let threads = u64::from(plan.threads) * 8;
+        let threads = u64::from(plan.workers()) * 8;
         match tightest {
             Some((most, limited_by, fix)) => {
                 Room { most: Some(most.saturating_sub(threads)), limited_by, fix }

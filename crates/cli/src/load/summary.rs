@@ -125,7 +125,7 @@ fn figures(out: &mut String, plan: &Plan, outcome: &Outcome, driver: &str) -> st
     }
     if let Some(cpu) = client.cpu.filter(|_| seconds > 0.0 && tally.completed > 0) {
         let each = Nanos((cpu.as_nanos() / u128::from(tally.completed)) as u64);
-        let share = Share(cpu.as_secs_f64() / seconds / f64::from(plan.threads));
+        let share = Share(cpu.as_secs_f64() / seconds / f64::from(plan.workers()));
         writeln!(out, "  client     {each} of CPU a request, {share} of its threads")?;
     }
 
@@ -240,7 +240,8 @@ pub(super) fn load(plan: &Plan, connections: u32, idle: u32, driver: &str) -> St
         text += &format!(", in {} stages", stages.pieces().count());
     }
     let threads = if plan.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", plan.threads) };
-    text + &format!(", {threads} on {driver}")
+    let each = if plan.processes == 1 { String::new() } else { format!("{} processes of ", plan.processes) };
+    text + &format!(", {each}{threads} on {driver}")
 }
 
 /// A column for each latency that was recorded.
@@ -321,6 +322,7 @@ mod tests {
             handshakes: None,
             client: Client { cpu: Some(Duration::from_millis(45)), ..Client::default() },
             interrupted: false,
+            lost: Vec::new(),
         };
         let golden = "\
 tcp://127.0.0.1:7

@@ -17,6 +17,7 @@ mod load;
 mod load_hold;
 mod load_https;
 mod load_live;
+mod load_processes;
 mod serve;
 mod support;
 mod usage;

@@ -1,0 +1,37 @@
+//! `--processes`: this program again, as often as is asked for, each with its part of the load.
+
+use super::{Complaint, stop_on_signals};
+use crate::complaint::DONE;
+use ringroad_engine::choose::Choice;
+use ringroad_load::{Event, Outcome, Plan, processes};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::{env, io};
+
+/// Puts a load on, by this process or by several.
+pub(super) fn run(
+    plan: &Plan,
+    choice: &Choice,
+    stop: &Arc<AtomicBool>,
+    observe: &mut dyn FnMut(&Event<'_>),
+) -> Result<Outcome, ringroad_load::Error> {
+    if plan.processes == 1 {
+        return ringroad_load::run(plan, choice, stop, observe);
+    }
+    // The same words again: what they mean, each works out for itself.
+    let program = env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
+    let commands = (0..plan.processes).map(|part| {
+        let mut command = Command::new(&program);
+        command.args(env::args_os().skip(1)).arg(format!("--part={part}"));
+        command
+    });
+    processes::conduct(plan, commands, stop, observe)
+}
+
+/// Does this process's part of a load. What goes wrong in it is told to whoever started it, not said here.
+pub(super) fn part(plan: &Plan, choice: &Choice) -> Result<u8, Complaint> {
+    let stop = stop_on_signals()?;
+    processes::part(plan, choice, &stop, io::stdin(), io::stdout())?;
+    Ok(DONE)
+}
