@@ -90,8 +90,11 @@ pub(crate) struct DoctorFlags {
 #[derive(Args, Debug)]
 pub(crate) struct LoadFlags {
     /// http://HOST[:PORT]/PATH, https:// likewise, or tcp://HOST:PORT for a server that sends back what it gets; `'URL 3'` has weight 3
-    #[arg(value_name = "URL")]
-    pub(crate) url: String,
+    #[arg(value_name = "URL", required_unless_present = "calibrate")]
+    pub(crate) url: Option<String>,
+    /// Say first what this client can do at all, against a server that does nothing; without a URL, say nothing else
+    #[arg(long, conflicts_with_all = ["processes", "knee"])]
+    pub(crate) calibrate: bool,
     /// Connections that send (10)
     #[arg(short, long, value_name = "N")]
     pub(crate) connections: Option<u32>,

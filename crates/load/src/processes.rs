@@ -112,14 +112,8 @@ pub fn conduct(
         parts.push(Part::start(index, command, tell.clone())?);
     }
     drop(tell);
-    let mut all = Processes {
-        plan,
-        parts,
-        heard,
-        is_stopped: false,
-        seconds: BTreeMap::new(),
-        course: Course::new(plan),
-    };
+    let mut all =
+        Processes { parts, heard, is_stopped: false, seconds: BTreeMap::new(), course: Course::new(plan) };
     all.listen(stop, |part| matches!(part.state, State::Connecting), &mut |_| {})?;
     if let Some(lost) = all.parts.iter().find_map(Part::lost) {
         return Err(Error::failed(format!("{lost} before the load began")));
@@ -135,8 +129,7 @@ pub fn conduct(
     all.outcome(addresses, connections)
 }
 
-struct Processes<'a> {
-    plan: &'a Plan,
+struct Processes {
     parts: Vec<Part>,
     heard: mpsc::Receiver<(usize, Option<Word>)>,
     /// They have been told to stop.
@@ -146,7 +139,7 @@ struct Processes<'a> {
     course: Course,
 }
 
-impl Processes<'_> {
+impl Processes {
     /// Takes in what is told as long as any of the processes is like this.
     fn listen(
         &mut self,

@@ -169,6 +169,9 @@ pub struct Details {
     /// Handshakes of TLS, which are in no latency.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshakes: Option<Handshakes>,
+    /// What the client can do at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ceiling: Option<Ceiling>,
 }
 
 impl Details {
@@ -176,6 +179,17 @@ impl Details {
     pub fn is_empty(&self) -> bool {
         *self == Details::default()
     }
+}
+
+/// What a client can do at all, measured against a server that does nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Ceiling {
+    /// Requests per second that it can prove.
+    pub rps: f64,
+    /// Requests per second that it did, with the null server as fast as it is.
+    pub reached_rps: f64,
+    /// CPU time of the client for a request.
+    pub cpu_us_per_request: f64,
 }
 
 /// Handshakes of TLS.

@@ -3,6 +3,7 @@
 //! The load is the `load` library's. This file turns flags into its plan ([`plan`]), what it tells meanwhile into a
 //! picture ([`live`]), its outcome into a summary ([`summary`]), a record and an exit code.
 
+mod calibrate;
 mod hold;
 mod live;
 mod plan;
@@ -13,6 +14,7 @@ mod trust;
 
 use crate::complaint::{DONE, FAILED, INTERRUPTED, INVALID, USAGE, say, why};
 use crate::flags::{Common, LoadFlags};
+use calibrate::Ceiling;
 use ringroad_engine::choose;
 use ringroad_host::capacity::Capacity;
 use ringroad_load::knee::search;
@@ -21,6 +23,7 @@ use ringroad_load::require::Requirement;
 use ringroad_load::{Event, source};
 use ringroad_measure::caveat::Level;
 use ringroad_measure::record::Record;
+use ringroad_measure::units::PerSecond;
 use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs;
@@ -28,7 +31,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 pub(crate) fn run_verb(flags: &LoadFlags, common: &Common) -> ExitCode {
@@ -67,8 +70,18 @@ fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
         let wanted = u64::from(plan.connections) + u64::from(plan.idle);
         plan.sources = source::spread(first.ip(), wanted, Capacity::of(&facts).outgoing);
     }
+    let stop = stop_on_signals()?;
     if flags.processes.part.is_some() {
-        return processes::part(&plan, &choice);
+        return processes::part(&plan, &choice, &stop);
+    }
+    let ceiling = flags.calibrate.then(|| Ceiling::measure(&plan, &choice, &stop)).transpose()?;
+    match &ceiling {
+        Some(ceiling) if flags.url.is_none() => {
+            print(&format!("{ceiling}\n"))?;
+            return Ok(if stop.load(Ordering::Relaxed) { INTERRUPTED } else { DONE });
+        }
+        Some(ceiling) if !common.quiet => say(&ceiling.to_string()),
+        _ => {}
     }
     let room = room::Room::of(&facts, &plan);
     if !common.quiet {
@@ -97,15 +110,20 @@ fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
         },
         driver: choice.driver().to_string(),
     };
-    let stop = stop_on_signals()?;
     let what = summary::load(&plan, plan.connections, plan.idle, &frame.driver);
     let mut live = live::Live::new(&plan, what, searched.is_some(), common.quiet);
     let mut told = |event: &Event<'_>| live.event(event);
     let done = match &searched {
         None => processes::run(&plan, &choice, &stop, &mut told).map(|outcome| {
-            let record = record(&plan, &outcome, &frame);
+            let mut record = record(&plan, &outcome, &frame);
+            let ceiling = ceiling.map(|ceiling| {
+                record.cells.iter_mut().for_each(|cell| cell.details.ceiling = Some(ceiling.record()));
+                let rate = PerSecond::of(outcome.tally.completed, outcome.window);
+                rate.map_or(String::new(), |PerSecond(rate)| ceiling.beside(rate))
+            });
+            let text = summary::text(&plan, &outcome, &record.verdict, &frame.driver);
             Done {
-                text: summary::text(&plan, &outcome, &record.verdict, &frame.driver),
+                text: text + ceiling.as_deref().unwrap_or_default(),
                 unmet: required
                     .iter()
                     .filter_map(|required| required.unmet(&outcome))

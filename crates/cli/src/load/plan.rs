@@ -19,10 +19,14 @@ const CONNECTIONS: u32 = 10;
 /// The first rate of a search, where nobody says another.
 const FIRST_RATE: f64 = 1000.0;
 
+/// What a load is like of which nothing is known but that it is one (`--calibrate` alone).
+const ANY_URL: &str = "http://127.0.0.1/";
+
 /// The plan that these flags ask for.
 pub(super) fn of(flags: &LoadFlags) -> Result<Plan, Complaint> {
     let refuse = |message: &str| Err(Complaint { message: message.to_owned(), code: USAGE });
-    let (first, _) = weighted(&flags.url)?;
+    let url = flags.url.as_deref().unwrap_or(ANY_URL);
+    let (first, _) = weighted(url)?;
     let tcp = first.scheme == Scheme::Tcp;
     if tcp && (flags.method.is_some() || !flags.header.is_empty() || !flags.also.is_empty()) {
         return refuse("-X, -H and --also: those are HTTP's, and the URL is tcp://");
@@ -42,7 +46,7 @@ pub(super) fn of(flags: &LoadFlags) -> Result<Plan, Complaint> {
             None => Message::echo(bytes)?,
         }]
     } else {
-        requests(flags, &first, &body.unwrap_or_default())?
+        requests(flags, url, &first, &body.unwrap_or_default())?
     };
     let plan = Plan::new(first, messages);
     let is_search = flags.knee.is_some();
@@ -126,7 +130,7 @@ pub(super) fn of(flags: &LoadFlags) -> Result<Plan, Complaint> {
 }
 
 /// One request for each URL, all on the connections of the first.
-fn requests(flags: &LoadFlags, first: &Target, body: &[u8]) -> Result<Vec<Message>, Complaint> {
+fn requests(flags: &LoadFlags, url: &str, first: &Target, body: &[u8]) -> Result<Vec<Message>, Complaint> {
     let mut headers = Vec::new();
     for line in &flags.header {
         let Some((name, value)) = line.split_once(':') else {
@@ -139,13 +143,13 @@ fn requests(flags: &LoadFlags, first: &Target, body: &[u8]) -> Result<Vec<Messag
     }
     let method = flags.method.as_deref().unwrap_or(if body.is_empty() { "GET" } else { "POST" });
     let request = Request { method, headers: &headers, body, close: flags.disable_keepalive };
-    std::iter::once(&flags.url)
-        .chain(&flags.also)
+    std::iter::once(url)
+        .chain(flags.also.iter().map(String::as_str))
         .map(|text| {
             // What begins with a slash is on the same server.
             let whole = match text.strip_prefix('/') {
                 Some(path) => format!("{}://{}/{path}", first.scheme.as_str(), first.authority()),
-                None => text.clone(),
+                None => text.to_owned(),
             };
             let (target, weight) = weighted(&whole)?;
             if (&target.host, target.port, target.scheme) != (&first.host, first.port, first.scheme) {

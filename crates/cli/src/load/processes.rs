@@ -1,6 +1,6 @@
 //! `--processes`: this program again, as often as is asked for, each with its part of the load.
 
-use super::{Complaint, stop_on_signals};
+use super::Complaint;
 use crate::complaint::DONE;
 use ringroad_engine::choose::Choice;
 use ringroad_load::{Event, Outcome, Plan, processes};
@@ -30,8 +30,7 @@ pub(super) fn run(
 }
 
 /// Does this process's part of a load. What goes wrong in it is told to whoever started it, not said here.
-pub(super) fn part(plan: &Plan, choice: &Choice) -> Result<u8, Complaint> {
-    let stop = stop_on_signals()?;
-    processes::part(plan, choice, &stop, io::stdin(), io::stdout())?;
+pub(super) fn part(plan: &Plan, choice: &Choice, stop: &Arc<AtomicBool>) -> Result<u8, Complaint> {
+    processes::part(plan, choice, stop, io::stdin(), io::stdout())?;
     Ok(DONE)
 }

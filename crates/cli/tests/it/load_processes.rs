@@ -2,8 +2,10 @@
 
 use crate::support::{Kill, Lines, Server, own_copy, ringroad, run, until};
 use ringroad_measure::Histogram;
+use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -118,9 +120,13 @@ fn without_whoever_started_them_they_end() {
 
 #[test]
 fn what_fails_in_a_process_is_said_once() {
-    let outcome = run(&mut ringroad(["load", "http://127.0.0.1:9/", "-c", "4", "--processes", "2", "-q"]));
+    // Bound and not listening: nobody else can have the port meanwhile.
+    let taken = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&taken, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let url = format!("http://{}/", SocketAddr::try_from(getsockname(&taken).unwrap()).unwrap());
+    let outcome = run(&mut ringroad(["load", &url, "-c", "4", "--processes", "2", "-q"]));
     assert_eq!((outcome.code, outcome.stdout.len()), (Some(1), 0), "{}", outcome.stderr);
     assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
-    let outcome = run(&mut ringroad(["load", "http://127.0.0.1:9/", "-c", "4", "--processes", "5"]));
+    let outcome = run(&mut ringroad(["load", &url, "-c", "4", "--processes", "5"]));
     assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
 }

@@ -14,6 +14,7 @@ mod lab_records;
 mod lab_run;
 mod lab_server;
 mod load;
+mod load_calibrate;
 mod load_hold;
 mod load_https;
 mod load_live;

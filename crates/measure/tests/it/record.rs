@@ -5,8 +5,8 @@ use ringroad_measure::caveat::{Caveat, Level, Verdict};
 use ringroad_measure::claim::{Claim, Little, Origin, Outcome, Place, Sense};
 use ringroad_measure::histogram::Histogram;
 use ringroad_measure::record::{
-    Cell, Control, Details, Errors, Handshakes, Held, Interval, Latencies, Limiter, Loop, Record, Run,
-    SCHEMA, ServerCost,
+    Ceiling, Cell, Control, Details, Errors, Handshakes, Held, Interval, Latencies, Limiter, Loop, Record,
+    Run, SCHEMA, ServerCost,
 };
 use serde_json::{Map, Value, json};
 
@@ -90,6 +90,7 @@ fn full() -> Record {
                 ..Held::default()
             }),
             handshakes: Some(Handshakes { full: 1, resumed: 2, failed: 3, took_us: percentiles }),
+            ceiling: Some(Ceiling { rps: 4e5, reached_rps: 2.5e5, cpu_us_per_request: 2.5 }),
         },
     };
     Record {
