@@ -217,8 +217,9 @@ impl Wheel {
     fn place_of(&self, tick: u64) -> (usize, usize) {
         // What is due already fires at the next advance: its place is the next one.
         let tick = tick.max(self.elapsed + 1);
-        let reach = 1u64 << (BITS * LEVELS as u32);
-        let tick = tick.min(self.elapsed + reach - 1);
+        // The last level ends just before the place that is now: a timer put there would be taken for due.
+        let widest = BITS * (LEVELS as u32 - 1);
+        let tick = tick.min(((self.elapsed >> widest) + PLACES as u64 - 1) << widest);
         let differs = (tick ^ self.elapsed) | (PLACES as u64 - 1);
         let level = ((63 - differs.leading_zeros()) / BITS).min(LEVELS as u32 - 1);
         (level as usize, ((tick >> (BITS * level)) % PLACES as u64) as usize)
@@ -246,12 +247,12 @@ mod tests {
     fn timers_fire_at_their_tick_and_never_before_whatever_the_steps() {
         for seed in 0..50 {
             let mut number = numbers(seed);
-            let mut wheel = Wheel::new(ms(number(1 << 40)));
+            let mut wheel = Wheel::new(ms(number(1 << 38)));
             let mut now = wheel.elapsed;
             let mut waiting: Vec<(u64, TimerId)> = Vec::new();
             for _ in 0..400 {
                 for _ in 0..number(4) {
-                    let ahead = 1u64 << number(36);
+                    let ahead = 1u64 << number(38);
                     let tick = now + 1 + number(ahead);
                     waiting.push((tick, wheel.set(ms(tick), Waker::noop().clone())));
                 }
@@ -263,7 +264,7 @@ mod tests {
                 now = match wheel.deadline() {
                     Some(deadline) if number(2) == 0 => now.max(deadline.0 / TICK_NS),
                     _ => {
-                        let ahead = 1 << number(30);
+                        let ahead = 1 << number(34);
                         now + number(ahead)
                     }
                 };
@@ -319,6 +320,26 @@ mod tests {
 
     #[test]
     fn a_deadline_inside_a_tick_is_not_fired_at_its_beginning() {
+    #[test]
+    fn a_timer_beyond_the_last_level_waits_whenever_it_is_set() {
+        const WIDEST: u64 = 1 << (BITS * (LEVELS as u32 - 1));
+        for began in [0, 1, 2, 1000, WIDEST - 1, WIDEST, WIDEST + 1, 64 * WIDEST - 1, 64 * WIDEST + 1] {
+            let mut wheel = Wheel::new(ms(began));
+            let id = wheel.set(Moment(u64::MAX), Waker::noop().clone());
+            let mut now = began;
+            for _ in 0..100 {
+                let deadline = wheel.deadline().unwrap().0 / TICK_NS;
+                assert!(deadline > now, "from {began}: at {now} it is due at {deadline}");
+                now += (deadline - now).min(WIDEST / 3);
+                let mut wakes = Vec::new();
+                wheel.advance(ms(now), &mut wakes);
+                assert!(wakes.is_empty(), "from {began}: it has fired at {now}");
+            }
+            wheel.drop_timer(id);
+            assert_eq!(wheel.deadline(), None);
+        }
+    }
+
         let mut wheel = Wheel::new(ms(10));
         let _id = wheel.set(Moment(11 * TICK_NS + 1), Waker::noop().clone());
         let mut wakes = Vec::new();

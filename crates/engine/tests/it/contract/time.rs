@@ -171,8 +171,11 @@ everywhere!(a_task_that_never_waits_does_not_stop_the_clock, |_| async {
 });
 
 everywhere!(a_span_beyond_the_end_of_time_is_waited_for_without_harm, |_| async {
-    let mut forever = pin!(sleep(Duration::MAX));
-    assert!(poll_once(forever.as_mut()).await.is_none());
-    let elapsed = timeout(ms(2), forever.as_mut()).await;
-    assert!(elapsed.is_err());
+    // As the runtime begins, and later.
+    for _ in 0..3 {
+        let mut forever = pin!(sleep(Duration::MAX));
+        assert!(poll_once(forever.as_mut()).await.is_none());
+        let elapsed = timeout(ms(2), forever.as_mut()).await;
+        assert!(elapsed.is_err());
+    }
 });
