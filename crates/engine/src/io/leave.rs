@@ -10,7 +10,8 @@ use crate::inflight::State;
 use crate::op::{Call, Outcome};
 use crate::pool::Tail;
 use crate::sys::call::reset_at_close;
-use std::task::{Poll, Waker};
+use std::os::fd::OwnedFd;
+use std::task::Poll;
 
 /// A descriptor that is no runtime's, with what the next receive and the next send are to be told.
 #[derive(Debug)]
@@ -91,6 +92,28 @@ impl Io {
     }
 
     fn let_loose(&mut self, index: u32) -> Loose {
+    /// Takes a descriptor of the kernel's out at once, if `is_free` says that nothing of it would be lost; else EBUSY.
+    pub(crate) fn take_out(
+        &mut self,
+        index: u32,
+        is_free: impl Fn(&Entry) -> bool,
+    ) -> std::result::Result<OwnedFd, i32> {
+        if self.keeps_datagram(index) || !is_free(self.table.entry(index)) {
+            return Err(libc::EBUSY);
+        }
+        if !matches!(self.table.entry(index).descriptor(), Some(Descriptor::Os(_))) {
+            return Err(libc::EOPNOTSUPP);
+        }
+        if let Some(result) = self.driver.release(self.table.target(index)) {
+            self.keep_received(index, Outcome::of(result));
+            return Err(libc::EBUSY);
+        }
+        match self.table.remove(index) {
+            Some(Descriptor::Os(fd)) => Ok(fd),
+            _ => unreachable!("it was looked at"),
+        }
+    }
+
         if let Some(result) = self.driver.release(self.table.target(index)) {
             self.keep_received(index, Outcome::of(result));
         }

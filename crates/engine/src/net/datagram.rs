@@ -92,8 +92,12 @@ impl<F: Family> DatagramSocket<F> {
     /// # Errors
     /// EBUSY: a dropped receive has left a datagram or an error, or is not over yet; EMFILE. The socket comes back.
     pub fn into_std(self) -> std::result::Result<F::StdDatagrams, (Error, DatagramSocket<F>)> {
-        match self.socket().duplicate(Entry::is_untouched) {
-            // What is closed here is our number for it.
+        let DatagramSocket { receiver, sender } = self;
+        drop(sender);
+        let Some(mut socket) = Rc::into_inner(receiver.socket) else {
+            unreachable!("a socket has two halves, and futures of theirs borrow them")
+        };
+        match socket.take_out(Entry::is_untouched) {
             Ok(fd) => Ok(F::StdDatagrams::from(fd)),
             Err(why) => Err((why, self)),
         }

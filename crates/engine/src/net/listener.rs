@@ -41,11 +41,9 @@ impl<F: Family> Listener<F> {
     /// whoever has it.
     ///
     /// # Errors
-    /// EBUSY: connections are waited for, or were accepted and not taken. `fcntl(2)` fails: EMFILE. The listener
-    /// comes back.
-    pub fn into_std(self) -> std::result::Result<F::StdListener, (Error, Listener<F>)> {
-        match self.socket.duplicate(Entry::is_idle) {
-            // What is closed here is our number for it, not the socket.
+    /// EBUSY: connections are waited for, or were accepted and not taken. The listener comes back.
+    pub fn into_std(mut self) -> std::result::Result<F::StdListener, (Error, Listener<F>)> {
+        match self.socket.take_out(Entry::is_idle) {
             Ok(fd) => Ok(F::StdListener::from(fd)),
             Err(why) => Err((why, self)),
         }

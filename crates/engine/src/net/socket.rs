@@ -158,21 +158,13 @@ impl Socket {
         self.call(|on| Call::Shutdown { on, how }).map(|_| ())
     }
 
-    /// Another descriptor of the same socket, if `is_free` says that nothing of this one would be lost.
-    pub(super) fn duplicate(&self, is_free: impl FnOnce(&Entry) -> bool) -> Result<OwnedFd> {
-        let duplicated = self.with_io(|io, index| {
-            let keeps_datagram = io.keeps_datagram(index);
-            let entry = io.table.entry(index);
-            if keeps_datagram || !is_free(entry) {
-                return Err(io::Error::from_raw_os_error(libc::EBUSY));
-            }
-            match entry.descriptor() {
-                Some(Descriptor::Os(fd)) => fd.try_clone(),
-                _ => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
-            }
-        });
-        let duplicated = duplicated.ok_or_else(|| gone("fcntl"))?;
-        duplicated.map_err(|why| Error::new("fcntl", why))
+    /// Out of its runtime, if `is_free` says that nothing of it would be lost.
+    pub(super) fn take_out(&mut self, is_free: impl Fn(&Entry) -> bool) -> Result<OwnedFd> {
+        let taken = self.with_io(|io, index| io.take_out(index, is_free)).ok_or_else(|| gone("into_std"))?;
+        let fd = taken.map_err(|errno| Error::errno("into_std", errno))?;
+        // The entry is gone, and perhaps somebody else's soon.
+        self.index = NONE;
+        Ok(fd)
     }
 
     /// Out of its runtime, with all that was received. See [`Detached`](super::Detached).

@@ -73,10 +73,9 @@ impl<F: Family> Stream<F> {
     /// received from yet: bytes that the engine has, or that the kernel may be writing, cannot go along.
     ///
     /// # Errors
-    /// EBUSY: something was received, or is waited for. `fcntl(2)` fails: EMFILE. The stream comes back.
-    pub fn into_std(self) -> std::result::Result<F::StdStream, (Error, Stream<F>)> {
-        match self.socket.duplicate(Entry::is_untouched) {
-            // What is closed here is our number for it, not the connection.
+    /// EBUSY: something was received, or is waited for. The stream comes back.
+    pub fn into_std(mut self) -> std::result::Result<F::StdStream, (Error, Stream<F>)> {
+        match self.socket.take_out(Entry::is_untouched) {
             Ok(fd) => Ok(F::StdStream::from(fd)),
             Err(why) => Err((why, self)),
         }

@@ -3,16 +3,18 @@
 //! First what every driver does by itself: out and in again in one runtime, in the simulation with everything going
 //! wrong. Then from each driver to each, between threads, against a peer of the system's own sockets.
 
+use crate::peer::anywhere;
 use crate::support::{
     Case, alone, listener, narrow_pair, numbers, pair, pair_by, pattern, poll_once, receive, receive_all,
-    runtime, some_turns, watched, with_runtime,
+    run, runtime, some_turns, watched, with_runtime,
 };
 use futures_util::future::{Either, select};
-use ringroad_engine::net::{Detached, SocketOption, TcpStream};
+use ringroad_engine::net::{Detached, SocketOption, TcpListener, TcpStream, UdpSocket};
 use ringroad_engine::{spawn, sync, yield_now};
 use std::future::Future;
 use std::io::{Read, Write};
 use std::net;
+use std::os::fd::AsRawFd;
 use std::pin::pin;
 use std::sync::Arc;
 use std::thread;
@@ -504,4 +506,32 @@ cases!(
         };
         runtime.block_on(talk).unwrap();
     }))
+);
+
+cases!(
+    /// So it also goes out where no other descriptor could be had, and no second one keeps its connection open.
+    what_is_taken_out_is_the_descriptor_itself,
+    real,
+    |case| run(case, |builder| builder, |_| async {
+        let listener = net::TcpListener::bind(anywhere()).unwrap();
+        let number = listener.as_raw_fd();
+        let near = net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut far = listener.accept().unwrap().0;
+        let listener = TcpListener::from_std(listener).unwrap();
+        assert_eq!(listener.into_std().map_err(|(why, _)| why).unwrap().as_raw_fd(), number);
+        let number = near.as_raw_fd();
+        let mut near = TcpStream::from_std(near).unwrap();
+        near.write_all("sent").await.0.unwrap();
+        let near = near.into_std().map_err(|(why, _)| why).unwrap();
+        assert_eq!(near.as_raw_fd(), number);
+        assert_eq!(runtime(|runtime| runtime.descriptors()), 0);
+        drop(near);
+        let mut got = String::new();
+        far.read_to_string(&mut got).unwrap();
+        assert_eq!(got, "sent");
+        let datagrams = net::UdpSocket::bind(anywhere()).unwrap();
+        let number = datagrams.as_raw_fd();
+        let datagrams = UdpSocket::from_std(datagrams).unwrap();
+        assert_eq!(datagrams.into_std().map_err(|(why, _)| why).unwrap().as_raw_fd(), number);
+    })
 );
