@@ -33,6 +33,14 @@ pub(crate) fn thread_id() -> i32 {
     id as i32
 }
 
+/// How many descriptors this process may have at a time (its soft limit).
+pub(crate) fn descriptors_max() -> i32 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: getrlimit(2) writes the live local during the call only. With these arguments it cannot fail.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    i32::try_from(limit.rlim_cur).unwrap_or(i32::MAX)
+}
+
 /// How long a wait may take, as the kernel is told; `None`: for ever.
 pub(crate) fn wait_span(until: Until) -> Option<libc::timespec> {
     let span = match until {

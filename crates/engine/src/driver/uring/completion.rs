@@ -91,7 +91,8 @@ impl Uring {
             out.push(Completion { token, news: News::Ready });
             return;
         }
-        let outcome = Outcome::of(completion.result);
+        let result = if bits & TAG == DESCRIPTOR { self.brought(completion) } else { completion.result };
+        let outcome = Outcome::of(result);
         let news = if completion.more() { News::Item(outcome) } else { News::Last(outcome) };
         out.push(Completion { token, news });
     }

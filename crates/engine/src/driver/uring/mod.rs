@@ -17,6 +17,7 @@
 //!
 //! Start reading at [`Uring::wait`].
 
+mod accept;
 mod completion;
 mod file;
 pub(crate) mod setup;
@@ -73,6 +74,7 @@ pub(crate) struct Uring {
     holds: Vec<Hold>,
     /// A completion that was too long for the turn that took it.
     held: Option<Cqe>,
+    accepting: accept::Accepting,
     /// Of the ring itself, met where it could not be told.
     failed: Option<io::Error>,
     abilities: Abilities,
@@ -136,6 +138,7 @@ impl Uring {
             cancels: Vec::new(),
             holds: Vec::new(),
             held: None,
+            accepting: accept::Accepting::default(),
             failed: None,
             abilities,
             clock: Clock::monotonic(),
@@ -376,7 +379,7 @@ impl Driver for Uring {
             }
             Op::Accept { on } => {
                 let flags = Blocking::Yes.socket_flags();
-                let entry = match self.abilities.multishot_accept {
+                let entry = match self.may_accept_ahead() {
                     true => Sqe::accept_multishot(on.number, flags),
                     false => Sqe::accept(on.number, flags),
                 };

@@ -1,12 +1,16 @@
 //! Accepting: everybody is served once, whatever becomes of the futures that wait for them.
 
 use crate::support::{
-    Gate, listener, listener_with, pair_by, poll_once, receive, receive_all, runtime, some_turns,
+    Case, Gate, alone, listener, listener_with, pair_by, poll_once, receive, receive_all, run, runtime,
+    some_turns,
 };
 use futures_util::future::{Either, join_all, select};
 use ringroad_engine::net::{ListenOptions, TcpListener, TcpStream};
 use ringroad_engine::{spawn, yield_now};
 use std::cell::Cell;
+use std::fs::File;
+use std::io::Write;
+use std::net;
 use std::pin::pin;
 use std::rc::Rc;
 
@@ -264,3 +268,63 @@ everywhere!(a_listener_made_elsewhere_is_taken_over, |case| async move {
     drop(accept);
     assert_eq!(runtime(|runtime| runtime.descriptors()), 2);
 });
+
+/// Descriptors of this process that no driver knows of.
+fn files(count: usize) -> Vec<File> {
+    (0..count).map(|_| File::open("/dev/null").unwrap()).collect()
+}
+
+/// Accepts one of these clients; the others have come all the same, and wait in the backlog. Meanwhile so many files
+/// can be opened. Then the others are accepted too.
+async fn one_of_many(listener: &mut TcpListener, clients: u8, spare: usize) {
+    let address = listener.local_addr().unwrap();
+    let connect = |number: u8| {
+        let mut client = net::TcpStream::connect(address).unwrap();
+        client.write_all(&[number]).unwrap();
+        client
+    };
+    let clients: Vec<_> = (0..clients).map(connect).collect();
+    let mut served = vec![listener.accept().await.unwrap()];
+    some_turns().await;
+    drop(files(spare));
+    while served.len() < clients.len() {
+        served.push(listener.accept().await.unwrap());
+    }
+    let mut seen = Vec::new();
+    for stream in &mut served {
+        seen.push(receive(stream, 1).await[0]);
+    }
+    seen.sort_unstable();
+    assert!(seen.into_iter().eq(0..clients.len() as u8));
+}
+
+cases!(
+    /// Else a program that pauses accepting, to keep descriptors for its files, would find them gone.
+    where_few_descriptors_are_left_nobody_is_accepted_before_he_is_asked_for,
+    real,
+    |case| alone(Some(1000), || {
+        let scenario = |_: Case| async {
+            let (mut listener, _) = listener();
+            one_of_many(&mut listener, 200, 700).await;
+        };
+        run(case, |builder| builder, scenario);
+    })
+);
+
+cases!(
+    /// A ring with room for 256 results a turn accepts ahead as long as so many descriptors are left, and some more.
+    a_listener_that_comes_near_the_limit_goes_on_with_one_at_a_time,
+    [epoll Epoll, poll Poll, io_uring IoUring, io_uring_plain IoUringPlain],
+    |case| alone(Some(1200), || {
+        let scenario = |_: Case| async {
+            let (mut listener, _) = listener();
+            one_of_many(&mut listener, 20, 0).await;
+            let others = files(680);
+            one_of_many(&mut listener, 1, 0).await;
+            one_of_many(&mut listener, 180, 250).await;
+            drop(others);
+            one_of_many(&mut listener, 20, 0).await;
+        };
+        run(case, |builder| builder.entries(64).completion_entries(256), scenario);
+    })
+);
