@@ -34,8 +34,9 @@ pub(crate) struct PollSet {
     owners: Vec<Token>,
     /// Where in the array, by index in the table of descriptors; [`NONE`]: not there.
     places: Vec<u32>,
-    /// Where looking begins, since not everything ready may have been told the last time.
+    /// Where looking begins, and how many entries the kernel has counted that were not told yet: more than a turn takes.
     start: usize,
+    untold: usize,
     alarm: Arc<OwnedFd>,
 }
 
@@ -44,7 +45,28 @@ impl PollSet {
         let alarm = Arc::new(alarm::new()?);
         let first = libc::pollfd { fd: alarm.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let nobody = Token { index: NONE, generation: 0 };
-        Ok(PollSet { set: vec![first], owners: vec![nobody], places: Vec::new(), start: FIRST, alarm })
+        Ok(PollSet {
+            set: vec![first],
+            owners: vec![nobody],
+            places: Vec::new(),
+            start: FIRST,
+            untold: 0,
+            alarm,
+        })
+    }
+
+    /// Appends what is ready and was not told, a turn's worth of it.
+    ///
+    /// An entry that has gone meanwhile was counted, and one that took its place may be passed over: it is ready at the
+    /// next wait too.
+    fn tell(&mut self, out: &mut Vec<Event>) {
+        let turn = self.untold.min(crate::COMPLETIONS_PER_TURN);
+        let mut left = turn;
+        self.start = self.collect(self.start, self.set.len(), &mut left, out);
+        self.untold -= turn - left;
+        if self.start >= self.set.len() {
+            self.untold = 0;
+        }
     }
 
     /// Appends what is ready between two places, at most `left`; tells where it stopped.
@@ -140,6 +162,13 @@ impl Poller for PollSet {
     }
 
     fn wait(&mut self, until: Until, counters: &mut Counters, out: &mut Vec<Event>) -> io::Result<()> {
+        // Not again for what is known already: the kernel would walk everybody, also those who wait for nothing yet.
+        if self.untold > 0 {
+            self.tell(out);
+            if !out.is_empty() {
+                return Ok(());
+            }
+        }
         counters.system_calls += 1;
         let mut span = wait_span(until);
         let span = span.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
@@ -154,19 +183,9 @@ impl Poller for PollSet {
             ready -= 1;
             alarm::silence(&self.alarm, counters);
         }
-        if ready == 0 {
-            return Ok(());
-        }
-        let len = self.set.len();
-        let start = if self.start < len { self.start } else { FIRST };
-        let mut left = ready.min(crate::COMPLETIONS_PER_TURN);
-        self.start = self.collect(start, len, &mut left, out);
-        if left > 0 {
-            self.start = self.collect(FIRST, start, &mut left, out);
-        }
-        if ready <= crate::COMPLETIONS_PER_TURN {
-            // All were told: as good a place as any, and what came first is most likely in the cache.
-            self.start = FIRST;
+        (self.start, self.untold) = (FIRST, ready);
+        if ready > 0 {
+            self.tell(out);
         }
         Ok(())
     }
@@ -184,27 +203,59 @@ mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
 
-    #[test]
-    fn more_than_a_turn_takes_are_told_in_turns_and_nobody_is_left_out() {
+    const TURN: usize = crate::COMPLETIONS_PER_TURN;
+
+    /// Two turns and a hundred entries of one descriptor under many names, which is always ready.
+    fn more_than_a_turn() -> (PollSet, u32, [UnixStream; 2]) {
         let (mut tell, hear) = UnixStream::pair().unwrap();
         tell.write_all(b"x").unwrap();
         let mut set = PollSet::new().unwrap();
-        let mut counters = Counters::default();
-        // The same descriptor under many names: always ready.
-        let all = 2 * crate::COMPLETIONS_PER_TURN as u32 + 100;
+        let all = 2 * TURN as u32 + 100;
         for index in 0..all {
             let on = Target { number: hear.as_raw_fd(), index, generation: 7 };
-            set.ask(on, IN, &mut counters).unwrap();
+            set.ask(on, IN, &mut Counters::default()).unwrap();
         }
-        let mut told = BTreeSet::new();
-        for _ in 0..3 {
-            let mut events = Vec::new();
-            set.wait(Until::Now, &mut counters, &mut events).unwrap();
-            assert_eq!(events.len(), crate::COMPLETIONS_PER_TURN);
-            assert!(events.iter().all(|event| (event.generation, event.ready) == (7, IN)));
-            told.extend(events.iter().map(|event| event.index));
+        (set, all, [tell, hear])
+    }
+
+    fn wait(set: &mut PollSet, counters: &mut Counters) -> Vec<u32> {
+        let mut events = Vec::new();
+        set.wait(Until::Now, counters, &mut events).unwrap();
+        assert!(events.iter().all(|event| (event.generation, event.ready) == (7, IN)));
+        events.into_iter().map(|event| event.index).collect()
+    }
+
+    #[test]
+    fn more_than_a_turn_takes_are_told_in_turns_of_one_call_and_nobody_is_left_out_or_told_twice() {
+        let (mut set, all, _open) = more_than_a_turn();
+        let mut counters = Counters::default();
+        for calls in 1..4 {
+            let mut told = BTreeSet::new();
+            for turn in [TURN, TURN, 100] {
+                let events = wait(&mut set, &mut counters);
+                assert_eq!((events.len(), counters.system_calls), (turn, calls));
+                told.extend(events);
+            }
+            assert_eq!(told.len(), all as usize);
         }
-        assert_eq!(told.len(), all as usize);
+    }
+
+    #[test]
+    fn who_goes_before_he_is_told_is_not_told_and_who_moves_into_his_place_is() {
+        let (mut set, all, _open) = more_than_a_turn();
+        let mut counters = Counters::default();
+        let mut told: BTreeSet<_> = wait(&mut set, &mut counters).into_iter().collect();
+        let is_gone = |index: &u32| index.is_multiple_of(3);
+        (0..all).filter(is_gone).for_each(|index| set.narrow(index, 0));
+        // What is left of the call, and all of another.
+        for _ in 0..4 {
+            let events = wait(&mut set, &mut counters);
+            assert!(!events.iter().any(is_gone));
+            told.extend(events);
+        }
+        assert!((0..all).filter(|index| !is_gone(index)).all(|index| told.contains(&index)));
+        (0..all).filter(|index| !is_gone(index)).for_each(|index| set.narrow(index, 0));
+        assert_eq!(wait(&mut set, &mut counters), []);
     }
 
     #[test]
