@@ -1,6 +1,7 @@
-//! `echo ADDR`: gives back what it gets, a task for each connection.
+//! `echo ADDR`: gives back what it gets, a task for each connection. SIGUSR1 has it tell what is in flight.
 
 use ringroad::net::{TcpListener, TcpStream};
+use ringroad::signal::{Signal, dump_on};
 use ringroad::{Runtime, choose, task};
 use std::error::Error;
 use std::net::SocketAddr;
@@ -18,10 +19,11 @@ async fn echo(mut stream: TcpStream) {
 fn main() -> Result<(), Box<dyn Error>> {
     let address: SocketAddr = std::env::args().nth(1).as_deref().unwrap_or("127.0.0.1:7777").parse()?;
     let choice = choose::choose(None, None)?;
-    eprintln!("echo on {address}, {choice}");
+    dump_on(Signal::SIGUSR1, |text| eprint!("{text}"))?;
     let runtime = Runtime::builder(choice.driver()).features(choice.features()).build()?;
     runtime.block_on(async {
         let mut listener = TcpListener::bind(address)?;
+        eprintln!("echo on {}, {choice}", listener.local_addr()?);
         loop {
             let stream = listener.accept().await?;
             task::spawn(echo(stream)).detach();

@@ -117,3 +117,28 @@ fn sum_adds_what_is_beneath_a_folder() {
     }
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+#[test]
+fn echo_gives_back_what_it_gets_and_tells_on_a_signal_what_is_in_flight() {
+    let Some(echo) = example("echo") else { return };
+    let mut command = Command::new(echo);
+    command.arg("127.0.0.1:0").env("RINGROAD_DRIVER", "epoll").stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    let server = Server(child, line);
+    let address = server.1.strip_prefix("echo on ").unwrap().split(',').next().unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"there and back").unwrap();
+    let mut got = [0; 14];
+    stream.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"there and back");
+    let id = server.0.id().to_string();
+    assert!(Command::new("kill").args(["-USR1", &id]).status().unwrap().success());
+    // The operations come first.
+    let told: Vec<_> =
+        said.lines().map(Result::unwrap).take_while(|line| !line.contains(" tasks, ")).collect();
+    let peer = stream.local_addr().unwrap().to_string();
+    assert!(told.iter().any(|line| line.contains("recv") && line.contains(&peer)), "{told:#?}");
+}
