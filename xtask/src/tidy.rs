@@ -32,6 +32,7 @@ const UNSAFE_ALLOWED: &[&str] = &["uring", "engine", "models", "host", "copy"];
 /// Modules of the engine, and their levels: a module imports only from lower ones, or from itself.
 const ENGINE_LEVELS: &[(&str, u32)] = &[
     ("address", 0),
+    ("caller", 0),
     ("clock", 0),
     ("counters", 0),
     ("name", 0),

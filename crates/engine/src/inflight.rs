@@ -17,6 +17,7 @@ pub(crate) use message::Message;
 pub(crate) use request::{At, Base, Open, Request};
 
 use crate::buf::Buf;
+use crate::caller::Caller;
 use crate::clock::Moment;
 use crate::file_part::FilePart;
 use crate::op::{Kind, News, Op, Outcome, Span, Target, Token};
@@ -344,8 +345,8 @@ impl Inflight {
 
     /// Who is to be woken by news. Gives out the one who was before, if that is another.
     #[inline]
-    pub(crate) fn set_waker(&mut self, token: Token, waker: &Waker) -> Option<Waker> {
-        self.live(token).wait(waker)
+    pub(crate) fn set_waker(&mut self, token: Token, caller: &Caller<'_>) -> Option<Waker> {
+        self.live(token).wait(caller)
     }
 
     /// The standing operation in slot `index`, if it is with the driver and has brought nothing, and is a `kind`.
@@ -792,11 +793,11 @@ impl Slot {
 
     /// A future waits for it, to be woken by this. Gives out who was before, if that is another.
     #[inline]
-    pub(crate) fn wait(&mut self, waker: &Waker) -> Option<Waker> {
+    pub(crate) fn wait(&mut self, caller: &Caller<'_>) -> Option<Waker> {
         self.flags |= AWAITED;
         match &self.waker {
-            Some(before) if before.will_wake(waker) => None,
-            _ => self.waker.replace(waker.clone()),
+            Some(before) if caller.is(before) => None,
+            _ => self.waker.replace(caller.waker()),
         }
     }
 

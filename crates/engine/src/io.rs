@@ -23,6 +23,7 @@ pub(crate) use leave::Loose;
 pub(crate) use one_shot::OneShot;
 pub(crate) use send::Sending;
 
+use crate::caller::Caller;
 use crate::clock::{Moment, Until};
 use crate::counters::Counters;
 use crate::descriptor::{Descriptor, Entry, Mark, NONE, Table};
@@ -177,11 +178,11 @@ impl Io {
     /// Used up its answers: the task goes to the back of the queue. Its operation is to get a slot all the same: it
     /// is awaited, and whoever wants it ended looks there.
     #[inline]
-    fn must_yield(&mut self, waker: &Waker) -> bool {
+    fn must_yield(&mut self, caller: &Caller<'_>) -> bool {
         if self.answers_left > 0 {
             return false;
         }
-        self.wakes.push(waker.clone());
+        self.wakes.push(caller.waker());
         true
     }
 
@@ -206,14 +207,14 @@ impl Io {
     /// An operation of this direction is in the way whose future can neither go on nor tell that it is dropped: it
     /// was forgotten (`mem::forget`). It is dropped now, and whoever found it looks again.
     #[cold]
-    fn drop_forgotten(&mut self, token: Token, index: u32, waker: &Waker) {
+    fn drop_forgotten(&mut self, token: Token, index: u32, caller: &Caller<'_>) {
         self.abandon(token, index);
-        self.wakes.push(waker.clone());
+        self.wakes.push(caller.waker());
     }
 
     #[inline]
-    fn wait_for(&mut self, token: Token, waker: &Waker) {
-        if let Some(before) = self.slots.set_waker(token, waker) {
+    fn wait_for(&mut self, token: Token, caller: &Caller<'_>) {
+        if let Some(before) = self.slots.set_waker(token, caller) {
             self.trash.push(before);
         }
     }

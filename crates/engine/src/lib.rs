@@ -4,6 +4,7 @@
 mod address;
 pub mod blocking;
 mod buf;
+mod caller;
 pub mod choose;
 mod clock;
 mod counters;

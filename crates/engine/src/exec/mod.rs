@@ -13,6 +13,7 @@ mod waker;
 
 pub use task::{JoinError, JoinHandle};
 
+use crate::caller::Caller;
 use crate::clock::{Moment, Until};
 use crate::counters::Counters;
 use crate::driver::features::Features;
@@ -68,6 +69,15 @@ pub(crate) struct Core {
     number: u16,
     who: Arc<Who>,
     counts: Cell<Counts>,
+}
+
+/// Why a future cannot have the I/O it was made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoIo {
+    /// The runtime has been shut down.
+    Gone,
+    /// Another runtime is the one that runs here, and polls it: nobody would ever turn its I/O.
+    Elsewhere { home: u16, here: u16 },
 }
 
 /// What `block_on`'s own future is at.
@@ -215,6 +225,31 @@ impl Core {
     #[inline]
     pub(crate) fn with_io<R>(&self, use_it: impl FnOnce(&mut Io) -> R) -> Option<R> {
         self.io.borrow_mut().as_mut().map(use_it)
+    }
+
+    /// The I/O for a future of its that is polled; or why it cannot be had.
+    #[inline]
+    pub(crate) fn poll_io<R>(
+        &self,
+        waker: &Waker,
+        poll: impl FnOnce(&mut Io, &Caller<'_>) -> R,
+    ) -> std::result::Result<R, NoIo> {
+        let caller = match Packed::of(waker) {
+            Some(task) if task.runtime() == self.number => Caller::ours(waker),
+            _ => self.stranger(waker)?,
+        };
+        self.with_io(|io| poll(io, &caller)).ok_or(NoIo::Gone)
+    }
+
+    /// Who polls, if it is not one of our tasks by its own waker. By whose waker says little: it may be wrapped, or
+    /// somebody else's who waits for what a task of ours does. By which runtime runs here does.
+    fn stranger<'a>(&self, waker: &'a Waker) -> std::result::Result<Caller<'a>, NoIo> {
+        match current() {
+            Some(running) if running.number != self.number => {
+                Err(NoIo::Elsewhere { home: self.number, here: running.number })
+            }
+            _ => Ok(Caller::anybody(waker)),
+        }
     }
 
     #[inline]
@@ -477,7 +512,8 @@ impl Core {
     }
 
     pub(crate) fn poll_timer(&self, id: &TimerId, waker: &Waker) -> bool {
-        let (fired, before) = self.timers.borrow_mut().poll(id, waker);
+        let caller = if Packed::of(waker).is_some() { Caller::ours(waker) } else { Caller::anybody(waker) };
+        let (fired, before) = self.timers.borrow_mut().poll(id, &caller);
         drop(before);
         fired
     }

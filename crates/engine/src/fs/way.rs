@@ -181,10 +181,11 @@ impl Future for Filed {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Filed { core, filing } = &mut *self;
-        match core.with_io(|io| io.poll_file(filing, context.waker())) {
-            Some(Poll::Pending) => Poll::Pending,
-            Some(Poll::Ready((result, request))) => Poll::Ready((result, Some(*request))),
-            None => Poll::Ready((-libc::ECANCELED, None)),
+        match core.poll_io(context.waker(), |io, caller| io.poll_file(filing, caller)) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready((result, request))) => Poll::Ready((result, Some(*request))),
+            // The runtime is gone, or another one polls: then it is cancelled when this is dropped.
+            Err(_) => Poll::Ready((-libc::ECANCELED, None)),
         }
     }
 }

@@ -199,7 +199,7 @@ impl Play {
             }
         }
         let waker = Arc::clone(&self.wakes).into();
-        self.slots.set_waker(self.token, &waker);
+        self.slots.set_waker(self.token, &Caller::anybody(&waker));
     }
 
     fn end(&mut self, result: i32) {
@@ -401,7 +401,7 @@ fn a_cancel_is_not_lost_over_a_series_that_ends_by_itself() {
         let mut slots = Inflight::new();
         let token = slots.insert(Kind::Receive, 0, Memory::Items(Items::EMPTY), 0, NOW);
         slots.hand_over(token);
-        slots.set_waker(token, Waker::noop());
+        slots.set_waker(token, &Caller::anybody(Waker::noop()));
         assert!(slots.is_waited_for(token));
         slots.complete(token, News::Last(Outcome::of(-errno)), NOW);
         // Woken, and not polled yet: it still waits, and can be cancelled.

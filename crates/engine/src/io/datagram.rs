@@ -5,10 +5,11 @@
 //! one, and takes what was kept before it asks the driver.
 
 use super::{Io, OneShot};
+use crate::caller::Caller;
 use crate::descriptor::{Mark, NONE};
 use crate::inflight::{Memory, Message, State};
 use crate::op::Kind;
-use std::task::{Poll, Waker};
+use std::task::Poll;
 
 /// A datagram that nobody has taken.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ impl Io {
         &mut self,
         index: u32,
         operation: &mut OneShot,
-        waker: &Waker,
+        caller: &Caller<'_>,
     ) -> Poll<std::result::Result<(usize, usize), i32>> {
         if let OneShot::Fresh(Memory::Message(message)) = operation {
             let entry = self.table.entry(index);
@@ -43,11 +44,11 @@ impl Io {
                 0 => {}
                 errno => return Poll::Ready(Err(errno)),
             }
-            if !self.has_room(index, Kind::ReceiveMessage, waker) {
+            if !self.has_room(index, Kind::ReceiveMessage, caller) {
                 return Poll::Pending;
             }
         }
-        let result = match self.poll_one_shot(Kind::ReceiveMessage, index, operation, waker) {
+        let result = match self.poll_one_shot(Kind::ReceiveMessage, index, operation, caller) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(result) => result,
         };
@@ -65,23 +66,23 @@ impl Io {
         kind: Kind,
         index: u32,
         operation: &mut OneShot,
-        waker: &Waker,
+        caller: &Caller<'_>,
     ) -> Poll<std::result::Result<usize, i32>> {
         if let OneShot::Fresh(_) = operation {
             if self.table.entry(index).is(Mark::SendCancelled) {
                 self.leave_send(index);
                 return Poll::Ready(Err(-libc::ECANCELED));
             }
-            if !self.has_room(index, kind, waker) {
+            if !self.has_room(index, kind, caller) {
                 return Poll::Pending;
             }
         }
-        let polled = self.poll_one_shot(kind, index, operation, waker);
+        let polled = self.poll_one_shot(kind, index, operation, caller);
         polled.map(|result| usize::try_from(result).map_err(|_| result))
     }
 
     /// Whether no operation is in the way in this direction. If one is, its end tells us.
-    fn has_room(&mut self, index: u32, kind: Kind, waker: &Waker) -> bool {
+    fn has_room(&mut self, index: u32, kind: Kind, caller: &Caller<'_>) -> bool {
         let slot = *Self::place(self.table.entry(index), kind);
         if slot == NONE {
             return true;
@@ -89,8 +90,8 @@ impl Io {
         let token = self.slots.token(slot);
         match self.slots.state(token) {
             // A dropped one, still on its way.
-            State::Orphaned => self.wait_for(token, waker),
-            _ => self.drop_forgotten(token, index, waker),
+            State::Orphaned => self.wait_for(token, caller),
+            _ => self.drop_forgotten(token, index, caller),
         }
         false
     }

@@ -3,13 +3,14 @@
 
 use super::Io;
 use crate::buf::{Buf, filled};
+use crate::caller::Caller;
 use crate::descriptor::{Mark, NONE, Target};
 use crate::driver::Cancelled;
 use crate::inflight::{Memory, Remains, State};
 use crate::op::{Answer, Call, Kind, Outcome, Token};
 use crate::option::SocketOption;
 use crate::pool::Tail;
-use std::task::{Poll, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
 impl Io {
@@ -168,12 +169,12 @@ impl Io {
     }
 
     /// Ready once the descriptor is closed.
-    pub(crate) fn poll_closed(&mut self, on: Target, waker: &Waker) -> Poll<()> {
+    pub(crate) fn poll_closed(&mut self, on: Target, caller: &Caller<'_>) -> Poll<()> {
         if !self.table.is_current(on) {
             return Poll::Ready(());
         }
         // One at most: closing takes the owner.
-        self.trash.extend(self.closers.insert(on.index, waker.clone()));
+        self.trash.extend(self.closers.insert(on.index, caller.waker()));
         Poll::Pending
     }
 

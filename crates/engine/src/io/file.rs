@@ -2,6 +2,7 @@
 //! on one file, which each of them keeps open by itself.
 
 use super::Io;
+use crate::caller::Caller;
 use crate::descriptor::NONE;
 use crate::driver::Cancelled;
 use crate::inflight::{Memory, Remains, Request, State};
@@ -9,7 +10,7 @@ use crate::op::{FileOp, Kind, Outcome, Target, Token};
 use crate::sys::file::read_cached;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::task::{Poll, Waker};
+use std::task::Poll;
 
 /// A file operation on its way.
 #[derive(Debug)]
@@ -48,7 +49,11 @@ impl Io {
     }
 
     /// Ready with the result as the kernel gives it, and the request.
-    pub(crate) fn poll_file(&mut self, filing: &mut Filing, waker: &Waker) -> Poll<(i32, Box<Request>)> {
+    pub(crate) fn poll_file(
+        &mut self,
+        filing: &mut Filing,
+        caller: &Caller<'_>,
+    ) -> Poll<(i32, Box<Request>)> {
         let token = match std::mem::replace(filing, Filing::Over) {
             Filing::Fresh(request) => {
                 let kind = if matches!(*request, Request::Open { .. }) { Kind::Open } else { Kind::File };
@@ -73,7 +78,7 @@ impl Io {
             self.counters.retries += 1;
             self.submit_file(token);
         }
-        self.wait_for(token, waker);
+        self.wait_for(token, caller);
         *filing = Filing::InFlight(token);
         Poll::Pending
     }

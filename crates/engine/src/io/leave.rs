@@ -5,7 +5,8 @@
 //! error. Then the driver forgets the descriptor, and what is left is plain data, [`Loose`].
 
 use super::Io;
-use crate::descriptor::{Descriptor, Mark, NONE, Target};
+use crate::caller::Caller;
+use crate::descriptor::{Descriptor, Entry, Mark, NONE, Target};
 use crate::inflight::State;
 use crate::op::{Call, Outcome};
 use crate::pool::Tail;
@@ -81,17 +82,16 @@ impl Io {
     }
 
     /// Ready once nothing of the descriptor is with the driver any more; then its entry is gone.
-    pub(crate) fn poll_leave(&mut self, index: u32, waker: &Waker) -> Poll<Loose> {
+    pub(crate) fn poll_leave(&mut self, index: u32, caller: &Caller<'_>) -> Poll<Loose> {
         if self.table.entry(index).with_driver > 0 {
             // One at most: leaving takes the owner.
-            self.trash.extend(self.closers.insert(index, waker.clone()));
+            self.trash.extend(self.closers.insert(index, caller.waker()));
             return Poll::Pending;
         }
         self.trash.extend(self.closers.remove(&index));
         Poll::Ready(self.let_loose(index))
     }
 
-    fn let_loose(&mut self, index: u32) -> Loose {
     /// Takes a descriptor of the kernel's out at once, if `is_free` says that nothing of it would be lost; else EBUSY.
     pub(crate) fn take_out(
         &mut self,
@@ -114,6 +114,7 @@ impl Io {
         }
     }
 
+    fn let_loose(&mut self, index: u32) -> Loose {
         if let Some(result) = self.driver.release(self.table.target(index)) {
             self.keep_received(index, Outcome::of(result));
         }

@@ -2,10 +2,11 @@
 
 use super::Io;
 use crate::buf::{filled, spare_of};
+use crate::caller::Caller;
 use crate::descriptor::{Mark, NONE};
 use crate::inflight::{Memory, State, op_of};
 use crate::op::{Kind, Token};
-use std::task::{Poll, Waker};
+use std::task::Poll;
 
 /// A one-shot operation in a slot.
 #[derive(Debug)]
@@ -22,9 +23,9 @@ impl Io {
         kind: Kind,
         index: u32,
         operation: &mut OneShot,
-        waker: &Waker,
+        caller: &Caller<'_>,
     ) -> Poll<i32> {
-        if self.must_yield(waker) {
+        if self.must_yield(caller) {
             if let OneShot::Fresh(memory) = operation {
                 let memory = std::mem::replace(memory, Memory::None);
                 let token = self.queue_one_shot(kind, index, memory);
@@ -50,7 +51,7 @@ impl Io {
                 let token = self.queue_one_shot(kind, index, memory);
                 self.submit(token, index);
                 *operation = OneShot::InFlight(token);
-                self.wait_for(token, waker);
+                self.wait_for(token, caller);
                 return Poll::Pending;
             }
             OneShot::InFlight(token) => *token,
@@ -77,7 +78,7 @@ impl Io {
             }
         }
         let Some(result) = result else {
-            self.wait_for(token, waker);
+            self.wait_for(token, caller);
             return Poll::Pending;
         };
         *Self::place(self.table.entry(index), kind) = NONE;
@@ -100,7 +101,7 @@ impl Io {
         &mut self,
         index: u32,
         operation: &mut OneShot,
-        waker: &Waker,
+        caller: &Caller<'_>,
     ) -> Poll<std::result::Result<usize, i32>> {
         if let OneShot::Fresh(Memory::Buf(buf)) = operation {
             let (start, room) = spare_of(buf);
@@ -111,7 +112,7 @@ impl Io {
             }
             if elsewhere {
                 // A receive is armed already, or has left something: what comes is copied from there.
-                let mut lease = match self.poll_receive(index, waker) {
+                let mut lease = match self.poll_receive(index, caller) {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(received) => received?,
                 };
@@ -129,7 +130,7 @@ impl Io {
                 return Poll::Ready(Ok(bytes));
             }
         }
-        let result = match self.poll_one_shot(Kind::ReceiveInto, index, operation, waker) {
+        let result = match self.poll_one_shot(Kind::ReceiveInto, index, operation, caller) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(result) => result,
         };

@@ -1,10 +1,11 @@
 //! Sends: attempted first, and in a slot only if they have to wait.
 
 use super::Io;
+use crate::caller::Caller;
 use crate::descriptor::{Mark, NONE};
 use crate::inflight::{Memory, State, op_of};
 use crate::op::{Kind, Token};
-use std::task::{Poll, Waker};
+use std::task::Poll;
 
 /// A send. It owns the memory except while a slot does.
 #[derive(Debug)]
@@ -76,9 +77,9 @@ impl Io {
         index: u32,
         sending: &mut Sending,
         all: bool,
-        waker: &Waker,
+        caller: &Caller<'_>,
     ) -> Poll<std::result::Result<u32, i32>> {
-        if self.must_yield(waker) {
+        if self.must_yield(caller) {
             self.set_send_aside(index, sending, all);
             return Poll::Pending;
         }
@@ -108,7 +109,7 @@ impl Io {
                 }
             }
         }
-        self.poll_send_slowly(index, sending, all, waker)
+        self.poll_send_slowly(index, sending, all, caller)
     }
 
     /// As [`Io::poll_send`], whatever the case.
@@ -117,11 +118,11 @@ impl Io {
         index: u32,
         sending: &mut Sending,
         all: bool,
-        waker: &Waker,
+        caller: &Caller<'_>,
     ) -> Poll<std::result::Result<u32, i32>> {
         match sending.stage {
             Stage::Fresh => {}
-            Stage::InFlight(token) => return self.poll_sending(index, sending, token, all, waker),
+            Stage::InFlight(token) => return self.poll_sending(index, sending, token, all, caller),
             Stage::Over => unreachable!("a send is polled after its end"),
         }
         let entry = self.table.entry(index);
@@ -138,8 +139,8 @@ impl Io {
             let token = self.slots.token(entry.send);
             match self.slots.state(token) {
                 // A dropped send, still on its way: what follows it must not overtake it.
-                State::Orphaned => self.wait_for(token, waker),
-                _ => self.drop_forgotten(token, index, waker),
+                State::Orphaned => self.wait_for(token, caller),
+                _ => self.drop_forgotten(token, index, caller),
             }
             return Poll::Pending;
         }
@@ -182,7 +183,7 @@ impl Io {
         }
         let token = self.queue_send(index, sending, all);
         self.submit(token, index);
-        self.wait_for(token, waker);
+        self.wait_for(token, caller);
         Poll::Pending
     }
 
@@ -234,7 +235,7 @@ impl Io {
         sending: &mut Sending,
         token: Token,
         all: bool,
-        waker: &Waker,
+        caller: &Caller<'_>,
     ) -> Poll<std::result::Result<u32, i32>> {
         let mut result = Ok(());
         match self.slots.state(token) {
@@ -262,7 +263,7 @@ impl Io {
             },
             State::Queued => {}
             _ => {
-                self.wait_for(token, waker);
+                self.wait_for(token, caller);
                 return Poll::Pending;
             }
         }
@@ -274,7 +275,7 @@ impl Io {
             match self.driver.attempt(&op).map(|outcome| outcome.result) {
                 None => {
                     self.submit_queued(token, index);
-                    self.wait_for(token, waker);
+                    self.wait_for(token, caller);
                     return Poll::Pending;
                 }
                 Some(sent) if sent >= 0 => {

@@ -1,11 +1,12 @@
 //! Standing operations: receive and accept. They stay with the driver and bring one result after another.
 
 use super::{Io, PARKED_FOR};
+use crate::caller::Caller;
 use crate::descriptor::{Mark, NONE, Target};
 use crate::inflight::{Items, Memory, Next, State};
 use crate::op::{Kind, Op, Outcome, Token};
 use crate::pool::Lease;
-use std::task::{Poll, Waker};
+use std::task::Poll;
 
 impl Io {
     /// Received bytes; none at the end of the stream.
@@ -13,9 +14,9 @@ impl Io {
     pub(crate) fn poll_receive(
         &mut self,
         index: u32,
-        waker: &Waker,
+        caller: &Caller<'_>,
     ) -> Poll<std::result::Result<Lease, i32>> {
-        if self.must_yield(waker) {
+        if self.must_yield(caller) {
             self.set_standing_aside(Kind::Receive, index);
             return Poll::Pending;
         }
@@ -33,7 +34,7 @@ impl Io {
                 let received = if self.tries { self.driver.attempt_receive(on) } else { None };
                 match received {
                     None => {
-                        if let Some(before) = standing.wait(waker) {
+                        if let Some(before) = standing.wait(caller) {
                             self.trash.push(before);
                         }
                         return Poll::Pending;
@@ -51,11 +52,15 @@ impl Io {
                 }
             }
         }
-        self.poll_receive_standing(index, waker)
+        self.poll_receive_standing(index, caller)
     }
 
-    fn poll_receive_standing(&mut self, index: u32, waker: &Waker) -> Poll<std::result::Result<Lease, i32>> {
-        self.poll_standing(Kind::Receive, index, waker).map(|outcome| {
+    fn poll_receive_standing(
+        &mut self,
+        index: u32,
+        caller: &Caller<'_>,
+    ) -> Poll<std::result::Result<Lease, i32>> {
+        self.poll_standing(Kind::Receive, index, caller).map(|outcome| {
             let received = outcome.received();
             if received.as_ref().is_ok_and(Lease::is_nothing) {
                 self.table.entry(index).mark(Mark::Ended);
@@ -84,17 +89,17 @@ impl Io {
     pub(crate) fn poll_accept(
         &mut self,
         index: u32,
-        waker: &Waker,
+        caller: &Caller<'_>,
     ) -> Poll<std::result::Result<Target, i32>> {
         loop {
-            if self.must_yield(waker) {
+            if self.must_yield(caller) {
                 self.set_standing_aside(Kind::Accept, index);
                 return Poll::Pending;
             }
             if self.table.entry(index).is(Mark::Stopped) && self.table.entry(index).receive == NONE {
                 return Poll::Ready(Err(-libc::ECANCELED));
             }
-            let outcome = match self.poll_standing(Kind::Accept, index, waker) {
+            let outcome = match self.poll_standing(Kind::Accept, index, caller) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(outcome) => outcome,
             };
@@ -108,8 +113,8 @@ impl Io {
                         return Poll::Ready(Err(-libc::ECANCELED));
                     }
                     self.counters.accept_parked += 1;
-                    if !self.parked.iter().any(|parked| parked.will_wake(waker)) {
-                        self.parked.push(waker.clone());
+                    if !self.parked.iter().any(|parked| caller.is(parked)) {
+                        self.parked.push(caller.waker());
                     }
                     self.parked_until.get_or_insert(self.now.after(PARKED_FOR));
                     return Poll::Pending;
@@ -136,7 +141,7 @@ impl Io {
     }
 
     /// An item or the end of a standing operation, armed as need be.
-    fn poll_standing(&mut self, kind: Kind, index: u32, waker: &Waker) -> Poll<Outcome> {
+    fn poll_standing(&mut self, kind: Kind, index: u32, caller: &Caller<'_>) -> Poll<Outcome> {
         let slot = self.table.entry(index).receive;
         let token = if slot == NONE {
             if let Some(outcome) = self.attempt_standing(kind, index) {
@@ -150,8 +155,8 @@ impl Io {
             if self.slots.kind(token) != kind {
                 match self.slots.state(token) {
                     // A dropped receive into memory of the caller's, still on its way: its end tells us.
-                    State::Orphaned => self.wait_for(token, waker),
-                    _ => self.drop_forgotten(token, index, waker),
+                    State::Orphaned => self.wait_for(token, caller),
+                    _ => self.drop_forgotten(token, index, caller),
                 }
                 return Poll::Pending;
             }
@@ -185,7 +190,7 @@ impl Io {
             }
             token
         };
-        self.wait_for(token, waker);
+        self.wait_for(token, caller);
         Poll::Pending
     }
 

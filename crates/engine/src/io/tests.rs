@@ -98,8 +98,8 @@ fn io() -> (Io, Rc<Script>) {
     (Io::new(driver), script)
 }
 
-fn waker() -> &'static Waker {
-    Waker::noop()
+fn caller() -> Caller<'static> {
+    Caller::anybody(Waker::noop())
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_shutdown_has_all_its_patience_however_long_ago_the_last_turn_was() {
     let (mut io, script) = io();
     for number in 0..20 {
         let on = io.open(Descriptor::Sim(number));
-        assert!(io.poll_receive(on.index, waker()).is_pending());
+        assert!(io.poll_receive(on.index, &caller()).is_pending());
     }
     script.now.set(Duration::from_secs(3600).as_nanos() as u64);
     // One result a millisecond.
@@ -129,7 +129,7 @@ fn a_listener_that_fails_for_good_says_so_and_one_lost_connection_is_passed_over
         let (mut io, script) = io();
         let on = io.open(Descriptor::Sim(0));
         script.attempt.set(Some(-errno));
-        match io.poll_accept(on.index, waker()) {
+        match io.poll_accept(on.index, &caller()) {
             Poll::Ready(Err(why)) => assert!(ends && why == -errno, "{errno}: {why}"),
             Poll::Ready(Ok(_)) => panic!("nobody came"),
             Poll::Pending => assert!(!ends, "{errno}"),
@@ -143,7 +143,7 @@ fn a_parked_listener_that_is_polled_again_and_again_parks_once_and_not_for_longe
     let on = io.open(Descriptor::Sim(0));
     script.attempt.set(Some(-libc::EMFILE));
     for _ in 0..50 {
-        assert!(io.poll_accept(on.index, waker()).is_pending());
+        assert!(io.poll_accept(on.index, &caller()).is_pending());
         script.now.set(script.now.get() + 100_000_000);
         io.read_clock();
     }
@@ -155,14 +155,14 @@ fn a_parked_listener_that_is_polled_again_and_again_parks_once_and_not_for_longe
 fn who_waits_for_a_close_waits_once_however_often_he_asks() {
     let (mut io, _) = io();
     let on = io.open(Descriptor::Sim(0));
-    assert!(io.poll_receive(on.index, waker()).is_pending());
+    assert!(io.poll_receive(on.index, &caller()).is_pending());
     io.close(on.index);
     for _ in 0..50 {
-        assert!(io.poll_closed(on, waker()).is_pending());
+        assert!(io.poll_closed(on, &caller()).is_pending());
     }
     assert_eq!(io.closers.len(), 1);
     io.turn(Until::Now).unwrap();
-    assert!(io.poll_closed(on, waker()).is_ready());
+    assert!(io.poll_closed(on, &caller()).is_ready());
     assert!(io.closers.is_empty());
     assert_eq!(io.wakes.len(), 1);
 }
@@ -177,16 +177,16 @@ fn four_gigabytes_at_once_are_refused_and_a_little_less_all_go() {
     let bytes = vec![0; (4 << 30) + 10];
     let mut sending = Sending::new(Memory::Buf(Buf::Vec(bytes)));
     assert!(
-        matches!(io.poll_send(on.index, &mut sending, true, waker()), Poll::Ready(Err(errno)) if errno == -libc::EMSGSIZE)
+        matches!(io.poll_send(on.index, &mut sending, true, &caller()), Poll::Ready(Err(errno)) if errno == -libc::EMSGSIZE)
     );
     assert_eq!(script.attempts.get(), 0);
     let memory = sending.take_memory();
     let mut sending = Sending::new(memory);
-    let polled = io.poll_send(on.index, &mut sending, false, waker());
+    let polled = io.poll_send(on.index, &mut sending, false, &caller());
     assert!(matches!(polled, Poll::Ready(Ok(sent)) if sent == i32::MAX as u32));
     let Memory::Buf(Buf::Vec(mut bytes)) = sending.take_memory() else { panic!("the buffer comes back") };
     bytes.truncate(u32::MAX as usize);
     let mut sending = Sending::new(Memory::Buf(Buf::Vec(bytes)));
-    let polled = io.poll_send(on.index, &mut sending, true, waker());
+    let polled = io.poll_send(on.index, &mut sending, true, &caller());
     assert!(matches!(polled, Poll::Ready(Ok(u32::MAX))));
 }

@@ -8,6 +8,7 @@ use super::socket::Socket;
 use super::stream::buf_of;
 use super::{Canceller, SocketOption};
 use crate::buf::{Buf, IoBuf, IoBufMut, Loan};
+use crate::caller::Caller;
 use crate::descriptor::Entry;
 use crate::error::{Error, Result};
 use crate::exec::Core;
@@ -90,7 +91,7 @@ impl<F: Family> DatagramSocket<F> {
     /// Takes the socket out of its runtime, for another's [`from_std`](Self::from_std).
     ///
     /// # Errors
-    /// EBUSY: a dropped receive has left a datagram or an error, or is not over yet; EMFILE. The socket comes back.
+    /// EBUSY: a dropped receive has left a datagram or an error, or is not over yet. The socket comes back.
     pub fn into_std(self) -> std::result::Result<F::StdDatagrams, (Error, DatagramSocket<F>)> {
         let DatagramSocket { receiver, sender } = self;
         drop(sender);
@@ -99,7 +100,7 @@ impl<F: Family> DatagramSocket<F> {
         };
         match socket.take_out(Entry::is_untouched) {
             Ok(fd) => Ok(F::StdDatagrams::from(fd)),
-            Err(why) => Err((why, self)),
+            Err(why) => Err((why, DatagramSocket::new(socket))),
         }
     }
 
@@ -261,16 +262,22 @@ impl<'a> InMessage<'a> {
 
     fn poll<R>(
         &mut self,
-        poll: impl FnOnce(&mut Io, u32, &mut OneShot, &Waker) -> Poll<std::result::Result<R, i32>>,
+        poll: impl FnOnce(&mut Io, u32, &mut OneShot, &Caller<'_>) -> Poll<std::result::Result<R, i32>>,
         waker: &Waker,
     ) -> Poll<Result<R>> {
         let (operation, kind) = (&mut self.operation, self.kind);
-        let polled = self.socket.io(kind, |io, index| {
-            Ok(poll(io, index, operation, waker)
-                .map(|result| result.map_err(|errno| io.error(kind, index, errno))))
+        let polled = self.socket.poll(kind, waker, |io, index, caller| {
+            let polled = poll(io, index, operation, caller);
+            polled.map(|result| result.map_err(|errno| io.error(kind, index, errno)))
         });
-        self.waits = matches!(polled, Ok(Poll::Pending));
-        polled.unwrap_or_else(|gone| Poll::Ready(Err(gone)))
+        match polled {
+            Ok(polled) => {
+                self.waits = polled.is_pending();
+                polled
+            }
+            // One that waits goes on waiting, until it is dropped.
+            Err(why) => Poll::Ready(Err(why)),
+        }
     }
 
     /// The buffer of one that is over, and whatever else is to be read from its message.
@@ -389,7 +396,7 @@ impl<F: Family, B: IoBuf + Unpin> Future for SendMessage<'_, F, B> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let kind = self.message.kind;
         let polled = self.message.poll(
-            |io, index, operation, waker| io.poll_send_message(kind, index, operation, waker),
+            |io, index, operation, caller| io.poll_send_message(kind, index, operation, caller),
             context.waker(),
         );
         polled.map(|sent| {

@@ -91,21 +91,16 @@ impl<F: Family> Future for Accept<'_, F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let socket = self.socket;
-        let mut waits = false;
-        let polled = socket.io(Kind::Accept, |io, index| match io.poll_accept(index, context.waker()) {
-            Poll::Pending => {
-                waits = true;
-                Ok(None)
-            }
-            Poll::Ready(Ok(target)) => Ok(Some(target)),
-            Poll::Ready(Err(errno)) => Err(io.error(Kind::Accept, index, errno)),
+        let polled = socket.poll(Kind::Accept, context.waker(), |io, index, caller| {
+            let polled = io.poll_accept(index, caller);
+            polled.map(|result| result.map_err(|errno| io.error(Kind::Accept, index, errno)))
         });
-        self.waits = waits;
-        match polled {
-            Ok(None) => Poll::Pending,
-            Ok(Some(target)) => Poll::Ready(Ok(Stream::new(Socket::accepted(socket.core(), target)))),
-            Err(why) => Poll::Ready(Err(why)),
-        }
+        let polled = match polled {
+            Ok(polled) => polled,
+            Err(why) => return Poll::Ready(Err(why)),
+        };
+        self.waits = polled.is_pending();
+        polled.map(|accepted| Ok(Stream::new(Socket::accepted(socket.core(), accepted?))))
     }
 }
 

@@ -2,9 +2,10 @@
 
 use super::family::Family;
 use crate::address::Address;
+use crate::caller::Caller;
 use crate::descriptor::{Descriptor, Entry, NONE};
 use crate::error::{Error, Result};
-use crate::exec::Core;
+use crate::exec::{Core, NoIo};
 use crate::io::{Io, Loose};
 use crate::op::{Answer, Call, Carries, Domain, Kind, Target};
 use crate::option::{Credentials, Membership, SocketOption};
@@ -14,7 +15,7 @@ use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 
 /// Owns an entry of a runtime's table of descriptors. Dropping it closes the descriptor as soon as nothing of it
 /// is with the kernel.
@@ -27,6 +28,16 @@ pub(super) struct Socket {
 #[cold]
 fn gone(operation: &'static str) -> Error {
     Error::errno(operation, libc::ECANCELED).hint("the runtime has been shut down")
+}
+
+/// What one comes to whose runtime cannot do it.
+#[cold]
+fn without_io(operation: &'static str, why: NoIo) -> Error {
+    let NoIo::Elsewhere { home, here } = why else { return gone(operation) };
+    let why =
+        format!("the socket is of runtime {home}, and polled in runtime {here}, where nothing of it happens");
+    Error::new(operation, io::Error::new(io::ErrorKind::InvalidInput, why))
+        .hint("poll it where it was made, or take it along with `detach` and `attach`")
 }
 
 impl Socket {
@@ -90,10 +101,17 @@ impl Socket {
         self.core.with_io(|io| work(io, index))
     }
 
-    /// The same, with an error instead.
+    /// Works on the entry for a future that is polled. An error is the operation's, which has not been looked at.
     #[inline]
-    pub(super) fn io<R>(&self, kind: Kind, work: impl FnOnce(&mut Io, u32) -> Result<R>) -> Result<R> {
-        self.with_io(work).unwrap_or_else(|| Err(gone(kind.name())))
+    pub(super) fn poll<R>(
+        &self,
+        kind: Kind,
+        waker: &Waker,
+        work: impl FnOnce(&mut Io, u32, &Caller<'_>) -> R,
+    ) -> Result<R> {
+        let index = self.index;
+        let polled = self.core.poll_io(waker, |io, caller| work(io, index, caller));
+        polled.map_err(|why| without_io(kind.name(), why))
     }
 
     /// What a failed operation is told as.
@@ -135,8 +153,10 @@ impl Socket {
         let closed = self.with_io(|io, index| io.table.target(index));
         drop(self);
         if let Some(target) = closed {
+            // In another runtime there is nothing to wait for: it is closed as soon as its own one runs.
             poll_fn(|context| {
-                core.with_io(|io| io.poll_closed(target, context.waker())).unwrap_or(Poll::Ready(()))
+                core.poll_io(context.waker(), |io, caller| io.poll_closed(target, caller))
+                    .unwrap_or(Poll::Ready(()))
             })
             .await;
         }
@@ -171,8 +191,8 @@ impl Socket {
     pub(super) async fn detach(mut self) -> Result<Loose> {
         self.with_io(Io::begin_to_leave).ok_or_else(|| gone("detach"))?;
         let loose = poll_fn(|context| {
-            let left = self.with_io(|io, index| io.poll_leave(index, context.waker()));
-            left.map_or_else(|| Poll::Ready(Err(gone("detach"))), |left| left.map(Ok))
+            let left = self.core.poll_io(context.waker(), |io, caller| io.poll_leave(self.index, caller));
+            left.map_or_else(|why| Poll::Ready(Err(without_io("detach", why))), |left| left.map(Ok))
         });
         let loose = loose.await?;
         // The entry is gone, and perhaps somebody else's already.

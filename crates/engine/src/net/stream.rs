@@ -302,13 +302,17 @@ impl Future for Recv<'_> {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let socket = self.socket;
-        let polled = socket.with_io(|io, index| io.poll_receive(index, context.waker()));
-        self.waits = matches!(polled, Some(Poll::Pending));
+        let polled =
+            socket.poll(Kind::Receive, context.waker(), |io, index, caller| io.poll_receive(index, caller));
+        let polled = match polled {
+            Ok(polled) => polled,
+            Err(why) => return Poll::Ready(Err(why)),
+        };
+        self.waits = polled.is_pending();
         match polled {
-            Some(Poll::Pending) => Poll::Pending,
-            Some(Poll::Ready(Ok(lease))) => Poll::Ready(Ok(lease)),
-            Some(Poll::Ready(Err(errno))) => Poll::Ready(Err(socket.error(Kind::Receive, errno))),
-            None => Poll::Ready(Err(socket.error(Kind::Receive, -libc::ECANCELED))),
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok(lease)) => Poll::Ready(Ok(lease)),
+            Poll::Ready(Err(errno)) => Poll::Ready(Err(socket.error(Kind::Receive, errno))),
         }
     }
 }
@@ -344,21 +348,23 @@ impl<B: IoBufMut + Unpin> Future for RecvInto<'_, B> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        let mut waits = false;
-        let polled = this.socket.io(Kind::ReceiveInto, |io, index| {
-            match io.poll_receive_into(index, &mut this.operation, context.waker()) {
-                Poll::Pending => {
-                    waits = true;
-                    Ok(0)
-                }
-                Poll::Ready(Ok(bytes)) => Ok(bytes),
-                Poll::Ready(Err(errno)) => Err(io.error(Kind::ReceiveInto, index, errno)),
-            }
+        let operation = &mut this.operation;
+        let polled = this.socket.poll(Kind::ReceiveInto, context.waker(), |io, index, caller| {
+            let polled = io.poll_receive_into(index, operation, caller);
+            polled.map(|result| result.map_err(|errno| io.error(Kind::ReceiveInto, index, errno)))
         });
-        this.waits = waits;
-        if waits {
-            return Poll::Pending;
-        }
+        let polled = match polled {
+            Ok(Poll::Pending) => {
+                this.waits = true;
+                return Poll::Pending;
+            }
+            Ok(Poll::Ready(result)) => {
+                this.waits = false;
+                result
+            }
+            // One that waits goes on waiting, until it is dropped.
+            Err(why) => Err(why),
+        };
         let memory = match &mut this.operation {
             OneShot::Fresh(memory) | OneShot::Over(memory) => std::mem::replace(memory, Memory::None),
             OneShot::InFlight(_) => Memory::None,
@@ -445,16 +451,20 @@ impl<B, R> Send<'_, B, R> {
     #[inline]
     fn poll_sent(&mut self, context: &mut Context<'_>) -> Poll<(Result<u32>, Memory)> {
         let Send { socket, sending, all, .. } = self;
-        let polled = socket.with_io(|io, index| io.poll_send(index, sending, *all, context.waker()));
+        let polled = socket.poll(Kind::Send, context.waker(), |io, index, caller| {
+            io.poll_send(index, sending, *all, caller)
+        });
         let sent = match polled {
-            Some(Poll::Pending) => return Poll::Pending,
-            Some(Poll::Ready(sent)) => sent,
-            None => {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(sent)) => sent.map_err(|errno| send_error(socket, errno)),
+            Err(why) => {
+                // As though it was dropped.
+                socket.with_io(|io, index| io.drop_send(index, sending));
                 sending.end();
-                Err(-libc::ECANCELED)
+                Err(why)
             }
         };
-        Poll::Ready((sent.map_err(|errno| send_error(socket, errno)), sending.take_memory()))
+        Poll::Ready((sent, sending.take_memory()))
     }
 }
 

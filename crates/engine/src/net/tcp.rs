@@ -115,14 +115,14 @@ impl Future for Connect {
         let Connecting::UnderWay { socket, operation } = &mut this.state else {
             unreachable!("polled after its end");
         };
-        let polled = socket.with_io(|io, index| {
-            io.poll_one_shot(Kind::Connect, index, operation, context.waker())
-                .map(|result| (result, io.driver_name()))
+        let polled = socket.poll(Kind::Connect, context.waker(), |io, index, caller| {
+            io.poll_one_shot(Kind::Connect, index, operation, caller).map(|result| (result, io.driver_name()))
         });
         let (result, driver) = match polled {
-            Some(Poll::Pending) => return Poll::Pending,
-            Some(Poll::Ready((result, driver))) => (result, Some(driver)),
-            None => (-libc::ECANCELED, None),
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(told)) => told,
+            // It ends when this is dropped.
+            Err(why) => return Poll::Ready(Err(why.on(this.address))),
         };
         let Connecting::UnderWay { socket, .. } = std::mem::replace(&mut this.state, Connecting::Over) else {
             unreachable!("it was a moment ago");
@@ -130,10 +130,7 @@ impl Future for Connect {
         if result >= 0 {
             return Poll::Ready(Ok(Stream::new(socket)));
         }
-        let mut error = Error::errno("connect", -result).on(this.address);
-        if let Some(driver) = driver {
-            error = error.by(driver);
-        }
+        let error = Error::errno("connect", -result).on(this.address).by(driver);
         Poll::Ready(Err(match -result {
             libc::ECONNREFUSED => error.hint("nothing listens there"),
             libc::EADDRNOTAVAIL => {

@@ -2,6 +2,7 @@
 
 mod accept;
 mod blocking;
+mod callers;
 mod cancel;
 mod close;
 mod connect;
