@@ -1,16 +1,20 @@
 //! A piece of a body, wherever its bytes lie.
 
 use crate::pool;
-use ringroad_engine::{AnyBuf, Lease};
+use ringroad_engine::{AnyBuf, Lease, Result};
 use std::fmt;
 use std::ops::Deref;
 use std::rc::Rc;
+use std::task::Poll;
 
 /// A piece of a body: received bytes in the buffer they arrived in, or bytes to be sent.
 ///
 /// One that was received and is kept while waiting uses up the pool of receive buffers; past half of it, further
 /// bytes are copied to memory of their own.
 pub struct Chunk(Inner);
+
+/// What [`Chunk::gather`] puts together at most. A slow receiver holds so much.
+const GATHERED_BYTES: usize = 64 * 1024;
 
 enum Inner {
     Lease(Lease),
@@ -20,6 +24,36 @@ enum Inner {
 }
 
 impl Chunk {
+    /// What was received first, with what has come besides, as one piece of 64 KiB at most: large bodies cost a send for
+    /// that much, and not for each buffer of the engine's. `more` receives without waiting. Told with it: what came
+    /// behind that is no data, the end (nothing) or an error, which does not come again.
+    pub fn gather(
+        first: Lease,
+        mut more: impl FnMut() -> Poll<Result<Lease>>,
+    ) -> (Chunk, Option<Result<Lease>>) {
+        // The others are most often as long, and then fit exactly.
+        let each = first.len();
+        let mut all = Chunk::from(first);
+        while all.len() + each <= GATHERED_BYTES {
+            match more() {
+                Poll::Pending => break,
+                Poll::Ready(Ok(lease)) if !lease.is_empty() => all.append(&lease),
+                Poll::Ready(behind) => return (all, Some(behind)),
+            }
+        }
+        (all, None)
+    }
+
+    fn append(&mut self, more: &[u8]) {
+        if let Inner::Vec(bytes) = &mut self.0 {
+            return bytes.extend_from_slice(more);
+        }
+        let mut bytes = Vec::with_capacity(GATHERED_BYTES);
+        bytes.extend_from_slice(self);
+        bytes.extend_from_slice(more);
+        self.0 = Inner::Vec(bytes);
+    }
+
     pub(crate) const fn of_static(bytes: &'static [u8]) -> Chunk {
         Chunk(Inner::Static(bytes))
     }
@@ -42,8 +76,8 @@ impl Chunk {
         }
     }
 
-    /// For the engine to send.
-    pub(crate) fn into_buf(self) -> AnyBuf {
+    /// The same bytes, for the engine to send.
+    pub fn into_buf(self) -> AnyBuf {
         match self.0 {
             Inner::Vec(bytes) => bytes.into(),
             Inner::Lease(lease) => lease.into(),

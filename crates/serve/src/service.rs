@@ -9,8 +9,8 @@ use crate::event::{Event, Voice};
 use crate::log::Log;
 use crate::metrics::Counts;
 use crate::worker::{self, Audience, Plan, Worker};
-use ringroad_engine::Name;
 use ringroad_engine::choose::{Choice, Wish, choose};
+use ringroad_engine::{Builder, Name};
 use ringroad_http::{Handle, Server, ServerError, Stats};
 use std::fmt;
 use std::net::SocketAddr;
@@ -163,6 +163,16 @@ struct Group {
     handle: Handle,
 }
 
+/// Buffers for large bodies: a receive has its price, whatever it brings. Drivers that wait for readiness use one after
+/// another, so a few large ones are as good as many small ones. io_uring's are all with the kernel, where each takes one
+/// answer; on `threads` each worker has one of its own: there many small ones stay.
+fn receive_buffers(driver: Name) -> impl Fn(Builder) -> Builder {
+    move |builder| match driver {
+        Name::Epoll | Name::Poll | Name::Select => builder.buffers(16, 32 * 1024),
+        _ => builder,
+    }
+}
+
 impl Service {
     /// Starts to serve.
     ///
@@ -217,6 +227,7 @@ impl Service {
             .limits(config.limits.clone())
             .deadlines(config.deadlines.clone())
             .drain(config.drain)
+            .tune(receive_buffers(self.shared.choice.driver()))
             .fallback(worker::answer)
             .start()?;
         let named = (handle.address().to_string(), handle.stats());

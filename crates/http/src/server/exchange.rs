@@ -241,6 +241,8 @@ impl Connection {
             Wanted,
             Received(ringroad_engine::Result<Lease>),
         }
+        // What came behind the last piece and was no data.
+        let mut behind = None;
         loop {
             self.wait_for(Waits::Handler);
             let first = poll_fn(|context| match work(context) {
@@ -267,7 +269,9 @@ impl Connection {
                 self.requests.continue_sent();
             }
             self.wait_for(Waits::Body);
-            let first = {
+            let first = if let Some(behind) = behind.take() {
+                First::Received(behind)
+            } else {
                 let mut receive = pin!(self.stream.recv());
                 poll_fn(|context| match work(context) {
                     Poll::Ready(done) => Poll::Ready(First::Done(done)),
@@ -279,9 +283,11 @@ impl Connection {
                 First::Done(done) => return Ok(done),
                 First::Wanted => continue,
                 First::Received(Ok(lease)) if !lease.is_empty() => {
-                    add(&self.place.worker.counts().bytes_in, lease.len() as u64);
-                    self.place.worker.seats.progress(self.place.seat, lease.len());
-                    self.feed_lease(incoming, lease, &mut work).await?;
+                    let (chunk, next) = self.gather(lease).await;
+                    behind = next;
+                    add(&self.place.worker.counts().bytes_in, chunk.len() as u64);
+                    self.place.worker.seats.progress(self.place.seat, chunk.len());
+                    self.feed_chunk(incoming, chunk, &mut work).await?;
                     continue;
                 }
                 First::Received(Ok(_)) => {
@@ -307,22 +313,32 @@ impl Connection {
         }
     }
 
-    /// Shows received bytes to the body's reader: in the buffer they came in if all of them are its.
-    async fn feed_lease<T>(
+    /// What was received, with what has come besides.
+    async fn gather(&mut self, first: Lease) -> (Chunk, Option<ringroad_engine::Result<Lease>>) {
+        let mut first = Some(first);
+        poll_fn(|context| {
+            let first = first.take().unwrap_or_default();
+            Poll::Ready(Chunk::gather(first, || pin!(self.stream.recv()).poll(context)))
+        })
+        .await
+    }
+
+    /// Shows received bytes to the body's reader: as they are if all of them are its.
+    async fn feed_chunk<T>(
         &mut self,
         incoming: &Incoming,
-        mut lease: Lease,
+        chunk: Chunk,
         work: &mut impl FnMut(&mut Context<'_>) -> Poll<T>,
     ) -> Result<(), Lost> {
         if self.carry.is_empty() {
-            let whole = self.requests.body_left().is_some_and(|left| left >= lease.len() as u64);
+            let whole = self.requests.body_left().is_some_and(|left| left >= chunk.len() as u64);
             if whole {
                 let mut at = 0;
                 let mut scratch = self.place.worker.scratch.borrow_mut();
-                if let Ok(Some(Event::Data(data))) = self.requests.next(&mut scratch, &lease, &mut at)
-                    && data.len() == lease.len()
+                if let Ok(Some(Event::Data(data))) = self.requests.next(&mut scratch, &chunk, &mut at)
+                    && data.len() == chunk.len()
                 {
-                    incoming.push(Chunk::from(std::mem::take(&mut lease)));
+                    incoming.push(chunk);
                     // With the last byte comes the end.
                     if let Ok(Some(Event::End(trailers))) = self.requests.next(&mut scratch, &[], &mut 0) {
                         incoming.end(trailers);
@@ -331,7 +347,7 @@ impl Connection {
                 }
             }
         }
-        self.feed_carried(incoming, &lease, work).await
+        self.feed_carried(incoming, &chunk, work).await
     }
 
     /// Shows what is carried, and `more` behind it, to the body's reader.

@@ -104,6 +104,57 @@ drivers!(a_long_body_is_echoed_while_it_comes, |driver: Name| {
     }
 });
 
+#[test]
+fn what_has_come_of_a_large_body_is_one_piece_of_at_most_64_kib() {
+    let (open, gate) = std::sync::mpsc::channel::<()>();
+    let gate = std::sync::Arc::new(std::sync::Mutex::new(gate));
+    let pieces = move |mut request: Request| {
+        let gate = std::sync::Arc::clone(&gate);
+        async move {
+            let waited = ringroad_engine::spawn_blocking(move || gate.lock().unwrap().recv()).await;
+            assert!(matches!(waited, Ok(Ok(()))));
+            let mut lengths = Vec::new();
+            while let Some(piece) = request.body().next().await {
+                lengths.push(piece?.len().to_string());
+            }
+            Ok::<_, BodyError>(lengths.join(" "))
+        }
+    };
+    let server = start(Name::Epoll, Server::new().route("/", post(pieces)));
+    let mut client = Client::new(server.address());
+    let sent = pattern(1_000_000);
+    let mut sender = client.stream().try_clone().unwrap();
+    let sending = std::thread::spawn(move || {
+        use std::io::Write;
+        sender.write_all(&post_to("/", &sent)).unwrap();
+    });
+    wait_until("the head has come", || server.counters().bytes_in > 0);
+    // More than two of the engine's buffers, and less than any socket holds.
+    wait_until("more has come than one buffer holds", || unread(&client) > 10_000);
+    open.send(()).unwrap();
+    let reply = client.reply();
+    sending.join().unwrap();
+    let lengths: Vec<usize> = reply.text().split(' ').map(|length| length.parse().unwrap()).collect();
+    assert_eq!(lengths.iter().sum::<usize>(), 1_000_000);
+    // A buffer of the engine's holds 4 KiB, and the last one may begin just before the bound.
+    assert!(lengths.iter().all(|length| *length < 64 * 1024 + 4096), "{lengths:?}");
+    assert!(lengths.iter().any(|length| *length > 2 * 4096), "{lengths:?}");
+}
+
+/// Bytes that have come to the server's socket and nobody has taken from there, by the kernel's table (proc(5)).
+fn unread(client: &Client) -> usize {
+    let (mine, theirs) =
+        (client.stream().local_addr().unwrap().port(), client.stream().peer_addr().unwrap().port());
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let row = table.lines().find(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let port = |word: Option<&str>| u16::from_str_radix(word?.rsplit_once(':')?.1, 16).ok();
+        (port(words.next()), port(words.next())) == (Some(theirs), Some(mine))
+    });
+    let queues = row.and_then(|line| line.split_whitespace().nth(4)).unwrap_or("0:0");
+    usize::from_str_radix(queues.rsplit_once(':').unwrap().1, 16).unwrap()
+}
+
 drivers!(a_response_may_be_a_stream_with_trailers, |driver: Name| {
     let stream = |_: Request| async {
         let (sender, receiver) = sync::bounded::<Piece>(1);

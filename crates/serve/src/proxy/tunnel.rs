@@ -1,11 +1,11 @@
 //! A connection that speaks WebSocket: bytes are handed through both ways until both sides have ended, nobody looking.
 //!
-//! Each direction holds one received buffer, and the next is asked for when that one has been sent, so a slow side slows
-//! the other down. A side that ends is told to the other, which may say what it still has to say, for as long as an answer
+//! Each direction holds one piece of at most 64 KiB, and the next is asked for when that one has been sent, so a slow side
+//! slows the other down. A side that ends is told to the other, which may say what it still has to say, for as long as an answer
 //! may take. One that breaks ends both. What bounds a tunnel: silence in both directions (`tunnel_timeout`), and the drain
 //! of a server that stops, which waits for tunnels as for requests and then cuts them. A reload leaves them as they are.
 
-use super::upstream::{Half, Reader, Sink, Writer};
+use super::upstream::{Half, Reader, Sink, Writer, gather};
 use super::{Pump, Sending};
 use crate::answer::Tally;
 use crate::config::Proxy;
@@ -132,15 +132,23 @@ async fn hand_on(
         to.write_all(first).await.0.map_err(Failed::Sending)?;
         moved(bytes);
     }
+    // What came behind the last piece and was no data.
+    let mut received = None;
     loop {
-        let lease = from.recv().await.map_err(Failed::Receiving)?;
+        let lease = match received.take() {
+            Some(behind) => behind,
+            None => from.recv().await,
+        };
+        let lease = lease.map_err(Failed::Receiving)?;
         if lease.is_empty() {
             // Who is gone already need not be told.
             let _ = to.shutdown();
             return Ok(());
         }
-        let bytes = lease.len();
-        to.write_all(lease).await.0.map_err(Failed::Sending)?;
+        let (chunk, behind) = gather(&mut from, lease).await;
+        let bytes = chunk.len();
+        to.write_all(chunk.into_buf()).await.0.map_err(Failed::Sending)?;
         moved(bytes);
+        received = behind;
     }
 }

@@ -83,6 +83,8 @@ pub(super) struct Sink(Writer);
 /// The half that is read from, with what was received and not used.
 pub(super) struct Source {
     half: Reader,
+    /// What came behind the last piece and was no data.
+    behind: Option<ringroad_engine::Result<Lease>>,
     responses: Responses,
     input: Vec<u8>,
     used: usize,
@@ -125,6 +127,19 @@ impl Writer {
     }
 }
 
+/// What was received first, with what has come besides; and what came behind it that is no data.
+pub(super) async fn gather(
+    from: &mut Reader,
+    first: Lease,
+) -> (Chunk, Option<ringroad_engine::Result<Lease>>) {
+    let mut first = Some(first);
+    poll_fn(|context| {
+        let first = first.take().unwrap_or_default();
+        Poll::Ready(Chunk::gather(first, || pin!(from.recv()).poll(context)))
+    })
+    .await
+}
+
 /// The head of an answer.
 pub(super) struct Head(KeptHead);
 
@@ -159,7 +174,7 @@ impl Connection {
     pub(super) async fn open(to: &Upstream, span: Duration) -> Result<Connection, Failure> {
         let opened = time::timeout(span, connect(to)).await;
         let (half, write) = opened.map_err(|_| Failure::ConnectTimeout(span))??;
-        let source = Source { half, responses: Responses::new(), input: Vec::new(), used: 0 };
+        let source = Source { half, behind: None, responses: Responses::new(), input: Vec::new(), used: 0 };
         Ok(Connection { source, sink: Sink(write) })
     }
 
@@ -169,7 +184,9 @@ impl Connection {
 
     /// The connection for another request, if it can have one.
     pub(super) fn join(mut source: Source, sink: Sink) -> Option<Connection> {
-        let idle = source.responses.phase() == Phase::Idle && source.used == source.input.len();
+        let idle = source.responses.phase() == Phase::Idle
+            && source.used == source.input.len()
+            && source.behind.is_none();
         // What is left of the last answer is no beginning of the next.
         source.input.clear();
         source.used = 0;
@@ -329,13 +346,20 @@ impl Source {
     /// What has come of the body already, and whether that is all of it.
     pub(super) fn ready(&mut self, scratch: &RefCell<Scratch>) -> (Vec<u8>, bool) {
         let mut all = Vec::new();
+        // An error comes again with the next piece.
+        let _ = self.parse(scratch, &mut all);
+        (all, self.is_complete())
+    }
+
+    /// Takes what is there of the body off the input.
+    fn parse(&mut self, scratch: &RefCell<Scratch>, all: &mut Vec<u8>) -> Result<(), Failure> {
         let mut scratch = scratch.borrow_mut();
         loop {
-            match self.responses.next(&mut scratch, &self.input, &mut self.used) {
-                Ok(Some(ResponseEvent::Data(data))) => all.extend_from_slice(data),
-                Ok(Some(ResponseEvent::End(_))) => return (all, true),
-                // An error comes again with the next piece.
-                Ok(_) | Err(_) => return (all, false),
+            match self.responses.next(&mut scratch, &self.input, &mut self.used).map_err(Failure::Wrong)? {
+                Some(ResponseEvent::Data(data)) => all.extend_from_slice(data),
+                Some(ResponseEvent::End(_)) | None => return Ok(()),
+                // Not within a body.
+                Some(ResponseEvent::Interim(_) | ResponseEvent::Head(_)) => {}
             }
         }
     }
@@ -343,26 +367,31 @@ impl Source {
     /// The next piece of the body; `None` at its end.
     pub(super) async fn next(&mut self, scratch: &RefCell<Scratch>) -> Result<Option<Chunk>, Failure> {
         loop {
-            {
-                let mut scratch = scratch.borrow_mut();
-                match self
-                    .responses
-                    .next(&mut scratch, &self.input, &mut self.used)
-                    .map_err(Failure::Wrong)?
-                {
-                    Some(ResponseEvent::Data(data)) => return Ok(Some(Chunk::from(data.to_vec()))),
-                    Some(ResponseEvent::End(_)) => return Ok(None),
-                    Some(_) => continue,
-                    None => {}
-                }
+            if self.is_complete() {
+                return Ok(None);
             }
-            match self.half.recv().await {
+            let mut all = Vec::new();
+            let parsed = self.parse(scratch, &mut all);
+            if !all.is_empty() {
+                return Ok(Some(Chunk::from(all)));
+            }
+            parsed?;
+            if self.is_complete() {
+                return Ok(None);
+            }
+            let received = match self.behind.take() {
+                Some(behind) => behind,
+                None => self.half.recv().await,
+            };
+            match received {
                 Ok(lease) if lease.is_empty() => {
                     // For a body without a length this is its end.
                     return self.responses.end_of_input().map(|_| None).map_err(|_| Failure::Closed);
                 }
                 Ok(lease) => {
-                    if let Some(whole) = self.whole(scratch, lease) {
+                    let (chunk, behind) = gather(&mut self.half, lease).await;
+                    self.behind = behind;
+                    if let Some(whole) = self.whole(scratch, chunk) {
                         return Ok(Some(whole));
                     }
                 }
@@ -371,23 +400,23 @@ impl Source {
         }
     }
 
-    /// A received buffer as it is, if all of it is the body's; taken in otherwise.
-    fn whole(&mut self, scratch: &RefCell<Scratch>, lease: Lease) -> Option<Chunk> {
-        let inside = self.responses.body_left().is_some_and(|left| left >= lease.len() as u64);
+    /// Received bytes as they are, if all of them are the body's; taken in otherwise.
+    fn whole(&mut self, scratch: &RefCell<Scratch>, chunk: Chunk) -> Option<Chunk> {
+        let inside = self.responses.body_left().is_some_and(|left| left >= chunk.len() as u64);
         if inside && self.used == self.input.len() {
             let mut scratch = scratch.borrow_mut();
             let mut at = 0;
-            if let Ok(Some(ResponseEvent::Data(data))) = self.responses.next(&mut scratch, &lease, &mut at)
-                && data.len() == lease.len()
+            if let Ok(Some(ResponseEvent::Data(data))) = self.responses.next(&mut scratch, &chunk, &mut at)
+                && data.len() == chunk.len()
             {
-                return Some(Chunk::from(lease));
+                return Some(chunk);
             }
             // Not reached with a body of a length: all of it was inside.
             drop(scratch);
-            self.take(lease.get(at..).unwrap_or_default());
+            self.take(chunk.get(at..).unwrap_or_default());
             return None;
         }
-        self.take(&lease);
+        self.take(&chunk);
         None
     }
 }
