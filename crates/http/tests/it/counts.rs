@@ -1,6 +1,7 @@
 //! What is held by counting, since timed tests are banned: allocations, memory and system calls.
 
-use crate::support::{Client, on, start, wait_until};
+use crate::drivers::on;
+use crate::support::{Client, start, wait_until};
 use ringroad_engine::Name;
 use ringroad_http::{Html, Json, Request, Response, Server, Shared, State, get};
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[macro_use]
-mod support;
+mod drivers;
 mod bodies;
 mod client;
 mod connections;
@@ -11,4 +11,5 @@ mod files;
 mod inputs;
 mod requests;
 mod stopping;
+mod support;
 mod wrapping;

@@ -1,51 +1,11 @@
 //! A server on each driver, and a client that is nothing but a socket.
 
 use ringroad_engine::Name;
-use ringroad_engine::choose::{self, Wish};
+use ringroad_engine::choose::Wish;
 use ringroad_http::{Handle, Server};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
-
-/// Makes a module of tests, one for each driver, of a function that takes its name.
-macro_rules! drivers {
-    ($(#[$meta:meta])* $name:ident, $body:expr) => {
-        $(#[$meta])*
-        mod $name {
-            #[allow(unused_imports)]
-            use super::*;
-
-            #[test]
-            fn epoll() {
-                crate::support::on(ringroad_engine::Name::Epoll, $body);
-            }
-            #[test]
-            fn io_uring() {
-                crate::support::on(ringroad_engine::Name::IoUring, $body);
-            }
-            #[test]
-            fn poll() {
-                crate::support::on(ringroad_engine::Name::Poll, $body);
-            }
-            #[test]
-            fn select() {
-                crate::support::on(ringroad_engine::Name::Select, $body);
-            }
-            #[test]
-            fn threads() {
-                crate::support::on(ringroad_engine::Name::Threads, $body);
-            }
-        }
-    };
-}
-
-/// Runs a test if the driver can be had here; else says why not.
-pub(crate) fn on(driver: Name, body: impl FnOnce(Name)) {
-    match choose::probe(driver) {
-        Ok(_) => body(driver),
-        Err(refusal) => eprintln!("skipped: {refusal}"),
-    }
-}
 
 /// How long a socket waits before a test is shown to hang. Far beyond what any needs.
 const HANG: Duration = Duration::from_secs(300);

@@ -2,8 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![forbid(unsafe_code)]
 
+#[path = "../../../http/tests/it/drivers.rs"]
 #[macro_use]
-mod support;
+mod drivers;
 mod answers;
 mod configuration;
 mod escapes;
@@ -11,4 +12,5 @@ mod files;
 mod observing;
 mod proxying;
 mod reloading;
+mod support;
 mod tunnels;

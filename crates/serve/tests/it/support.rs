@@ -11,46 +11,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// Makes a module of tests, one for each driver, of a function that takes its name.
-macro_rules! drivers {
-    ($(#[$meta:meta])* $name:ident, $body:expr) => {
-        $(#[$meta])*
-        mod $name {
-            #[allow(unused_imports)]
-            use super::*;
-
-            #[test]
-            fn epoll() {
-                crate::support::on(ringroad_engine::Name::Epoll, $body);
-            }
-            #[test]
-            fn io_uring() {
-                crate::support::on(ringroad_engine::Name::IoUring, $body);
-            }
-            #[test]
-            fn poll() {
-                crate::support::on(ringroad_engine::Name::Poll, $body);
-            }
-            #[test]
-            fn select() {
-                crate::support::on(ringroad_engine::Name::Select, $body);
-            }
-            #[test]
-            fn threads() {
-                crate::support::on(ringroad_engine::Name::Threads, $body);
-            }
-        }
-    };
-}
-
-/// Runs a test on a driver, if that can be had here; says why where it cannot.
-pub(crate) fn on(driver: Name, test: fn(Name)) {
-    match ringroad_engine::choose::probe(driver) {
-        Ok(_) => test(driver),
-        Err(refusal) => eprintln!("skipped: {refusal}"),
-    }
-}
-
 /// How long a socket waits before a test is shown to hang. Far beyond what any needs.
 pub(crate) const HANG: Duration = Duration::from_secs(300);
 
