@@ -37,7 +37,7 @@ pub mod wrap;
 
 pub use body::{Body, IntoPiece, Piece};
 pub use chunk::Chunk;
-pub use client::{Client, ClientRequest, ClientResponse};
+pub use client::{Client, ClientRequest, ClientResponse, ReadError, Receive, ResponseReader, gather};
 pub use counters::Counters;
 pub use error::{BodyError, BoxError, ClientError, ServerError};
 pub use request::{Request, RequestBody};

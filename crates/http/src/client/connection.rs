@@ -1,24 +1,20 @@
 //! A client's connection: one request at a time, and what comes back.
 
+use super::reader::{ReadError, ResponseReader};
 use crate::body::{Piece, Pieces};
 use crate::chunk::Chunk;
 use crate::error::{BodyError, ClientError};
-use ringroad_engine::Lease;
 use ringroad_engine::net::TcpStream;
-use ringroad_wire::{
-    Asked, BodyEncoder, FieldBlock, KeptHead, Method, Phase, ResponseEvent, Responses, Scratch,
-};
+use ringroad_wire::{Asked, BodyEncoder, FieldBlock, KeptHead, Method, Scratch};
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
-/// A connection with what was received on it and not used.
+/// A connection, and what is read off it.
 pub(super) struct Connection {
     stream: TcpStream,
-    responses: Responses,
-    input: Vec<u8>,
-    used: usize,
+    reader: ResponseReader,
 }
 
 /// A piece of a response's body, or its end.
@@ -44,7 +40,7 @@ impl Failed {
 
 impl Connection {
     pub(super) fn new(stream: TcpStream) -> Connection {
-        Connection { stream, responses: Responses::new(), input: Vec::new(), used: 0 }
+        Connection { stream, reader: ResponseReader::new() }
     }
 
     /// Whether it is still open, with nothing said that nobody asked for.
@@ -110,103 +106,32 @@ impl Connection {
         scratch: &RefCell<Scratch>,
         method: Method,
     ) -> Result<KeptHead, Failed> {
-        let refused = |why| Failed::Other(ClientError::Response(why));
-        self.responses.begin(Asked::from(method)).map_err(refused)?;
-        loop {
-            {
-                let mut scratch = scratch.borrow_mut();
-                match self.responses.next(&mut scratch, &self.input, &mut self.used).map_err(refused)? {
-                    Some(ResponseEvent::Head(head)) => {
-                        return Ok(head.keep());
-                    }
-                    Some(_) => continue,
-                    None => {}
-                }
-            }
-            let silent = self.input.is_empty();
-            let failed = |why| if silent { Failed::Unanswered(why) } else { Failed::Other(why) };
-            match self.stream.recv().await {
-                Ok(lease) if lease.is_empty() => return Err(failed(ClientError::Closed)),
-                Ok(lease) => self.take(&lease),
-                Err(why) => return Err(failed(ClientError::Connection(why))),
-            }
-        }
-    }
-
-    fn take(&mut self, more: &[u8]) {
-        self.input.drain(..std::mem::take(&mut self.used));
-        self.input.extend_from_slice(more);
+        let head = self.reader.head(&mut self.stream, scratch, Asked::from(method)).await;
+        head.map_err(|why| match why {
+            ReadError::Unanswered(None) => Failed::Unanswered(ClientError::Closed),
+            ReadError::Unanswered(Some(why)) => Failed::Unanswered(ClientError::Connection(why)),
+            ReadError::Closed(_) => Failed::Other(ClientError::Closed),
+            ReadError::Refused(why) => Failed::Other(ClientError::Response(why)),
+            ReadError::Connection(why) => Failed::Other(ClientError::Connection(why)),
+        })
     }
 
     /// The next part of the body.
     pub(super) async fn part(&mut self, scratch: &RefCell<Scratch>) -> Result<Part, BodyError> {
-        loop {
-            let may_go_on = self.used < self.input.len() || self.responses.body_left() == Some(0);
-            if may_go_on && let Some(part) = self.parse(scratch)? {
-                return Ok(part);
+        match self.reader.next(&mut self.stream, scratch).await {
+            Ok(Some(chunk)) => Ok(Part::Data(chunk)),
+            Ok(None) => Ok(Part::End(self.reader.take_trailers())),
+            Err(ReadError::Refused(why) | ReadError::Closed(Some(why))) => Err(BodyError::Refused(why)),
+            Err(ReadError::Connection(why) | ReadError::Unanswered(Some(why))) => {
+                Err(BodyError::Connection(why))
             }
-            match self.stream.recv().await {
-                Ok(lease) if !lease.is_empty() => {
-                    if let Some(part) = self.first(scratch, lease)? {
-                        return Ok(part);
-                    }
-                }
-                Ok(_) => {
-                    self.responses.end_of_input().map_err(BodyError::Refused)?;
-                    return Ok(Part::End(Vec::new()));
-                }
-                Err(why) => return Err(BodyError::Connection(why)),
-            }
-        }
-    }
-
-    fn parse(&mut self, scratch: &RefCell<Scratch>) -> Result<Option<Part>, BodyError> {
-        let mut scratch = scratch.borrow_mut();
-        let event = self.responses.next(&mut scratch, &self.input, &mut self.used);
-        Ok(part_of(event.map_err(BodyError::Refused)?))
-    }
-
-    /// The first part in a buffer: the buffer itself, if all of it is the body's. What is behind is taken in.
-    fn first(&mut self, scratch: &RefCell<Scratch>, lease: Lease) -> Result<Option<Part>, BodyError> {
-        let inside = self.responses.body_left().is_none_or(|left| left >= lease.len() as u64);
-        if self.used < self.input.len() || !inside {
-            self.take(&lease);
-            return Ok(None);
-        }
-        let mut at = 0;
-        let part = {
-            let mut scratch = scratch.borrow_mut();
-            match self.responses.next(&mut scratch, &lease, &mut at).map_err(BodyError::Refused)? {
-                Some(ResponseEvent::Data(data)) if data.len() == lease.len() => None,
-                event => Some(part_of(event)),
-            }
-        };
-        match part {
-            None => Ok(Some(Part::Data(Chunk::from(lease)))),
-            Some(part) => {
-                self.take(lease.get(at..).unwrap_or_default());
-                Ok(part)
-            }
+            // Of a head only.
+            Err(ReadError::Closed(None) | ReadError::Unanswered(None)) => Err(BodyError::Over),
         }
     }
 
     /// The connection for another request, if it can have one.
     pub(super) fn into_idle(self) -> Option<TcpStream> {
-        let idle = self.responses.phase() == Phase::Idle && self.used == self.input.len();
-        idle.then_some(self.stream)
-    }
-}
-
-/// What an event within a body is to its reader.
-fn part_of(event: Option<ResponseEvent<'_>>) -> Option<Part> {
-    match event? {
-        ResponseEvent::Data(data) => Some(Part::Data(Chunk::from(data.to_vec()))),
-        ResponseEvent::End(lines) => {
-            let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-            let lines = lines.iter().map(|field| (text(field.name), field.value.to_vec()));
-            Some(Part::End(lines.collect()))
-        }
-        // Not within a body.
-        ResponseEvent::Interim(_) | ResponseEvent::Head(_) => None,
+        self.reader.is_idle().then_some(self.stream)
     }
 }

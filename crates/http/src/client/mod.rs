@@ -1,10 +1,12 @@
 //! A client: requests out, responses in, connections kept for the next.
 //!
-//! It belongs to one runtime. Start at [`Client`]; a connection is in [`connection`].
+//! It belongs to one runtime. Start at [`Client`]; a connection is in [`connection`], how responses are read in [`reader`].
 
 mod connection;
+mod reader;
 mod response;
 
+pub use reader::{ReadError, Receive, ResponseReader, gather};
 pub use response::ClientResponse;
 
 use crate::body::{Body, Inner as BodyInner};

@@ -8,6 +8,7 @@ use super::seats::{Verdict, Waits};
 use super::worker::Worker;
 use crate::body::{Piece, Pieces};
 use crate::chunk::Chunk;
+use crate::client::gather;
 use crate::counters::add;
 use crate::encode::{self, Rest, refusal};
 use crate::error::BodyError;
@@ -283,7 +284,7 @@ impl Connection {
                 First::Done(done) => return Ok(done),
                 First::Wanted => continue,
                 First::Received(Ok(lease)) if !lease.is_empty() => {
-                    let (chunk, next) = self.gather(lease).await;
+                    let (chunk, next) = gather(&mut self.stream, lease).await;
                     behind = next;
                     add(&self.place.worker.counts().bytes_in, chunk.len() as u64);
                     self.place.worker.seats.progress(self.place.seat, chunk.len());
@@ -311,16 +312,6 @@ impl Connection {
             let _ = poll_fn(|context| Poll::Ready(work(context).is_ready())).await;
             return Err(lost);
         }
-    }
-
-    /// What was received, with what has come besides.
-    async fn gather(&mut self, first: Lease) -> (Chunk, Option<ringroad_engine::Result<Lease>>) {
-        let mut first = Some(first);
-        poll_fn(|context| {
-            let first = first.take().unwrap_or_default();
-            Poll::Ready(Chunk::gather(first, || pin!(self.stream.recv()).poll(context)))
-        })
-        .await
     }
 
     /// Shows received bytes to the body's reader: as they are if all of them are its.

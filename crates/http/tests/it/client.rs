@@ -198,6 +198,47 @@ drivers!(what_is_no_answer_is_an_error_and_what_never_comes_too, |driver: Name| 
     });
 });
 
+drivers!(the_end_of_a_body_may_come_alone_and_with_lines_behind_it, |driver: Name| {
+    let (go_on, told) = std::sync::mpsc::channel::<()>();
+    let url = odd(move |_, mut stream| {
+        read_head(&mut stream);
+        stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n").unwrap();
+        told.recv().unwrap();
+        stream.write_all(b"0\r\nX-Sum: 5\r\n\r\n").unwrap();
+        // Open until the test is over: a connection that is closed is not kept.
+        let _ = told.recv();
+    });
+    run(driver, async {
+        let client = Client::new();
+        let mut response = client.get(&url).send().await.unwrap();
+        let mut body = Vec::new();
+        while body.len() < 5 {
+            body.extend_from_slice(&response.next().await.unwrap().unwrap());
+        }
+        assert_eq!(body, b"hello");
+        go_on.send(()).unwrap();
+        assert!(response.next().await.is_none());
+        assert_eq!(response.trailers(), [("X-Sum".to_owned(), b"5".to_vec())]);
+        assert_eq!(client.idle_connections(), 1, "it may be used again");
+    });
+});
+
+drivers!(a_body_to_the_end_of_the_connection_is_not_whole_if_that_was_reset, |driver: Name| {
+    let url = odd(|_, mut stream| {
+        read_head(&mut stream);
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nsome").unwrap();
+        socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+    });
+    run(driver, async {
+        let client = Client::new();
+        // It may be reset before the head is read.
+        if let Ok(mut response) = client.get(&url).send().await {
+            let all = response.bytes(1000).await;
+            assert!(matches!(all, Err(BodyError::Connection(_))), "{all:?}");
+        }
+    });
+});
+
 drivers!(a_name_is_looked_up, |driver: Name| {
     let server = server(driver);
     let url = format!("http://localhost:{}/", server.address().port());

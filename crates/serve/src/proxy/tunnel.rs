@@ -5,12 +5,12 @@
 //! may take. One that breaks ends both. What bounds a tunnel: silence in both directions (`tunnel_timeout`), and the drain
 //! of a server that stops, which waits for tunnels as for requests and then cuts them. A reload leaves them as they are.
 
-use super::upstream::{Half, Reader, Sink, Writer, gather};
+use super::upstream::{Half, Reader, Sink, Writer};
 use super::{Pump, Sending};
 use crate::answer::Tally;
 use crate::config::Proxy;
 use ringroad_engine::time;
-use ringroad_http::Upgraded;
+use ringroad_http::{Receive, Upgraded, gather};
 use std::cell::Cell;
 use std::fmt;
 use std::future::poll_fn;

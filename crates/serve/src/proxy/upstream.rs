@@ -4,9 +4,9 @@
 
 use crate::config::Upstream;
 use ringroad_engine::net::{ReadHalf, Recv, Send, Stream, TcpStream, Unix, UnixStream, WriteHalf};
-use ringroad_engine::{IoBuf, Lease, spawn_blocking, time};
-use ringroad_http::{BodyError, Chunk, Fields, RequestBody, Status};
-use ringroad_wire::{Asked, BodyEncoder, KeptHead, Phase, ResponseEvent, ResponseHead, Responses, Scratch};
+use ringroad_engine::{IoBuf, spawn_blocking, time};
+use ringroad_http::{BodyError, Chunk, Fields, ReadError, Receive, RequestBody, ResponseReader, Status};
+use ringroad_wire::{Asked, BodyEncoder, KeptHead, ResponseHead, Scratch};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::poll_fn;
@@ -71,6 +71,17 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+impl From<ReadError> for Failure {
+    fn from(why: ReadError) -> Failure {
+        match why {
+            ReadError::Unanswered(_) => Failure::Unanswered(why.to_string()),
+            ReadError::Closed(_) => Failure::Closed,
+            ReadError::Refused(why) => Failure::Wrong(why),
+            ReadError::Connection(why) => Failure::Connection(why),
+        }
+    }
+}
+
 /// A connection between two exchanges.
 pub(super) struct Connection {
     source: Source,
@@ -80,14 +91,10 @@ pub(super) struct Connection {
 /// The half that is written to.
 pub(super) struct Sink(Writer);
 
-/// The half that is read from, with what was received and not used.
+/// The half that is read from.
 pub(super) struct Source {
     half: Reader,
-    /// What came behind the last piece and was no data.
-    behind: Option<ringroad_engine::Result<Lease>>,
-    responses: Responses,
-    input: Vec<u8>,
-    used: usize,
+    reader: ResponseReader,
 }
 
 /// One side of a connection over TCP or within the machine.
@@ -102,8 +109,8 @@ pub(super) type Reader = Half<ReadHalf, ReadHalf<Unix>>;
 /// What is sent to.
 pub(super) type Writer = Half<WriteHalf, WriteHalf<Unix>>;
 
-impl Reader {
-    pub(super) fn recv(&mut self) -> Recv<'_> {
+impl Receive for Reader {
+    fn recv(&mut self) -> Recv<'_> {
         match self {
             Half::Tcp(half) => half.recv(),
             Half::Unix(half) => half.recv(),
@@ -125,19 +132,6 @@ impl Writer {
             Half::Unix(half) => half.shutdown(),
         }
     }
-}
-
-/// What was received first, with what has come besides; and what came behind it that is no data.
-pub(super) async fn gather(
-    from: &mut Reader,
-    first: Lease,
-) -> (Chunk, Option<ringroad_engine::Result<Lease>>) {
-    let mut first = Some(first);
-    poll_fn(|context| {
-        let first = first.take().unwrap_or_default();
-        Poll::Ready(Chunk::gather(first, || pin!(from.recv()).poll(context)))
-    })
-    .await
 }
 
 /// The head of an answer.
@@ -174,7 +168,7 @@ impl Connection {
     pub(super) async fn open(to: &Upstream, span: Duration) -> Result<Connection, Failure> {
         let opened = time::timeout(span, connect(to)).await;
         let (half, write) = opened.map_err(|_| Failure::ConnectTimeout(span))??;
-        let source = Source { half, behind: None, responses: Responses::new(), input: Vec::new(), used: 0 };
+        let source = Source { half, reader: ResponseReader::new() };
         Ok(Connection { source, sink: Sink(write) })
     }
 
@@ -183,14 +177,8 @@ impl Connection {
     }
 
     /// The connection for another request, if it can have one.
-    pub(super) fn join(mut source: Source, sink: Sink) -> Option<Connection> {
-        let idle = source.responses.phase() == Phase::Idle
-            && source.used == source.input.len()
-            && source.behind.is_none();
-        // What is left of the last answer is no beginning of the next.
-        source.input.clear();
-        source.used = 0;
-        idle.then_some(Connection { source, sink })
+    pub(super) fn join(source: Source, sink: Sink) -> Option<Connection> {
+        source.reader.is_idle().then_some(Connection { source, sink })
     }
 
     /// Whether it is still open, with nothing said that nobody asked for.
@@ -296,127 +284,27 @@ impl Sink {
 impl Source {
     /// Another protocol is spoken from here on: what is received from, and what has come of it already.
     pub(super) fn into_parts(self) -> (Reader, Vec<u8>) {
-        let Source { half, mut input, used, .. } = self;
-        input.drain(..used);
-        (half, input)
-    }
-
-    fn take(&mut self, more: &[u8]) {
-        self.input.drain(..std::mem::take(&mut self.used));
-        self.input.extend_from_slice(more);
+        (self.half, self.reader.into_rest())
     }
 
     /// The head of the answer to a request that is being sent.
     pub(super) async fn head(&mut self, scratch: &RefCell<Scratch>, asked: Asked) -> Result<Head, Failure> {
-        self.responses.begin(asked).map_err(Failure::Wrong)?;
-        loop {
-            {
-                let mut scratch = scratch.borrow_mut();
-                match self
-                    .responses
-                    .next(&mut scratch, &self.input, &mut self.used)
-                    .map_err(Failure::Wrong)?
-                {
-                    Some(ResponseEvent::Head(head)) => {
-                        return Ok(Head(head.keep()));
-                    }
-                    // What is said meanwhile (1xx) is for us.
-                    Some(_) => continue,
-                    None => {}
-                }
-            }
-            let silent = self.input.is_empty();
-            match self.half.recv().await {
-                Ok(lease) if lease.is_empty() && silent => {
-                    return Err(Failure::Unanswered("the connection was closed".to_owned()));
-                }
-                Ok(lease) if lease.is_empty() => return Err(Failure::Closed),
-                Ok(lease) => self.take(&lease),
-                Err(why) if silent => return Err(Failure::Unanswered(why.to_string())),
-                Err(why) => return Err(Failure::Connection(why)),
-            }
-        }
+        Ok(Head(self.reader.head(&mut self.half, scratch, asked).await?))
     }
 
     /// Whether the answer is over.
     pub(super) fn is_complete(&self) -> bool {
-        matches!(self.responses.phase(), Phase::Idle | Phase::Closed)
+        self.reader.is_complete()
     }
 
     /// What has come of the body already, and whether that is all of it.
     pub(super) fn ready(&mut self, scratch: &RefCell<Scratch>) -> (Vec<u8>, bool) {
-        let mut all = Vec::new();
-        // An error comes again with the next piece.
-        let _ = self.parse(scratch, &mut all);
+        let all = self.reader.ready(scratch);
         (all, self.is_complete())
-    }
-
-    /// Takes what is there of the body off the input.
-    fn parse(&mut self, scratch: &RefCell<Scratch>, all: &mut Vec<u8>) -> Result<(), Failure> {
-        let mut scratch = scratch.borrow_mut();
-        loop {
-            match self.responses.next(&mut scratch, &self.input, &mut self.used).map_err(Failure::Wrong)? {
-                Some(ResponseEvent::Data(data)) => all.extend_from_slice(data),
-                Some(ResponseEvent::End(_)) | None => return Ok(()),
-                // Not within a body.
-                Some(ResponseEvent::Interim(_) | ResponseEvent::Head(_)) => {}
-            }
-        }
     }
 
     /// The next piece of the body; `None` at its end.
     pub(super) async fn next(&mut self, scratch: &RefCell<Scratch>) -> Result<Option<Chunk>, Failure> {
-        loop {
-            if self.is_complete() {
-                return Ok(None);
-            }
-            let mut all = Vec::new();
-            let parsed = self.parse(scratch, &mut all);
-            if !all.is_empty() {
-                return Ok(Some(Chunk::from(all)));
-            }
-            parsed?;
-            if self.is_complete() {
-                return Ok(None);
-            }
-            let received = match self.behind.take() {
-                Some(behind) => behind,
-                None => self.half.recv().await,
-            };
-            match received {
-                Ok(lease) if lease.is_empty() => {
-                    // For a body without a length this is its end.
-                    return self.responses.end_of_input().map(|_| None).map_err(|_| Failure::Closed);
-                }
-                Ok(lease) => {
-                    let (chunk, behind) = gather(&mut self.half, lease).await;
-                    self.behind = behind;
-                    if let Some(whole) = self.whole(scratch, chunk) {
-                        return Ok(Some(whole));
-                    }
-                }
-                Err(why) => return Err(Failure::Connection(why)),
-            }
-        }
-    }
-
-    /// Received bytes as they are, if all of them are the body's; taken in otherwise.
-    fn whole(&mut self, scratch: &RefCell<Scratch>, chunk: Chunk) -> Option<Chunk> {
-        let inside = self.responses.body_left().is_some_and(|left| left >= chunk.len() as u64);
-        if inside && self.used == self.input.len() {
-            let mut scratch = scratch.borrow_mut();
-            let mut at = 0;
-            if let Ok(Some(ResponseEvent::Data(data))) = self.responses.next(&mut scratch, &chunk, &mut at)
-                && data.len() == chunk.len()
-            {
-                return Some(chunk);
-            }
-            // Not reached with a body of a length: all of it was inside.
-            drop(scratch);
-            self.take(chunk.get(at..).unwrap_or_default());
-            return None;
-        }
-        self.take(&chunk);
-        None
+        Ok(self.reader.next(&mut self.half, scratch).await?)
     }
 }

@@ -1,0 +1,253 @@
+//! Responses read off a connection: what was received and not used, and where in the conversation that is.
+//!
+//! Who speaks to servers has this in common and little else: when something is sent, how long is waited, what is kept for
+//! the next request are decided by the client here and by the server tool's proxy, each for itself.
+
+use crate::chunk::Chunk;
+use crate::incoming::Trailers;
+use ringroad_engine::Lease;
+use ringroad_engine::net::{Family, ReadHalf, Recv, Stream};
+use ringroad_wire::{Asked, Error, Fields, KeptHead, Phase, ResponseEvent, Responses, Scratch};
+use std::cell::RefCell;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+
+/// Where bytes come from: a connection, or the half of it that is read.
+pub trait Receive {
+    /// The next bytes; none at the end.
+    fn recv(&mut self) -> Recv<'_>;
+}
+
+impl<F: Family> Receive for Stream<F> {
+    fn recv(&mut self) -> Recv<'_> {
+        Stream::recv(self)
+    }
+}
+
+impl<F: Family> Receive for ReadHalf<F> {
+    fn recv(&mut self) -> Recv<'_> {
+        ReadHalf::recv(self)
+    }
+}
+
+/// Why a response cannot be read, or not to its end.
+#[derive(Debug)]
+pub enum ReadError {
+    /// Nothing of it has come: the connection was closed, or failed with this.
+    Unanswered(Option<ringroad_engine::Error>),
+    /// The connection was closed in the middle of it; how the protocol puts that, if it does.
+    Closed(Option<Error>),
+    /// It breaks the protocol, or its limits.
+    Refused(Error),
+    /// Receiving failed.
+    Connection(ringroad_engine::Error),
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReadError::Unanswered(None) => f.write_str("the connection was closed"),
+            ReadError::Closed(_) => f.write_str("the connection was closed in the middle of it"),
+            ReadError::Refused(why) => why.fmt(f),
+            ReadError::Unanswered(Some(why)) | ReadError::Connection(why) => why.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+/// Reads one response after another.
+#[derive(Debug, Default)]
+pub struct ResponseReader {
+    responses: Responses,
+    input: Vec<u8>,
+    used: usize,
+    /// What came behind the last piece and was no data.
+    behind: Option<ringroad_engine::Result<Lease>>,
+    trailers: Trailers,
+}
+
+impl ResponseReader {
+    /// Of a connection just opened.
+    pub fn new() -> ResponseReader {
+        ResponseReader::default()
+    }
+
+    /// The head of the response to a request like this, which is sent or being sent. What is said before it (1xx) is
+    /// passed over.
+    ///
+    /// # Errors
+    /// Any; after one the connection is of no use.
+    pub async fn head(
+        &mut self,
+        from: &mut impl Receive,
+        scratch: &RefCell<Scratch>,
+        asked: Asked,
+    ) -> Result<KeptHead, ReadError> {
+        if self.used == self.input.len() {
+            // What is left of the last response is no beginning of this one.
+            self.input.clear();
+            self.used = 0;
+        }
+        self.responses.begin(asked).map_err(ReadError::Refused)?;
+        loop {
+            {
+                let mut scratch = scratch.borrow_mut();
+                let event = self.responses.next(&mut scratch, &self.input, &mut self.used);
+                match event.map_err(ReadError::Refused)? {
+                    Some(ResponseEvent::Head(head)) => return Ok(head.keep()),
+                    Some(_) => continue,
+                    None => {}
+                }
+            }
+            let silent = self.input.is_empty();
+            match from.recv().await {
+                Ok(lease) if lease.is_empty() && silent => return Err(ReadError::Unanswered(None)),
+                Ok(lease) if lease.is_empty() => return Err(ReadError::Closed(None)),
+                Ok(lease) => self.take(&lease),
+                Err(why) if silent => return Err(ReadError::Unanswered(Some(why))),
+                Err(why) => return Err(ReadError::Connection(why)),
+            }
+        }
+    }
+
+    fn take(&mut self, more: &[u8]) {
+        self.input.drain(..std::mem::take(&mut self.used));
+        self.input.extend_from_slice(more);
+    }
+
+    /// Whether the response is over, its body with it.
+    pub fn is_complete(&self) -> bool {
+        matches!(self.responses.phase(), Phase::Idle | Phase::Closed)
+    }
+
+    /// Whether the connection can have another request.
+    pub fn is_idle(&self) -> bool {
+        self.responses.phase() == Phase::Idle && self.used == self.input.len() && self.behind.is_none()
+    }
+
+    /// What has come of the body already. An error comes again with the next piece.
+    pub fn ready(&mut self, scratch: &RefCell<Scratch>) -> Vec<u8> {
+        let mut all = Vec::new();
+        let _ = self.parse(scratch, &mut all);
+        all
+    }
+
+    /// Takes what is there of the body off the input.
+    fn parse(&mut self, scratch: &RefCell<Scratch>, all: &mut Vec<u8>) -> Result<(), ReadError> {
+        let mut scratch = scratch.borrow_mut();
+        loop {
+            let event = self.responses.next(&mut scratch, &self.input, &mut self.used);
+            match event.map_err(ReadError::Refused)? {
+                Some(ResponseEvent::Data(data)) => all.extend_from_slice(data),
+                Some(ResponseEvent::End(lines)) => {
+                    self.trailers = kept(lines);
+                    return Ok(());
+                }
+                None => return Ok(()),
+                // Not within a body.
+                Some(ResponseEvent::Interim(_) | ResponseEvent::Head(_)) => {}
+            }
+        }
+    }
+
+    /// The next piece of the body, of at most 64 KiB or as it was framed; `None` at its end.
+    ///
+    /// # Errors
+    /// Any but [`ReadError::Unanswered`]; after one the connection is of no use.
+    pub async fn next(
+        &mut self,
+        from: &mut impl Receive,
+        scratch: &RefCell<Scratch>,
+    ) -> Result<Option<Chunk>, ReadError> {
+        loop {
+            if self.is_complete() {
+                return Ok(None);
+            }
+            let mut all = Vec::new();
+            let parsed = self.parse(scratch, &mut all);
+            if !all.is_empty() {
+                return Ok(Some(Chunk::from(all)));
+            }
+            parsed?;
+            if self.is_complete() {
+                return Ok(None);
+            }
+            let received = match self.behind.take() {
+                Some(behind) => behind,
+                None => from.recv().await,
+            };
+            match received {
+                Ok(lease) if lease.is_empty() => {
+                    // For a body without a length this is its end.
+                    let ended = self.responses.end_of_input();
+                    return ended.map(|_| None).map_err(|why| ReadError::Closed(Some(why)));
+                }
+                Ok(lease) => {
+                    let (chunk, behind) = gather(from, lease).await;
+                    self.behind = behind;
+                    if let Some(whole) = self.whole(scratch, chunk) {
+                        return Ok(Some(whole));
+                    }
+                }
+                Err(why) => return Err(ReadError::Connection(why)),
+            }
+        }
+    }
+
+    /// Received bytes as they are, if all of them are the body's; taken in otherwise.
+    fn whole(&mut self, scratch: &RefCell<Scratch>, chunk: Chunk) -> Option<Chunk> {
+        let inside = self.responses.body_left().is_none_or(|left| left >= chunk.len() as u64);
+        let mut at = 0;
+        if inside && self.used == self.input.len() {
+            let mut scratch = scratch.borrow_mut();
+            match self.responses.next(&mut scratch, &chunk, &mut at) {
+                Ok(Some(ResponseEvent::Data(data))) if data.len() == chunk.len() => return Some(chunk),
+                Ok(Some(ResponseEvent::Data(data))) => {
+                    // Of a body in chunks: a part is data, around it is framing.
+                    let part = Chunk::from(data.to_vec());
+                    drop(scratch);
+                    self.take(chunk.get(at..).unwrap_or_default());
+                    return Some(part);
+                }
+                Ok(Some(ResponseEvent::End(lines))) => self.trailers = kept(lines),
+                // An error comes again when what is left is parsed.
+                Ok(Some(ResponseEvent::Interim(_) | ResponseEvent::Head(_)) | None) | Err(_) => {}
+            }
+        }
+        self.take(chunk.get(at..).unwrap_or_default());
+        None
+    }
+
+    /// Lines that came behind the body, once it has ended: names and values.
+    pub fn take_trailers(&mut self) -> Vec<(String, Vec<u8>)> {
+        std::mem::take(&mut self.trailers)
+    }
+
+    /// What has come and was not used: after 101 it belongs to the other protocol.
+    pub fn into_rest(self) -> Vec<u8> {
+        let ResponseReader { mut input, used, .. } = self;
+        input.drain(..used);
+        input
+    }
+}
+
+fn kept(lines: Fields<'_>) -> Trailers {
+    let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+    lines.iter().map(|line| (text(line.name), line.value.to_vec())).collect()
+}
+
+/// What was received first, with what has come besides, as [`Chunk::gather`] does.
+pub async fn gather(
+    from: &mut impl Receive,
+    first: Lease,
+) -> (Chunk, Option<ringroad_engine::Result<Lease>>) {
+    let mut first = Some(first);
+    poll_fn(|context| {
+        let first = first.take().unwrap_or_default();
+        Poll::Ready(Chunk::gather(first, || pin!(from.recv()).poll(context)))
+    })
+    .await
+}
