@@ -2,7 +2,8 @@
 //! ([`idle`]), and what thousands that send or read slowly take from those who do not ([`slow`]).
 //!
 //! Each block starts every server anew, in a random order; ratios are taken within a run of one server, so that what
-//! drifts between runs drifts for both sides. The clients are plain sockets of this process. Start at [`bench`].
+//! drifts between runs drifts for both sides. The clients are plain sockets of this process. About a quarter of an hour; the
+//! servers are those of `peers`. Start at [`bench`].
 
 mod idle;
 mod slow;
@@ -93,7 +94,7 @@ impl Contestant {
         }
     }
 
-    fn start(&self, folder: &Path) -> io::Result<peers::Server> {
+    fn start(&self, folder: &Path, cpus: &[u32]) -> io::Result<peers::Server> {
         let address = peers::free_address()?;
         let mut words = self.words.iter().map(|word| {
             word.replace("{addr}", &address.to_string()).replace("{port}", &address.port().to_string())
@@ -103,8 +104,7 @@ impl Contestant {
         if let Some(driver) = self.driver {
             command.env("RINGROAD_DRIVER", driver);
         }
-        let (server, _, _) = peers::cores();
-        peers::Server::start(&mut command, address, &server)
+        peers::Server::start(&mut command, address, cpus)
     }
 }
 
@@ -154,14 +154,15 @@ fn run(root: &Path, plan: &Plan) -> io::Result<String> {
         return Err(io::Error::other(format!("no server {unknown:?} (there are: {})", known.join(", "))));
     }
     all.retain(|one| plan.only.is_empty() || plan.only.contains(&one.name));
-    let (_, client, _) = peers::cores();
+    // Read once: what this thread may use is less from here on.
+    let (server, client, _) = peers::cores();
     peers::on(&client, || {
         for block in 1..=plan.repeats {
             eprintln!("block {block} of {}", plan.repeats);
             fastrand::shuffle(&mut all);
             let mut gone = Vec::new();
             for (at, one) in all.iter_mut().enumerate() {
-                if let Err(why) = held(one, &folder, plan, block == 1) {
+                if let Err(why) = held(one, &folder, &server, plan, block == 1) {
                     // Who is not installed, or broke: the others go on.
                     eprintln!("bench held: {} is left out: {why}", one.name);
                     gone.push(at);
@@ -183,13 +184,13 @@ fn run(root: &Path, plan: &Plan) -> io::Result<String> {
 }
 
 /// One server's turn in a block.
-fn held(one: &mut Contestant, folder: &Path, plan: &Plan, first: bool) -> io::Result<()> {
+fn held(one: &mut Contestant, folder: &Path, cpus: &[u32], plan: &Plan, first: bool) -> io::Result<()> {
     if plan.asks("idle") {
-        let server = one.start(folder)?;
+        let server = one.start(folder, cpus)?;
         one.idle.push(idle::measure(&server, plan.connections)?);
     }
     if plan.asks("slow") && one.has_files {
-        let server = one.start(folder)?;
+        let server = one.start(folder, cpus)?;
         // nginx gives a head six times as long; waiting for that tells nothing of us.
         let evicts = first && one.driver.is_some();
         one.slow.push(slow::measure(&server, plan.connections, plan.seconds, evicts)?);
