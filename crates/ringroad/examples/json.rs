@@ -1,6 +1,6 @@
 //! `json ADDR`: a small value as JSON, encoded anew for each request.
 
-use ringroad::http::{Json, Request, Server, ServerError, get};
+use ringroad::http::{Deadlines, Json, Request, Server, ServerError, get};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -14,6 +14,8 @@ async fn health(_: Request) -> Json<Health> {
 
 fn main() -> Result<(), ServerError> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
-    let server = Server::new().bind(&address)?.route("/", get(health));
+    // As `hello`, it keeps a connection as long as its client.
+    let deadlines = Deadlines { requests_per_connection: u32::MAX, ..Deadlines::default() };
+    let server = Server::new().bind(&address)?.deadlines(deadlines).route("/", get(health));
     server.serve_and(|server| eprintln!("http://{}/, {}", server.address(), server.choice()))
 }
