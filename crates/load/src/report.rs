@@ -7,7 +7,7 @@ use crate::run::{Outcome, Point};
 use crate::verdict::verdict;
 use ringroad_measure::Verdict;
 use ringroad_measure::record::{
-    Cell, Details, Errors, Handshakes, Held, Latencies, Limiter, Loop, Record, SCHEMA, ServerCost,
+    Cell, Details, Errors, Handshakes, Held, Latencies, Limiter, Loop, Record, Run, SCHEMA, ServerCost,
 };
 use ringroad_measure::units::PerSecond;
 use serde_json::{Map, Value, json};
@@ -83,6 +83,7 @@ fn cell(plan: &Plan, outcome: &Outcome) -> Cell {
         busy.is_some_and(|busy| busy >= ringroad_measure::caveat::BUSY_SHARE).then_some(Limiter::Client);
     cell.series = Some(Value::Array(outcome.series.iter().map(point).collect()));
     cell.histogram = Some(latencies.response.to_base64());
+    cell.runs = vec![run(outcome, &cell)];
     cell.details.held = held(plan, outcome);
     cell.details.handshakes = outcome.handshakes.as_ref().map(|handshakes| Handshakes {
         full: handshakes.full,
@@ -91,6 +92,30 @@ fn cell(plan: &Plan, outcome: &Outcome) -> Cell {
         took_us: handshakes.took.percentiles(),
     });
     cell
+}
+
+/// The load as the one run of its cell: so records of several loads can be merged and compared, run against run.
+fn run(outcome: &Outcome, cell: &Cell) -> Run {
+    let seconds = outcome.window.as_secs_f64();
+    let response = cell.latency_us.response;
+    Run {
+        duration_s: seconds,
+        completed: outcome.tally.completed,
+        rps: cell.rps.unwrap_or(0.0),
+        mean_us: response.map(|response| response.mean),
+        p50_us: response.map(|response| response.p50),
+        p99_us: response.map(|response| response.p99),
+        client_cpu_share: cell.client_cpu_share,
+        client_wait_share: outcome
+            .client
+            .wait
+            .filter(|_| seconds > 0.0)
+            .map(|wait| wait.as_secs_f64() / seconds),
+        steal_share: outcome.client.steal_share,
+        errors: cell.errors,
+        client_count: outcome.counts.answers,
+        ..Run::default()
+    }
 }
 
 /// The record of a load that could not begin, for this reason.

@@ -6,7 +6,7 @@
 use crate::caveat::{Caveat, Verdict};
 use crate::compare::Comparison;
 use crate::histogram::Histogram;
-use crate::record::{Cell, Interval, Latencies, Record, Run, ServerCost};
+use crate::record::{Cell, Details, Interval, Latencies, Loop, Record, Run, ServerCost};
 use crate::summary;
 use serde_json::{Map, Value};
 use std::fmt;
@@ -159,8 +159,11 @@ fn join(cell: &mut Cell, other: Cell) -> Result<(), MergeError> {
         Some(sum)
     });
     let percentiles = histogram.as_ref().and_then(Histogram::percentiles);
-    let lag = None;
-    cell.latency_us = Latencies { response: percentiles, service: percentiles, lag };
+    // In open loop the histogram is that of the responses; of the service there is none to add.
+    let service = percentiles.filter(|_| cell.kind == Loop::Closed);
+    cell.latency_us = Latencies { response: percentiles, service, lag: None };
+    // These are of one run each.
+    (cell.series, cell.details) = (None, Details::default());
     cell.histogram = histogram.map(|histogram| histogram.to_base64());
     let middle = |figure: fn(&Run) -> Option<f64>| {
         summary::median(&cell.runs.iter().filter_map(figure).collect::<Vec<f64>>())

@@ -19,6 +19,7 @@ mod load_hold;
 mod load_https;
 mod load_live;
 mod load_processes;
+mod load_records;
 mod serve;
 mod support;
 mod usage;

@@ -111,6 +111,23 @@ fn runs_of_the_same_cell_are_pooled_and_ratios_stay_within_their_blocks() {
     assert_eq!(mine.latency_us.response, histogram.percentiles());
 }
 
+/// What is told of one run is not told of several: its seconds, what became of its connections, its service times where
+/// only the responses have a histogram.
+#[test]
+fn what_is_of_one_run_is_left_out() {
+    let mut first = record("quick", vec![cell("base", [4.0; 3])]);
+    first.cells[0].kind = Loop::Open;
+    first.cells[0].series = Some(json!([1]));
+    first.cells[0].details.held = Some(Default::default());
+    let merged = merge(&[from_file(&first), from_file(&first)]).unwrap();
+    let cell = &merged.cells[0];
+    assert_eq!((&cell.series, cell.details.is_empty(), cell.latency_us.service), (&None, true, None));
+    assert!(cell.latency_us.response.is_some());
+    first.cells[0].kind = Loop::Closed;
+    let merged = merge(&[from_file(&first), from_file(&first)]).unwrap();
+    assert_eq!(merged.cells[0].latency_us.service, merged.cells[0].latency_us.response);
+}
+
 #[test]
 fn too_few_runs_alone_may_be_enough_together_and_other_doubts_stay() {
     let first = record("quick", vec![cell("base", [4.0; 3]), cell("mine", [4.0; 3])]);
