@@ -301,6 +301,9 @@ impl Plan {
         if self.one_request_per_connection && self.target.scheme == Scheme::Tcp {
             return refuse("--disable-keepalive: that is HTTP's; tcp:// keeps its connections");
         }
+        if self.target.scheme != Scheme::Https && self.tls.is_some() {
+            return refuse("certificates are for https");
+        }
         if self.target.scheme == Scheme::Https && self.tls.is_none() {
             return refuse(
                 "https without anybody to believe: certificates, or the word that all are believed",

@@ -79,7 +79,7 @@ pub fn part(
             // Nobody who would say it: then it is over before it begins.
             let _ = begun.recv();
         }
-        Event::Second { point, tally } => {
+        Event::Second { point, tally, .. } => {
             tell(&Word::Second { second: point.at_s, tally: Box::new((*tally).clone()) });
         }
         Event::Probe { .. } => {}
@@ -190,7 +190,7 @@ impl Processes {
         while let Some(first) = self.seconds.first_entry().filter(|first| *first.key() < told) {
             let (second, sum) = first.remove_entry();
             let point: Point = self.course.add(second, &sum);
-            observe(&Event::Second { point, tally: &sum });
+            observe(&Event::Second { point, tally: &sum, whole: true });
         }
     }
 

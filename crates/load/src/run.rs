@@ -153,6 +153,8 @@ pub enum Event<'a> {
         point: Point,
         /// All of it.
         tally: &'a Tally,
+        /// It is not the rest of a second with which a load ends.
+        whole: bool,
     },
     /// A probe of a search is over.
     Probe {
@@ -272,6 +274,9 @@ pub(crate) struct Conductor {
     /// Seconds that not all workers have told yet.
     seconds: BTreeMap<u32, (u32, Tally)>,
     course: Course,
+    /// When the measured time begins, of the epoch, and how long it is.
+    from: Duration,
+    length: Option<Duration>,
     done: Vec<Done>,
 }
 
@@ -289,6 +294,8 @@ impl Conductor {
             connected: 0,
             seconds: BTreeMap::new(),
             course: Course::new(plan),
+            from: Duration::ZERO,
+            length: plan.duration,
             done: Vec::new(),
         }
     }
@@ -340,6 +347,7 @@ impl Conductor {
             let _ = worker.try_send(order);
         }
         let from = begin + plan.warmup;
+        self.from = from;
         self.listen(Some(from), stop, observe)?;
         let first = Edge::now();
         let until = plan.duration.map(|length| from + length);
@@ -348,11 +356,6 @@ impl Conductor {
         let ended = self.epoch.elapsed();
         self.listen(None, stop, observe)?;
         let interrupted = stop.load(Ordering::Relaxed);
-        // What not all have told: the last of each worker, and where one ended before others.
-        for (second, (_, tally)) in std::mem::take(&mut self.seconds) {
-            let point = self.course.add(second, &tally);
-            observe(&Event::Second { point, tally: &tally });
-        }
         let dones = std::mem::take(&mut self.done);
         let last_answer = dones.iter().map(|done| Duration::from_nanos(done.last_ns)).max();
         let end = match until {
@@ -361,6 +364,12 @@ impl Conductor {
             _ if interrupted => ended,
             _ => last_answer.unwrap_or(ended),
         };
+        // What not all have told: the last of each worker, and where one ended before others.
+        for (second, (_, tally)) in std::mem::take(&mut self.seconds) {
+            let point = self.course.add(second, &tally);
+            let whole = self.is_whole(second);
+            observe(&Event::Second { point, tally: &tally, whole });
+        }
         let sum = |what: fn(&Done) -> u32| dones.iter().map(what).sum();
         let mut counts = Counts::default();
         dones.iter().for_each(|done| counts.add(&done.counts));
@@ -421,7 +430,8 @@ impl Conductor {
                 Ok(News::Second { index, second, tally }) => {
                     if let Some(sum) = self.take(index, second, tally) {
                         let point = self.course.add(second, &sum);
-                        observe(&Event::Second { point, tally: &sum });
+                        let whole = self.is_whole(second);
+                        observe(&Event::Second { point, tally: &sum, whole });
                     }
                 }
                 Ok(News::Done(done)) => self.done.push(*done),
@@ -436,6 +446,12 @@ impl Conductor {
             }
         }
         Ok(())
+    }
+
+    /// Whether this second, now that it is told, is more than the rest with which a load ends.
+    fn is_whole(&self, second: u32) -> bool {
+        let end = Duration::from_secs(u64::from(second) + 1);
+        self.epoch.elapsed() >= self.from + end && self.length.is_none_or(|length| length >= end)
     }
 
     /// Adds a worker's second. The whole second, if it was the last worker to tell it.

@@ -4,7 +4,7 @@ use crate::server::{Server, ok};
 use crate::{best, drivers, echo, get, http, run};
 use ringroad_load::plan::{Pace, Request};
 use ringroad_load::schedule::Arrivals;
-use ringroad_load::{Message, Plan};
+use ringroad_load::{Event, Message, Plan};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -43,6 +43,30 @@ fn with_a_duration_too_everything_sent_is_answered_or_counted() {
         assert_eq!(server.requests(), counts.sent);
         assert!(outcome.tally.latencies.response.count() <= counts.completed, "the warm-up is left out");
     }
+}
+
+/// Every second is told once, with all of it, and the rest with which a load ends is told apart.
+#[test]
+fn the_seconds_that_are_told_are_the_whole_and_the_last_may_be_a_part() {
+    let server = Server::http(|_| ok());
+    let plan = Plan {
+        count: None,
+        duration: Some(Duration::from_millis(1300)),
+        pace: Pace::Open { per_second: 100.0, arrivals: Arrivals::Constant },
+        threads: 3,
+        ..http(server.address)
+    };
+    let (mut told, mut latencies) = (Vec::new(), 0);
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let outcome = ringroad_load::run(&plan, &best(), &stop, &mut |event| {
+        if let Event::Second { point, tally, whole } = event {
+            told.push((point.at_s, *whole));
+            latencies += tally.latencies.response.count();
+        }
+    })
+    .unwrap();
+    assert_eq!((told, latencies), (vec![(0, true), (1, false)], 130));
+    assert_eq!(outcome.tally.latencies.response.count(), 130);
 }
 
 /// Every arrival of the schedule is sent, however late anybody is: 1000 a second for 0.4 s are 400.

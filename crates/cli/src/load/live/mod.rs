@@ -67,14 +67,14 @@ impl Live {
                 picture.board.connections = Some((*connections, *wanted));
                 picture.draw();
             }
-            (Way::Picture(picture), Event::Second { point, .. }) => {
+            (Way::Picture(picture), Event::Second { point, whole: true, .. }) => {
                 picture.board.push(point);
                 picture.draw();
             }
             (Way::Lines, Event::Connected { connections, wanted }) if connections < wanted => {
                 say(&format!("{connections} of {wanted} connections could be made"));
             }
-            (Way::Lines, Event::Second { point, .. }) if self.tells_seconds => say(&line(point)),
+            (Way::Lines, Event::Second { point, whole: true, .. }) if self.tells_seconds => say(&line(point)),
             (Way::Lines, Event::Probe { per_second, unmet }) => say(&probe(*per_second, unmet.as_deref())),
             (Way::Picture(picture), Event::Probe { per_second, unmet }) => {
                 picture.clear();
