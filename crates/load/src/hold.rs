@@ -144,7 +144,7 @@ pub fn diagnose(held: &Held, held_for: Duration) -> (Health, Vec<String>) {
         find(
             Health::Unavailable,
             format!(
-                "unavailable after {:.1} s: {} of the connections were given up at the retry limit",
+                "it was not reached any more after {:.1} s, when the first of {} was given up at the retry limit",
                 after as f64 / 1e9,
                 held.gave_up
             ),
@@ -218,7 +218,7 @@ mod tests {
             (
                 Held { gave_up: 1, unavailable_after_ns: Some(1_500_000_000), ..good() },
                 Health::Unavailable,
-                "unavailable after 1.5 s: 1 of",
+                "after 1.5 s, when the first of 1 was",
             ),
         ];
         for (held, health, words) in cases {

@@ -281,6 +281,7 @@ fn latencies(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use ringroad_load::hold::{Held, Hold};
     use ringroad_load::verdict::verdict;
     use ringroad_load::{Client, Counts, Message, Tally};
     use ringroad_measure::record::Errors;
@@ -352,5 +353,46 @@ SUSPECT
   1 of 11000 requests failed (status 1): ";
         let text = text(&plan, &outcome, &verdict(&plan, &outcome), "epoll");
         assert!(text.starts_with(golden), "{text}");
+    }
+
+    #[test]
+    fn held_connections_and_handshakes_have_lines_of_their_own() {
+        let message = Message::echo(b"x".to_vec()).unwrap();
+        let mut plan = Plan::new("tcp://127.0.0.1:7".parse().unwrap(), vec![message]);
+        plan.pace = Pace::Hold(Hold { heartbeat: Duration::from_secs(30), retry_limit: Some(3) });
+        let held = Held {
+            opened: 1000,
+            survived: 990,
+            lost: 12,
+            reconnects: 11,
+            gave_up: 1,
+            unavailable_after_ns: Some(90_000_000_000),
+            due: 120_000,
+            away: 60,
+            ..Held::default()
+        };
+        let mut handshakes = Handshakes { full: 1000, resumed: 11, failed: 3, ..Handshakes::default() };
+        handshakes.took.record_n(1_000_000, 1011);
+        let outcome = Outcome {
+            connected: 1000,
+            counts: Counts { held, ..Counts::default() },
+            tally: Tally::new(true),
+            window: Duration::from_secs(3600),
+            handshakes: Some(handshakes),
+            ..Outcome::default()
+        };
+        let text = text(&plan, &outcome, &Verdict::valid(), "epoll");
+        let golden = "\
+  handshakes 1000 full, 11 resumed, 3 failed: p50 1.00 ms, p99 1.00 ms, beside the latencies
+
+  held       990 of 1000 connections survived: 99.0 %
+  lost       12 times, made again 11 times: 0.01 a connection and hour, from 1000.00 hours of all
+  gave up    1 connections
+  heartbeats 120000 due, 60 not written: 0.05 %
+  health     unavailable
+             it was not reached any more after 90.0 s, when the first of 1 was given up at the retry limit
+             99.00 % of the connections survived, and 99.5 % are normal: look for idle timeouts";
+        assert!(text.contains(golden), "{text}");
+        assert!(text.contains("1000 connections, held, a heartbeat every 30s, 1 thread on epoll"), "{text}");
     }
 }
