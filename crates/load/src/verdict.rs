@@ -6,7 +6,7 @@
 use crate::plan::{Pace, Plan};
 use crate::run::Outcome;
 use ringroad_measure::Verdict;
-use ringroad_measure::caveat::Caveat;
+use ringroad_measure::caveat::{Caveat, WINDOW_MIN_S};
 
 /// The verdict on an outcome.
 pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
@@ -36,7 +36,9 @@ pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
         let wanted = if plan.stages.is_some() { outcome.asked } else { plan.connections };
         add(Caveat::not_served(wanted, outcome.served));
     }
-    add(client.steal_share.and_then(Caveat::steal));
+    // It is counted in ticks of 10 ms: of a window of a few of them a share says nothing, and that is doubted anyway.
+    let stolen = client.steal_share.filter(|_| seconds >= WINDOW_MIN_S);
+    add(stolen.and_then(Caveat::steal));
     add(Caveat::processes_lost(outcome.lost.join("; "), outcome.lost.len() as u32, plan.lost_max));
     let threads = f64::from(plan.workers()) * seconds;
     if threads > 0.0 {
@@ -170,6 +172,16 @@ mod tests {
             assert_eq!(verdict.level, level, "{said}");
             assert!(said.to_lowercase().contains(&words.to_lowercase()), "{words}: {said}");
         }
+    }
+
+    #[test]
+    fn one_stolen_tick_of_a_short_window_does_not_make_it_invalid() {
+        let mut outcome = good(true);
+        outcome.client.steal_share = Some(0.5);
+        assert_eq!(verdict(&open(), &outcome).level, Level::Invalid);
+        outcome.window = Duration::from_millis(20);
+        (outcome.client.cpu, outcome.client.wait) = (None, None);
+        assert_eq!(verdict(&open(), &outcome).level, Level::Suspect);
     }
 
     #[test]

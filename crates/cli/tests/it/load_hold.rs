@@ -35,8 +35,13 @@ fn a_server_that_bears_it_is_healthy_and_the_record_says_so() {
     assert_eq!(held["heartbeats"], 6);
     assert!(text.contains("3 connections, held, a heartbeat every 1s"), "{text}");
     assert!(text.contains("3 of 3 connections survived: 100 %"), "{text}");
-    // Whether each heartbeat could be written in time is up to the machine; that none is lost is not.
-    assert_eq!(held["health"] == "healthy", outcome.code == Some(0), "{text}{}", outcome.stderr);
+    // Whether each heartbeat left in time is up to the machine; what is made of that is not.
+    let expected = match (record["verdict"]["level"].as_str().unwrap(), held["health"].as_str().unwrap()) {
+        ("INVALID", _) => 5,
+        (_, "healthy" | "doubtful") => 0,
+        _ => 1,
+    };
+    assert_eq!(outcome.code, Some(expected), "{text}{}", outcome.stderr);
     server.stop(Signal::INT);
 }
 
@@ -53,8 +58,10 @@ fn a_server_that_goes_away_is_unavailable_after_the_allowed_tries_and_that_exits
     // A second of it has gone by when its line is there.
     while !told.next().unwrap().contains("p50") {}
     server.stop(Signal::INT);
-    assert_eq!(process.wait(), Some(1));
+    let code = process.wait();
     let text = out.rest().join("\n");
+    // Late heartbeats of a machine that is busy elsewhere outrank it.
+    assert_eq!(code, Some(if text.contains("\nINVALID") { 5 } else { 1 }), "{text}");
     assert!(text.contains("health     unavailable") && text.contains("gave up    2 connections"), "{text}");
     let last = told.rest().pop().unwrap();
     assert!(
