@@ -125,6 +125,7 @@ fn is_type(value: &Value, name: &str) -> bool {
     match name {
         "null" => value.is_null(),
         "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
         "number" => value.is_number(),
         // In JSON Schema 1.0 is an integer too; ours are written without a point.
         "integer" => value.is_u64() || value.is_i64(),
