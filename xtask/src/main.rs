@@ -1,4 +1,4 @@
-//! Chores of this repository: `cargo xtask tidy`, `bench NAME`, `peers`, `loom`, `asan`, `denied`, `dist`,
+//! Chores of this repository: `cargo xtask tidy`, `charts`, `bench NAME`, `peers`, `loom`, `asan`, `denied`, `dist`,
 //! `second-kernel` and `coreutils DIR`.
 //!
 //! `tidy` holds what the compiler cannot: which crate may import which, where unsafe may live, that every file
@@ -12,6 +12,7 @@ mod bench_copy;
 mod bench_costs;
 mod bench_held;
 mod bench_load;
+mod charts;
 mod checked;
 mod claims;
 mod coreutils;
@@ -26,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 
 const USAGE: &str = "usage: cargo xtask tidy
+       cargo xtask charts
        cargo xtask bench NAME [arguments of `ringroad lab run`]
        cargo xtask bench copy [OPTION VALUE]...
        cargo xtask bench costs [OPTION VALUE]...
@@ -44,6 +46,13 @@ fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.split_first() {
+        Some((word, [])) if word == "charts" => match charts::draw(&root) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("charts: {error}");
+                ExitCode::FAILURE
+            }
+        },
         Some((word, [])) if word == "tidy" => tidy(&root),
         Some((word, [name, rest @ ..])) if word == "bench" && name == "copy" => {
             bench_copy::bench(&root, rest)

@@ -13,6 +13,7 @@ mod lab_advise;
 mod lab_records;
 mod lab_run;
 mod lab_server;
+mod learn;
 mod load;
 mod load_calibrate;
 mod load_hold;
