@@ -468,11 +468,12 @@ fn number(quote: &str, unit: &str) -> Option<f64> {
     Some(value * factor)
 }
 
-/// `>` and `≥` mean that or more, `<` and `≤` that or less.
+/// `>` and `≥` mean that or more, `≤` that or less, `<` less.
 fn sense(quote: &str) -> Sense {
     match quote.trim_start().chars().next() {
         Some('>' | '≥') => Sense::Least,
-        Some('<' | '≤') => Sense::Most,
+        Some('≤') => Sense::Most,
+        Some('<') => Sense::Below,
         _ => Sense::About,
     }
 }
@@ -599,7 +600,7 @@ kind = "p99"
         }
         assert_eq!(
             (sense("> 100K"), sense("< 100"), sense("99K")),
-            (Sense::Least, Sense::Most, Sense::About)
+            (Sense::Least, Sense::Below, Sense::About)
         );
     }
 }

@@ -89,6 +89,10 @@ impl Tree {
         // A small file takes a block; the source and every copy of it stay to the end.
         let room = files * self.bytes.next_multiple_of(4096) * (1 + 2 * repeats) * 5 / 4;
         let mut place = Place::new(setting.scratch)?;
+        if !slow && place.is_in_memory() {
+            let scratch = setting.scratch.display();
+            return Err(format!("{scratch} is in memory: give --scratch a folder on a disk"));
+        }
         if room + SPARE_BYTES > place.free()? {
             return Err(format!(
                 "{} has no room for {} MB of copies",
@@ -213,6 +217,13 @@ impl Place {
         Ok(facts.f_bavail * facts.f_frsize)
     }
 
+    /// A file system in memory is never cold.
+    fn is_in_memory(&self) -> bool {
+        /// `TMPFS_MAGIC` of linux/magic.h.
+        const TMPFS: u64 = 0x0102_1994;
+        rustix::fs::statfs(&self.path).is_ok_and(|facts| facts.f_type as u64 == TMPFS)
+    }
+
     /// Puts a new ext4 over the folder; answers with its device as the kernel's block layer calls it.
     fn mount_loop(&mut self, bytes: u64, files: u64) -> Result<String, String> {
         /// ext4 makes an inode for every 16 KiB.
@@ -311,6 +322,32 @@ mod tests {
         fs::write(place.path.join("copy"), "x").unwrap();
         assert!(place.free().unwrap() > 0);
         drop(place);
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_slow_disk_is_held_down_while_it_is_there_and_nothing_of_it_is_left() {
+        let scratch = tempfile::tempdir().unwrap();
+        let mut place = Place::new(scratch.path()).unwrap();
+        let device = match place.mount_loop(1 << 20, 16) {
+            Ok(device) => device,
+            Err(why) => {
+                eprintln!("skipped: no slow disk can be had here: {why}");
+                return;
+            }
+        };
+        let rules = || fs::read_to_string(format!("{THROTTLE}/blkio.throttle.read_bps_device")).unwrap();
+        let ours = format!("{device} {SLOW_BYTES_PER_S}");
+        {
+            let _throttle = Throttle::on(&device).unwrap();
+            assert!(rules().lines().any(|rule| rule == ours), "{}", rules());
+        }
+        assert!(!rules().lines().any(|rule| rule == ours), "{}", rules());
+        let path = place.path.display().to_string();
+        let mounted = || fs::read_to_string("/proc/self/mounts").unwrap().contains(&path);
+        assert!(mounted());
+        drop(place);
+        assert!(!mounted());
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
     }
 

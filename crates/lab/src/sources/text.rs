@@ -258,12 +258,11 @@ impl Page {
 
 /// The figure as the document has it.
 fn claimed(claim: &Claim, with_unit: bool) -> String {
-    match claim.claimed {
-        // A mark that stands for a failure is more than the 0 it is compared as.
-        Some(value) if claim.quote.contains(|c: char| c.is_ascii_digit()) => {
-            with(&spell(value), &claim.unit, with_unit)
-        }
-        _ => clean(&claim.quote),
+    match (claim.claimed, claim.quote.as_str()) {
+        (_, "❌") => "fails".to_owned(),
+        (Some(_), "N/A") => "none".to_owned(),
+        (Some(value), _) => with(&spell(value), &claim.unit, with_unit),
+        (None, quote) => clean(quote),
     }
 }
 

@@ -100,3 +100,69 @@ fn answer(connection: &mut BufReader<TcpStream>) -> io::Result<()> {
     let mut body = vec![0; length];
     connection.read_exact(&mut body)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::net::TcpListener;
+
+    const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-LENGTH: 5\r\n\r\nhello";
+
+    /// Reads one request; `false` at the end of the connection.
+    fn request(connection: &mut BufReader<TcpStream>) -> bool {
+        let mut line = String::new();
+        while connection.read_line(&mut line).unwrap() > 0 {
+            if line == "\r\n" {
+                return true;
+            }
+            line.clear();
+        }
+        false
+    }
+
+    #[test]
+    fn in_turn_is_one_connection_and_a_request_only_after_the_answer_before() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let served = std::thread::scope(|scope| {
+            let server = scope.spawn(|| {
+                let mut connection = BufReader::new(listener.accept().unwrap().0);
+                let mut served = 0;
+                while request(&mut connection) {
+                    assert!(connection.buffer().is_empty(), "the next request came before its turn");
+                    connection.get_mut().write_all(ANSWER).unwrap();
+                    served += 1;
+                }
+                served
+            });
+            assert!(in_turn(addr).unwrap() > 0.0);
+            server.join().unwrap()
+        });
+        assert_eq!(served, REQUESTS);
+    }
+
+    /// The server answers nobody before all have asked: whoever waits for an answer first would wait in vain.
+    #[test]
+    fn together_all_have_asked_before_one_is_heard() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let accept = || BufReader::new(listener.accept().unwrap().0);
+                let mut connections: Vec<_> = (0..REQUESTS).map(|_| accept()).collect();
+                assert!(connections.iter_mut().all(request));
+                connections.iter_mut().for_each(|connection| connection.get_mut().write_all(ANSWER).unwrap());
+            });
+            assert!(together(addr).unwrap() > 0.0);
+        });
+    }
+
+    #[test]
+    fn an_answer_that_ends_too_soon_is_an_error() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut connection = connect(listener.local_addr().unwrap()).unwrap();
+        listener.accept().unwrap().0.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel").unwrap();
+        assert_eq!(answer(&mut connection).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+}
