@@ -79,11 +79,13 @@ fn suite(name: &str, flags: &RunFlags, common: &Common) -> Result<u8, Complaint>
         duration_s: flags.duration.map(|span| span.as_secs_f64()),
         ..RunOptions::of(ringroad)
     };
+    // Trees to copy lie beside the record, on the disk that holds it, and go when the run is over.
+    let options = |folder: &Folder| RunOptions { scratch: Some(folder.trees()), ..options.clone() };
     match &flags.resume {
         // What is there stays until the whole is there: the record of the part that was done is not lost by trying.
         Some(folder) => {
             let folder = Folder(folder.clone());
-            let journal = folder.journal();
+            let (journal, options) = (folder.journal(), options(&folder));
             run_it(&folder, flags, common, |progress, stop| {
                 runner::resume(&journal, &options, progress, stop)
             })
@@ -94,7 +96,7 @@ fn suite(name: &str, flags: &RunFlags, common: &Common) -> Result<u8, Complaint>
             flags.with.iter().try_for_each(|program| suite.add(program)).map_err(refused)?;
             // Before anything is measured: two minutes must not end in "permission denied".
             let folder = Folder::prepare(flags.out.clone(), &suite.name)?;
-            let options = RunOptions { journal: Some(folder.journal()), ..options };
+            let options = RunOptions { journal: Some(folder.journal()), ..options(&folder) };
             run_it(&folder, flags, common, |progress, stop| runner::run(&suite, &options, progress, stop))
         }
     }
@@ -147,6 +149,12 @@ fn run_it(
     let mut progress = Progress::new(common);
     let record = run(&mut progress, &stop);
     progress.finish();
+    match fs::remove_dir_all(folder.trees()) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            say(&format!("remove, on {}: {}", folder.trees().display(), why(&error)));
+        }
+        _ => {}
+    }
     let record = record.map_err(refused)?;
     let interrupted = stop.load(Ordering::Relaxed);
 
@@ -249,6 +257,10 @@ impl Folder {
 
     fn journal(&self) -> PathBuf {
         self.0.join("journal.jsonl")
+    }
+
+    fn trees(&self) -> PathBuf {
+        self.0.join("trees")
     }
 
     fn page(&self) -> PathBuf {

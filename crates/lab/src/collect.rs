@@ -146,6 +146,8 @@ fn cell(suite: &Suite, plan: &Plan, runs: &[CellRuns], index: usize, shared_core
         active_share: f64::from(load.active) / f64::from(load.connections.max(1)),
         payload_bytes: match load.protocol {
             Protocol::Echo => u64::from(load.payload_bytes),
+            // A tree has files of many sizes.
+            Protocol::Files => 0,
             Protocol::Http => measured
                 .iter()
                 .find_map(|m| m.payload_bytes)

@@ -17,6 +17,7 @@ pub mod compare;
 pub mod dataset;
 pub mod error;
 pub mod event;
+mod job;
 pub mod journal;
 pub mod page;
 pub mod pin;

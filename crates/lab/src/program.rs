@@ -215,6 +215,8 @@ impl Program {
                 Ready::Connect => TcpStream::connect_timeout(&filling.addr, Duration::from_millis(200))
                     .is_ok()
                     .then_some(filling.addr),
+                // It is never there to be connected to; its run is not this way.
+                Ready::End => None,
             };
             if let Some(address) = address {
                 return Ok((program, address));
@@ -237,6 +239,7 @@ impl Program {
                 let what = match &server.ready {
                     Ready::Line(pattern) => format!("did not print \"{pattern}\""),
                     Ready::Connect => format!("did not accept a connection on {}", filling.addr),
+                    Ready::End => "serves nobody".to_owned(),
                 };
                 let last = program.last_words();
                 return Err(StartError::Failed(format!(
@@ -309,6 +312,11 @@ impl Program {
     /// It ended with exit code 0.
     pub fn succeeded(&self) -> bool {
         self.status.is_some_and(|status| status.success())
+    }
+
+    /// The code it exited with, if it has exited.
+    pub fn exit_code(&self) -> Option<i32> {
+        self.status.and_then(|status| status.code())
     }
 
     /// How it ended, as a clause.

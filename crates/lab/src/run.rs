@@ -29,6 +29,8 @@ pub struct Bench<'a> {
     pub client: &'a [String],
     /// Who runs where.
     pub cores: &'a Cores,
+    /// Where trees of files may lie; without it what copies them is skipped.
+    pub scratch: Option<&'a Path>,
     /// The caller's wish to stop.
     pub stop: &'a AtomicBool,
 }
@@ -140,7 +142,7 @@ impl Totals {
     /// Requests by the server's count: HTTP requests, or whole messages echoed.
     pub fn requests(&self, load: &Load) -> u64 {
         match load.protocol {
-            Protocol::Http => self.requests,
+            Protocol::Http | Protocol::Files => self.requests,
             Protocol::Echo => self.bytes_out / u64::from(load.payload_bytes.max(1)),
         }
     }
@@ -155,6 +157,9 @@ impl Bench<'_> {
     /// # Errors
     /// [`Failure`] says what to do with the cell.
     pub fn run(&self, server: &Server, load: &Load) -> Result<Measured, Failure> {
+        if let Some(tree) = &load.tree {
+            return self.copy(server, load, tree);
+        }
         let addr = program::free_address()
             .map_err(|error| Failure::Failed(format!("no free port on the loopback: {error}")))?;
         let filling =

@@ -36,6 +36,8 @@ pub struct RunOptions {
     pub duration_s: Option<f64>,
     /// Instead of the suite's, seconds.
     pub warmup_s: Option<f64>,
+    /// A folder for trees of files to copy, on the disk that is to be measured; the caller removes it.
+    pub scratch: Option<PathBuf>,
     /// A file that keeps what was done, for [`resume`]. Written over if it is there.
     pub journal: Option<PathBuf>,
 }
@@ -132,7 +134,8 @@ fn go_on(
         what: format!("pin the harness to CPUs {:?}", cores.harness),
         source,
     })?;
-    let bench = Bench { suite, ringroad: &options.ringroad, client: &options.client, cores, stop };
+    let scratch = options.scratch.as_deref();
+    let bench = Bench { suite, ringroad: &options.ringroad, client: &options.client, cores, scratch, stop };
     let done_before: usize = plan.blocks.iter().take(kept.blocks as usize).map(Vec::len).sum();
     let done_before = u32::try_from(done_before).unwrap_or(u32::MAX);
     let left = plan.runs().saturating_sub(done_before);

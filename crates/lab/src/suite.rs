@@ -10,6 +10,7 @@
 
 pub mod built_in;
 
+use crate::dataset::Dataset;
 use crate::error::{Error, SuiteError};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
@@ -106,6 +107,8 @@ pub enum Ready {
     Line(String),
     /// A connection to the address it was given succeeds.
     Connect,
+    /// It serves nobody: it does its work and ends.
+    End,
 }
 
 /// What a connection speaks.
@@ -116,6 +119,26 @@ pub enum Protocol {
     Echo,
     /// HTTP/1.1 GET with keep-alive.
     Http,
+    /// None: a tree of files is copied.
+    Files,
+}
+
+/// A tree of files to copy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tree {
+    /// What `lab dataset` calls it.
+    pub dataset: String,
+    /// How much of it.
+    #[serde(default = "whole")]
+    pub scale: f64,
+    /// Read from the disk, not from memory.
+    #[serde(default)]
+    pub cold: bool,
+}
+
+fn whole() -> f64 {
+    1.0
 }
 
 impl fmt::Display for Protocol {
@@ -123,6 +146,7 @@ impl fmt::Display for Protocol {
         f.pad(match self {
             Protocol::Echo => "echo",
             Protocol::Http => "http",
+            Protocol::Files => "files",
         })
     }
 }
@@ -145,7 +169,9 @@ pub struct Load {
     pub id: String,
     /// What the connections speak.
     pub protocol: Protocol,
-    /// Connections.
+    /// For files: what is copied.
+    pub tree: Option<Tree>,
+    /// Connections; 1 for files.
     pub connections: u32,
     /// How many of them go on sending; the others send one request and are held open.
     pub active: u32,
@@ -337,7 +363,8 @@ struct RawServer {
 struct RawLoad {
     id: Spanned<String>,
     protocol: Protocol,
-    connections: Spanned<Vec<u32>>,
+    connections: Option<Spanned<Vec<u32>>>,
+    tree: Option<Spanned<Tree>>,
     active_share: Option<Spanned<f64>>,
     #[serde(default)]
     reconnect: bool,
@@ -427,7 +454,8 @@ const READY_TIMEOUT_S: f64 = 10.0;
 /// The word of a command that stands for the words of a load.
 pub(crate) const ARGUMENTS: &str = "{arguments}";
 /// What may stand in a command.
-const PLACEHOLDERS: [&str; 6] = ["{each}", "{ringroad}", "{protocol}", "{port}", "{addr}", ARGUMENTS];
+const PLACEHOLDERS: [&str; 8] =
+    ["{each}", "{ringroad}", "{protocol}", "{port}", "{addr}", "{source}", "{target}", ARGUMENTS];
 
 fn check(raw: RawSuite, at: &Place<'_>, name: &str, folder: Option<PathBuf>) -> Result<Suite, SuiteError> {
     let warmup_s = at.seconds(&raw.warmup_s, "warmup_s", 0.0)?;
@@ -541,13 +569,23 @@ fn check_server(raw: &RawServer, at: &Place<'_>) -> Result<Vec<Server>, SuiteErr
     if ready_text.trim().is_empty() {
         return Err(at.error(&raw.ready, "server.ready", "is empty; give a line it prints, or \"connect\""));
     }
+    let copies = raw.protocols.contains(&Protocol::Files);
+    if copies != (ready_text == "end") || (copies && raw.protocols.len() > 1) {
+        let message = "what copies files serves nothing else, and is ready at its \"end\"";
+        return Err(at.error(&raw.ready, "server.ready", message));
+    }
+    let says = |what: &str| raw.command.get_ref().iter().any(|word| word.contains(what));
+    if copies && !(says("{source}") && says("{target}")) {
+        let message = "nothing tells it what to copy: put {source} and {target} in the command";
+        return Err(at.error(&raw.command, "server.command", message));
+    }
     let given_address = raw
         .command
         .get_ref()
         .iter()
         .chain(raw.env.values())
         .any(|w| w.contains("{addr}") || w.contains("{port}"));
-    if !given_address && !ready_text.contains("{addr}") {
+    if !copies && !given_address && !ready_text.contains("{addr}") {
         let message = "nothing tells the address: put {port} or {addr} in `command`, or {addr} in `ready`";
         return Err(at.error(&raw.ready, "server.ready", message));
     }
@@ -567,6 +605,7 @@ fn check_server(raw: &RawServer, at: &Place<'_>) -> Result<Vec<Server>, SuiteErr
             command: raw.command.get_ref().iter().map(|part| filled(part, word)).collect(),
             ready: match filled(ready_text, word) {
                 connect if connect == "connect" => Ready::Connect,
+                end if end == "end" => Ready::End,
                 line => Ready::Line(line),
             },
             max_connections: raw.max_connections,
@@ -583,14 +622,25 @@ fn check_server(raw: &RawServer, at: &Place<'_>) -> Result<Vec<Server>, SuiteErr
 }
 
 fn check_load(raw: &RawLoad, at: &Place<'_>) -> Result<Vec<Load>, SuiteError> {
-    let connections = raw.connections.get_ref();
-    if connections.is_empty() {
-        return Err(at.error(&raw.connections, "load.connections", "is empty; give one count or more"));
-    }
-    if let Some(count) = connections.iter().find(|count| !(1..=CONNECTIONS_MAX).contains(*count)) {
-        let message = format!("{count} is not between 1 and {CONNECTIONS_MAX}");
-        return Err(at.error(&raw.connections, "load.connections", message));
-    }
+    let connections = match (raw.protocol, &raw.connections) {
+        (Protocol::Files, None) => vec![1],
+        (Protocol::Files, Some(given)) => {
+            return Err(at.error(given, "load.connections", "copying files makes none: leave it out"));
+        }
+        (_, None) => return Err(at.error(&raw.id, "load.connections", "is missing; give one count or more")),
+        (_, Some(given)) if given.get_ref().is_empty() => {
+            return Err(at.error(given, "load.connections", "is empty; give one count or more"));
+        }
+        (_, Some(given)) => {
+            if let Some(count) = given.get_ref().iter().find(|count| !(1..=CONNECTIONS_MAX).contains(*count))
+            {
+                let message = format!("{count} is not between 1 and {CONNECTIONS_MAX}");
+                return Err(at.error(given, "load.connections", message));
+            }
+            given.get_ref().clone()
+        }
+    };
+    check_tree(raw, at)?;
     let pipeline = *raw.pipeline.get_ref();
     if !(1..=PIPELINE_MAX).contains(&pipeline) {
         return Err(at.error(
@@ -606,9 +656,13 @@ fn check_load(raw: &RawLoad, at: &Place<'_>) -> Result<Vec<Load>, SuiteError> {
             let message = format!("{} is not between 1 and {PAYLOAD_MAX}", bytes.get_ref());
             return Err(at.error(bytes, "load.payload_bytes", message));
         }
-        (Protocol::Http, None) => 0,
+        (Protocol::Http | Protocol::Files, None) => 0,
         (Protocol::Http, Some(bytes)) => {
             let message = "an HTTP load has no payload of its own; its answers decide";
+            return Err(at.error(bytes, "load.payload_bytes", message));
+        }
+        (Protocol::Files, Some(bytes)) => {
+            let message = "a tree has files of its own sizes; leave it out";
             return Err(at.error(bytes, "load.payload_bytes", message));
         }
     };
@@ -649,7 +703,11 @@ fn check_load(raw: &RawLoad, at: &Place<'_>) -> Result<Vec<Load>, SuiteError> {
     }
     let about = raw.about.clone().or_else(|| match (raw.reconnect, raw.arguments.as_slice()) {
         (true, _) => Some("a connection per request".to_owned()),
-        (false, []) => None,
+        (false, []) => raw.tree.as_ref().map(|tree| {
+            let Tree { dataset, scale, cold } = tree.get_ref();
+            let part = if *scale == 1.0 { String::new() } else { format!(" at {scale}") };
+            format!("{dataset}{part}, {}", if *cold { "cold" } else { "warm" })
+        }),
         (false, words) => Some(words.join(" ")),
     });
     let timeout_s = match &raw.timeout_s {
@@ -659,7 +717,11 @@ fn check_load(raw: &RawLoad, at: &Place<'_>) -> Result<Vec<Load>, SuiteError> {
     Ok(connections
         .iter()
         .map(|&connections| Load {
-            id: format!("{}-{connections}", raw.id.get_ref()),
+            id: match raw.protocol {
+                Protocol::Files => raw.id.get_ref().clone(),
+                _ => format!("{}-{connections}", raw.id.get_ref()),
+            },
+            tree: raw.tree.as_ref().map(|tree| tree.get_ref().clone()),
             protocol: raw.protocol,
             connections,
             active: ((f64::from(connections) * share).round() as u32).clamp(1, connections),
@@ -675,6 +737,29 @@ fn check_load(raw: &RawLoad, at: &Place<'_>) -> Result<Vec<Load>, SuiteError> {
             about: about.clone(),
         })
         .collect())
+}
+
+/// What a load of files copies, and that no other load does.
+fn check_tree(raw: &RawLoad, at: &Place<'_>) -> Result<(), SuiteError> {
+    match (raw.protocol, &raw.tree) {
+        (Protocol::Files, None) => Err(at.error(&raw.id, "load.tree", "is missing: say what is copied")),
+        (Protocol::Files, Some(tree)) => {
+            let Tree { dataset, scale, .. } = tree.get_ref();
+            if let Err(why) = dataset.parse::<Dataset>() {
+                return Err(at.error(tree, "load.tree", why));
+            }
+            if !(*scale > 0.0 && *scale <= 1000.0) {
+                return Err(at.error(
+                    tree,
+                    "load.tree",
+                    format!("scale {scale} is not above 0, at most 1000"),
+                ));
+            }
+            Ok(())
+        }
+        (_, Some(tree)) => Err(at.error(tree, "load.tree", "is for protocol \"files\" alone")),
+        (_, None) => Ok(()),
+    }
 }
 
 /// The first `{word}` that is not one of `known`. Braces around anything but lower-case letters are plain text,

@@ -110,7 +110,10 @@ fn continuous(runs: &[&Measured], load: &Load) -> Vec<Caveat> {
     let mut caveats = Vec::new();
     // Rate times latency is what `in_flight` of a run already holds.
     caveats.extend(middle(runs, |m| m.in_flight).and_then(|x| Caveat::littles_law(x, 1.0, in_flight)));
-    caveats.extend(middle(runs, |m| Some(m.run.duration_s)).and_then(Caveat::window_too_short));
+    // A copy is timed from its start to its end: no window was cut out of anything.
+    if load.tree.is_none() {
+        caveats.extend(middle(runs, |m| Some(m.run.duration_s)).and_then(Caveat::window_too_short));
+    }
     if let Some((client, server)) =
         middle(runs, |m| m.run.client_cpu_share).zip(middle(runs, |m| m.server_busy))
     {

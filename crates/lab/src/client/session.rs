@@ -121,6 +121,9 @@ impl<'a> Session<'a> {
         if options.connections == 0 || options.pipeline == 0 {
             return bad("client options: connections and pipeline must be 1 or more");
         }
+        if options.protocol == crate::suite::Protocol::Files {
+            return bad("client options: files are copied, not asked for over a connection");
+        }
         if options.protocol == crate::suite::Protocol::Echo && options.payload_bytes == 0 {
             return bad("client options: an echo message has 1 byte or more");
         }

@@ -116,7 +116,7 @@ impl Script {
                     answers: Answers::Echo,
                 }
             }
-            Protocol::Http => {
+            Protocol::Http | Protocol::Files => {
                 let last = if options.reconnect { "Connection: close\r\n" } else { "" };
                 let request = format!(
                     "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: ringroad-lab\r\n{last}\r\n",

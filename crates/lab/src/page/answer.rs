@@ -597,6 +597,7 @@ pub(crate) fn act(cell: &Cell) -> String {
     match cell.protocol.as_str() {
         "http" => "to answer an HTTP request".to_owned(),
         "echo" => "to echo a message".to_owned(),
+        "files" => "to copy a file".to_owned(),
         other => format!("to serve a {other} request"),
     }
 }

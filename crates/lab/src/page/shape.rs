@@ -285,6 +285,7 @@ fn protocol(cell: &Cell) -> String {
     match cell.protocol.as_str() {
         "http" => "HTTP".to_owned(),
         "echo" => "Echo".to_owned(),
+        "files" => "Files".to_owned(),
         other => other.to_owned(),
     }
 }
@@ -304,7 +305,8 @@ fn load_title(record: &Record, cell: &Cell) -> String {
 fn title(record: &Record, cell: &Cell, without: Option<Axis>) -> String {
     let mut parts = vec![protocol(cell)];
     let named = |axis: Axis| without != Some(axis);
-    if named(Axis::Connections) {
+    // Copying files makes no connection.
+    if named(Axis::Connections) && cell.protocol != "files" {
         parts.push(connections(cell));
     }
     if cell.pipeline > 1 && named(Axis::Pipeline) {

@@ -14,6 +14,7 @@ const ALL: &[(&str, &str)] = &[
     ("idle", include_str!("../../suites/idle.toml")),
     ("work", include_str!("../../suites/work.toml")),
     ("experiments", include_str!("../../suites/experiments.toml")),
+    ("files", include_str!("../../suites/files.toml")),
     ("scale", include_str!("../../suites/scale.toml")),
     ("peers", include_str!("../../suites/peers.toml")),
 ];

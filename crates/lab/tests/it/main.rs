@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod client;
+mod copies;
 mod datasets;
 mod gates;
 mod programs;

@@ -16,7 +16,7 @@ fn tiny() -> PathBuf {
     path
 }
 
-fn options() -> RunOptions {
+pub(crate) fn options() -> RunOptions {
     let tiny = tiny();
     RunOptions {
         client: vec![tiny.to_string_lossy().into_owned(), "client".to_owned()],
