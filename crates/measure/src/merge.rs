@@ -75,6 +75,11 @@ pub fn merge(records: &[Record]) -> Result<Record, MergeError> {
                 None => merged.cells.push(cell),
             }
         }
+        for claim in &other.claims {
+            if !merged.claims.iter().any(|known| known.id == claim.id) {
+                merged.claims.push(claim.clone());
+            }
+        }
         for control in &other.control {
             match merged.control.iter_mut().find(|known| known.load == control.load) {
                 Some(known) => known.ratio = wider(known.ratio, control.ratio),
