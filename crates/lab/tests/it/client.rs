@@ -342,10 +342,6 @@ fn silent_connections_send_one_request_and_the_others_go_on() {
     assert_eq!(report.completed, counts.iter().sum::<u64>());
     assert_eq!(counts.iter().filter(|count| **count == 1).count(), 7, "{counts:?}");
     assert_eq!(counts.iter().filter(|count| **count > 1).count(), 3, "{counts:?}");
-    // Connections are made in order, so that this is their order at the server: none of the active ones are neighbours.
-    let window = report.window.unwrap();
-    let in_flight = window.completed as f64 * window.mean_ns.unwrap() / window.duration_ns as f64;
-    assert!((in_flight / 3.0 - 1.0).abs() < 0.5, "{in_flight} in flight instead of 3");
 }
 
 #[test]
@@ -405,8 +401,6 @@ fn a_connection_per_request_is_made_answered_closed_and_counted_once() {
         assert_eq!(report.answers, served.load(Ordering::SeqCst));
         let window = report.window.unwrap();
         assert_eq!(Histogram::from_base64(&window.histogram).unwrap().count(), window.completed);
-        let in_flight = window.completed as f64 * window.mean_ns.unwrap() / window.duration_ns as f64;
-        assert!((in_flight / 3.0 - 1.0).abs() < 0.5, "{in_flight} in flight instead of 3");
     }
 }
 

@@ -47,7 +47,11 @@ fn a_copy_is_timed_and_counted_by_its_files_and_removed() {
     let whole = cell(&record, "whole");
     assert_eq!((whole.sent, whole.completed), (24, 24), "twelve files, twice");
     assert_eq!((whole.protocol.as_str(), whole.variant.as_deref()), ("files", Some("12x1000/3, warm")));
-    assert!(whole.verdict.level < Level::Invalid, "{}", whole.verdict);
+    // Of the machine, a doubt may well be left: others may have used it meanwhile.
+    let of_the_machine = |why: &&Caveat| matches!(why, Caveat::Steal { .. });
+    let wrong =
+        whole.verdict.reasons.iter().find(|why| why.level() == Level::Invalid && !of_the_machine(why));
+    assert_eq!(wrong, None, "{}", whole.verdict);
     assert!(!whole.verdict.reasons.iter().any(|why| matches!(why, Caveat::WindowTooShort { .. })));
     assert!(whole.rps.unwrap() > 0.0 && whole.server.cpu_us_per_request.is_some());
     for (model, words) in [

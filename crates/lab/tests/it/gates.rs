@@ -161,6 +161,18 @@ fn each_gate_fires_for_its_reason_alone() {
 }
 
 #[test]
+fn only_the_connections_that_send_are_in_flight() {
+    let mut load = suite().loads[0].clone();
+    load.active = 5;
+    let with = |in_flight: f64| {
+        let run = Measured { in_flight: Some(in_flight), ..good(0, 4.0) };
+        verdict::of_run(&run, &load)
+    };
+    assert!(with(5.0).is_empty());
+    assert!(matches!(with(10.0).as_slice(), [Caveat::LittlesLaw { .. }]));
+}
+
+#[test]
 fn one_disturbed_block_of_six_does_not_condemn_a_cell_but_one_wrong_count_does() {
     let once = |spoil: fn(&mut Measured)| {
         let mut runs: Vec<Measured> = (0..6).map(|block| good(block, 4.0)).collect();

@@ -211,6 +211,9 @@ fn a_program_of_the_users_is_a_row_of_the_suite() {
     assert_eq!((mine.protocols.as_slice(), mine.own_page), ([Protocol::Http].as_slice(), true));
     suite.add("both=server {addr} {protocol}").unwrap();
     assert_eq!(suite.servers.last().unwrap().protocols.len(), 2);
+    suite.add("mycp=mycp -a {source} {target}").unwrap();
+    let copier = suite.servers.last().unwrap();
+    assert_eq!((copier.protocols.as_slice(), &copier.ready), ([Protocol::Files].as_slice(), &Ready::End));
     for (text, why) in [
         ("./server {port}", "no `=`"),
         ("=./server {port}", "the name"),
@@ -220,6 +223,9 @@ fn a_program_of_the_users_is_a_row_of_the_suite() {
         ("x='./server {port}", "quote"),
         ("x=./server", "where to listen"),
         ("x=./server {prot}", "`{prot}` is unknown"),
+        ("x=./server {each} {port}", "`{each}` is unknown"),
+        ("x=mycp {source}", "both {source} and {target}"),
+        ("x=mycp {source} {target} {port}", "`{port}` is unknown"),
     ] {
         let error = suite.add(text).unwrap_err().to_string();
         assert!(error.starts_with("--with") && error.contains(why), "{text}: {error}");

@@ -213,7 +213,9 @@ fn a_batch_of_one_serves_everybody_and_stops() {
 
 #[test]
 fn workers_share_a_port_and_their_counts_are_one() {
-    for model in Model::ALL.iter().copied() {
+    // Not on select: other tests of this process hold thousands of descriptors, and it wants low ones.
+    let low = [Model::Select, Model::EngineSelect];
+    for model in Model::ALL.iter().copied().filter(|model| !low.contains(model)) {
         if model.engine_driver().is_some_and(|driver| ringroad_engine::choose::probe(driver).is_err()) {
             eprintln!("{model}: its driver cannot be had here");
             continue;
