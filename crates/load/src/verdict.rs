@@ -8,6 +8,9 @@ use crate::run::Outcome;
 use ringroad_measure::Verdict;
 use ringroad_measure::caveat::{Caveat, WINDOW_MIN_S};
 
+/// Of what is due in open loop, so much has to be answered in the same time.
+const ANSWERED_SHARE: f64 = 0.95;
+
 /// The verdict on an outcome.
 pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
     let mut verdict = Verdict::valid();
@@ -59,6 +62,12 @@ pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
         }
         Pace::Closed => {}
         Pace::Open { .. } | Pace::Hold(_) => {
+            // A count has an end of its own, which no second is due after.
+            if let Pace::Open { per_second, .. } = plan.pace
+                && plan.count.is_none()
+            {
+                add(behind(per_second, tally.completed, seconds));
+            }
             let late = tally.latencies.late.as_ref();
             let late_ns = |q| late.and_then(|late| late.quantile_ns(q)).map(|ns| ns as f64 / 1e3);
             let median = response.quantile_ns(0.5).map(|ns| ns as f64 / 1e3);
@@ -71,6 +80,20 @@ pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
         Caveat::Other(format!("the run was stopped after {seconds:.1} s of measured time: use it as such."))
     }));
     verdict
+}
+
+/// The answers did not keep up with what was due: then the backlog grew to the end.
+fn behind(per_second: f64, completed: u64, seconds: f64) -> Option<Caveat> {
+    let due = per_second * seconds;
+    let answered = completed as f64 / due;
+    // A few are always on their way at the edges, and arrivals by chance are a few more or less.
+    (due >= 100.0 && completed > 0 && answered < ANSWERED_SHARE).then(|| {
+        Caveat::Other(format!(
+            "only {:.0} % of what was due was answered meanwhile, so the backlog grew to the end: these latencies say how \
+             long the run was, not how slow an answer is. Lower the rate, or search for it (--knee).",
+            100.0 * answered
+        ))
+    })
 }
 
 /// So few requests that not every connection need get one.
@@ -147,7 +170,8 @@ mod tests {
     #[test]
     fn each_doubt_is_said_and_as_bad_as_it_is() {
         type Change = fn(&mut Outcome);
-        let cases: [(&str, Level, Change); 9] = [
+        let cases: [(&str, Level, Change); 10] = [
+            ("the backlog grew", Level::Suspect, |outcome| outcome.tally.completed = 9_400),
             ("Not one answer", Level::Invalid, |outcome| outcome.tally = Tally::new(true)),
             ("failed", Level::Suspect, |outcome| {
                 outcome.counts.errors = Errors { reset: 1, ..Errors::default() }
