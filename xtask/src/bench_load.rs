@@ -166,6 +166,9 @@ fn rated(ringroad: &Path, rate: u32, seconds: u32) -> io::Result<()> {
         record["verdict"]["level"].as_str().unwrap_or("no verdict"),
         status.code().unwrap_or(-1),
     );
+    for reason in record["verdict"]["reasons"].as_array().into_iter().flatten() {
+        println!("  {}", reason.as_str().unwrap_or_default());
+    }
     Ok(())
 }
 

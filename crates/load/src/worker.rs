@@ -551,7 +551,15 @@ impl Worker {
                 self.tally.borrow_mut().latencies.response.record(now - due);
             }
         };
-        self.seats.iter().filter_map(|seat| seat.assigned.take()).for_each(&mut note);
+        for (number, seat) in (0..).zip(&self.seats) {
+            if let Some(due) = seat.assigned.take() {
+                note(due);
+                // It was free and is again, without having noticed.
+                if seat.has(OPEN) {
+                    self.park(number);
+                }
+            }
+        }
         if let Some(mut schedule) = self.schedule.take() {
             let due =
                 std::iter::from_fn(|| schedule.take()).map(|due| due.saturating_add(self.begin_ns.get()));
@@ -838,6 +846,7 @@ async fn measure(worker: &Rc<Worker>, task: &Task, order: &Order) -> Result<u32,
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -847,6 +856,58 @@ mod tests {
             assert_eq!(shares.iter().sum::<u64>(), all);
             assert!(shares.iter().max() <= shares.iter().min().map(|min| min + 1).as_ref(), "{shares:?}");
         }
+    }
+
+    /// A worker of ten connections in open loop, of which nothing runs.
+    fn worker() -> Worker {
+        let target = "tcp://127.0.0.1:7".parse().unwrap();
+        let mut plan = Plan::new(target, vec![crate::Message::echo(b"x".to_vec()).unwrap()]);
+        plan.pace = Pace::Open { per_second: 1000.0, arrivals: crate::schedule::Arrivals::Constant };
+        let task = Task {
+            plan: Arc::new(plan),
+            addresses: [].into(),
+            choice: ringroad_engine::choose::choose(Some(ringroad_engine::choose::Wish::Auto), None).unwrap(),
+            index: 0,
+            epoch: Instant::now(),
+            stop: Arc::default(),
+            over: Arc::default(),
+            news: mpsc::channel().0,
+            spare: mpsc::channel().1,
+        };
+        Worker::new(&task)
+    }
+
+    /// Between being given an arrival and running, a connection is neither parked nor busy.
+    #[test]
+    fn a_connection_whose_arrival_is_given_up_is_free_again() {
+        let worker = worker();
+        let profile = Rc::new(Profile::constant(1000.0, Duration::from_secs(1)));
+        let schedule = Schedule::new(profile, crate::schedule::Arrivals::Constant, (0, 1), 0, 5);
+        *worker.schedule.borrow_mut() = Some(schedule);
+        worker.begin_ns.set(0);
+        worker.window_ns.set(0);
+        for number in [3, 4] {
+            worker.seats[number].set(OPEN);
+            worker.park(number as u32);
+        }
+        // The first arrival is due at once, and goes to the first that is free.
+        worker.seats[3].unset(PARKED);
+        worker.parked.borrow_mut().pop_front();
+        worker.seats[3].assigned.set(worker.arrival(0));
+        // One lost its connection with its arrival in hand.
+        worker.seats[7].assigned.set(worker.arrival(1_000_000));
+        worker.give_up(3_500_000, true);
+        assert_eq!(worker.parked.borrow().iter().copied().collect::<Vec<_>>(), [4, 3]);
+        assert!(worker.seats.iter().all(|seat| seat.assigned.get().is_none()));
+        // Those two, and what was due by then: at 2 and 3 ms. The fifth is given up with the rest, and was never due.
+        assert_eq!((worker.counts.borrow().cut_off, worker.counts.borrow().unsent), (4, 0));
+        let tally = worker.tally.borrow();
+        assert_eq!(tally.latencies.response.count(), 4);
+        assert!(
+            tally.latencies.response.quantile_ns(1.0).unwrap() >= 3_490_000,
+            "the first waited all the time"
+        );
+        assert!(worker.schedule.borrow().is_none());
     }
 
     #[test]

@@ -5,9 +5,9 @@
 
 use crate::server::{Requests, Server, ok};
 use crate::{best, http, run};
-use ringroad_load::Plan;
 use ringroad_load::plan::Pace;
 use ringroad_load::schedule::Arrivals;
+use ringroad_load::{Event, Plan};
 use ringroad_measure::Histogram;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -42,6 +42,15 @@ fn holds_at_least(client: &Histogram, server: &mut [u64]) {
         let said = client.quantile_ns(percent as f64 / 100.0).unwrap() as f64;
         // A thousandth is what the histogram may be off.
         assert!(said >= 0.998 * least, "p{percent}: {said} ns is less than the {least} ns the server took");
+    }
+}
+
+fn holds_at_most(client: &Histogram, bounds: &mut [u64]) {
+    bounds.sort_unstable();
+    for percent in 1..=100 {
+        let most = bounds[(bounds.len() * percent).div_ceil(100).max(1) - 1] as f64;
+        let said = client.quantile_ns(percent as f64 / 100.0).unwrap() as f64;
+        assert!(said <= 1.002 * most, "p{percent}: {said} ns is more than the {most} ns it can have been");
     }
 }
 
@@ -90,16 +99,45 @@ fn percentiles_are_what_the_servers_own_log_says_whatever_its_delays_are() {
             most.push(after.duration_since(before).as_nanos() as u64);
         }
         holds_at_least(&outcome.tally.latencies.response, &mut least);
-        most.sort_unstable();
-        for percent in 1..=100 {
-            let bound = most[(most.len() * percent).div_ceil(100).max(1) - 1] as f64;
-            let said = outcome.tally.latencies.response.quantile_ns(percent as f64 / 100.0).unwrap() as f64;
-            assert!(
-                said <= 1.002 * bound,
-                "p{percent}: {said} ns is more than the {bound} ns it can have been"
-            );
-        }
+        holds_at_most(&outcome.tally.latencies.response, &mut most);
     }
+}
+
+/// One connection again, in open loop: the n-th request was due n hundredths of a second after the load began, which was
+/// after the connections were there and before the server read the first request.
+#[test]
+fn in_open_loop_percentiles_hold_what_a_freeze_makes_everybody_wait() {
+    let (server, times) = timed(|nth| Duration::from_millis(if nth == 40 { 200 } else { 2 }));
+    let plan = Plan {
+        connections: 1,
+        count: None,
+        duration: Some(Duration::from_secs(1)),
+        pace: Pace::Open { per_second: 100.0, arrivals: Arrivals::Constant },
+        ..http(server.address)
+    };
+    let mut connected = Instant::now();
+    let outcome = ringroad_load::run(&plan, &best(), &Arc::default(), &mut |event| {
+        if let Event::Connected { .. } = event {
+            connected = Instant::now();
+        }
+    });
+    let (outcome, ended) = (outcome.unwrap(), Instant::now());
+    let times = times.lock().unwrap();
+    assert_eq!((times.len(), outcome.counts.completed), (100, 100));
+    let (mut least, mut most) = (Vec::new(), Vec::new());
+    for (nth, (_, answered)) in times.iter().enumerate() {
+        let due = Duration::from_millis(10) * nth as u32;
+        let after = times.get(nth + 1).map_or(ended, |next| next.0);
+        least.push(answered.saturating_duration_since(times[0].0 + due).as_nanos() as u64);
+        most.push(after.saturating_duration_since(connected + due).as_nanos() as u64);
+    }
+    holds_at_least(&outcome.tally.latencies.response, &mut least);
+    holds_at_most(&outcome.tally.latencies.response, &mut most);
+    // Due from 0.4 s on: twenty waited, the first of them 200 ms, and the service time of one alone shows it.
+    let slow = |histogram: &Histogram| {
+        histogram.buckets().filter(|(ns, _)| *ns >= 50_000_000).map(|(_, count)| count).sum::<u64>()
+    };
+    assert!(slow(&outcome.tally.latencies.response) >= 14);
 }
 
 /// 200 requests a second, a second long, and a server that once does nothing for 300 ms: whatever was due in the
