@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// No time: what is in a seat while it waits for nothing.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -303,12 +303,21 @@ impl Worker {
         }
     }
 
-    /// Gives what is due to connections that are free.
-    fn dispatch(&self) {
-        let now = self.now();
+    /// Gives what is due to connections that are free. Whether the next arrival is due soon, and nobody else will tell: what is
+    /// due already waits for a connection, and the first that is free finds it.
+    fn dispatch(&self, now: u64, lead: Duration) -> bool {
         if self.hold().is_some() {
-            return self.beat(now);
+            self.beat(now);
+        } else {
+            self.hand_out(now);
         }
+        // By the same reading of the clock, or one could become due between two.
+        let next = self.schedule.borrow().as_ref().and_then(Schedule::peek);
+        let next = next.map(|due| due.saturating_add(self.begin_ns.get()));
+        next.is_some_and(|due| due > now && due - now <= lead.as_nanos() as u64)
+    }
+
+    fn hand_out(&self, now: u64) {
         loop {
             let free = self.parked.borrow_mut().pop_front();
             let Some(number) = free else { return };
@@ -547,7 +556,6 @@ mod tests {
     use crate::schedule::{Arrivals, Profile};
     use ringroad_engine::choose::{Wish, choose};
     use std::sync::mpsc;
-    use std::time::Duration;
 
     #[test]
     fn shares_differ_by_one_at_most_and_add_up() {
@@ -575,6 +583,31 @@ mod tests {
             spare: mpsc::channel().1,
         };
         Worker::new(&task)
+    }
+
+    #[test]
+    fn the_clock_is_looked_at_while_an_arrival_is_near_and_not_due() {
+        let worker = worker();
+        let profile = Rc::new(Profile::constant(1000.0, Duration::from_secs(1)));
+        *worker.schedule.borrow_mut() = Some(Schedule::new(profile, Arrivals::Constant, (0, 1), 0, 3));
+        worker.begin_ns.set(0);
+        let lead = Duration::from_micros(100);
+        worker.seats[5].set(OPEN);
+        worker.park(5);
+        // The first goes to the one that is free; the next is far, then near, then due, and nobody is free.
+        for (now_us, is_near) in
+            [(0, false), (899, false), (900, true), (999, true), (1000, false), (1950, false)]
+        {
+            assert_eq!(worker.dispatch(now_us * 1000, lead), is_near, "{now_us}");
+        }
+        assert_eq!(worker.seats[5].assigned.take(), Some(0));
+        worker.park(5);
+        // Somebody is: it takes what waited, and the last is near.
+        assert!(worker.dispatch(1_950_000, lead));
+        assert_eq!(worker.seats[5].assigned.take(), Some(1_000_000));
+        worker.park(5);
+        assert!(!worker.dispatch(2_000_000, lead));
+        assert_eq!(worker.seats[5].assigned.take(), Some(2_000_000));
     }
 
     /// Between being given an arrival and running, a connection is neither parked nor busy.

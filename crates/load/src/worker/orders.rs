@@ -5,7 +5,7 @@
 use super::{ASKED, Kind, LOST, NEVER, OPEN, SERVED, Seat, TRIED, Worker, share};
 use crate::connection;
 use crate::error::Error;
-use crate::pace::Metronome;
+use crate::pace::{self, Metronome};
 use crate::plan::{Pace, Plan};
 use crate::schedule::{Arrivals, Profile, Schedule};
 use crate::tally::{Counts, Tally};
@@ -242,28 +242,37 @@ fn begin_load(worker: &Rc<Worker>, task: &Task, order: &Order) -> Option<JoinHan
     };
     let pacing = timed.map(|(profile, arrivals, of, count)| {
         let seed = plan.seed;
+        let lead = pace::lead(profile.most() / f64::from(of.1));
         let make = move || Schedule::new(Rc::new(profile), arrivals, of, seed, count);
         *worker.schedule.borrow_mut() = Some(make.clone()());
-        spawn(dispatcher(Rc::clone(worker), task.epoch + Duration::from_nanos(begin_ns), make))
+        spawn(dispatcher(Rc::clone(worker), task.epoch + Duration::from_nanos(begin_ns), lead, make))
     });
     worker.seats.iter().for_each(Seat::wake);
     pacing
 }
 
-/// Hands out arrivals whenever the metronome, which it owns, says that there are some.
-async fn dispatcher(worker: Rc<Worker>, begin: Instant, make: impl FnOnce() -> Schedule + Send + 'static) {
+/// Hands out arrivals whenever the metronome, which it owns, says that there are some, or will be in a moment.
+async fn dispatcher(
+    worker: Rc<Worker>,
+    begin: Instant,
+    lead: Duration,
+    make: impl FnOnce() -> Schedule + Send + 'static,
+) {
     let mut make = Some(make);
     let mut metronome = None;
     poll_fn(|context| {
         if let Some(make) = make.take() {
-            match Metronome::start(begin, make, context.waker().clone()) {
+            match Metronome::start(begin, lead, make, context.waker().clone()) {
                 Ok(thread) => metronome = Some(thread),
                 Err(why) => {
                     *worker.trouble.borrow_mut() = Some(Error::failed(format!("starting a thread: {why}")));
                 }
             }
         }
-        worker.dispatch();
+        if worker.dispatch(worker.now(), lead) {
+            // The metronome has said its word for this one: now the clock is looked at until it is due, between turns.
+            context.waker().wake_by_ref();
+        }
         Poll::<()>::Pending
     })
     .await;
