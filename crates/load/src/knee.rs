@@ -28,6 +28,8 @@ const FAILED_SHARE_MAX: f64 = 0.001;
 /// What came of a search.
 #[derive(Clone, Debug)]
 pub struct Knee {
+    /// The demand, in its words.
+    pub demand: String,
     /// The highest rate that met the demand; `None`: not even the lowest did.
     pub met: Option<f64>,
     /// The lowest that did not; `None`: none was found.
@@ -89,7 +91,13 @@ pub fn search(
             let plan = Plan { pace: Pace::Open { per_second, arrivals }, ..plan.clone() };
             probes.push(Probe { plan, outcome, unmet });
         }
-        Ok(Knee { met: bisection.met, unmet: bisection.unmet, probes, interrupted })
+        Ok(Knee {
+            demand: required.to_string(),
+            met: bisection.met,
+            unmet: bisection.unmet,
+            probes,
+            interrupted,
+        })
     })
 }
 

@@ -1,13 +1,13 @@
 //! The record of a load: one cell in the form all tools share. A pure function. Start at [`record`].
 
 use crate::hold::diagnose;
-use crate::knee::Knee;
+use crate::knee::{Knee, Probe};
 use crate::plan::{Expect, Pace, Plan};
-use crate::run::{Outcome, Point};
+use crate::run::{Outcome, Point, Stage};
 use crate::verdict::verdict;
 use ringroad_measure::Verdict;
 use ringroad_measure::record::{
-    Cell, Details, Errors, Handshakes, Held, Latencies, Limiter, Loop, Record, Run, SCHEMA, ServerCost,
+    self, Cell, Details, Errors, Handshakes, Held, Latencies, Limiter, Loop, Record, Run, SCHEMA, ServerCost,
 };
 use ringroad_measure::units::PerSecond;
 use serde_json::{Map, Value, json};
@@ -42,6 +42,17 @@ pub fn knee_record(knee: &Knee, title: &str, frame: &Frame) -> Record {
             cell.id = format!("{}#{}", cell.id, times + 1);
         }
         cells.push(cell);
+    }
+    // On the cell that it is the rate of; on the last, if no rate met the demand.
+    let is_best = |probe: &Probe| probe.unmet.is_none() && probe.rate() == knee.met;
+    let at = knee.probes.iter().rposition(is_best).unwrap_or(knee.probes.len().saturating_sub(1));
+    if let Some(cell) = cells.get_mut(at) {
+        cell.details.knee = Some(record::Knee {
+            demand: knee.demand.clone(),
+            met_rps: knee.met,
+            unmet_rps: knee.unmet,
+            probes: knee.probes.len() as u32,
+        });
     }
     let mut record = around(knee.verdict(), cells, frame);
     record.title = Some(title.to_owned());
@@ -91,6 +102,7 @@ fn cell(plan: &Plan, outcome: &Outcome) -> Cell {
         failed: handshakes.failed,
         took_us: handshakes.took.percentiles(),
     });
+    cell.details.stages = (!outcome.stages.is_empty()).then(|| outcome.stages.iter().map(stage).collect());
     cell
 }
 
@@ -115,6 +127,19 @@ fn run(outcome: &Outcome, cell: &Cell) -> Run {
         errors: cell.errors,
         client_count: outcome.counts.answers,
         ..Run::default()
+    }
+}
+
+fn stage(stage: &Stage) -> record::Stage {
+    let Stage { from, to, seconds, tally } = stage;
+    record::Stage {
+        from: *from,
+        to: *to,
+        duration_s: *seconds,
+        completed: tally.completed,
+        failed: tally.failed,
+        rps: (*seconds > 0.0).then(|| tally.completed as f64 / seconds),
+        response_us: tally.latencies.response.percentiles(),
     }
 }
 

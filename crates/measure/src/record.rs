@@ -172,6 +172,44 @@ pub struct Details {
     /// What the client can do at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<Ceiling>,
+    /// A load that changed, stage by stage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stages: Option<Vec<Stage>>,
+    /// Where the highest rate lies that meets a demand, on the cell of the probe at its lower end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub knee: Option<Knee>,
+}
+
+/// A stage of a load that changed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stage {
+    /// Connections that send, or requests per second, at its beginning.
+    pub from: f64,
+    /// And at its end.
+    pub to: f64,
+    /// Its length, seconds.
+    pub duration_s: f64,
+    /// Good answers that came in it.
+    pub completed: u64,
+    /// Failures in it.
+    pub failed: u64,
+    /// Good answers per second.
+    pub rps: Option<f64>,
+    /// Response latency in it, microseconds.
+    pub response_us: Option<Percentiles>,
+}
+
+/// An interval in which the highest rate lies that meets a demand.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Knee {
+    /// The demand, as in `p99<5ms`.
+    pub demand: String,
+    /// The highest rate that met it, requests per second; unknown if none did.
+    pub met_rps: Option<f64>,
+    /// The lowest that did not; unknown if none was too much.
+    pub unmet_rps: Option<f64>,
+    /// Probes that were made.
+    pub probes: u32,
 }
 
 impl Details {

@@ -157,7 +157,14 @@ fn a_server_that_is_stopped_for_a_while_is_seen_by_all_who_were_due_meanwhile() 
 fn stages_are_told_one_by_one() {
     let server = Server::start(&["--model", "epoll-et", "--protocol", "http"]);
     let url = format!("http://{}/", server.address);
-    let outcome = load(&[&url, "--stages", "100ms:1,100ms:2..3", "--warmup", "0s"]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.json");
+    let out = file.to_str().unwrap();
+    let outcome = load(&[&url, "--stages", "100ms:1,100ms:2..3", "--warmup", "0s", "--out", out]);
+    let record: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let stages = record["cells"][0]["details"]["stages"].as_array().unwrap();
+    let levels: Vec<_> = stages.iter().map(|stage| (stage["from"].as_f64(), stage["to"].as_f64())).collect();
+    assert_eq!(levels, [(Some(1.0), Some(1.0)), (Some(2.0), Some(3.0))]);
     let text = String::from_utf8(outcome.stdout).unwrap();
     assert!(text.contains("closed loop, in 2 stages"), "{text}");
     assert!(text.contains("\n  2 to 3 ") && text.contains("\n  1 "), "{text}");

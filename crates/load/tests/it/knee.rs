@@ -74,6 +74,9 @@ fn the_knee_lies_below_what_the_server_can_do_and_all_probes_use_the_same_connec
         driver: "epoll".to_owned(),
     };
     let record = knee_record(&knee, "the knee", &frame);
+    let told: Vec<_> = record.cells.iter().filter_map(|cell| cell.details.knee.as_ref()).collect();
+    let [told] = told.as_slice() else { panic!("{} cells tell the knee", told.len()) };
+    assert_eq!((&*told.demand, told.met_rps, told.unmet_rps), ("p50<15ms", knee.met, knee.unmet));
     let mut names: Vec<_> = record.cells.iter().map(|cell| cell.id.clone()).collect();
     names.sort();
     names.dedup();

@@ -5,8 +5,8 @@ use ringroad_measure::caveat::{Caveat, Level, Verdict};
 use ringroad_measure::claim::{Claim, Little, Origin, Outcome, Place, Sense};
 use ringroad_measure::histogram::Histogram;
 use ringroad_measure::record::{
-    Ceiling, Cell, Control, Details, Errors, Handshakes, Held, Interval, Latencies, Limiter, Loop, Record,
-    Run, SCHEMA, ServerCost,
+    Ceiling, Cell, Control, Details, Errors, Handshakes, Held, Interval, Knee, Latencies, Limiter, Loop,
+    Record, Run, SCHEMA, ServerCost, Stage,
 };
 use serde_json::{Map, Value, json};
 
@@ -91,6 +91,21 @@ fn full() -> Record {
             }),
             handshakes: Some(Handshakes { full: 1, resumed: 2, failed: 3, took_us: percentiles }),
             ceiling: Some(Ceiling { rps: 4e5, reached_rps: 2.5e5, cpu_us_per_request: 2.5 }),
+            stages: Some(vec![Stage {
+                from: 10.0,
+                to: 20.0,
+                duration_s: 2.0,
+                completed: 7,
+                failed: 1,
+                rps: Some(3.5),
+                response_us: percentiles,
+            }]),
+            knee: Some(Knee {
+                demand: "p99<5ms".into(),
+                met_rps: Some(1e4),
+                unmet_rps: Some(1.04e4),
+                probes: 12,
+            }),
         },
     };
     Record {
