@@ -48,7 +48,8 @@ fn holds_at_least(client: &Histogram, server: &mut [u64]) {
 fn holds_at_most(client: &Histogram, bounds: &mut [u64]) {
     bounds.sort_unstable();
     for percent in 1..=100 {
-        let most = bounds[(bounds.len() * percent).div_ceil(100).max(1) - 1] as f64;
+        // A hundredth is no number of two, so the histogram may count one further: 0.07 of 100 is a little more than 7.
+        let most = bounds[(bounds.len() * percent).div_ceil(100).min(bounds.len() - 1)] as f64;
         let said = client.quantile_ns(percent as f64 / 100.0).unwrap() as f64;
         assert!(said <= 1.002 * most, "p{percent}: {said} ns is more than the {most} ns it can have been");
     }
