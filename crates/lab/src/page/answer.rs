@@ -6,6 +6,7 @@
 //!
 //! Start at [`Answer::of`]; who is cheaper than whom is [`standing`].
 
+use super::claims;
 use super::figure::{self, Figure};
 use super::shape::{self, Axis, Load};
 use ringroad_measure::compare::{Comparison, Finding};
@@ -36,10 +37,15 @@ impl Answer {
         Answer {
             warning: warning(record),
             lead: match main {
+                // A run about what others published is not about one load of ours.
+                Some(_) if !record.claims.is_empty() => claims::summary(&record.claims),
                 Some(load) => lead(record, load),
                 None => nothing_ran(record),
             },
-            ranking: main.map(|load| ranking(record, load)).unwrap_or_default(),
+            ranking: main
+                .filter(|_| record.claims.is_empty())
+                .map(|load| ranking(record, load))
+                .unwrap_or_default(),
             further: loads
                 .iter()
                 .filter(|load| main.is_some_and(|main| !std::ptr::eq(main, *load)))
@@ -263,6 +269,9 @@ fn warning(record: &Record) -> Option<String> {
 
 fn nothing_ran(record: &Record) -> String {
     let skipped = record.cells.len();
+    if skipped == 0 && !record.claims.is_empty() {
+        return claims::summary(&record.claims);
+    }
     if skipped == 0 {
         return "Nothing was measured: the record has no results.".to_owned();
     }

@@ -182,9 +182,12 @@ fn place(axis: Axis, value: f64) -> f64 {
     if axis == Axis::Connections { value.max(1.0) } else { value }
 }
 
-/// Which cells of a family have no point, and why.
+/// Which cells of a family have no point, and why: `threads at 1,000 and 10,000 (INVALID)`, and a name alone for who has
+/// none at all.
 fn missing(family: &Family<'_>, figure: Figure) -> Option<String> {
-    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    /// A program, and where it has no point.
+    type Places<'a> = (&'a str, Vec<f64>);
+    let mut reasons: Vec<(&str, Vec<Places<'_>>)> = Vec::new();
     for cell in &family.cells {
         let why = match (&cell.skipped, cell.verdict.level) {
             (Some(_), _) => "skipped",
@@ -192,14 +195,29 @@ fn missing(family: &Family<'_>, figure: Figure) -> Option<String> {
             (None, _) if figure.value(cell).is_none() => figure::UNKNOWN,
             _ => continue,
         };
-        let who = format!("{} at {}", cell.model, family.spell(family.axis.value(cell)));
-        match reasons.iter_mut().find(|(known, _)| *known == why) {
-            Some((_, cells)) => cells.push(who),
-            None => reasons.push((why, vec![who])),
+        let at = family.axis.value(cell);
+        let nth = reasons.iter().position(|(known, _)| *known == why).unwrap_or_else(|| {
+            reasons.push((why, Vec::new()));
+            reasons.len() - 1
+        });
+        let models = &mut reasons[nth].1;
+        match models.iter_mut().find(|(model, _)| *model == cell.model) {
+            Some((_, places)) => places.push(at),
+            None => models.push((&cell.model, vec![at])),
         }
     }
-    let said: Vec<String> =
-        reasons.into_iter().map(|(why, cells)| format!("{} ({why})", cells.join(", "))).collect();
+    let all = |model: &str| family.cells.iter().filter(|cell| cell.model == model).count();
+    let who = |(model, places): &Places<'_>| {
+        if places.len() == all(model) {
+            return (*model).to_owned();
+        }
+        let places: Vec<String> = places.iter().map(|place| family.spell(*place)).collect();
+        format!("{model} at {}", answer::listed(&places))
+    };
+    let said: Vec<String> = reasons
+        .iter()
+        .map(|(why, models)| format!("{} ({why})", models.iter().map(who).collect::<Vec<_>>().join(", ")))
+        .collect();
     (!said.is_empty()).then(|| format!("Not drawn: {}.", said.join("; ")))
 }
 
@@ -353,5 +371,29 @@ fn colour(cell: Option<&Cell>) -> &'static str {
         Some("select") => "s-select",
         Some("threads") => "s-threads",
         _ => "s-other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::super::sample;
+    use super::*;
+
+    #[test]
+    fn who_is_not_drawn_is_told_with_the_places_and_by_name_alone_where_that_is_all() {
+        let mut record = sample::floor();
+        for cell in record.cells.iter_mut().filter(|cell| cell.model == "threads") {
+            *cell = sample::skipped(cell, "no threads today");
+        }
+        for cell in record.cells.iter_mut().filter(|cell| cell.model == "uring" && cell.connections >= 1000) {
+            cell.server.cpu_us_per_request = None;
+        }
+        let families = shape::families(&record, Axis::Connections);
+        let http = families.iter().find(|family| family.title == "HTTP").unwrap();
+        assert_eq!(
+            missing(http, Figure::Cpu).unwrap(),
+            "Not drawn: threads, select at 10,000 (skipped); poll at 200 (INVALID); uring at 1,000 and 10,000 (unknown)."
+        );
     }
 }

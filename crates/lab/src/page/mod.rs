@@ -9,6 +9,7 @@
 
 pub(crate) mod answer;
 mod charts;
+mod claims;
 pub(crate) mod figure;
 pub(crate) mod guide;
 mod memory;
@@ -62,7 +63,7 @@ pub fn html(record: &Record) -> String {
     let loads = shape::loads(record);
     page.push_str(&opening(record, &title));
     page.push_str(&trust(record));
-    let rest = [glossary(record), machine(record), again(record)].concat();
+    let rest = [claims::section(record), glossary(record), machine(record), again(record)].concat();
     let taken = page.len() + rest.len() + without_histograms(record);
     page.push_str(&drawn(record, &loads, BYTES_MAX.saturating_sub(taken).max(DRAWN_ROOM)));
     page.push_str(&rest);
@@ -127,7 +128,8 @@ fn opening(record: &Record, title: &str) -> String {
     if !answer.ranking.is_empty() {
         html.push_str(&format!("<p>{}</p>\n", escape(&answer.ranking.join(" "))));
     }
-    if !record.cells.is_empty() {
+    // One program alone answers no question of which.
+    if shape::models(record).len() > 1 {
         html.push_str(&guide(record));
     }
     if !answer.growth.is_empty() {

@@ -4,6 +4,7 @@
 //! Start at [`quick`], [`floor`] and [`idle`].
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use ringroad_measure::claim::{Claim, Little, Origin, Outcome, Place, Sense};
 use ringroad_measure::compare::Comparison;
 use ringroad_measure::record::{
     Cell, Control, Errors, Interval, Latencies, Limiter, Loop, Percentiles, Record, Run, SCHEMA, ServerCost,
@@ -96,6 +97,40 @@ pub(crate) fn idle() -> Record {
     set_ratios(&mut record);
     judge(&mut record);
     record
+}
+
+/// Four published figures: one reproduced, one not, one with only something near it, one out of reach.
+pub(crate) fn claims() -> Vec<Claim> {
+    let claim = |row: &str, claimed: f64, measured: Option<f64>, outcome: Outcome| Claim {
+        id: format!("000-bench/{row}/rps"),
+        source: "000".to_owned(),
+        section: "benchmark on one core".to_owned(),
+        cell: Some(Place { table: "000-bench".to_owned(), row: row.to_owned(), column: "rps".to_owned() }),
+        what: format!("one core, a page of 20 bytes: requests/s, {row}"),
+        quote: format!("{claimed}"),
+        claimed: Some(claimed),
+        unit: "requests/s".to_owned(),
+        sense: Sense::About,
+        measured,
+        interval: None,
+        origin: measured.map(|_| Origin::Measured),
+        by: None,
+        scale: Some("1 s instead of 30".to_owned()),
+        outcome,
+        why: None,
+        little: None,
+    };
+    let node = claim("node", 32_000.0, Some(40_000.0), Outcome::Reproduced);
+    let go = claim("go", 48_000.0, Some(150_000.0), Outcome::NotReproduced);
+    let uring = claim("swoole-uring", 146_873.0, Some(260_000.0), Outcome::Untestable);
+    let epoll = claim("swoole-epoll", 71_253.0, None, Outcome::Untestable);
+    let why = "Swoole is not among the programs here".to_owned();
+    vec![
+        Claim { little: Some(Little { connections: Some(200.0), in_flight: 437.4, at_most: false }), ..node },
+        Claim { little: Some(Little { connections: Some(200.0), in_flight: 204.5, at_most: false }), ..go },
+        Claim { origin: Some(Origin::Nearest), why: Some(why.clone()), ..uring },
+        Claim { why: Some(why), ..epoll },
+    ]
 }
 
 /// Gives the record the verdict its cells add up to.

@@ -1,7 +1,7 @@
 //! The sections of the page that show numbers: for each a text beside it, charts, and the table behind them.
 //!
-//! A section is drawn only where the record holds what it shows. Charts are `charts`' and `spectrum`'s
-//! part, tables `tables`'. Start at [`all`].
+//! A section is drawn only where the record holds what it shows. Charts are `charts`' and `spectrum`'s part,
+//! tables `tables`', what others claimed `claims`'. Start at [`all`].
 
 use super::answer;
 use super::charts;
@@ -229,7 +229,7 @@ impl<'a> Drawing<'_, 'a> {
             ),
             Axis::Variant => ("One thing changed", "The same program with one of its settings changed."),
         };
-        section(title, gist, "Click a chart's name below it for its tail, its rate and its numbers.", &html)
+        section(title, gist, "Behind the line below each chart: the tail, the rate, and the numbers.", &html)
     }
 }
 
@@ -237,8 +237,8 @@ impl<'a> Drawing<'_, 'a> {
 fn beside(figure: Figure) -> &'static str {
     match figure {
         Figure::Cpu => {
-            "Bars in colour are the cheapest, or cannot be told from it; the darker part is the program's own code, the \
-             rest the kernel's. Whiskers are 95 % intervals."
+            "Bars in colour are the cheapest, or cannot be told from it. The first piece of a bar is the program's own code, \
+             the rest the kernel's work for it. Whiskers are 95 % intervals."
         }
         Figure::Ratio => "= means that no difference was found.",
         Figure::P50 => {

@@ -197,25 +197,31 @@ impl Chart {
 
     /// The `<svg>` element.
     pub(crate) fn into_svg(self) -> String {
-        self.element("", "")
+        self.element("", 0.0, "")
     }
 
-    /// A file of its own: with the name space, a size to be shown at, and its looks inside.
+    /// A file of its own: with the name space, a size to be shown at, its looks inside, and a ground with a margin, since
+    /// what it will stand on is not known.
     pub(crate) fn into_file(self, style: &str) -> String {
+        const MARGIN: f64 = 14.0;
         let size = format!(
             " xmlns=\"http://www.w3.org/2000/svg\" width=\"{:.0}\" height=\"{:.0}\"",
-            self.width, self.height
+            self.width + 2.0 * MARGIN,
+            self.height + 2.0 * MARGIN
         );
-        let mut file = self.element(&size, &format!("<style>{style}</style>"));
+        let style = format!("<style>{style}svg {{ background: var(--paper); }}</style>");
+        let mut file = self.element(&size, MARGIN, &style);
         file.push('\n');
         file
     }
 
-    fn element(&self, attributes: &str, first: &str) -> String {
+    fn element(&self, attributes: &str, margin: f64, first: &str) -> String {
         format!(
-            "<svg role=\"img\"{attributes} viewBox=\"0 0 {} {:.0}\"><title>{}</title><desc>{}</desc>{first}{}</svg>",
-            self.width,
-            self.height,
+            "<svg role=\"img\"{attributes} viewBox=\"{} {} {} {:.0}\"><title>{}</title><desc>{}</desc>{first}{}</svg>",
+            0.0 - margin,
+            0.0 - margin,
+            self.width + 2.0 * margin,
+            self.height + 2.0 * margin,
             escape(&self.title),
             escape(&self.description),
             self.body

@@ -1,5 +1,5 @@
 //! Tests of the harness from outside: the client against servers that lie, programs that do not want to stop,
-//! suites with mistakes, and whole runs with child processes. Start at `runs`.
+//! suites with mistakes, the page in a browser, and whole runs with child processes. Start at `runs`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod client;
@@ -7,5 +7,6 @@ mod copies;
 mod datasets;
 mod gates;
 mod programs;
+mod results;
 mod runs;
 mod suites;

@@ -1,0 +1,251 @@
+//! Claimed against measured: what others published, and what came out here.
+//!
+//! A claim that could be tested is a dot at measured over claimed, on one scale for all units; the line at 1 is the
+//! claim itself. Which claims there are and how each was tested, the record says. Start at [`section`].
+
+use super::figure;
+use super::sections::{self, folded, panels};
+use super::svg::{Axis, Mark, Row, Rows, Scale, escape};
+use crate::sources::text::spell;
+use ringroad_measure::claim::{Claim, Origin, Outcome};
+use ringroad_measure::record::Record;
+
+/// The section of the claims; nothing if the record has none.
+pub(crate) fn section(record: &Record) -> String {
+    if record.claims.is_empty() {
+        return String::new();
+    }
+    let mut charts: Vec<(String, String)> = Vec::new();
+    for group in groups(&record.claims) {
+        charts.extend(chart(&group).map(|chart| (group.title.clone(), chart)));
+    }
+    let html = format!(
+        "<p>{}</p>\n{}{}",
+        escape(&summary(&record.claims)),
+        panels(&charts),
+        folded(&format!("All {} figures", figure::count(record.claims.len() as u64)), &table(&record.claims)),
+    );
+    sections::section(
+        "Claimed and measured",
+        "What the documents state, and what came out on this machine.",
+        "A dot is what was measured, divided by what was claimed; 1 is the claim itself, 2 is twice as much. Whether more is \
+         better depends on the figure. Hollow dots are the nearest thing that could be measured and decide nothing.",
+        &html,
+    )
+}
+
+/// How many came out as claimed, in a sentence or two.
+pub(crate) fn summary(claims: &[Claim]) -> String {
+    let of = |outcome: Outcome| claims.iter().filter(|claim| claim.outcome == outcome).count();
+    let (yes, no) = (of(Outcome::Reproduced), of(Outcome::NotReproduced));
+    let count = |number: usize| figure::count(number as u64);
+    let mut text = format!(
+        "Of {} published figures {} could be tested here: {} came out as claimed, {} did not.",
+        count(claims.len()),
+        count(yes + no),
+        count(yes),
+        count(no),
+    );
+    let held: Vec<bool> = claims.iter().filter_map(|claim| claim.little?.agrees()).collect();
+    let broken = held.iter().filter(|agrees| !**agrees).count();
+    if broken > 0 {
+        text.push_str(&format!(
+            " {} of the {} that state a rate, a latency and the connections contradict themselves: by Little's law that many \
+             connections would have had to be in flight, and were not.",
+            count(broken),
+            count(held.len()),
+        ));
+    }
+    text
+}
+
+/// Claims that stand together: the cells of one table in one unit, or what a document's text says.
+struct Group<'a> {
+    title: String,
+    claims: Vec<&'a Claim>,
+}
+
+fn groups(claims: &[Claim]) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for claim in claims {
+        let column = claim.cell.as_ref().map(|cell| format!(", {}", cell.column)).unwrap_or_default();
+        let title = format!("{} {}{column}", claim.source, claim.section);
+        match groups.iter_mut().find(|group| group.title == title) {
+            Some(group) => group.claims.push(claim),
+            None => groups.push(Group { title, claims: vec![claim] }),
+        }
+    }
+    groups
+}
+
+fn chart(group: &Group<'_>) -> Option<String> {
+    let tested: Vec<&Claim> =
+        group.claims.iter().copied().filter(|claim| positive(claim.ratio()).is_some()).collect();
+    if tested.is_empty() {
+        return None;
+    }
+    let rows: Vec<Row> = tested.iter().map(|claim| row(claim)).collect();
+    let scale = Scale::log(rows.iter().flat_map(|row| row.mark.reach()).chain([0.5, 1.0, 2.0]));
+    let spell = |value: f64| format!("{}\u{a0}×", figure::trimmed(value));
+    let axis = Axis { name: "measured ÷ claimed", scale, unit: 1.0, spell: &spell };
+    let title = format!("Claimed and measured: {}", group.title);
+    Some(Rows { title, axis, band: None, reference: Some(1.0), rows }.draw().into_svg())
+}
+
+fn positive(value: Option<f64>) -> Option<f64> {
+    value.filter(|value| value.is_finite() && *value > 0.0)
+}
+
+fn row(claim: &Claim) -> Row {
+    let label = claim.cell.as_ref().map_or_else(|| claim.id.clone(), |cell| cell.row.clone());
+    let whisker = claim.claimed.zip(claim.interval).map(|(claimed, i)| (i.low / claimed, i.high / claimed));
+    let measured = claim.measured.map_or_else(String::new, spell);
+    Row {
+        label,
+        mark: positive(claim.ratio()).map_or(Mark::Nothing, |ratio| Mark::Dot(ratio, whisker)),
+        text: format!("{} → {measured}{}", claim.claimed.map_or_else(String::new, spell), mark(claim)),
+        hover: format!("{}: claimed {}, {}", claim.what, claim.quote, here(claim)),
+        class: match (claim.origin, claim.outcome) {
+            (Some(Origin::Nearest), _) | (_, Outcome::Untestable) => "nearest",
+            (_, Outcome::Reproduced) => "met",
+            (_, Outcome::NotReproduced) => "missed",
+        },
+    }
+}
+
+/// As in the terminal, so that no outcome is told by colour alone.
+fn mark(claim: &Claim) -> &'static str {
+    match (claim.origin, claim.outcome) {
+        (Some(Origin::Nearest), _) | (_, Outcome::Untestable) => "",
+        (_, Outcome::Reproduced) => " ✓",
+        (_, Outcome::NotReproduced) => " ✗",
+    }
+}
+
+/// What came out here, with its unit and its origin.
+fn here(claim: &Claim) -> String {
+    let Some(measured) = claim.measured else {
+        return "not measured".to_owned();
+    };
+    let origin = match claim.origin {
+        Some(Origin::Computed) => " computed from the document's own figures",
+        Some(Origin::Nearest) => " measured on the nearest thing there is",
+        Some(Origin::Measured) | None => " measured",
+    };
+    let by = claim.by.as_ref().map(|by| format!(" with {by}")).unwrap_or_default();
+    let scale = claim.scale.as_ref().map(|scale| format!(" ({scale})")).unwrap_or_default();
+    format!("{} {}{origin}{by}{scale}", spell(measured), claim.unit).trim().to_owned()
+}
+
+/// Every claim, also what could not be tested and why.
+fn table(claims: &[Claim]) -> String {
+    let mut html = String::from(
+        "<div class=\"scroll\"><table class=\"text\">\n<thead><tr><th>Figure</th><th>Claimed</th><th>Here</th><th>Outcome</th>\
+         <th>Remarks</th></tr></thead>\n",
+    );
+    let mut place = String::new();
+    for claim in claims {
+        let here_is = format!("{}, {}", claim.source, claim.section);
+        if here_is != place {
+            if !place.is_empty() {
+                html.push_str("</tbody>\n");
+            }
+            html.push_str(&format!(
+                "<tbody><tr><th class=\"load\" colspan=\"5\">{}</th></tr>\n",
+                escape(&here_is)
+            ));
+            place = here_is;
+        }
+        let outcome = match claim.outcome {
+            Outcome::Reproduced => "reproduced",
+            Outcome::NotReproduced => "not reproduced",
+            Outcome::Untestable => "cannot be tested here",
+        };
+        html.push_str(&format!(
+            "<tr><th>{}</th><td>{}</td><td>{}</td><td>{outcome}</td><td>{}</td></tr>\n",
+            escape(&claim.what),
+            escape(&claim.quote),
+            escape(&if claim.measured.is_some() { here(claim) } else { "–".to_owned() }),
+            escape(&remarks(claim)),
+        ));
+    }
+    html.push_str("</tbody>\n</table></div>\n");
+    html
+}
+
+fn remarks(claim: &Claim) -> String {
+    let mut said: Vec<String> = claim.why.iter().cloned().collect();
+    if let Some(little) = claim.little
+        && little.agrees() == Some(false)
+    {
+        let most = if little.at_most { "at most " } else { "" };
+        said.push(format!(
+            "rate times latency is {most}{} in flight, not {}",
+            spell(little.in_flight),
+            little.connections.map_or_else(|| figure::UNKNOWN.to_owned(), spell),
+        ));
+    }
+    said.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::super::sample;
+    use super::*;
+
+    fn record() -> Record {
+        let mut record = sample::quick();
+        record.claims = sample::claims();
+        record
+    }
+
+    #[test]
+    fn without_claims_there_is_no_section() {
+        assert_eq!(section(&sample::quick()), "");
+    }
+
+    #[test]
+    fn every_claim_is_in_the_table_and_only_what_has_two_numbers_in_a_chart() {
+        let record = record();
+        let html = section(&record);
+        for claim in &record.claims {
+            assert!(html.contains(&escape(&claim.what)), "{}", claim.id);
+        }
+        assert_eq!(html.matches("class=\"row ").count(), 3);
+        assert!(html.contains("Swoole is not among the programs here"));
+    }
+
+    /// All that the documents claim, as `lab sources` would leave it if nothing could be measured and if all could.
+    #[test]
+    fn the_page_of_all_claims_stays_small() {
+        let catalogue = crate::sources::catalogue::Catalogue::built_in().unwrap();
+        let mut record = sample::quick();
+        record.claims = crate::sources::judge::claims(&catalogue, &Default::default(), "nothing measured it");
+        assert!(section(&record).contains("<table"));
+        for claim in &mut record.claims {
+            claim.measured = claim.claimed.map(|claimed| claimed * 1.1);
+        }
+        let page = super::super::html(&record);
+        assert!(page.len() < super::super::BYTES_MAX, "{} bytes", page.len());
+    }
+
+    #[test]
+    fn a_dot_stands_at_measured_over_claimed() {
+        let claims = sample::claims();
+        assert_eq!(row(&claims[0]).mark, Mark::Dot(1.25, None));
+        assert_eq!(row(&claims[0]).class, "met");
+        assert_eq!(row(&claims[1]).class, "missed");
+        assert_eq!(row(&claims[2]).class, "nearest");
+    }
+
+    #[test]
+    fn the_summary_counts_what_was_tested_and_what_contradicts_itself() {
+        assert_eq!(
+            summary(&sample::claims()),
+            "Of 4 published figures 2 could be tested here: 1 came out as claimed, 1 did not. 1 of the 2 that state a rate, a \
+             latency and the connections contradict themselves: by Little's law that many connections would have had to be in \
+             flight, and were not."
+        );
+    }
+}
