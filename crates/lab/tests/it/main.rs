@@ -2,6 +2,7 @@
 //! suites with mistakes, the page in a browser, and whole runs with child processes. Start at `runs`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod browser;
 mod client;
 mod copies;
 mod datasets;
