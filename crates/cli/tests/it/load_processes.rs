@@ -35,7 +35,9 @@ fn counts_and_histograms_are_added_exactly_in_closed_and_in_open_loop() {
         assert_eq!((histogram.count(), cell["connections"].as_u64()), (500, Some(7)));
         assert!(text.contains("7 connections") && text.contains("3 processes of 1 thread on"), "{text}");
         let series = cell["series"].as_array().unwrap();
-        assert_eq!(series.iter().map(|point| point["completed"].as_u64().unwrap()).sum::<u64>(), 500);
+        let told = series.iter().map(|point| point["completed"].as_u64().unwrap()).sum::<u64>();
+        // Of a load with a length, an answer may come after its end; it is in the histogram, and in no second.
+        assert!(told == 500 || told < 500 && pace.contains(&"-d"), "{told} of {pace:?}: {text}");
     }
 }
 
