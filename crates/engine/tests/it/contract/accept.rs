@@ -319,7 +319,7 @@ cases!(
         let scenario = |_: Case| async {
             let (mut listener, _) = listener();
             one_of_many(&mut listener, 20, 0).await;
-            let others = files(680);
+            let others = files(720);
             one_of_many(&mut listener, 1, 0).await;
             one_of_many(&mut listener, 180, 250).await;
             drop(others);
