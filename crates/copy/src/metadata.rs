@@ -226,9 +226,12 @@ impl Finish<'_> {
             if !wanted {
                 continue;
             }
-            let copied = clock
-                .call(For::Metadata, || self.source.get(name))
-                .and_then(|value| clock.call(For::Metadata, || self.target.set(name, &value)));
+            let copied = clock.call(For::Metadata, || self.source.get(name)).and_then(|value| {
+                clock.call(For::Metadata, || match self.target.set(name, &value) {
+                    Err(Errno::ACCESS) if !acl => self.set_as_writer(name, &value),
+                    set => set,
+                })
+            });
             match copied {
                 Ok(()) => acl_set |= acl,
                 // Gone since it was listed.
@@ -241,6 +244,16 @@ impl Finish<'_> {
             }
         }
         acl_set
+    }
+
+    /// Sets an attribute of a copy that its owner may not write, as its source was: Linux asks for that right, also of
+    /// who has the file open (`xattr_permission`). So it is given for this moment.
+    fn set_as_writer(&self, attribute: &CStr, value: &[u8]) -> rustix::io::Result<()> {
+        let Named::Open(fd) = self.target else { return Err(Errno::ACCESS) };
+        let mode = Mode::from_raw_mode(rustix::fs::fstat(fd)?.st_mode & 0o7777);
+        rustix::fs::fchmod(fd, mode | Mode::WUSR)?;
+        let set = self.target.set(attribute, value);
+        rustix::fs::fchmod(fd, mode).and(set)
     }
 
     /// Removes access lists that the source has not: what is made in a directory with a default list inherits

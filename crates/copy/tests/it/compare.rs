@@ -4,9 +4,10 @@
 //! directory descriptor, so that no path is too long; `rsync` is a second opinion ([`rsync_differences`]).
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, SeekFrom, Stat, fgetxattr, flistxattr, lgetxattr, llistxattr, open,
-    openat, readlinkat, seek, statat,
+    AtFlags, Dir, FileType, Mode, OFlags, SeekFrom, Stat, chmodat, fgetxattr, flistxattr, lgetxattr,
+    llistxattr, open, openat, readlinkat, seek, statat,
 };
+use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
@@ -229,20 +230,37 @@ fn covers((begin, end): (u64, u64), (inner_begin, inner_end): (u64, u64)) -> boo
     begin <= inner_begin && inner_end <= end
 }
 
+/// The names in a directory, which nobody has read from this descriptor yet.
 fn entries(directory: BorrowedFd<'_>) -> BTreeSet<OsString> {
-    let entries = Dir::read_from(directory).unwrap().map(|entry| entry.unwrap());
+    // Not by `Dir::read_from`, which looks for ".": that takes the right to search.
+    let entries = Dir::new(rustix::io::dup(directory).unwrap()).unwrap().map(|entry| entry.unwrap());
     let names = entries.map(|entry| OsStr::from_bytes(entry.file_name().to_bytes()).to_os_string());
     names.filter(|name| name != "." && name != "..").collect()
 }
 
 fn descend(at: BorrowedFd<'_>, name: &OsStr) -> OwnedFd {
-    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    openat(at, name, flags, Mode::empty()).unwrap_or_else(|error| panic!("{name:?}: {error}"))
+    to_read(at, name, OFlags::DIRECTORY)
 }
 
 fn read(at: BorrowedFd<'_>, name: &OsStr) -> File {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    File::from(openat(at, name, flags, Mode::empty()).unwrap_or_else(|error| panic!("{name:?}: {error}")))
+    File::from(to_read(at, name, OFlags::empty()))
+}
+
+/// Opens an entry, also one that its owner may not read, if that is who compares: he lets himself, for that moment.
+fn to_read(at: BorrowedFd<'_>, name: &OsStr, kind: OFlags) -> OwnedFd {
+    let flags = kind | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = || openat(at, name, flags, Mode::empty());
+    let opened = open().or_else(|error| {
+        if error != Errno::ACCESS {
+            return Err(error);
+        }
+        let mode = Mode::from_raw_mode(statat(at, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode & 0o7777);
+        chmodat(at, name, mode | Mode::RUSR, AtFlags::empty())?;
+        let opened = open();
+        chmodat(at, name, mode, AtFlags::empty())?;
+        opened
+    });
+    opened.unwrap_or_else(|error| panic!("{name:?}: {error}"))
 }
 
 fn piece(file: &mut File, position: u64, length: usize) -> Vec<u8> {

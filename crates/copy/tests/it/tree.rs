@@ -412,11 +412,14 @@ fn attributes(abilities: Abilities) -> Vec<Node> {
 
 fn lists() -> Vec<Node> {
     let list = access_list(&[(1234, 6), (65_534, 4)]);
+    // The owner, whose bits come first, may search it: else rsync, as nobody, could not look into it.
+    let mut of_directory = list.clone();
+    of_directory[6] = 7;
     vec![
         file("file", "x").attribute("system.posix_acl_access", list.clone()).time(1_700_000_000, 19),
         directory("default", vec![file("inside", "x")]).attribute("system.posix_acl_default", list.clone()),
         directory("both", vec![])
-            .attribute("system.posix_acl_access", list.clone())
+            .attribute("system.posix_acl_access", of_directory)
             .attribute("system.posix_acl_default", list),
     ]
 }

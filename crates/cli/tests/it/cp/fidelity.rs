@@ -191,6 +191,8 @@ fn the_comparer_finds_what_is_different() {
         ("time", "touch -h -d 2001-01-01 times/link"),
         ("time", "touch -d 2001-01-01 times/directory"),
         ("mode", "chmod 0754 modes/file-0755"),
+        // Which its owner may not read, either.
+        ("mode", "chmod 0 modes/file-0644"),
         ("no longer names of one file", "cp -p links/one x && mv x links/one"),
         ("target", "ln -sfn elsewhere/ links/to-directory"),
         ("missing", "rm names/.hidden"),
