@@ -463,8 +463,24 @@ fn options_out_of_range_are_refused() {
     }
 }
 
+/// A server is its process and that one's children, and this process has those of other tests, which come and go: so the
+/// body runs in a process with no other test.
 #[test]
 fn the_window_holds_the_servers_cpu_time_when_its_process_is_known() {
+    const ALONE: &str = "RINGROAD_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return the_window_holds_what_the_server_used();
+    }
+    let name = "client::the_window_holds_the_servers_cpu_time_when_its_process_is_known";
+    let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = alone.args([name, "--exact", "--nocapture"]).env(ALONE, "1").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    // A name that is no test's would succeed by running nothing.
+    let passed = output.status.success() && said.contains("1 passed");
+    assert!(passed, "{}:\n{said}{}", output.status, String::from_utf8_lossy(&output.stderr));
+}
+
+fn the_window_holds_what_the_server_used() {
     let addr = server(|stream| each_request(stream, |_| Some(good())));
     // Server and client are threads of this process: its clock holds both.
     let options = Options {
