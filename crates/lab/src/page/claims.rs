@@ -230,6 +230,24 @@ mod tests {
         assert!(page.len() < super::super::BYTES_MAX, "{} bytes", page.len());
     }
 
+    /// The embedded record gives way as a whole where its charts and claims leave no room for it.
+    #[test]
+    fn the_page_of_all_claims_and_many_loads_stays_small() {
+        let catalogue = crate::sources::catalogue::Catalogue::built_in().unwrap();
+        let mut record = sample::floor();
+        record.claims = crate::sources::judge::claims(&catalogue, &Default::default(), "nothing measured it");
+        let cells = record.cells.clone();
+        record.cells.extend(cells.into_iter().map(|mut cell| {
+            cell.load = format!("{}-again", cell.load);
+            cell.connections += 1;
+            cell
+        }));
+        let whole = serde_json::to_string(&record).unwrap().len();
+        assert!(whole > super::super::BYTES_MAX, "{whole} bytes would have fitted");
+        let page = super::super::html(&record);
+        assert!(page.len() < super::super::BYTES_MAX, "{} bytes", page.len());
+    }
+
     #[test]
     fn a_dot_stands_at_measured_over_claimed() {
         let claims = sample::claims();

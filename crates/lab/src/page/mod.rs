@@ -46,7 +46,7 @@ const DRAWN_ROOM: usize = 300_000;
 ///
 /// The record stands in it as JSON in `<script type="application/json" id="record">`. It is whole as long as the
 /// page stays below [`BYTES_MAX`]; beyond, histograms, then series, then single runs are left out of the embedded
-/// copy, and the page says so. A record with very many loads has fewer of them drawn one by one.
+/// copy, at last all of it, and the page says so. A record with very many loads has fewer of them drawn one by one.
 pub fn html(record: &Record) -> String {
     let title = format!(
         "ringroad {}{}",
@@ -387,6 +387,10 @@ fn embedded(record: &Record, room: usize) -> String {
         copy.cells.iter_mut().for_each(drop);
         left_out.push(what);
         json = self::json(&copy);
+    }
+    if json.len() > room {
+        return "<footer><p>The record is too large to be inside this page; it is in the file <code>record.json</code>.</p></footer>\n"
+            .to_owned();
     }
     let said = if left_out.is_empty() {
         "The whole record is inside this page, in the element with the id <code>record</code>.".to_owned()
