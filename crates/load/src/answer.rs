@@ -14,7 +14,7 @@ use std::fmt;
 const KEPT_BYTES_MAX: usize = 4096;
 
 /// What all connections of a worker share.
-pub(crate) struct Library {
+pub(crate) struct Seen {
     scratch: Scratch,
     /// For each message the last good answer that came in one piece; empty: none yet.
     last: Vec<Known>,
@@ -88,11 +88,11 @@ struct Partial {
     whole: Whole,
 }
 
-impl Library {
-    pub(crate) fn new(messages: usize) -> Library {
+impl Seen {
+    pub(crate) fn new(messages: usize) -> Seen {
         let mut last = Vec::new();
         last.resize_with(messages, Known::default);
-        Library { scratch: Scratch::new(Limits::client()), last }
+        Seen { scratch: Scratch::new(Limits::client()), last }
     }
 }
 
@@ -104,28 +104,22 @@ impl Reader {
 
     /// Looks for the end of the answer to `message`, the `index`-th of its plan, in bytes that have just come.
     #[inline]
-    pub(crate) fn next(
-        &mut self,
-        library: &mut Library,
-        message: &Message,
-        index: usize,
-        bytes: &[u8],
-    ) -> Step {
+    pub(crate) fn next(&mut self, seen: &mut Seen, message: &Message, index: usize, bytes: &[u8]) -> Step {
         if self.0.is_none()
-            && let Some(known) = library.last.get(index)
+            && let Some(known) = seen.last.get(index)
             && !known.bytes.is_empty()
             && bytes.starts_with(&known.bytes)
         {
             return Step::Whole(known.bytes.len(), known.whole);
         }
         match message.expect {
-            Expect::Http(asked) => self.http(library, asked, index, bytes),
+            Expect::Http(asked) => self.http(seen, asked, index, bytes),
             Expect::Echo => self.echo(&message.bytes, bytes),
             Expect::Delimiter(delimiter) => self.delimited(delimiter, bytes),
         }
     }
 
-    fn http(&mut self, library: &mut Library, asked: Asked, index: usize, bytes: &[u8]) -> Step {
+    fn http(&mut self, seen: &mut Seen, asked: Asked, index: usize, bytes: &[u8]) -> Step {
         let fresh = self.0.is_none();
         let mut partial = match self.0.take() {
             Some(partial) => partial,
@@ -147,7 +141,7 @@ impl Reader {
         };
         let mut at = 0;
         let ended = loop {
-            match responses.next(&mut library.scratch, all, &mut at) {
+            match responses.next(&mut seen.scratch, all, &mut at) {
                 Ok(None) => break false,
                 Ok(Some(ResponseEvent::Interim(_))) => {}
                 Ok(Some(ResponseEvent::Head(head))) => {
@@ -166,7 +160,7 @@ impl Reader {
             let whole = *whole;
             let used = at - before;
             if fresh && whole.is_success() && whole.keep_alive && used <= KEPT_BYTES_MAX {
-                keep(library, index, bytes.get(..used).unwrap_or_default(), whole);
+                keep(seen, index, bytes.get(..used).unwrap_or_default(), whole);
             }
             return Step::Whole(used, whole);
         }
@@ -228,8 +222,8 @@ impl Partial {
     }
 }
 
-fn keep(library: &mut Library, index: usize, bytes: &[u8], whole: Whole) {
-    if let Some(known) = library.last.get_mut(index) {
+fn keep(seen: &mut Seen, index: usize, bytes: &[u8], whole: Whole) {
+    if let Some(known) = seen.last.get_mut(index) {
         known.bytes.clear();
         known.bytes.extend_from_slice(bytes);
         known.whole = whole;
@@ -249,12 +243,12 @@ mod tests {
 
     /// All answers in pieces of `size` bytes, and what is left of the connection.
     fn read(message: &Message, bytes: &[u8], size: usize) -> (Vec<Whole>, Option<Fault>, Reader) {
-        let mut library = Library::new(1);
+        let mut seen = Seen::new(1);
         let (mut reader, mut wholes) = (Reader::default(), Vec::new());
         for piece in bytes.chunks(size) {
             let mut rest = piece;
             while !rest.is_empty() {
-                match reader.next(&mut library, message, 0, rest) {
+                match reader.next(&mut seen, message, 0, rest) {
                     Step::More => break,
                     Step::Whole(used, whole) => {
                         wholes.push(whole);
@@ -290,22 +284,22 @@ mod tests {
     #[test]
     fn an_answer_is_compared_only_with_a_whole_good_one_to_the_same_message() {
         let message = get();
-        let mut library = Library::new(2);
+        let mut seen = Seen::new(2);
         let mut reader = Reader::default();
         let ok = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na";
         let bad = b"HTTP/1.1 500 No\r\nContent-Length: 1\r\n\r\na";
         let whole = |status| Whole { status, keep_alive: true, body_bytes: 1 };
-        assert_eq!(reader.next(&mut library, &message, 0, bad), Step::Whole(bad.len(), whole(500)));
-        assert!(library.last[0].bytes.is_empty(), "what failed is no measure");
+        assert_eq!(reader.next(&mut seen, &message, 0, bad), Step::Whole(bad.len(), whole(500)));
+        assert!(seen.last[0].bytes.is_empty(), "what failed is no measure");
         for _ in 0..2 {
-            assert_eq!(reader.next(&mut library, &message, 0, ok), Step::Whole(ok.len(), whole(200)));
-            assert_eq!(library.last[0].bytes, ok);
+            assert_eq!(reader.next(&mut seen, &message, 0, ok), Step::Whole(ok.len(), whole(200)));
+            assert_eq!(seen.last[0].bytes, ok);
         }
-        assert!(library.last[1].bytes.is_empty());
+        assert!(seen.last[1].bytes.is_empty());
         // The same length, another status: not the same.
-        assert_eq!(reader.next(&mut library, &message, 0, bad), Step::Whole(bad.len(), whole(500)));
+        assert_eq!(reader.next(&mut seen, &message, 0, bad), Step::Whole(bad.len(), whole(500)));
         // A beginning of the known one is a beginning.
-        assert_eq!(reader.next(&mut library, &message, 0, &ok[..10]), Step::More);
+        assert_eq!(reader.next(&mut seen, &message, 0, &ok[..10]), Step::More);
         assert!(reader.is_amid());
     }
 

@@ -368,7 +368,7 @@ impl Talk<'_> {
             };
             let index = usize::from(asked.message);
             let message = worker.plan.messages.get(index)?;
-            let step = self.reader.next(&mut worker.library.borrow_mut(), message, index, bytes);
+            let step = self.reader.next(&mut worker.seen.borrow_mut(), message, index, bytes);
             match step {
                 Step::More => return None,
                 Step::Bad(fault) => return Some(End::Failed(Kind::Protocol, fault.to_string())),

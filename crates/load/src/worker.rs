@@ -9,7 +9,7 @@ mod orders;
 
 pub(crate) use orders::{Done, News, Order, Orders, Task, run};
 
-use crate::answer::Library;
+use crate::answer::Seen;
 use crate::error::Error;
 use crate::hold::Hold;
 use crate::plan::{Pace, Plan};
@@ -45,7 +45,7 @@ pub(crate) struct Worker {
     turned: Cell<usize>,
     /// Which connection's heartbeat comes next, where connections are held.
     beats: Cell<usize>,
-    pub(crate) library: RefCell<Library>,
+    pub(crate) seen: RefCell<Seen>,
     schedule: RefCell<Option<Schedule>>,
     /// Free connections, in the order they became so.
     parked: RefCell<VecDeque<u32>>,
@@ -148,7 +148,7 @@ impl Worker {
             wheel: wheel(&plan.messages.iter().map(|message| message.weight).collect::<Vec<_>>()),
             turned: Cell::new(0),
             beats: Cell::new(0),
-            library: RefCell::new(Library::new(plan.messages.len())),
+            seen: RefCell::new(Seen::new(plan.messages.len())),
             schedule: RefCell::new(None),
             parked: RefCell::new(VecDeque::new()),
             begin_ns: Cell::new(NEVER),
