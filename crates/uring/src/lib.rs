@@ -1,7 +1,7 @@
 //! io_uring as the kernel offers it, built from its three system calls and the memory they share.
 //!
 //! What is here: [`Ring`] (set-up, mapping, `enter`), its [`SubmissionQueue`] and [`CompletionQueue`], the
-//! entries [`Sqe`] and [`Cqe`], everything `io_uring_register` does for us ([`BufferRing`], fixed files and
+//! entries [`Sqe`] and [`Cqe`], everything `io_uring_register` does for us ([`BufferRing`], [`FileTable`], fixed
 //! buffers, the registered ring descriptor, [`Probe`]).
 //!
 //! What is deliberately absent: futures, an executor, a fall-back, a choice of flags. This crate tells the
@@ -33,6 +33,7 @@ pub mod abi;
 mod buffer_ring;
 mod complete;
 mod entry;
+mod file_table;
 mod fork;
 mod map;
 mod probe;
@@ -45,6 +46,7 @@ pub mod syscall;
 pub use buffer_ring::{BUFFERS_MAX, BufferRing};
 pub use complete::{CompletionQueue, Cqe};
 pub use entry::{CURRENT_POSITION, Sqe};
+pub use file_table::FileTable;
 pub use probe::Probe;
 pub use read_ahead::{DIRECT_ALIGNMENT, ReadAhead, ReadError, Source};
 pub use register::EMPTY_SLOT;

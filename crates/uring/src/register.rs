@@ -1,9 +1,10 @@
 //! What `io_uring_register` keeps for us: fixed files, fixed buffers, the ring's own descriptor, limits.
 //!
-//! Buffer rings have a file of their own (`buffer_ring.rs`), and so has the probe.
+//! Buffer rings have a file of their own (`buffer_ring.rs`), and so have the probe and a table of files that knows which of
+//! its places are taken (`file_table.rs`).
 
 use crate::abi::*;
-use crate::ring::Ring;
+use crate::ring::{Handle, Ring};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
@@ -50,22 +51,12 @@ impl Ring {
     /// Replaces slots from `start` on. Requests that use an old file keep it until they complete. Returns how
     /// many slots were changed, which is fewer than asked when one of the descriptors is bad.
     pub fn update_files(&mut self, start: u32, files: &[RawFd]) -> io::Result<u32> {
-        let argument = io_uring_files_update { offset: start, resv: 0, fds: files.as_ptr() as u64 };
-        // SAFETY: the structure and the array it points to are read during the call only.
-        unsafe {
-            self.handle.register(
-                io_uring_register_op::IORING_REGISTER_FILES_UPDATE,
-                (&raw const argument).cast(),
-                files.len() as u32,
-            )
-        }
+        self.handle.update_files(start, files)
     }
 
     /// Gives the file table up.
     pub fn unregister_files(&mut self) -> io::Result<()> {
-        // SAFETY: takes no argument.
-        unsafe { self.handle.register(io_uring_register_op::IORING_UNREGISTER_FILES, std::ptr::null(), 0) }
-            .map(|_| ())
+        self.handle.unregister_files()
     }
 
     /// Pins buffers for [`crate::Sqe::read_fixed`] and `write_fixed`. Counts against RLIMIT_MEMLOCK (ENOMEM).
@@ -177,6 +168,28 @@ impl Ring {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
             answer => answer.map(|_| ()),
         }
+    }
+}
+
+impl Handle {
+    /// See [`Ring::update_files`].
+    pub(crate) fn update_files(&self, start: u32, files: &[RawFd]) -> io::Result<u32> {
+        let argument = io_uring_files_update { offset: start, resv: 0, fds: files.as_ptr() as u64 };
+        // SAFETY: the structure and the array it points to are read during the call only.
+        unsafe {
+            self.register(
+                io_uring_register_op::IORING_REGISTER_FILES_UPDATE,
+                (&raw const argument).cast(),
+                files.len() as u32,
+            )
+        }
+    }
+
+    /// See [`Ring::unregister_files`].
+    pub(crate) fn unregister_files(&self) -> io::Result<()> {
+        // SAFETY: takes no argument.
+        unsafe { self.register(io_uring_register_op::IORING_UNREGISTER_FILES, std::ptr::null(), 0) }
+            .map(|_| ())
     }
 }
 

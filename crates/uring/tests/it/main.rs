@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod buffers;
+mod file_table;
 mod fork;
 mod limits;
 mod queues;
