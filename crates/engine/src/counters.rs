@@ -48,6 +48,9 @@ pub struct Counters {
     pub remote_wakes: u64,
     /// Operations that could not be ended at shutdown, and whose memory was left to the kernel.
     pub leaked: u64,
+    /// Connections that have a place in the driver's table now ([`into_direct`](crate::net::TcpStream::into_direct)), those
+    /// about to be closed among them. A level, and no count since the beginning.
+    pub places_used: u64,
 }
 
 /// Those that are not zero, on one line.
@@ -74,6 +77,7 @@ impl fmt::Display for Counters {
             turns,
             remote_wakes,
             leaked,
+            places_used,
         } = *self;
         let all = [
             (system_calls, "system_calls"),
@@ -96,6 +100,7 @@ impl fmt::Display for Counters {
             (turns, "turns"),
             (remote_wakes, "remote_wakes"),
             (leaked, "leaked"),
+            (places_used, "places_used"),
         ];
         f.write_str("counters:")?;
         for (count, name) in all.into_iter().filter(|(count, _)| *count > 0) {

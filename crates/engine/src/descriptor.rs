@@ -1,17 +1,21 @@
 //! Descriptors, and the table that says what the engine knows of each.
 //!
-//! A descriptor is opaque outside the drivers: the kernel's number, or a number inside the simulation. The table
+//! A descriptor is opaque outside the drivers: the kernel's number, a place in a driver's own table, or a number inside the
+//! simulation. The table
 //! entry names the slots in which its operations are, keeps what a dropped receive brought, and remembers what
 //! a dropped send broke. An entry is given up when it is closed *and* nothing of it is with the kernel; only
 //! then is the descriptor itself closed, so that its number cannot be reused under an operation in flight.
 
 use crate::pool::{Lease, Tail};
+use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 /// A descriptor as a driver is told of it: its number (the kernel's, or the simulation's) and its place in the
 /// engine's table, under which a driver may keep what it knows about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
+    /// Below -1 it stands for a place in the driver's own table ([`Target::place`]): who takes that for a descriptor's number
+    /// is told EBADF, and never meets somebody else's descriptor.
     pub(crate) number: i32,
     pub(crate) index: u32,
     pub(crate) generation: u32,
@@ -22,14 +26,41 @@ pub(crate) struct Target {
 pub(crate) enum Descriptor {
     /// The kernel's. Dropping closes it.
     Os(OwnedFd),
+    /// A place in the driver's own table, which holds the file. Only the driver can close it.
+    Direct(u32),
     /// A number inside the simulation, which keeps a ledger of them.
     Sim(u32),
+}
+
+/// For a person.
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place() {
+            Some(place) => write!(f, "place {place}"),
+            None => write!(f, "descriptor {}", self.number),
+        }
+    }
 }
 
 impl Target {
     /// Of what is in no table: the operations on files.
     pub(crate) const NONE: Target = Target { number: -1, index: NONE, generation: 0 };
+
+    /// Its place in the driver's own table, if it has no descriptor.
+    #[inline]
+    pub(crate) fn place(self) -> Option<u32> {
+        (self.number <= FIRST_PLACE).then(|| (FIRST_PLACE - self.number) as u32)
+    }
+
+    /// Whether it has such a place.
+    #[inline]
+    pub(crate) fn is_direct(self) -> bool {
+        self.number <= FIRST_PLACE
+    }
 }
+
+/// What a target has for a number at the first place; the next have those below. -1 is no number at all.
+const FIRST_PLACE: i32 = -2;
 
 impl Descriptor {
     /// The number a driver knows it by.
@@ -37,6 +68,7 @@ impl Descriptor {
     pub(crate) fn number(&self) -> i32 {
         match self {
             Descriptor::Os(fd) => fd.as_raw_fd(),
+            Descriptor::Direct(place) => FIRST_PLACE - *place as i32,
             Descriptor::Sim(number) => *number as i32,
         }
     }
@@ -204,6 +236,18 @@ impl Table {
         Target { number, index, generation: 0 }
     }
 
+    /// Has `work` make another descriptor of the open one at `index`, which keeps its entry.
+    pub(crate) fn exchange<R>(
+        &mut self,
+        index: u32,
+        work: impl FnOnce(Descriptor) -> (Descriptor, R),
+    ) -> Option<R> {
+        let entry = &mut self.entries[index as usize];
+        let (descriptor, told) = work(entry.descriptor.take()?);
+        entry.descriptor = Some(descriptor);
+        Some(told)
+    }
+
     /// The entry at `index`, which a live handle names.
     #[inline]
     pub(crate) fn entry(&mut self, index: u32) -> &mut Entry {
@@ -269,6 +313,17 @@ mod tests {
         assert!(!table.is_open(first));
         assert!(table.is_open(second));
         assert_eq!(table.open(), 1);
+    }
+
+    #[test]
+    fn a_place_is_no_number_of_a_descriptor_and_is_told_back() {
+        let mut table = Table::new();
+        for place in [0, 1, (1 << 20) - 1] {
+            let on = table.insert(Descriptor::Direct(place));
+            assert!(on.number < -1 && on.is_direct());
+            assert_eq!((on.place(), on.to_string()), (Some(place), format!("place {place}")));
+        }
+        assert_eq!((Target::NONE.place(), table.insert(Descriptor::Sim(0)).place()), (None, None));
     }
 
     #[test]

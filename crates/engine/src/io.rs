@@ -6,9 +6,10 @@
 //!
 //! Every operation is attempted first (drivers that do not try say so at once), then submitted. Receives and
 //! accepts are in `standing`, sends in `send`, datagrams in `datagram`, files in `file`, the rest in `one_shot`, how all
-//! of them end in `end`, and how a descriptor goes to another runtime in `leave`.
+//! of them end in `end`, how a descriptor goes to another runtime in `leave`, and how it becomes direct in `direct`.
 
 mod datagram;
+mod direct;
 mod end;
 mod file;
 mod leave;
@@ -18,6 +19,7 @@ mod standing;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub(crate) use direct::DIRECT;
 pub(crate) use file::Filing;
 pub(crate) use leave::Loose;
 pub(crate) use one_shot::OneShot;
@@ -120,9 +122,12 @@ impl Io {
             other => other,
         };
         let adopted = if let Call::Adopt { on } = call { Some(on) } else { None };
+        let direct = call.target().is_some_and(|on| on.is_direct());
         let answer = self.driver.call(call).map_err(|why| {
-            let explanation = why.raw_os_error().and_then(|errno| self.driver.explain(errno));
-            self.explained(Error::new(name, why), explanation)
+            let errno = why.raw_os_error();
+            let explanation = errno.and_then(|errno| self.driver.explain(errno));
+            let error = self.explained(Error::new(name, why), explanation);
+            if direct && errno == Some(libc::EOPNOTSUPP) { error.hint(DIRECT) } else { error }
         })?;
         if let Some(on) = adopted {
             self.may_linger = self.may_linger || self.lingers(on);
@@ -150,6 +155,10 @@ impl Io {
     pub(crate) fn error(&mut self, kind: Kind, index: u32, result: i32) -> Error {
         let error = self.explained(Error::errno(kind.name(), -result), self.driver.explain(-result));
         let on = self.table.target(index);
+        if on.is_direct() {
+            let error = error.on(on);
+            return if result == -libc::EOPNOTSUPP { error.hint(DIRECT) } else { error };
+        }
         // Best effort: whose connection it was says more than a number.
         let peer = match kind {
             Kind::Accept => self.driver.call(Call::LocalName { on }),
@@ -157,7 +166,7 @@ impl Io {
         };
         match peer {
             Ok(Answer::Name(name)) => error.on(name),
-            _ => error.on(format_args!("descriptor {}", on.number)),
+            _ => error.on(on),
         }
     }
 
@@ -393,6 +402,9 @@ impl Io {
                 Ok(Answer::Name(name)) => Some(name),
                 _ => None,
             };
+            if on.is_direct() {
+                return on.to_string();
+            }
             match (name(Call::LocalName { on }), name(Call::PeerName { on })) {
                 (Some(local), Some(peer)) => format!("fd {} ({local} with {peer})", on.number),
                 (Some(local), None) => format!("fd {} ({local})", on.number),

@@ -344,6 +344,10 @@ pub(crate) enum Call<'a> {
         on: Target,
         how: Shutdown,
     },
+    /// Has the close that comes next tell the peer of a reset instead of an end.
+    Reset {
+        on: Target,
+    },
     /// Nothing of this descriptor is with the driver any more.
     Close {
         on: Target,
@@ -352,6 +356,27 @@ pub(crate) enum Call<'a> {
 }
 
 impl Call<'_> {
+    /// The descriptor it is about, if there is one already.
+    pub(crate) fn target(&self) -> Option<Target> {
+        match *self {
+            Call::Socket { .. } | Call::Pair { .. } | Call::RemoveSocketFile { .. } => None,
+            Call::Adopt { on }
+            | Call::Bind { on, .. }
+            | Call::Join { on, .. }
+            | Call::SendTo { on, .. }
+            | Call::Listen { on, .. }
+            | Call::SetOption { on, .. }
+            | Call::GetOption { on, .. }
+            | Call::Group { on, .. }
+            | Call::LocalName { on }
+            | Call::PeerName { on }
+            | Call::PeerCredentials { on }
+            | Call::Shutdown { on, .. }
+            | Call::Reset { on }
+            | Call::Close { on, .. } => Some(on),
+        }
+    }
+
     /// The system call's name.
     pub(crate) fn name(&self) -> &'static str {
         match self {
@@ -363,7 +388,7 @@ impl Call<'_> {
             Call::SendTo { .. } => "sendto",
             Call::RemoveSocketFile { .. } => "unlink",
             Call::Listen { .. } => "listen",
-            Call::SetOption { .. } | Call::Group { .. } => "setsockopt",
+            Call::SetOption { .. } | Call::Group { .. } | Call::Reset { .. } => "setsockopt",
             Call::GetOption { .. } | Call::PeerCredentials { .. } => "getsockopt",
             Call::LocalName { .. } => "getsockname",
             Call::PeerName { .. } => "getpeername",

@@ -14,12 +14,14 @@ pub(crate) mod sim;
 pub(crate) mod threads;
 pub(crate) mod uring;
 
+use crate::Error;
 use crate::clock::{Clock, Until};
 use crate::counters::Counters;
 use crate::name::Name;
 use crate::op::{Answer, Call, Completion, FileOp, Kind, Op, Outcome, Span, Target, Token};
 use crate::pool::{Lease, Pool};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 /// What a driver is made with.
@@ -35,8 +37,13 @@ pub(crate) struct Settings {
     pub(crate) buffer_bytes: usize,
     /// Worker threads at most (threads).
     pub(crate) workers: u32,
+    /// Places at most in a table of the driver's own (io_uring); `None`: [`PLACES`], or what the kernel allows.
+    pub(crate) places: Option<u32>,
     pub(crate) features: features::Features,
 }
+
+/// Places in a driver's own table, where nobody says how many: 512 KiB of the kernel's.
+pub(crate) const PLACES: u32 = 1 << 16;
 
 impl Default for Settings {
     fn default() -> Settings {
@@ -47,6 +54,7 @@ impl Default for Settings {
             buffers: 128,
             buffer_bytes: 4096,
             workers: 4096,
+            places: None,
             features: features::Features::default(),
         }
     }
@@ -119,6 +127,22 @@ pub(crate) trait Driver {
     /// said of it, once and for all, and nobody was told: 0, the end of the stream, or a negated errno.
     fn release(&mut self, _: Target) -> Option<i32> {
         None
+    }
+
+    /// Has a table of the driver's own, in which connections have places instead of numbers: how many places. On other
+    /// drivers than io_uring there is no such thing.
+    fn direct_places(&mut self) -> crate::Result<u32> {
+        Err(Error::errno("into_direct", libc::EOPNOTSUPP)
+            .by(self.name())
+            .hint("only io_uring has a table of its own: use the stream as it is, or the driver io_uring"))
+    }
+
+    /// Gives a socket of which nothing is with the driver a place in that table, and closes its number; or gives it back.
+    fn make_direct(&mut self, socket: OwnedFd) -> Result<u32, (Error, OwnedFd)> {
+        match self.direct_places() {
+            Err(why) => Err((why, socket)),
+            Ok(places) => unreachable!("a driver with {places} places says how they are taken"),
+        }
     }
 
     /// Hands over what was submitted, waits for news at most as long as told, and appends them to `out`, at most

@@ -649,6 +649,14 @@ impl Builder {
         self
     }
 
+    /// Places of connections in io_uring's own table, at most: see [`into_direct`](crate::net::TcpStream::into_direct), and
+    /// [`Runtime::direct_places`]. The kernel takes no table with more places than a process may have descriptors; without
+    /// this it has as many as that, and at most 65,536 (512 KiB of the kernel's memory). It is made when the first is taken.
+    pub fn direct_places(mut self, places: u32) -> Builder {
+        self.settings.places = Some(places);
+        self
+    }
+
     /// What of the kernel's abilities may be used.
     pub fn features(mut self, features: Features) -> Builder {
         self.settings.features = features;
@@ -779,6 +787,15 @@ impl Runtime {
     /// The driver it runs on.
     pub fn driver(&self) -> Option<Name> {
         self.core.with_io(|io| io.driver_name())
+    }
+
+    /// How many connections can be [direct](crate::net::TcpStream::into_direct) in this runtime. Makes the table if there is
+    /// none yet.
+    ///
+    /// # Errors
+    /// As `into_direct`, of the first connection.
+    pub fn direct_places(&self) -> Result<u32> {
+        self.core.with_io(|io| io.direct_places()).unwrap_or(Ok(0))
     }
 
     /// What has been done so far.

@@ -11,7 +11,6 @@ use crate::op::{Answer, Call, Kind, Outcome, Token};
 use crate::option::SocketOption;
 use crate::pool::Tail;
 use std::task::Poll;
-use std::time::Duration;
 
 impl Io {
     /// An operation loses its future: it is cancelled, and its memory kept until the driver has let go.
@@ -102,6 +101,8 @@ impl Io {
         if !self.table.is_open(on) {
             return;
         }
+        // Its number may be another than when it was told.
+        let on = self.table.target(on.index);
         let entry = self.table.entry(on.index);
         if stop {
             entry.mark(Mark::Stopped);
@@ -192,9 +193,8 @@ impl Io {
         if unread {
             // As the kernel does with bytes that it still has (RFC 1122, 4.2.2.13), so that every driver does. Should
             // it fail, the peer sees an end instead.
-            let option = SocketOption::Linger(Some(Duration::ZERO));
-            let _ = self.driver.call(Call::SetOption { on, option });
-        } else if self.may_linger {
+            let _ = self.driver.call(Call::Reset { on });
+        } else if self.may_linger && !on.is_direct() {
             self.see_that_close_waits_for_nobody(on);
         }
         if let Some(descriptor) = self.table.remove(index) {
@@ -214,7 +214,7 @@ impl Io {
     /// A socket that lingers would have `close(2)` stop this thread, whatever its mode, until the peer has everything
     /// (`inet_release` in Linux). Without lingering the kernel sends it all the same.
     #[cold]
-    fn see_that_close_waits_for_nobody(&mut self, on: Target) {
+    pub(super) fn see_that_close_waits_for_nobody(&mut self, on: Target) {
         if self.lingers(on) {
             let option = SocketOption::Linger(None);
             let _ = self.driver.call(Call::SetOption { on, option });

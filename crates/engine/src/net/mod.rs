@@ -21,6 +21,7 @@
 
 mod datagram;
 mod detached;
+mod direct;
 mod family;
 mod listener;
 mod socket;

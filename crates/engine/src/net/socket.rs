@@ -6,7 +6,7 @@ use crate::caller::Caller;
 use crate::descriptor::{Descriptor, Entry, NONE};
 use crate::error::{Error, Result};
 use crate::exec::{Core, NoIo};
-use crate::io::{Io, Loose};
+use crate::io::{DIRECT, Io, Loose};
 use crate::op::{Answer, Call, Carries, Domain, Kind, Target};
 use crate::option::{Credentials, Membership, SocketOption};
 use std::fmt;
@@ -178,10 +178,25 @@ impl Socket {
         self.call(|on| Call::Shutdown { on, how }).map(|_| ())
     }
 
+    /// See [`Stream::into_direct`](super::TcpStream::into_direct).
+    pub(super) fn make_direct(&self) -> Result<()> {
+        self.with_io(|io, index| io.make_direct(index)).ok_or_else(|| gone("into_direct"))?
+    }
+
+    pub(super) fn is_direct(&self) -> bool {
+        self.with_io(|io, index| io.table.target(index).is_direct()).unwrap_or(false)
+    }
+
     /// Out of its runtime, if `is_free` says that nothing of it would be lost.
     pub(super) fn take_out(&mut self, is_free: impl Fn(&Entry) -> bool) -> Result<OwnedFd> {
-        let taken = self.with_io(|io, index| io.take_out(index, is_free)).ok_or_else(|| gone("into_std"))?;
-        let fd = taken.map_err(|errno| Error::errno("into_std", errno))?;
+        let taken = self.with_io(|io, index| {
+            let direct = io.table.target(index).is_direct();
+            io.take_out(index, is_free).map_err(|errno| match Error::errno("into_std", errno) {
+                error if direct => error.hint(DIRECT),
+                error => error,
+            })
+        });
+        let fd = taken.ok_or_else(|| gone("into_std"))??;
         // The entry is gone, and perhaps somebody else's soon.
         self.index = NONE;
         Ok(fd)
@@ -189,7 +204,14 @@ impl Socket {
 
     /// Out of its runtime, with all that was received. See [`Detached`](super::Detached).
     pub(super) async fn detach(mut self) -> Result<Loose> {
-        self.with_io(Io::begin_to_leave).ok_or_else(|| gone("detach"))?;
+        let begun = self.with_io(|io, index| match io.table.target(index).is_direct() {
+            true => Err(Error::errno("detach", libc::EOPNOTSUPP).by(io.driver_name()).hint(DIRECT)),
+            false => {
+                io.begin_to_leave(index);
+                Ok(())
+            }
+        });
+        begun.ok_or_else(|| gone("detach"))??;
         let loose = poll_fn(|context| {
             let left = self.core.poll_io(context.waker(), |io, caller| io.poll_leave(self.index, caller));
             left.map_or_else(|why| Poll::Ready(Err(without_io("detach", why))), |left| left.map(Ok))
@@ -214,8 +236,7 @@ impl Socket {
 
     pub(super) fn canceller(&self, stops: bool) -> Canceller {
         let target = self.with_io(|io, index| io.table.target(index));
-        let never = Target { number: -1, index: u32::MAX, generation: 0 };
-        Canceller { core: Rc::clone(&self.core), target: target.unwrap_or(never), stops }
+        Canceller { core: Rc::clone(&self.core), target: target.unwrap_or(Target::NONE), stops }
     }
 }
 
@@ -257,9 +278,11 @@ impl Canceller {
     ///
     /// # Errors
     /// ENOTCONN: the stream is closed, or its peer has gone; or this is a listener's. EAFNOSUPPORT: of a Unix socket.
+    /// EOPNOTSUPP: the stream is direct.
     pub fn peer_addr(&self) -> Result<SocketAddr> {
         let asked = self.core.with_io(|io| match io.table.is_open(self.target) {
-            true => io.call(Call::PeerName { on: self.target }),
+            // Its number may be another by now.
+            true => io.call(Call::PeerName { on: io.table.target(self.target.index) }),
             false => Err(Error::errno("getpeername", libc::ENOTCONN).hint("the stream is closed")),
         });
         match asked.unwrap_or_else(|| Err(gone("getpeername")))? {

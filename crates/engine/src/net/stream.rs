@@ -60,7 +60,8 @@ impl<F: Family> Stream<F> {
     /// Dropping the future closes the connection, as dropping the stream does.
     ///
     /// # Errors
-    /// ECANCELED: the runtime has been shut down, and with it the connection.
+    /// ECANCELED: the runtime has been shut down, and with it the connection. EOPNOTSUPP: it is
+    /// [direct](super::TcpStream::is_direct), which is for good; it is closed.
     pub async fn detach(self) -> Result<Detached<Stream<F>>> {
         Detached::new(self.socket).await
     }
@@ -73,7 +74,7 @@ impl<F: Family> Stream<F> {
     /// received from yet: bytes that the engine has, or that the kernel may be writing, cannot go along.
     ///
     /// # Errors
-    /// EBUSY: something was received, or is waited for. The stream comes back.
+    /// EBUSY: something was received, or is waited for. EOPNOTSUPP: it is direct. The stream comes back.
     pub fn into_std(mut self) -> std::result::Result<F::StdStream, (Error, Stream<F>)> {
         match self.socket.take_out(Entry::is_untouched) {
             Ok(fd) => Ok(F::StdStream::from(fd)),
@@ -154,6 +155,7 @@ impl<F: Family> Stream<F> {
     ///
     /// # Errors
     /// As [`write_all`](Self::write_all). ENODATA: the file has ended before the part. EIO: it could not be read.
+    /// EOPNOTSUPP: the stream is direct.
     pub fn send_file(&mut self, part: FilePart) -> Send<'_, FilePart, u32> {
         Send::file(&self.socket, part)
     }

@@ -100,13 +100,16 @@ pub(crate) fn perform(call: Call<'_>, blocking: Blocking, counters: &mut Counter
             with(on, |socket| socket.peer_addr()).and_then(|name| named(&name)).map(Answer::Name)
         }
         Call::Shutdown { on, how } => with(on, |socket| socket.shutdown(how)).map(|()| Answer::Done),
+        Call::Reset { on } => {
+            with(on, |socket| socket.set_linger(Some(std::time::Duration::ZERO))).map(|()| Answer::Done)
+        }
         Call::Close { descriptor: Descriptor::Os(fd), .. } => {
             // close(2): the descriptor is gone whatever it answers, and on a socket there is nothing to lose.
             // SAFETY: owned until here, and given up by `into_raw_fd`.
             check(unsafe { libc::close(fd.into_raw_fd()) }).map(|_| Answer::Done)
         }
-        Call::Close { descriptor: Descriptor::Sim(number), .. } => {
-            unreachable!("simulated descriptor {number} on a real kernel")
+        Call::Close { descriptor: other, .. } => {
+            unreachable!("{other:?} is closed by its driver, and not by number")
         }
     }
 }

@@ -25,6 +25,11 @@ pub(crate) fn negated(answer: libc::c_long) -> i32 {
     if answer >= 0 { answer as i32 } else { -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) }
 }
 
+/// And back: a result as the kernel itself gives it, as a result.
+pub(crate) fn check_result(result: i32) -> io::Result<i32> {
+    if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(result) }
+}
+
 /// The calling thread, as the kernel knows it.
 pub(crate) fn thread_id() -> i32 {
     // SAFETY: gettid(2) takes nothing and cannot fail.

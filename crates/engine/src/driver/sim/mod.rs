@@ -37,7 +37,7 @@ use crate::clock::{Clock, Until};
 use crate::counters::Counters;
 use crate::descriptor::Descriptor;
 use crate::op::{Answer, Call, Completion, FileOp, Kind, News, Op, Outcome, Target, Token};
-use crate::option::Credentials;
+use crate::option::{Credentials, SocketOption};
 use crate::pool::Pool;
 use faults::Chance;
 use net::{Direction, Effect, Network};
@@ -49,6 +49,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How to simulate.
 #[derive(Clone, Debug)]
@@ -322,6 +323,10 @@ impl Sim {
             Call::SetOption { on, option } => {
                 let number = self.number(on);
                 self.network.set_option(number, option).map(done)
+            }
+            Call::Reset { on } => {
+                let number = self.number(on);
+                self.network.set_option(number, SocketOption::Linger(Some(Duration::ZERO))).map(done)
             }
             Call::GetOption { on, option } => {
                 let number = self.number(on);

@@ -3,7 +3,7 @@
 //! INVARIANT: a completion is popped once, and goes either through [`Uring::take`], which tells it, or, when the
 //! driver is dropped, through [`Uring::discard`].
 
-use super::{ALARM, CANCEL, DESCRIPTOR, Place, RECEIVE, ROOM, TAG, Uring, is_passing};
+use super::{AT_ONCE, CANCEL, DESCRIPTOR, Place, RECEIVE, ROOM, TAG, Uring, is_passing};
 use crate::COMPLETIONS_PER_TURN;
 use crate::op::{Completion, News, Outcome, Token};
 use ringroad_uring::{Cqe, Wait};
@@ -26,7 +26,7 @@ impl Uring {
         while let Some(completion) = self.next_completion()? {
             // A bundle alone is never longer than a turn (UIO_MAXIOV).
             if self.pieces(&completion) > end - out.len() && out.len() > start {
-                self.held = Some(completion);
+                self.held.push_front(completion);
                 break;
             }
             self.tell(&completion, out);
@@ -39,7 +39,7 @@ impl Uring {
 
     #[inline]
     fn next_completion(&mut self) -> io::Result<Option<Cqe>> {
-        if let Some(held) = self.held.take() {
+        if let Some(held) = self.held.pop_front() {
             return Ok(Some(held));
         }
         let (submissions, completions) = self.kernel.ring.queues();
@@ -76,8 +76,8 @@ impl Uring {
         if bits & CANCEL != 0 {
             return self.cancel_missed(bits & !CANCEL);
         }
-        if bits == ALARM {
-            return self.alarm_read(completion.result);
+        if bits >= AT_ONCE {
+            return self.tell_ourselves(bits, completion.result);
         }
         if !completion.more() {
             self.in_flight -= 1;
@@ -132,10 +132,14 @@ impl Uring {
         tell(Outcome::of(result), !completion.more());
     }
 
-    /// The alarm rang: that the wait is over is all it is for.
+    /// What is no operation's. The alarm rang: that the wait is over is all it is for. Or something was waited for by
+    /// itself, and that wait failed: nobody asks any more.
     #[cold]
-    fn alarm_read(&mut self, result: i32) {
+    fn tell_ourselves(&mut self, bits: u64, result: i32) {
         self.in_flight -= 1;
+        if bits == AT_ONCE {
+            return;
+        }
         if result < 0 && !matches!(-result, libc::EINTR | libc::EAGAIN) {
             self.failed = Some(io::Error::from_raw_os_error(-result));
             return;
@@ -165,7 +169,9 @@ impl Uring {
             // What is queued but not submitted would not be found by the cancel.
             let completions = u32::from(slice.is_some());
             let entered = self.enter(Wait { completions, timeout: slice, ..Wait::default() });
-            while let Some(completion) = self.held.take().or_else(|| self.kernel.ring.completions().pop()) {
+            while let Some(completion) =
+                self.held.pop_front().or_else(|| self.kernel.ring.completions().pop())
+            {
                 self.discard(&completion);
             }
             if self.in_flight == 0 {

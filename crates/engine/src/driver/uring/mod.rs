@@ -19,20 +19,21 @@
 
 mod accept;
 mod completion;
+mod direct;
 mod file;
 pub(crate) mod setup;
 #[cfg(test)]
 mod tests;
 
 use super::{Cancelled, Driver, Name, Settings};
-use crate::Result;
 use crate::clock::{Clock, Until};
 use crate::counters::Counters;
 use crate::op::{Answer, Call, Completion, FileOp, Kind, Op, Outcome, Target, Token};
 use crate::pool::Pool;
 use crate::sys::attempt::{self, bounded};
 use crate::sys::call::{self, Blocking};
-use ringroad_uring::{Cqe, Ring, Sqe, Wait};
+use crate::{Error, Result};
+use ringroad_uring::{Cqe, FileTable, Ring, Sqe, Wait};
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::io;
@@ -57,6 +58,8 @@ const ROOM: u64 = 3 << 29;
 const CANCEL: u64 = 1 << 31;
 /// Of the read from the alarm. No slot has this index.
 const ALARM: u64 = !CANCEL;
+/// Of what is waited for by itself ([`Uring::at_once`]). Nor this one.
+const AT_ONCE: u64 = ALARM - 1;
 
 pub(crate) struct Uring {
     kernel: ManuallyDrop<Shared>,
@@ -67,14 +70,17 @@ pub(crate) struct Uring {
     /// Operations not handed over yet, in order, with what their completions will carry.
     line: VecDeque<(u64, Sqe)>,
     /// Receives that wait for a buffer in the ring, each once.
-    starved: VecDeque<(u64, i32)>,
+    starved: VecDeque<(u64, Target)>,
     /// What is to be cancelled, as its completion will carry it.
     cancels: Vec<u64>,
     /// By slot: where its operation is.
     holds: Vec<Hold>,
-    /// A completion that was too long for the turn that took it.
-    held: Option<Cqe>,
+    /// Completions that are taken and not told, in order: one that was too long for its turn, and what came while something
+    /// else was waited for by itself.
+    held: VecDeque<Cqe>,
     accepting: accept::Accepting,
+    /// Places in the table of connections, at most; `None`: as many as the kernel allows and are usual.
+    places: Option<u32>,
     /// Of the ring itself, met where it could not be told.
     failed: Option<io::Error>,
     abilities: Abilities,
@@ -85,6 +91,8 @@ pub(crate) struct Uring {
 /// What the kernel can reach. Freed only when it has let go of everything.
 struct Shared {
     ring: Ring,
+    /// Connections that have no descriptor. Made when the first becomes one of them.
+    table: Option<FileTable>,
     pool: Rc<Pool>,
     alarm: Arc<OwnedFd>,
     /// Where the alarm is read to.
@@ -137,8 +145,9 @@ impl Uring {
             starved: VecDeque::new(),
             cancels: Vec::new(),
             holds: Vec::new(),
-            held: None,
+            held: VecDeque::new(),
             accepting: accept::Accepting::default(),
+            places: settings.places,
             failed: None,
             abilities,
             clock: Clock::monotonic(),
@@ -230,10 +239,10 @@ impl Uring {
         self.push(ALARM, entry);
     }
 
-    fn receive(&self, socket: i32) -> Sqe {
+    fn receive(&self, on: Target) -> Sqe {
         // Never POLL_FIRST: a multishot that begins by waiting on a socket already reset delivers its bytes,
         // drops the reset, and is never woken again (Linux 6.18).
-        let entry = Sqe::recv_multishot(socket, GROUP);
+        let entry = at(on, |fd| Sqe::recv_multishot(fd, GROUP));
         if self.abilities.bundles { entry.bundle() } else { entry }
     }
 
@@ -259,8 +268,8 @@ impl Uring {
     #[cold]
     fn feed_the_starved(&mut self) {
         for _ in 0..self.buffers_offered() {
-            let Some((bits, socket)) = self.starved.pop_front() else { break };
-            let entry = self.receive(socket);
+            let Some((bits, on)) = self.starved.pop_front() else { break };
+            let entry = self.receive(on);
             self.push(bits, entry);
         }
     }
@@ -305,6 +314,9 @@ impl Driver for Uring {
     }
 
     fn call(&mut self, call: Call<'_>) -> io::Result<Answer> {
+        if call.target().is_some_and(|on| on.is_direct()) {
+            return self.call_by_place(call);
+        }
         call::perform(call, Blocking::Yes, &mut self.counters)
     }
 
@@ -318,6 +330,7 @@ impl Driver for Uring {
     /// `unix_dgram_sendmsg` copies them before it looks). So these two are called here, and the ring only waits for room.
     fn attempt(&mut self, op: &Op<'_>) -> Option<Outcome> {
         let result = match *op {
+            Op::SendFile { on, .. } if on.is_direct() => -libc::EOPNOTSUPP,
             // Sockets wait here (`Blocking::Yes`), and the kernel looks at that when it begins an operation. It begins
             // none of this ring's meanwhile: that happens within `enter`.
             Op::SendFile { on, file, at, bytes } => {
@@ -351,18 +364,18 @@ impl Driver for Uring {
                 let bits = bits | RECEIVE;
                 if self.buffers_offered() == 0 {
                     self.put(bits, Place::Waiting);
-                    return self.starved.push_back((bits, on.number));
+                    return self.starved.push_back((bits, on));
                 }
-                let entry = self.receive(on.number);
+                let entry = self.receive(on);
                 self.push(bits, entry);
             }
             Op::Send { on, bytes, whole } => {
                 let length = bounded(bytes.bytes) as u32;
                 let flags = if whole { flags } else { libc::MSG_NOSIGNAL };
-                self.push(bits | ONE_SHOT, Sqe::send(on.number, bytes.start, length, flags));
+                self.push(bits | ONE_SHOT, at(on, |fd| Sqe::send(fd, bytes.start, length, flags)));
             }
             Op::SendVectored { on, message } => {
-                self.push(bits | ONE_SHOT, Sqe::sendmsg(on.number, message, flags));
+                self.push(bits | ONE_SHOT, at(on, |fd| Sqe::sendmsg(fd, message, flags)));
             }
             Op::SendFile { on, .. } | Op::SendUnixMessage { on, .. } => {
                 self.push(bits | ROOM, Sqe::poll_add(on.number, libc::POLLOUT as u32));
@@ -375,7 +388,7 @@ impl Driver for Uring {
             }
             Op::ReceiveInto { on, memory } => {
                 let length = bounded(memory.bytes) as u32;
-                self.push(bits | ONE_SHOT, Sqe::recv(on.number, memory.start, length, 0));
+                self.push(bits | ONE_SHOT, at(on, |fd| Sqe::recv(fd, memory.start, length, 0)));
             }
             Op::Accept { on } => {
                 let flags = Blocking::Yes.socket_flags();
@@ -426,6 +439,14 @@ impl Driver for Uring {
         }
     }
 
+    fn direct_places(&mut self) -> Result<u32> {
+        self.table().map(|table| table.places())
+    }
+
+    fn make_direct(&mut self, socket: OwnedFd) -> std::result::Result<u32, (Error, OwnedFd)> {
+        self.take_in(socket)
+    }
+
     fn wait(&mut self, until: Until, out: &mut Vec<Completion>) -> io::Result<()> {
         self.refill();
         if !self.cancels.is_empty() {
@@ -441,7 +462,7 @@ impl Driver for Uring {
         // there are buffers: those fed first may have nothing to receive, and those behind them have. Completions
         // that are there already end a wait before it begins.
         let starving = !self.starved.is_empty() && self.buffers_offered() > 0;
-        let may_block = self.line.is_empty() && self.cancels.is_empty() && self.held.is_none() && !starving;
+        let may_block = self.line.is_empty() && self.cancels.is_empty() && self.held.is_empty() && !starving;
         let (completions, timeout) = match until {
             Until::Now => (0, None),
             _ if !may_block => (0, None),
@@ -471,11 +492,19 @@ impl Driver for Uring {
     }
 
     fn counters(&self) -> Counters {
-        self.counters
+        let used = self.kernel.table.as_ref().map_or(0, FileTable::used);
+        Counters { places_used: used.into(), ..self.counters }
     }
 
     /// Waits a second for the kernel to let go; if it does not, what it may touch is never freed.
     fn abandon(self: Box<Self>) {}
+}
+
+/// An entry made with this descriptor's number; or with its place, which the entry then says.
+#[inline]
+fn at(on: Target, make: impl FnOnce(i32) -> Sqe) -> Sqe {
+    let entry = make(on.place().map_or(on.number, |place| place as i32));
+    if on.is_direct() { entry.fixed_file() } else { entry }
 }
 
 /// Takes what will complete as `bits` out of a queue. Whether it was there.

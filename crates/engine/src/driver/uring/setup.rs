@@ -78,6 +78,7 @@ pub(super) fn make(settings: &Settings) -> Result<(Shared, Abilities)> {
     };
     let shared = Shared {
         ring,
+        table: None,
         pool: Pool::of_ring(buffers),
         alarm: Arc::new(alarm),
         alarm_count: Box::new(UnsafeCell::new(0)),
@@ -104,7 +105,7 @@ fn make_ring(settings: &Settings) -> Result<Ring> {
     }
 }
 
-fn build(entries: u32, completions: u32) -> std::result::Result<Ring, SetupError> {
+pub(super) fn build(entries: u32, completions: u32) -> std::result::Result<Ring, SetupError> {
     let build =
         |flags| Ring::builder(entries).completion_entries(completions.max(entries)).flags(flags).build();
     // NO_SQARRAY (6.6) spares an indirection per entry.
@@ -215,7 +216,7 @@ fn try_out(ring: &mut Ring, buffers: &mut BufferRing) -> Result<()> {
     if ended.iter().any(over) { Ok(()) } else { lacks(vec!["a cancel that ends a multishot receive"]) }
 }
 
-fn failed(call: &'static str, why: io::Error) -> Error {
+pub(super) fn failed(call: &'static str, why: io::Error) -> Error {
     Error::new(call, why).by(Name::IoUring)
 }
 

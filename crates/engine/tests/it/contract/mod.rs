@@ -6,6 +6,7 @@ mod callers;
 mod cancel;
 mod close;
 mod connect;
+mod direct;
 mod dump;
 mod echo;
 mod fairness;

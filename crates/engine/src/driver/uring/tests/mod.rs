@@ -1,9 +1,10 @@
 //! The driver by itself, through the trait, with real sockets and often with queues too small for the work.
 //!
-//! `exchange` is what operations bring, with every feature on and off; `limits` is what happens when a queue or
+//! `direct` is places instead of numbers; `exchange` is what operations bring, with every feature on and off; `limits` is what happens when a queue or
 //! the buffer ring is full; `ending` is cancels and giving up; `refusal` is what the kernel may forbid.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod direct;
 mod ending;
 mod exchange;
 mod limits;
@@ -104,7 +105,7 @@ impl Rig {
     }
 
     fn cancel(&mut self, token: Token, kind: Kind) -> Cancelled {
-        self.driver.cancel(token, kind, Target { number: -1, index: 0, generation: 0 })
+        self.driver.cancel(token, kind, Target::NONE)
     }
 }
 
