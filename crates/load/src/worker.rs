@@ -3,11 +3,18 @@
 //! Connections are tasks (`connection.rs`); what they share is a [`Worker`]. Nothing is allocated per request: a
 //! request is a reference to prepared bytes, its times are two numbers in its task, its latency a count in a
 //! histogram. Once a second the histograms are handed on and new ones begun, so a run of a year needs no more than
-//! one of a minute. What it is told to do, and does, is in `orders.rs`. Start at [`Worker`].
+//! one of a minute. What it is told to do, and does, is in `orders.rs`; what others know of a
+//! connection in `seat.rs`; who gets how much in `shares.rs`. Start at [`Worker`].
 
 mod orders;
+mod seat;
+mod shares;
 
 pub(crate) use orders::{Done, News, Order, Orders, Task, run};
+pub(crate) use seat::{
+    ALIVE, ASKED, EXPIRED, GIVEN_UP, LOST, NEVER, OPEN, PARKED, SERVED, Seat, TRIED,
+};
+pub(crate) use shares::share;
 
 use crate::answer::Seen;
 use crate::error::Error;
@@ -22,11 +29,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::{Duration, Instant};
-
-/// No time: what is in a seat while it waits for nothing.
-pub(crate) const NEVER: u64 = u64::MAX;
 
 /// What a worker's connections share.
 pub(crate) struct Worker {
@@ -74,59 +77,6 @@ pub(crate) struct Worker {
     trouble: RefCell<Option<Error>>,
 }
 
-/// What others have to know of a connection's task.
-#[derive(Default)]
-pub(crate) struct Seat {
-    /// When its oldest unanswered request was sent, or its connecting began; [`NEVER`]: nothing is due.
-    pub(crate) since: Cell<u64>,
-    /// The arrival it was given while it was free.
-    pub(crate) assigned: Cell<Option<u64>>,
-    pub(crate) flags: Cell<u16>,
-    pub(crate) waker: RefCell<Option<Waker>>,
-}
-
-/// It waits for an arrival.
-pub(crate) const PARKED: u16 = 1;
-/// What it waits for takes too long.
-pub(crate) const EXPIRED: u16 = 2;
-/// It got an answer at least once.
-pub(crate) const SERVED: u16 = 4;
-/// It has had its first try.
-pub(crate) const TRIED: u16 = 8;
-/// It is connected.
-pub(crate) const OPEN: u16 = 16;
-/// It has sent a request at least once.
-pub(crate) const ASKED: u16 = 32;
-/// It was lost, and may have been made again.
-pub(crate) const LOST: u16 = 64;
-/// Nobody tries to make it any more.
-pub(crate) const GIVEN_UP: u16 = 128;
-/// It has got an answer since it was made.
-pub(crate) const ALIVE: u16 = 256;
-
-impl Seat {
-    pub(crate) fn has(&self, flag: u16) -> bool {
-        self.flags.get() & flag != 0
-    }
-
-    pub(crate) fn set(&self, flag: u16) {
-        self.flags.set(self.flags.get() | flag);
-    }
-
-    /// Whether it was set.
-    pub(crate) fn unset(&self, flag: u16) -> bool {
-        let flags = self.flags.get();
-        self.flags.set(flags & !flag);
-        flags & flag != 0
-    }
-
-    fn wake(&self) {
-        if let Some(waker) = &*self.waker.borrow() {
-            waker.wake_by_ref();
-        }
-    }
-}
-
 impl Worker {
     fn new(task: &Task) -> Worker {
         let plan = &task.plan;
@@ -145,7 +95,7 @@ impl Worker {
             epoch: task.epoch,
             seats: (0..seats).map(|_| seat()).collect(),
             batches: batches.collect(),
-            wheel: wheel(&plan.messages.iter().map(|message| message.weight).collect::<Vec<_>>()),
+            wheel: shares::wheel(&plan.messages.iter().map(|message| message.weight).collect::<Vec<_>>()),
             turned: Cell::new(0),
             beats: Cell::new(0),
             seen: RefCell::new(Seen::new(plan.messages.len())),
@@ -518,36 +468,6 @@ pub(crate) enum Kind {
     Protocol,
 }
 
-/// The part of `all` that falls to worker `index` of `workers`: they differ by one at most, and add up.
-pub(crate) fn share(all: u64, index: u32, workers: u32) -> u64 {
-    all / u64::from(workers) + u64::from(u64::from(index) < all % u64::from(workers))
-}
-
-/// The order in which messages are sent: each as often as its weight says, spread evenly (the one that is furthest
-/// behind its share comes next).
-fn wheel(weights: &[u32]) -> Vec<u16> {
-    let divisor = weights.iter().copied().fold(0, gcd).max(1);
-    let weights: Vec<i64> = weights.iter().map(|weight| i64::from(weight / divisor)).collect();
-    let total: i64 = weights.iter().sum();
-    let mut behind = vec![0_i64; weights.len()];
-    let turns = total.clamp(1, 10_000);
-    (0..turns)
-        .map(|_| {
-            behind.iter_mut().zip(&weights).for_each(|(behind, weight)| *behind += weight);
-            let next =
-                (0..behind.len()).max_by_key(|at| (behind.get(*at), std::cmp::Reverse(*at))).unwrap_or(0);
-            if let Some(behind) = behind.get_mut(next) {
-                *behind -= total;
-            }
-            next as u16
-        })
-        .collect()
-}
-
-fn gcd(a: u32, b: u32) -> u32 {
-    if b == 0 { a } else { gcd(b, a % b) }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -556,15 +476,6 @@ mod tests {
     use crate::schedule::{Arrivals, Profile};
     use ringroad_engine::choose::{Wish, choose};
     use std::sync::mpsc;
-
-    #[test]
-    fn shares_differ_by_one_at_most_and_add_up() {
-        for (all, workers) in [(10, 3), (3, 3), (1, 4), (0, 2), (u64::MAX, 7)] {
-            let shares: Vec<u64> = (0..workers).map(|index| share(all, index, workers)).collect();
-            assert_eq!(shares.iter().sum::<u64>(), all);
-            assert!(shares.iter().max() <= shares.iter().min().map(|min| min + 1).as_ref(), "{shares:?}");
-        }
-    }
 
     /// A worker of ten connections in open loop, of which nothing runs.
     fn worker() -> Worker {
@@ -641,18 +552,5 @@ mod tests {
             "the first waited all the time"
         );
         assert!(worker.schedule.borrow().is_none());
-    }
-
-    #[test]
-    fn messages_are_sent_as_often_as_their_weights_say_and_spread() {
-        assert_eq!(wheel(&[1]), [0]);
-        assert_eq!(wheel(&[7]), [0]);
-        assert_eq!(wheel(&[2, 1]), [0, 1, 0]);
-        let turns = wheel(&[50, 30, 20]);
-        assert_eq!(turns.len(), 10);
-        for (message, count) in [(0, 5), (1, 3), (2, 2)] {
-            assert_eq!(turns.iter().filter(|turn| **turn == message).count(), count);
-        }
-        assert_eq!(wheel(&[0, 3]), [1]);
     }
 }

@@ -1,0 +1,58 @@
+//! Who gets how much of a whole: workers of connections and requests, messages of what is sent.
+
+/// The part of `all` that falls to worker `index` of `workers`: they differ by one at most, and add up.
+pub(crate) fn share(all: u64, index: u32, workers: u32) -> u64 {
+    all / u64::from(workers) + u64::from(u64::from(index) < all % u64::from(workers))
+}
+
+/// The order in which messages are sent: each as often as its weight says, spread evenly (the one that is furthest
+/// behind its share comes next).
+pub(super) fn wheel(weights: &[u32]) -> Vec<u16> {
+    let divisor = weights.iter().copied().fold(0, gcd).max(1);
+    let weights: Vec<i64> = weights.iter().map(|weight| i64::from(weight / divisor)).collect();
+    let total: i64 = weights.iter().sum();
+    let mut behind = vec![0_i64; weights.len()];
+    let turns = total.clamp(1, 10_000);
+    (0..turns)
+        .map(|_| {
+            behind.iter_mut().zip(&weights).for_each(|(behind, weight)| *behind += weight);
+            let next =
+                (0..behind.len()).max_by_key(|at| (behind.get(*at), std::cmp::Reverse(*at))).unwrap_or(0);
+            if let Some(behind) = behind.get_mut(next) {
+                *behind -= total;
+            }
+            next as u16
+        })
+        .collect()
+}
+
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_differ_by_one_at_most_and_add_up() {
+        for (all, workers) in [(10, 3), (3, 3), (1, 4), (0, 2), (u64::MAX, 7)] {
+            let shares: Vec<u64> = (0..workers).map(|index| share(all, index, workers)).collect();
+            assert_eq!(shares.iter().sum::<u64>(), all);
+            assert!(shares.iter().max() <= shares.iter().min().map(|min| min + 1).as_ref(), "{shares:?}");
+        }
+    }
+
+    #[test]
+    fn messages_are_sent_as_often_as_their_weights_say_and_spread() {
+        assert_eq!(wheel(&[1]), [0]);
+        assert_eq!(wheel(&[7]), [0]);
+        assert_eq!(wheel(&[2, 1]), [0, 1, 0]);
+        let turns = wheel(&[50, 30, 20]);
+        assert_eq!(turns.len(), 10);
+        for (message, count) in [(0, 5), (1, 3), (2, 2)] {
+            assert_eq!(turns.iter().filter(|turn| **turn == message).count(), count);
+        }
+        assert_eq!(wheel(&[0, 3]), [1]);
+    }
+}
