@@ -133,6 +133,10 @@ pub(crate) struct LoadFlags {
     /// Threads (one for each CPU; half of them where the server is on this machine)
     #[arg(short, long, value_name = "N")]
     pub(crate) threads: Option<u32>,
+    /// io_uring: connections without descriptors, in tables of as many threads as that takes (by itself where descriptors are
+    /// too few)
+    #[arg(long)]
+    pub(crate) direct: bool,
     /// Load before the measured time (1s; none with -n)
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) warmup: Option<Duration>,

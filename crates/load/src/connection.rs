@@ -148,6 +148,12 @@ pub(crate) async fn drive(worker: Rc<Worker>, number: u32) {
 async fn open(worker: &Worker, seat: &Seat) -> Result<TcpStream, String> {
     loop {
         let Some(address) = worker.address() else { return Err("connect: no address".to_owned()) };
+        // Until it has its place it has a descriptor, and those are few. (Boxed: it is rare, and every task would have room
+        // for it.)
+        let _way = match &worker.on_their_way {
+            Some(ways) => Some(Box::pin(ways.acquire()).await),
+            None => None,
+        };
         seat.since.set(worker.now());
         let sockets = worker.plan.sockets;
         let options = ConnectOptions {
@@ -170,6 +176,9 @@ async fn open(worker: &Worker, seat: &Seat) -> Result<TcpStream, String> {
         seat.since.set(NEVER);
         match connected {
             Err(_) if worker.another_address(Some(address)) => {}
+            Ok(stream) if worker.plan.direct.is_some() => {
+                return stream.into_direct().map_err(|(why, _)| words(&why));
+            }
             result => return result,
         }
     }

@@ -16,6 +16,7 @@
 mod answer;
 mod connection;
 mod course;
+pub mod direct;
 mod error;
 mod handshake;
 pub mod hold;

@@ -2,6 +2,7 @@
 //!
 //! Data and its rules; nothing here acts. Start at [`Plan`].
 
+use crate::direct::Direct;
 use crate::error::Error;
 use crate::hold::Hold;
 use crate::schedule::{Arrivals, Profile};
@@ -55,6 +56,8 @@ pub struct Plan {
     pub tls: Option<tls::Client>,
     /// Sockets as they are to be.
     pub sockets: Sockets,
+    /// Connections have places in tables of the rings, and no descriptors; `None`: descriptors, as usual.
+    pub direct: Option<Direct>,
     /// Addresses that connections come from, in turns; none: the one the system takes.
     pub sources: Vec<IpAddr>,
     /// Chance, for random arrivals.
@@ -236,6 +239,7 @@ impl Plan {
             one_request_per_connection: false,
             tls: None,
             sockets: Sockets { nodelay: true, receive_buffer: None, send_buffer: None },
+            direct: None,
             sources: Vec::new(),
             seed: 0,
         }

@@ -11,9 +11,7 @@ mod seat;
 mod shares;
 
 pub(crate) use orders::{Done, News, Order, Orders, Task, run};
-pub(crate) use seat::{
-    ALIVE, ASKED, EXPIRED, GIVEN_UP, LOST, NEVER, OPEN, PARKED, SERVED, Seat, TRIED,
-};
+pub(crate) use seat::{ALIVE, ASKED, EXPIRED, GIVEN_UP, LOST, NEVER, OPEN, PARKED, SERVED, Seat, TRIED};
 pub(crate) use shares::share;
 
 use crate::answer::Seen;
@@ -24,6 +22,7 @@ use crate::schedule::Schedule;
 use crate::tally::{Counts, Tally};
 use crate::tls::Handshakes;
 use ringroad_engine::AnyBuf;
+use ringroad_engine::sync::Semaphore;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -37,6 +36,8 @@ pub(crate) struct Worker {
     addresses: Arc<[SocketAddr]>,
     /// The one of the addresses that is used: the first that took a connection.
     address: Cell<usize>,
+    /// How many may be on their way to a place at a time, if connections have places.
+    pub(crate) on_their_way: Option<Semaphore>,
     /// Sources that were used, counted on.
     sourced: Cell<usize>,
     epoch: Instant,
@@ -90,6 +91,7 @@ impl Worker {
         Worker {
             addresses: Arc::clone(&task.addresses),
             address: Cell::new(0),
+            on_their_way: plan.direct.map(|direct| Semaphore::new(direct.connecting as usize)),
             // Workers begin at different ones.
             sourced: Cell::new(task.index as usize),
             epoch: task.epoch,

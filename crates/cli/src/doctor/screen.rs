@@ -145,6 +145,13 @@ fn connections(out: &mut String, findings: &Findings, paint: Paint) {
             let _ = writeln!(out, "\n{head}  as many as there is room for: no limit is known here");
         }
     }
+    let by_descriptors = capacity.bounds.first().is_some_and(|bound| bound.of_each_process);
+    let has_ring = findings.drivers.iter().any(|(name, probed)| *name == Name::IoUring && probed.is_ok());
+    if by_descriptors && has_ring {
+        let text =
+            "`ringroad load` on io_uring goes past open files: its connections can do without descriptors";
+        let _ = writeln!(out, "{:INDENT$}{}", "", paint.faint(text));
+    }
     if let Some(outgoing) = capacity.outgoing {
         let text = format!("outgoing, to one address and port: {} (a port of ours each)", grouped(outgoing));
         let _ = writeln!(out, "{:INDENT$}{}", "", paint.faint(&text));

@@ -65,6 +65,9 @@ fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
     let choice = choose::choose(common.driver, None)
         .map_err(|unusable| Complaint { message: unusable.to_string(), code: USAGE })?;
     let facts = ringroad_host::facts();
+    if let Some((threads, direct)) = room::places(&facts, &plan, flags.direct, choice.driver())? {
+        (plan.threads, plan.direct) = (threads, Some(direct));
+    }
     let addresses = plan.target.resolve()?;
     if let (true, Some(first)) = (plan.sources.is_empty(), addresses.first()) {
         let wanted = u64::from(plan.connections) + u64::from(plan.idle);

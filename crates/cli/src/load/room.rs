@@ -1,11 +1,17 @@
 //! How many connections this host can open for a plan, and what limits that: said before it starts.
 //!
 //! The arithmetic is `host`'s ([`Capacity`]), as in `doctor`; here come the ports of one address, which bound a client
-//! where they do not bound a server. Start at [`Room`].
+//! where they do not bound a server; and where descriptors are too few, whether the connections can do without. Start at
+//! [`Room`], then [`places`].
 
+use super::Complaint;
+use crate::complaint::USAGE;
+use ringroad_engine::Name;
 use ringroad_host::Facts;
-use ringroad_host::capacity::Capacity;
+use ringroad_host::capacity::{Bound, Capacity};
+use ringroad_host::cgroup::Limit;
 use ringroad_load::Plan;
+use ringroad_load::direct::Direct;
 use std::fmt;
 
 /// What there is room for.
@@ -13,6 +19,48 @@ pub(super) struct Room {
     most: Option<u64>,
     limited_by: &'static str,
     fix: String,
+    /// Said besides: how more connections than descriptors are held.
+    how: String,
+}
+
+/// Descriptors of a thread beside its connections: it has a ring or an epoll of its own, an alarm, and a few more.
+const OF_THREAD: u64 = 8;
+
+/// How many descriptors a process may have.
+fn descriptors(facts: &Facts) -> u64 {
+    match facts.limits.nofile_hard {
+        Some(Limit::At(limit)) => limit,
+        // The kernel's own limit of what a table of a ring takes is far below.
+        Some(Limit::Unlimited) | None => u64::MAX,
+    }
+}
+
+fn wanted(plan: &Plan) -> u64 {
+    u64::from(plan.connections) + u64::from(plan.idle)
+}
+
+/// How the connections of this plan are to do without descriptors, and how many threads each process has for that: if
+/// that is `asked` for, or if descriptors are too few and the driver can. `None`: they have descriptors.
+pub(super) fn places(
+    facts: &Facts,
+    plan: &Plan,
+    asked: bool,
+    driver: Name,
+) -> Result<Option<(u32, Direct)>, Complaint> {
+    if driver != Name::IoUring {
+        let message = format!(
+            "--direct: only io_uring has places for connections without descriptors, and this is {driver} (--driver io_uring; --processes N goes past the limit on any driver)"
+        );
+        return if asked { Err(Complaint { message, code: USAGE }) } else { Ok(None) };
+    }
+    let bound = Capacity::of(facts).bounds.into_iter().find(|bound| bound.of_each_process);
+    let processes = u64::from(plan.processes);
+    let have = bound.map(|bound| bound.connections.saturating_mul(processes));
+    let threads = u64::from(plan.workers()) * OF_THREAD;
+    if !asked && have.is_none_or(|have| have.saturating_sub(threads) >= wanted(plan)) {
+        return Ok(None);
+    }
+    Ok(Some(Direct::for_limit(plan, descriptors(facts))?))
 }
 
 impl Room {
@@ -24,27 +72,40 @@ impl Room {
             (ports.saturating_mul(sources), "local ports towards one address", fix.to_owned())
         });
         let processes = u64::from(plan.processes);
-        let bounds = capacity.bounds.into_iter().map(|bound| match bound.of_each_process {
+        let binds = |bound: &Bound| plan.direct.is_none() || !bound.of_each_process;
+        let bounds = capacity.bounds.into_iter().filter(binds).map(|bound| match bound.of_each_process {
             true => {
-                let fix = format!("{}; or --processes N, which is as many times that", bound.fix);
+                let fix = format!(
+                    "{}; or --processes N, which is as many times that; or io_uring, whose connections need none",
+                    bound.fix
+                );
                 (bound.connections.saturating_mul(processes), bound.what, fix)
             }
             false => (bound.connections, bound.what, bound.fix),
         });
         let tightest = bounds.chain(ports).min_by_key(|(connections, ..)| *connections);
-        // Each thread has a ring or an epoll of its own, an alarm, and a few more.
-        let threads = u64::from(plan.workers()) * 8;
+        let threads = u64::from(plan.workers()) * OF_THREAD;
+        let how = plan.direct.map_or_else(String::new, |direct| {
+            let files = facts.limits.nofile_hard.map_or_else(|| "unknown".to_owned(), |limit| match limit {
+                Limit::At(limit) => limit.to_string(),
+                Limit::Unlimited => "unlimited".to_owned(),
+            });
+            let (threads, places) = (plan.threads, direct.places);
+            format!(
+                "; they have no descriptors (a process's limit: {files}) but places in the rings of {threads} threads, {places} each"
+            )
+        });
         match tightest {
             Some((most, limited_by, fix)) => {
-                Room { most: Some(most.saturating_sub(threads)), limited_by, fix }
+                Room { most: Some(most.saturating_sub(threads)), limited_by, fix, how }
             }
-            None => Room { most: None, limited_by: "", fix: String::new() },
+            None => Room { most: None, limited_by: "", fix: String::new(), how },
         }
     }
 
     /// Whether the plan fits.
     pub(super) fn check(&self, plan: &Plan) -> Result<(), String> {
-        let wanted = u64::from(plan.connections) + u64::from(plan.idle);
+        let wanted = wanted(plan);
         match self.most {
             Some(most) if most < wanted => Err(format!(
                 "{wanted} connections are asked for, and this host can open {most}, limited by {} ({})",
@@ -58,8 +119,9 @@ impl Room {
 impl fmt::Display for Room {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.most {
-            Some(most) => write!(f, "this host can open {most} connections, limited by {}", self.limited_by),
-            None => f.write_str("no limit of connections is known here"),
+            Some(most) => write!(f, "this host can open {most} connections, limited by {}", self.limited_by)?,
+            None => f.write_str("no limit of connections is known here")?,
         }
+        f.write_str(&self.how)
     }
 }

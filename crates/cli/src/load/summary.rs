@@ -241,7 +241,8 @@ pub(super) fn load(plan: &Plan, connections: u32, idle: u32, driver: &str) -> St
     }
     let threads = if plan.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", plan.threads) };
     let each = if plan.processes == 1 { String::new() } else { format!("{} processes of ", plan.processes) };
-    text + &format!(", {each}{threads} on {driver}")
+    let how = if plan.direct.is_some() { ", direct descriptors" } else { "" };
+    text + &format!(", {each}{threads} on {driver}{how}")
 }
 
 /// A column for each latency that was recorded.

@@ -16,6 +16,7 @@ mod lab_server;
 mod learn;
 mod load;
 mod load_calibrate;
+mod load_direct;
 mod load_hold;
 mod load_https;
 mod load_live;

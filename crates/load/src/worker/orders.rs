@@ -114,7 +114,15 @@ fn work(task: Task) -> Result<Option<Done>, Error> {
     // Answers of a benchmark are short, and a turn brings as many as there are connections.
     builder = builder.buffers(256, 4096);
     builder = builder.workers(task.plan.connections.saturating_add(task.plan.idle).max(64));
+    if let Some(direct) = task.plan.direct {
+        builder = builder.direct_places(direct.places);
+    }
     let runtime = builder.build().map_err(failed)?;
+    if task.plan.direct.is_some() {
+        // Better now than once for each connection.
+        let way_out = "without direct descriptors --processes N goes past the limit";
+        runtime.direct_places().map_err(|why| Error::failed(format!("{why}; {way_out}")))?;
+    }
     let worker = Rc::new(Worker::new(&task));
     let done = runtime.block_on(main(Rc::clone(&worker), &task)).map_err(failed)??;
     Ok(done.map(|done| Done { system_calls: runtime.counters().system_calls, ..done }))

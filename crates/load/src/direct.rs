@@ -1,0 +1,112 @@
+//! More connections than a process may have descriptors: on io_uring they have places in tables of the rings instead.
+//!
+//! A table has at most as many places as the process may have descriptors, and each thread has a ring, so threads are what
+//! multiplies the limit. Here is how many that takes; the places are the engine's (`TcpStream::into_direct`). Start at
+//! [`Direct::for_limit`].
+
+use crate::error::Error;
+use crate::plan::Plan;
+
+/// Places a table has at most, whatever the limit is (`IORING_MAX_FIXED_FILES`).
+const PLACES_MAX: u64 = 1 << 20;
+
+/// Descriptors of a process beside those of its threads: standard streams, files, pipes to other processes.
+const OWN: u64 = 24;
+
+/// Descriptors of a thread: its ring, its alarm, and some that are open for a moment only.
+const OF_THREAD: u64 = 3;
+
+/// Connections of a thread on their way at a time, at most.
+const CONNECTING_MAX: u64 = 256;
+
+/// How connections come to their places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Direct {
+    /// Places of each thread.
+    pub places: u32,
+    /// Connections of each thread that may have a descriptor at a time, on their way to a place.
+    pub connecting: u32,
+}
+
+impl Direct {
+    /// What this plan takes where a process may have so many descriptors: how many threads in each of its processes, as
+    /// many as it has if they are enough, and what each has.
+    ///
+    /// # Errors
+    /// The limit is too low, or there are fewer connections that send than threads are needed.
+    pub fn for_limit(plan: &Plan, descriptors: u64) -> Result<(u32, Direct), Error> {
+        let limit = descriptors.min(PLACES_MAX);
+        // One that ends may still have its place when the next is there.
+        let spare = (limit / 4).min(CONNECTING_MAX);
+        let held = |threads: u64| {
+            let workers = threads * u64::from(plan.processes);
+            u64::from(plan.connections).div_ceil(workers) + u64::from(plan.idle).div_ceil(workers)
+        };
+        let asked = u64::from(plan.threads);
+        let most = (u64::from(plan.connections) / u64::from(plan.processes)).max(asked);
+        let threads = (asked..=most).find(|threads| held(*threads) + spare <= limit).ok_or_else(|| {
+            let wanted = u64::from(plan.connections) + u64::from(plan.idle);
+            let each = limit - spare;
+            Error::failed(format!(
+                "{wanted} connections are asked for, limited by open files of a process: where those are {descriptors}, a thread holds {each} connections, and a thread needs one that sends (more with -c, or a higher limit: ulimit -n)"
+            ))
+        })?;
+        let connecting = descriptors.saturating_sub(OWN + OF_THREAD * threads) / threads;
+        if connecting == 0 {
+            return Err(Error::failed(format!(
+                "{threads} threads would be needed, limited by open files of a process: their rings leave none of the {descriptors} descriptors for a connection on its way to its place (a higher limit: ulimit -n)"
+            )));
+        }
+        // Both are bounded by the limit, which is bounded by 2^20.
+        let places = (held(threads) + spare) as u32;
+        Ok((threads as u32, Direct { places, connecting: connecting.min(CONNECTING_MAX) as u32 }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::Message;
+
+    fn plan(connections: u32, idle: u32, threads: u32) -> Plan {
+        let message = Message::echo(b"x".to_vec()).unwrap();
+        let plan = Plan::new("tcp://localhost:7".parse().unwrap(), vec![message]);
+        Plan { connections, idle, threads, ..plan }
+    }
+
+    #[test]
+    fn threads_are_as_many_as_their_tables_must_be() {
+        for (connections, idle, threads, limit, wanted) in [
+            (100_000, 0, 1, 20_000, (6, 16_923, 256)),
+            (10, 100_000, 1, 20_000, (6, 16_925, 256)),
+            (100_000, 0, 1, 1 << 20, (1, 100_256, 256)),
+            // Those that are asked for, if they are enough.
+            (1000, 0, 8, 20_000, (8, 381, 256)),
+            (300, 0, 1, 128, (4, 107, 23)),
+            (300, 40, 1, 64, (8, 59, 2)),
+        ] {
+            let (count, direct) = Direct::for_limit(&plan(connections, idle, threads), limit).unwrap();
+            assert_eq!((count, direct.places, direct.connecting), wanted, "{connections} {idle} {limit}");
+            assert!(u64::from(direct.places) <= limit);
+        }
+    }
+
+    #[test]
+    fn processes_share_what_has_to_be_held() {
+        let plan = Plan { processes: 2, ..plan(100_000, 0, 1) };
+        assert_eq!(Direct::for_limit(&plan, 20_000).unwrap().0, 3);
+    }
+
+    #[test]
+    fn a_limit_that_is_too_low_is_refused_with_what_to_do() {
+        for (plan, limit, why) in [
+            (plan(1000, 0, 1), 64, "leave none of the 64 descriptors"),
+            (plan(1, 100_000, 1), 20_000, "more with -c"),
+            (plan(10, 0, 1), 0, "a higher limit"),
+        ] {
+            let error = Direct::for_limit(&plan, limit).unwrap_err();
+            assert!(error.to_string().contains(why), "{error}");
+        }
+    }
+}
