@@ -2,79 +2,21 @@
 //!
 //! The evidence is in docs/adr/0012: warm files cost the same either way, so `auto` begins with plain calls; cold ones
 //! want many reads in flight, which a ring has for nothing and threads have at the price of threads. So the first
-//! cold files change the way of working, if the kernel and the file system are such that a ring helps.
+//! cold files (`sample.rs`) change the way of working, if the kernel and the file system are such that a ring helps.
 
 use crate::error::Refusal;
 use crate::flight::Flight;
 use crate::options::{Engine, Options};
 use crate::report::Choice;
 use ringroad_engine::choose::may_make_rings;
-use rustix::io::{Errno, ReadWriteFlags};
-use std::io::IoSliceMut;
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 /// Files in flight per ring, unless told otherwise: the depth of uring-sync.
 pub(crate) const IN_FLIGHT: usize = 64;
-/// Files looked at before it is judged whether files are cached.
-const SAMPLE: u32 = 16;
-/// Where the kernel does not say it, a first byte that takes longer than this waits for a disk: cached, it takes 1 µs.
-const COLD: Duration = Duration::from_micros(40);
 /// The most threads where threads have to do what a ring would.
 const THREADS_MOST: usize = 32;
-
-/// The first bytes of some files: whether they were cached.
-#[derive(Debug, Default)]
-pub(crate) struct Sample {
-    files: u32,
-    /// Files of which the kernel said that it would have to read them.
-    absent: u32,
-    /// Where it does not say such things: files that made us wait, and how long all of them did.
-    slow: u32,
-    waited: Duration,
-}
-
-impl Sample {
-    /// Looks at a file more. Reading its first byte without waiting (`RWF_NOWAIT`, `preadv2(2)`) fails with EAGAIN
-    /// where it is not cached, which no other load of the machine can feign; how long it takes where that is not
-    /// possible tells less.
-    pub(crate) fn look(&mut self, source: BorrowedFd<'_>) {
-        let mut byte = [0];
-        let at_once = ReadWriteFlags::NOWAIT;
-        match rustix::io::preadv2(source, &mut [IoSliceMut::new(&mut byte)], 0, at_once) {
-            Ok(_) => self.add(Duration::ZERO),
-            Err(Errno::AGAIN) => {
-                self.absent += 1;
-                self.add(Duration::ZERO);
-            }
-            Err(_) => {
-                let before = Instant::now();
-                // What fails here fails again where its bytes are read, and is told there.
-                let _ = rustix::io::pread(source, &mut byte, 0);
-                self.add(before.elapsed());
-            }
-        }
-    }
-
-    fn add(&mut self, waited: Duration) {
-        self.files += 1;
-        self.slow += u32::from(waited > COLD);
-        self.waited += waited;
-    }
-
-    /// Whether files wait for a disk, once there are enough of them; then others are looked at. A single one shows
-    /// nothing: it may be new, and where time is all there is, somebody else had the CPU.
-    pub(crate) fn judge(&mut self) -> Option<bool> {
-        if self.files < SAMPLE {
-            return None;
-        }
-        let Sample { files, absent, slow, waited } = std::mem::take(self);
-        Some(absent > 1 || (slow > 1 && waited > COLD * files))
-    }
-}
 
 /// What was decided, and what may change.
 #[derive(Debug)]
@@ -172,7 +114,7 @@ pub(crate) fn choose(options: &Options, sources: &[std::path::PathBuf]) -> Resul
             let file_system = sources.first().and_then(|path| file_system(path));
             // Rings are tried when they are needed: most copies are small, or find their files cached.
             let refused = match &file_system {
-                Some((name, false)) => Some(format!(
+                Some((name, Reads::ByWorkers | Reads::Never)) => Some(format!(
                     "{name} answers a ring's opens and reads through kernel threads, at several times their cost"
                 )),
                 _ => None,
@@ -180,8 +122,13 @@ pub(crate) fn choose(options: &Options, sources: &[std::path::PathBuf]) -> Resul
             match refused {
                 Some(why) => {
                     choice.refused = vec![(Engine::Ring, why.clone()), (Engine::RingSplice, why)];
-                    chosen.threads_when_cold = more_threads.into();
-                    choice.why = "plain calls; more threads when files turn out not to be cached".to_string();
+                    if matches!(&file_system, Some((_, Reads::Never))) {
+                        choice.why = "plain calls: the files are in memory already".to_string();
+                    } else {
+                        chosen.threads_when_cold = more_threads.into();
+                        choice.why =
+                            "plain calls; more threads when files turn out not to be cached".to_string();
+                    }
                 }
                 None => {
                     chosen.ring_when_cold = (!options.interactive).into();
@@ -215,31 +162,41 @@ fn descriptors(share: usize) -> usize {
     (usize::try_from(limit).unwrap_or(1024) / share).max(1)
 }
 
-/// The name of the file system `path` is on, and whether it opens and reads without a kernel thread.
-fn file_system(path: &Path) -> Option<(&'static str, bool)> {
+/// How a file system reads what is not cached, for a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reads {
+    /// Without a thread that waits.
+    Inline,
+    /// On kernel threads, and so are opens.
+    ByWorkers,
+    /// It has nothing that is not cached.
+    Never,
+}
+
+/// The name of the file system `path` is on, and how it reads.
+fn file_system(path: &Path) -> Option<(&'static str, Reads)> {
     // Magic numbers: statfs(2).
     let found = rustix::fs::statfs(path).ok()?;
     #[allow(clippy::unnecessary_cast)] // The field's width differs between architectures.
     Some(match found.f_type as u64 & 0xffff_ffff {
-        0xef53 => ("ext4", true),
-        0x5846_5342 => ("XFS", true),
-        0x9123_683e => ("btrfs", true),
-        0xf2f5_2010 => ("F2FS", true),
-        0x0102_1994 => ("tmpfs", false),
-        0x8584_58f6 => ("ramfs", false),
-        0x794c_7630 => ("overlay", false),
-        0x6573_5546 => ("FUSE", false),
-        0x6969 => ("NFS", false),
-        0xff53_4d42 => ("CIFS", false),
-        0x9fa0 => ("proc", false),
-        _ => ("this file system", false),
+        0xef53 => ("ext4", Reads::Inline),
+        0x5846_5342 => ("XFS", Reads::Inline),
+        0x9123_683e => ("btrfs", Reads::Inline),
+        0xf2f5_2010 => ("F2FS", Reads::Inline),
+        0x0102_1994 => ("tmpfs", Reads::Never),
+        0x8584_58f6 => ("ramfs", Reads::Never),
+        0x794c_7630 => ("overlay", Reads::ByWorkers),
+        0x6573_5546 => ("FUSE", Reads::ByWorkers),
+        0x6969 => ("NFS", Reads::ByWorkers),
+        0xff53_4d42 => ("CIFS", Reads::ByWorkers),
+        0x9fa0 => ("proc", Reads::ByWorkers),
+        _ => ("this file system", Reads::ByWorkers),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
 
     fn auto() -> Chosen {
         let choice = Choice {
@@ -268,44 +225,6 @@ mod tests {
         chosen.cold.store(true, Ordering::Relaxed);
         assert!(!chosen.watches() && chosen.rings_now() && !chosen.threads_now());
         assert_eq!(chosen.conclusion().engine, Engine::Ring);
-    }
-
-    /// What is found where the kernel does not say what is cached.
-    fn timed(waits: &[u64]) -> Option<bool> {
-        let mut sample = Sample::default();
-        waits.iter().for_each(|wait| sample.add(Duration::from_micros(*wait)));
-        sample.judge()
-    }
-
-    #[test]
-    fn one_file_that_took_long_shows_nothing_and_two_do() {
-        assert_eq!(timed(&[3; 15]), None, "too few");
-        assert_eq!(timed(&[3; 16]), Some(false), "cached");
-        assert_eq!(timed(&[150; 16]), Some(true), "each from the disk");
-        let mut interrupted = [3; 16];
-        interrupted[5] = 4000;
-        assert_eq!(timed(&interrupted), Some(false), "a time slice of somebody else's");
-        // What is read ahead beneath us: few wait, and those long.
-        interrupted[11] = 4000;
-        assert_eq!(timed(&interrupted), Some(true));
-        let mut little = [3; 16];
-        little[..2].fill(41);
-        assert_eq!(timed(&little), Some(false), "little all in all");
-    }
-
-    #[test]
-    fn a_file_that_was_just_written_is_found_cached_and_judging_begins_anew() -> std::io::Result<()> {
-        let path = std::env::temp_dir().join(format!("ringroad-cached-{}", std::process::id()));
-        std::fs::write(&path, [7; 100_000])?;
-        let file = std::fs::File::open(&path)?;
-        std::fs::remove_file(&path)?;
-        let mut sample = Sample::default();
-        for _ in 0..2 {
-            (0..16).for_each(|_| sample.look(file.as_fd()));
-            assert_eq!(sample.judge(), Some(false), "{sample:?}");
-            assert_eq!(sample.judge(), None);
-        }
-        Ok(())
     }
 
     #[test]

@@ -6,7 +6,8 @@
 use crate::clock::{Clock, For};
 use crate::options::{Options, Reflink, Sparse};
 use crate::plan::Facts;
-use crate::report::Control;
+use crate::report::{Control, Holes, Means, Method};
+use crate::sample::Sample;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
@@ -61,14 +62,27 @@ pub(crate) struct Moved {
     pub(crate) bytes: u64,
     /// Of these, shared with the source.
     pub(crate) shared: u64,
+    pub(crate) method: Method,
 }
 
-/// Whether cloning works between the two file systems of this copy: asked once, remembered.
+/// Whether cloning works between two file systems: asked once, remembered.
 #[derive(Debug, Default)]
 pub(crate) struct Cloning(AtomicU8);
 
 impl Cloning {
     const REFUSED: u8 = 1;
+    const WORKS: u8 = 2;
+
+    /// Whether a file was cloned: then the next will be, and its bytes need not be read.
+    pub(crate) fn works(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == Self::WORKS
+    }
+
+    fn worked(&self) {
+        if !self.works() {
+            self.0.store(Self::WORKS, Ordering::Relaxed);
+        }
+    }
 
     fn is_refused(&self) -> bool {
         self.0.load(Ordering::Relaxed) == Self::REFUSED
@@ -96,6 +110,10 @@ pub(crate) struct Transfer<'a> {
     pub(crate) direct: bool,
     /// Sees every byte, in order, where one is given; then nothing moves past us.
     pub(crate) hasher: Option<&'a mut blake3::Hasher>,
+    /// Is to learn whether the source is cached, where one is given.
+    pub(crate) sample: Option<&'a mut Sample>,
+    /// How it went so far.
+    pub(crate) method: Method,
 }
 
 impl Transfer<'_> {
@@ -107,11 +125,27 @@ impl Transfer<'_> {
         if may_skip && !self.target_can_have_holes() {
             self.sparse = Sparse::Never;
         }
+        // Nobody wants to see the bytes.
+        let unseen = self.hasher.is_none()
+            && self.options.sparse != Sparse::Always
+            && self.options.reflink != Reflink::Never
+            && !self.options.direct;
+        let kernel = regular && unseen && self.facts.size >= IN_KERNEL_BYTES;
+        let never = self.options.reflink == Reflink::Never;
+        self.method.reflink = if never { Means::No } else { Means::Unknown };
         if regular && self.options.reflink != Reflink::Never && self.facts.size > 0 {
             let must = self.options.reflink == Reflink::Always;
-            if self.hasher.is_none() && (must || !self.cloning.is_refused()) {
+            self.method.reflink = Means::Unsupported;
+            if self.hasher.is_some() {
+                self.method.reflink = Means::Avoided;
+            } else if must || !self.cloning.is_refused() {
                 match clock.call(For::Write, || rustix::fs::ioctl_ficlone(self.target, self.source)) {
-                    Ok(()) => return Ok(Moved { bytes: self.facts.size, shared: self.facts.size }),
+                    Ok(()) => {
+                        self.cloning.worked();
+                        let size = self.facts.size;
+                        self.method.reflink = Means::Yes;
+                        return Ok(Moved { bytes: size, shared: size, method: self.method });
+                    }
                     Err(why) if must => return Err(Fault::Clone(why)),
                     Err(Errno::OPNOTSUPP | Errno::XDEV | Errno::NOTTY | Errno::NOSYS) => {
                         self.cloning.refuse()
@@ -121,19 +155,24 @@ impl Transfer<'_> {
                 }
             }
         }
+        if (kernel || holes || self.options.direct)
+            && let Some(sample) = self.sample.take()
+        {
+            sample.look(self.source, clock);
+        }
         if regular && self.options.direct && self.facts.size > 0 {
             self.go_direct(true);
+        }
+        if self.facts.size > 0 {
+            let zeros = self.sparse == Sparse::Always;
+            self.method.holes = if zeros { Holes::Zeros } else { Holes::No };
+            self.method.offload = if kernel { Means::Unsupported } else { Means::Avoided };
         }
         if holes && self.sparse != Sparse::Never {
             return self.around_holes(clock, buffer);
         }
         let mut moved = 0;
         let mut tail = 0;
-        // Nobody wants to see the bytes.
-        let unseen = self.hasher.is_none()
-            && self.options.sparse != Sparse::Always
-            && self.options.reflink != Reflink::Never
-            && !self.options.direct;
         if let Some(ahead) = self.ahead.take().filter(|ahead| !ahead.is_empty()) {
             self.take_piece(clock, ahead, &mut tail)?;
             moved = ahead.len() as u64;
@@ -144,7 +183,7 @@ impl Transfer<'_> {
             rustix::fs::seek(self.source, SeekFrom::Start(moved)).map_err(Fault::Read)?;
         }
         let left = self.facts.size.saturating_sub(moved);
-        if regular && unseen && left >= IN_KERNEL_BYTES && self.in_the_kernel(clock, &mut moved)? {
+        if kernel && left >= IN_KERNEL_BYTES && self.in_the_kernel(clock, &mut moved)? {
             return self.end(clock, moved, tail);
         }
         self.pieces(clock, buffer, u64::MAX, &mut moved, &mut tail)?;
@@ -173,6 +212,7 @@ impl Transfer<'_> {
                 // An early end; or a file system that answers so for what it cannot copy: reading tells which.
                 Ok(0) => break,
                 Ok(step) => {
+                    self.method.offload = Means::Yes;
                     *moved += step as u64;
                     if step < want && *moved == self.facts.size {
                         return Ok(true);
@@ -209,7 +249,11 @@ impl Transfer<'_> {
             }
             let want = left.min(buffer.len() as u64) as usize;
             let room = buffer.get_mut(..want).unwrap_or_default();
-            let got = match clock.call(For::Read, || rustix::io::read(self.source, &mut *room)) {
+            let got = match self.sample.take() {
+                Some(sample) if !waits && size > 0 => sample.read(self.source, &mut *room, clock),
+                _ => clock.call(For::Read, || rustix::io::read(self.source, &mut *room)),
+            };
+            let got = match got {
                 Ok(0) => break,
                 Ok(got) => got,
                 Err(Errno::INTR) => continue,
@@ -312,13 +356,15 @@ impl Transfer<'_> {
         if tail > 0 {
             clock.call(For::Write, || rustix::fs::ftruncate(self.target, bytes)).map_err(Fault::Extend)?;
         }
-        Ok(Moved { bytes, shared: 0 })
+        Ok(Moved { bytes, shared: 0, method: self.method })
     }
 
     /// Moves what is between the holes, and leaves holes where they were.
     fn around_holes(&mut self, clock: &mut Clock, buffer: &mut [u8]) -> Result<Moved, Fault> {
         let mut at = 0_u64;
         let mut tail = 0;
+        let without = self.method.holes;
+        self.method.holes = if without == Holes::Zeros { Holes::SeekAndZeros } else { Holes::Seek };
         loop {
             let data = match clock.call(For::Read, || rustix::fs::seek(self.source, SeekFrom::Data(at))) {
                 Ok(data) => data,
@@ -326,6 +372,7 @@ impl Transfer<'_> {
                 Err(Errno::NXIO) => break,
                 // This file system cannot tell: then everything is data.
                 Err(Errno::INVAL | Errno::OPNOTSUPP) if at == 0 => {
+                    self.method.holes = without;
                     let mut moved = 0;
                     self.pieces(clock, buffer, u64::MAX, &mut moved, &mut tail)?;
                     return self.end(clock, moved, tail);

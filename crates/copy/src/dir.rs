@@ -9,6 +9,7 @@
 //! each child directory, each link that waits. Whoever takes it to zero finishes the directory, and nobody else
 //! does.
 
+use crate::content::Cloning;
 use crate::error::{Error, ErrorKind};
 use crate::plan::Facts;
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -87,6 +88,8 @@ pub(crate) struct Dir {
     pub(crate) newborn_owner: OnceLock<(u32, u32)>,
     /// Whether a default ACL decides about the mode of new files here.
     pub(crate) default_acl: OnceLock<bool>,
+    /// Whether files here can be cloned: the same for all directories on the same two file systems, one below the other.
+    pub(crate) cloning: Arc<Cloning>,
     /// The device of the operand, for `--one-file-system`.
     pub(crate) device: u64,
     /// Bytes of the operand's own path, which `exclude` does not look at.
@@ -134,13 +137,14 @@ impl Dir {
             pending: AtomicUsize::new(1),
             newborn_owner: OnceLock::new(),
             default_acl: OnceLock::new(),
+            cloning: Arc::default(),
             device: 0,
             depth: 0,
         }))
     }
 
-    /// A directory below `parent`. Its scan is pending.
-    pub(crate) fn child(parent: &Arc<Dir>, child: Child, budget: &Arc<Budget>) -> Arc<Dir> {
+    /// A directory below `parent`, and its descriptors. Its scan is pending.
+    pub(crate) fn child(parent: &Arc<Dir>, child: Child, budget: &Arc<Budget>) -> (Arc<Dir>, Arc<Handles>) {
         if budget.is_spent() {
             parent.close_ancestors();
         }
@@ -150,12 +154,16 @@ impl Dir {
             target: child.target,
             budget: Some(Arc::clone(budget)),
         });
-        Arc::new(Dir {
+        // A place knows one side only.
+        let sides = (child.facts.dev, child.target_identity.0);
+        let same = parent.parent.is_some() && sides == (parent.facts.dev, parent.target_identity.0);
+        let slot = Slot { weak: Arc::downgrade(&handles), strong: Some(Arc::clone(&handles)) };
+        let dir = Arc::new(Dir {
             parent: Some(Arc::clone(parent)),
             source_name: child.source_name,
             target_name: child.target_name,
             target_prefix: PathBuf::new(),
-            handles: Mutex::new(Slot { weak: Arc::downgrade(&handles), strong: Some(handles) }),
+            handles: Mutex::new(slot),
             facts: child.facts,
             target_identity: child.target_identity,
             fresh: child.fresh,
@@ -163,9 +171,11 @@ impl Dir {
             pending: AtomicUsize::new(1),
             newborn_owner: OnceLock::new(),
             default_acl: OnceLock::new(),
+            cloning: if same { Arc::clone(&parent.cloning) } else { Arc::default() },
             device: child.device,
             depth: parent.depth + 1,
-        })
+        });
+        (dir, handles)
     }
 
     /// Lets go of the descriptors of this directory and those above it, except a place's.

@@ -13,6 +13,7 @@ use crate::worker::Worker;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::CString;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -98,6 +99,7 @@ impl Worker<'_, '_> {
                 target: &target,
                 backup,
                 bytes: 0,
+                method: None,
             });
         }
         let now = lstat(entry.handles.target(), entry.target).ok();
@@ -135,7 +137,11 @@ impl Worker<'_, '_> {
         let opened = match opened {
             Ok(opened) => opened,
             Err(Errno::LOOP | Errno::NOTDIR) if !entry.operand => {
+                // It is something else now, and was a directory when it was listed.
                 return Err(Error::plain(ErrorKind::Replaced, entry.source_path()));
+            }
+            Err(why @ Errno::NOENT) if !entry.operand => {
+                return Err(entry.source_error(ErrorKind::Stat, why));
             }
             Err(why) => {
                 if why == Errno::ACCESS {
@@ -176,7 +182,7 @@ impl Worker<'_, '_> {
             run.writes_to(&opened_target, target_identity.0);
         }
         if options.resume && !fresh {
-            self.remove_leftovers(&opened_target, entry);
+            self.remove_leftovers(opened_target.as_fd(), || entry.target_path());
         }
         if entry.operand {
             run.own.lock().unwrap_or_else(PoisonError::into_inner).insert(target_identity);
@@ -192,15 +198,11 @@ impl Worker<'_, '_> {
                 target: &target,
                 backup: backup.as_deref(),
                 bytes: 0,
+                method: None,
             });
         }
         let device = if entry.operand { facts.dev } else { dir.device };
-        let listing = if options.one_file_system && facts.dev != device {
-            None
-        } else {
-            let again = rustix::io::fcntl_dupfd_cloexec(&opened, 3);
-            Some(again.map_err(|why| Error::system(ErrorKind::Access, entry.source_path(), why))?)
-        };
+        let listed = !options.one_file_system || facts.dev == device;
         let child = Child {
             source_name: source.to_owned(),
             target_name: target.to_owned(),
@@ -212,10 +214,11 @@ impl Worker<'_, '_> {
             follow: options.dereference == crate::Dereference::Always,
             device,
         };
-        let child = Dir::child(dir, child, &run.budget);
-        match listing {
-            Some(listing) => run.queue.push([Task::Scan(child, listing)]),
-            None => self.release(child),
+        let (child, handles) = Dir::child(dir, child, &run.budget);
+        if listed {
+            run.queue.push([Task::Scan(child, handles)]);
+        } else {
+            self.release(child);
         }
         Ok(Outcome::Descended)
     }

@@ -12,7 +12,7 @@ use crate::options::Link;
 use crate::place::Room;
 use crate::plan::{Facts, Side};
 use crate::queue::Task;
-use crate::report::{Kind, Skip};
+use crate::report::{Kind, Method, Skip};
 use crate::worker::Worker;
 use rustix::fs::{AtFlags, FileType, Mode};
 use rustix::io::Errno;
@@ -44,12 +44,20 @@ pub(crate) enum Outcome {
         bytes: u64,
         backup: Option<PathBuf>,
         hash: Option<blake3::Hash>,
+        method: Option<Method>,
     },
     Skipped(Skip),
     /// A directory: its scan is on the stack, and its end counts it.
     Descended,
     /// A name of a file that is being copied: it comes back.
     Waiting,
+}
+
+impl Outcome {
+    /// Something that is in its place and has no contents.
+    fn without_contents(kind: Kind, backup: Option<PathBuf>) -> Outcome {
+        Outcome::Copied { kind, bytes: 0, backup, hash: None, method: None }
+    }
 }
 
 impl Entry<'_> {
@@ -117,16 +125,16 @@ impl Worker<'_, '_> {
         if entry.kind == Some(FileType::RegularFile) && plain {
             return self.regular(entry, None);
         }
+        if entry.kind == Some(FileType::Directory) {
+            return self.descend(entry);
+        }
         let facts = self.clock.call(For::Open, || entry.source_facts())?;
         if facts.kind == FileType::Directory {
-            if entry.kind.is_some_and(|kind| kind != FileType::Directory) {
+            if entry.kind.is_some() {
                 // It is a directory now, and was not when the files were listed.
                 return Err(Error::plain(ErrorKind::Replaced, entry.source_path()));
             }
             return self.descend(entry);
-        }
-        if entry.kind == Some(FileType::Directory) {
-            return Err(Error::plain(ErrorKind::Replaced, entry.source_path()));
         }
         match options.link {
             Link::Hard => return self.hard_link(entry, &facts),
@@ -206,7 +214,7 @@ impl Worker<'_, '_> {
         };
         match self.clock.call(For::Create, link) {
             Ok(()) => {
-                return Ok(Outcome::Copied { kind: Kind::HardLink, bytes: 0, backup: None, hash: None });
+                return Ok(Outcome::without_contents(Kind::HardLink, None));
             }
             Err(Errno::EXIST) => {}
             Err(why) => return Err(failed(why)),
@@ -229,7 +237,7 @@ impl Worker<'_, '_> {
             self.undo(entry, &room);
             return Err(failed(why));
         }
-        Ok(Outcome::Copied { kind: Kind::HardLink, bytes: 0, backup: room.backup_path(entry), hash: None })
+        Ok(Outcome::without_contents(Kind::HardLink, room.backup_path(entry)))
     }
 
     /// A name that waited for its file's copy.
@@ -298,7 +306,7 @@ impl Worker<'_, '_> {
     ) -> Result<Outcome, Error> {
         let failed = |why| entry.target_error(failing, why).with(other.clone());
         match self.clock.call(For::Create, &link) {
-            Ok(()) => return Ok(Outcome::Copied { kind, bytes: 0, backup: None, hash: None }),
+            Ok(()) => return Ok(Outcome::without_contents(kind, None)),
             Err(Errno::EXIST) => {}
             Err(why) => return Err(failed(why)),
         }
@@ -310,7 +318,7 @@ impl Worker<'_, '_> {
             self.undo(entry, &room);
             return Err(failed(why));
         }
-        Ok(Outcome::Copied { kind, bytes: 0, backup: room.backup_path(entry), hash: None })
+        Ok(Outcome::without_contents(kind, room.backup_path(entry)))
     }
 
     fn symlink(&mut self, entry: &Entry<'_>, facts: &Facts) -> Result<Outcome, Error> {
@@ -392,7 +400,7 @@ impl Worker<'_, '_> {
         finish.before_times(&mut self.clock, &mut fail);
         finish.times(&mut self.clock, &mut fail);
         self.first_of(errors)?;
-        Ok(Outcome::Copied { kind, bytes: 0, backup: room.backup_path(entry), hash: None })
+        Ok(Outcome::without_contents(kind, room.backup_path(entry)))
     }
 
     /// Of several errors of one entry the first is its own; the others are told beside it.

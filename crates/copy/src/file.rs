@@ -5,7 +5,7 @@
 //! attributes): then it is opened and written. What was begun and cannot be finished is removed.
 
 use crate::clock::For;
-use crate::content::{Fault, Moved, Transfer};
+use crate::content::{Cloning, Fault, Moved, Transfer};
 use crate::dir::{Dir, Handles, lstat};
 use crate::entry::{Entry, Outcome};
 use crate::error::{Error, ErrorKind};
@@ -13,7 +13,7 @@ use crate::metadata::{Finish, Named, creation_mode, has_acl};
 use crate::options::{Demand, Durability};
 use crate::place::Room;
 use crate::plan::{Facts, How, Side};
-use crate::report::{Kind, Skip};
+use crate::report::{Kind, Method, Skip};
 use crate::worker::Worker;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, Timespec, Timestamps, UTIME_NOW};
 use rustix::io::Errno;
@@ -201,7 +201,8 @@ impl Worker<'_, '_> {
             Ok((moved, hash)) => {
                 self.tally.bytes_shared += moved.shared;
                 let backup = room.backup_path(entry);
-                Ok(Outcome::Copied { kind: Kind::File, bytes: moved.bytes, backup, hash })
+                let method = Some(moved.method);
+                Ok(Outcome::Copied { kind: Kind::File, bytes: moved.bytes, backup, hash, method })
             }
             Err(Broken { error, keep }) => {
                 self.abandon(entry, &place, &room, keep);
@@ -227,24 +228,27 @@ impl Worker<'_, '_> {
         }
         let mut facts = opened.facts;
         let mut ahead = opened.ahead;
+        // Each operand may be on another file system, as GNU cp has it: each is asked.
+        let asked = Cloning::default();
+        let cloning = if entry.operand { &asked } else { &entry.dir.cloning };
         for attempt in 1.. {
             let mut hasher = self.run.manifest.as_ref().map(|_| blake3::Hasher::new());
             let moved = match done.take() {
                 Some(moved) => moved,
                 None => {
-                    if self.looks && facts.kind == FileType::RegularFile && facts.size > 0 {
-                        self.sample.look(opened.fd.as_fd());
-                    }
+                    let looks = self.looks && facts.kind == FileType::RegularFile && facts.size > 0;
                     let transfer = Transfer {
                         options,
                         sparse: options.sparse,
                         control: self.run.control,
-                        cloning: &self.run.cloning,
+                        cloning,
                         source: opened.fd.as_fd(),
                         target: target.fd.as_fd(),
                         facts,
                         ahead: ahead.take(),
                         hasher: hasher.as_mut(),
+                        sample: looks.then_some(&mut self.sample),
+                        method: Method::default(),
                         direct: false,
                     };
                     let moved = transfer.run(&mut self.clock, self.buffer.bytes());
@@ -526,6 +530,7 @@ impl Worker<'_, '_> {
             .clock
             .call(For::Create, || rustix::fs::openat(to, &*name, CREATE, Mode::from_raw_mode(0o600)));
         let Ok(fd) = made else { return Ok(None) };
+        crate::leftover::lock(fd.as_fd());
         let target = Target {
             fd,
             place: Place::Temporary(name),

@@ -30,6 +30,7 @@ mod entry;
 mod error;
 mod file;
 mod flight;
+mod leftover;
 mod links;
 mod manifest;
 mod metadata;
@@ -41,6 +42,7 @@ mod queue;
 mod report;
 mod ring;
 mod run;
+mod sample;
 mod splice;
 mod sys;
 mod verify;
@@ -52,5 +54,5 @@ pub use options::{
     Backup, BackupKind, Demand, Dereference, Destination, Durability, Engine, Link, Options, Order, Preserve,
     Reflink, Sparse, Update,
 };
-pub use report::{Choice, Control, Event, Kind, Observer, Phase, Report, Skip, Totals};
+pub use report::{Choice, Control, Event, Holes, Kind, Means, Method, Observer, Phase, Report, Skip, Totals};
 pub use run::copy;

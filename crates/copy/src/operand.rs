@@ -55,6 +55,7 @@ pub(crate) fn operands(
     drain: &mut dyn FnMut(&mut Worker<'_, '_>),
 ) {
     let mut last = None;
+    let mut cleared: Option<Arc<Dir>> = None;
     let mut names: HashSet<OsString> = HashSet::new();
     let mut seen: HashSet<(u64, u64, OsString)> = HashSet::new();
     for source in sources {
@@ -75,6 +76,14 @@ pub(crate) fn operands(
         }
         match place(run, &source, destination, &mut last) {
             Ok((dir, operand)) => {
+                // Each place once: the next operand's is most often the same.
+                if run.options.resume
+                    && !cleared.as_ref().is_some_and(|before| Arc::ptr_eq(before, &dir))
+                    && let Ok(handles) = dir.handles(&run.budget)
+                {
+                    worker.remove_leftovers(handles.target(), || dir.target_path());
+                    cleared = Some(Arc::clone(&dir));
+                }
                 // Without parallel work there is nothing to win by handing it out.
                 worker.operand(&dir, &operand);
             }
@@ -252,6 +261,7 @@ fn make_directories(run: &Run<'_>, operand: &Operand) -> Result<OwnedFd, Error> 
                     target: &path,
                     backup: None,
                     bytes: 0,
+                    method: None,
                 });
             }
             Ok(()) | Err(Errno::EXIST) => {}

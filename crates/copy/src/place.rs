@@ -1,5 +1,5 @@
-//! Making room for a target whose name is taken: asking, backing up, removing, and names for copies in the
-//! making.
+//! Making room for a target whose name is taken: asking, backing up, removing. Names for copies in the making are
+//! `leftover.rs`'s.
 
 use crate::clock::For;
 use crate::dir::lstat;
@@ -13,18 +13,11 @@ use rustix::fs::{Access, AtFlags, FileType, Mode, RawDir, RenameFlags};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 
-/// What copies in the making are called: `.ringroad-PID-START-NUMBER.part`, START being when the process began,
-/// so that a later process with the same number is not taken for it.
-pub(crate) const PREFIX: &str = ".ringroad-";
 /// Bytes in a name, on every file system of Linux that matters here.
 const NAME_MAX: usize = 255;
-/// The end of such a name.
-pub(crate) const SUFFIX: &str = ".part";
 
 /// What was done to make room, so that it can be undone.
 #[derive(Debug, Default)]
@@ -195,36 +188,6 @@ impl Worker<'_, '_> {
             }
         }
     }
-
-    /// Removes what a killed process left in a directory: copies in the making whose maker is gone.
-    pub(crate) fn remove_leftovers(&mut self, directory: &OwnedFd, entry: &Entry<'_>) {
-        let Ok(listing) = rustix::fs::openat(directory, c".", crate::dir::OPEN_DIRECTORY, Mode::empty())
-        else {
-            return;
-        };
-        let mut buffer = vec![MaybeUninit::<u8>::uninit(); 1 << 15];
-        let mut entries = RawDir::new(&listing, &mut buffer);
-        while let Some(Ok(found)) = entries.next() {
-            if !is_leftover(found.file_name()) {
-                continue;
-            }
-            match rustix::fs::unlinkat(directory, found.file_name(), AtFlags::empty()) {
-                Ok(()) | Err(Errno::NOENT) => {}
-                Err(why) => {
-                    let path = entry.target_path().join(crate::dir::os(found.file_name()));
-                    self.tell(Error::system(ErrorKind::Remove, path, why));
-                }
-            }
-        }
-    }
-
-    /// A name for a copy in the making, next to where it will be.
-    pub(crate) fn temporary_name(&self) -> CString {
-        let number = self.run.temporary.fetch_add(1, Ordering::Relaxed);
-        let started = self.run.started.get_or_init(process_start);
-        let name = format!("{PREFIX}{}-{started}-{number}{SUFFIX}", std::process::id());
-        CString::new(name).unwrap_or_default()
-    }
 }
 
 /// Both sides are the same name in the same directory.
@@ -274,26 +237,4 @@ fn highest_backup(entry: &Entry<'_>) -> rustix::io::Result<Option<u64>> {
         highest = highest.max(number);
     }
     Ok(highest)
-}
-
-/// Whether a name is a copy in the making whose maker no longer runs.
-fn is_leftover(name: &CStr) -> bool {
-    let parts = name.to_str().ok().and_then(|name| name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX));
-    let Some(parts) = parts else { return false };
-    let numbers: Vec<Option<u64>> = parts.split('-').map(|part| part.parse().ok()).collect();
-    let [Some(pid), Some(start), Some(_)] = numbers.as_slice() else { return false };
-    u32::try_from(*pid).is_ok_and(|pid| start_of(pid) != Some(*start))
-}
-
-/// When this process began, in clock ticks after boot: with its number, a name no other process has.
-pub(crate) fn process_start() -> u64 {
-    start_of(std::process::id()).unwrap_or(0)
-}
-
-/// When process `pid` began; `None` where there is none.
-pub(crate) fn start_of(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold anything, spaces and brackets too; behind its last bracket are numbers only.
-    let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_whitespace().nth(19)?.parse().ok()
 }

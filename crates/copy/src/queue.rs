@@ -7,11 +7,10 @@
 //! INVARIANT: `outstanding` counts tasks that wait or run. A task adds what it makes before it is done, so zero
 //! means that nothing more will come.
 
-use crate::dir::Dir;
+use crate::dir::{Dir, Handles};
 use crate::links::Waiter;
 use rustix::fs::FileType;
 use std::ffi::CStr;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Names of one directory, packed: a million of them are a few hundred allocations.
@@ -65,8 +64,8 @@ impl Names {
 /// Work that waits.
 #[derive(Debug)]
 pub(crate) enum Task {
-    /// The rest of a directory's listing: its own descriptor keeps the position.
-    Scan(Arc<Dir>, OwnedFd),
+    /// What is left of a directory's listing: the source's descriptor keeps the position, so it stays open.
+    Scan(Arc<Dir>, Arc<Handles>),
     /// Everything but directories, all of it pending once in `dir`.
     Files(Arc<Dir>, Arc<Names>, std::ops::Range<usize>),
     /// A name that waited for the copy of its file, pending once.

@@ -52,6 +52,8 @@ pub enum Event<'a> {
         backup: Option<&'a Path>,
         /// Bytes of contents.
         bytes: u64,
+        /// How the contents came there, where there are any.
+        method: Option<Method>,
     },
     /// A target was removed to make room (`removed 'target'` of `cp -v`).
     Removed(&'a Path),
@@ -81,6 +83,51 @@ pub enum Kind {
     HardLink,
     /// A FIFO, a socket or a device.
     Special,
+}
+
+/// How the contents of a file came to its copy: what `cp --debug` tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Method {
+    /// The kernel moved the bytes, past this program: `copy_file_range`, or pipes for
+    /// [`Engine::RingSplice`](crate::Engine::RingSplice).
+    pub offload: Means,
+    /// Blocks are shared with the source.
+    pub reflink: Means,
+    /// How holes were found.
+    pub holes: Holes,
+}
+
+/// Whether a means was used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Means {
+    /// It did not come to that: there was nothing to move, or another means had moved it.
+    #[default]
+    Unknown,
+    /// It was not asked for.
+    No,
+    /// It was.
+    Yes,
+    /// It could have been, and another was better: a small file is cheaper to read and write, and what is hashed
+    /// has to be seen.
+    Avoided,
+    /// It was wanted, and the file system cannot do it.
+    Unsupported,
+}
+
+/// How holes of the source were found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Holes {
+    /// It did not come to that.
+    #[default]
+    Unknown,
+    /// Nobody looked: the source takes all the room its size needs, or holes are to be filled.
+    No,
+    /// The file system was asked (`SEEK_DATA`).
+    Seek,
+    /// Runs of zero bytes became holes.
+    Zeros,
+    /// Both.
+    SeekAndZeros,
 }
 
 /// Why an entry stays out.

@@ -221,7 +221,10 @@ impl Worker<'_, '_> {
         }
         let ahead = !options.direct && !options.attributes_only && options.reflink != Reflink::Always;
         let ahead = ahead && self.run.chosen.choice.engine != Engine::RingSplice;
-        if size == 0 || !whole || linked || !ahead {
+        // What is cloned needs none of its bytes.
+        let cloned =
+            batch.dir.cloning.works() && options.reflink != Reflink::Never && self.run.manifest.is_none();
+        if size == 0 || !whole || linked || !ahead || cloned {
             self.copy_landed(flight, index, None);
             return Ok(());
         }

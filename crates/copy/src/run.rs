@@ -2,7 +2,6 @@
 
 use crate::choose;
 use crate::clock::{Clock, For};
-use crate::content::Cloning;
 use crate::dir::Budget;
 use crate::error::{Error, ErrorKind, Refusal};
 use crate::links::Links;
@@ -55,7 +54,6 @@ pub fn copy(
         queue: Queue::default(),
         budget: Budget::new(descriptors_for_directories()),
         links: Links::default(),
-        cloning: Cloning::default(),
         chosen,
         manifest,
         manifest_root: root_of(sources, destination),
@@ -70,7 +68,7 @@ pub fn copy(
         into_itself: Mutex::default(),
         made: Default::default(),
         temporary: 0.into(),
-        started: Default::default(),
+        maker: Default::default(),
         wants_entries: observer.wants_entries(),
         looks_first: options.resume
             || options.update != Update::All

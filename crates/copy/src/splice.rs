@@ -10,6 +10,7 @@ use crate::entry::Outcome;
 use crate::error::{Error, ErrorKind};
 use crate::file::CREATE;
 use crate::flight::{AHEAD_BYTES, Flight, Step};
+use crate::report::{Holes, Means, Method};
 use crate::worker::Worker;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
@@ -102,7 +103,9 @@ impl Worker<'_, '_> {
         let Some(slot) = flight.slots.get_mut(index) else { return };
         let (Some(source), Some(target)) = (slot.source.take(), slot.target.take()) else { return };
         let attributes = slot.attributes.take();
-        let moved = Moved { bytes: slot.moved, shared: 0 };
+        let offload = Means::Yes;
+        let method = Method { offload, reflink: Means::Avoided, holes: Holes::No };
+        let moved = Moved { bytes: slot.moved, shared: 0, method };
         self.with_entry(flight, index, |worker, entry| {
             let opened = crate::file::Opened { fd: source.0, facts: source.1, ahead: None, attributes };
             worker.moved(entry, &opened, target, moved)

@@ -1,7 +1,7 @@
 //! The walk: a directory is listed in windows, and each window becomes work.
 
 use crate::clock::For;
-use crate::dir::{Dir, lstat, stat};
+use crate::dir::{Dir, Handles, lstat, stat};
 use crate::error::{Error, ErrorKind};
 use crate::options::Order;
 use crate::queue::{Names, Task};
@@ -10,8 +10,6 @@ use crate::worker::Worker;
 use rustix::fs::{FileType, RawDir};
 use rustix::io::Errno;
 use std::ffi::CStr;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -23,15 +21,16 @@ const LISTING_BYTES: usize = 1 << 17;
 
 impl Worker<'_, '_> {
     /// Lists the next window of a directory and makes work of it.
-    pub(crate) fn scan(&mut self, dir: Arc<Dir>, listing: OwnedFd) {
+    pub(crate) fn scan(&mut self, dir: Arc<Dir>, handles: Arc<Handles>) {
         let run = self.run;
         if run.stopped() {
             return self.release(dir);
         }
         let mut files = Names::default();
         let mut directories = Names::default();
-        let mut buffer = vec![MaybeUninit::<u8>::uninit(); LISTING_BYTES];
-        let mut entries = RawDir::new(&listing, &mut buffer);
+        let mut buffer = std::mem::take(&mut self.listing);
+        buffer.reserve_exact(LISTING_BYTES);
+        let mut entries = RawDir::new(handles.source(), buffer.spare_capacity_mut());
         let mut more = true;
         let mut failed = None;
         // The descriptor's position is behind the buffer's last entry, so a window ends where the buffer does.
@@ -67,13 +66,14 @@ impl Worker<'_, '_> {
             // another way than files.
             let mut kind = entry.file_type();
             if kind == FileType::Unknown || (kind == FileType::Symlink && dir.follow) {
-                let facts =
-                    if dir.follow { stat(listing.as_fd(), name) } else { lstat(listing.as_fd(), name) };
+                let look = if dir.follow { stat } else { lstat };
+                let facts = look(handles.source(), name);
                 kind = facts.map_or(kind, |facts| facts.kind);
             }
             let into = if kind == FileType::Directory { &mut directories } else { &mut files };
             into.push(name, entry.ino(), kind);
         }
+        self.listing = buffer;
         if let Some(why) = failed {
             self.tell(Error::system(ErrorKind::ReadDirectory, dir.source_path(), why));
         }
@@ -98,7 +98,7 @@ impl Worker<'_, '_> {
         let at = usize::from(matches!(tasks.first(), Some(Task::Directories(..))));
         tasks.get_mut(at..).unwrap_or_default().reverse();
         if more {
-            tasks.insert(0, Task::Scan(dir, listing));
+            tasks.insert(0, Task::Scan(dir, handles));
             run.queue.push(tasks);
         } else {
             run.queue.push(tasks);

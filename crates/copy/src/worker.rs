@@ -4,18 +4,20 @@
 //! what waits (`queue.rs`). Start at
 //! [`Worker::work`].
 
-use crate::choose::{Chosen, Sample, ring};
+use crate::choose::{Chosen, ring};
 use crate::clock::Clock;
-use crate::content::{Buffer, Cloning};
+use crate::content::Buffer;
 use crate::dir::{Budget, Dir, Handles, lstat};
 use crate::entry::{Entry, Outcome};
 use crate::error::{Error, ErrorKind};
+use crate::leftover::Maker;
 use crate::links::Links;
 use crate::manifest::Manifest;
 use crate::metadata::Me;
 use crate::options::Options;
 use crate::queue::{Names, Queue, Task};
 use crate::report::{Control, Event, Kind, Observer, Skip, Totals, count};
+use crate::sample::Sample;
 use globset::GlobSet;
 use rustix::fs::FileType;
 use std::collections::{HashMap, HashSet};
@@ -33,7 +35,6 @@ pub(crate) struct Run<'a> {
     pub(crate) queue: Queue,
     pub(crate) budget: Arc<Budget>,
     pub(crate) links: Links,
-    pub(crate) cloning: Cloning,
     pub(crate) chosen: Chosen,
     pub(crate) manifest: Option<Manifest>,
     /// What paths in the manifest are relative to.
@@ -56,8 +57,8 @@ pub(crate) struct Run<'a> {
     pub(crate) made: Mutex<HashSet<(u64, u64)>>,
     /// The number of the next temporary name.
     pub(crate) temporary: AtomicU64,
-    /// When this process began, for temporary names.
-    pub(crate) started: OnceLock<u64>,
+    /// This process, for temporary names.
+    pub(crate) maker: OnceLock<Maker>,
     pub(crate) wants_entries: bool,
     /// An option asks about the target before anything is opened.
     pub(crate) looks_first: bool,
@@ -115,6 +116,8 @@ pub(crate) struct Worker<'r, 'a> {
     /// Whether the files of this batch are looked at, and what was seen so far, from batch to batch.
     pub(crate) looks: bool,
     pub(crate) sample: Sample,
+    /// Room that directories are listed into.
+    pub(crate) listing: Vec<u8>,
     /// A ring was tried and is not to be tried again.
     ringless: bool,
 }
@@ -128,6 +131,7 @@ impl<'r, 'a> Worker<'r, 'a> {
             tally: Totals::default(),
             looks: false,
             sample: Sample::default(),
+            listing: Vec::new(),
             ringless: false,
         }
     }
@@ -199,7 +203,7 @@ impl<'r, 'a> Worker<'r, 'a> {
 
     pub(crate) fn task(&mut self, task: Task) {
         match task {
-            Task::Scan(dir, listing) => self.scan(dir, listing),
+            Task::Scan(dir, handles) => self.scan(dir, handles),
             Task::Files(dir, names, range) => {
                 self.files(&dir, &names, range);
                 self.release(dir);
@@ -229,19 +233,18 @@ impl<'r, 'a> Worker<'r, 'a> {
             }
         };
         let end = range.end;
-        self.looks = self.run.chosen.watches();
+        // What is cloned is not read, cached or not.
+        self.looks = self.run.chosen.watches() && !dir.cloning.works();
         for at in range {
             match self.sample.judge() {
-                None => {}
-                // Not in the rest of this batch again.
-                Some(false) => self.looks = false,
-                Some(true) => {
+                Some(true) if !dir.cloning.works() => {
                     self.run.chosen.cold.store(true, Ordering::Relaxed);
                     // The rest in the other way of working.
                     dir.pending.fetch_add(1, Ordering::Relaxed);
                     self.run.queue.push([Task::Files(Arc::clone(dir), Arc::clone(names), at..end)]);
                     break;
                 }
+                _ => {}
             }
             if self.run.stopped() {
                 self.tally.skipped += (end - at) as u64;
@@ -302,7 +305,7 @@ impl<'r, 'a> Worker<'r, 'a> {
     /// Counts and tells what became of an entry.
     pub(crate) fn account(&mut self, entry: &Entry<'_>, outcome: Result<Outcome, Error>) {
         match outcome {
-            Ok(Outcome::Copied { kind, bytes, backup, hash }) => {
+            Ok(Outcome::Copied { kind, bytes, backup, hash, method }) => {
                 self.list(entry, kind == Kind::HardLink, hash);
                 self.tally.copied += 1;
                 self.tally.bytes += bytes;
@@ -310,7 +313,8 @@ impl<'r, 'a> Worker<'r, 'a> {
                 if self.run.wants_entries {
                     let (source, target) = (entry.source_path(), entry.target_path());
                     let backup = backup.as_deref();
-                    let event = Event::Copied { kind, source: &source, target: &target, backup, bytes };
+                    let (source, target) = (&*source, &*target);
+                    let event = Event::Copied { kind, source, target, backup, bytes, method };
                     self.run.observer.event(event);
                 }
             }

@@ -1,7 +1,9 @@
 //! What goes beyond `cp`: resume, manifest, exclusion, cancelling, what is counted and explained.
 
+use crate::image::Image;
 use crate::support::{Told, archive, clean, engines, folders, many, ring_engines, run, run_with};
 use ringroad_copy::{Control, Durability, Engine, Options, Update};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -40,13 +42,17 @@ fn resume_removes_copies_in_the_making_whose_maker_is_gone() {
     let mut options = archive(Engine::Auto);
     options.resume = true;
     clean(&source, &target, &options);
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let namespace = std::fs::metadata("/proc/self/ns/pid").unwrap().ino();
     // Process numbers end long before this one.
-    let left = target.join("d1/.ringroad-4294967294-1-0.part");
-    std::fs::write(&left, "half").unwrap();
+    let name = format!(".ringroad-{}-{namespace}-4294967294-1-0.part", &boot[..8]);
+    // In a directory that is merged into, and where the operand itself is.
+    let left = [target.join("d1").join(&name), target.with_file_name(&name)];
+    left.iter().for_each(|path| std::fs::write(path, "half").unwrap());
     let alike = target.join("d1/.ringroad-mine.part");
     std::fs::write(&alike, "a user's").unwrap();
     clean(&source, &target, &options);
-    assert!(!left.exists());
+    assert_eq!(left.map(|path| path.exists()), [false; 2]);
     assert!(alike.exists(), "only what has the whole form is taken for a leftover");
 }
 
@@ -227,6 +233,33 @@ fn whether_files_are_cached_is_asked_of_the_kernel() {
         evict(&paths[0]);
         let report = clean(&source, &target.with_extension("cold"), &archive(Engine::Auto));
         assert!(report.choice.why.contains("were not cached"), "{:?}", report.choice);
+    }
+}
+
+/// GNU cp clones where it can, and is fast by it: what is read ahead there is read for nothing.
+#[test]
+fn what_can_be_cloned_is_cloned_and_no_byte_of_it_is_read_by_any_engine() {
+    let Some(image) = Image::of(&["mkfs.xfs", "-q", "-f"], 400 << 20) else { return };
+    let source = image.mounted.join("source");
+    std::fs::create_dir(&source).unwrap();
+    many(&source, 200, 20_000);
+    let paths: Vec<_> = (0..200).map(|at| source.join(format!("d{}/f{at}", at % 10))).collect();
+    for &engine in engines() {
+        paths.iter().for_each(|path| evict(path));
+        if is_cached(&paths[0]) != Some(false) {
+            return eprintln!("skipped: this kernel does not say what is cached");
+        }
+        paths.iter().for_each(|path| evict(path));
+        let target = image.mounted.join(engine.name());
+        // One worker asks first; with more each may ask for a file before the first answer.
+        let options = Options { jobs: Some(1), in_flight: Some(1), ..archive(engine) };
+        let report = clean(&source, &target, &options);
+        if engine != Engine::RingSplice {
+            assert_eq!(report.totals.bytes_shared, 200 * 20_000, "{engine:?}");
+            let read = paths.iter().filter(|path| is_cached(path) == Some(true)).count();
+            assert!(read <= 1, "{engine:?} read {read} files");
+        }
+        assert!(!report.choice.why.contains("were not cached"), "{engine:?}: {:?}", report.choice);
     }
 }
 

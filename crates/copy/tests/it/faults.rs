@@ -1,12 +1,13 @@
 //! Faults beneath the copier: limits, full disks, a kernel without rings, a process killed.
 
 use crate::child;
+use crate::image::Image;
 use crate::support::{
     Told, archive, assert_no_torn_file, clean, engines, files, folders, many, ring_engines, run,
 };
 use crate::tree::{build, deep};
 use ringroad_copy::{Control, Destination, Engine, Refusal};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 #[test]
@@ -34,58 +35,6 @@ fn sixty_four_descriptors_are_enough_for_a_deep_tree() {
         let answer = child::run("ulimit -n 64", engine, &source, &target);
         assert!(answer.balanced && answer.failed == 0, "{engine:?}: {answer:?}");
         assert!(answer.copied > 400, "{answer:?}");
-    }
-}
-
-/// A file system in a file, unmounted when dropped.
-struct Image {
-    image: PathBuf,
-    bytes: u64,
-    mounted: PathBuf,
-    _place: tempfile::TempDir,
-}
-
-impl Image {
-    /// `None`, with the reason on stderr, where it cannot be made.
-    fn new(bytes: u64) -> Option<Image> {
-        let skip = |why: &str| {
-            eprintln!("skipped: {why}");
-            None
-        };
-        if !rustix::process::geteuid().is_root() {
-            return skip("mounting an image needs root");
-        }
-        let place = tempfile::tempdir().unwrap();
-        let image = place.path().join("image");
-        std::fs::File::create(&image).unwrap().set_len(bytes).unwrap();
-        let made = Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(&image).output();
-        if !made.is_ok_and(|made| made.status.success()) {
-            return skip("mkfs.ext4 is not there");
-        }
-        let mounted = place.path().join("mounted");
-        std::fs::create_dir(&mounted).unwrap();
-        let image = Image { image, bytes, mounted, _place: place };
-        if !image.mount() {
-            return skip("no loop device to mount the image");
-        }
-        Some(image)
-    }
-
-    fn mount(&self) -> bool {
-        let mount = Command::new("mount").args(["-o", "loop"]).arg(&self.image).arg(&self.mounted).output();
-        mount.is_ok_and(|mount| mount.status.success())
-    }
-
-    /// Cuts the disk short: what lies behind `bytes` cannot be read any more.
-    fn cut(&self, bytes: u64) {
-        std::fs::File::options().write(true).open(&self.image).unwrap().set_len(bytes).unwrap();
-    }
-}
-
-impl Drop for Image {
-    fn drop(&mut self) {
-        self.cut(self.bytes);
-        let _ = Command::new("umount").arg(&self.mounted).status();
     }
 }
 

@@ -8,6 +8,7 @@ mod denied;
 mod engines;
 mod extras;
 mod faults;
+mod image;
 mod races;
 mod support;
 mod tree;

@@ -1,0 +1,201 @@
+//! Names of copies in the making, and what becomes of those whose maker is gone.
+//!
+//! A copy that replaces a file is made beside it, as `.ringroad-BOOT-NAMESPACE-PID-START-NUMBER.part`, and locked
+//! (`flock(2)`) while it is written. A process that is killed leaves such a file; `resume` removes it. Whether the maker
+//! lives can be looked up only where process numbers mean the same: under the same kernel since the same boot (BOOT), in
+//! the same PID namespace (NAMESPACE). In a container, after a restart, or on a shared file system, the lock says it, and
+//! because a lock is taken a moment after the file is made, what changed within [`YOUNG`] is left alone there.
+//!
+//! INVARIANT: what is removed has the whole form of such a name, and nobody holds its lock.
+
+use crate::error::{Error, ErrorKind};
+use crate::worker::Worker;
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RawDir};
+use rustix::io::Errno;
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
+
+const PREFIX: &str = ".ringroad-";
+const SUFFIX: &str = ".part";
+/// What changed so recently may be in the making by somebody who cannot be looked up.
+const YOUNG: Duration = Duration::from_secs(60);
+
+/// A process among all that may see a directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Maker {
+    /// The first digits of the kernel's boot id, and the inode of the PID namespace; 0 where they are unknown.
+    boot: u32,
+    namespace: u64,
+    pid: u32,
+    /// When it began, in clock ticks after boot: its number may have been another's before.
+    start: u64,
+}
+
+impl Maker {
+    /// This process.
+    fn this() -> Maker {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
+        let namespace = rustix::fs::stat(c"/proc/self/ns/pid").ok();
+        let pid = std::process::id();
+        Maker {
+            boot: boot.and_then(|id| u32::from_str_radix(id.get(..8)?, 16).ok()).unwrap_or(0),
+            namespace: namespace.map_or(0, |facts| facts.st_ino),
+            pid,
+            start: start_of(pid).unwrap_or(0),
+        }
+    }
+
+    /// The name of its copy `number`.
+    fn name(self, number: u64) -> CString {
+        let Maker { boot, namespace, pid, start } = self;
+        let name = format!("{PREFIX}{boot:08x}-{namespace}-{pid}-{start}-{number}{SUFFIX}");
+        CString::new(name).unwrap_or_default()
+    }
+
+    /// The maker of a copy with this name, if it is one.
+    fn of(name: &CStr) -> Option<Maker> {
+        let parts = name.to_str().ok()?.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
+        let mut parts = parts.split('-');
+        let boot = parts.next().filter(|digits| digits.len() == 8)?;
+        let maker = Maker {
+            boot: u32::from_str_radix(boot, 16).ok()?,
+            namespace: parts.next()?.parse().ok()?,
+            pid: parts.next()?.parse().ok()?,
+            start: parts.next()?.parse().ok()?,
+        };
+        parts.next()?.parse::<u64>().ok()?;
+        parts.next().is_none().then_some(maker)
+    }
+
+    /// Whether this process could look the other up.
+    fn sees(self, other: Maker) -> bool {
+        let place = |maker: Maker| (maker.boot, maker.namespace);
+        place(self) == place(other) && self.boot != 0 && self.namespace != 0
+    }
+}
+
+/// When process `pid` began; `None` where there is none to be seen.
+fn start_of(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold anything, spaces and brackets too; behind its last bracket are numbers only.
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// Says to others that this copy is in the making, until it is closed. Where there are no locks, nobody gets one.
+pub(crate) fn lock(copy: BorrowedFd<'_>) {
+    let _ = rustix::fs::flock(copy, FlockOperation::NonBlockingLockExclusive);
+}
+
+/// Whether nobody makes this copy any more, as far as `this` process can know.
+fn is_leftover(this: Maker, directory: BorrowedFd<'_>, name: &CStr) -> bool {
+    let Some(maker) = Maker::of(name) else { return false };
+    if !this.sees(maker) {
+        return is_let_go(directory, name, YOUNG);
+    }
+    // A process that hides from us holds its lock all the same.
+    start_of(maker.pid) != Some(maker.start) && is_let_go(directory, name, Duration::ZERO)
+}
+
+/// Whether a copy is locked by nobody, and did not change within `young`. In doubt it is not.
+fn is_let_go(directory: BorrowedFd<'_>, name: &CStr, young: Duration) -> bool {
+    // Where locks are those of a server, an exclusive one is for who may write.
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let Ok(copy) = rustix::fs::openat(directory, name, flags, Mode::empty()) else { return false };
+    let Ok(facts) = rustix::fs::fstat(&copy) else { return false };
+    let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(facts.st_ctime.unsigned_abs());
+    let age = SystemTime::now().duration_since(changed).unwrap_or_default();
+    FileType::from_raw_mode(facts.st_mode) == FileType::RegularFile
+        && age >= young
+        && rustix::fs::flock(&copy, FlockOperation::NonBlockingLockExclusive).is_ok()
+}
+
+impl Worker<'_, '_> {
+    /// A name for a copy in the making, next to where it will be.
+    pub(crate) fn temporary_name(&self) -> CString {
+        let number = self.run.temporary.fetch_add(1, Ordering::Relaxed);
+        self.run.maker.get_or_init(Maker::this).name(number)
+    }
+
+    /// Removes what killed processes left in a directory, which is called `path`.
+    pub(crate) fn remove_leftovers(&mut self, directory: BorrowedFd<'_>, path: impl Fn() -> PathBuf) {
+        // A listing of its own, with its own position.
+        let listing = rustix::fs::openat(directory, c".", crate::dir::OPEN_DIRECTORY, Mode::empty());
+        // What may not be listed has its own error, where it matters.
+        let Ok(listing) = listing else { return };
+        let this = *self.run.maker.get_or_init(Maker::this);
+        let mut buffer = Vec::with_capacity(1 << 15);
+        let mut entries = RawDir::new(&listing, buffer.spare_capacity_mut());
+        while let Some(Ok(found)) = entries.next() {
+            let name = found.file_name();
+            if !is_leftover(this, listing.as_fd(), name) {
+                continue;
+            }
+            match rustix::fs::unlinkat(&listing, name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(why) => {
+                    let path = path().join(crate::dir::os(name));
+                    self.tell(Error::system(ErrorKind::Remove, path, why));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_says_who_makes_it_and_nothing_else_is_taken_for_one() {
+        let this = Maker::this();
+        assert_eq!(Maker::of(&this.name(7)), Some(this));
+        for alike in [
+            c".ringroad-mine.part",
+            c".ringroad-0-1-2-3-4.part",
+            c".ringroad-00000000-1-2-3.part",
+            c".ringroad-00000000-1-2-3-4-5.part",
+            c".ringroad-00000000-1-2-3-x.part",
+            c"ringroad-00000000-1-2-3-4.part",
+            c".ringroad-00000000-1-2-3-4.parts",
+        ] {
+            assert_eq!(Maker::of(alike), None, "{alike:?}");
+        }
+    }
+
+    #[test]
+    fn a_copy_is_left_alone_while_its_maker_lives_or_holds_its_lock_or_may_do_so() -> std::io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let directory = std::fs::File::open(folder.path())?;
+        let path = |maker: Maker| folder.path().join(crate::dir::os(&maker.name(0)));
+        let this = Maker::this();
+        // Numbers of processes end long before these.
+        let gone = Maker { pid: u32::MAX - 1, ..this };
+        let before = Maker { start: this.start.wrapping_add(1), ..this };
+        let elsewhere = Maker { boot: this.boot ^ 1, ..gone };
+        let nowhere = Maker { boot: 0, namespace: 0, ..gone };
+        let left = |by: Maker, maker: Maker| {
+            std::fs::write(path(maker), "half")?;
+            Ok::<_, std::io::Error>(is_leftover(by, directory.as_fd(), &maker.name(0)))
+        };
+        if this.boot != 0 && this.start != 0 {
+            assert!(!left(this, this)?, "it lives");
+            assert!(left(this, gone)?, "there is no such process");
+            assert!(left(this, before)?, "the number is another process's now");
+            let held = std::fs::File::open(path(gone))?;
+            lock(held.as_fd());
+            assert!(!left(this, gone)?, "it cannot be seen, and holds its lock");
+        }
+        assert!(!left(this, elsewhere)?, "nobody can look its maker up, and it changed just now");
+        assert!(!left(nowhere, nowhere)?, "two that do not know where they are are not in one place");
+        let name = elsewhere.name(0);
+        assert!(is_let_go(directory.as_fd(), &name, Duration::ZERO), "an older one would go");
+        let held = std::fs::File::open(path(elsewhere))?;
+        lock(held.as_fd());
+        assert!(!is_let_go(directory.as_fd(), &name, Duration::ZERO), "but not while it is locked");
+        Ok(())
+    }
+}

@@ -1,0 +1,61 @@
+//! File systems of their own for tests: made in a file, mounted while they are needed.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A file system in a file, unmounted when dropped.
+pub(crate) struct Image {
+    image: PathBuf,
+    bytes: u64,
+    pub(crate) mounted: PathBuf,
+    _place: tempfile::TempDir,
+}
+
+impl Image {
+    /// `None`, with the reason on stderr, where it cannot be made.
+    pub(crate) fn new(bytes: u64) -> Option<Image> {
+        Image::of(&["mkfs.ext4", "-q", "-F", "-m", "0"], bytes)
+    }
+
+    /// One that `words` make on a file.
+    pub(crate) fn of(words: &[&str], bytes: u64) -> Option<Image> {
+        let skip = |why: &str| {
+            eprintln!("skipped: {why}");
+            None
+        };
+        if !rustix::process::geteuid().is_root() {
+            return skip("mounting an image needs root");
+        }
+        let place = tempfile::tempdir().unwrap();
+        let image = place.path().join("image");
+        std::fs::File::create(&image).unwrap().set_len(bytes).unwrap();
+        let made = Command::new(words[0]).args(&words[1..]).arg(&image).output();
+        if !made.is_ok_and(|made| made.status.success()) {
+            return skip(&format!("{} is not there", words[0]));
+        }
+        let mounted = place.path().join("mounted");
+        std::fs::create_dir(&mounted).unwrap();
+        let image = Image { image, bytes, mounted, _place: place };
+        if !image.mount() {
+            return skip("no loop device to mount the image");
+        }
+        Some(image)
+    }
+
+    pub(crate) fn mount(&self) -> bool {
+        let mount = Command::new("mount").args(["-o", "loop"]).arg(&self.image).arg(&self.mounted).output();
+        mount.is_ok_and(|mount| mount.status.success())
+    }
+
+    /// Cuts the disk short: what lies behind `bytes` cannot be read any more.
+    pub(crate) fn cut(&self, bytes: u64) {
+        std::fs::File::options().write(true).open(&self.image).unwrap().set_len(bytes).unwrap();
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        self.cut(self.bytes);
+        let _ = Command::new("umount").arg(&self.mounted).status();
+    }
+}
