@@ -20,6 +20,7 @@ As GNU cp:
       --attributes-only         set what is preserved, copy no contents
       --backup[=CONTROL], -b    keep what would be replaced under another name
       --copy-contents           read FIFOs and devices when copying recursively
+      --debug                   say how each file is copied; implies -v
   -d                            --no-dereference --preserve=links
   -f, --force                   remove a target that cannot be opened, and try again
   -i, --interactive             ask before replacing

@@ -55,6 +55,8 @@ pub(super) struct Request {
     pub(super) sources: Vec<PathBuf>,
     pub(super) destination: Destination,
     pub(super) verbose: bool,
+    /// Say how each file came there.
+    pub(super) debug: bool,
     pub(super) quiet: bool,
     pub(super) json: bool,
 }
@@ -85,6 +87,7 @@ enum Id {
     Backup,
     BackupPlain,
     CopyContents,
+    Debug,
     Dereference,
     LinksAsThey,
     Force,
@@ -143,6 +146,7 @@ const GNU: &[Known<Id>] = &[
     known("attributes-only", None, Nothing, Id::AttributesOnly),
     known("backup", None, Maybe, Id::Backup),
     known("copy-contents", None, Nothing, Id::CopyContents),
+    known("debug", None, Nothing, Id::Debug),
     known("dereference", Some(b'L'), Nothing, Id::Dereference),
     known("force", Some(b'f'), Nothing, Id::Force),
     known("interactive", Some(b'i'), Nothing, Id::Interactive),
@@ -265,6 +269,7 @@ struct Line<'a> {
     no_target_directory: bool,
     engine: Option<(&'static str, Engine)>,
     verbose: bool,
+    debug: bool,
     quiet: bool,
     json: bool,
     /// Hears what is worth a word and changes nothing.
@@ -293,6 +298,7 @@ pub(super) fn parse(
         no_target_directory: false,
         engine: None,
         verbose: false,
+        debug: false,
         quiet: false,
         json: false,
         warn,
@@ -345,6 +351,10 @@ impl Line<'_> {
             }
             Id::BackupPlain => self.backup = true,
             Id::CopyContents => self.copy_contents = true,
+            Id::Debug => {
+                self.debug = true;
+                self.verbose = true;
+            }
             Id::Dereference => self.dereference = Some(Dereference::Always),
             Id::NoDereference => self.dereference = Some(Dereference::Never),
             Id::OperandLinks => self.dereference = Some(Dereference::Operands),
@@ -559,8 +569,8 @@ impl Line<'_> {
             destination = Destination::At(backup_of(source, backup));
             self.options.backup = None;
         }
-        let Line { options, verbose, quiet, json, .. } = self;
-        Ok(Request { options, sources, destination, verbose, quiet, json })
+        let Line { options, verbose, debug, quiet, json, .. } = self;
+        Ok(Request { options, sources, destination, verbose, debug, quiet, json })
     }
 
     /// What waits for readiness reads files plainly: those drivers mean threads here.

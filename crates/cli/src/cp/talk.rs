@@ -4,7 +4,7 @@
 
 use super::message::Voice;
 use base64::Engine as _;
-use ringroad_copy::{Choice, Error, Event, Observer, Phase, Report, Totals};
+use ringroad_copy::{Choice, Error, Event, Holes, Means, Method, Observer, Phase, Report, Skip, Totals};
 use serde_json::{Map, Value, json};
 use std::ffi::OsStr;
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -25,6 +25,7 @@ struct Out {
 pub(super) struct Talk {
     voice: Voice,
     verbose: bool,
+    debug: bool,
     json: bool,
     /// What is asked about protected files depends on whether they would be removed.
     overrides: bool,
@@ -47,6 +48,7 @@ impl Talk {
         Talk {
             voice,
             verbose: request.verbose && !request.json,
+            debug: request.debug && !request.json,
             json: request.json,
             overrides: request.options.force || request.options.remove_destination,
             declined: AtomicBool::new(false),
@@ -159,10 +161,15 @@ impl Talk {
         self.complain(&self.voice.error(error));
     }
 
-    fn copied(&self, source: &Path, target: &Path, backup: Option<&Path>) {
+    fn copied(&self, source: &Path, target: &Path, backup: Option<&Path>, method: Option<Method>) {
         let name = |path| self.voice.name(path);
         let backup = backup.map(|backup| format!(" (backup: {})", name(backup))).unwrap_or_default();
-        self.line(&format!("{} -> {}{backup}", name(source), name(target)));
+        let mut text = format!("{} -> {}{backup}", name(source), name(target));
+        if let Some(method) = method.filter(|_| self.debug) {
+            text.push('\n');
+            text.push_str(&how(method));
+        }
+        self.line(&text);
     }
 }
 
@@ -174,8 +181,11 @@ impl Observer for Talk {
     fn event(&self, event: Event<'_>) {
         match event {
             Event::Start(choice) => self.start(choice),
-            Event::Copied { source, target, backup, .. } if self.verbose => {
-                self.copied(source, target, backup);
+            Event::Copied { source, target, backup, method, .. } if self.verbose => {
+                self.copied(source, target, backup, method);
+            }
+            Event::Skipped { target, why, .. } if self.debug && told(why) => {
+                self.line(&format!("skipped {}", self.voice.name(target)));
             }
             Event::Removed(target) if self.verbose => {
                 self.line(&format!("removed {}", self.voice.name(target)))
@@ -199,6 +209,31 @@ impl Observer for Talk {
         self.declined.fetch_or(!yes, Ordering::Relaxed);
         yes
     }
+}
+
+/// How a file came to its copy, in the words of GNU cp's `--debug`.
+fn how(method: Method) -> String {
+    let means = |means| match means {
+        Means::Unknown => "unknown",
+        Means::No => "no",
+        Means::Yes => "yes",
+        Means::Avoided => "avoided",
+        Means::Unsupported => "unsupported",
+    };
+    let holes = match method.holes {
+        Holes::Unknown => "unknown",
+        Holes::No => "no",
+        Holes::Seek => "SEEK_HOLE",
+        Holes::Zeros => "zeros",
+        Holes::SeekAndZeros => "SEEK_HOLE + zeros",
+    };
+    let (offload, reflink) = (means(method.offload), means(method.reflink));
+    format!("copy offload: {offload}, reflink: {reflink}, sparse detection: {holes}")
+}
+
+/// Whether `--debug` tells that an entry stays out: where its target is there already.
+fn told(why: Skip) -> bool {
+    matches!(why, Skip::Exists | Skip::NotOlder | Skip::Resumed | Skip::Declined)
 }
 
 fn counts(event: &str, totals: &Totals) -> Map<String, Value> {

@@ -133,6 +133,45 @@ fn a_replacement_that_was_declined_is_exit_1() {
     }
 }
 
+/// The words are GNU's: its own tests look for them. What happens is ours, and depends on the file system.
+#[test]
+fn debug_says_of_each_file_how_it_was_copied_and_what_was_skipped() {
+    let folder = folder();
+    let said = |words: &[&str]| {
+        let outcome = cp(&folder, words);
+        done(&outcome);
+        outcome.text().lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let how = |offload: &str, reflink: &str, holes: &str| {
+        format!("copy offload: {offload}, reflink: {reflink}, sparse detection: {holes}")
+    };
+    // Blocks are not shared when they must not be, so these say the same everywhere.
+    let never = ["--debug", "--reflink=never"];
+    let line = said(&[&never[..], &["s/a", "a"]].concat());
+    assert_eq!(line, ["s/a -> a", &how("avoided", "no", "no")]);
+    let line = said(&[&never[..], &["s/in/c.txt", "c"]].concat());
+    assert_eq!(line, ["s/in/c.txt -> c", &how("unknown", "no", "unknown")], "an empty file");
+    let line = said(&[&never[..], &["--sparse=always", "s/a", "zeros"]].concat());
+    assert_eq!(line, ["s/a -> zeros", &how("avoided", "no", "zeros")]);
+    let hole = fs::File::create(folder.path().join("hole")).unwrap();
+    hole.set_len(1 << 20).unwrap();
+    if hole.metadata().unwrap().blocks() == 0 {
+        let line = said(&[&never[..], &["hole", "hole2"]].concat());
+        assert_eq!(line, ["hole -> hole2", &how("avoided", "no", "SEEK_HOLE")]);
+        let line = said(&[&never[..], &["--sparse=never", "hole", "filled"]].concat());
+        assert_eq!(line, ["hole -> filled", &how("avoided", "no", "no")]);
+    }
+    let line = said(&["--debug", "s/in/b.jpg", "b"]);
+    let moved = [how("yes", "unsupported", "no"), how("unsupported", "unsupported", "no")];
+    let shared = how("unknown", "yes", "unknown");
+    assert!(line.len() == 2 && (moved.contains(&line[1]) || line[1] == shared), "{line:?}");
+    // A directory and a link have no contents; a skipped file is named.
+    let lines = said(&["--debug", "-r", "s/in", "d"]);
+    assert_eq!(lines.iter().filter(|line| line.starts_with("copy offload")).count(), 2, "{lines:?}");
+    assert_eq!(said(&["--debug", "-n", "s/a", "a"]), ["skipped a"]);
+    assert_eq!(said(&["-v", "-n", "s/a", "a"]), [""; 0], "-v alone says nothing of it");
+}
+
 #[test]
 fn json_is_an_event_a_line_with_totals_that_add_up() {
     let folder = folder();
