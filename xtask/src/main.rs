@@ -4,8 +4,8 @@
 //! `tidy` holds what the compiler cannot: which crate may import which, where unsafe may live, that every file
 //! says what it is for, that documents point at what exists. `bench` is shorthand for a release build and
 //! `ringroad lab run benches/NAME.toml`, before which the suites about HTTP build what they compare with ([`peers`]);
-//! `bench copy`, `bench costs` and `bench held` are their own, since copiers and parts of a runtime are no servers, and
-//! connections that do nothing are no load.
+//! `bench copy`, `bench copy-memory`, `bench costs` and `bench held` are their own, since copiers and parts of a runtime
+//! are no servers, and connections that do nothing are no load.
 #![forbid(unsafe_code)]
 
 mod bench_copy;
@@ -30,6 +30,7 @@ const USAGE: &str = "usage: cargo xtask tidy
        cargo xtask charts
        cargo xtask bench NAME [arguments of `ringroad lab run`]
        cargo xtask bench copy [OPTION VALUE]...
+       cargo xtask bench copy-memory [OPTION VALUE]...
        cargo xtask bench costs [OPTION VALUE]...
        cargo xtask bench load [OPTION VALUE]...
        cargo xtask bench held [OPTION VALUE]...
@@ -56,6 +57,9 @@ fn main() -> ExitCode {
         Some((word, [])) if word == "tidy" => tidy(&root),
         Some((word, [name, rest @ ..])) if word == "bench" && name == "copy" => {
             bench_copy::bench(&root, rest)
+        }
+        Some((word, [name, rest @ ..])) if word == "bench" && name == "copy-memory" => {
+            bench_copy::memory(&root, rest)
         }
         Some((word, [name, rest @ ..])) if word == "bench" && name == "costs" => {
             bench_costs::bench(&root, rest)

@@ -9,12 +9,14 @@
 //! Servers have the lab; a copier has no load generator and no connections, so this stands beside it and shares
 //! its statistics. Start at [`bench`].
 
+mod memory;
 mod place;
 mod plan;
 mod result;
 mod run;
 mod table;
 
+pub(crate) use memory::bench as memory;
 use place::Place;
 use plan::{Cell, Group, Plan};
 use result::Runs;
@@ -53,8 +55,6 @@ const CONTROL: &str = "cp -r again";
 /// Everything read, sixteen files at a time, and nothing written: near what the storage gives for large cold files. Not
 /// for small or cached ones, where starting a program for every 64 files costs more than copying them.
 const FLOOR: &str = "reading alone";
-/// How much smaller the trees are on which system calls are counted.
-const SAMPLE: f64 = 0.1;
 
 /// Runs the bench and leaves record and table; exit code 1 when a contestant that is here failed.
 pub(crate) fn bench(root: &Path, words: &[String]) -> ExitCode {
@@ -220,8 +220,8 @@ impl<'p> Bench<'p> {
         let shape = group.shape();
         let (source, sample) = (place.source(shape.name), place.sample(shape.name));
         if !source.exists() {
-            let files = make_tree(&self.ringroad, shape, self.plan.scale, &source)?;
-            make_tree(&self.ringroad, shape, self.plan.scale * SAMPLE, &sample)?;
+            let files = make_tree(&self.ringroad, shape.dataset, self.plan.scale, &source)?;
+            make_tree(&self.ringroad, shape.sample.0, shape.sample.1, &sample)?;
             for found in self.found.iter_mut().filter(|found| group.cells.contains(&found.cell)) {
                 found.files = files;
                 found.mount = place.description();
@@ -264,9 +264,8 @@ impl<'p> Bench<'p> {
                 }
             }
             if block == 0 {
-                let small = (room as f64 * SAMPLE) as u64;
-                let target = place.fresh_target(small, (files as f64 * SAMPLE) as u64)?;
-                cell = run::Cell { source: &sample, target: &target, bytes: small, ..cell };
+                let target = place.fresh_target(plan::SAMPLE_BYTES, plan::SAMPLE_FILES)?;
+                cell = run::Cell { source: &sample, target: &target, bytes: plan::SAMPLE_BYTES, ..cell };
                 let calls = run::syscalls(command_of(name), &cell)?;
                 let copied = run::contents(&sample)?.0;
                 runs.calls_per_file = calls.map(|calls| calls as f64 / copied.max(1) as f64);
@@ -314,9 +313,9 @@ fn versions(plan: &Plan) -> Value {
 }
 
 /// Writes the tree and returns how many files it has.
-fn make_tree(ringroad: &Path, shape: &plan::Shape, scale: f64, tree: &Path) -> io::Result<u64> {
+fn make_tree(ringroad: &Path, dataset: &str, scale: f64, tree: &Path) -> io::Result<u64> {
     let mut make = Command::new(ringroad);
-    make.args(["lab", "dataset", shape.dataset, "--scale", &scale.to_string()]).arg(tree);
+    make.args(["lab", "dataset", dataset, "--scale", &scale.to_string()]).arg(tree);
     let said = make.output()?;
     let text = String::from_utf8_lossy(&said.stdout).into_owned();
     let files = text.split_whitespace().next().and_then(|count| count.parse().ok());

@@ -17,15 +17,32 @@ pub(super) struct Shape {
     /// Files and bytes at scale 1, for the estimate and for the room it needs.
     files: f64,
     bytes: f64,
+    /// A small tree on which system calls are counted, with folders as full as the whole one's: what a folder costs is
+    /// then shared by as many files. And its scale.
+    pub(super) sample: (&'static str, f64),
+}
+
+/// What no sample is larger than.
+pub(super) const SAMPLE_FILES: u64 = 3000;
+pub(super) const SAMPLE_BYTES: u64 = 24 << 20;
+
+const fn shape(
+    name: &'static str,
+    dataset: &'static str,
+    files: f64,
+    bytes: f64,
+    sample: (&'static str, f64),
+) -> Shape {
+    Shape { name, dataset, files, bytes, sample }
 }
 
 /// The shapes there are; the first two are what the claims are about.
 pub(super) const SHAPES: &[Shape] = &[
-    Shape { name: "100k-of-4k", dataset: "100000x4K/100", files: 1e5, bytes: 4.1e8 },
-    Shape { name: "20k-of-100k", dataset: "20000x100K/100", files: 2e4, bytes: 2.05e9 },
-    Shape { name: "60k-of-784", dataset: "60000x784/20", files: 6e4, bytes: 4.7e7 },
-    Shape { name: "mixed", dataset: "mixed", files: 1e5, bytes: 6e9 },
-    Shape { name: "flat-100k", dataset: "100000x4K", files: 1e5, bytes: 4.1e8 },
+    shape("100k-of-4k", "100000x4K/100", 1e5, 4.1e8, ("2000x4K/2", 1.0)),
+    shape("20k-of-100k", "20000x100K/100", 2e4, 2.05e9, ("200x100K", 1.0)),
+    shape("60k-of-784", "60000x784/20", 6e4, 4.7e7, ("3000x784", 1.0)),
+    shape("mixed", "mixed", 1e5, 6e9, ("mixed", 0.004)),
+    shape("flat-100k", "100000x4K", 1e5, 4.1e8, ("2000x4K", 1.0)),
 ];
 const MAIN_SHAPES: usize = 2;
 
@@ -210,13 +227,13 @@ impl Plan {
         ((shape.bytes * self.scale) as u64, (shape.files * self.scale) as u64)
     }
 
-    /// Bytes and files of a block: the tree, and a copy by everybody in each cell.
+    /// Bytes and files of a block: tree and sample, and a copy of both by everybody in each cell.
     pub(super) fn block_size(&self, group: &Group) -> (u64, u64) {
         let (bytes, files) = self.size(group.shape());
         // File systems need some room for themselves, and a small file takes a whole block.
         let bytes = bytes + files * 4096;
         let trees = (self.only.len() * group.cells.len() + 2) as u64;
-        (bytes * trees, files * trees)
+        ((bytes + SAMPLE_BYTES) * trees, (files + SAMPLE_FILES) * trees)
     }
 
     /// How long a block takes, roughly: from what such runs took on two cores and a virtual disk. Only the plan

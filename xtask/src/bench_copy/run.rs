@@ -2,7 +2,8 @@
 //!
 //! Hosts of virtual machines take free memory back, so the first touch of a page can cost a hundred times a
 //! later one: before each run everything is written out, caches are dropped, memory for a copy is touched, and for a
-//! warm run the source is read. Nothing of that is timed. Targets are new each time and stay (`place.rs` says why).
+//! warm run the source is read. Dropping caches drops programs too, and loading one from a disk can take longer than
+//! copying a thousand files: so each is read and run once, on one file in memory. Nothing of that is timed. Targets are new each time and stay (`place.rs` says why).
 
 use nix::sys::resource::{UsageWho, getrusage};
 use ringroad_host::{cpu, syscalls};
@@ -57,9 +58,14 @@ pub(super) fn command(words: &[&str], cell: &Cell<'_>) -> Vec<String> {
 
 /// Whether the program of a command can be found.
 pub(super) fn installed(command: &[&str]) -> bool {
-    let Some(program) = command.first() else { return false };
+    command.first().is_some_and(|program| *program == "RINGROAD" || found(program).is_some())
+}
+
+/// The file of a program.
+fn found(program: &str) -> Option<PathBuf> {
     let folders = std::env::var_os("PATH").unwrap_or_default();
-    *program == "RINGROAD" || std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
+    let mut files = std::env::split_paths(&folders).map(|folder| folder.join(program));
+    files.find(|file| file.is_file())
 }
 
 fn start(words: &[String]) -> io::Result<Child> {
@@ -94,16 +100,32 @@ pub(super) fn remove_all(trees: Vec<PathBuf>) -> io::Result<()> {
 }
 
 /// The same state for everybody.
-pub(super) fn prepare(cell: &Cell<'_>) -> io::Result<()> {
+fn prepare(words: &[&str], cell: &Cell<'_>) -> io::Result<()> {
     rustix::fs::sync();
     if rustix::process::geteuid().is_root() {
         fs::write("/proc/sys/vm/drop_caches", "3")?;
     }
     touch_memory(cell.bytes);
+    rehearse(words, cell)?;
     if !cell.cold {
         read_back(cell.source)?;
     }
     Ok(())
+}
+
+/// Has a program loaded, with all it needs. Whether it can copy is the timed run's business.
+fn rehearse(words: &[&str], cell: &Cell<'_>) -> io::Result<()> {
+    let memory = Path::new("/dev/shm");
+    let folder = if memory.is_dir() { tempfile::tempdir_in(memory)? } else { tempfile::tempdir()? };
+    let (source, target) = (folder.path().join("source"), folder.path().join("target"));
+    fs::create_dir(&source)?;
+    fs::write(source.join("file"), "one")?;
+    let words = command(words, &Cell { source: &source, target: &target, ..*cell });
+    // All of it: what one file does not need, many may.
+    if let Some(mut program) = words.first().and_then(|word| found(word)).map(fs::File::open).transpose()? {
+        io::copy(&mut program, &mut io::sink())?;
+    }
+    start(&words)?.wait_with_output().map(drop)
 }
 
 /// Makes the host give memory to this machine before the clock runs: what two trees take, but no more than is free.
@@ -151,7 +173,7 @@ fn read_back(tree: &Path) -> io::Result<()> {
 
 /// One timed run. The inner error is the contestant's: it failed, or did not copy everything.
 pub(super) fn timed(words: &[&str], cell: &Cell<'_>, check: bool) -> io::Result<Result<One, String>> {
-    prepare(cell)?;
+    prepare(words, cell)?;
     let words = command(words, cell);
     let machine = cpu::machine()?;
     let before = children_cpu()?;
@@ -211,7 +233,7 @@ fn children_cpu() -> io::Result<Duration> {
 }
 
 /// Waits for a child, looking now and then how much memory it and its children hold at most.
-fn wait_watching(child: &mut Child) -> io::Result<(std::process::ExitStatus, u64)> {
+pub(super) fn wait_watching(child: &mut Child) -> io::Result<(std::process::ExitStatus, u64)> {
     let pid = child.id();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -249,7 +271,7 @@ fn family(pid: u32) -> Vec<u32> {
 
 /// System calls of one more run, counted by the kernel; `None` where it does not let us.
 pub(super) fn syscalls(words: &[&str], cell: &Cell<'_>) -> io::Result<Option<u64>> {
-    prepare(cell)?;
+    prepare(words, cell)?;
     let words = command(words, cell);
     // A shell that waits for a line, so that the counter is there before the program is.
     let mut shell = Command::new("sh");

@@ -13,7 +13,9 @@ pub(super) fn markdown(record: &Value) -> String {
          *faster*: `cp -r`'s time over this one's, within blocks; `cp -r again` shows the noise; \
          `reading alone` reads everything, sixteen files at a time, and writes nothing. Every run writes \
          into a new folder, and nothing is removed in between: ext4 slows everybody down after a removal. System \
-         calls are counted on a tree a tenth as large.\n",
+         calls are counted on a small tree with folders as full. Each run follows one on a single file in \
+         memory, so that its program is loaded.\n\n[copy-costs.md](copy-costs.md) says what a file costs, call by \
+         call, and why cells are lost; [copy-memory.md](copy-memory.md), what a million files cost in memory.\n",
         words.join(" "),
         plain(&host["kernel"]),
         plain(&host["cpu_model"]),
