@@ -42,16 +42,19 @@ fn a_removed_socket_is_closed_and_the_others_are_not() {
     let place = table.insert(first.as_fd()).unwrap();
     table.insert(second.as_fd()).unwrap();
     drop((first, second));
-    for far in [&of_first, &of_second] {
+    let is_open = |far: &mut UnixStream| {
         far.set_nonblocking(true).unwrap();
-    }
-    let mut byte = [0];
-    assert_eq!(of_first.read(&mut byte).unwrap_err().kind(), ErrorKind::WouldBlock);
+        let why = far.read(&mut [0]).unwrap_err();
+        far.set_nonblocking(false).unwrap();
+        why.kind() == ErrorKind::WouldBlock
+    };
+    assert!(is_open(&mut of_first));
     table.remove(place).unwrap();
-    assert_eq!(of_first.read(&mut byte).unwrap(), 0, "its peer sees the end");
-    assert_eq!(of_second.read(&mut byte).unwrap_err().kind(), ErrorKind::WouldBlock);
+    // A kernel before 6.13 may leave it to a thread of its own.
+    assert_eq!(of_first.read(&mut [0]).unwrap(), 0, "its peer sees the end");
+    assert!(is_open(&mut of_second));
     drop(table);
-    assert_eq!(of_second.read(&mut byte).unwrap(), 0, "with the table the rest is closed");
+    assert_eq!(of_second.read(&mut [0]).unwrap(), 0, "with the table the rest is closed");
 }
 
 #[test]
