@@ -6,7 +6,7 @@
 //!
 //! Start at [`Reader::next`].
 
-use crate::plan::{Expect, Message};
+use crate::plan::{Body, Expect, Message};
 use ringroad_wire::{Asked, Limits, ResponseEvent, Responses, Scratch};
 use std::fmt;
 
@@ -18,6 +18,8 @@ pub(crate) struct Seen {
     scratch: Scratch,
     /// For each message the last good answer that came in one piece; empty: none yet.
     last: Vec<Known>,
+    /// For each message what the bodies of its good answers have to be; `None`: nobody looks, or none has come yet.
+    bodies: Vec<Option<Vec<u8>>>,
 }
 
 #[derive(Default)]
@@ -51,6 +53,8 @@ pub(crate) enum Fault {
     Malformed(ringroad_wire::Error),
     /// Not the bytes that were sent.
     NotTheSame,
+    /// Not the body it has to have, which begins like this.
+    OtherBody(String),
     /// Bytes that nothing asked for.
     Unsolicited,
 }
@@ -60,6 +64,7 @@ impl fmt::Display for Fault {
         match self {
             Fault::Malformed(why) => write!(f, "malformed answer: {why}"),
             Fault::NotTheSame => f.write_str("what came back is not what was sent"),
+            Fault::OtherBody(excerpt) => write!(f, "another body than it has to have: \"{excerpt}\""),
             Fault::Unsolicited => f.write_str("bytes that nothing asked for"),
         }
     }
@@ -84,15 +89,21 @@ struct Partial {
     responses: Responses,
     /// Bytes of a head that is not whole.
     tail: Vec<u8>,
+    /// Of a body that is the first to come: what has come.
+    body: Vec<u8>,
     /// What is known so far. Of an echo: how many bytes have come back.
     whole: Whole,
 }
 
 impl Seen {
-    pub(crate) fn new(messages: usize) -> Seen {
+    pub(crate) fn new(messages: &[Message]) -> Seen {
         let mut last = Vec::new();
-        last.resize_with(messages, Known::default);
-        Seen { scratch: Scratch::new(Limits::client()), last }
+        last.resize_with(messages.len(), Known::default);
+        let bodies = messages.iter().map(|message| match &message.body {
+            Body::Exactly(body) => Some(body.clone()),
+            Body::Any | Body::Alike => None,
+        });
+        Seen { scratch: Scratch::new(Limits::client()), last, bodies: bodies.collect() }
     }
 }
 
@@ -113,13 +124,13 @@ impl Reader {
             return Step::Whole(known.bytes.len(), known.whole);
         }
         match message.expect {
-            Expect::Http(asked) => self.http(seen, asked, index, bytes),
+            Expect::Http(asked) => self.http(seen, asked, (index, &message.body), bytes),
             Expect::Echo => self.echo(&message.bytes, bytes),
             Expect::Delimiter(delimiter) => self.delimited(delimiter, bytes),
         }
     }
 
-    fn http(&mut self, seen: &mut Seen, asked: Asked, index: usize, bytes: &[u8]) -> Step {
+    fn http(&mut self, seen: &mut Seen, asked: Asked, (index, wanted): (usize, &Body), bytes: &[u8]) -> Step {
         let fresh = self.0.is_none();
         let mut partial = match self.0.take() {
             Some(partial) => partial,
@@ -128,10 +139,11 @@ impl Reader {
                 if let Err(why) = responses.begin(asked) {
                     return Step::Bad(Fault::Malformed(why));
                 }
-                Box::new(Partial { responses, tail: Vec::new(), whole: Whole::default() })
+                Partial::new(responses)
             }
         };
-        let Partial { responses, tail, whole } = &mut *partial;
+        let Partial { responses, tail, body, whole } = &mut *partial;
+        let measure = seen.bodies.get_mut(index).filter(|_| *wanted != Body::Any);
         let before = tail.len();
         let all = if before == 0 {
             bytes
@@ -151,13 +163,33 @@ impl Reader {
                         break true;
                     }
                 }
-                Ok(Some(ResponseEvent::Data(data))) => whole.body_bytes += data.len() as u64,
+                Ok(Some(ResponseEvent::Data(data))) => {
+                    if whole.is_success()
+                        && let Some(measure) = &measure
+                    {
+                        let from = whole.body_bytes as usize;
+                        match measure {
+                            Some(measure) if measure.get(from..from + data.len()) != Some(data) => {
+                                return Step::Bad(Fault::OtherBody(excerpt(data)));
+                            }
+                            Some(_) => {}
+                            None => body.extend_from_slice(data),
+                        }
+                    }
+                    whole.body_bytes += data.len() as u64;
+                }
                 Ok(Some(ResponseEvent::End(_))) => break true,
                 Err(why) => return Step::Bad(Fault::Malformed(why)),
             }
         };
         if ended {
             let whole = *whole;
+            if whole.is_success()
+                && let Some(measure) = measure
+                && let Some(fault) = hold(measure, whole.body_bytes, body)
+            {
+                return Step::Bad(fault);
+            }
             let used = at - before;
             if fresh && whole.is_success() && whole.keep_alive && used <= KEPT_BYTES_MAX {
                 keep(seen, index, bytes.get(..used).unwrap_or_default(), whole);
@@ -182,6 +214,10 @@ impl Reader {
 
     fn echo(&mut self, sent: &[u8], bytes: &[u8]) -> Step {
         let done = self.0.as_ref().map_or(0, |partial| partial.whole.body_bytes as usize);
+        if done == 0 && bytes.starts_with(sent) {
+            let body_bytes = sent.len() as u64;
+            return Step::Whole(sent.len(), Whole { status: 200, keep_alive: true, body_bytes });
+        }
         let due = sent.get(done..).unwrap_or_default();
         let count = due.len().min(bytes.len());
         if due.get(..count) != bytes.get(..count) {
@@ -195,7 +231,7 @@ impl Reader {
         let found = memchr::memchr(delimiter, bytes);
         let used = found.map_or(bytes.len(), |at| at + 1);
         if found.is_some() {
-            self.0.get_or_insert_with(Partial::raw).whole.body_bytes += used as u64;
+            self.0.get_or_insert_with(Partial::headless).whole.body_bytes += used as u64;
             return self.whole(used);
         }
         self.came(used as u64);
@@ -205,7 +241,7 @@ impl Reader {
     /// Notes bytes of an answer without a head.
     fn came(&mut self, count: u64) {
         if count > 0 {
-            self.0.get_or_insert_with(Partial::raw).whole.body_bytes += count;
+            self.0.get_or_insert_with(Partial::headless).whole.body_bytes += count;
         }
     }
 
@@ -216,10 +252,36 @@ impl Reader {
 }
 
 impl Partial {
-    /// For protocols without heads.
-    fn raw() -> Box<Partial> {
-        Box::new(Partial { responses: Responses::new(), tail: Vec::new(), whole: Whole::default() })
+    fn new(responses: Responses) -> Box<Partial> {
+        Box::new(Partial { responses, tail: Vec::new(), body: Vec::new(), whole: Whole::default() })
     }
+
+    /// For protocols without heads.
+    fn headless() -> Box<Partial> {
+        Partial::new(Responses::new())
+    }
+}
+
+/// Holds a whole body against the measure, and makes it that if there is none: it has so many bytes, and what is kept of it
+/// came before there was a measure.
+fn hold(measure: &mut Option<Vec<u8>>, bytes: u64, kept: &mut Vec<u8>) -> Option<Fault> {
+    match measure {
+        Some(measure) if measure.len() as u64 != bytes || !measure.starts_with(kept) => {
+            let what = if kept.is_empty() { format!("{bytes} bytes") } else { excerpt(kept) };
+            Some(Fault::OtherBody(what))
+        }
+        Some(_) => None,
+        None => {
+            *measure = Some(std::mem::take(kept));
+            None
+        }
+    }
+}
+
+/// The first bytes of something, readable.
+fn excerpt(bytes: &[u8]) -> String {
+    let shown = bytes.get(..40).unwrap_or(bytes);
+    format!("{}{}", shown.escape_ascii(), if bytes.len() > shown.len() { "…" } else { "" })
 }
 
 fn keep(seen: &mut Seen, index: usize, bytes: &[u8], whole: Whole) {
@@ -243,7 +305,7 @@ mod tests {
 
     /// All answers in pieces of `size` bytes, and what is left of the connection.
     fn read(message: &Message, bytes: &[u8], size: usize) -> (Vec<Whole>, Option<Fault>, Reader) {
-        let mut seen = Seen::new(1);
+        let mut seen = Seen::new(std::slice::from_ref(message));
         let (mut reader, mut wholes) = (Reader::default(), Vec::new());
         for piece in bytes.chunks(size) {
             let mut rest = piece;
@@ -284,7 +346,7 @@ mod tests {
     #[test]
     fn an_answer_is_compared_only_with_a_whole_good_one_to_the_same_message() {
         let message = get();
-        let mut seen = Seen::new(2);
+        let mut seen = Seen::new(&[message.clone(), message.clone()]);
         let mut reader = Reader::default();
         let ok = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na";
         let bad = b"HTTP/1.1 500 No\r\nContent-Length: 1\r\n\r\na";
@@ -311,6 +373,60 @@ mod tests {
         let (_, _, mut reader) = read(&get(), b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", 4);
         assert_eq!(reader.end_of_input(), None);
         assert_eq!(Reader::default().end_of_input(), None);
+    }
+
+    /// A good answer with this body, in chunks.
+    fn chunked(body: &str) -> Vec<u8> {
+        let mut answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+        for byte in body.bytes() {
+            answer.extend([b"1\r\n".as_slice(), &[byte], b"\r\n"].concat());
+        }
+        answer.extend(b"0\r\n\r\n");
+        answer
+    }
+
+    #[test]
+    fn a_body_that_is_looked_at_is_the_one_it_has_to_be_however_it_comes() {
+        let plain = |body: &str| format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        for wanted in [Body::Alike, Body::Exactly(b"abc".to_vec())] {
+            let message = get().with_body(wanted.clone());
+            for (next, is_right) in
+                [("abc", true), ("abd", false), ("ab", false), ("abcd", false), ("", false)]
+            {
+                for next in [plain(next).into_bytes(), chunked(next)] {
+                    let answers = [plain("abc").into_bytes(), next].concat();
+                    for size in 1..=answers.len() {
+                        let (wholes, fault, _) = read(&message, &answers, size);
+                        assert_eq!(wholes.len(), 1 + usize::from(is_right), "{wanted:?} in pieces of {size}");
+                        assert_eq!(matches!(fault, Some(Fault::OtherBody(_))), !is_right, "{fault:?}");
+                    }
+                }
+            }
+            // What failed says something else, and is no measure.
+            let refused =
+                [b"HTTP/1.1 503 No\r\nContent-Length: 2\r\n\r\nno".to_vec(), chunked("abc"), chunked("abc")];
+            let (wholes, fault, _) = read(&message, &refused.concat(), 7);
+            assert_eq!((wholes.len(), fault), (3, None), "{wanted:?}");
+        }
+        let (wholes, fault, _) = read(&get(), &[chunked("abc"), chunked("x")].concat(), 5);
+        assert_eq!((wholes.len(), fault), (2, None), "nobody looks");
+    }
+
+    /// Two connections read their first answers side by side: who is whole first is the measure for both.
+    #[test]
+    fn what_has_come_before_there_was_a_measure_is_held_against_it_too() {
+        let message = get().with_body(Body::Alike);
+        for (second, is_right) in [("abc", true), ("xbc", false)] {
+            let mut seen = Seen::new(std::slice::from_ref(&message));
+            let (mut early, mut late) = (Reader::default(), Reader::default());
+            let (first, second) = (chunked("abc"), chunked(second));
+            // Past its head and its first byte.
+            let cut = second.len() - 14;
+            assert_eq!(late.next(&mut seen, &message, 0, &second[..cut]), Step::More);
+            assert!(matches!(early.next(&mut seen, &message, 0, &first), Step::Whole(..)));
+            let step = late.next(&mut seen, &message, 0, &second[cut..]);
+            assert_eq!(matches!(step, Step::Whole(..)), is_right, "{step:?}");
+        }
     }
 
     #[test]

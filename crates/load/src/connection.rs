@@ -85,6 +85,7 @@ pub(crate) async fn drive(worker: Rc<Worker>, number: u32) {
         if seat.has(TRIED) {
             worker.connecting.set(worker.connecting.get() + 1);
         }
+        let begun = worker.now();
         let opened = match open(&worker, seat).await {
             Ok(stream) if worker.plan.tls.is_some() => Box::pin(secure(&worker, seat, stream)).await,
             Ok(stream) => Ok((stream, None)),
@@ -105,9 +106,11 @@ pub(crate) async fn drive(worker: Rc<Worker>, number: u32) {
                 worker.reached.set(true);
                 worker.counts.borrow_mut().connects += 1;
                 let end = match session {
-                    None => converse(&worker, seat, number, stream, Plain).await,
+                    None => converse(&worker, seat, (number, begun), stream, Plain).await,
                     // Apart, or every connection would have room for both.
-                    Some(session) => Box::pin(converse(&worker, seat, number, stream, session)).await,
+                    Some(session) => {
+                        Box::pin(converse(&worker, seat, (number, begun), stream, session)).await
+                    }
                 };
                 worker.connected.set(worker.connected.get() - 1);
                 seat.unset(OPEN);
@@ -201,17 +204,25 @@ enum Woken {
     Expired,
 }
 
-/// One connection from its first request to its end. Requests that it leaves unanswered are counted here.
+/// One connection, whose making has begun then, from its first request to its end. Requests that it leaves unanswered are
+/// counted here.
 async fn converse(
     worker: &Worker,
     seat: &Seat,
-    number: u32,
+    (number, begun): (u32, u64),
     stream: TcpStream,
     mut layer: impl Layer,
 ) -> End {
     let (mut read, mut write) = stream.split();
-    let mut talk =
-        Talk { worker, seat, reader: Reader::default(), flight: Flight::default(), now: worker.now() };
+    let mut talk = Talk {
+        worker,
+        seat,
+        reader: Reader::default(),
+        flight: Flight::default(),
+        begun,
+        answered: None,
+        now: worker.now(),
+    };
     let end = loop {
         let (message, count) = talk.take(number);
         let mut end = None;
@@ -291,6 +302,10 @@ struct Talk<'a> {
     seat: &'a Seat,
     reader: Reader,
     flight: Flight,
+    /// When its making began.
+    begun: u64,
+    /// The whole answer to the only request, where its end is the close that is still to come.
+    answered: Option<Whole>,
     /// When the last news came: read once for all of it.
     now: u64,
 }
@@ -316,10 +331,13 @@ impl Talk<'_> {
             };
             return (self.ask(1, due, late), 1);
         }
-        let room = worker.plan.pipeline.saturating_sub(self.flight.len());
+        let room = worker.room(seat, self.flight.len());
         match worker.grant(number, room, now) {
             0 => (0, 0),
-            count => (self.ask(count, now, 0), count),
+            count => {
+                let due = if worker.plan.until_closed { self.begun } else { now };
+                (self.ask(count, due, 0), count)
+            }
         }
     }
 
@@ -372,7 +390,7 @@ impl Talk<'_> {
     fn read(&mut self, mut bytes: &[u8]) -> Option<End> {
         let worker = self.worker;
         while !bytes.is_empty() {
-            let Some(asked) = self.flight.first else {
+            let Some(asked) = self.flight.first.filter(|_| self.answered.is_none()) else {
                 return Some(End::Failed(Kind::Protocol, Fault::Unsolicited.to_string()));
             };
             let index = usize::from(asked.message);
@@ -386,6 +404,10 @@ impl Talk<'_> {
                     // Is the last one asked for followed by more, its length was a lie.
                     if self.flight.len() == 1 && !bytes.is_empty() {
                         return Some(End::Failed(Kind::Protocol, Fault::Unsolicited.to_string()));
+                    }
+                    if worker.plan.until_closed {
+                        self.answered = Some(whole);
+                        continue;
                     }
                     self.whole(asked, whole);
                     if !whole.keep_alive || worker.plan.one_request_per_connection {
@@ -425,7 +447,8 @@ impl Talk<'_> {
     #[cold]
     fn ended(&mut self) -> End {
         let amid = self.reader.is_amid();
-        if let (Some(whole), Some(asked)) = (self.reader.end_of_input(), self.flight.first) {
+        let whole = self.answered.take().or_else(|| self.reader.end_of_input());
+        if let (Some(whole), Some(asked)) = (whole, self.flight.first) {
             self.whole(asked, whole);
             if self.flight.len() == 0 {
                 return End::InOrder;

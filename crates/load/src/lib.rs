@@ -3,7 +3,8 @@
 //! A [`Plan`] is data: what is sent where, over how many connections, closed or open loop. [`run()`] puts it on: a
 //! thread per core, each an engine runtime with its own connections, so the driver is whichever the engine has. What
 //! comes back is an [`Outcome`]: counts and histograms, added exactly. [`verdict`] judges it, [`report`] makes it a
-//! record, [`require`] holds it against what was demanded. This crate neither prints nor reads arguments.
+//! record, [`require`] holds it against what was demanded. A harness with clocks of its own has a closed loop
+//! [`watched`]. This crate neither prints nor reads arguments.
 //!
 //! Three latencies are kept apart, since each answers another question: *response*, from the time a request was meant
 //! to be sent, is what a user waits; *service*, from the time it was sent, is what the server takes; *lag* is the
@@ -35,6 +36,7 @@ mod tally;
 mod target;
 pub mod tls;
 pub mod verdict;
+pub mod watched;
 mod worker;
 
 pub use error::Error;

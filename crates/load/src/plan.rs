@@ -24,6 +24,9 @@ pub struct Plan {
     pub messages: Vec<Message>,
     /// Connections that send.
     pub connections: u32,
+    /// Of these, spread evenly among them, so many send one request, so that they are known to be served, and are then held
+    /// open in silence (closed loop).
+    pub silent: u32,
     /// Connections that are open beside them and say nothing.
     pub idle: u32,
     /// Threads of a process, each with a runtime and its share of everything.
@@ -42,6 +45,9 @@ pub struct Plan {
     pub stages: Option<Profile>,
     /// Connections made per second at most; `None`: as fast as they are taken.
     pub connect_rate: Option<f64>,
+    /// Connections of a thread that may be on their way at a time, before the load begins: more would only fill the server's
+    /// backlog, and what does not fit there is tried again after a second by the kernel.
+    pub connecting_max: u32,
     /// The measured time; `None`: until `count` requests are answered.
     pub duration: Option<Duration>,
     /// Requests at most.
@@ -52,6 +58,9 @@ pub struct Plan {
     pub timeout: Duration,
     /// A connection for every request.
     pub one_request_per_connection: bool,
+    /// With that: a request lasts from the beginning of its connecting to the server's close, which is waited for. Otherwise
+    /// connecting is in no latency, and this side closes when it has its answer.
+    pub until_closed: bool,
     /// Whom to believe, for https.
     pub tls: Option<tls::Client>,
     /// Sockets as they are to be.
@@ -103,8 +112,22 @@ pub struct Sockets {
 pub struct Message {
     pub(crate) bytes: Vec<u8>,
     pub(crate) expect: Expect,
+    /// Of a good answer of HTTP.
+    pub(crate) body: Body,
     /// Of all that is sent, as many parts are this.
     pub(crate) weight: u32,
+}
+
+/// What the body of a good answer has to be; another one is a protocol error.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Body {
+    /// Anything.
+    #[default]
+    Any,
+    /// That of the first good answer to the same message, of each thread.
+    Alike,
+    /// These bytes.
+    Exactly(Vec<u8>),
 }
 
 /// What an answer is.
@@ -165,7 +188,7 @@ impl Message {
         if method == Method::Connect {
             return Err(Error::usage("method CONNECT: what it opens is not HTTP any more"));
         }
-        Ok(Message { bytes, expect: Expect::Http(Asked::from(method)), weight })
+        Ok(Message { bytes, expect: Expect::Http(Asked::from(method)), body: Body::Any, weight })
     }
 
     /// Bytes that come back as they are.
@@ -176,7 +199,7 @@ impl Message {
         if bytes.is_empty() {
             return Err(Error::usage("message: nothing in it, so nothing could come back"));
         }
-        Ok(Message { bytes, expect: Expect::Echo, weight: 1 })
+        Ok(Message { bytes, expect: Expect::Echo, body: Body::Any, weight: 1 })
     }
 
     /// Bytes up to a delimiter, which is added where it is missing, and an answer up to the next.
@@ -193,7 +216,12 @@ impl Message {
                 )));
             }
         }
-        Ok(Message { bytes, expect: Expect::Delimiter(delimiter), weight: 1 })
+        Ok(Message { bytes, expect: Expect::Delimiter(delimiter), body: Body::Any, weight: 1 })
+    }
+
+    /// The same, and the bodies of its answers are looked at.
+    pub fn with_body(self, body: Body) -> Message {
+        Message { body, ..self }
     }
 
     /// Its bytes.
@@ -223,6 +251,7 @@ impl Plan {
             target,
             messages,
             connections: 10,
+            silent: 0,
             idle: 0,
             threads: 1,
             processes: 1,
@@ -232,17 +261,24 @@ impl Plan {
             pace: Pace::Closed,
             stages: None,
             connect_rate: None,
+            connecting_max: 256,
             duration: Some(Duration::from_secs(10)),
             count: None,
             warmup: Duration::from_secs(1),
             timeout: Duration::from_secs(10),
             one_request_per_connection: false,
+            until_closed: false,
             tls: None,
             sockets: Sockets { nodelay: true, receive_buffer: None, send_buffer: None },
             direct: None,
             sources: Vec::new(),
             seed: 0,
         }
+    }
+
+    /// Connections that go on sending.
+    pub fn active(&self) -> u32 {
+        self.connections.saturating_sub(self.silent)
     }
 
     /// Threads of all processes.
@@ -301,6 +337,20 @@ impl Plan {
             return refuse(
                 "--pipeline with --disable-keepalive: a connection with one request has one in flight",
             );
+        }
+        if self.silent >= self.connections {
+            return refuse("silent connections: at least one of all has to go on sending");
+        }
+        if self.silent > 0
+            && (self.pace != Pace::Closed || self.stages.is_some() || self.one_request_per_connection)
+        {
+            return refuse("silent connections: they go with a closed loop on connections that are kept");
+        }
+        if self.connecting_max == 0 {
+            return refuse("no connection may be on its way: at least one has to");
+        }
+        if self.until_closed && !(self.one_request_per_connection && self.pace == Pace::Closed) {
+            return refuse("requests until the close: they go with a closed loop and a connection for each");
         }
         if self.one_request_per_connection && self.target.scheme == Scheme::Tcp {
             return refuse("--disable-keepalive: that is HTTP's; tcp:// keeps its connections");

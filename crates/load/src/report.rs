@@ -76,7 +76,7 @@ fn cell(plan: &Plan, outcome: &Outcome) -> Cell {
         lag: latencies.lag.as_ref().and_then(|lag| lag.percentiles()),
     };
     cell.connections = outcome.connected + outcome.idle_at_end;
-    cell.active_share = share(outcome.connected, cell.connections);
+    cell.active_share = share(outcome.connected.saturating_sub(plan.silent), cell.connections);
     if counts.completed > 0 && plan.messages.iter().any(|message| matches!(message.expect, Expect::Http(_))) {
         cell.payload_bytes = counts.body_bytes / counts.completed;
     }
@@ -194,7 +194,7 @@ fn empty(plan: &Plan, verdict: Verdict) -> Cell {
         variant: None,
         protocol: plan.target.scheme.protocol().to_owned(),
         connections: plan.connections + plan.idle,
-        active_share: share(plan.connections, plan.connections + plan.idle),
+        active_share: share(plan.active(), plan.connections + plan.idle),
         payload_bytes: plan.messages.first().map_or(0, |message| message.payload_bytes()),
         pipeline: plan.pipeline,
         kind,

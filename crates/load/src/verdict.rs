@@ -51,12 +51,14 @@ pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
     }
     let response = &tally.latencies.response;
     match plan.pace {
-        // Connecting is in no latency, so with a connection for each request the law says nothing; and where the
+        // Where connecting is in no latency, the law says nothing of a connection for each request; and where the
         // connections change, there is no number in flight to hold it against.
         Pace::Closed
-            if !plan.one_request_per_connection && plan.duration.is_some() && plan.stages.is_none() =>
+            if (!plan.one_request_per_connection || plan.until_closed)
+                && plan.duration.is_some()
+                && plan.stages.is_none() =>
         {
-            let in_flight = f64::from(plan.connections) * f64::from(plan.pipeline);
+            let in_flight = f64::from(plan.active()) * f64::from(plan.pipeline);
             let rate = tally.completed as f64 / seconds;
             add(response.mean_ns().and_then(|mean| Caveat::littles_law(rate, mean / 1e9, in_flight)));
         }

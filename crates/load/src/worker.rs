@@ -10,8 +10,10 @@ mod orders;
 mod seat;
 mod shares;
 
-pub(crate) use orders::{Done, News, Order, Orders, Task, run};
-pub(crate) use seat::{ALIVE, ASKED, EXPIRED, GIVEN_UP, LOST, NEVER, OPEN, PARKED, SERVED, Seat, TRIED};
+pub(crate) use orders::{Done, News, Order, Orders, TICK, Task, connect, run, runtime};
+pub(crate) use seat::{
+    ALIVE, ASKED, EXPIRED, GIVEN_UP, LOST, NEVER, OPEN, PARKED, SERVED, SILENT, Seat, TRIED,
+};
 pub(crate) use shares::share;
 
 use crate::answer::Seen;
@@ -56,7 +58,7 @@ pub(crate) struct Worker {
     /// Times of the epoch.
     begin_ns: Cell<u64>,
     window_ns: Cell<u64>,
-    end_ns: Cell<u64>,
+    pub(crate) end_ns: Cell<u64>,
     /// Whether no order comes after this one.
     last: Cell<bool>,
     /// Whether one of the addresses has taken a connection.
@@ -70,7 +72,7 @@ pub(crate) struct Worker {
     pub(crate) connected: Cell<u32>,
     last_ns: Cell<u64>,
     pub(crate) counts: RefCell<Counts>,
-    tally: RefCell<Box<Tally>>,
+    pub(crate) tally: RefCell<Box<Tally>>,
     /// Idle connections that are open.
     pub(crate) idle_open: Cell<u32>,
     /// Where there is TLS: what its handshakes were.
@@ -79,11 +81,15 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    fn new(task: &Task) -> Worker {
+    pub(crate) fn new(task: &Task) -> Worker {
         let plan = &task.plan;
         let open = plan.pace.is_timed();
         let seats = share(u64::from(plan.connections), task.index, plan.threads);
-        let seat = || Seat { since: Cell::new(NEVER), ..Seat::default() };
+        let silent = share(u64::from(plan.silent), task.index, plan.threads);
+        let seat = |number| {
+            let flags = if shares::is_silent(number, silent, seats) { SILENT } else { 0 };
+            Seat { since: Cell::new(NEVER), flags: Cell::new(flags), ..Seat::default() }
+        };
         let batches = plan.messages.iter().map(|message| {
             // Only what comes in batches is laid out in them: a large message is not pipelined by the hundred.
             (1..=plan.pipeline as usize).map(|count| message.bytes.repeat(count).into()).collect()
@@ -95,12 +101,12 @@ impl Worker {
             // Workers begin at different ones.
             sourced: Cell::new(task.index as usize),
             epoch: task.epoch,
-            seats: (0..seats).map(|_| seat()).collect(),
+            seats: (0..seats).map(seat).collect(),
             batches: batches.collect(),
             wheel: shares::wheel(&plan.messages.iter().map(|message| message.weight).collect::<Vec<_>>()),
             turned: Cell::new(0),
             beats: Cell::new(0),
-            seen: RefCell::new(Seen::new(plan.messages.len())),
+            seen: RefCell::new(Seen::new(&plan.messages)),
             schedule: RefCell::new(None),
             parked: RefCell::new(VecDeque::new()),
             begin_ns: Cell::new(NEVER),
@@ -203,10 +209,24 @@ impl Worker {
         self.wheel.get(at).copied().unwrap_or(0)
     }
 
+    /// Begins a load that has no end of its own and is all of one kind, and tells everybody.
+    pub(crate) fn begin(&self, now: u64) {
+        self.begin_ns.set(now);
+        self.window_ns.set(now);
+        self.end_ns.set(NEVER - 1);
+        self.last.set(true);
+        self.seats.iter().for_each(Seat::wake);
+    }
+
     /// Whether load may be put on by this connection.
     #[inline]
     pub(crate) fn is_active(&self, number: u32) -> bool {
         self.has_begun() && number < self.active.get()
+    }
+
+    /// Connections that have got an answer.
+    pub(crate) fn served(&self) -> u32 {
+        self.seats.iter().filter(|seat| seat.has(SERVED)).count() as u32
     }
 
     /// Sets how many connections send, as the stages of the plan have it.
@@ -231,6 +251,15 @@ impl Worker {
         let granted = u64::from(room).min(self.budget.get());
         self.budget.set(self.budget.get() - granted);
         granted as u32
+    }
+
+    /// Room for requests on a connection that has so many on their way (closed loop).
+    #[inline]
+    pub(crate) fn room(&self, seat: &Seat, in_flight: u32) -> u32 {
+        if seat.has(SILENT) {
+            return u32::from(in_flight == 0 && !seat.has(ALIVE));
+        }
+        self.plan.pipeline.saturating_sub(in_flight)
     }
 
     /// The next arrival, if it is due: when it was meant to be sent, of the epoch.
@@ -386,7 +415,7 @@ impl Worker {
     }
 
     /// Wakes whoever waits too long for an answer or a connection.
-    fn sweep(&self, now: u64) {
+    pub(crate) fn sweep(&self, now: u64) {
         let limit = self.plan.timeout.as_nanos() as u64;
         for seat in &self.seats {
             let since = seat.since.get();
@@ -454,7 +483,7 @@ impl Worker {
     }
 
     /// What was measured so far; from now on it is another's memory that is written to.
-    fn take_tally(&self, task: &Task) -> Box<Tally> {
+    pub(crate) fn take_tally(&self, task: &Task) -> Box<Tally> {
         let spare = task.spare.try_recv().unwrap_or_else(|_| Box::new(Tally::new(self.is_open_loop())));
         self.tally.replace(spare)
     }

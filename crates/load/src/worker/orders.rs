@@ -6,7 +6,7 @@ use super::{ASKED, Kind, LOST, NEVER, OPEN, SERVED, Seat, TRIED, Worker, share};
 use crate::connection;
 use crate::error::Error;
 use crate::pace::{self, Metronome};
-use crate::plan::{Pace, Plan};
+use crate::plan::{Message, Pace, Plan};
 use crate::schedule::{Arrivals, Profile, Schedule};
 use crate::tally::{Counts, Tally};
 use crate::tls::Handshakes;
@@ -20,12 +20,12 @@ use std::sync::{Arc, mpsc};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// Connections of a worker that may be on their way at a time: more would only fill the server's backlog, and what
-/// does not fit there is tried again after a second by the kernel.
-const CONNECTING_MAX: u32 = 256;
-
 /// How often a worker looks whether something took too long, or all is over.
-const TICK: Duration = Duration::from_millis(20);
+pub(crate) const TICK: Duration = Duration::from_millis(20);
+
+/// The least and the most bytes of a receive buffer (the most is the engine's), and of all that a thread has.
+const BUFFER_BYTES: (u64, u64) = (4096, 32 << 10);
+const BUFFERS_BYTES: u64 = 2 << 20;
 
 /// How long answers are waited for when the load is stopped.
 const STOPPING: Duration = Duration::from_secs(1);
@@ -110,22 +110,33 @@ pub(crate) fn run(task: Task) {
 
 fn work(task: Task) -> Result<Option<Done>, Error> {
     let failed = |why: ringroad_engine::Error| Error::failed(why.to_string());
-    let mut builder = Runtime::builder(task.choice.driver()).features(task.choice.features());
-    // Answers of a benchmark are short, and a turn brings as many as there are connections.
-    builder = builder.buffers(256, 4096);
-    builder = builder.workers(task.plan.connections.saturating_add(task.plan.idle).max(64));
-    if let Some(direct) = task.plan.direct {
+    let runtime = runtime(&task.plan, &task.choice)?;
+    let worker = Rc::new(Worker::new(&task));
+    let done = runtime.block_on(main(Rc::clone(&worker), &task)).map_err(failed)??;
+    Ok(done.map(|done| Done { system_calls: runtime.counters().system_calls, ..done }))
+}
+
+/// A runtime for the load of one thread.
+pub(crate) fn runtime(plan: &Plan, choice: &Choice) -> Result<Runtime, Error> {
+    // Answers of a benchmark are short, and a turn brings as many as there are connections. What comes back as it was sent
+    // is as long as that.
+    let longest = plan.messages.iter().map(Message::payload_bytes).max().unwrap_or(0);
+    let longest = longest.saturating_mul(u64::from(plan.pipeline)).clamp(BUFFER_BYTES.0, BUFFER_BYTES.1);
+    let bytes = longest.next_power_of_two();
+    let mut builder = Runtime::builder(choice.driver())
+        .features(choice.features())
+        .buffers((BUFFERS_BYTES / bytes).min(256) as u16, bytes as usize)
+        .workers(plan.connections.saturating_add(plan.idle).max(64));
+    if let Some(direct) = plan.direct {
         builder = builder.direct_places(direct.places);
     }
-    let runtime = builder.build().map_err(failed)?;
-    if task.plan.direct.is_some() {
+    let runtime = builder.build().map_err(|why| Error::failed(why.to_string()))?;
+    if plan.direct.is_some() {
         // Better now than once for each connection.
         let way_out = "without direct descriptors --processes N goes past the limit";
         runtime.direct_places().map_err(|why| Error::failed(format!("{why}; {way_out}")))?;
     }
-    let worker = Rc::new(Worker::new(&task));
-    let done = runtime.block_on(main(Rc::clone(&worker), &task)).map_err(failed)??;
-    Ok(done.map(|done| Done { system_calls: runtime.counters().system_calls, ..done }))
+    Ok(runtime)
 }
 
 /// What the worker does beside its connections: one order after another. What came of the last; `None`: there was none,
@@ -182,7 +193,7 @@ async fn carry_out(worker: &Rc<Worker>, task: &Task, order: &Order) -> Result<Do
 }
 
 /// Opens all connections, so many at a time, until all have had a try or the time for it is over.
-async fn connect(worker: &Rc<Worker>, task: &Task) {
+pub(crate) async fn connect(worker: &Rc<Worker>, task: &Task) {
     let begun = worker.now();
     let limit = worker.plan.timeout.as_nanos() as u64;
     let count = worker.seats.len() as u32;
@@ -192,7 +203,10 @@ async fn connect(worker: &Rc<Worker>, task: &Task) {
         let allowed = worker.plan.connect_rate.map_or(f64::INFINITY, |rate| {
             1.0 + (worker.now() - begun) as f64 / 1e9 * rate / f64::from(worker.plan.threads)
         });
-        while next < count + idle && worker.connecting.get() < CONNECTING_MAX && f64::from(next) < allowed {
+        while next < count + idle
+            && worker.connecting.get() < worker.plan.connecting_max
+            && f64::from(next) < allowed
+        {
             // What is connecting counts from here, or all would be spawned at once.
             worker.connecting.set(worker.connecting.get() + 1);
             if next < count {

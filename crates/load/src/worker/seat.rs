@@ -35,6 +35,8 @@ pub(crate) const LOST: u16 = 64;
 pub(crate) const GIVEN_UP: u16 = 128;
 /// It has got an answer since it was made.
 pub(crate) const ALIVE: u16 = 256;
+/// It sends one request and is then held open.
+pub(crate) const SILENT: u16 = 512;
 
 impl Seat {
     pub(crate) fn has(&self, flag: u16) -> bool {

@@ -5,6 +5,11 @@ pub(crate) fn share(all: u64, index: u32, workers: u32) -> u64 {
     all / u64::from(workers) + u64::from(u64::from(index) < all % u64::from(workers))
 }
 
+/// Whether connection `number` of a worker is one of its silent ones, which are spread evenly among the others.
+pub(super) fn is_silent(number: u64, silent: u64, all: u64) -> bool {
+    number * silent / all != (number + 1) * silent / all
+}
+
 /// The order in which messages are sent: each as often as its weight says, spread evenly (the one that is furthest
 /// behind its share comes next).
 pub(super) fn wheel(weights: &[u32]) -> Vec<u16> {
@@ -40,6 +45,16 @@ mod tests {
             let shares: Vec<u64> = (0..workers).map(|index| share(all, index, workers)).collect();
             assert_eq!(shares.iter().sum::<u64>(), all);
             assert!(shares.iter().max() <= shares.iter().min().map(|min| min + 1).as_ref(), "{shares:?}");
+        }
+    }
+
+    #[test]
+    fn silent_connections_are_as_many_as_asked_for_and_spread() {
+        for (silent, all) in [(0, 3), (7, 10), (9, 10), (1, 10), (990, 1000)] {
+            let numbers: Vec<u64> = (0..all).filter(|number| is_silent(*number, silent, all)).collect();
+            assert_eq!(numbers.len() as u64, silent);
+            let gap = all.div_ceil(silent.max(1));
+            assert!(numbers.windows(2).all(|pair| pair[1] - pair[0] <= gap), "{numbers:?}");
         }
     }
 

@@ -10,6 +10,7 @@ mod records;
 mod server;
 mod stages;
 mod tls;
+mod watched;
 mod wrong;
 
 use ringroad_engine::choose::{self, Choice, Wish};
