@@ -202,6 +202,11 @@ pub enum Caveat {
         /// Second baseline over first, minus 1.
         by: f64,
     },
+    /// Two clients of ours put the same load on the same program, and one gets another rate.
+    ClientsDiffer {
+        /// Rate of the first over the second's, minus 1.
+        by: f64,
+    },
     /// Too few runs for an interval.
     TooFewRepeats {
         /// Runs done.
@@ -286,6 +291,9 @@ pub const REPEATS_MIN: u32 = 6;
 pub const WINDOW_MIN_S: f64 = 1.0;
 /// Spread (MAD over median) from which one cell's runs are called unsteady.
 pub const SPREAD_MAX: f64 = 0.05;
+/// Two clients whose rates are farther apart than this do not measure the same. A client decides how many requests reach
+/// the program at once, and with that a little of what one costs; so they are never quite equal.
+pub const CLIENTS_APART: f64 = 0.10;
 /// What the harness may use of a core while measuring.
 pub const HARNESS_SHARE: f64 = 0.02;
 
@@ -369,6 +377,13 @@ impl Caveat {
             .then_some(Caveat::ControlTooWide { control: reach, effect: effect.abs() })
     }
 
+    /// Two clients that had time left must get the same rate; `rate` is one's over the other's.
+    pub fn clients_differ(rate: Interval) -> Option<Caveat> {
+        let (low, high) = (1.0 - CLIENTS_APART, 1.0 + CLIENTS_APART);
+        let agree = rate.high >= low && rate.low <= high;
+        (!agree).then_some(Caveat::ClientsDiffer { by: rate.mid - 1.0 })
+    }
+
     /// Enough runs for an interval of the median.
     pub fn too_few_repeats(runs: u32) -> Option<Caveat> {
         (runs < REPEATS_MIN).then_some(Caveat::TooFewRepeats { runs, wanted: REPEATS_MIN })
@@ -416,6 +431,7 @@ impl Caveat {
             | Caveat::SendLag { .. }
             | Caveat::ControlTooWide { .. }
             | Caveat::ControlDiffers { .. }
+            | Caveat::ClientsDiffer { .. }
             | Caveat::TooFewRepeats { .. }
             | Caveat::WindowTooShort { .. }
             | Caveat::Unsteady { .. }
@@ -532,6 +548,13 @@ impl fmt::Display for Caveat {
                  no difference of that size in this record means anything.",
                 Share(by.abs()),
             ),
+            Caveat::ClientsDiffer { by } => write!(
+                f,
+                "the load generator's rate is {} {} the small client's on the same program: one of them is wrong, so \
+                 take ratios rather than rates, and run it again with the other (--client small).",
+                Share(by.abs()),
+                if *by < 0.0 { "below" } else { "above" },
+            ),
             Caveat::TooFewRepeats { runs, wanted } => write!(
                 f,
                 "{runs} run{} cannot carry a 95 % interval: repeat at least {wanted} times.",
@@ -621,6 +644,7 @@ mod tests {
             Caveat::NotServed { wanted: 1_000, served: 22 },
             Caveat::ControlTooWide { control: 0.04, effect: 0.031 },
             Caveat::ControlDiffers { by: -0.02 },
+            Caveat::ClientsDiffer { by: -0.22 },
             Caveat::TooFewRepeats { runs: 1, wanted: 6 },
             Caveat::WindowTooShort { seconds: 0.25, wanted: 1.0 },
             Caveat::Unsteady { spread: 0.07 },
@@ -668,7 +692,14 @@ mod tests {
     #[test]
     fn gates_open_exactly_past_their_threshold() {
         let control = |reach: f64| Interval { low: 1.0, mid: 1.0, high: 1.0 + reach };
-        let gates: [(&str, Option<Caveat>, Option<Caveat>); 15] = [
+        let rate = |low: f64, high: f64| Interval { low, mid: (low + high) / 2.0, high };
+        let gates: [(&str, Option<Caveat>, Option<Caveat>); 17] = [
+            ("clients", Caveat::clients_differ(rate(1.10, 1.3)), Caveat::clients_differ(rate(1.11, 1.3))),
+            (
+                "clients below",
+                Caveat::clients_differ(rate(0.7, 0.90)),
+                Caveat::clients_differ(rate(0.7, 0.89)),
+            ),
             ("little", Caveat::littles_law(100.0, 1.04, 100.0), Caveat::littles_law(100.0, 1.06, 100.0)),
             (
                 "little below",
@@ -703,6 +734,8 @@ mod tests {
     #[test]
     fn a_number_that_is_none_does_not_pass_a_gate() {
         assert!(Caveat::steal(f64::NAN).is_some());
+        let no_rate = Interval { low: f64::NAN, mid: f64::NAN, high: f64::NAN };
+        assert!(Caveat::clients_differ(no_rate).is_some());
         assert!(Caveat::window_too_short(f64::NAN).is_some());
         assert!(Caveat::littles_law(f64::NAN, 1.0, 1.0).is_some());
         assert!(Caveat::send_lag(1.0, f64::NAN).is_some());

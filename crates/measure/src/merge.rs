@@ -167,8 +167,9 @@ fn join(cell: &mut Cell, other: Cell) -> Result<(), MergeError> {
     // In open loop the histogram is that of the responses; of the service there is none to add.
     let service = percentiles.filter(|_| cell.kind == Loop::Closed);
     cell.latency_us = Latencies { response: percentiles, service, lag: None };
-    // These are of one run each.
-    (cell.series, cell.details) = (None, Details::default());
+    // These are of one run each, but for who put the load on.
+    let client = cell.details.client.take().filter(|client| Some(client) == other.details.client.as_ref());
+    (cell.series, cell.details) = (None, Details { client, ..Details::default() });
     cell.histogram = histogram.map(|histogram| histogram.to_base64());
     let middle = |figure: fn(&Run) -> Option<f64>| {
         summary::median(&cell.runs.iter().filter_map(figure).collect::<Vec<f64>>())

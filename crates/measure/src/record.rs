@@ -178,6 +178,23 @@ pub struct Details {
     /// Where the highest rate lies that meets a demand, on the cell of the probe at its lower end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub knee: Option<Knee>,
+    /// Who put the load on, and over which driver: `load, io_uring`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
+    /// The same cell with another client in the same blocks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cross_check: Option<CrossCheck>,
+}
+
+/// A cell held against what another client made of it in the same blocks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CrossCheck {
+    /// The other client, and its driver: `small, epoll`.
+    pub client: String,
+    /// Requests per second over the other's.
+    pub rate: Interval,
+    /// Server CPU per request over the other's.
+    pub cpu: Option<Interval>,
 }
 
 /// A stage of a load that changed.

@@ -5,8 +5,8 @@ use ringroad_measure::caveat::{Caveat, Level, Verdict};
 use ringroad_measure::claim::{Claim, Little, Origin, Outcome, Place, Sense};
 use ringroad_measure::histogram::Histogram;
 use ringroad_measure::record::{
-    Ceiling, Cell, Control, Details, Errors, Handshakes, Held, Interval, Knee, Latencies, Limiter, Loop,
-    Record, Run, SCHEMA, ServerCost, Stage,
+    Ceiling, Cell, Control, CrossCheck, Details, Errors, Handshakes, Held, Interval, Knee, Latencies,
+    Limiter, Loop, Record, Run, SCHEMA, ServerCost, Stage,
 };
 use serde_json::{Map, Value, json};
 
@@ -105,6 +105,12 @@ fn full() -> Record {
                 met_rps: Some(1e4),
                 unmet_rps: Some(1.04e4),
                 probes: 12,
+            }),
+            client: Some("load, io_uring".into()),
+            cross_check: Some(CrossCheck {
+                client: "small, epoll".into(),
+                rate: interval,
+                cpu: Some(interval),
             }),
         },
     };
