@@ -324,7 +324,7 @@ pub(crate) enum LabAct {
     Server(ServerFlags),
     /// Write a tree of files to copy: imagenet, coco, mnist, cifar10, mixed
     Dataset(DatasetFlags),
-    /// Drive a server with the lab's own small client, and print what it saw as JSON
+    /// Drive a server with one of the lab's clients, and print what it saw as JSON
     #[command(hide = true)]
     Client(ClientFlags),
 }
@@ -335,7 +335,7 @@ pub(crate) struct RunFlags {
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Go on with a run that was stopped, from its last whole block, in the folder where it left its journal
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "with", "only", "repeats", "duration", "seed"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "with", "only", "client", "repeats", "duration", "seed"])]
     pub(crate) resume: Option<PathBuf>,
     /// Print the record as JSON instead of the table
     #[arg(long)]
@@ -346,6 +346,9 @@ pub(crate) struct RunFlags {
     /// Only these programs of the suite (comma-separated)
     #[arg(long, value_name = "IDS", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
+    /// Who puts the loads on: load (this program's load generator) or small (a client that shares no code with it)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) client: Option<ringroad_lab::suite::Client>,
     /// Times each cell is measured, instead of the suite's own number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repeats: Option<u32>,
@@ -472,6 +475,8 @@ pub(crate) struct DatasetFlags {
 
 #[derive(Args, Debug)]
 pub(crate) struct ClientFlags {
+    /// load or small
+    pub(crate) client: ringroad_lab::suite::Client,
     /// The options as JSON, as the harness writes them
     pub(crate) options: String,
 }

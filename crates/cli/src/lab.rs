@@ -4,11 +4,10 @@
 //! line, its record into files, a table and an exit code.
 
 mod advise;
+mod client;
 
 use crate::complaint::{DONE, FAILED, INTERRUPTED, INVALID, USAGE, say, why};
-use crate::flags::{
-    ClientFlags, Common, DatasetFlags, LabAct, LabFlags, RunFlags, ServerFlags, SourcesFlags,
-};
+use crate::flags::{Common, DatasetFlags, LabAct, LabFlags, RunFlags, ServerFlags, SourcesFlags};
 use crate::progress::Progress;
 use ringroad_engine::choose;
 use ringroad_engine::signal::{Signal, dump_on};
@@ -17,7 +16,7 @@ use ringroad_lab::dataset::{self, DatasetError};
 use ringroad_lab::pin::Cores;
 use ringroad_lab::plan::Plan;
 use ringroad_lab::suite::built_in;
-use ringroad_lab::{Error, RunOptions, Suite, client, page, runner, sources, table};
+use ringroad_lab::{Error, RunOptions, Suite, page, runner, sources, table};
 use ringroad_measure::caveat::Level;
 use ringroad_measure::merge;
 use ringroad_measure::record::{Record, SCHEMA};
@@ -50,7 +49,7 @@ pub(crate) fn run(flags: Box<LabFlags>, common: &Common) -> ExitCode {
         Some(LabAct::Advise(flags)) => advise::advise(&flags),
         Some(LabAct::Server(flags)) => server(&flags),
         Some(LabAct::Dataset(flags)) => make_dataset(&flags, common),
-        Some(LabAct::Client(flags)) => run_client(&flags),
+        Some(LabAct::Client(flags)) => client::run(&flags),
     };
     ExitCode::from(code.unwrap_or_else(|Complaint { message, code }| {
         say(&message);
@@ -77,6 +76,7 @@ fn suite(name: &str, flags: &RunFlags, common: &Common) -> Result<u8, Complaint>
         seed: flags.seed,
         repeats: flags.repeats,
         duration_s: flags.duration.map(|span| span.as_secs_f64()),
+        who: flags.client,
         ..RunOptions::of(ringroad)
     };
     // Trees to copy lie beside the record, on the disk that holds it, and go when the run is over.
@@ -446,15 +446,5 @@ fn make_dataset(flags: &DatasetFlags, common: &Common) -> Result<u8, Complaint> 
         let dataset::Made { files, bytes, folders, links } = made;
         print(&format!("{files} files, {bytes} bytes, {folders} folders, {links} links\n"))?;
     }
-    Ok(DONE)
-}
-
-/// The lab's client: options in, report out, both JSON; for the harness.
-fn run_client(flags: &ClientFlags) -> Result<u8, Complaint> {
-    let options: client::Options = serde_json::from_str(&flags.options)
-        .map_err(|error| Complaint { message: format!("lab client: options: {error}"), code: USAGE })?;
-    let report = client::run(&options)
-        .map_err(|error| Complaint { message: format!("lab client: {}", why(&error)), code: FAILED })?;
-    print(&format!("{}\n", serde_json::to_string(&report).unwrap_or_default()))?;
     Ok(DONE)
 }

@@ -1,11 +1,12 @@
 //! The lab in one small program: a client, a server to measure, and a run of a suite without the command line
 //! tool. The crate's tests use it as the child processes they measure.
 //!
-//! `tiny run SUITE` prints the record; `tiny client OPTIONS` and `tiny server PROTOCOL ADDRESS` are what it
+//! `tiny run SUITE` prints the record; `tiny client small OPTIONS` and `tiny server PROTOCOL ADDRESS` are what it
 //! starts: the words of `lab client` and the output of `lab server` (ready line, totals line on SIGTERM).
 //! Start at `main`.
 
 use ringroad_lab::run::Totals;
+use ringroad_lab::suite::Client;
 use ringroad_lab::{Event, RunOptions, Suite, client, runner};
 use std::error::Error;
 use std::io::{Read, Write};
@@ -18,14 +19,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["client", options] => {
+        ["client", "small", options] => {
             let report = client::run(&serde_json::from_str(options)?)?;
             println!("{}", serde_json::to_string(&report)?);
             Ok(())
         }
         ["server", protocol, address, quirk @ ..] => serve(protocol, address, quirk),
         ["run", suite] => run(suite),
-        _ => Err("usage: tiny run SUITE | client OPTIONS | server echo|http ADDRESS [QUIRK]".into()),
+        _ => Err("usage: tiny run SUITE | client small OPTIONS | server echo|http ADDRESS [QUIRK]".into()),
     }
 }
 
@@ -36,6 +37,8 @@ fn run(suite: &str) -> Result<(), Box<dyn Error>> {
     let options = RunOptions {
         client: vec![own.to_string_lossy().into_owned(), "client".to_owned()],
         command: std::env::args().collect(),
+        // The load generator is another program's.
+        who: Some(Client::Small),
         ..RunOptions::of(own)
     };
     let mut tell = |event: &Event<'_>| {

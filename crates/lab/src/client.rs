@@ -1,12 +1,15 @@
-//! The client: one thread, closed loop, every answer checked. It measures the server from outside.
+//! A client: one thread, closed loop, every answer checked. It measures the server from outside.
 //!
-//! It runs as a process of its own (`ringroad lab client OPTIONS`, options as one JSON word, the report as one
-//! JSON line), pinned by the harness. Its work is kept small so that one core of client saturates one core of
-//! server: one clock read per batch of answers, no allocation per request, answers compared with one `memcmp`.
+//! It runs as a process of its own (`ringroad lab client NAME OPTIONS`, options as one JSON word, the report as one JSON
+//! line), pinned by the harness. There are two: the load generator, which this crate does not link, and the *small* one here,
+//! which checks it. Both have the same [`Options`], follow the same [`course`] and write the same [`ClientReport`].
 //!
-//! [`stream`] says what is sent and what must come back; [`session`] moves it over epoll; [`window`] reads the
-//! clocks at the edges of the measured window. Start at [`run`].
+//! The small one shares no code with what is measured or with the load generator. Its work is kept small so that one core
+//! of client saturates one core of server: one clock read per batch of answers, no allocation per request, answers compared
+//! with one `memcmp`. [`stream`] says what is sent and what must come back; [`session`] moves it over epoll; [`window`] reads
+//! the clocks at the edges of the measured window. Start at [`run`].
 
+pub mod course;
 pub mod session;
 pub mod stream;
 pub mod window;
@@ -53,9 +56,44 @@ pub struct Options {
     pub server_pid: Option<u32>,
 }
 
+impl Options {
+    /// Whether it makes sense as a whole.
+    ///
+    /// # Errors
+    /// `InvalidInput`, with what is out of range.
+    pub fn check(&self) -> io::Result<()> {
+        let bad = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        if self.connections == 0 || self.pipeline == 0 {
+            return bad("client options: connections and pipeline must be 1 or more");
+        }
+        if self.protocol == Protocol::Files {
+            return bad("client options: files are copied, not asked for over a connection");
+        }
+        if self.protocol == Protocol::Echo && self.payload_bytes == 0 {
+            return bad("client options: an echo message has 1 byte or more");
+        }
+        if !(1..=self.connections).contains(&self.active) {
+            return bad("client options: active is 1 to all of the connections");
+        }
+        if self.reconnect
+            && (self.protocol != Protocol::Http || self.pipeline != 1 || self.active != self.connections)
+        {
+            return bad("client options: reconnect needs HTTP, no pipeline, and all connections active");
+        }
+        for seconds in [self.warmup_s, self.duration_s, self.syscalls_s, self.timeout_s] {
+            if !(0.0..=1e6).contains(&seconds) {
+                return bad("client options: a time is negative, too long or no number");
+            }
+        }
+        Ok(())
+    }
+}
+
 /// What came of it; one JSON line on the client's standard output.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClientReport {
+    /// Who put the load on, and over which driver: `load, io_uring`.
+    pub client: String,
     /// Connections made.
     pub connected: u32,
     /// Connections that got at least one whole answer.
@@ -80,8 +118,8 @@ pub struct ClientReport {
     pub window: Option<window::Window>,
 }
 
-/// Runs the load to its end and reports. Takes at most connecting (`timeout_s`), warm-up, window, system-call
-/// window and draining (`timeout_s`), whatever the server does.
+/// Puts the load on with the small client, to its end, and reports. Takes at most connecting (`timeout_s`), warm-up,
+/// window, system-call window and draining (`timeout_s`), whatever the server does.
 ///
 /// # Errors
 /// Only the client's own machine: no epoll, no descriptors left, an option out of range. What the server does

@@ -2,12 +2,12 @@
 //!
 //! Start at [`record`].
 
-use crate::plan::Plan;
+use crate::plan::{Plan, Role};
 use crate::run::Measured;
-use crate::suite::{Keep, Protocol, Suite};
+use crate::suite::{Keep, Load, Protocol, Suite};
 use crate::verdict::{self, middle};
 use ringroad_measure::record::{
-    Cell, Control, Errors, Interval, Latencies, Loop, Record, SCHEMA, ServerCost,
+    Cell, Control, CrossCheck, Details, Errors, Interval, Latencies, Loop, Record, Run, SCHEMA, ServerCost,
 };
 use ringroad_measure::{Caveat, Comparison, Finding, Histogram, Verdict};
 use serde_json::{Map, Value};
@@ -45,8 +45,9 @@ pub fn record(suite: &Suite, plan: &Plan, runs: &[CellRuns], frame: Frame) -> Re
     let mut run_level = Vec::new();
     let controls: Vec<Option<(Control, Finding)>> =
         (0..suite.loads.len()).map(|load| control(suite, plan, runs, load)).collect();
+    let check = checked(plan);
     let mut cells = Vec::new();
-    for (index, planned) in plan.cells.iter().enumerate().filter(|(_, cell)| !cell.control) {
+    for (index, planned) in plan.cells.iter().enumerate().filter(|(_, cell)| cell.role == Role::Cell) {
         let mut cell = cell(suite, plan, runs, index, frame.shared_core);
         let control = controls[planned.load].as_ref();
         if let Some((control, Finding::Slower { by, .. } | Finding::Faster { by, .. })) = control
@@ -62,12 +63,15 @@ pub fn record(suite: &Suite, plan: &Plan, runs: &[CellRuns], frame: Frame) -> Re
                 cell.verdict = with(cell.verdict, Caveat::control_too_wide(control.ratio, ratio.mid - 1.0));
             }
         }
+        if let Some(check) = check.filter(|(checked, _)| *checked == index) {
+            cross_check(&mut cell, &runs[index], &runs[check.1], &suite.loads[planned.load]);
+        }
         cells.push(cell);
     }
     if frame.interrupted {
         run_level.push(Caveat::Interrupted { done: frame.blocks, planned: suite.repeats });
     }
-    for planned in plan.cells.iter().filter(|cell| cell.control) {
+    for planned in plan.cells.iter().filter(|cell| cell.role == Role::Control) {
         let baseline_ran = cells.iter().any(|cell| {
             cell.skipped.is_none()
                 && cell.load == suite.loads[planned.load].id
@@ -173,7 +177,7 @@ fn cell(suite: &Suite, plan: &Plan, runs: &[CellRuns], index: usize, shared_core
         skipped,
         runs: measured.iter().map(|m| m.run.clone()).collect(),
         series: None,
-        details: Default::default(),
+        details: Details { client: client_of(&measured), ..Details::default() },
         histogram: (suite.keep.contains(&Keep::Histogram) && !latencies.is_empty())
             .then(|| latencies.to_base64()),
     }
@@ -185,30 +189,77 @@ fn ratio(suite: &Suite, plan: &Plan, runs: &[CellRuns], index: usize) -> Option<
     if base == index {
         return None;
     }
-    compare(&runs[base], &runs[index]).map(|comparison| comparison.ratio)
+    compare(&runs[base], &runs[index], cpu).map(|comparison| comparison.ratio)
 }
 
 /// The baseline against itself, if it ran twice in some blocks.
 fn control(suite: &Suite, plan: &Plan, runs: &[CellRuns], load: usize) -> Option<(Control, Finding)> {
     let base = baseline_of(suite, plan, load)?;
-    let again = plan.cells.iter().position(|cell| cell.control && cell.load == load)?;
-    let comparison = compare(&runs[base], &runs[again])?;
+    let again = plan.cells.iter().position(|cell| cell.role == Role::Control && cell.load == load)?;
+    let comparison = compare(&runs[base], &runs[again], cpu)?;
     Some((Control { load: suite.loads[load].id.clone(), ratio: comparison.ratio }, comparison.finding))
 }
 
 fn baseline_of(suite: &Suite, plan: &Plan, load: usize) -> Option<usize> {
     let baseline = suite.baseline.as_ref()?;
-    plan.cells.iter().position(|c| !c.control && c.load == load && suite.servers[c.server].id == *baseline)
+    let is_it = |server: usize| suite.servers[server].id == *baseline;
+    plan.cells.iter().position(|c| c.role == Role::Cell && c.load == load && is_it(c.server))
 }
 
-/// Compares by the blocks that both have.
-fn compare(base: &CellRuns, other: &CellRuns) -> Option<Comparison> {
+fn cpu(run: &Run) -> Option<f64> {
+    run.cpu_us_per_request
+}
+
+/// Who put the load on: all of them, where a driver was not to be had every time.
+fn client_of(runs: &[&Measured]) -> Option<String> {
+    let mut names: Vec<&str> = runs.iter().filter_map(|measured| measured.client.as_deref()).collect();
+    names.dedup();
+    (!names.is_empty()).then(|| names.join("; "))
+}
+
+/// The cell that both clients put under load, and the one of its other runs.
+fn checked(plan: &Plan) -> Option<(usize, usize)> {
+    let other = plan.cells.iter().position(|cell| cell.role == Role::CrossCheck)?;
+    let (server, load) = (plan.cells[other].server, plan.cells[other].load);
+    let is_it =
+        |cell: &crate::plan::PlannedCell| (cell.role, cell.server, cell.load) == (Role::Cell, server, load);
+    Some((plan.cells.iter().position(is_it)?, other))
+}
+
+/// Holds what the load generator counted and measured against the small client.
+fn cross_check(cell: &mut Cell, mine: &CellRuns, other: &CellRuns, load: &Load) {
+    if cell.skipped.is_some() {
+        return;
+    }
+    let measured: Vec<&Measured> = other.runs.iter().collect();
+    // What makes the other's counts doubtful is not known to be no fault of what both have in common: the server.
+    let doubts = verdict::exact_of(&measured, load);
+    let rate = compare(other, mine, |run| Some(run.rps)).map(|comparison| comparison.ratio);
+    let (Some(rate), Some(client)) = (rate, client_of(&measured)) else {
+        let why =
+            other.failures.first().cloned().unwrap_or_else(|| "they have no block in common".to_owned());
+        cell.verdict.add(Caveat::Unknown { what: "whether both clients agree".to_owned(), why });
+        return;
+    };
+    let cpu = compare(other, mine, cpu).map(|comparison| comparison.ratio);
+    cell.details.cross_check = Some(CrossCheck { client, rate, cpu });
+    // A rate that is a client's own says how fast that one is, and no more.
+    let free = |runs: &[Measured]| middle(&runs.iter().collect::<Vec<_>>(), |m| m.run.client_cpu_share);
+    let both_free = [&mine.runs, &other.runs]
+        .into_iter()
+        .all(|runs| free(runs).is_none_or(|share| share < ringroad_measure::caveat::BUSY_SHARE));
+    let differ = Caveat::clients_differ(rate).filter(|_| both_free);
+    doubts.into_iter().chain(differ).for_each(|caveat| cell.verdict.add(caveat));
+}
+
+/// Compares a figure by the blocks that both have.
+fn compare(base: &CellRuns, other: &CellRuns, figure: impl Fn(&Run) -> Option<f64>) -> Option<Comparison> {
     let (base, other): (Vec<f64>, Vec<f64>) = base
         .runs
         .iter()
         .filter_map(|base| {
             let pair = other.runs.iter().find(|other| other.run.block == base.run.block)?;
-            base.run.cpu_us_per_request.zip(pair.run.cpu_us_per_request)
+            figure(&base.run).zip(figure(&pair.run))
         })
         .unzip();
     Comparison::of_blocks(&base, &other, None)

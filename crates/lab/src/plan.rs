@@ -1,11 +1,14 @@
 //! The plan: which cells there are and in which random order each block runs them.
 //!
 //! Every block runs every cell once, in a new order, so that whatever drifts (heat, neighbours, memory) meets
-//! all of them alike and ratios can be taken within a block. The order comes from a seed alone.
+//! all of them alike and ratios can be taken within a block. The order comes from a seed alone. Two kinds of cells run and
+//! are none of the results: the A/A control, and the cross-check of the clients.
 //!
 //! Start at [`Plan::of`].
 
-use crate::suite::{ARGUMENTS, Suite};
+use crate::suite::{ARGUMENTS, Client, Load, Suite};
+use ringroad_measure::caveat::REPEATS_MIN;
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// One program under one load; indexes into the suite's lists.
@@ -15,10 +18,33 @@ pub struct PlannedCell {
     pub server: usize,
     /// Index into [`Suite::loads`].
     pub load: usize,
-    /// The baseline's second run, for the A/A control: gives no cell of its own.
-    pub control: bool,
+    /// What it is for.
+    pub role: Role,
     /// Known before anything runs: why this cell cannot run.
     pub skipped: Option<String>,
+}
+
+/// What a planned cell is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A result.
+    Cell,
+    /// The baseline's second run, for the A/A control: gives no cell of its own.
+    Control,
+    /// The baseline once more under its first load, which the small client puts on, to check the load generator against it:
+    /// gives no cell of its own either.
+    CrossCheck,
+}
+
+impl PlannedCell {
+    /// Its load, by the client that puts it on.
+    pub fn load<'a>(&self, suite: &'a Suite) -> Cow<'a, Load> {
+        let load = &suite.loads[self.load];
+        match self.role {
+            Role::CrossCheck => Cow::Owned(Load { client: Client::Small, ..load.clone() }),
+            Role::Cell | Role::Control => Cow::Borrowed(load),
+        }
+    }
 }
 
 /// What will run, and in which order.
@@ -37,6 +63,7 @@ impl Plan {
     pub fn of(suite: &Suite, seed: u64) -> Plan {
         let mut cells = Vec::new();
         let mut controls = Vec::new();
+        let mut check = None;
         for (load_index, load) in suite.loads.iter().enumerate() {
             for (server_index, server) in suite.servers.iter().enumerate() {
                 if !server.protocols.contains(&load.protocol) {
@@ -50,19 +77,29 @@ impl Plan {
                     format!("cannot be told {}: its command has no {ARGUMENTS}", load.arguments.join(" "))
                 });
                 let skipped = too_many.or(deaf);
-                let cell = PlannedCell { server: server_index, load: load_index, control: false, skipped };
-                if suite.control && suite.baseline.as_ref() == Some(&server.id) && cell.skipped.is_none() {
-                    controls.push(PlannedCell { control: true, ..cell.clone() });
+                let cell = PlannedCell { server: server_index, load: load_index, role: Role::Cell, skipped };
+                if suite.baseline.as_ref() == Some(&server.id) && cell.skipped.is_none() {
+                    if suite.control {
+                        controls.push(PlannedCell { role: Role::Control, ..cell.clone() });
+                    }
+                    if check.is_none() && load.client == Client::Load {
+                        check = Some(PlannedCell { role: Role::CrossCheck, ..cell.clone() });
+                    }
                 }
                 cells.push(cell);
             }
         }
         cells.append(&mut controls);
+        cells.extend(check);
         let mut random = fastrand::Rng::with_seed(seed);
         let blocks = (0..suite.repeats)
-            .map(|_| {
-                let mut order: Vec<usize> =
-                    (0..cells.len()).filter(|i| cells[*i].skipped.is_none()).collect();
+            .map(|block| {
+                let runs = |cell: &PlannedCell| {
+                    // So many that their median has an interval; more would only take time.
+                    let is_due = cell.role != Role::CrossCheck || block < REPEATS_MIN;
+                    cell.skipped.is_none() && is_due
+                };
+                let mut order: Vec<usize> = (0..cells.len()).filter(|i| runs(&cells[*i])).collect();
                 random.shuffle(&mut order);
                 order
             })
@@ -95,9 +132,13 @@ impl Plan {
     }
 }
 
-/// `model/load` of a cell, with a mark for the control.
+/// `model/load` of a cell, with a mark for what is no result.
 pub fn cell_name(suite: &Suite, cell: &PlannedCell) -> String {
-    let mark = if cell.control { " (again, A/A control)" } else { "" };
+    let mark = match cell.role {
+        Role::Cell => "",
+        Role::Control => " (again, A/A control)",
+        Role::CrossCheck => " (by the small client, cross-check)",
+    };
     format!("{}/{}{mark}", suite.servers[cell.server].id, suite.loads[cell.load].id)
 }
 
@@ -111,13 +152,33 @@ mod tests {
         let suite = Suite::quick().unwrap();
         let plan = Plan::of(&suite, 7);
         let all: Vec<usize> = (0..plan.cells.len()).collect();
-        assert_eq!(plan.cells.len(), 26, "twelve models and the control, two loads");
+        assert_eq!(plan.cells.len(), 27, "twelve models and the control, two loads, and the cross-check");
         assert_eq!(plan.blocks.len(), suite.repeats as usize);
         for block in &plan.blocks {
             let mut sorted = block.clone();
             sorted.sort_unstable();
             assert_eq!(sorted, all);
         }
+    }
+
+    #[test]
+    fn the_baseline_is_put_under_its_first_load_by_the_small_client_too_in_so_many_blocks() {
+        let mut suite = Suite { repeats: 8, ..Suite::quick().unwrap() };
+        let plan = Plan::of(&suite, 7);
+        let check = plan.cells.last().unwrap();
+        assert_eq!((check.role, check.load), (Role::CrossCheck, 0));
+        assert_eq!(Some(&suite.servers[check.server].id), suite.baseline.as_ref());
+        assert_eq!(check.load(&suite).client, Client::Small);
+        assert_eq!(plan.cells[0].load(&suite).client, Client::Load);
+        let last = plan.cells.len() - 1;
+        let checked: Vec<bool> = plan.blocks.iter().map(|block| block.contains(&last)).collect();
+        assert_eq!(checked, [true, true, true, true, true, true, false, false]);
+        // Nothing to check where it is not the load generator's, or where there is no baseline.
+        suite.loads.iter_mut().for_each(|load| load.client = Client::Small);
+        let is_check = |cell: &PlannedCell| cell.role == Role::CrossCheck;
+        assert!(!Plan::of(&suite, 7).cells.iter().any(is_check));
+        suite = Suite { baseline: None, ..Suite::quick().unwrap() };
+        assert!(!Plan::of(&suite, 7).cells.iter().any(is_check));
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub struct Bench<'a> {
     pub suite: &'a Suite,
     /// Our own program, for `{ringroad}`.
     pub ringroad: &'a Path,
-    /// The client's command; its options are appended as one JSON word.
+    /// The command of our clients; the name of one is appended, and its options as one JSON word.
     pub client: &'a [String],
     /// Who runs where.
     pub cores: &'a Cores,
@@ -48,6 +48,8 @@ pub struct Measured {
     pub served: Option<u32>,
     /// Mean latency of the window times its rate: requests in flight by Little's law.
     pub in_flight: Option<f64>,
+    /// Who put the load on, and over which driver: `load, io_uring`.
+    pub client: Option<String>,
     /// Who counted the system calls: `perf` or `program`.
     pub syscalls_source: Option<String>,
     /// Bytes of an answer's body or message.
@@ -172,7 +174,7 @@ impl Bench<'_> {
             (error, _) => error,
         })?;
         let mut measured = match load.client {
-            Client::Own => self.own_client(server, &mut child, addr, load)?,
+            Client::Load | Client::Small => self.own_client(server, &mut child, addr, load)?,
             Client::Wrk => self.wrk(&mut child, addr, load)?,
         };
         if child.has_ended() {
@@ -235,7 +237,7 @@ impl Bench<'_> {
         let broken = |how: String| Failure::Client(Error::Client { how });
         let word = serde_json::to_string(&options).map_err(|error| broken(error.to_string()))?;
         let mut words = self.client.to_vec();
-        words.push(word);
+        words.extend([load.client.as_str().to_owned(), word]);
         let most_s = options.warmup_s
             + options.duration_s
             + options.syscalls_s
@@ -293,6 +295,7 @@ impl Bench<'_> {
             bytes: (load.protocol == Protocol::Echo).then_some((report.bytes_sent, report.bytes_received)),
             served: Some(report.served),
             in_flight,
+            client: Some(report.client),
             syscalls_source: window.syscalls_per_request.map(|_| "perf".to_owned()),
             payload_bytes: report.payload_bytes,
             server_busy: server_share.zip(window.server_threads).map(|(share, threads)| {
@@ -357,6 +360,7 @@ impl Bench<'_> {
             // Not gated by Little's law: wrk sends the next request a turn of its loop after the answer, so a
             // connection rests in between (64 connections held 45 in flight here) and the law would judge wrk.
             in_flight: None,
+            client: Some("wrk".to_owned()),
             server_busy: server_share.map(|share| share / self.cores.server.len().max(1) as f64),
             harness_cpu: watched.harness_cpu,
             watched: watched.time,

@@ -7,9 +7,9 @@ use crate::error::{Error, SuiteError};
 use crate::event::{Event, Observer};
 use crate::journal::{Begun, Journal, Kept};
 use crate::pin::{Cores, Pinned};
-use crate::plan::{Plan, cell_name};
+use crate::plan::{Plan, Role, cell_name};
 use crate::run::{Bench, Failure};
-use crate::suite::Suite;
+use crate::suite::{Client, Suite};
 use crate::verdict;
 use ringroad_measure::Record;
 use ringroad_measure::merge::other_machine;
@@ -23,8 +23,10 @@ use std::time::{Duration, Instant, SystemTime};
 pub struct RunOptions {
     /// Our own program, what `{ringroad}` in a suite stands for.
     pub ringroad: PathBuf,
-    /// The client's command; the options are appended as one JSON word.
+    /// The command of our clients; the name of one, `load` or `small`, is appended, and its options as one JSON word.
     pub client: Vec<String>,
+    /// Who of ours puts the loads on, instead of whom the suite names. What the load generator cannot stays the small one's.
+    pub who: Option<Client>,
     /// The command line for the record. Without a `--seed` in it, the one that was used is appended, so that the
     /// recorded command repeats the same order.
     pub command: Vec<String>,
@@ -153,8 +155,8 @@ fn go_on(
     progress.tell(&Event::Planned { suite, runs: plan.runs(), blocks: suite.repeats, estimate });
     let mut cells: Vec<CellRuns> = Vec::new();
     for (index, planned) in plan.cells.iter().enumerate() {
-        // A control has no cell of its own.
-        if let Some(reason) = planned.skipped.as_ref().filter(|_| !planned.control) {
+        // Others have no cell of their own.
+        if let Some(reason) = planned.skipped.as_ref().filter(|_| planned.role == Role::Cell) {
             let name = progress.names[index].clone();
             progress.tell(&Event::Skipped { cell: &name, reason });
         }
@@ -185,8 +187,8 @@ fn all_blocks(
             if bench.stop.load(Ordering::Relaxed) {
                 return Ok(blocks);
             }
-            let (server, load) =
-                (&bench.suite.servers[plan.cells[index].server], &bench.suite.loads[plan.cells[index].load]);
+            let server = &bench.suite.servers[plan.cells[index].server];
+            let load = &*plan.cells[index].load(bench.suite);
             if cells[index].skipped.is_some() || cells[index].failures.len() >= FAILURES_MAX {
                 progress.done += 1;
                 continue;
@@ -270,6 +272,11 @@ impl Progress<'_> {
 /// The suite with the caller's wishes in it.
 fn overridden(suite: &Suite, options: &RunOptions) -> Result<Suite, Error> {
     let mut suite = suite.clone();
+    if let Some(client) = options.who {
+        for load in suite.loads.iter_mut().filter(|load| load.client != Client::Wrk) {
+            load.client = if load.is_for_load() { client } else { Client::Small };
+        }
+    }
     if let Some(repeats) = options.repeats {
         if repeats == 0 {
             return Err(rule(&suite, "repeats", "0 measures nothing".to_owned()).into());

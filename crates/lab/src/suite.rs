@@ -162,14 +162,44 @@ impl fmt::Display for Protocol {
 }
 
 /// Who puts the load on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Client {
-    /// Ours: [`crate::client`].
-    #[default]
-    Own,
+    /// The load generator, which the caller's program has.
+    Load,
+    /// The small one: [`crate::client`].
+    Small,
     /// `wrk`, an outside program, to check ours against.
     Wrk,
+}
+
+/// Requests in flight on one connection, for the load generator.
+const LOAD_PIPELINE_MAX: u32 = 256;
+/// The load generator has every number of requests that go out together laid out behind each other: so many bytes at most.
+const LOAD_LAID_OUT_MAX: u64 = 16 << 20;
+
+impl Client {
+    /// As suites and the command line have it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Client::Load => "load",
+            Client::Small => "small",
+            Client::Wrk => "wrk",
+        }
+    }
+}
+
+impl std::str::FromStr for Client {
+    type Err = String;
+
+    /// Of ours: who else there is has its own limits, and is for suites.
+    fn from_str(word: &str) -> Result<Client, String> {
+        match word {
+            "load" => Ok(Client::Load),
+            "small" => Ok(Client::Small),
+            _ => Err("load or small is expected".to_owned()),
+        }
+    }
 }
 
 /// One load.
@@ -205,6 +235,21 @@ pub struct Load {
     pub cores: u32,
     /// What sets it apart besides its numbers, in words.
     pub about: Option<String>,
+}
+
+impl Load {
+    /// Bytes of a message laid out once, twice, … as often as are in flight, all together: what the load generator keeps.
+    pub fn laid_out_bytes(&self) -> u64 {
+        let depth = u64::from(self.pipeline);
+        depth * (depth + 1) / 2 * u64::from(self.payload_bytes)
+    }
+
+    /// Whether the load generator can put it on. What it cannot is the small client's.
+    pub fn is_for_load(&self) -> bool {
+        self.tree.is_none()
+            && self.pipeline <= LOAD_PIPELINE_MAX
+            && self.laid_out_bytes() <= LOAD_LAID_OUT_MAX
+    }
 }
 
 impl Suite {

@@ -61,6 +61,11 @@ pub fn of_cell(runs: &[&Measured], failures: &[String], load: &Load, shared_core
     verdict
 }
 
+/// What runs that are no cell's own say of counts, connections and the program.
+pub(crate) fn exact_of(runs: &[&Measured], load: &Load) -> Vec<Caveat> {
+    runs.iter().flat_map(|measured| exact(measured, load)).collect()
+}
+
 /// What bounded the rate, by the medians over the runs; `None` where CPU use is not known.
 pub fn limiter(runs: &[&Measured]) -> Option<Limiter> {
     use ringroad_measure::caveat::BUSY_SHARE;

@@ -10,6 +10,7 @@ mod cat;
 mod cp;
 mod doctor;
 mod lab_advise;
+mod lab_client;
 mod lab_records;
 mod lab_run;
 mod lab_server;

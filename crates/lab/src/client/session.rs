@@ -2,15 +2,14 @@
 //!
 //! A closed loop: a connection sends as many requests as it got answers. Of many connections some may be idle: they
 //! send one request, so that they are known to be served, and are then held open. Or each request has a connection
-//! of its own, from connecting to the server's close. Phases follow each other on the clock:
-//! *settle* and *warm-up* (discarded), the *window*, *system calls* (load still on), *drain* (nothing new is
-//! sent, all that is owed is awaited, so that client and server have counted the same).
+//! of its own, from connecting to the server's close. What follows what is the course's (`course.rs`).
 //!
 //! Why edge-triggered with one registration: an answer smaller than the buffer costs exactly one `recv` and one
 //! `send`, and no call to `epoll_ctl`. Start at [`Session::run`].
 
+use super::course::{Course, Look, Next};
 use super::stream::{Check, Got, PIECE_BYTES, Script};
-use super::window::{Edge, Gauges, Slow, SyscallWindow, Window};
+use super::window::Window;
 use super::{ClientReport, Options};
 use ringroad_measure::Histogram;
 use ringroad_measure::record::Errors;
@@ -29,8 +28,6 @@ const CONNECTING_MAX: usize = 100;
 /// Connections from one source address: below the 28,232 ports Linux hands out by default, with room for the
 /// sockets of the run before in TIME_WAIT.
 const PER_SOURCE_MAX: usize = 20_000;
-/// How often it is looked whether every connection has been served, before the warm-up.
-const SETTLE_STEP: Duration = Duration::from_millis(10);
 /// Events taken per wait.
 const EVENTS_MAX: usize = 256;
 
@@ -102,46 +99,13 @@ enum End {
     Protocol(String),
 }
 
-/// What the load is doing now; each phase but the last has its end on the clock.
-enum Phase {
-    Settle,
-    WarmUp(Slow),
-    Window(Slow, Edge, u64),
-    Syscalls(Box<Window>, SyscallWindow),
-    Drain(Option<Box<Window>>),
-}
-
 impl<'a> Session<'a> {
     /// Prepares everything that needs memory or descriptors, but connects nothing.
     ///
     /// # Errors
     /// No epoll to be had, or options out of range.
     pub fn new(options: &'a Options) -> io::Result<Session<'a>> {
-        let bad = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-        if options.connections == 0 || options.pipeline == 0 {
-            return bad("client options: connections and pipeline must be 1 or more");
-        }
-        if options.protocol == crate::suite::Protocol::Files {
-            return bad("client options: files are copied, not asked for over a connection");
-        }
-        if options.protocol == crate::suite::Protocol::Echo && options.payload_bytes == 0 {
-            return bad("client options: an echo message has 1 byte or more");
-        }
-        if !(1..=options.connections).contains(&options.active) {
-            return bad("client options: active is 1 to all of the connections");
-        }
-        if options.reconnect
-            && (options.protocol != crate::suite::Protocol::Http
-                || options.pipeline != 1
-                || options.active != options.connections)
-        {
-            return bad("client options: reconnect needs HTTP, no pipeline, and all connections active");
-        }
-        for seconds in [options.warmup_s, options.duration_s, options.syscalls_s, options.timeout_s] {
-            if !(0.0..=1e6).contains(&seconds) {
-                return bad("client options: a time is negative, too long or no number");
-            }
-        }
+        options.check()?;
         let script = Script::new(options);
         let connections: Vec<Connection> = (0..options.connections as usize)
             .map(|index| {
@@ -180,107 +144,58 @@ impl<'a> Session<'a> {
     /// # Errors
     /// Only epoll itself failing.
     pub fn run(mut self) -> io::Result<ClientReport> {
-        let mut gauges = Gauges::before_connections(self.options.server_pid);
+        let mut course = Course::new(self.options);
+        let _ = course.next(&self.look());
         self.connect_all()?;
         for index in 0..self.connections.len() {
             let requests = if self.connections[index].idle { 1 } else { self.options.pipeline };
             self.request(index, requests, self.now_ns());
         }
-        let window = self.phases(&mut gauges)?;
-        Ok(self.report(window))
+        self.follow(&mut course)?;
+        Ok(self.report(course.into_window()))
     }
 
-    fn phases(&mut self, gauges: &mut Gauges) -> io::Result<Option<Window>> {
-        let seconds = Duration::from_secs_f64;
-        let options = self.options;
+    /// Does what comes next until it is over.
+    fn follow(&mut self, course: &mut Course) -> io::Result<()> {
         let mut events = Vec::with_capacity(EVENTS_MAX);
-        let mut phase = Phase::Settle;
-        let mut until = Instant::now() + seconds(options.warmup_s / 2.0);
-        let silent = options.active < options.connections;
-        let settled_by = Instant::now() + if silent { seconds(options.timeout_s) } else { Duration::ZERO };
         loop {
-            let drained = matches!(phase, Phase::Drain(_)) && self.tally.in_flight == 0;
-            let now = Instant::now();
-            if now < until && !drained && self.tally.live > 0 {
-                self.turn(&mut events, until - now)?;
-                continue;
-            }
-            if self.tally.live == 0 && !matches!(phase, Phase::Drain(_)) {
-                // Nobody is left to load. What the window held so far is not the load that was asked for.
-                return Ok(match phase {
-                    Phase::Syscalls(window, _) => Some(*window),
-                    _ => None,
-                });
-            }
-            phase = match phase {
-                // Silent connections have their one request behind them before anything is measured.
-                Phase::Settle if self.tally.served < self.tally.live && Instant::now() < settled_by => {
-                    until = Instant::now() + SETTLE_STEP;
-                    Phase::Settle
-                }
-                Phase::Settle => {
-                    gauges.find(options.server_pid);
-                    let early = gauges.slow(self.tally.answers);
-                    until = Instant::now() + seconds(options.warmup_s / 2.0);
-                    Phase::WarmUp(early)
-                }
-                Phase::WarmUp(early) => {
+            let next = course.next(&self.look());
+            let time = match next {
+                Next::Go(time) => time,
+                Next::Measure(time) => {
                     self.latencies.clear();
                     self.recording = true;
-                    let edge = gauges.edge();
-                    until = Instant::now() + seconds(options.duration_s);
-                    Phase::Window(early, edge, self.tally.completed)
+                    time
                 }
-                Phase::Window(early, first, completed_before) => {
-                    let last = gauges.edge();
+                Next::Drain(time) => {
+                    self.sending = false;
                     self.recording = false;
-                    let completed = self.tally.completed - completed_before;
-                    let late = gauges.slow(self.tally.answers);
-                    let mut window = gauges.window(
-                        (&first, &last),
-                        (&early, &late),
-                        completed,
-                        &self.latencies,
-                        options.memory,
-                    );
-                    if options.syscalls_s > 0.0 {
-                        match gauges.count_syscalls(self.tally.answers) {
-                            Ok(counting) => {
-                                until = Instant::now() + seconds(options.syscalls_s);
-                                phase = Phase::Syscalls(Box::new(window), counting);
-                                continue;
-                            }
-                            Err(error) => window.syscalls_unknown = Some(error.to_string()),
-                        }
-                    }
-                    until = self.start_drain();
-                    Phase::Drain(Some(Box::new(window)))
+                    time
                 }
-                Phase::Syscalls(mut window, counting) => {
-                    match counting.finish(self.tally.answers) {
-                        Ok(calls) => window.syscalls_per_request = Some(calls),
-                        Err(error) => window.syscalls_unknown = Some(error.to_string()),
-                    }
-                    until = self.start_drain();
-                    Phase::Drain(Some(window))
-                }
-                Phase::Drain(window) => {
-                    if self.tally.in_flight > 0 {
-                        let missing = self.tally.in_flight;
-                        self.tally.errors.timeout += missing;
-                        let what =
-                            if options.reconnect { "answers, or the close after them," } else { "answers" };
-                        self.note(format!("{missing} {what} did not come in {} s", options.timeout_s));
-                    }
-                    return Ok(window.map(|window| *window));
-                }
+                Next::Leave => return Ok(()),
             };
+            let is_drain = matches!(next, Next::Drain(_));
+            let until = Instant::now() + time;
+            loop {
+                let now = Instant::now();
+                if now >= until || self.tally.live == 0 || is_drain && self.tally.in_flight == 0 {
+                    break;
+                }
+                self.turn(&mut events, until - now)?;
+            }
+            if is_drain && self.tally.in_flight > 0 {
+                let missing = self.tally.in_flight;
+                self.tally.errors.timeout += missing;
+                let what =
+                    if self.options.reconnect { "answers, or the close after them," } else { "answers" };
+                self.note(format!("{missing} {what} did not come in {} s", self.options.timeout_s));
+            }
         }
     }
 
-    fn start_drain(&mut self) -> Instant {
-        self.sending = false;
-        Instant::now() + Duration::from_secs_f64(self.options.timeout_s)
+    fn look(&self) -> Look<'_> {
+        let Tally { live, served, answers, completed, .. } = self.tally;
+        Look { live, served, answers, completed, latencies: &self.latencies }
     }
 
     /// One wait, at most `timeout` long, and everything it reported.
@@ -630,6 +545,7 @@ impl<'a> Session<'a> {
 
     fn report(self, window: Option<Window>) -> ClientReport {
         ClientReport {
+            client: "small, epoll".to_owned(),
             connected: self.tally.connected,
             served: self.tally.served,
             sent: self.tally.sent,

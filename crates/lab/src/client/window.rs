@@ -58,6 +58,7 @@ pub struct Window {
 }
 
 /// Everything that is read about server, client and machine.
+#[derive(Debug, Default)]
 pub(super) struct Gauges {
     pids: Vec<u32>,
     clocks: Vec<ProcessClock>,
@@ -66,6 +67,7 @@ pub(super) struct Gauges {
 }
 
 /// Clocks at one edge.
+#[derive(Debug)]
 pub(super) struct Edge {
     at: Instant,
     server: Option<Duration>,
@@ -75,12 +77,14 @@ pub(super) struct Edge {
 }
 
 /// Slow counters, and how many answers there had been.
+#[derive(Debug)]
 pub(super) struct Slow {
     split: Option<CpuSplit>,
     answers: u64,
 }
 
 /// System calls being counted.
+#[derive(Debug)]
 pub(super) struct SyscallWindow {
     counters: Vec<Counter>,
     answers: u64,

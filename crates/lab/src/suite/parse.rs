@@ -87,8 +87,7 @@ struct RawLoad {
     payload_bytes: Option<Spanned<u32>>,
     path: Option<Spanned<String>>,
     body: Option<String>,
-    #[serde(default)]
-    client: Client,
+    client: Option<Client>,
     timeout_s: Option<Spanned<f64>>,
     #[serde(default)]
     arguments: Vec<String>,
@@ -402,7 +401,7 @@ fn check_load(raw: &RawLoad, at: &Place<'_>) -> Result<Vec<Load>, SuiteError> {
         let message = "a connection per request is for HTTP, without pipeline, all of them active";
         return Err(at.error(&raw.id, "load.reconnect", message));
     }
-    if raw.client == Client::Wrk
+    if raw.client == Some(Client::Wrk)
         && (raw.protocol != Protocol::Http || pipeline != 1 || share < 1.0 || raw.reconnect)
     {
         let message = "wrk speaks HTTP, one request in flight per connection, on all of them, and keeps them";
@@ -424,7 +423,7 @@ fn check_load(raw: &RawLoad, at: &Place<'_>) -> Result<Vec<Load>, SuiteError> {
         Some(value) => at.seconds(value, "load.timeout_s", 0.01)?,
         None => 5.0,
     };
-    Ok(connections
+    let loads: Vec<Load> = connections
         .iter()
         .map(|&connections| Load {
             id: match raw.protocol {
@@ -440,13 +439,23 @@ fn check_load(raw: &RawLoad, at: &Place<'_>) -> Result<Vec<Load>, SuiteError> {
             payload_bytes,
             path: path.clone(),
             body: raw.body.clone(),
-            client: raw.client,
+            client: raw.client.unwrap_or(Client::Load),
             timeout_s,
             arguments: raw.arguments.clone(),
             cores: *raw.cores.get_ref(),
             about: about.clone(),
         })
-        .collect())
+        .map(|load| match raw.client {
+            None if !load.is_for_load() => Load { client: Client::Small, ..load },
+            _ => load,
+        })
+        .collect();
+    if raw.client == Some(Client::Load) && loads.iter().any(|load| !load.is_for_load()) {
+        let message = "the load generator has at most 256 requests in flight on a connection, and keeps at most 16 MiB of \
+                       them ready: with so large ones, fewer; \"small\" takes them all";
+        return Err(at.error(&raw.id, "load.client", message));
+    }
+    Ok(loads)
 }
 
 /// What a load of files copies, and that no other load does.

@@ -1,7 +1,7 @@
 //! Every gate fires on a run made to trip it, and not on a good one; and figures go into the record as medians.
 
 use ringroad_lab::collect::{self, CellRuns, Frame};
-use ringroad_lab::plan::Plan;
+use ringroad_lab::plan::{Plan, Role};
 use ringroad_lab::run::{Measured, Totals};
 use ringroad_lab::suite::Suite;
 use ringroad_lab::verdict;
@@ -60,6 +60,7 @@ fn good(block: u32, cpu_us: f64) -> Measured {
         sent: 120_000,
         served: Some(10),
         in_flight: Some(10.0),
+        client: Some("load, io_uring".to_owned()),
         syscalls_source: Some("perf".to_owned()),
         server_busy: Some(0.8),
         totals: Some(Totals { accepted: 10, requests: 120_000, ..Totals::default() }),
@@ -235,18 +236,26 @@ fn the_limiter_is_who_is_busy() {
     assert_eq!(with(None, Some(0.80)), None);
 }
 
-/// The record of six blocks whose cells cost what `cost` says: server 0 is the baseline, 1 the other, 2 the
-/// baseline again.
+/// The record of six blocks whose cells cost what `cost` says: server 0 is the baseline, 1 the other, 2 the baseline again,
+/// 3 the baseline by the other client.
 fn record(cost: impl Fn(usize, u32) -> f64) -> Record {
+    record_of(|who, block| good(block, cost(who, block)))
+}
+
+fn record_of(made: impl Fn(usize, u32) -> Measured) -> Record {
     let suite = suite();
     let plan = Plan::of(&suite, 1);
     let runs: Vec<CellRuns> = plan
         .cells
         .iter()
         .map(|cell| {
-            let who = if cell.control { 2 } else { cell.server };
+            let who = match cell.role {
+                Role::Cell => cell.server,
+                Role::Control => 2,
+                Role::CrossCheck => 3,
+            };
             let runs = (0..6).map(|block| {
-                let mut run = good(block, cost(who, block));
+                let mut run = made(who, block);
                 if suite.loads[cell.load].payload_bytes > 0 {
                     run.totals = None;
                 }
@@ -265,7 +274,7 @@ fn noise(block: u32) -> f64 {
 
 #[test]
 fn ratios_are_taken_within_blocks_so_that_common_noise_cancels() {
-    let record = record(|who, block| noise(block) * [4.0, 4.4, 4.0][who]);
+    let record = record(|who, block| noise(block) * [4.0, 4.4, 4.0, 4.1][who]);
     assert_eq!(record.cells.len(), 4, "controls give no cell");
     let other = record.cells.iter().find(|cell| cell.id == "other/http-10").unwrap();
     let ratio = other.ratio.unwrap();
@@ -283,7 +292,7 @@ fn ratios_are_taken_within_blocks_so_that_common_noise_cancels() {
 
 #[test]
 fn a_control_that_finds_a_difference_makes_its_load_suspect() {
-    let record = record(|who, _| [4.0, 6.0, 4.4][who]);
+    let record = record(|who, _| [4.0, 6.0, 4.4, 4.0][who]);
     assert!(
         record.verdict.reasons.iter().any(|c| matches!(c, Caveat::ControlDiffers { .. })),
         "{}",
@@ -306,6 +315,70 @@ fn a_difference_smaller_than_the_control_reaches_is_named() {
         "{}",
         other.verdict
     );
+}
+
+/// The rates of six blocks by the small client, which is who 3, as a share of the load generator's.
+fn checked(by_small: impl Fn(&mut Measured)) -> Record {
+    record_of(|who, block| {
+        let mut run = good(block, 4.0);
+        if who == 3 {
+            run.client = Some("small, epoll".to_owned());
+            by_small(&mut run);
+        }
+        run
+    })
+}
+
+#[test]
+fn clients_that_agree_are_told_and_clients_that_do_not_make_their_cell_suspect() {
+    let record = checked(|run| run.run.rps /= 1.05);
+    assert_eq!(record.verdict.level, Level::Valid, "{}", record.verdict);
+    let cell = record.cells.iter().find(|cell| cell.id == "base/http-10").unwrap();
+    assert_eq!(cell.details.client.as_deref(), Some("load, io_uring"));
+    let check = cell.details.cross_check.as_ref().unwrap();
+    assert_eq!((check.client.as_str(), check.cpu.unwrap().mid), ("small, epoll", 1.0));
+    assert!((check.rate.mid - 1.05).abs() < 1e-9, "{check:?}");
+    assert_eq!(record.cells.iter().filter(|cell| cell.details.cross_check.is_some()).count(), 1);
+
+    let record = checked(|run| run.run.rps /= 1.2);
+    let of =
+        |record: &Record, id: &str| record.cells.iter().find(|cell| cell.id == id).unwrap().verdict.clone();
+    let said = of(&record, "base/http-10");
+    assert_eq!(said.level, Level::Suspect, "{said}");
+    assert!(
+        matches!(said.reasons.as_slice(), [Caveat::ClientsDiffer { by }] if (by - 0.2).abs() < 1e-9),
+        "{said}"
+    );
+    assert_eq!(of(&record, "base/echo-10").level, Level::Valid, "only what was checked");
+
+    // Where one of them was the limit, its rate is its own.
+    let record = checked(|run| (run.run.rps, run.run.client_cpu_share) = (run.run.rps / 1.2, Some(0.99)));
+    assert_eq!(record.verdict.level, Level::Valid, "{}", record.verdict);
+}
+
+#[test]
+fn counts_that_differ_under_the_small_client_alone_are_a_doubt_of_the_cell_it_checks() {
+    let record = checked(|run| run.run.client_count += 1);
+    assert_eq!(record.cells[0].id, "base/http-10");
+    let said = &record.cells[0].verdict;
+    assert!(said.reasons.iter().any(|why| matches!(why, Caveat::CountsDiffer { .. })), "{said}");
+    assert_eq!(said.level, Level::Invalid);
+}
+
+#[test]
+fn a_cross_check_that_failed_is_said() {
+    let suite = suite();
+    let plan = Plan::of(&suite, 1);
+    let runs = plan.cells.iter().map(|cell| match cell.role {
+        Role::CrossCheck => {
+            CellRuns { failures: vec!["it exited with code 9".to_owned()], ..CellRuns::default() }
+        }
+        _ => CellRuns { runs: (0..6).map(|block| good(block, 4.0)).collect(), ..CellRuns::default() },
+    });
+    let record =
+        collect::record(&suite, &plan, &runs.collect::<Vec<_>>(), Frame { blocks: 6, ..Frame::default() });
+    let said = record.cells[0].verdict.to_string();
+    assert!(said.contains("whether both clients agree is unknown") && said.contains("code 9"), "{said}");
 }
 
 #[test]

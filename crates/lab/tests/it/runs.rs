@@ -1,6 +1,7 @@
 //! Whole runs with child processes: the example `tiny` is the server and the client.
 
 use ringroad_lab::pin::{Cores, Pinned};
+use ringroad_lab::suite::Client;
 use ringroad_lab::{Error, Event, RunOptions, Suite, runner};
 use ringroad_measure::record::Record;
 use ringroad_measure::{Caveat, Level};
@@ -22,6 +23,8 @@ pub(crate) fn options() -> RunOptions {
         client: vec![tiny.to_string_lossy().into_owned(), "client".to_owned()],
         command: vec!["tiny".to_owned()],
         seed: Some(11),
+        // The load generator is not this crate's.
+        who: Some(Client::Small),
         ..RunOptions::of(tiny)
     }
 }

@@ -2,7 +2,7 @@
 
 use ringroad_lab::plan::Plan;
 use ringroad_lab::program::Filling;
-use ringroad_lab::suite::{Protocol, Ready, Suite, built_in};
+use ringroad_lab::suite::{Client, Load, Protocol, Ready, Suite, built_in};
 use ringroad_lab::{Error, error::SuiteError};
 use std::path::Path;
 
@@ -58,6 +58,27 @@ fn each_stands_for_one_server_per_word_and_connections_for_one_load_per_count() 
 }
 
 #[test]
+fn the_load_generator_puts_every_load_on_that_it_can_and_the_small_client_the_rest() {
+    let clients = |text: &str| -> Vec<Client> {
+        let suite = Suite::parse(text, "my.toml", "my", None).unwrap();
+        suite.loads.iter().map(|load| load.client).collect()
+    };
+    assert_eq!(clients(GOOD), [Client::Load; 3]);
+    for (from, to) in [
+        ("pipeline = 16", "pipeline = 257"),
+        ("payload_bytes = 512", "payload_bytes = 200000"),
+        ("pipeline = 16", "client = \"small\""),
+    ] {
+        assert_eq!(clients(&changed(from, to)), [Client::Load, Client::Load, Client::Small], "{to}");
+    }
+    for name in built_in::names() {
+        let suite = Suite::load(name).unwrap();
+        let is_by_load = |load: &Load| load.tree.is_some() || load.client == Client::Load;
+        assert!(suite.loads.iter().all(is_by_load), "{name}");
+    }
+}
+
+#[test]
 fn placeholders_are_filled_and_other_braces_are_left_alone() {
     let suite = Suite::parse(GOOD, "my.toml", "my", None).unwrap();
     let addr = "127.0.0.1:8080".parse().unwrap();
@@ -101,6 +122,8 @@ fn each_rule_names_line_and_key() {
         ("connections = [1, 64]", "path = \"a b\"\nconnections = [1]", 16, "load.path", "/"),
         ("connections = [1, 64]", "connections = [1]\npayload_bytes = 9", 17, "load.payload_bytes", "HTTP"),
         ("payload_bytes = 512", "client = \"wrk\"", 18, "load.client", "wrk"),
+        ("pipeline = 16", "pipeline = 257\nclient = \"load\"", 18, "load.client", "256"),
+        ("payload_bytes = 512", "payload_bytes = 200000\nclient = \"load\"", 18, "load.client", "16 MiB"),
     ];
     for (from, to, line, key, part) in cases {
         let error = mistake(&changed(from, to));
