@@ -7,7 +7,7 @@
 
 use crate::abi::{
     IORING_CQE_BUFFER_SHIFT, IORING_CQE_F_BUFFER, IORING_CQE_F_MORE, IORING_CQE_F_NOTIF,
-    IORING_CQE_F_SOCK_NONEMPTY, io_uring_cqe, io_uring_params,
+    IORING_CQE_F_SOCK_NONEMPTY, IORING_NOTIF_USAGE_ZC_COPIED, io_uring_cqe, io_uring_params,
 };
 use crate::fork::ForkGuard;
 use crate::map::Mapping;
@@ -60,6 +60,13 @@ impl Cqe {
     #[inline]
     pub fn is_notification(&self) -> bool {
         self.flags & IORING_CQE_F_NOTIF != 0
+    }
+
+    /// This notification says that the kernel copied, all or some of it: over loopback it always does. Told only for an
+    /// entry that [asked](crate::Sqe::report_usage) (6.2).
+    #[inline]
+    pub fn was_copied(&self) -> bool {
+        self.is_notification() && self.result as u32 & IORING_NOTIF_USAGE_ZC_COPIED != 0
     }
 }
 

@@ -164,6 +164,30 @@ impl Sqe {
         Sqe::new(io_uring_op::IORING_OP_SENDMSG, fd).memory(message.cast(), 1).call_flags(flags as u32)
     }
 
+    /// `IORING_OP_SEND_ZC` (6.0), as send(2), from where the bytes lie. Completes with the result, and if that says
+    /// `more`, a second time ([`Cqe::is_notification`](crate::Cqe::is_notification)): until then, which may be when the
+    /// peer has acknowledged them, the bytes are named. EOPNOTSUPP on a socket that cannot, Unix ones for instance;
+    /// ENOBUFS where more memory would be in use at a time than may be locked.
+    #[inline]
+    pub fn send_zc(fd: RawFd, buffer: *const u8, bytes: u32, flags: i32) -> Sqe {
+        Sqe::new(io_uring_op::IORING_OP_SEND_ZC, fd).memory(buffer, bytes).call_flags(flags as u32)
+    }
+
+    /// `IORING_OP_SENDMSG_ZC` (6.1), as sendmsg(2), likewise. The message and its vectors are named until the first
+    /// completion, what they name until the last.
+    #[inline]
+    pub fn sendmsg_zc(fd: RawFd, message: *const libc::msghdr, flags: i32) -> Sqe {
+        Sqe::new(io_uring_op::IORING_OP_SENDMSG_ZC, fd).memory(message.cast(), 1).call_flags(flags as u32)
+    }
+
+    /// `IORING_SEND_ZC_REPORT_USAGE` (6.2), for a zero-copy send: its notification tells whether the kernel copied all
+    /// the same ([`Cqe::was_copied`](crate::Cqe::was_copied)). EINVAL before.
+    #[inline]
+    pub fn report_usage(mut self) -> Sqe {
+        self.raw.ioprio |= IORING_SEND_ZC_REPORT_USAGE as u16;
+        self
+    }
+
     /// `IORING_OP_RECVMSG` (5.3), as recvmsg(2). What the message names counts as named by the entry, and is written,
     /// as is the message itself.
     #[inline]

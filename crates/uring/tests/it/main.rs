@@ -14,6 +14,7 @@ mod read_ahead;
 mod registered;
 mod side_by_side;
 mod sockets;
+mod zero_copy;
 
 use ringroad_uring::{Cqe, Ring, Wait};
 
