@@ -4,7 +4,7 @@
 //! So operations take buffers by value; [`Buf`] is the closed list of what they may be, each with bytes that
 //! stay in place when the owner moves.
 
-use crate::op::Span;
+use crate::op::{Lasting, Span};
 use crate::pages::Pages;
 use crate::pool::Lease;
 use std::ptr::NonNull;
@@ -39,6 +39,16 @@ impl Buf {
     pub(crate) fn span_after(&self, done: usize) -> Span {
         let bytes = self.bytes().get(done..).unwrap_or_default();
         Span { start: bytes.as_ptr().cast_mut(), bytes: bytes.len() }
+    }
+
+    /// Whose they are, if they never change and may have several owners.
+    #[inline]
+    pub(crate) fn lasting(&self) -> Option<Lasting<'_>> {
+        match self {
+            Buf::Static(_) => Some(Lasting::Static),
+            Buf::Shared(bytes) => Some(Lasting::Shared(bytes)),
+            Buf::Vec(_) | Buf::Lease(_) | Buf::Pages(_) => None,
+        }
     }
 
     /// Takes a pooled lease out of its pool: it is going to wait. All of it, for it goes back to its owner whole.

@@ -26,6 +26,10 @@ pub struct Counters {
     pub queue_full: u64,
     /// Times completions overflowed their queue and had to be fetched from the kernel.
     pub overflows: u64,
+    /// Sends that the kernel was to make from where the bytes lie, and took.
+    pub zero_copy_sends: u64,
+    /// Of these, those of which it has reported that it copied all the same.
+    pub zero_copy_copied: u64,
     /// Receives that found the buffer ring empty.
     pub ring_empty: u64,
     /// Receives stopped because their stream had not read what it already got.
@@ -66,6 +70,8 @@ impl fmt::Display for Counters {
             batch_max,
             queue_full,
             overflows,
+            zero_copy_sends,
+            zero_copy_copied,
             ring_empty,
             out_of_credit,
             cancels,
@@ -89,6 +95,8 @@ impl fmt::Display for Counters {
             (batch_max, "batch_max"),
             (queue_full, "queue_full"),
             (overflows, "overflows"),
+            (zero_copy_sends, "zero_copy_sends"),
+            (zero_copy_copied, "zero_copy_copied"),
             (ring_empty, "ring_empty"),
             (out_of_credit, "out_of_credit"),
             (cancels, "cancels"),

@@ -826,7 +826,13 @@ pub(crate) fn op_of(kind: Kind, memory: &mut Memory, done: usize, on: Target, wh
             let (start, bytes) = crate::buf::spare_of(buf);
             Op::ReceiveInto { on, memory: Span { start: start.as_ptr(), bytes } }
         }
-        (Kind::Send, Memory::Buf(buf)) => Op::Send { on, bytes: buf.span_after(done), whole },
+        (Kind::Send, Memory::Buf(buf)) => {
+            let bytes = buf.span_after(done);
+            match buf.lasting() {
+                Some(owner) => Op::SendLasting { on, bytes, whole, owner },
+                None => Op::Send { on, bytes, whole },
+            }
+        }
         (Kind::SendVectored, Memory::Vectors(vectors)) => {
             Op::SendVectored { on, message: vectors.message_after(done) }
         }

@@ -350,7 +350,7 @@ impl Io {
         self.abandon_files();
         // Read anew: the last turn may be long ago.
         let deadline = self.read_clock().after(patience);
-        while self.table.open() + self.files_with_driver > 0 && self.now < deadline {
+        while self.table.open() + self.files_with_driver + self.driver.lent() > 0 && self.now < deadline {
             let left = deadline.since(self.now);
             if self.turn(Until::For(left)).is_err() {
                 break;
@@ -361,7 +361,8 @@ impl Io {
         wakers.append(&mut self.parked);
         wakers.extend(self.closers.drain().map(|(_, waker)| waker));
         wakers.extend(self.slots.take_wakers());
-        let leaked = self.slots.leak();
+        // The driver never gives up what it has lent.
+        let leaked = self.slots.leak() + self.driver.lent() as u64;
         if leaked > 0 || self.table.open() > 0 {
             self.driver.abandon();
         }

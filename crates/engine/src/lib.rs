@@ -37,7 +37,7 @@ pub use blocking::spawn_blocking;
 pub use buf::{AnyBuf, IoBuf, IoBufMut};
 pub use choose::driver_info;
 pub use counters::Counters;
-pub use driver::features::Features;
+pub use driver::features::{Features, ZeroCopy};
 pub use error::{Error, Result};
 pub use exec::{Builder, Gone, JoinError, JoinHandle, Remote, Runtime, Stuck, spawn, yield_now};
 pub use file_part::FilePart;

@@ -20,6 +20,7 @@ use socket2::SockAddr;
 use std::fmt;
 use std::fs::File;
 use std::net::Shutdown;
+use std::rc::Rc;
 
 /// Names one life of one slot: an index, and the generation that tells it from earlier lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -131,7 +132,15 @@ pub(crate) enum Op<'a> {
         bytes: Span,
         whole: bool,
     },
-    /// Likewise.
+    /// The same of bytes that never change: a driver may become another owner of them, and have the kernel read them for
+    /// longer than the operation takes.
+    SendLasting {
+        on: Target,
+        bytes: Span,
+        whole: bool,
+        owner: Lasting<'a>,
+    },
+    /// As `Send`.
     SendVectored {
         on: Target,
         message: &'a libc::msghdr,
@@ -173,6 +182,7 @@ impl Op<'_> {
             | Op::Receive { on }
             | Op::ReceiveInto { on, .. }
             | Op::Send { on, .. }
+            | Op::SendLasting { on, .. }
             | Op::SendVectored { on, .. }
             | Op::SendFile { on, .. }
             | Op::ReceiveMessage { on, .. }
@@ -190,7 +200,7 @@ impl Op<'_> {
             Op::Connect { .. } => Kind::Connect,
             Op::Receive { .. } => Kind::Receive,
             Op::ReceiveInto { .. } => Kind::ReceiveInto,
-            Op::Send { .. } => Kind::Send,
+            Op::Send { .. } | Op::SendLasting { .. } => Kind::Send,
             Op::SendVectored { .. } => Kind::SendVectored,
             Op::SendFile { .. } => Kind::SendFile,
             Op::ReceiveMessage { .. } => Kind::ReceiveMessage,
@@ -200,6 +210,15 @@ impl Op<'_> {
             Op::File(_) => Kind::File,
         }
     }
+}
+
+/// Whose bytes it is that never change.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Lasting<'a> {
+    /// Everybody's, for ever.
+    Static,
+    /// Of all who count themselves here: as long as one does, nobody has a way to write them.
+    Shared(&'a Rc<[u8]>),
 }
 
 /// Memory the kernel may touch. Who keeps it alive is said where it is made.

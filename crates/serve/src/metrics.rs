@@ -242,7 +242,7 @@ fn listeners(out: &mut Text, shared: &Shared) {
         }
     }
     type EngineRead = fn(&ringroad_engine::Counters) -> u64;
-    let engine: [(&str, &str, EngineRead); 10] = [
+    let engine: [(&str, &str, EngineRead); 12] = [
         ("system_calls", "System calls made by the driver.", |e| e.system_calls),
         ("waits", "Waits for the kernel.", |e| e.waits),
         ("operations_at_once", "Operations answered without waiting.", |e| e.answered_at_once),
@@ -251,6 +251,8 @@ fn listeners(out: &mut Text, shared: &Shared) {
         ("queue_full", "Times the submission queue was full.", |e| e.queue_full),
         ("queue_overflows", "Times completions overflowed their queue.", |e| e.overflows),
         ("buffers_empty", "Receives that found no buffer.", |e| e.ring_empty),
+        ("zero_copy_sends", "Sends from where the bytes lie.", |e| e.zero_copy_sends),
+        ("zero_copy_copied", "Of these, those the kernel copied all the same.", |e| e.zero_copy_copied),
         ("accept_paused", "Times accepting paused for want of descriptors.", |e| e.accept_parked),
         ("polls", "Tasks polled.", |e| e.polls),
     ];

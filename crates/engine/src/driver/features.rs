@@ -22,6 +22,23 @@ pub struct Features {
     /// Operations on files go through the ring, those that it has. Off: through the blocking pool, as on every other
     /// driver.
     pub files: bool,
+    /// Large sends of bytes that never change (`&'static [u8]`, `Rc<[u8]>`) are made from where the bytes lie
+    /// (`IORING_OP_SEND_ZC` with `IORING_SEND_ZC_REPORT_USAGE`, 6.2).
+    pub zero_copy: ZeroCopy,
+}
+
+/// Where sends are made from where their bytes lie, if they are large enough for it to be worth while.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ZeroCopy {
+    /// Nowhere: the kernel copies what it is to send.
+    Off,
+    /// On each connection until the kernel reports that it copied all the same, as it does over loopback and between
+    /// network namespaces.
+    #[default]
+    UntilCopied,
+    /// Everywhere, whatever the kernel reports: to measure what that costs.
+    Always,
 }
 
 impl Default for Features {
@@ -32,6 +49,7 @@ impl Default for Features {
             registered_ring: true,
             bundles: false,
             files: true,
+            zero_copy: ZeroCopy::default(),
         }
     }
 }

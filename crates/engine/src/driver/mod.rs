@@ -160,6 +160,16 @@ pub(crate) trait Driver {
     /// to wait is taken out of the pool first.
     fn sends_from_pool(&self) -> bool;
 
+    /// Whether a send of so many bytes that never change would now be made from where they lie.
+    fn sends_without_copy(&self, _: Target, _bytes: usize) -> bool {
+        false
+    }
+
+    /// How many sends are over of which the kernel may still read the bytes, in memory that is kept for that alone.
+    fn lent(&self) -> usize {
+        0
+    }
+
     /// Where time comes from.
     fn clock(&self) -> Clock;
 

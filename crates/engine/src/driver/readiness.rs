@@ -449,7 +449,9 @@ impl<P: Poller> Driver for Readiness<P> {
     fn attempt(&mut self, op: &Op<'_>) -> Option<Outcome> {
         match *op {
             Op::Receive { on } => self.receive(on).map(Outcome::from),
-            Op::Send { on, bytes, .. } => self.send(on, bytes).map(Outcome::of),
+            Op::Send { on, bytes, .. } | Op::SendLasting { on, bytes, .. } => {
+                self.send(on, bytes).map(Outcome::of)
+            }
             Op::Accept { on } => self.accept(on),
             Op::ReceiveInto { on, memory } => self.receive_into(on, memory),
             Op::SendVectored { on, message }

@@ -187,6 +187,11 @@ impl Io {
         Poll::Pending
     }
 
+    /// Whether a send of so many bytes that never change would now be made from where they lie.
+    pub(crate) fn sends_without_copy(&self, index: u32, bytes: usize) -> bool {
+        self.driver.sends_without_copy(self.table.target(index), bytes)
+    }
+
     /// Gives a send that has to wait its slot.
     fn queue_send(&mut self, index: u32, sending: &mut Sending, all: bool) -> Token {
         let kind = sending.kind();

@@ -41,7 +41,7 @@ impl Driver for Stub {
         self.0.attempts.set(self.0.attempts.get() + 1);
         let result = self.0.attempt.get()?;
         let most = match op {
-            Op::Send { bytes, .. } => bytes.bytes,
+            Op::Send { bytes, .. } | Op::SendLasting { bytes, .. } => bytes.bytes,
             _ => usize::MAX,
         };
         Some(Outcome::of(i32::try_from(most).unwrap_or(i32::MAX).min(result)))

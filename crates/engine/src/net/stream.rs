@@ -147,6 +147,16 @@ impl<F: Family> Stream<F> {
         Send::vectored(&self.socket, buffers)
     }
 
+    /// Whether a send of so many bytes that never change (`&'static [u8]`, `Rc<[u8]>`) would now be made from where they
+    /// lie, if it is [`write_all`](Self::write_all), [`write`](Self::write) or [`write_from`](Self::write_from): whoever
+    /// has something to send before them then sends that by itself.
+    ///
+    /// Only on io_uring; see [`ZeroCopy`](crate::ZeroCopy). The result is the same either way, and comes as soon: the
+    /// runtime owns the bytes as well until the kernel has read them for the last time.
+    pub fn sends_without_copy(&self, bytes: usize) -> bool {
+        self.socket.with_io(|io, index| io.sends_without_copy(index, bytes)).unwrap_or(false)
+    }
+
     /// Sends what goes of a part of a file, at least one byte unless there is none, without copying it through here
     /// (`sendfile(2)`): gives back what is left of it, with how many bytes went.
     ///

@@ -13,7 +13,7 @@
 
 use ringroad_engine::net::{ListenOptions, SocketOption, TcpListener, TcpStream};
 use ringroad_engine::sim::{Faults, SimConfig, Style};
-use ringroad_engine::{Builder, Features, Name, Remote, Runtime, choose, yield_now};
+use ringroad_engine::{Builder, Features, Name, Remote, Runtime, ZeroCopy, choose, yield_now};
 use ringroad_host::process::{raise_nofile, tie_to_parent};
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -62,11 +62,13 @@ impl Case {
                 features.registered_ring = false;
                 features.bundles = false;
                 features.files = false;
+                features.zero_copy = ZeroCopy::Off;
                 builder.features(features)
             }
             Case::IoUring => {
                 let mut features = Features::default();
                 features.bundles = true;
+                features.zero_copy = ZeroCopy::Always;
                 builder.features(features)
             }
             _ => builder,

@@ -63,7 +63,7 @@ impl Operation {
             Op::Accept { .. } | Op::Receive { .. } => Work::Nothing,
             Op::Connect { address, .. } => Work::Connect(address),
             Op::ReceiveInto { memory, .. } => Work::Receive(memory),
-            Op::Send { bytes, .. } => Work::Send(bytes),
+            Op::Send { bytes, .. } | Op::SendLasting { bytes, .. } => Work::Send(bytes),
             Op::SendVectored { message, .. }
             | Op::SendMessage { message, .. }
             | Op::SendUnixMessage { message, .. } => Work::SendVectored(message),
@@ -81,7 +81,7 @@ impl Operation {
             on: op.target(),
             completes,
             work,
-            whole: !matches!(op, Op::Send { whole: false, .. }),
+            whole: !matches!(op, Op::Send { whole: false, .. } | Op::SendLasting { whole: false, .. }),
             seal: 0,
             done: 0,
             told: false,

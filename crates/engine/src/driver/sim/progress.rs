@@ -38,7 +38,7 @@ impl Sim {
                 let most = self.shortened(room.len());
                 Outcome::of(self.network.receive(number, &mut room[..most]))
             }
-            Op::Send { bytes, .. } => {
+            Op::Send { bytes, .. } | Op::SendLasting { bytes, .. } => {
                 // SAFETY: as above.
                 let bytes = unsafe { operation::bytes_of(bytes) };
                 let most = self.shortened(bytes.len());

@@ -3,7 +3,7 @@
 //! INVARIANT: a completion is popped once, and goes either through [`Uring::take`], which tells it, or, when the
 //! driver is dropped, through [`Uring::discard`].
 
-use super::{AT_ONCE, CANCEL, DESCRIPTOR, Place, RECEIVE, ROOM, TAG, Uring, is_passing};
+use super::{AT_ONCE, CANCEL, DESCRIPTOR, Place, RECEIVE, ROOM, TAG, Uring, ZERO_COPY, is_passing};
 use crate::COMPLETIONS_PER_TURN;
 use crate::op::{Completion, News, Outcome, Token};
 use ringroad_uring::{Cqe, Wait};
@@ -78,6 +78,9 @@ impl Uring {
         }
         if bits >= AT_ONCE {
             return self.tell_ourselves(bits, completion.result);
+        }
+        if bits & TAG == ZERO_COPY {
+            return self.tell_zero_copy(completion, out);
         }
         if !completion.more() {
             self.in_flight -= 1;
@@ -160,7 +163,9 @@ impl Uring {
     /// Cancels everything and takes every last completion. Whether that came to an end in time.
     fn settle(&mut self) -> bool {
         // The kernel has not seen these.
-        self.line.clear();
+        for (bits, _) in self.line.drain(..).filter(|(bits, _)| bits & TAG == ZERO_COPY) {
+            self.zero_copy.withdraw(bits);
+        }
         self.starved.clear();
         self.cancels.clear();
         let deadline = Instant::now() + PATIENCE;
@@ -193,6 +198,9 @@ impl Uring {
         if bits & CANCEL != 0 {
             return;
         }
+        if bits & TAG == ZERO_COPY {
+            return self.discard_zero_copy(completion);
+        }
         if !completion.more() {
             self.in_flight -= 1;
         }
@@ -214,9 +222,13 @@ impl Uring {
 impl Drop for Uring {
     fn drop(&mut self) {
         // A forked child has nothing in flight: the operations are its parent's.
-        if !self.kernel.ring.is_of_this_process() || self.settle() {
+        let is_ours = self.kernel.ring.is_of_this_process();
+        if !is_ours || self.settle() {
             // SAFETY: dropped once, here, and not used after. The kernel has let go of all of it.
             unsafe { ManuallyDrop::drop(&mut self.kernel) }
+        }
+        if is_ours {
+            self.zero_copy.leak();
         }
     }
 }

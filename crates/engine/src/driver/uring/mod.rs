@@ -24,7 +24,9 @@ mod file;
 pub(crate) mod setup;
 #[cfg(test)]
 mod tests;
+mod zero_copy;
 
+use super::features::ZeroCopy;
 use super::{Cancelled, Driver, Name, Settings};
 use crate::clock::{Clock, Until};
 use crate::counters::Counters;
@@ -45,15 +47,17 @@ use std::sync::Arc;
 /// The buffer group of the standing receives.
 const GROUP: u16 = 0;
 
-// A completion carries the token, and in the three top bits of its index what it is a completion of. (There are
-// fewer slots than descriptors, and fewer descriptors than 2^29.)
-const TAG: u64 = 3 << 29;
+// A completion carries the token, and in the four top bits of its index what it is a completion of. (There are
+// fewer slots than descriptors, and fewer descriptors than 2^28.)
+const TAG: u64 = 7 << 28;
 const ONE_SHOT: u64 = 0;
 const RECEIVE: u64 = 1 << 29;
 /// What brings a descriptor: accepts, and opens.
 const DESCRIPTOR: u64 = 2 << 29;
 /// A wait for room, on behalf of what is attempted then.
 const ROOM: u64 = 3 << 29;
+/// A send from where its bytes lie, which completes twice.
+const ZERO_COPY: u64 = 1 << 28;
 /// Of the cancel of what the other bits say.
 const CANCEL: u64 = 1 << 31;
 /// Of the read from the alarm. No slot has this index.
@@ -81,6 +85,7 @@ pub(crate) struct Uring {
     accepting: accept::Accepting,
     /// Places in the table of connections, at most; `None`: as many as the kernel allows and are usual.
     places: Option<u32>,
+    zero_copy: zero_copy::ZeroCopy,
     /// Of the ring itself, met where it could not be told.
     failed: Option<io::Error>,
     abilities: Abilities,
@@ -128,6 +133,7 @@ struct Abilities {
     no_iowait: bool,
     bundles: bool,
     files: file::Files,
+    zero_copy: ZeroCopy,
 }
 
 impl Uring {
@@ -148,6 +154,7 @@ impl Uring {
             held: VecDeque::new(),
             accepting: accept::Accepting::default(),
             places: settings.places,
+            zero_copy: zero_copy::ZeroCopy::new(abilities.zero_copy),
             failed: None,
             abilities,
             clock: Clock::monotonic(),
@@ -214,7 +221,8 @@ impl Uring {
         }
         let Some(slot) = self.kernel.ring.submissions().reserve() else { return Err(entry) };
         // SAFETY: what an operation names stays in place and untouched until we have told its last completion:
-        // that is the contract of `Driver::submit`. The alarm's memory and the buffers that receives select are
+        // that is the contract of `Driver::submit`; what a send without a copy names does until its notification, by the
+        // owner that `zero_copy` keeps. The alarm's memory and the buffers that receives select are
         // in `Shared`, freed only when nothing is in flight (`drop`). Cancels name no memory.
         unsafe { slot.fill(entry) };
         self.room -= 1;
@@ -314,6 +322,9 @@ impl Driver for Uring {
     }
 
     fn call(&mut self, call: Call<'_>) -> io::Result<Answer> {
+        if let Call::Close { on, .. } = call {
+            self.zero_copy.forget(on.index);
+        }
         if call.target().is_some_and(|on| on.is_direct()) {
             return self.call_by_place(call);
         }
@@ -355,7 +366,7 @@ impl Driver for Uring {
 
     #[inline]
     fn submit(&mut self, token: Token, op: &Op<'_>) {
-        debug_assert!(u64::from(token.index) < RECEIVE, "slots are fewer than descriptors");
+        debug_assert!(u64::from(token.index) < ZERO_COPY, "slots are fewer than descriptors");
         let bits = token.to_bits();
         // A peer that is gone is EPIPE, never a signal. WAITALL: the kernel goes on after a short send by itself.
         let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
@@ -369,9 +380,15 @@ impl Driver for Uring {
                 let entry = self.receive(on);
                 self.push(bits, entry);
             }
-            Op::Send { on, bytes, whole } => {
+            Op::Send { on, bytes, whole } | Op::SendLasting { on, bytes, whole, .. } => {
                 let length = bounded(bytes.bytes) as u32;
                 let flags = if whole { flags } else { libc::MSG_NOSIGNAL };
+                if let Op::SendLasting { owner, .. } = *op
+                    && self.zero_copy.keep(bits | ZERO_COPY, on, bytes.bytes, owner)
+                {
+                    let entry = at(on, |fd| Sqe::send_zc(fd, bytes.start, length, flags));
+                    return self.push(bits | ZERO_COPY, entry.report_usage());
+                }
                 self.push(bits | ONE_SHOT, at(on, |fd| Sqe::send(fd, bytes.start, length, flags)));
             }
             Op::SendVectored { on, message } => {
@@ -413,6 +430,7 @@ impl Driver for Uring {
         let tag = match kind {
             Kind::Accept | Kind::Open => DESCRIPTOR,
             Kind::Receive => RECEIVE,
+            Kind::Send if self.zero_copy.is_under_way(token.to_bits() | ZERO_COPY) => ZERO_COPY,
             Kind::Connect
             | Kind::ReceiveInto
             | Kind::Send
@@ -428,6 +446,9 @@ impl Driver for Uring {
             Some(place @ Place::Waiting) => {
                 *place = Place::Out;
                 let _ = remove(&mut self.line, bits) || remove(&mut self.starved, bits);
+                if tag == ZERO_COPY {
+                    self.zero_copy.withdraw(bits);
+                }
                 Cancelled::Gone
             }
             Some(place @ Place::Kernel) => {
@@ -437,6 +458,11 @@ impl Driver for Uring {
             }
             Some(Place::Out | Place::Doomed | Place::Cancelled) | None => Cancelled::Asked,
         }
+    }
+
+    fn release(&mut self, on: Target) -> Option<i32> {
+        self.zero_copy.forget(on.index);
+        None
     }
 
     fn direct_places(&mut self) -> Result<u32> {
@@ -485,6 +511,14 @@ impl Driver for Uring {
 
     fn sends_from_pool(&self) -> bool {
         true
+    }
+
+    fn sends_without_copy(&self, on: Target, bytes: usize) -> bool {
+        self.zero_copy.is_worth_it(on, bytes)
+    }
+
+    fn lent(&self) -> usize {
+        self.zero_copy.lent()
     }
 
     fn clock(&self) -> Clock {

@@ -4,6 +4,7 @@
 
 use super::file::Files;
 use super::{Abilities, GROUP, Shared};
+use crate::driver::features::ZeroCopy;
 use crate::driver::{Name, Settings};
 use crate::pool::Pool;
 use crate::sys::check;
@@ -75,6 +76,11 @@ pub(super) fn make(settings: &Settings) -> Result<(Shared, Abilities)> {
         no_iowait: settings.features.no_iowait && has(IORING_FEAT_NO_IOWAIT),
         bundles: settings.features.bundles && has(IORING_FEAT_RECVSEND_BUNDLE),
         files: if settings.features.files { Files::of(&known) } else { Files::default() },
+        // Whether it also reports, the first one tells.
+        zero_copy: match known.supports(io_uring_op::IORING_OP_SEND_ZC as u8) {
+            true => settings.features.zero_copy,
+            false => ZeroCopy::Off,
+        },
     };
     let shared = Shared {
         ring,

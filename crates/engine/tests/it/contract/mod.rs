@@ -27,3 +27,4 @@ mod transcript;
 mod udp;
 mod unix;
 mod unix_datagram;
+mod zero_copy;

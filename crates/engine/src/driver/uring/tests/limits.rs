@@ -289,10 +289,12 @@ fn a_feature_switched_off_is_not_used() {
         registered_ring: false,
         bundles: false,
         files: false,
+        zero_copy: ZeroCopy::Off,
     };
     let rig = Rig::with(Settings { features, ..Settings::default() });
     let abilities = rig.driver.abilities;
     assert!(!abilities.multishot_accept && !abilities.no_iowait && !abilities.bundles);
+    assert_eq!(abilities.zero_copy, ZeroCopy::Off);
     assert!(!rig.driver.kernel.ring.has_registered_ring_fd());
 }
 

@@ -1,7 +1,8 @@
 //! The driver by itself, through the trait, with real sockets and often with queues too small for the work.
 //!
 //! `direct` is places instead of numbers; `exchange` is what operations bring, with every feature on and off; `limits` is what happens when a queue or
-//! the buffer ring is full; `ending` is cancels and giving up; `refusal` is what the kernel may forbid.
+//! the buffer ring is full; `ending` is cancels and giving up; `refusal` is what the kernel may forbid; `zero_copy` is
+//! whose the bytes are until the kernel has read them.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod direct;
@@ -9,10 +10,11 @@ mod ending;
 mod exchange;
 mod limits;
 mod refusal;
+mod zero_copy;
 
 use super::Uring;
 use crate::clock::Until;
-use crate::driver::features::Features;
+use crate::driver::features::{Features, ZeroCopy};
 use crate::driver::{Cancelled, Driver, Settings};
 use crate::op::{Completion, Kind, News, Op, Outcome, Span, Target, Token};
 use std::collections::VecDeque;
@@ -141,6 +143,7 @@ fn masks() -> impl Iterator<Item = Features> {
         registered_ring: bits & 4 != 0,
         bundles: bits & 8 != 0,
         files: bits & 1 == 0,
+        zero_copy: if bits & 2 == 0 { ZeroCopy::Always } else { ZeroCopy::Off },
     })
 }
 
