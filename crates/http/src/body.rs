@@ -49,7 +49,8 @@ impl Body {
         Body(Inner::Empty)
     }
 
-    /// Bytes that are always there: never copied when they are many.
+    /// Bytes that are always there: never copied here when they are many, and on io_uring not by the kernel either, unless
+    /// it reports that it does all the same ([`ZeroCopy`](ringroad_engine::ZeroCopy)).
     pub const fn from_static(bytes: &'static [u8]) -> Body {
         Body(Inner::Whole(Chunk::of_static(bytes)))
     }

@@ -86,6 +86,11 @@ impl Chunk {
         }
     }
 
+    /// Whether the bytes never change, so that the kernel may send them from where they lie.
+    pub(crate) fn is_lasting(&self) -> bool {
+        matches!(self.0, Inner::Static(_) | Inner::Shared(_))
+    }
+
     /// The bytes, where they can be cut without a copy.
     pub(crate) fn as_static(&self) -> Option<&'static [u8]> {
         match self.0 {

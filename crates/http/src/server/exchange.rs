@@ -361,10 +361,13 @@ impl Connection {
         Err(Lost::Refused(why.status()))
     }
 
-    /// Sends a head and what is in `out` before it, and behind it bytes that are not copied.
+    /// Sends a head and what is in `out` before it, and behind it bytes that are not copied here; where it is worth
+    /// while, by the kernel neither.
     async fn send_large(&mut self, out: Vec<u8>, chunk: Chunk) -> bool {
         let bytes = chunk.len();
-        if bytes <= SENT_BYTES_MAX {
+        // The head is a buffer of ours, which is used again: it goes by itself then, and the kernel copies it.
+        let apart = chunk.is_lasting() && self.stream.sends_without_copy(bytes);
+        if bytes <= SENT_BYTES_MAX && !apart {
             let all = (out.len() + bytes) as u64;
             let (sent, buffers) = self.stream.write_vectored_all(vec![out.into(), chunk.into_buf()]).await;
             drop(buffers);
@@ -377,6 +380,16 @@ impl Connection {
         }
         if !self.send(out).await {
             return false;
+        }
+        if bytes <= SENT_BYTES_MAX {
+            let (sent, buffer) = self.stream.write_all(chunk.into_buf()).await;
+            drop(buffer);
+            if sent.is_err() {
+                self.send_failed();
+                return false;
+            }
+            add(&self.place.worker.counts().bytes_out, bytes as u64);
+            return true;
         }
         // The engine counts in 32 bits.
         if bytes > u32::MAX as usize {

@@ -13,3 +13,4 @@ mod requests;
 mod stopping;
 mod support;
 mod wrapping;
+mod zero_copy;
