@@ -8,7 +8,7 @@
 //! (`--instructions yes`) are counted by callgrind, over twice as many items less once as many, so that what begins and
 //! ends a process does not count; only where there is one thread. Start at [`bench`].
 
-use ringroad_host::facts::facts;
+use crate::recorded::{self, number};
 use ringroad_measure::summary::{median, median_interval};
 use ringroad_measure::{Comparison, Interval};
 use serde_json::{Value, json};
@@ -50,42 +50,25 @@ impl Plan {
             seed: fastrand::u64(0..1 << 32),
             out: root.join("docs/results"),
         };
-        for pair in words.chunks(2) {
-            let [option, value] = pair else { return Err(format!("{}: no value", pair.join(" "))) };
-            let number = || value.parse::<u64>().map_err(|_| format!("{option} {value}: not a number"));
-            match option.as_str() {
-                "--only" => plan.only = value.split(',').map(str::to_string).collect(),
-                "--repeats" => plan.repeats = number()?.max(1) as usize,
-                "--instructions" if value == "yes" => plan.instructions = true,
-                "--instructions" if value == "no" => plan.instructions = false,
-                "--seed" => plan.seed = number()?,
-                "--out" => plan.out = PathBuf::from(value),
-                _ => return Err(format!("{option} {value}: not known")),
+        recorded::options(words, |pair| {
+            match (pair.option, pair.value) {
+                ("--only", _) => plan.only = pair.list(),
+                ("--repeats", _) => plan.repeats = pair.count()?,
+                ("--instructions", "yes") => plan.instructions = true,
+                ("--instructions", "no") => plan.instructions = false,
+                ("--seed", _) => plan.seed = pair.number()?,
+                ("--out", folder) => plan.out = PathBuf::from(folder),
+                _ => return Ok(false),
             }
-        }
+            Ok(true)
+        })?;
         Ok(plan)
     }
 }
 
 /// Runs the bench and leaves record and table; exit code 1 when a run failed.
 pub(crate) fn bench(root: &Path, words: &[String]) -> ExitCode {
-    let plan = match Plan::parse(root, words) {
-        Ok(plan) => plan,
-        Err(mistake) => {
-            eprintln!("bench costs: {mistake}\n{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
-    match run(root, &plan) {
-        Ok(table) => {
-            print!("{table}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("bench costs: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    recorded::bench("costs", USAGE, Plan::parse(root, words), |plan| run(root, plan))
 }
 
 /// A case as the program lists it.
@@ -111,11 +94,7 @@ struct Runs {
 fn run(root: &Path, plan: &Plan) -> io::Result<String> {
     let program = program(root)?;
     let mut cases = list(&program)?;
-    if let Some(unknown) = plan.only.iter().find(|name| !cases.iter().any(|case| case.name == **name)) {
-        let known: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
-        return Err(io::Error::other(format!("no case {unknown:?} (there are: {})", known.join(", "))));
-    }
-    cases.retain(|case| plan.only.is_empty() || plan.only.contains(&case.name));
+    recorded::keep_only(&mut cases, &plan.only, "case", |case| &case.name)?;
     let mut random = fastrand::Rng::with_seed(plan.seed);
     let mut order: Vec<(usize, usize)> =
         (0..cases.len()).flat_map(|case| (0..CONTESTANTS.len()).map(move |who| (case, who))).collect();
@@ -153,11 +132,7 @@ fn run(root: &Path, plan: &Plan) -> io::Result<String> {
     }
     let record = record(plan, &cases);
     let table = table(&record);
-    let folder = plan.out.join("costs");
-    std::fs::create_dir_all(&folder)?;
-    let text = serde_json::to_string_pretty(&record).map_err(io::Error::other)?;
-    std::fs::write(folder.join("record.json"), text + "\n")?;
-    std::fs::write(folder.join("table.md"), &table)?;
+    recorded::leave(&plan.out, "costs", &record, &table)?;
     Ok(table)
 }
 
@@ -210,20 +185,8 @@ fn instructions(program: &Path, runtime: &str, case: &str, items: u64) -> io::Re
 }
 
 fn record(plan: &Plan, cases: &[Case]) -> Value {
-    let host = facts();
-    let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    json!({
-        "schema": "ringroad.costs/1",
-        "version": env!("CARGO_PKG_VERSION"),
-        "ended_unix_s": started.as_secs(),
-        "host": {
-            "kernel": host.kernel, "arch": host.arch, "cpu_model": host.cpu_model,
-            "cpus": host.cpus_online, "virtualisation": host.virtualisation,
-        },
-        "repeats": plan.repeats,
-        "seed": plan.seed,
-        "cases": cases.iter().map(case_record).collect::<Vec<_>>(),
-    })
+    let cases: Vec<_> = cases.iter().map(case_record).collect();
+    recorded::record("costs", json!({ "repeats": plan.repeats, "seed": plan.seed, "cases": cases }))
 }
 
 fn case_record(case: &Case) -> Value {
@@ -293,11 +256,6 @@ fn table(record: &Value) -> String {
         }
     }
     text + &memory
-}
-
-/// A number as so many decimals; `-` if there is none.
-fn number(value: &Value, decimals: usize) -> String {
-    value.as_f64().map_or_else(|| "-".to_string(), |number| format!("{number:.decimals$}"))
 }
 
 #[cfg(test)]

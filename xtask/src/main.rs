@@ -19,6 +19,7 @@ mod coreutils;
 mod denied;
 mod dist;
 mod peers;
+mod recorded;
 mod second_kernel;
 mod tidy;
 

@@ -8,8 +8,8 @@
 mod idle;
 mod slow;
 
+use crate::recorded::{self, number};
 use crate::{peers, release_binary};
-use ringroad_host::facts::facts;
 use ringroad_measure::summary::{median, median_interval};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
@@ -47,21 +47,19 @@ impl Plan {
             seconds: 3,
             out: root.join("docs/results"),
         };
-        for pair in words.chunks(2) {
-            let [option, value] = pair else { return Err(format!("{}: no value", pair.join(" "))) };
-            let number = || value.parse::<u64>().map_err(|_| format!("{option} {value}: not a number"));
-            let list = || value.split(',').map(str::to_owned).collect();
-            match option.as_str() {
-                "--only" => plan.only = list(),
-                "--questions" => plan.questions = list(),
-                "--repeats" => plan.repeats = number()?.max(1) as usize,
+        recorded::options(words, |pair| {
+            match pair.option {
+                "--only" => plan.only = pair.list(),
+                "--questions" => plan.questions = pair.list(),
+                "--repeats" => plan.repeats = pair.count()?,
                 // Fewer than the base would leave nothing to divide by.
-                "--connections" => plan.connections = number()?.max(2 * idle::BASE as u64) as usize,
-                "--seconds" => plan.seconds = number()?.max(1),
-                "--out" => plan.out = PathBuf::from(value),
-                _ => return Err(format!("{option} {value}: not known")),
+                "--connections" => plan.connections = pair.count()?.max(2 * idle::BASE),
+                "--seconds" => plan.seconds = pair.number()?.max(1),
+                "--out" => plan.out = PathBuf::from(pair.value),
+                _ => return Ok(false),
             }
-        }
+            Ok(true)
+        })?;
         Ok(plan)
     }
 
@@ -124,23 +122,7 @@ fn contestants(ringroad: &str) -> Vec<Contestant> {
 
 /// Runs the bench and leaves record and table; exit code 1 when a run failed.
 pub(crate) fn bench(root: &Path, words: &[String]) -> ExitCode {
-    let plan = match Plan::parse(root, words) {
-        Ok(plan) => plan,
-        Err(mistake) => {
-            eprintln!("bench held: {mistake}\n{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
-    match run(root, &plan) {
-        Ok(table) => {
-            print!("{table}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("bench held: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    recorded::bench("held", USAGE, Plan::parse(root, words), |plan| run(root, plan))
 }
 
 fn run(root: &Path, plan: &Plan) -> io::Result<String> {
@@ -149,11 +131,7 @@ fn run(root: &Path, plan: &Plan) -> io::Result<String> {
     raise_descriptor_limit()?;
     let folder = peers::folder(root)?;
     let mut all = contestants(&ringroad.to_string_lossy());
-    if let Some(unknown) = plan.only.iter().find(|name| !all.iter().any(|one| one.name == **name)) {
-        let known: Vec<&str> = all.iter().map(|one| one.name.as_str()).collect();
-        return Err(io::Error::other(format!("no server {unknown:?} (there are: {})", known.join(", "))));
-    }
-    all.retain(|one| plan.only.is_empty() || plan.only.contains(&one.name));
+    recorded::keep_only(&mut all, &plan.only, "server", |one| &one.name)?;
     // Read once: what this thread may use is less from here on.
     let (server, client, _) = peers::cores();
     peers::on(&client, || {
@@ -175,11 +153,7 @@ fn run(root: &Path, plan: &Plan) -> io::Result<String> {
     all.sort_by(|one, other| one.name.cmp(&other.name));
     let record = record(plan, &all);
     let table = table(&record);
-    let folder = plan.out.join("held");
-    std::fs::create_dir_all(&folder)?;
-    let text = serde_json::to_string_pretty(&record).map_err(io::Error::other)?;
-    std::fs::write(folder.join("record.json"), text + "\n")?;
-    std::fs::write(folder.join("table.md"), &table)?;
+    recorded::leave(&plan.out, "held", &record, &table)?;
     Ok(table)
 }
 
@@ -205,21 +179,13 @@ fn raise_descriptor_limit() -> io::Result<()> {
 }
 
 fn record(plan: &Plan, all: &[Contestant]) -> Value {
-    let host = facts();
-    let ended = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    json!({
-        "schema": "ringroad.held/1",
-        "version": env!("CARGO_PKG_VERSION"),
-        "ended_unix_s": ended.as_secs(),
-        "host": {
-            "kernel": host.kernel, "arch": host.arch, "cpu_model": host.cpu_model,
-            "cpus": host.cpus_online, "virtualisation": host.virtualisation,
-        },
+    let fields = json!({
         "repeats": plan.repeats,
         "connections": plan.connections,
         "seconds": plan.seconds,
         "servers": all.iter().map(server_record).collect::<Vec<_>>(),
-    })
+    });
+    recorded::record("held", fields)
 }
 
 fn server_record(one: &Contestant) -> Value {
@@ -279,11 +245,6 @@ fn table(record: &Value) -> String {
         );
     }
     text
-}
-
-/// A number as so many decimals; `-` if there is none.
-fn number(value: &Value, decimals: usize) -> String {
-    value.as_f64().map_or_else(|| "-".to_string(), |number| format!("{number:.decimals$}"))
 }
 
 #[cfg(test)]
