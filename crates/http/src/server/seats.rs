@@ -72,7 +72,7 @@ pub(crate) struct Seats {
 /// No seat.
 const NONE: u32 = u32::MAX;
 
-/// How long the peer has to end its side after the last answer.
+/// How long the peer has to end its side after the last answer, or up to a second less.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// While a server stops, a connection that was quiet for so long is closed; one that was busy a moment ago may have a
@@ -212,8 +212,33 @@ fn judge(seat: &Seat, now: u32, stopping: bool, deadlines: &Deadlines) -> Verdic
         Waits::Send => waited >= deadlines.send_stall,
         // Whoever stops has said its last words to everybody.
         Waits::End if stopping => waited >= QUIET,
-        Waits::End => waited >= LINGER,
+        // Whoever is turned out waits for this as well: it begins with a sweep, so with whole seconds it would end a sweep
+        // late. Who comes to it by itself may be cut short by what is left of a second, which harms nobody.
+        Waits::End => seconds(now, seat.since) >= LINGER,
         Waits::Handler => false,
     };
     if overdue { Verdict::Overdue(seat.waits) } else { Verdict::None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(waits: Waits, since: u32, now: u32) -> Verdict {
+        let seat = Seat { waits, verdict: Verdict::None, since, progress: 0, visit: 0, canceller: None };
+        judge(&seat, now, false, &Deadlines::default())
+    }
+
+    #[test]
+    fn nobody_is_cut_short_and_a_deadline_is_kept_to_within_a_second() {
+        // It may have begun at the very end of its second.
+        assert_eq!(verdict(Waits::Head, 100, 110), Verdict::None);
+        assert_eq!(verdict(Waits::Head, 100, 111), Verdict::Overdue(Waits::Head));
+    }
+
+    #[test]
+    fn who_was_turned_out_is_gone_at_the_sweep_five_seconds_later() {
+        assert_eq!(verdict(Waits::End, 111, 115), Verdict::None);
+        assert_eq!(verdict(Waits::End, 111, 116), Verdict::Overdue(Waits::End));
+    }
 }
