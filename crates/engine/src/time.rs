@@ -21,6 +21,9 @@ pub fn sleep(span: Duration) -> Sleep {
 }
 
 /// Future of [`sleep`]. Time runs from the first poll.
+///
+/// Polled in another runtime of its thread than before, it goes there with what is left of its span, rounded up to a
+/// millisecond again. What is left is told by the clock of the one it leaves, whether that still runs or not.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Sleep {
     span: Duration,
@@ -31,20 +34,27 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let span = self.span;
-        let (core, id) = match &self.timer {
-            Some(timer) => timer,
-            None => {
-                if span.is_zero() {
+        let (core, left) = match &self.timer {
+            None => (Core::current("sleep"), self.span),
+            Some((home, id)) => {
+                if home.poll_timer(id, context.waker()) {
                     return Poll::Ready(());
                 }
-                let core = Core::current("sleep");
-                let id = core.set_timer(span, context.waker());
-                self.timer = Some((core, id));
-                return Poll::Pending;
+                // Nobody may ever turn the wheel of a runtime that is not the one that polls.
+                match home.instead_of_it() {
+                    Some(here) => (here, home.timer_left(id)),
+                    None => return Poll::Pending,
+                }
             }
         };
-        if core.poll_timer(id, context.waker()) { Poll::Ready(()) } else { Poll::Pending }
+        if left.is_zero() {
+            return Poll::Ready(());
+        }
+        let id = core.set_timer(left, context.waker());
+        if let Some((home, id)) = self.timer.replace((core, id)) {
+            home.drop_timer(id);
+        }
+        Poll::Pending
     }
 }
 

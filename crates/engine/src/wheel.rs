@@ -106,6 +106,11 @@ impl Wheel {
         }
     }
 
+    /// When it fires at the earliest.
+    pub(crate) fn due(&self, id: &TimerId) -> Moment {
+        Moment(self.timers[id.0 as usize].tick.saturating_mul(TICK_NS))
+    }
+
     /// Forgets a timer, whether it has fired or not.
     pub(crate) fn drop_timer(&mut self, id: TimerId) -> Option<Waker> {
         let index = id.0;

@@ -14,7 +14,7 @@ mod waker;
 pub use task::{JoinError, JoinHandle};
 
 use crate::caller::Caller;
-use crate::clock::{Moment, Until};
+use crate::clock::{Clock, Moment, Until};
 use crate::counters::Counters;
 use crate::driver::features::Features;
 use crate::driver::sim::{Faults, Sim, SimConfig};
@@ -65,6 +65,8 @@ pub(crate) struct Core {
     yielded: RefCell<Vec<u32>>,
     main: Cell<Main>,
     timers: RefCell<Wheel>,
+    /// The driver's, which timers that leave ask when the driver may be gone.
+    clock: Clock,
     inbox: Arc<Inbox>,
     number: u16,
     who: Arc<Who>,
@@ -185,7 +187,8 @@ impl Core {
                 io::Error::other("a process has at most 65,536 runtimes at a time"),
             )
         })?;
-        let now = driver.clock().now();
+        let clock = driver.clock();
+        let now = clock.now();
         Ok(Rc::new(Core {
             io: RefCell::new(Some(Io::new(driver))),
             tasks: RefCell::new(Tasks::new()),
@@ -193,6 +196,7 @@ impl Core {
             yielded: RefCell::new(Vec::new()),
             main: Cell::new(Main::Waits),
             timers: RefCell::new(Wheel::new(now)),
+            clock,
             inbox,
             number,
             who,
@@ -209,6 +213,16 @@ impl Core {
     /// The runtime that runs on this thread, if it is this one.
     pub(crate) fn current_if(is: &Remote) -> Option<Rc<Core>> {
         current().filter(|core| core.is(is))
+    }
+
+    /// The runtime that runs on this thread, if it is another than this one. By number it may look the same: those of
+    /// runtimes that are gone are given again.
+    #[inline]
+    pub(crate) fn instead_of_it(&self) -> Option<Rc<Core>> {
+        CURRENT.with(|current| match &**current.borrow() {
+            Some(running) if !std::ptr::eq(Rc::as_ptr(running), self) => Some(Rc::clone(running)),
+            _ => None,
+        })
     }
 
     /// A handle for other threads.
@@ -516,6 +530,11 @@ impl Core {
         let (fired, before) = self.timers.borrow_mut().poll(id, &caller);
         drop(before);
         fired
+    }
+
+    /// For how long a timer that has not fired is still to wait.
+    pub(crate) fn timer_left(&self, id: &TimerId) -> Duration {
+        self.timers.borrow().due(id).since(self.clock.now())
     }
 
     pub(crate) fn drop_timer(&self, id: TimerId) {

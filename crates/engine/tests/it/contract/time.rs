@@ -179,3 +179,39 @@ everywhere!(a_span_beyond_the_end_of_time_is_waited_for_without_harm, |_| async 
         assert!(elapsed.is_err());
     }
 });
+
+runtimes!(a_sleep_goes_with_whoever_polls_it_from_one_runtime_to_another, |case| {
+    let runtime = || case.builder().build().expect("the driver is to be had here");
+    let (home, abroad) = (runtime(), runtime());
+    let begun_at_home = |span| {
+        let mut begun = Box::pin(sleep(span));
+        assert!(home.block_on(async { poll_once(begun.as_mut()).await }).unwrap().is_none());
+        begun
+    };
+    // Its home does not run meanwhile, and the time that was over there counts.
+    let began = Instant::now();
+    let begun = begun_at_home(ms(20));
+    abroad.block_on(begun).unwrap();
+    assert!(!case.is_real() || began.elapsed() >= ms(20), "{:?}", began.elapsed());
+    let mut over = begun_at_home(ms(2));
+    home.block_on(sleep(ms(5))).unwrap();
+    assert!(abroad.block_on(async { poll_once(over.as_mut()).await }).unwrap().is_some());
+    // There and back; by then it may be over, and says so when it is asked again.
+    let mut limited = Box::pin(timeout(ms(20), pending::<()>()));
+    for there in [&home, &abroad, &home, &abroad] {
+        let _ = there.block_on(async { poll_once(limited.as_mut()).await }).unwrap();
+    }
+    assert!(home.block_on(limited).unwrap().is_err());
+    // One that stays is left alone by one that leaves.
+    let (stays, leaves) = (begun_at_home(ms(20)), begun_at_home(ms(20)));
+    abroad.block_on(leaves).unwrap();
+    home.block_on(stays).unwrap();
+    // A home that is gone, also if another has its number since.
+    let (one, other) = (begun_at_home(ms(60)), begun_at_home(ms(20)));
+    home.shutdown(Duration::from_secs(10)).unwrap();
+    abroad.block_on(other).unwrap();
+    abroad.shutdown(Duration::from_secs(10)).unwrap();
+    let again = runtime();
+    again.block_on(one).unwrap();
+    again.shutdown(Duration::from_secs(10)).unwrap();
+});
