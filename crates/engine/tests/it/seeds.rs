@@ -1,9 +1,10 @@
 //! Random programs on the simulated kernel, thousands of them: a seed decides what the program does and what the
 //! kernel does to it.
 //!
-//! A program is a server and some clients. Each connection carries, each way, a stream of bytes of which every one
-//! is known by its place, so a byte lost, doubled or out of order is seen wherever it happens. Futures of every kind
-//! are dropped midway; receives, sends and accepts are cancelled; some ends vanish or reset. What must hold:
+//! A program is a server and some clients, of TCP or of Unix sockets. Each connection carries, each way, a stream of bytes
+//! of which every one is known by its place, so a byte lost, doubled or out of order is seen wherever it happens. Futures
+//! of every kind are dropped midway; receives, sends and accepts are cancelled; some ends vanish or reset. Beside them some
+//! send each other datagrams ([`datagrams`]). What must hold:
 //!
 //! - what arrives is what was sent from the beginning on, and all of it unless somebody broke the connection;
 //! - the program comes to its end (the simulation knows when nothing can happen any more);
@@ -14,15 +15,21 @@
 //!
 //! `RINGROAD_SIM_SEED=N` replays one seed and tells its last events; `RINGROAD_SEEDS=N` or `A..B` says which to run.
 
-use crate::support::{Case, run as run_on};
+mod datagrams;
+
+use crate::support::{Case, abstract_name, run as run_on};
+use datagrams::Post;
 use fastrand::Rng;
 use futures_util::future::{Either, select};
-use ringroad_engine::net::{Canceller, ReadHalf, SocketOption, TcpListener, TcpStream, WriteHalf};
+use ringroad_engine::net::{
+    Canceller, Family, Inet, Listener, ReadHalf, SocketOption, Stream, TcpListener, TcpStream, Unix,
+    UnixAddr, UnixListener, UnixStream, WriteHalf,
+};
 use ringroad_engine::sim::{Faults, Ledger, SimConfig};
 use ringroad_engine::time::{sleep, timeout};
 use ringroad_engine::{Counters, Error, Name, Runtime, spawn, yield_now};
 use std::cell::{Cell, RefCell};
-use std::net::SocketAddr;
+use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -153,6 +160,14 @@ struct Tally {
     ring_empty: u64,
     out_of_credit: u64,
     accept_parked: u64,
+    letters: u64,
+    letters_cut: u64,
+    letters_lost: u64,
+    letters_doubled: u64,
+    letters_overtaken: u64,
+    dropped_letters: u64,
+    cancelled_letters: u64,
+    unreachable: u64,
 }
 
 impl Tally {
@@ -172,6 +187,14 @@ impl Tally {
             (&mut self.ring_empty, other.ring_empty),
             (&mut self.out_of_credit, other.out_of_credit),
             (&mut self.accept_parked, other.accept_parked),
+            (&mut self.letters, other.letters),
+            (&mut self.letters_cut, other.letters_cut),
+            (&mut self.letters_lost, other.letters_lost),
+            (&mut self.letters_doubled, other.letters_doubled),
+            (&mut self.letters_overtaken, other.letters_overtaken),
+            (&mut self.dropped_letters, other.dropped_letters),
+            (&mut self.cancelled_letters, other.cancelled_letters),
+            (&mut self.unreachable, other.unreachable),
         ];
         pairs.into_iter().for_each(|(sum, count)| *sum += count);
     }
@@ -243,7 +266,7 @@ impl End {
     }
 
     /// Receives until the end, `most` bytes, or an error.
-    async fn receive(mut self, mut from: ReadHalf, most: usize) -> ReadHalf {
+    async fn receive<F: Family>(mut self, mut from: ReadHalf<F>, most: usize) -> ReadHalf<F> {
         let mut hoard = Vec::new();
         while self.way(1 - self.side, |way| way.got) < most {
             if self.dice.u8(..8) == 0 {
@@ -306,7 +329,7 @@ impl End {
     }
 
     /// Sends `total` bytes, in messages of any size and by every means, and then its end.
-    async fn send(mut self, mut to: WriteHalf, total: usize) -> WriteHalf {
+    async fn send<F: Family>(mut self, mut to: WriteHalf<F>, total: usize) -> WriteHalf<F> {
         let mut at = 0;
         while at < total {
             if self.dice.u8(..8) == 0 {
@@ -363,7 +386,7 @@ impl End {
     }
 
     /// Sends and receives at the same time.
-    async fn talk(mut self, stream: TcpStream) {
+    async fn talk<F: Family>(mut self, stream: Stream<F>) {
         let total = self.character.totals[self.side];
         let most =
             if self.character.harsh { self.dice.usize(..self.character.bytes_max * 2) } else { usize::MAX };
@@ -384,7 +407,7 @@ impl End {
     }
 
     /// Sends back what comes, from the buffers it came in.
-    async fn echo(mut self, mut stream: TcpStream, first: Vec<u8>) {
+    async fn echo<F: Family>(mut self, mut stream: Stream<F>, first: Vec<u8>) {
         let mut done = first.len();
         let mut sent = stream.write_all(first).await.0;
         while sent.is_ok() {
@@ -416,7 +439,7 @@ impl End {
         }
     }
 
-    async fn run(mut self, stream: TcpStream, first: Vec<u8>) {
+    async fn run<F: Family>(mut self, stream: Stream<F>, first: Vec<u8>) {
         let (harsh, side) = (self.character.harsh, self.side);
         if harsh && self.dice.bool() {
             let _ = stream.set_option(SocketOption::Linger(Some(Duration::ZERO)));
@@ -456,13 +479,41 @@ async fn perhaps<F: Future>(patience: Option<Duration>, future: F) -> Option<F::
 
 // ---- the program ---------------------------------------------------------------------------------------------------
 
-/// Other places to connect to.
-#[derive(Clone, Copy)]
-struct Others {
+/// A family of sockets that a program may use.
+trait Used: Family + fmt::Debug + Sized {
+    /// A listener at an address that nobody else has.
+    fn listen() -> Listener<Self>;
+    async fn connect(to: &Self::Address) -> Result<Stream<Self>, Error>;
+}
+
+impl Used for Inet {
+    fn listen() -> TcpListener {
+        TcpListener::bind(([127, 0, 0, 1], 0).into()).unwrap()
+    }
+
+    async fn connect(to: &Self::Address) -> Result<TcpStream, Error> {
+        TcpStream::connect(*to).await
+    }
+}
+
+impl Used for Unix {
+    fn listen() -> UnixListener {
+        UnixListener::bind(abstract_name()).unwrap()
+    }
+
+    async fn connect(to: &UnixAddr) -> Result<UnixStream, Error> {
+        UnixStream::connect(to.clone()).await
+    }
+}
+
+/// Where one may connect to.
+#[derive(Clone)]
+struct Places<A> {
+    server: A,
     /// Where nobody is accepted.
-    silent: SocketAddr,
+    silent: A,
     /// Where nobody listens.
-    nowhere: SocketAddr,
+    nowhere: A,
 }
 
 struct Program {
@@ -509,20 +560,20 @@ impl Program {
         End { world: Rc::clone(&self.world), character, side, dice: self.dice(id, side as u64) }
     }
 
-    async fn client(self: Rc<Program>, id: u8, at: SocketAddr, others: Others) {
+    async fn client<F: Used>(self: Rc<Program>, id: u8, places: Places<F::Address>) {
         let mut end = self.end(id, 0);
         sleep(end.dice.moment()).await;
         if end.dice.u8(..8) == 0 {
-            let error = TcpStream::connect(others.nowhere).await.expect_err("nobody listens there");
+            let error = F::connect(&places.nowhere).await.expect_err("nobody listens there");
             assert_eq!(error.raw_os_error(), Some(libc::ECONNREFUSED));
             end.tally(|tally| tally.refused += 1);
         }
         if end.dice.u8(..4) == 0 && self.buffer_bytes <= 4096 {
-            self.send_to_nobody(&mut end, others.silent).await;
+            self.send_to_nobody::<F>(&mut end, &places).await;
         }
         loop {
             let patience = end.dice.sometimes(4);
-            match perhaps(patience, TcpStream::connect(at)).await {
+            match perhaps(patience, F::connect(&places.server)).await {
                 None => end.tally(|tally| tally.dropped_connects += 1),
                 Some(Ok(mut stream)) => {
                     if end.dice.u8(..4) == 0 && !self.receive_nothing(&mut end, &mut stream).await {
@@ -541,7 +592,7 @@ impl Program {
 
     /// A receive that nothing will come for, until it is cancelled: a cancel that is lost hangs here. Whether the
     /// connection is still there.
-    async fn receive_nothing(&self, end: &mut End, stream: &mut TcpStream) -> bool {
+    async fn receive_nothing<F: Family>(&self, end: &mut End, stream: &mut Stream<F>) -> bool {
         cancel_later(stream.canceller(), end.dice.moment());
         let received = if end.dice.bool() {
             stream.recv().await.map(|lease| lease.len())
@@ -559,8 +610,8 @@ impl Program {
     }
 
     /// The same for a send of more than there is room for, to a listener that accepts nobody.
-    async fn send_to_nobody(&self, end: &mut End, silent: SocketAddr) {
-        let mut stream = TcpStream::connect(silent).await.expect("its queue has room");
+    async fn send_to_nobody<F: Used>(&self, end: &mut End, places: &Places<F::Address>) {
+        let mut stream = F::connect(&places.silent).await.expect("its queue has room");
         cancel_later(stream.canceller(), end.dice.moment());
         let bytes = vec![1; self.buffer_bytes * 2 + 1];
         let sent = if end.dice.bool() {
@@ -573,7 +624,7 @@ impl Program {
     }
 
     /// Finds out which connection this is, and goes on from there.
-    async fn serve(self: Rc<Program>, mut stream: TcpStream) {
+    async fn serve<F: Family>(self: Rc<Program>, mut stream: Stream<F>) {
         // A client that gave its connect up, or vanished, says nothing.
         let Ok(first) = stream.recv().await else { return };
         let Some(&id) = first.first() else { return };
@@ -584,7 +635,7 @@ impl Program {
         end.run(stream, first).await;
     }
 
-    async fn server(self: Rc<Program>, mut listener: TcpListener) {
+    async fn server<F: Family>(self: Rc<Program>, mut listener: Listener<F>) {
         let mut dice = self.dice(0xff, 3);
         let mut served = Vec::new();
         loop {
@@ -607,19 +658,21 @@ impl Program {
         }
     }
 
-    async fn main(self: Rc<Program>) {
+    /// Whether it has come to its end.
+    async fn main<F: Used>(self: Rc<Program>) -> bool {
         let mut dice = self.dice(0xff, 4);
-        let listener = TcpListener::bind(([127, 0, 0, 1], 0).into()).unwrap();
-        let at = listener.local_addr().unwrap();
+        let listener = F::listen();
         let stop = listener.canceller();
-        let accepts_nobody = TcpListener::bind(([127, 0, 0, 1], 0).into()).unwrap();
-        let closed = TcpListener::bind(([127, 0, 0, 1], 0).into()).unwrap();
-        let others =
-            Others { silent: accepts_nobody.local_addr().unwrap(), nowhere: closed.local_addr().unwrap() };
+        let (accepts_nobody, closed) = (F::listen(), F::listen());
+        let places = Places {
+            server: listener.local_addr().unwrap(),
+            silent: accepts_nobody.local_addr().unwrap(),
+            nowhere: closed.local_addr().unwrap(),
+        };
         drop(closed);
         let server = spawn(Rc::clone(&self).server(listener));
         let clients: Vec<_> =
-            (0..self.connections).map(|id| spawn(Rc::clone(&self).client(id, at, others))).collect();
+            (0..self.connections).map(|id| spawn(Rc::clone(&self).client::<F>(id, places.clone()))).collect();
         if self.closes_early {
             sleep(dice.moment()).await;
             stop.cancel();
@@ -627,7 +680,7 @@ impl Program {
         if !self.calm && dice.u8(..10) == 0 {
             // Leaves in the middle of everything; the shutdown has to clear up.
             sleep(dice.moment()).await;
-            return;
+            return false;
         }
         for client in clients {
             client.await.unwrap_or_else(|why| resume(why));
@@ -635,6 +688,25 @@ impl Program {
         stop.cancel();
         server.await.unwrap_or_else(|why| resume(why));
         self.judge();
+        true
+    }
+
+    /// All that a seed draws: streams of one family, and mostly datagrams of one beside them.
+    async fn everything(self: Rc<Program>, faults: Faults) {
+        let mut rng = rng(self.seed, 0xff, 8);
+        let post = Post::new(self.seed, &faults, &self.world);
+        let post = match rng.u8(..4) {
+            0 => None,
+            1 => Some(spawn(post.main::<Unix>())),
+            _ => Some(spawn(post.main::<Inet>())),
+        };
+        let over = match rng.u8(..3) {
+            0 => self.main::<Unix>().await,
+            _ => self.main::<Inet>().await,
+        };
+        if let Some(post) = post.filter(|_| over) {
+            post.await.unwrap_or_else(|why| resume(why));
+        }
     }
 
     /// Whether everything that should have arrived has.
@@ -683,13 +755,14 @@ fn name_panics() {
 fn run(seed: u64) -> Result<(u64, Tally), String> {
     SEED.set(Some(seed));
     let program = Program::new(seed, true, false);
-    let config = SimConfig::new(seed, Faults::swarm(seed));
+    let faults = Faults::swarm(seed);
+    let config = SimConfig::new(seed, faults.clone());
     let ledger = config.ledger.clone();
     let mut rng = rng(seed, 0xff, 6);
     let (buffers, bytes) = (1 << rng.u32(1..6), rng.usize(16..2048));
     let runtime = Runtime::builder(Name::Sim).sim(config).buffers(buffers, bytes).build().unwrap();
     let world = Rc::clone(&program.world);
-    let ran = catch_unwind(AssertUnwindSafe(|| runtime.block_on(program.main())));
+    let ran = catch_unwind(AssertUnwindSafe(|| runtime.block_on(program.everything(faults))));
     let (dump, counters) = (runtime.dump(), runtime.counters());
     let tell = |why: String| format!("{why}\n{dump}{}", tail(&ledger));
     match ran {
@@ -787,7 +860,7 @@ fn every_seed_ends_with_every_byte_in_its_place_and_nothing_left_over() {
 const CALM: Range<u64> = 0..40;
 
 /// Calm programs on a real driver end as they do on the simulation: the same bytes each way, and the same ends.
-fn has_the_same_transcripts(case: Case) {
+fn has_the_same_transcripts<F: Used>(case: Case) {
     if case.is_refused() {
         return;
     }
@@ -796,7 +869,7 @@ fn has_the_same_transcripts(case: Case) {
             let config = SimConfig::new(seed, Faults::swarm(seed));
             let program = Program::new(seed, true, true);
             let runtime = Runtime::builder(Name::Sim).sim(config).build().unwrap();
-            runtime.block_on(Rc::clone(&program).main()).unwrap();
+            runtime.block_on(Rc::clone(&program).main::<F>()).unwrap();
             let ways = program.world.borrow().ways.clone();
             assert!(ways.iter().flatten().all(|way| way.ended && way.sent == Some(way.got)), "{ways:?}");
             ways
@@ -808,11 +881,17 @@ fn has_the_same_transcripts(case: Case) {
         move |_| async move {
             for (seed, expected) in CALM.zip(expected) {
                 let program = Program::new(seed, false, true);
-                Rc::clone(&program).main().await;
+                Rc::clone(&program).main::<F>().await;
                 assert_eq!(program.world.borrow().ways, expected, "seed {seed}");
             }
         },
     );
 }
 
-cases!(calm_programs_have_the_same_transcripts_as_on_the_simulation, real, has_the_same_transcripts);
+cases!(calm_programs_have_the_same_transcripts_as_on_the_simulation, real, has_the_same_transcripts::<Inet>);
+
+cases!(
+    calm_programs_of_unix_sockets_have_the_same_transcripts_as_on_the_simulation,
+    real,
+    has_the_same_transcripts::<Unix>
+);

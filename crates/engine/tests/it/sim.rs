@@ -1,9 +1,9 @@
 //! The simulated kernel through the public face: what a test of a program can ask of it.
 
 use crate::contract::fs::Folder;
-use ringroad_engine::net::{TcpListener, TcpStream};
+use ringroad_engine::net::{TcpListener, TcpStream, UdpSocket, UnixDatagram};
 use ringroad_engine::sim::{Faults, SimConfig, Style};
-use ringroad_engine::time::sleep;
+use ringroad_engine::time::{sleep, timeout};
 use ringroad_engine::{Name, Runtime, fs, spawn, yield_now};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -262,5 +262,77 @@ fn a_disk_goes_wrong_as_often_as_it_is_told_to() {
         let (told, _) = files(seed, faults.clone());
         assert!(told.iter().all(|told| !told.contains("Err")), "{told:?}");
         assert!(told.iter().filter(|told| told.starts_with("read")).all(|told| told.contains("1000")));
+    }
+}
+
+/// What comes of twenty datagrams of one byte each.
+fn letters(config: SimConfig) -> Vec<u8> {
+    let runtime = Runtime::builder(Name::Sim).sim(config).build().unwrap();
+    let came = runtime.block_on(async {
+        let (mut one, mut other) = (UdpSocket::bind(here()).unwrap(), UdpSocket::bind(here()).unwrap());
+        let to = other.local_addr().unwrap();
+        for letter in 0..20 {
+            one.send_to(vec![letter], to).await.0.unwrap();
+        }
+        let mut came = Vec::new();
+        // Longer than anything is late.
+        while let Ok((received, letter)) =
+            timeout(Duration::from_secs(10), other.recv(Vec::with_capacity(1))).await
+        {
+            received.unwrap();
+            came.extend(letter);
+        }
+        came
+    });
+    came.unwrap()
+}
+
+#[test]
+fn datagrams_of_udp_are_lost_doubled_and_overtaken_as_told() {
+    let all: Vec<u8> = (0..20).collect();
+    for style in STYLES {
+        let with = |change: fn(&mut Faults)| {
+            let mut config = config(style, 7);
+            change(&mut config.faults);
+            letters(config)
+        };
+        assert_eq!(with(|_| ()), all);
+        assert_eq!(with(|faults| faults.lost = 1000), [0u8; 0]);
+        let some = with(|faults| faults.lost = 500);
+        assert!(!some.is_empty() && some.len() < 20 && some.is_sorted(), "{some:?}");
+        let mut twice = with(|faults| faults.doubled = 1000);
+        twice.sort_unstable();
+        assert_eq!(twice, all.iter().flat_map(|letter| [*letter; 2]).collect::<Vec<_>>());
+        let mut late = with(|faults| (faults.late, faults.stall) = (500, 300));
+        assert!(!late.is_sorted(), "{late:?}");
+        late.sort_unstable();
+        assert_eq!(late, all);
+    }
+}
+
+#[test]
+fn no_datagram_between_unix_sockets_is_lost_doubled_or_overtaken() {
+    for style in STYLES {
+        let mut config = config(style, 7);
+        (config.faults.lost, config.faults.doubled, config.faults.late) = (300, 300, 300);
+        let runtime = Runtime::builder(Name::Sim).sim(config).build().unwrap();
+        runtime
+            .block_on(async {
+                let (mut one, mut other) = UnixDatagram::pair().unwrap();
+                let writer = spawn(async move {
+                    for letter in 0..50 {
+                        one.send(vec![letter]).await.0.unwrap();
+                    }
+                    one
+                });
+                for letter in 0..50 {
+                    let (received, memory) = other.recv(Vec::with_capacity(1)).await;
+                    received.unwrap();
+                    assert_eq!(memory, [letter]);
+                }
+                let _one = writer.await.unwrap();
+                assert!(timeout(Duration::from_secs(10), other.recv(Vec::with_capacity(1))).await.is_err());
+            })
+            .unwrap();
     }
 }

@@ -125,6 +125,8 @@ impl World {
         let mut faults = if self.faulty { Faults::swarm(self.seed) } else { Faults::none() };
         // Scenarios say themselves where there is to be little room.
         faults.socket_buffer_bytes = Faults::none().socket_buffer_bytes;
+        // They are about one machine, on which every datagram arrives, once and in its place.
+        (faults.lost, faults.doubled, faults.late) = (0, 0, 0);
         let mut config = SimConfig::new(self.seed, faults);
         config.style = self.style;
         config

@@ -24,6 +24,11 @@ impl Chance {
         if end == 0 { 0 } else { self.next() % end }
     }
 
+    /// None in half of the cases; else ten and up to `most` more.
+    fn some(&mut self, most: u64) -> u16 {
+        if self.below(2) == 0 { 0 } else { (10 + self.below(most)) as u16 }
+    }
+
     /// True `per_mille` times in a thousand. Draws nothing for 0, so that an absent fault costs nothing.
     pub(super) fn hits(&mut self, per_mille: u16) -> bool {
         per_mille > 0 && self.below(1000) < u64::from(per_mille)
@@ -69,6 +74,12 @@ pub struct Faults {
     pub broken_disk: u16,
     /// Accepts that answer ECONNABORTED.
     pub aborted: u16,
+    /// UDP datagrams that never arrive.
+    pub lost: u16,
+    /// UDP datagrams that arrive twice, the second time later.
+    pub doubled: u16,
+    /// UDP datagrams that arrive later, so that others overtake them.
+    pub late: u16,
     /// Waits that return with nothing, as after a signal.
     pub interrupted: u16,
     /// Events that come up to 3 s late.
@@ -99,6 +110,9 @@ impl Faults {
             no_space: 0,
             broken_disk: 0,
             aborted: 0,
+            lost: 0,
+            doubled: 0,
+            late: 0,
             interrupted: 0,
             stall: 0,
             lost_race: 0,
@@ -112,9 +126,7 @@ impl Faults {
     /// Some of all faults, another selection for each seed: what one fault hides, a run without it shows.
     pub fn swarm(seed: u64) -> Faults {
         let mut chance = Chance::new(seed ^ 0x5357_4152_4d00_0000);
-        let mut some = |most: u64| {
-            if chance.below(2) == 0 { 0 } else { (10 + chance.below(most)) as u16 }
-        };
+        let mut some = |most| chance.some(most);
         let mut faults = Faults {
             short: some(600),
             again: some(200),
@@ -132,6 +144,10 @@ impl Faults {
         faults.delay_ns_max = [1, 2_000, 100_000, 5_000_000][chance.below(4) as usize];
         faults.socket_buffer_bytes = [1, 37, 256, 1500, 4096, 65_536, 1 << 20][chance.below(7) as usize];
         faults.batch_max = [0, 1, 3, 16][chance.below(4) as usize];
+        // Drawn last: a seed's other faults are what they were before there were these.
+        faults.lost = chance.some(400);
+        faults.doubled = chance.some(300);
+        faults.late = chance.some(300);
         faults
     }
 }
@@ -151,7 +167,7 @@ mod tests {
     #[test]
     fn each_fault_is_on_in_some_swarms_and_off_in_others() {
         let swarms: Vec<_> = (0..64).map(Faults::swarm).collect();
-        let fault: [fn(&Faults) -> u16; 11] = [
+        let fault: [fn(&Faults) -> u16; 14] = [
             |faults| faults.short,
             |faults| faults.again,
             |faults| faults.would_block,
@@ -163,6 +179,9 @@ mod tests {
             |faults| faults.interrupted,
             |faults| faults.stall,
             |faults| faults.lost_race,
+            |faults| faults.lost,
+            |faults| faults.doubled,
+            |faults| faults.late,
         ];
         for of in fault {
             let on = swarms.iter().filter(|faults| of(faults) > 0).count();

@@ -125,6 +125,7 @@ enum Event {
     Shake(usize),
     Carry(usize),
     Reset(usize),
+    Deliver(u64),
     /// An operation may get further.
     Look(u64),
     /// An operation is told to try, whatever there is.
@@ -224,6 +225,7 @@ impl Sim {
                 Effect::Shake(id) => self.later(Event::Shake(id)),
                 Effect::Carry(id) => self.later(Event::Carry(id)),
                 Effect::Reset(id) => self.later(Event::Reset(id)),
+                Effect::Deliver(which) => self.later(Event::Deliver(which)),
                 Effect::Changed(number, direction) => {
                     if let Some(id) = self.user(number, direction) {
                         self.look_soon(id, true);
@@ -302,7 +304,7 @@ impl Sim {
             Call::SendTo { on, bytes, address } => {
                 let number = self.number(on);
                 let address = Address::of_kernel(address).ok_or(libc::EAFNOSUPPORT)?;
-                match self.network.send_message(number, Some(&address), bytes) {
+                match self.send_message(number, Some(&address), bytes) {
                     errno if errno < 0 => Err(-errno),
                     _ => Ok(Answer::Done),
                 }
@@ -453,6 +455,7 @@ impl Sim {
                 self.network.carry(id, most);
             }
             Event::Reset(id) => self.network.reset(id),
+            Event::Deliver(which) => self.network.deliver_late(which),
             Event::Look(id) => self.look(id, out),
             Event::Nudge(id) => self.tell(id, out),
             Event::Cancel(id) => self.end(id),

@@ -1,8 +1,8 @@
 //! How operations get on: what an attempt answers now, and what a submitted one does when it is looked at.
 
-use super::Sim;
-use super::net::Direction;
-use super::operation;
+use super::net::{Direction, Fate};
+use super::{Faults, Sim, operation};
+use crate::address::Address;
 use crate::op::{Kind, Op, Outcome};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -55,7 +55,7 @@ impl Sim {
                 let (to, bytes) = unsafe {
                     (operation::name_of(message), operation::one_of(operation::vectors_of(message)))
                 };
-                Outcome::of(self.network.send_message(number, to.as_ref(), bytes))
+                Outcome::of(self.send_message(number, to.as_ref(), bytes))
             }
             Op::ReceiveMessage { message, .. } => {
                 // SAFETY: as above.
@@ -242,10 +242,28 @@ impl Sim {
         }
     }
 
+    /// Sends a datagram, and says what becomes of it if it is one of UDP.
+    pub(super) fn send_message(&mut self, number: u32, to: Option<&Address>, bytes: &[u8]) -> i32 {
+        let Faults { lost, doubled, late, .. } = self.faults;
+        let (fate, what) = if self.chance.hits(lost) {
+            (Fate::Lost, "lost")
+        } else if self.chance.hits(doubled) {
+            (Fate::Doubled, "doubled")
+        } else if self.chance.hits(late) {
+            (Fate::Late, "late")
+        } else {
+            (Fate::Arrives, "sent")
+        };
+        let result = self.network.send_message(number, to, bytes, fate);
+        self.note(what, u64::from(number), i64::from(result));
+        result
+    }
+
     fn advance_send_message(&mut self, id: u64, number: u32) {
-        let Some(operation) = self.operations.get(&id) else { return };
+        let Some(operation) = self.operations.remove(&id) else { return };
         let (to, bytes) = operation.letter();
-        let result = self.network.send_message(number, to.as_ref(), bytes);
+        let result = self.send_message(number, to.as_ref(), bytes);
+        self.operations.insert(id, operation);
         // Without room it waits for some.
         if result != -libc::EAGAIN {
             self.send_result(id, result, true, None);

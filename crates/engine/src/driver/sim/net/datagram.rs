@@ -1,8 +1,9 @@
-//! Sockets of datagrams: UDP, and Unix ones. What is sent is there at once, and in order; it is lost only where Linux
-//! loses it on one machine, at a UDP socket whose buffer is full (`net/ipv4/udp.c`, `net/unix/af_unix.c`).
+//! Sockets of datagrams: UDP, and Unix ones. What is sent is there at once, and in order, and lost only where Linux loses
+//! it on one machine: at a UDP socket whose buffer is full (`net/ipv4/udp.c`, `net/unix/af_unix.c`). Unless the driver
+//! says otherwise of a UDP datagram, by its [`Fate`], as a network may.
 
 use super::address::{is_here, loopback};
-use super::{Answer, Direction, Id, Network, State};
+use super::{Answer, Direction, Effect, Id, Network, State};
 use crate::address::{Address, UnixAddr};
 use crate::op::Domain;
 use crate::option::Membership;
@@ -27,6 +28,25 @@ pub(super) struct Mailbox {
     pub(super) shut_in: bool,
     pub(super) shut_out: bool,
     groups: BTreeSet<IpAddr>,
+}
+
+/// What becomes of a UDP datagram on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::driver::sim) enum Fate {
+    Arrives,
+    Lost,
+    /// At once, and again when the driver says.
+    Doubled,
+    /// When the driver says; so others overtake it.
+    Late,
+}
+
+/// A datagram that arrives when the driver says.
+pub(super) struct Underway {
+    sender: Id,
+    from: SocketAddr,
+    to: SocketAddr,
+    bytes: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -143,10 +163,11 @@ impl Network {
         number: u32,
         to: Option<&Address>,
         bytes: &[u8],
+        fate: Fate,
     ) -> i32 {
         let sent = self.id(number).and_then(|id| match self.socket(id).domain {
             Domain::Unix => self.send_unix(id, to, bytes),
-            Domain::V4 | Domain::V6 => self.send_inet(id, to, bytes),
+            Domain::V4 | Domain::V6 => self.send_inet(id, to, bytes, fate),
         });
         match sent {
             Ok(()) => bytes.len() as i32,
@@ -154,7 +175,7 @@ impl Network {
         }
     }
 
-    fn send_inet(&mut self, id: Id, to: Option<&Address>, bytes: &[u8]) -> Answer<()> {
+    fn send_inet(&mut self, id: Id, to: Option<&Address>, bytes: &[u8], fate: Fate) -> Answer<()> {
         let Some(mailbox) = self.mailbox(id) else { return Err(libc::EOPNOTSUPP) };
         if mailbox.error != 0 {
             return Err(std::mem::take(&mut mailbox.error));
@@ -176,15 +197,36 @@ impl Network {
         self.check_destination(id, to)?;
         let from = self.sender(id)?;
         let to = if to.ip().is_unspecified() { SocketAddr::new(from.ip(), to.port()) } else { to };
+        if matches!(fate, Fate::Doubled | Fate::Late) {
+            self.posted += 1;
+            self.underway.insert(self.posted, Underway { sender: id, from, to, bytes: bytes.to_vec() });
+            self.effects.push_back(Effect::Deliver(self.posted));
+        }
+        if matches!(fate, Fate::Arrives | Fate::Doubled) {
+            self.deliver(id, from, to, bytes);
+        }
+        Ok(())
+    }
+
+    /// A datagram that was on its way is there.
+    pub(in crate::driver::sim) fn deliver_late(&mut self, which: u64) {
+        if let Some(Underway { sender, from, to, bytes }) = self.underway.remove(&which) {
+            self.deliver(sender, from, to, &bytes);
+        }
+    }
+
+    /// Brings a datagram to whoever takes it now.
+    fn deliver(&mut self, sender: Id, from: SocketAddr, to: SocketAddr, bytes: &[u8]) {
         let many = to.ip().is_multicast() || to.ip() == IpAddr::V4(Ipv4Addr::BROADCAST);
         let takers: Vec<Id> = (0..self.sockets.len()).filter(|&other| self.takes(other, from, to)).collect();
-        if takers.is_empty() && !many && peer.is_some() {
+        if takers.is_empty()
+            && !many
+            && let Some(mailbox) = self.mailbox(sender).filter(|mailbox| mailbox.peer.is_some())
+        {
             // As the answer to it would be: port unreachable.
-            if let Some(mailbox) = self.mailbox(id) {
-                mailbox.error = libc::ECONNREFUSED;
-            }
-            self.changed(id, Direction::In);
-            self.changed(id, Direction::Out);
+            mailbox.error = libc::ECONNREFUSED;
+            self.changed(sender, Direction::In);
+            self.changed(sender, Direction::Out);
         }
         for taker in takers.into_iter().take(if many { usize::MAX } else { 1 }) {
             let room = self.socket(taker).options.receive_bytes;
@@ -194,7 +236,6 @@ impl Network {
                 self.changed(taker, Direction::In);
             }
         }
-        Ok(())
     }
 
     fn takes(&self, id: Id, from: SocketAddr, to: SocketAddr) -> bool {

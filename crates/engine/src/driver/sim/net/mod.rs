@@ -3,7 +3,7 @@
 //!
 //! Purely what a kernel *is*; when things happen, and what goes wrong, the driver decides. Calls change sockets and
 //! leave [`Effect`]s, which the driver carries out later and in an order of its own: [`Network::shake`],
-//! [`Network::carry`], [`Network::reset`]. Addresses and options are in [`address`].
+//! [`Network::carry`], [`Network::reset`], [`Network::deliver_late`]. Addresses and options are in [`address`].
 //!
 //! What it follows is Linux: `net/ipv4/tcp.c` for the order in which a receive looks at data, end and error
 //! (`tcp_recvmsg_locked`) and what a close with unread data does (`__tcp_close`), `tcp_input.c` for what a reset
@@ -16,7 +16,8 @@ mod unix;
 use crate::address::{Address, UnixAddr};
 use crate::op::{Carries, Domain};
 use address::{as_v6, is_here, loopback};
-use datagram::Mailbox;
+pub(super) use datagram::Fate;
+use datagram::{Mailbox, Underway};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 
@@ -41,6 +42,8 @@ pub(super) enum Effect {
     Carry(Id),
     /// A reset reaches this socket.
     Reset(Id),
+    /// This datagram arrives.
+    Deliver(u64),
     /// An operation on this descriptor may get further.
     Changed(u32, Direction),
 }
@@ -60,6 +63,9 @@ pub(super) struct Network {
     descriptors_max: usize,
     buffer_bytes: usize,
     next_port: u16,
+    /// Datagrams that have not arrived yet, and how many there were.
+    underway: BTreeMap<u64, Underway>,
+    posted: u64,
     pub(super) effects: VecDeque<Effect>,
 }
 
@@ -171,6 +177,8 @@ impl Network {
             descriptors_max,
             buffer_bytes,
             next_port: 32_768,
+            underway: BTreeMap::new(),
+            posted: 0,
             effects: VecDeque::new(),
         }
     }
