@@ -67,8 +67,9 @@ impl Inbox {
                 self.has_mail.store(true, Ordering::Relaxed);
             }
         }
-        // Relaxed would do for the flag itself: the lock above orders it after the runtime's store (see there).
-        if self.asleep.swap(false, Ordering::AcqRel) {
+        // The lock above orders this after the runtime's store (see there). Mostly it does not sleep, and to look is cheaper
+        // than to exchange; of several who find it asleep one raises the alarm.
+        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel) {
             self.alarm.raise();
         }
         Ok(())
@@ -77,12 +78,18 @@ impl Inbox {
     /// Moves what has come into `out`. The runtime only.
     #[inline]
     pub(crate) fn take(&self, out: &mut Vec<Message>) {
-        // One that comes just now is seen in the next turn: before the runtime sleeps it looks under the lock.
-        if self.has_mail.load(Ordering::Relaxed) {
+        // One that comes just now is seen in the next round or turn: before the runtime sleeps it looks under the lock.
+        if self.has_mail() {
             let mut state = self.state();
             self.has_mail.store(false, Ordering::Relaxed);
             out.append(&mut state.messages);
         }
+    }
+
+    /// Whether something has come. One that comes just now is perhaps not seen, as by [`take`](Self::take). The runtime only.
+    #[inline]
+    pub(crate) fn has_mail(&self) -> bool {
+        self.has_mail.load(Ordering::Relaxed)
     }
 
     /// The runtime is going to wait. `false`: do not, there are messages.

@@ -1,6 +1,6 @@
 //! The executor: one runtime on one thread.
 //!
-//! A turn: run the tasks that are ready, take in what other threads sent, fire timers, then wait for news, which
+//! A turn: take in what other threads sent, run the tasks that are ready, then wait for news and fire timers, which
 //! makes tasks ready again. One clock read and one wait per turn. Whom a task wakes runs in the same turn while that is
 //! short, since a wait costs ten wakes; who yields runs in the next, after the I/O. Tasks never move to another thread;
 //! for more cores make more runtimes, each in its thread, and speak to them through a [`Remote`].
@@ -435,8 +435,11 @@ impl Core {
             let mut counts = self.counts.get();
             counts.turns += 1;
             let began = counts.polls;
+            let mut read = 0;
             // In rounds: who is woken in one has its turn in the next.
             loop {
+                // Behind the wait, whose sleep a message has ended perhaps, so that whom it wakes need not wait for another.
+                read += self.take_messages(&mut messages, &mut counts);
                 if self.main.get() == Main::Ready {
                     counts.polls += 1;
                     self.main.set(Main::Running);
@@ -456,19 +459,10 @@ impl Core {
                     counts.polls += u64::from(self.run_task(index));
                     self.between_polls(When::NextTurn);
                 }
-                let is_short = counts.polls - began < POLLS_OF_SHORT_TURN as u64;
-                if !is_short || (self.ready.borrow().is_empty() && self.main.get() != Main::Ready) {
+                let is_short = counts.polls - began + read < POLLS_OF_SHORT_TURN as u64;
+                let is_idle = self.ready.borrow().is_empty() && self.main.get() != Main::Ready;
+                if !is_short || (is_idle && !self.inbox.has_mail()) {
                     break;
-                }
-            }
-            self.inbox.take(&mut messages);
-            for message in messages.drain(..) {
-                match message {
-                    Message::Wake(task) => {
-                        counts.remote_wakes += 1;
-                        self.wake(Packed(task), When::Soon);
-                    }
-                    Message::Call(call) => call(),
                 }
             }
             self.counts.set(counts);
@@ -477,6 +471,23 @@ impl Core {
                 return Err(why.dumped(self.dump()));
             }
         }
+    }
+
+    /// Takes in what other threads have sent: how many messages.
+    #[inline]
+    fn take_messages(&self, messages: &mut Vec<Message>, counts: &mut Counts) -> u64 {
+        self.inbox.take(messages);
+        let read = messages.len() as u64;
+        for message in messages.drain(..) {
+            match message {
+                Message::Wake(task) => {
+                    counts.remote_wakes += 1;
+                    self.wake(Packed(task), When::Soon);
+                }
+                Message::Call(call) => call(),
+            }
+        }
+        read
     }
 
     /// Waits for news and takes it in.
@@ -980,6 +991,53 @@ mod tests {
             true => Poll::Ready(()),
             false => Poll::Pending,
         })
+    }
+
+    #[test]
+    fn who_is_woken_by_another_thread_runs_when_the_wait_ends_and_not_a_wait_later() {
+        let (driver, script) = stub();
+        let runtime = Runtime { core: Core::new(driver).unwrap() };
+        let asked: Rc<RefCell<Option<Waker>>> = Rc::default();
+        let wake = |asked: &RefCell<Option<Waker>>| {
+            let waker = asked.take().unwrap();
+            std::thread::spawn(|| waker.wake()).join().unwrap();
+        };
+        let asked_in_wait = Rc::clone(&asked);
+        script.in_wait.replace(Some(Box::new(move || wake(&asked_in_wait))));
+        // Five that come while it sleeps, then five that come before it would.
+        let mut polls = 0;
+        let main = poll_fn(|context| {
+            polls += 1;
+            if polls > 10 {
+                return Poll::Ready(());
+            }
+            asked.replace(Some(context.waker().clone()));
+            if polls > 5 {
+                wake(&asked);
+            }
+            Poll::Pending
+        });
+        runtime.block_on(main).unwrap();
+        assert_eq!((script.waits.get(), runtime.counters().remote_wakes), (5, 10));
+    }
+
+    #[test]
+    fn a_flood_of_messages_does_not_keep_the_runtime_from_its_wait() {
+        let (driver, script) = stub();
+        let runtime = Runtime { core: Core::new(driver).unwrap() };
+        let remote = runtime.remote();
+        // Each call sends the next, and none of them makes anybody ready.
+        fn send(remote: Remote) {
+            let again = remote.clone();
+            let _ = remote.call(move |_| send(again));
+        }
+        send(remote);
+        let waits = Rc::clone(&script);
+        let main = poll_fn(|context| {
+            context.waker().wake_by_ref();
+            if waits.waits.get() < 3 { Poll::Pending } else { Poll::Ready(()) }
+        });
+        runtime.block_on(main).unwrap();
     }
 
     #[test]

@@ -69,14 +69,12 @@ fn wake(task: Packed) {
 
 #[cold]
 fn wake_elsewhere(task: Packed) {
-    let inbox = {
-        let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
-        let enlisted = registry.get(usize::from(task.runtime())).and_then(Option::as_ref);
-        enlisted.map(|enlisted| Arc::clone(&enlisted.inbox))
-    };
-    if let Some(inbox) = inbox {
+    // Held over the send, which runs nobody's code: who comes and goes waits for a call at most, and a wake is spared
+    // the counting of who has the inbox.
+    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
+    if let Some(enlisted) = registry.get(usize::from(task.runtime())).and_then(Option::as_ref) {
         // Refused by a runtime that is gone: there is nobody to wake.
-        let _ = inbox.send(Message::Wake(task.0));
+        let _ = enlisted.inbox.send(Message::Wake(task.0));
     }
 }
 

@@ -23,6 +23,9 @@ pub(crate) struct Script {
     submitted: RefCell<Vec<Token>>,
     /// One result is told per wait, and such a wait takes this long; one for nothing as long as it may.
     wait_ns: Cell<u64>,
+    pub(crate) waits: Cell<u32>,
+    /// What happens elsewhere during a wait without end.
+    pub(crate) in_wait: RefCell<Option<Box<dyn FnMut()>>>,
 }
 
 struct Stub(Rc<Script>, Rc<Pool>);
@@ -66,6 +69,12 @@ impl Driver for Stub {
             _ => self.0.wait_ns.get(),
         };
         self.0.now.set(self.0.now.get() + took);
+        self.0.waits.set(self.0.waits.get() + 1);
+        if until == Until::News
+            && let Some(happens) = self.0.in_wait.borrow_mut().as_mut()
+        {
+            happens();
+        }
         out.extend(told);
         Ok(())
     }
