@@ -9,13 +9,13 @@ use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 
-/// Every order of events at the inbox of a runtime.
+/// Every order of events at the inbox of a runtime, and at a channel without bound.
 pub(crate) fn loom(root: &Path) -> ExitCode {
     let mut cargo = cargo(root, "loom");
     // Loom's dependencies take longer to optimise than the models to run.
     cargo.args(["--config", "profile.dev.package.\"*\".opt-level=0"]);
     // A name of our own: some crates we depend on mean something else by plain `loom`, and do not compile with it.
-    cargo.args(["test", "--package", "ringroad-engine", "--lib", "inbox"]);
+    cargo.args(["test", "--package", "ringroad-engine", "--lib", "--", "inbox", "sync::unbounded"]);
     cargo.env("RUSTFLAGS", "--cfg ringroad_loom");
     run("loom", cargo)
 }

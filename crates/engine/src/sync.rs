@@ -1,8 +1,9 @@
 //! Channels, locks and counts for tasks: of one runtime, of several on their threads, and for threads without any.
 //!
 //! Nothing here knows a driver: a wake from another thread goes through the runtime's inbox ([`crate::Remote`]),
-//! whatever it waits in. The channels and the semaphore are those of `async-channel`, `async-lock` and `oneshot`,
-//! which are made for nothing else; the wait group is ours, since it is small.
+//! whatever it waits in. Bounded channels, the semaphore and the oneshot are those of `async-channel`, `async-lock` and
+//! `oneshot`, which are made for nothing else. The wait group is ours, since it is small, and so is the channel without
+//! bound: for one receiver it takes half of the work.
 //!
 //! All of them are fair in the order of waiting, except that whoever comes while there is room may be served
 //! before somebody who was woken and has not run yet. Dropping a future that waits gives its place up and passes
@@ -30,13 +31,14 @@
 //! # Ok::<(), ringroad_engine::Error>(())
 //! ```
 
+mod unbounded;
 mod wait_group;
 
 pub use async_channel::{
     Receiver, RecvError, SendError, Sender, TryRecvError, TrySendError, WeakReceiver, WeakSender, bounded,
-    unbounded,
 };
 pub use async_lock::{Mutex, MutexGuard, Semaphore, SemaphoreGuard, SemaphoreGuardArc};
+pub use unbounded::{RecvUnbounded, UnboundedReceiver, UnboundedSender, unbounded};
 pub use wait_group::{WaitGroup, Work};
 
 /// A channel for exactly one value.

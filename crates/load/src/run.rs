@@ -344,7 +344,7 @@ impl Conductor {
         let order = Order { begin_ns: begin.as_nanos() as u64, probe, last };
         for worker in &self.orders {
             // One that is gone has told why, or its silence is noticed.
-            let _ = worker.try_send(order);
+            let _ = worker.send(order);
         }
         let from = begin + plan.warmup;
         self.from = from;

@@ -28,7 +28,7 @@ async fn sum_of(path: &Path) -> Result<(u64, u64)> {
 
 async fn sum_beneath(folder: PathBuf) -> Result<(u64, u64, u64)> {
     let at_once = Arc::new(sync::Semaphore::new(32));
-    let (tell, told) = sync::unbounded();
+    let (tell, mut told) = sync::unbounded();
     let mut folders = vec![folder];
     while let Some(folder) = folders.pop() {
         let mut listing = fs::read_dir(&folder).await?;
@@ -43,7 +43,7 @@ async fn sum_beneath(folder: PathBuf) -> Result<(u64, u64, u64)> {
                 let tell = tell.clone();
                 task::spawn(async move {
                     // Whoever listens does so to the end.
-                    let _ = tell.send(sum_of(&path).await).await;
+                    let _ = tell.send(sum_of(&path).await);
                     drop(permit);
                 })
                 .detach();

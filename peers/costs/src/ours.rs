@@ -10,7 +10,7 @@ pub(crate) mod api {
 
     pub(crate) use sync::oneshot::{AsyncReceiver as OnceReceiver, Sender as OnceSender};
     pub(crate) use sync::{
-        Receiver, Receiver as UnboundedReceiver, Sender, Sender as UnboundedSender, bounded, unbounded,
+        Receiver, Sender, UnboundedReceiver, UnboundedSender, bounded, unbounded,
     };
 
     pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
@@ -30,7 +30,7 @@ pub(crate) mod api {
     }
 
     pub(crate) fn send_unbounded<T>(sender: &UnboundedSender<T>, value: T) {
-        sender.try_send(value).expect("the receiver is there, and has room");
+        sender.send(value).expect("the receiver is there");
     }
 
     pub(crate) async fn receive<T>(receiver: &mut Receiver<T>) -> Option<T> {

@@ -76,7 +76,7 @@ pub(crate) struct Order {
 }
 
 /// How a worker is told what to do. Dropped: that it is to end.
-pub(crate) type Orders = ringroad_engine::sync::Sender<Order>;
+pub(crate) type Orders = ringroad_engine::sync::UnboundedSender<Order>;
 
 /// What came of an order.
 #[derive(Debug)]
@@ -143,7 +143,7 @@ pub(crate) fn runtime(plan: &Plan, choice: &Choice) -> Result<Runtime, Error> {
 /// and no more is to be done.
 async fn main(worker: Rc<Worker>, task: &Task) -> Result<Option<Done>, Error> {
     connect(&worker, task).await;
-    let (give, orders) = ringroad_engine::sync::unbounded();
+    let (give, mut orders) = ringroad_engine::sync::unbounded();
     let counts = Box::new(worker.counts.borrow().clone());
     let ready = News::Ready { connected: worker.connected.get(), counts, orders: give };
     if task.news.send(ready).is_err() {

@@ -1,10 +1,11 @@
 //! Channels, locks and counts between tasks, and between runtimes in their threads.
 
 use crate::support::{Case, poll_once, some_turns, with_runtime};
-use ringroad_engine::sync::{self, Mutex, Semaphore, WaitGroup, oneshot};
+use ringroad_engine::sync::{self, Mutex, Semaphore, TryRecvError, UnboundedSender, WaitGroup, oneshot};
 use ringroad_engine::time::sleep;
 use ringroad_engine::{Builder, spawn, yield_now};
 use std::cell::{Cell, RefCell};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
@@ -38,15 +39,79 @@ everywhere!(a_full_channel_makes_the_sender_wait_until_there_is_room, |_| async 
 });
 
 everywhere!(an_unbounded_channel_takes_all_and_keeps_the_order, |_| async {
-    let (sender, receiver) = sync::unbounded();
-    for number in 0..1000 {
-        sender.try_send(number).unwrap();
+    let (sender, mut receiver) = sync::unbounded();
+    for number in 0..3000 {
+        sender.send(number).unwrap();
     }
+    for number in 0..2000 {
+        assert_eq!(receiver.recv().await, Ok(number));
+    }
+    // Behind those that are left.
+    sender.send(3000).unwrap();
     drop(sender);
-    for number in 0..1000 {
+    for number in 2000..=3000 {
         assert_eq!(receiver.recv().await, Ok(number));
     }
     assert!(receiver.recv().await.is_err());
+});
+
+everywhere!(who_waits_at_an_unbounded_channel_is_woken_by_a_message_and_by_the_end, |_| async {
+    let (sender, mut receiver) = sync::unbounded();
+    let came = Rc::new(RefCell::new(Vec::new()));
+    let receiving = spawn({
+        let came = Rc::clone(&came);
+        async move {
+            while let Ok(message) = receiver.recv().await {
+                came.borrow_mut().push(message);
+            }
+        }
+    });
+    let other = sender.clone();
+    for (nth, sender) in [&sender, &other, &sender].into_iter().enumerate() {
+        some_turns().await;
+        assert_eq!(came.borrow().len(), nth);
+        sender.send(nth).unwrap();
+    }
+    some_turns().await;
+    assert_eq!(*came.borrow(), [0, 1, 2]);
+    drop(sender);
+    some_turns().await;
+    assert!(!receiving.is_finished(), "there is another sender");
+    drop(other);
+    receiving.await.unwrap();
+});
+
+everywhere!(an_unbounded_channel_that_is_closed_or_left_gives_messages_back, |_| async {
+    let (sender, mut receiver) = sync::unbounded();
+    assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
+    // A receive that is given up takes nothing with it.
+    assert!(poll_once(pin!(receiver.recv())).await.is_none());
+    sender.send("before").unwrap();
+    receiver.close();
+    assert_eq!(sender.send("too late").unwrap_err().into_inner(), "too late");
+    assert_eq!(receiver.recv().await, Ok("before"));
+    assert!(receiver.recv().await.is_err());
+    assert_eq!(receiver.try_recv(), Err(TryRecvError::Closed));
+    // What nobody has received is dropped with the receiver, and may use the channel while it is.
+    struct Sends(UnboundedSender<Option<Sends>>, Rc<Cell<u32>>);
+    impl Drop for Sends {
+        fn drop(&mut self) {
+            assert!(self.0.is_closed() && self.0.send(None).is_err());
+            self.1.set(self.1.get() + 1);
+        }
+    }
+    let dropped = Rc::new(Cell::new(0));
+    let (sender, mut receiver) = sync::unbounded();
+    sender.send(None).unwrap();
+    for before in [true, false] {
+        sender.send(Some(Sends(sender.clone(), Rc::clone(&dropped)))).unwrap();
+        if before {
+            // Takes what was sent so far; of that one more is to be received.
+            assert!(receiver.recv().await.unwrap().is_none());
+        }
+    }
+    drop(receiver);
+    assert_eq!(dropped.get(), 2);
 });
 
 everywhere!(a_dropped_receive_passes_its_turn_on, |_| async {
@@ -206,6 +271,48 @@ cases!(
                 })
                 .unwrap();
         });
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+);
+
+cases!(
+    /// To a runtime from threads, and then to a thread from a runtime: whoever waits sleeps, and a wake that is lost hangs.
+    messages_without_bound_cross_threads_in_order_and_none_is_lost,
+    real,
+    |case: Case| {
+        const EACH: u32 = 5000;
+        let (to_here, mut here) = sync::unbounded();
+        let (to_there, mut there) = sync::unbounded();
+        let threads: Vec<_> = (0..3u32)
+            .map(|sender| {
+                let to_here = to_here.clone();
+                thread::spawn(move || (0..EACH).for_each(|number| to_here.send((sender, number)).unwrap()))
+            })
+            .collect();
+        drop(to_here);
+        let adds = thread::spawn(move || {
+            let mut count = 0;
+            while let Ok(number) = there.recv_blocking() {
+                assert_eq!(number, count);
+                count += 1;
+            }
+            count
+        });
+        with_runtime(case, unchanged, move |_, runtime| {
+            runtime
+                .block_on(async {
+                    let (mut next, mut all) = ([0; 3], 0);
+                    while let Ok((sender, number)) = here.recv().await {
+                        assert_eq!(next[sender as usize], number);
+                        next[sender as usize] += 1;
+                        to_there.send(all).unwrap();
+                        all += 1;
+                    }
+                    assert_eq!(next, [EACH; 3]);
+                })
+                .unwrap();
+        });
+        assert_eq!(adds.join().unwrap(), 3 * EACH);
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     }
 );

@@ -1,0 +1,324 @@
+//! A channel without bound, from many to one.
+//!
+//! Messages lie in a queue under a lock. The receiver takes the whole of it at once and hands it out from what is its own, so
+//! a message costs one lock, its sender's, and a batch one more. That is what one receiver is good for; where several are to
+//! share the work, [`bounded`](super::bounded) has them.
+
+#[cfg(ringroad_loom)]
+use loom::sync::{Arc, Mutex, MutexGuard};
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+#[cfg(not(ringroad_loom))]
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Wake, Waker};
+
+use super::{RecvError, SendError, TryRecvError};
+
+/// A queue that is empty keeps room for so many messages at most: what a burst has taken is given back.
+const ROOM_KEPT: usize = 1024;
+
+/// A channel that takes whatever is sent, for one receiver. Nobody who sends ever waits: who may be faster than the receiver
+/// for long wants [`bounded`](super::bounded).
+///
+/// ```
+/// use ringroad_engine::{Name, Runtime, sync};
+///
+/// let (sender, mut receiver) = sync::unbounded();
+/// let other = std::thread::spawn(move || (0..10).for_each(|number| sender.send(number).unwrap()));
+/// let sum = Runtime::new(Name::Epoll)?.block_on(async {
+///     let mut sum = 0;
+///     while let Ok(number) = receiver.recv().await {
+///         sum += number;
+///     }
+///     sum
+/// })?;
+/// assert_eq!(sum, 45);
+/// # other.join().unwrap();
+/// # Ok::<(), ringroad_engine::Error>(())
+/// ```
+pub fn unbounded<T>() -> (UnboundedSender<T>, UnboundedReceiver<T>) {
+    let state = State { queue: VecDeque::new(), waiting: None, senders: 1, is_closed: false };
+    let shared = Arc::new(Shared(Mutex::new(state)));
+    let sender = UnboundedSender { shared: Arc::clone(&shared) };
+    (sender, UnboundedReceiver { own: VecDeque::new(), shared })
+}
+
+/// Code of the user's (messages, wakers) never runs under this lock: it might use the channel.
+struct Shared<T>(Mutex<State<T>>);
+
+struct State<T> {
+    queue: VecDeque<T>,
+    /// The receiver has found nothing, and is to be woken.
+    waiting: Option<Waker>,
+    senders: usize,
+    /// The receiver is gone, or wants no more.
+    is_closed: bool,
+}
+
+impl<T> Shared<T> {
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        // Nothing panics while it holds the lock but for want of memory, and then the state is whole.
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// The sending side of [`unbounded`]. Each clone is a sender; without any the receiver comes to its end.
+pub struct UnboundedSender<T> {
+    shared: Arc<Shared<T>>,
+}
+
+impl<T> UnboundedSender<T> {
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// The receiver is gone, or has closed the channel: the message comes back.
+    #[inline]
+    pub fn send(&self, message: T) -> Result<(), SendError<T>> {
+        let waiting = {
+            let mut state = self.shared.state();
+            if state.is_closed {
+                return Err(SendError(message));
+            }
+            state.queue.push_back(message);
+            state.waiting.take()
+        };
+        if let Some(waker) = waiting {
+            waker.wake();
+        }
+        Ok(())
+    }
+
+    /// Whether the receiver is gone, or has closed the channel.
+    pub fn is_closed(&self) -> bool {
+        self.shared.state().is_closed
+    }
+}
+
+impl<T> Clone for UnboundedSender<T> {
+    fn clone(&self) -> UnboundedSender<T> {
+        self.shared.state().senders += 1;
+        UnboundedSender { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<T> Drop for UnboundedSender<T> {
+    fn drop(&mut self) {
+        let waiting = {
+            let mut state = self.shared.state();
+            state.senders -= 1;
+            if state.senders == 0 { state.waiting.take() } else { None }
+        };
+        if let Some(waker) = waiting {
+            waker.wake();
+        }
+    }
+}
+
+/// The receiving side of [`unbounded`].
+pub struct UnboundedReceiver<T> {
+    /// Taken from the queue, all at once, and not received yet.
+    own: VecDeque<T>,
+    shared: Arc<Shared<T>>,
+}
+
+impl<T> UnboundedReceiver<T> {
+    /// The next message. Dropping the future loses nothing.
+    ///
+    /// # Errors
+    /// There is none, and no sender is left; or the channel is closed.
+    #[inline]
+    pub fn recv(&mut self) -> RecvUnbounded<'_, T> {
+        RecvUnbounded { receiver: self }
+    }
+
+    /// The next message, if it is there.
+    ///
+    /// # Errors
+    /// There is none now, or there will be none.
+    pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
+        match self.take(None) {
+            Poll::Ready(Ok(message)) => Ok(message),
+            Poll::Ready(Err(RecvError)) => Err(TryRecvError::Closed),
+            Poll::Pending => Err(TryRecvError::Empty),
+        }
+    }
+
+    /// The next message, for a thread without a runtime, which waits for it.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv).
+    pub fn recv_blocking(&mut self) -> Result<T, RecvError> {
+        let waker = Waker::from(std::sync::Arc::new(Parked(std::thread::current())));
+        let mut context = Context::from_waker(&waker);
+        loop {
+            match self.poll_recv(&mut context) {
+                Poll::Ready(received) => return received,
+                Poll::Pending => std::thread::park(),
+            }
+        }
+    }
+
+    /// The same as [`recv`](Self::recv), for futures written by hand.
+    #[inline]
+    pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Result<T, RecvError>> {
+        match self.own.pop_front() {
+            Some(message) => Poll::Ready(Ok(message)),
+            // Cloned before the lock is taken, and dropped behind it, if it is not wanted.
+            None => self.take(Some(context.waker().clone())),
+        }
+    }
+
+    /// Takes no more: who sends gets his message back. What was sent before is still received.
+    pub fn close(&mut self) {
+        self.shared.state().is_closed = true;
+    }
+
+    /// Takes what was sent, or says that there is nothing; then the waker is left, if there is one.
+    fn take(&mut self, mut waker: Option<Waker>) -> Poll<Result<T, RecvError>> {
+        if let Some(message) = self.own.pop_front() {
+            return Poll::Ready(Ok(message));
+        }
+        if self.own.capacity() > ROOM_KEPT {
+            self.own = VecDeque::new();
+        }
+        let is_over = {
+            let mut state = self.shared.state();
+            std::mem::swap(&mut state.queue, &mut self.own);
+            let is_over = state.senders == 0 || state.is_closed;
+            if self.own.is_empty() && !is_over && waker.is_some() {
+                std::mem::swap(&mut state.waiting, &mut waker);
+            }
+            is_over
+        };
+        match self.own.pop_front() {
+            Some(message) => Poll::Ready(Ok(message)),
+            None if is_over => Poll::Ready(Err(RecvError)),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl<T> Drop for UnboundedReceiver<T> {
+    fn drop(&mut self) {
+        let _unread = {
+            let mut state = self.shared.state();
+            state.is_closed = true;
+            (std::mem::take(&mut state.queue), state.waiting.take())
+        };
+    }
+}
+
+/// Future of [`UnboundedReceiver::recv`].
+#[must_use = "futures do nothing unless awaited"]
+#[derive(Debug)]
+pub struct RecvUnbounded<'a, T> {
+    receiver: &'a mut UnboundedReceiver<T>,
+}
+
+impl<T> Future for RecvUnbounded<'_, T> {
+    type Output = Result<T, RecvError>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.receiver.poll_recv(context)
+    }
+}
+
+/// A thread that waits.
+struct Parked(std::thread::Thread);
+
+impl Wake for Parked {
+    fn wake(self: std::sync::Arc<Parked>) {
+        self.0.unpark();
+    }
+}
+
+impl<T> fmt::Debug for UnboundedSender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UnboundedSender")
+    }
+}
+
+impl<T> fmt::Debug for UnboundedReceiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UnboundedReceiver")
+    }
+}
+
+#[cfg(all(test, ringroad_loom))]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use loom::sync::Condvar;
+    use loom::thread;
+
+    /// A task that waits, as loom sees it.
+    struct Bell(Mutex<bool>, Condvar);
+
+    impl Wake for Bell {
+        fn wake(self: std::sync::Arc<Bell>) {
+            *self.0.lock().unwrap() = true;
+            self.1.notify_one();
+        }
+    }
+
+    /// Receives to the end. A wake that is lost is a deadlock, which loom tells.
+    fn received(receiver: &mut UnboundedReceiver<u32>) -> Vec<u32> {
+        let bell = std::sync::Arc::new(Bell(Mutex::new(false), Condvar::new()));
+        let waker = Waker::from(std::sync::Arc::clone(&bell));
+        let mut all = Vec::new();
+        loop {
+            match receiver.poll_recv(&mut Context::from_waker(&waker)) {
+                Poll::Ready(Ok(message)) => all.push(message),
+                Poll::Ready(Err(RecvError)) => return all,
+                Poll::Pending => {
+                    let mut rung = bell.0.lock().unwrap();
+                    while !std::mem::take(&mut *rung) {
+                        rung = bell.1.wait(rung).unwrap();
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_one_sends_arrives_in_its_order_and_then_the_end() {
+        loom::model(|| {
+            let (sender, mut receiver) = unbounded();
+            let sending = thread::spawn(move || (1..=2).for_each(|message| sender.send(message).unwrap()));
+            assert_eq!(received(&mut receiver), [1, 2]);
+            sending.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn what_two_send_arrives_and_the_end_is_the_end_of_both() {
+        // All orders of three threads take hours; those with three interruptions, where mistakes show, some seconds.
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let (sender, mut receiver) = unbounded();
+            let other = sender.clone();
+            let one = thread::spawn(move || sender.send(1).unwrap());
+            let other = thread::spawn(move || other.send(2).unwrap());
+            let mut all = received(&mut receiver);
+            all.sort_unstable();
+            assert_eq!(all, [1, 2]);
+            one.join().unwrap();
+            other.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_message_is_received_or_comes_back_when_the_channel_is_closed() {
+        loom::model(|| {
+            let (sender, mut receiver) = unbounded();
+            let sending = thread::spawn(move || sender.send(1).is_err());
+            receiver.close();
+            let came_back = sending.join().unwrap();
+            assert_eq!(receiver.try_recv().is_ok(), !came_back);
+        });
+    }
+}
