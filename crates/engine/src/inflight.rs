@@ -129,10 +129,12 @@ pub(crate) struct Items {
     first: u32,
     last: u32,
     count: u32,
+    /// Received bytes in them.
+    bytes: u32,
 }
 
 impl Items {
-    pub(crate) const EMPTY: Items = Items { first: NONE, last: NONE, count: 0 };
+    pub(crate) const EMPTY: Items = Items { first: NONE, last: NONE, count: 0, bytes: 0 };
 }
 
 const NONE: u32 = u32::MAX;
@@ -140,6 +142,11 @@ const NONE: u32 = u32::MAX;
 /// Buffers a stream may hold that nobody has read; then its receive is ended until it is. Without a limit one
 /// greedy peer takes every buffer of the ring (measured: 255 of 256).
 pub(crate) const CREDIT: u32 = 4;
+
+/// Bytes it may hold likewise. A stream that has reached them brings much at a time: from then on each of its receives
+/// is asked for by itself, and brings one buffer. Left standing it would take what the buffers hold ten times over before
+/// it is ended again, and the others would go without.
+pub(crate) const CREDIT_BYTES: u32 = 64 * 1024;
 
 /// Connections a listener may hold that nobody has accepted; beyond, they wait in the kernel's backlog.
 pub(crate) const ACCEPT_CREDIT: u32 = 64;
@@ -155,6 +162,8 @@ const CANCEL_ASKED: u8 = 2;
 const AWAITED: u8 = 4;
 /// A send that is content with a part.
 const PARTLY: u8 = 8;
+/// A receive of a stream that has brought [`CREDIT_BYTES`] at once.
+const ONE_AT_A_TIME: u8 = 16;
 
 /// The last thing that happened to a slot, for the dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -324,6 +333,9 @@ impl Inflight {
     #[inline]
     pub(crate) fn op(&mut self, token: Token, on: Target) -> Op<'_> {
         let slot = self.live(token);
+        if slot.flags & ONE_AT_A_TIME != 0 {
+            return Op::ReceiveOne { on };
+        }
         let done = slot.done as usize;
         let whole = slot.flags & PARTLY == 0;
         op_of(slot.kind, &mut slot.memory, done, on, whole)
@@ -492,6 +504,7 @@ impl Inflight {
 
     /// Adds a result to a standing operation's list. `true`: it has reached its credit, and is to be ended.
     fn push(&mut self, index: u32, outcome: Outcome) -> bool {
+        let bytes = outcome.lease.as_ref().map_or(0, |lease| lease.len() as u32);
         let node = Node { outcome, next: NONE };
         let at = if self.free_item == NONE {
             self.items.push(node);
@@ -506,11 +519,16 @@ impl Inflight {
         let Memory::Items(mut items) = slot.memory else { unreachable!("a standing operation has a list") };
         let last = std::mem::replace(&mut items.last, at);
         items.count += 1;
+        items.bytes = items.bytes.saturating_add(bytes);
         if last == NONE {
             items.first = at;
         }
         slot.memory = Memory::Items(items);
-        let reached = items.count >= credit && slot.flags & OUT_OF_CREDIT == 0;
+        let much = items.bytes >= CREDIT_BYTES;
+        if much {
+            slot.flags |= ONE_AT_A_TIME;
+        }
+        let reached = (much || items.count >= credit) && slot.flags & OUT_OF_CREDIT == 0;
         if reached {
             slot.flags |= OUT_OF_CREDIT;
         }
@@ -534,6 +552,8 @@ impl Inflight {
         items.first = std::mem::replace(&mut node.next, free);
         let outcome = std::mem::replace(&mut node.outcome, Outcome::of(0));
         items.count -= 1;
+        let bytes = outcome.lease.as_ref().map_or(0, |lease| lease.len() as u32);
+        items.bytes = items.bytes.saturating_sub(bytes);
         if items.first == NONE {
             items.last = NONE;
         }
@@ -584,8 +604,23 @@ impl Inflight {
     fn again(&mut self, token: Token) -> Next {
         let slot = self.live(token);
         slot.state = State::Queued;
-        slot.flags = 0;
+        slot.flags &= ONE_AT_A_TIME;
         Next::Again
+    }
+
+    /// Whether a receive that is asked for one at a time is to be asked for again, its last lease having been taken just
+    /// now: then it is Queued.
+    #[inline]
+    pub(crate) fn asks_ahead(&mut self, token: Token) -> bool {
+        let slot = self.live(token);
+        let is = slot.flags & (ONE_AT_A_TIME | CANCEL_ASKED) == ONE_AT_A_TIME
+            && slot.state == State::Done
+            && slot.result == AGAIN
+            && matches!(slot.memory, Memory::Items(Items { count: 0, .. }));
+        if is {
+            self.again(token);
+        }
+        is
     }
 
     /// The result of a one-shot operation that is Done. It stays; [`Inflight::release`] gives the memory back,

@@ -121,6 +121,10 @@ pub(crate) enum Op<'a> {
     Receive {
         on: Target,
     },
+    /// The same of a stream that brings much: one lease and no more, and what was not asked for stays with the kernel.
+    ReceiveOne {
+        on: Target,
+    },
     ReceiveInto {
         on: Target,
         memory: Span,
@@ -180,6 +184,7 @@ impl Op<'_> {
             Op::Accept { on }
             | Op::Connect { on, .. }
             | Op::Receive { on }
+            | Op::ReceiveOne { on }
             | Op::ReceiveInto { on, .. }
             | Op::Send { on, .. }
             | Op::SendLasting { on, .. }
@@ -198,7 +203,7 @@ impl Op<'_> {
         match self {
             Op::Accept { .. } => Kind::Accept,
             Op::Connect { .. } => Kind::Connect,
-            Op::Receive { .. } => Kind::Receive,
+            Op::Receive { .. } | Op::ReceiveOne { .. } => Kind::Receive,
             Op::ReceiveInto { .. } => Kind::ReceiveInto,
             Op::Send { .. } | Op::SendLasting { .. } => Kind::Send,
             Op::SendVectored { .. } => Kind::SendVectored,

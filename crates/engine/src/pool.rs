@@ -41,7 +41,7 @@ enum Memory {
 }
 
 impl Pool {
-    /// `count` buffers of `buffer_bytes` each (at most 32 KiB, so that a position fits a lease).
+    /// `count` buffers of `buffer_bytes` each (at most [`BUFFER_BYTES_MAX`], so that a position fits a lease).
     ///
     /// # Errors
     /// ENOMEM.
@@ -168,8 +168,8 @@ impl Pool {
 /// No buffer: there are at most 2^15.
 const NONE: u16 = u16::MAX;
 
-/// A position inside a buffer has 15 bits and one to spare.
-pub(crate) const BUFFER_BYTES_MAX: usize = 32 * 1024;
+/// Whole pages, and a position inside a buffer has 16 bits.
+pub(crate) const BUFFER_BYTES_MAX: usize = 60 * 1024;
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

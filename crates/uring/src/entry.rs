@@ -152,6 +152,13 @@ impl Sqe {
         entry
     }
 
+    /// `IORING_OP_RECV` (5.7) into a buffer of `group`, once: as much as has arrived and the buffer holds. While it
+    /// waits it has no buffer. ENOBUFS when the group is empty.
+    #[inline]
+    pub fn recv_selected(fd: RawFd, group: u16) -> Sqe {
+        Sqe::new(io_uring_op::IORING_OP_RECV, fd).buffer_group(group)
+    }
+
     /// `IORING_OP_SEND` (5.6), as send(2). May send less than asked unless `MSG_WAITALL` is given.
     #[inline]
     pub fn send(fd: RawFd, buffer: *const u8, bytes: u32, flags: i32) -> Sqe {

@@ -448,7 +448,7 @@ impl<P: Poller> Driver for Readiness<P> {
 
     fn attempt(&mut self, op: &Op<'_>) -> Option<Outcome> {
         match *op {
-            Op::Receive { on } => self.receive(on).map(Outcome::from),
+            Op::Receive { on } | Op::ReceiveOne { on } => self.receive(on).map(Outcome::from),
             Op::Send { on, bytes, .. } | Op::SendLasting { on, bytes, .. } => {
                 self.send(on, bytes).map(Outcome::of)
             }

@@ -664,7 +664,7 @@ impl Builder {
         self
     }
 
-    /// Receive buffers: how many (a power of two, 128 by default) of how many bytes each (4096; at most 32 KiB).
+    /// Receive buffers: how many (a power of two, 128 by default) of how many bytes each (4096; at most 60 KiB).
     /// An idle connection holds none.
     pub fn buffers(mut self, count: u16, bytes: usize) -> Builder {
         self.settings.buffers = count;

@@ -369,6 +369,41 @@ fn a_stream_that_is_not_read_runs_out_of_credit_and_is_armed_again_when_it_is() 
 }
 
 #[test]
+fn a_stream_that_has_brought_much_at_once_is_asked_for_one_lease_at_a_time_from_then_on() {
+    let much = || {
+        let bytes = vec![0; CREDIT_BYTES as usize];
+        let lease = Lease::own(Box::new(Tail { bytes, start: 0 }));
+        Outcome { result: CREDIT_BYTES as i32, lease: Some(lease) }
+    };
+    let mut slots = Inflight::new();
+    let token = slots.insert(Kind::Receive, 0, Memory::Items(Items::EMPTY), 0, NOW);
+    assert!(matches!(slots.op(token, Target::NONE), Op::Receive { .. }));
+    slots.hand_over(token);
+    let effect = slots.complete(token, News::Item(much()), NOW);
+    assert!(matches!(effect, Effect::News { out_of_credit: true, .. }));
+    slots.complete(token, News::Last(Outcome::of(-libc::ECANCELED)), NOW);
+    assert!(matches!(slots.next(token), Next::Item(_)));
+    // It was ended: whoever wants more says so.
+    assert!(!slots.asks_ahead(token));
+    assert!(matches!(slots.next(token), Next::Again));
+    for _ in 0..3 {
+        assert!(matches!(slots.op(token, Target::NONE), Op::ReceiveOne { .. }));
+        slots.hand_over(token);
+        slots.complete(token, News::Last(much()), NOW);
+        assert!(matches!(slots.next(token), Next::Item(_)));
+        assert!(slots.asks_ahead(token));
+        assert_eq!(slots.state(token), State::Queued);
+    }
+    // Its owner's cancel is not forgotten over it.
+    slots.hand_over(token);
+    slots.set_waker(token, &Caller::anybody(Waker::noop()));
+    slots.cancel_asked(token, NOW);
+    slots.complete(token, News::Last(Outcome::of(-libc::ECANCELED)), NOW);
+    assert!(!slots.asks_ahead(token));
+    assert!(matches!(slots.next(token), Next::Over(errno) if errno == -libc::ECANCELED));
+}
+
+#[test]
 fn a_cancel_by_the_owner_is_the_end_though_credit_was_out() {
     let mut play = Play::new(Kind::Receive);
     play.play(Step::Poll);

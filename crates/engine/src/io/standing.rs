@@ -163,6 +163,9 @@ impl Io {
             match self.slots.next(token) {
                 Next::Item(outcome) => {
                     self.answers_left -= 1;
+                    if self.slots.asks_ahead(token) {
+                        self.submit(token, index);
+                    }
                     return Poll::Ready(outcome);
                 }
                 Next::Empty => {

@@ -60,7 +60,7 @@ impl Operation {
     /// Takes the memory of `op` over.
     pub(super) fn new(token: Token, op: &Op<'_>, completes: bool) -> Operation {
         let work = match *op {
-            Op::Accept { .. } | Op::Receive { .. } => Work::Nothing,
+            Op::Accept { .. } | Op::Receive { .. } | Op::ReceiveOne { .. } => Work::Nothing,
             Op::Connect { address, .. } => Work::Connect(address),
             Op::ReceiveInto { memory, .. } => Work::Receive(memory),
             Op::Send { bytes, .. } | Op::SendLasting { bytes, .. } => Work::Send(bytes),

@@ -20,7 +20,7 @@ impl Sim {
                 Some(to) => Outcome::of(self.network.connect(number, to)),
                 None => Outcome::of(-libc::EAFNOSUPPORT),
             },
-            Op::Receive { .. } => {
+            Op::Receive { .. } | Op::ReceiveOne { .. } => {
                 // At most half are out, the others at most with results underway.
                 let Some(buffer) = self.pool.take() else { return Outcome::of(-libc::EAGAIN) };
                 let result = self.receive_pooled(number, buffer);

@@ -420,7 +420,7 @@ impl Driver for Threads {
 
     fn attempt(&mut self, op: &Op<'_>) -> Option<Outcome> {
         match *op {
-            Op::Receive { on } => return self.receive(on).map(Outcome::from),
+            Op::Receive { on } | Op::ReceiveOne { on } => return self.receive(on).map(Outcome::from),
             Op::Send { on, bytes, .. } | Op::SendLasting { on, bytes, .. } => self.attempt_send(on, bytes),
             Op::Accept { on } => self.accept(on),
             Op::ReceiveInto { on, memory } => {

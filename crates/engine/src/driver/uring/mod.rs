@@ -73,8 +73,8 @@ pub(crate) struct Uring {
     room: u32,
     /// Operations not handed over yet, in order, with what their completions will carry.
     line: VecDeque<(u64, Sqe)>,
-    /// Receives that wait for a buffer in the ring, each once.
-    starved: VecDeque<(u64, Target)>,
+    /// Receives that wait for a buffer in the ring, each once: on what, and whether they stand.
+    starved: VecDeque<(u64, (Target, bool))>,
     /// What is to be cancelled, as its completion will carry it.
     cancels: Vec<u64>,
     /// By slot: where its operation is.
@@ -247,7 +247,10 @@ impl Uring {
         self.push(ALARM, entry);
     }
 
-    fn receive(&self, on: Target) -> Sqe {
+    fn receive(&self, on: Target, stands: bool) -> Sqe {
+        if !stands {
+            return at(on, |fd| Sqe::recv_selected(fd, GROUP));
+        }
         // Never POLL_FIRST: a multishot that begins by waiting on a socket already reset delivers its bytes,
         // drops the reset, and is never woken again (Linux 6.18).
         let entry = at(on, |fd| Sqe::recv_multishot(fd, GROUP));
@@ -276,8 +279,8 @@ impl Uring {
     #[cold]
     fn feed_the_starved(&mut self) {
         for _ in 0..self.buffers_offered() {
-            let Some((bits, on)) = self.starved.pop_front() else { break };
-            let entry = self.receive(on);
+            let Some((bits, (on, stands))) = self.starved.pop_front() else { break };
+            let entry = self.receive(on, stands);
             self.push(bits, entry);
         }
     }
@@ -371,13 +374,14 @@ impl Driver for Uring {
         // A peer that is gone is EPIPE, never a signal. WAITALL: the kernel goes on after a short send by itself.
         let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
         match *op {
-            Op::Receive { on } => {
+            Op::Receive { on } | Op::ReceiveOne { on } => {
                 let bits = bits | RECEIVE;
+                let stands = matches!(op, Op::Receive { .. });
                 if self.buffers_offered() == 0 {
                     self.put(bits, Place::Waiting);
-                    return self.starved.push_back((bits, on));
+                    return self.starved.push_back((bits, (on, stands)));
                 }
-                let entry = self.receive(on);
+                let entry = self.receive(on, stands);
                 self.push(bits, entry);
             }
             Op::Send { on, bytes, whole } | Op::SendLasting { on, bytes, whole, .. } => {

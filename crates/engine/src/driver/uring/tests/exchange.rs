@@ -5,6 +5,7 @@ use crate::op::{Answer, Call, Carries, Domain};
 use socket2::SockAddr;
 use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 
 #[test]
 fn every_operation_works_with_every_mask_of_features() {
@@ -105,6 +106,33 @@ fn a_standing_receive_brings_bytes_as_they_come_and_then_the_end() {
         assert_eq!(rig.last(), (standing, 0));
         assert_eq!(rig.driver.pool().out(), 0);
         assert_eq!(rig.tokens, 1);
+    }
+}
+
+#[test]
+fn a_receive_of_one_brings_one_buffer_and_leaves_the_rest_with_the_kernel() {
+    for features in masks() {
+        let mut rig = Rig::with(Settings { buffers: 8, buffer_bytes: 64, features, ..Settings::default() });
+        let (mut near, far) = UnixStream::pair().unwrap();
+        let sent = pattern(1000);
+        let mut received = Vec::new();
+        // The first waits, the others find something.
+        let mut asked = rig.submit(&Op::ReceiveOne { on: target(&far) });
+        assert_eq!(rig.turn(Until::Now), 0);
+        near.write_all(&sent).unwrap();
+        while received.len() < sent.len() {
+            let (token, News::Last(outcome)) = rig.next() else { panic!("not the last") };
+            assert_eq!(token, asked);
+            let lease = outcome.lease.unwrap();
+            assert!(lease.len() <= 64);
+            received.extend_from_slice(&lease);
+            assert_eq!(rig.turn(Until::Now), 0);
+            asked = rig.submit(&Op::ReceiveOne { on: target(&far) });
+        }
+        assert_eq!(received, sent);
+        drop(near);
+        assert_eq!(rig.last(), (asked, 0));
+        assert_eq!(rig.driver.pool().out(), 0);
     }
 }
 
