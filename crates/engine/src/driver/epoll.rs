@@ -1,7 +1,7 @@
 //! `epoll(7)`: the kernel keeps the set, and tells each change once.
 //!
-//! Every descriptor is registered once, for both directions, edge-triggered, when something first has to wait
-//! for it; it is never changed, and leaves the set by being closed (unless somebody else has a descriptor of the same
+//! Every descriptor is registered edge-triggered when something first has to wait for it: for what comes in, and once
+//! a send has to wait for both directions, for good. It leaves the set by being closed (unless somebody else has a descriptor of the same
 //! socket: then events go on, a few), or when it goes to another runtime. An event carries the entry's index and generation, so that one still on its way
 //! when the number is reused reaches nobody.
 //!
@@ -97,10 +97,15 @@ impl Poller for Epoll {
     const NAME: Name = Name::Epoll;
     const TELLS_ONCE: bool = true;
 
-    fn ask(&mut self, on: Target, _: u8, counters: &mut Counters) -> io::Result<()> {
+    fn ask(&mut self, on: Target, so_far: u8, directions: u8, counters: &mut Counters) -> io::Result<()> {
         counters.system_calls += 1;
-        let events = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
+        let room = if directions & OUT != 0 { libc::EPOLLOUT } else { 0 };
+        let events = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET | room) as u32;
         let data = Token { index: on.index, generation: on.generation }.to_bits();
+        if so_far != 0 {
+            // It looks anew, too: room there is by now is told (epoll_ctl(2)).
+            return self.control(libc::EPOLL_CTL_MOD, on.number, events, data);
+        }
         match self.add(on.number, events, data) {
             // The kernel knows a connection by itself and a number. Ours was closed, but somebody else has a
             // descriptor of the same connection (`dup`, fork), and now it is here again under the same number.
@@ -154,5 +159,35 @@ impl Poller for Epoll {
 
     fn alarm(&self) -> &Arc<OwnedFd> {
         &self.alarm
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    fn wait(epoll: &mut Epoll) -> Vec<u8> {
+        let mut events = Vec::new();
+        epoll.wait(Until::Now, &mut Counters::default(), &mut events).unwrap();
+        events.into_iter().map(|event| event.ready).collect()
+    }
+
+    #[test]
+    fn room_to_send_is_told_to_who_asks_for_it_and_to_nobody_else() {
+        let mut epoll = Epoll::new().unwrap();
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let on = Target { number: near.as_raw_fd(), index: 3, generation: 7 };
+        let counters = &mut Counters::default();
+        epoll.ask(on, 0, IN, counters).unwrap();
+        assert_eq!(wait(&mut epoll), []);
+        far.write_all(b"x").unwrap();
+        assert_eq!(wait(&mut epoll), [IN]);
+        assert_eq!(wait(&mut epoll), [], "told once");
+        epoll.ask(on, IN, IN | OUT, counters).unwrap();
+        assert_eq!(wait(&mut epoll), [IN | OUT]);
+        assert_eq!(counters.system_calls, 2);
     }
 }

@@ -107,6 +107,9 @@ pub(crate) trait Driver {
         self.attempt(&Op::Send { on, bytes, whole: false }).map(|outcome| outcome.result)
     }
 
+    /// A connection was accepted and is in the table of descriptors.
+    fn accepted(&mut self, _: Target) {}
+
     /// Whether this driver does such an operation on a file; otherwise it is never handed one, and the blocking pool
     /// has it.
     fn takes(&self, _: &FileOp) -> bool {

@@ -125,7 +125,7 @@ impl Poller for PollSet {
     const NAME: Name = Name::Poll;
     const TELLS_ONCE: bool = false;
 
-    fn ask(&mut self, on: Target, directions: u8, _: &mut Counters) -> io::Result<()> {
+    fn ask(&mut self, on: Target, _: u8, directions: u8, _: &mut Counters) -> io::Result<()> {
         let index = on.index as usize;
         if index >= self.places.len() {
             self.places.resize(index + 1, NONE);
@@ -213,7 +213,7 @@ mod tests {
         let all = 2 * TURN as u32 + 100;
         for index in 0..all {
             let on = Target { number: hear.as_raw_fd(), index, generation: 7 };
-            set.ask(on, IN, &mut Counters::default()).unwrap();
+            set.ask(on, 0, IN, &mut Counters::default()).unwrap();
         }
         (set, all, [tell, hear])
     }
@@ -265,7 +265,7 @@ mod tests {
         let mut counters = Counters::default();
         for (index, (_, hear)) in pairs.iter().enumerate() {
             let on = Target { number: hear.as_raw_fd(), index: index as u32, generation: 0 };
-            set.ask(on, IN, &mut counters).unwrap();
+            set.ask(on, 0, IN, &mut counters).unwrap();
         }
         for index in (0..40).step_by(3) {
             set.narrow(index, 0);

@@ -3,7 +3,8 @@
 //! A direction of a descriptor has one ready bit. It is set by an event, and cleared by EAGAIN or by a receive
 //! that came back short without a hang-up: then the socket is empty, and asking again would be a system call
 //! for nothing (measured: 7 % of an echo). Clear means *park without trying*. Sends try first: a socket is
-//! almost always writable.
+//! almost always writable. So does the first receive of a connection just accepted, as long as that pays ([`Luck`]):
+//! whoever asks one thing only is then answered without ever being waited for.
 //!
 //! epoll tells a change once, to whoever registered once for everything. poll and select tell what *is*, at each
 //! wait, so they are asked for exactly the directions that somebody waits for and that are not known to be ready
@@ -44,6 +45,8 @@ pub(crate) const IN: u8 = 1;
 pub(crate) const OUT: u8 = 2;
 /// The peer has sent its end, or the connection is broken: a short receive does not mean an empty socket.
 pub(crate) const HANG_UP: u8 = 4;
+/// Of what a driver knows: that [`IN`] is a guess.
+const GUESSED: u8 = 8;
 
 /// A way of waiting for many descriptors. It knows descriptors, not operations.
 pub(crate) trait Poller {
@@ -56,8 +59,8 @@ pub(crate) trait Poller {
     /// Descriptors have numbers below this, or cannot be watched.
     const NUMBERS: i32 = i32::MAX;
 
-    /// Asks for these directions ([`IN`], [`OUT`]) of a descriptor: more than so far.
-    fn ask(&mut self, on: Target, directions: u8, counters: &mut Counters) -> io::Result<()>;
+    /// Asks for these directions ([`IN`], [`OUT`]) of a descriptor: more than `so_far`, which may be none.
+    fn ask(&mut self, on: Target, so_far: u8, directions: u8, counters: &mut Counters) -> io::Result<()>;
 
     /// Asks for no more than these directions of the descriptor at `index`; none: the poller knows nothing of it any
     /// more. Never called where changes are told once.
@@ -147,6 +150,44 @@ impl Watch {
     }
 }
 
+/// Whether a connection just accepted is worth a receive before anybody waits for it: whether those before it had sent
+/// something by then. On a busy server most have.
+#[derive(Clone, Copy, Debug)]
+struct Luck {
+    /// How often it was so of late: none of 255, to all.
+    share: u8,
+    /// Connections since the last that was tried.
+    passed: u8,
+}
+
+impl Luck {
+    /// From this share on each is tried: an attempt for nothing costs less than half of what a wait does.
+    const ENOUGH: u8 = 96;
+    /// Below it one in so many is.
+    const ONE_IN: u8 = 16;
+
+    fn new() -> Luck {
+        Luck { share: 128, passed: 0 }
+    }
+
+    fn tries(&mut self) -> bool {
+        self.passed += 1;
+        let tries = self.share >= Luck::ENOUGH || self.passed == Luck::ONE_IN;
+        if tries {
+            self.passed = 0;
+        }
+        tries
+    }
+
+    fn learn(&mut self, had_sent: bool) {
+        if had_sent {
+            self.share += (u8::MAX - self.share) / 8;
+        } else {
+            self.share -= self.share.div_ceil(8);
+        }
+    }
+}
+
 /// The driver over any poller.
 pub(crate) struct Readiness<P> {
     poller: P,
@@ -157,6 +198,7 @@ pub(crate) struct Readiness<P> {
     failed: Vec<Completion>,
     /// An accept has brought a number that was too high: from then on each looks first whether a lower one is free.
     may_be_full: bool,
+    luck: Luck,
     pool: Rc<Pool>,
     clock: Clock,
     counters: Counters,
@@ -170,6 +212,7 @@ impl<P: Poller> Readiness<P> {
             events: Vec::with_capacity(crate::COMPLETIONS_PER_TURN),
             failed: Vec::new(),
             may_be_full: false,
+            luck: Luck::new(),
             pool: Pool::new(settings.buffers, settings.buffer_bytes)?,
             clock: Clock::monotonic(),
             counters: Counters::default(),
@@ -195,6 +238,10 @@ impl<P: Poller> Readiness<P> {
         let memory = Span { start: pool.buffer(id).as_ptr(), bytes: buffer_bytes };
         // SAFETY: the buffer was taken from the pool: nobody else reaches it, and it is of that size.
         let result = unsafe { attempt::receive(on.number, memory, &mut self.counters) };
+        if watch.ready & GUESSED != 0 {
+            watch.ready &= !GUESSED;
+            self.luck.learn(result != -libc::EAGAIN);
+        }
         if result <= 0 {
             pool.put(id);
             if result == -libc::EAGAIN {
@@ -222,6 +269,11 @@ impl<P: Poller> Readiness<P> {
         let hung_up = watch.ready & HANG_UP != 0;
         // SAFETY: an attempt's memory is the caller's, who lends it for the call (`Op`, `op_of`).
         let result = unsafe { attempt::receive(on.number, memory, &mut self.counters) };
+        let watch = watch_of(&mut self.watches, on);
+        if watch.ready & GUESSED != 0 {
+            watch.ready &= !GUESSED;
+            self.luck.learn(result != -libc::EAGAIN);
+        }
         let drained = !hung_up && result >= 0 && (result as usize) < memory.bytes;
         self.settle(on, IN, result, drained).map(Outcome::of)
     }
@@ -338,7 +390,7 @@ impl<P: Poller> Readiness<P> {
     fn ask_again(&mut self, on: Target) {
         let watch = watch_of(&mut self.watches, on);
         let asked = watch.asked | watch.open_questions();
-        match self.poller.ask(on, asked, &mut self.counters) {
+        match self.poller.ask(on, watch.asked, asked, &mut self.counters) {
             Ok(()) => watch.asked = asked,
             // Then whoever waits hears of it.
             Err(why) => {
@@ -464,6 +516,12 @@ impl<P: Poller> Driver for Readiness<P> {
         }
     }
 
+    fn accepted(&mut self, on: Target) {
+        if self.luck.tries() {
+            self.watch(on).ready |= IN | GUESSED;
+        }
+    }
+
     fn attempt_receive(&mut self, on: Target) -> Option<Result<Lease, i32>> {
         self.receive(on)
     }
@@ -476,9 +534,11 @@ impl<P: Poller> Driver for Readiness<P> {
         let on = op.target();
         let (direction, standing) = (direction(op.kind()), op.kind().is_standing());
         let watch = watch_of(&mut self.watches, on);
-        let asked = watch.asked | if P::TELLS_ONCE { IN | OUT } else { direction };
+        // Where changes are told once, what is asked for is asked for good. A new connection would be told at once that
+        // there is room to send, for nothing: that is asked only when somebody waits for it.
+        let asked = watch.asked | if P::TELLS_ONCE && direction == OUT { IN | OUT } else { direction };
         if watch.asked != asked {
-            if let Err(why) = self.poller.ask(on, asked, &mut self.counters) {
+            if let Err(why) = self.poller.ask(on, watch.asked, asked, &mut self.counters) {
                 let errno = why.raw_os_error().unwrap_or(libc::EIO);
                 self.failed.push(failed(token, errno));
                 return;
@@ -559,5 +619,38 @@ impl<P: Poller> Driver for Readiness<P> {
 
     fn abandon(self: Box<Self>) {
         // The kernel has nothing of ours between two system calls.
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_receives_are_tried_as_long_as_enough_of_them_bring_something() {
+        let mut luck = Luck::new();
+        let mut tried = |connections: usize, mut has_sent: Box<dyn FnMut() -> bool>| {
+            let mut tried = 0;
+            for _ in 0..connections {
+                if luck.tries() {
+                    tried += 1;
+                    luck.learn(has_sent());
+                }
+            }
+            tried
+        };
+        // Nobody speaks first: a few, and then one in sixteen.
+        assert!((6..=12).contains(&tried(100, Box::new(|| false))));
+        assert_eq!(tried(1600, Box::new(|| false)), 100);
+        // All do: soon every one.
+        assert!(tried(160, Box::new(|| true)) > 80);
+        assert_eq!(tried(1000, Box::new(|| true)), 1000);
+        // Every second one is enough.
+        let mut odd = false;
+        let every_second = move || {
+            odd = !odd;
+            odd
+        };
+        assert_eq!(tried(1000, Box::new(every_second)), 1000);
     }
 }

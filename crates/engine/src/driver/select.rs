@@ -107,7 +107,7 @@ impl Poller for Select {
     const TELLS_ONCE: bool = false;
     const NUMBERS: i32 = LIMIT as i32;
 
-    fn ask(&mut self, on: Target, directions: u8, _: &mut Counters) -> io::Result<()> {
+    fn ask(&mut self, on: Target, _: u8, directions: u8, _: &mut Counters) -> io::Result<()> {
         let number = on.number as usize;
         if number >= LIMIT {
             return Err(io::Error::from_raw_os_error(libc::ERANGE));

@@ -106,7 +106,9 @@ impl Io {
             match -outcome.result {
                 ..=0 => {
                     let descriptor = self.descriptor(outcome.result);
-                    return Poll::Ready(Ok(self.open(descriptor)));
+                    let on = self.open(descriptor);
+                    self.driver.accepted(on);
+                    return Poll::Ready(Ok(on));
                 }
                 libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM => {
                     if self.table.entry(index).is(Mark::Stopped) {

@@ -1,8 +1,8 @@
 //! What is held by counting, since timed tests are banned: allocations and system calls per request, and sizes.
 
 use crate::peer::{anywhere, echo, pair};
-use crate::support::{Case, child, role, with_runtime};
-use ringroad_engine::net::{TcpListener, TcpStream, UdpSocket};
+use crate::support::{Case, SocketDir, child, role, with_runtime};
+use ringroad_engine::net::{TcpListener, TcpStream, UdpSocket, UnixListener};
 use ringroad_engine::time::{sleep, timeout};
 use ringroad_engine::{Counters, Runtime, spawn, sync, yield_now};
 use ringroad_host::syscalls::Counter;
@@ -285,6 +285,34 @@ cases!(
             }
         }));
         assert_eq!(yields, 1000);
+    })
+);
+
+cases!(
+    /// Over a Unix socket, where what was sent is there when the call returns.
+    on_readiness_who_has_sent_its_question_when_it_is_accepted_is_never_waited_for,
+    [epoll Epoll, poll Poll, select Select],
+    |case| with_runtime(case, |builder| builder, |_, runtime| {
+        let dir = SocketDir::new();
+        let mut listener = runtime.block_on(async { UnixListener::bind(dir.path("s")).unwrap() }).unwrap();
+        for number in 0..20 {
+            // The listener is ready by now, and knows it, once it has waited for the first.
+            let mut client = std::os::unix::net::UnixStream::connect(dir.path("s")).unwrap();
+            client.write_all(b"?").unwrap();
+            let mut stream = runtime.block_on(async { listener.accept().await.unwrap() }).unwrap();
+            let before = runtime.counters();
+            let answered = async {
+                let lease = stream.recv().await.unwrap();
+                assert_eq!(&*lease, b"?");
+                stream.write_all(b"!".to_vec()).await.0.unwrap();
+                drop(stream);
+            };
+            runtime.block_on(answered).unwrap();
+            let after = runtime.counters();
+            let gained = (after.system_calls - before.system_calls, after.waits - before.waits);
+            assert_eq!(gained, (3, 0), "connection {number}: a receive, a send, a close");
+            client.read_exact(&mut [0]).unwrap();
+        }
     })
 );
 
