@@ -1,5 +1,6 @@
 //! A piece of a body, wherever its bytes lie.
 
+use crate::encode::ALONE_BYTES_MIN;
 use crate::pool;
 use ringroad_engine::{AnyBuf, Lease, Result};
 use std::fmt;
@@ -25,7 +26,7 @@ enum Inner {
 
 impl Chunk {
     /// What was received first, with what has come besides, as one piece of 64 KiB at most: large bodies cost a send for
-    /// that much, and not for each buffer of the engine's. `more` receives without waiting. Told with it: what came
+    /// that much, and not for each buffer of the engine's. Where a buffer holds much it goes by itself, without a copy. `more` receives without waiting. Told with it: what came
     /// behind that is no data, the end (nothing) or an error, which does not come again.
     pub fn gather(
         first: Lease,
@@ -34,6 +35,9 @@ impl Chunk {
         // The others are most often as long, and then fit exactly.
         let each = first.len();
         let mut all = Chunk::from(first);
+        if each >= ALONE_BYTES_MIN {
+            return (all, None);
+        }
         while all.len() + each <= GATHERED_BYTES {
             match more() {
                 Poll::Pending => break,
@@ -52,6 +56,12 @@ impl Chunk {
         bytes.extend_from_slice(self);
         bytes.extend_from_slice(more);
         self.0 = Inner::Vec(bytes);
+    }
+
+    /// Whether the bytes lie where they were received.
+    #[cfg(test)]
+    pub(crate) fn is_lease(&self) -> bool {
+        matches!(&self.0, Inner::Lease(lease) if lease.is_pooled())
     }
 
     pub(crate) const fn of_static(bytes: &'static [u8]) -> Chunk {

@@ -163,12 +163,15 @@ struct Group {
     handle: Handle,
 }
 
-/// Buffers for large bodies: a receive has its price, whatever it brings. Drivers that wait for readiness use one after
-/// another, so a few large ones are as good as many small ones. io_uring's are all with the kernel, where each takes one
-/// answer; on `threads` each worker has one of its own: there many small ones stay.
+/// Buffers for large bodies: a receive has its price, whatever it brings, and what comes in one piece is sent on without
+/// a copy. Drivers that wait for readiness use one after another, so a few are enough. io_uring's are all with the kernel,
+/// where each takes one answer: as many as ever, of which small requests touch one page each, as they would of small ones.
+/// On `threads` each worker has one of its own: there small ones stay.
 fn receive_buffers(driver: Name) -> impl Fn(Builder) -> Builder {
+    const BYTES: usize = 60 * 1024;
     move |builder| match driver {
-        Name::Epoll | Name::Poll | Name::Select => builder.buffers(16, 32 * 1024),
+        Name::Epoll | Name::Poll | Name::Select => builder.buffers(16, BYTES),
+        Name::IoUring => builder.buffers(128, BYTES),
         _ => builder,
     }
 }

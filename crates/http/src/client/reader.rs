@@ -4,7 +4,9 @@
 //! the next request are decided by the client here and by the server tool's proxy, each for itself.
 
 use crate::chunk::Chunk;
+use crate::encode::ALONE_BYTES_MIN;
 use crate::incoming::Trailers;
+use crate::pool;
 use ringroad_engine::Lease;
 use ringroad_engine::net::{Family, ReadHalf, Recv, Stream};
 use ringroad_wire::{Asked, Error, Fields, KeptHead, Phase, ResponseEvent, Responses, Scratch};
@@ -62,9 +64,11 @@ impl std::error::Error for ReadError {}
 #[derive(Debug, Default)]
 pub struct ResponseReader {
     responses: Responses,
+    /// What was received and not used, from `used` on.
     input: Vec<u8>,
     used: usize,
-    /// What came behind the last piece and was no data.
+    /// What came behind that: the rest of what brought the head, in the buffer it arrived in; or behind the last piece the
+    /// end, or an error.
     behind: Option<ringroad_engine::Result<Lease>>,
     trailers: Trailers,
 }
@@ -106,11 +110,42 @@ impl ResponseReader {
             match from.recv().await {
                 Ok(lease) if lease.is_empty() && silent => return Err(ReadError::Unanswered(None)),
                 Ok(lease) if lease.is_empty() => return Err(ReadError::Closed(None)),
+                Ok(lease) if silent => {
+                    if let Some(head) = self.head_in(scratch, lease)? {
+                        return Ok(head);
+                    }
+                }
                 Ok(lease) => self.take(&lease),
                 Err(why) if silent => return Err(ReadError::Unanswered(Some(why))),
                 Err(why) => return Err(ReadError::Connection(why)),
             }
         }
+    }
+
+    /// The head at the front of what has come, with nothing before it: read where it lies, and what is behind it stays
+    /// there. One that is not whole is taken in.
+    fn head_in(
+        &mut self,
+        scratch: &RefCell<Scratch>,
+        mut lease: Lease,
+    ) -> Result<Option<KeptHead>, ReadError> {
+        let mut at = 0;
+        let head = loop {
+            let mut scratch = scratch.borrow_mut();
+            let event = self.responses.next(&mut scratch, &lease, &mut at);
+            match event.map_err(ReadError::Refused)? {
+                Some(ResponseEvent::Head(head)) => break head.keep(),
+                Some(_) => {}
+                None => {
+                    self.input.extend_from_slice(&lease);
+                    self.used = at;
+                    return Ok(None);
+                }
+            }
+        };
+        lease.advance(at);
+        self.behind = (!lease.is_empty()).then_some(Ok(lease));
+        Ok(Some(head))
     }
 
     fn take(&mut self, more: &[u8]) {
@@ -128,18 +163,44 @@ impl ResponseReader {
         self.responses.phase() == Phase::Idle && self.used == self.input.len() && self.behind.is_none()
     }
 
-    /// What has come of the body already. An error comes again with the next piece.
+    /// What has come of the body already, unless that is much: then it is the next piece, without a copy. An error comes
+    /// again with that.
     pub fn ready(&mut self, scratch: &RefCell<Scratch>) -> Vec<u8> {
         let mut all = Vec::new();
-        let _ = self.parse(scratch, &mut all);
+        let parsed = self.parse(scratch, &mut all);
+        if parsed.is_ok()
+            && !self.is_complete()
+            && let Some(Ok(lease)) = self.behind.take_if(is_short)
+        {
+            all = pool::buffer();
+            let mut used = 0;
+            let _ = self.parse_in(scratch, &lease, &mut used, &mut all);
+            if used < lease.len() {
+                self.take(lease.get(used..).unwrap_or_default());
+            }
+        }
         all
     }
 
     /// Takes what is there of the body off the input.
     fn parse(&mut self, scratch: &RefCell<Scratch>, all: &mut Vec<u8>) -> Result<(), ReadError> {
+        let (input, mut used) = (std::mem::take(&mut self.input), self.used);
+        let parsed = self.parse_in(scratch, &input, &mut used, all);
+        (self.input, self.used) = (input, used);
+        parsed
+    }
+
+    /// Takes what is there of the body off `input`, from `used` on.
+    fn parse_in(
+        &mut self,
+        scratch: &RefCell<Scratch>,
+        input: &[u8],
+        used: &mut usize,
+        all: &mut Vec<u8>,
+    ) -> Result<(), ReadError> {
         let mut scratch = scratch.borrow_mut();
         loop {
-            let event = self.responses.next(&mut scratch, &self.input, &mut self.used);
+            let event = self.responses.next(&mut scratch, input, used);
             match event.map_err(ReadError::Refused)? {
                 Some(ResponseEvent::Data(data)) => all.extend_from_slice(data),
                 Some(ResponseEvent::End(lines)) => {
@@ -228,10 +289,18 @@ impl ResponseReader {
 
     /// What has come and was not used: after 101 it belongs to the other protocol.
     pub fn into_rest(self) -> Vec<u8> {
-        let ResponseReader { mut input, used, .. } = self;
+        let ResponseReader { mut input, used, behind, .. } = self;
         input.drain(..used);
+        if let Some(Ok(lease)) = behind {
+            input.extend_from_slice(&lease);
+        }
         input
     }
+}
+
+/// Whether it is to be answered with in one piece if it is all, copied behind the head.
+fn is_short(behind: &mut ringroad_engine::Result<Lease>) -> bool {
+    matches!(behind, Ok(lease) if !lease.is_empty() && lease.len() < ALONE_BYTES_MIN)
 }
 
 fn kept(lines: Fields<'_>) -> Trailers {
@@ -250,4 +319,47 @@ pub async fn gather(
         Poll::Ready(Chunk::gather(first, || pin!(from.recv()).poll(context)))
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use ringroad_engine::net::UnixStream;
+    use ringroad_engine::{Name, Runtime};
+    use ringroad_wire::{Limits, Method};
+
+    /// Reads an answer with a body of so many bytes, all of which has come: what of it is there with the head, and then
+    /// in how many pieces the rest comes, and whether each lies where it was received.
+    fn read(bytes: usize) -> (usize, Vec<(usize, bool)>) {
+        let runtime = Runtime::builder(Name::Epoll).buffers(4, 60 * 1024).build().unwrap();
+        let reading = async {
+            let (mut server, mut client) = UnixStream::pair().unwrap();
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\n\r\n").into_bytes();
+            server.write_all([head, vec![b'x'; bytes]].concat()).await.0.unwrap();
+            let scratch = RefCell::new(Scratch::new(Limits::client()));
+            let mut reader = ResponseReader::new();
+            reader.head(&mut client, &scratch, Method::Get.into()).await.unwrap();
+            let ready = reader.ready(&scratch);
+            assert!(ready.iter().all(|byte| *byte == b'x'));
+            let mut pieces = Vec::new();
+            while let Some(piece) = reader.next(&mut client, &scratch).await.unwrap() {
+                assert!(piece.iter().all(|byte| *byte == b'x'));
+                pieces.push((piece.len(), piece.is_lease()));
+            }
+            assert!(reader.is_idle());
+            (ready.len(), pieces)
+        };
+        runtime.block_on(reading).unwrap()
+    }
+
+    #[test]
+    fn a_large_body_is_given_out_where_it_was_received_and_a_small_one_with_its_head() {
+        assert_eq!(read(5), (5, vec![]));
+        assert_eq!(read(40_000), (0, vec![(40_000, true)]));
+        let (with_head, pieces) = read(100_000);
+        assert_eq!(with_head + pieces.iter().map(|(bytes, _)| bytes).sum::<usize>(), 100_000);
+        assert_eq!((with_head, pieces.len()), (0, 2));
+        assert!(pieces.iter().all(|(_, is_lease)| *is_lease), "{pieces:?}");
+    }
 }

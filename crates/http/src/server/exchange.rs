@@ -369,8 +369,12 @@ impl Connection {
         let apart = chunk.is_lasting() && self.stream.sends_without_copy(bytes);
         if bytes <= SENT_BYTES_MAX && !apart {
             let all = (out.len() + bytes) as u64;
-            let (sent, buffers) = self.stream.write_vectored_all(vec![out.into(), chunk.into_buf()]).await;
-            drop(buffers);
+            let sent = if out.is_empty() {
+                pool::give_buffer(out);
+                self.stream.write_all(chunk.into_buf()).await.0
+            } else {
+                self.stream.write_vectored_all(vec![out.into(), chunk.into_buf()]).await.0
+            };
             if sent.is_err() {
                 self.send_failed();
                 return false;
