@@ -1,10 +1,12 @@
 //! Bodies that are parts of files, sent by the kernel from its page cache.
 //!
 //! The call that sends (`sendfile(2)`) reads what is not in the cache, and a worker that waits for a disk serves
-//! nobody. So each step is looked at first: a byte at its beginning, at its end and every 128 KiB between is read with
-//! `RWF_NOWAIT` (preadv2(2)), which refuses where it would have to wait. If one is refused, a thread of the blocking
-//! pool reads the step, and only then it is sent. A disk's read-ahead brings runs at least that long, so gaps between
-//! the looks are rare; one costs its wait and nothing else. Where a file system knows no `RWF_NOWAIT`, the pool reads.
+//! nobody. So each step is looked at first. Where the kernel tells of all its pages in one call (`cachestat(2)`), that is
+//! asked, and a byte at the end is read with `RWF_NOWAIT` (preadv2(2)), which refuses where it would have to wait: for a
+//! page that is there and still being read, which then are the last. Elsewhere a byte is read so at the beginning, at the
+//! end and every 128 KiB between. If one is refused, a thread of the blocking pool reads the step, and only then it is
+//! sent. A disk's read-ahead brings runs at least that long, so gaps between the looks are rare; one costs its wait and
+//! nothing else. Where a file system knows no `RWF_NOWAIT`, the pool reads.
 //!
 //! How a step is sent, and when it is given up, is in `server/exchange.rs`.
 
@@ -13,7 +15,7 @@ use crate::chunk::Chunk;
 use crate::error::BoxError;
 use futures_core::Stream;
 use ringroad_engine::blocking::{Blocking, spawn_blocking};
-use ringroad_engine::{FilePart, JoinError};
+use ringroad_engine::{FilePart, JoinError, fs};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -53,8 +55,16 @@ impl FileBody {
             return None;
         }
         self.at = step.end;
-        let is_cached = is_cached(&self.file, &step);
-        Some((FilePart::new(Arc::clone(&self.file), step), is_cached))
+        let part = FilePart::new(Arc::clone(&self.file), step.clone());
+        // Of less, the looks are no more calls.
+        let told =
+            if part.left() > READ_BYTES as u64 { fs::is_cached(&self.file, step.clone()) } else { None };
+        let is_cached = match told {
+            Some(true) => is_cached(&self.file, &(step.end - 1..step.end)),
+            Some(false) => false,
+            None => is_cached(&self.file, &step),
+        };
+        Some((part, is_cached))
     }
 
     /// Reads the bytes before `at`, which the last step ends with, into the page cache.
@@ -84,7 +94,8 @@ impl FileBody {
 }
 
 fn is_cached(file: &File, range: &Range<u64>) -> bool {
-    let looks = (range.start..range.end).step_by(READ_BYTES).chain([range.end - 1]);
+    let first = range.start..range.end - 1;
+    let looks = first.step_by(READ_BYTES).chain([range.end - 1]);
     looks.into_iter().all(|at| {
         let mut byte = [0];
         loop {

@@ -29,12 +29,14 @@
 //! # Ok::<(), ringroad_engine::Error>(())
 //! ```
 
+mod cached;
 mod directory;
 mod file;
 mod metadata;
 mod options;
 mod way;
 
+pub use cached::is_cached;
 pub use directory::{Dir, DirEntry, ReadDir};
 pub use file::File;
 pub use metadata::{FileType, Metadata};

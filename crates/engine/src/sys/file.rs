@@ -5,6 +5,26 @@ use super::attempt::bounded;
 use super::negated;
 use crate::op::{FileOp, Span};
 
+/// How many pages of these bytes of a file are in the page cache (`cachestat(2)`, Linux 6.5), or a negated errno. That a
+/// page is there does not say that it has been read already.
+pub(crate) fn pages_cached(fd: i32, from: u64, bytes: u64) -> Result<u64, i32> {
+    /// Of every architecture that Linux has had since the numbers are the same on all.
+    const CACHESTAT: libc::c_long = 451;
+    let range = [from, bytes];
+    // In the page cache, dirty, in writeback, evicted, recently evicted.
+    let mut counts = [0_u64; 5];
+    // SAFETY: cachestat(2) reads a range of two numbers and writes five, all of this frame, during the call only.
+    let answer = negated(unsafe { libc::syscall(CACHESTAT, fd, &raw const range, &raw mut counts, 0) });
+    if answer < 0 { Err(answer) } else { Ok(counts[0]) }
+}
+
+/// What a page is.
+pub(crate) fn page_bytes() -> u64 {
+    // SAFETY: sysconf(3) takes a number, and knows this one.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(bytes).unwrap_or(4096)
+}
+
 /// Does it, and answers as io_uring would: a count or a descriptor, or a negated errno. On what has no positions (a
 /// pipe, a terminal) the offset means nothing, as for io_uring.
 ///

@@ -4,6 +4,7 @@ use crate::support::{listener, narrow_pair, pair, pattern, poll_once, receive_al
 use ringroad_engine::net::TcpStream;
 use ringroad_engine::{FilePart, spawn};
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -138,3 +139,24 @@ scenario!(a_listener_that_nobody_waits_on_can_be_taken_out_with_its_backlog, |ca
     assert_eq!(told, "taken");
     drop(ours);
 });
+
+#[test]
+fn what_of_a_file_is_in_the_page_cache_is_told_where_the_kernel_tells() {
+    let file = file_of(&pattern(1 << 20));
+    let told = |range| ringroad_engine::fs::is_cached(&file, range);
+    // Written just now; should somebody else need the memory so badly, it is read again.
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match told(0..1 << 20) {
+            Some(true) => break,
+            Some(false) => file.read_exact_at(&mut buffer, 0).unwrap(),
+            None => return eprintln!("skipped: this kernel does not tell what is in its page cache"),
+        }
+    }
+    assert_eq!(told(5..5), Some(true));
+    // Behind the end there is nothing to be had.
+    assert_eq!(told(0..2 << 20), Some(false));
+    // A hole that nobody has read.
+    file.set_len(4 << 20).unwrap();
+    assert_eq!(told(2 << 20..4 << 20), Some(false));
+}
