@@ -2,16 +2,28 @@
 //!
 //! The page opens with these sentences and the terminal's table ends with them. Every claim is built from the
 //! record's numbers; a difference is claimed only where the paired comparison of the runs finds one. Spelling
-//! of numbers is `figure`'s part.
+//! of numbers is `figure`'s part; comparing, doubting, and the words themselves have files of their own below this one.
 //!
-//! Start at [`Answer::of`]; who is cheaper than whom is [`standing`].
+//! Start at [`Answer::of`]; who is cheaper than whom is [`standing`](fn@standing).
+
+mod doubts;
+mod growth;
+mod standing;
+mod words;
+
+pub(crate) use doubts::{Doubt, doubts, noise};
+pub(crate) use standing::{Standing, control, ranked, standing, usable};
+pub(crate) use words::{
+    act, circumstances, cpu, either, full_stop, listed, named, percent, sentence, sentence_start,
+};
 
 use super::claims;
 use super::figure::{self, Figure};
-use super::shape::{self, Axis, Load};
-use ringroad_measure::compare::{Comparison, Finding};
-use ringroad_measure::record::{Cell, Interval, Limiter, Loop, Record};
-use ringroad_measure::{Caveat, Level};
+use super::shape::{self, Load};
+use doubts::warning;
+use growth::growth;
+use ringroad_measure::record::{Cell, Limiter, Loop, Record};
+use words::in_letters;
 
 /// What a record says, in plain language. Every string is a sentence or several, not yet escaped.
 pub(crate) struct Answer {
@@ -65,158 +77,6 @@ impl Answer {
     }
 }
 
-/// What one cell's CPU per request is to another's.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Standing {
-    /// No difference was found; the share is what would have been seen.
-    Even(Option<f64>),
-    /// A difference was found; the ratio, never 1.
-    Apart(f64),
-    /// There are two numbers, but too few runs to tell noise from difference.
-    Untold(f64),
-}
-
-/// Compares `cell` with `other`, block by block where both have runs of the same blocks. `None` if either has
-/// no CPU time.
-pub(crate) fn standing(record: &Record, cell: &Cell, other: &Cell) -> Option<Standing> {
-    let ratio = Figure::Cpu.value(cell)? / Figure::Cpu.value(other)?;
-    if std::ptr::eq(cell, other) {
-        return Some(Standing::Even(None));
-    }
-    if let Some(comparison) = compared(cell, other, Figure::Cpu, control(record, &cell.load)) {
-        return Some(match comparison.finding {
-            Finding::NoDifference { could_have_seen } => Standing::Even(Some(could_have_seen)),
-            // The pairs must not contradict the medians that rank the two; if they do, nobody is ahead.
-            Finding::Slower { .. } if ratio > 1.0 => Standing::Apart(comparison.ratio.mid),
-            Finding::Faster { .. } if ratio < 1.0 => Standing::Apart(comparison.ratio.mid),
-            Finding::Slower { .. } | Finding::Faster { .. } => Standing::Even(None),
-            Finding::TooFewBlocks { .. } => Standing::Untold(ratio),
-        });
-    }
-    // A record may come without its runs. Overlapping intervals are a blunter test: they miss differences that
-    // pairing would find, but claim none that it would not.
-    Some(match (Figure::Cpu.interval(cell), Figure::Cpu.interval(other)) {
-        (Some(a), Some(b)) if a.low <= b.high && b.low <= a.high => {
-            Standing::Even(Some((a.high / b.low - 1.0).abs().max((a.low / b.high - 1.0).abs())))
-        }
-        (Some(_), Some(_)) => Standing::Apart(ratio),
-        _ => Standing::Untold(ratio),
-    })
-}
-
-/// The A/A interval of a load.
-pub(crate) fn control(record: &Record, load: &str) -> Option<Interval> {
-    record
-        .control
-        .iter()
-        .find(|control| control.load == load)
-        .map(|control| control.ratio)
-        .filter(|ratio| ratio.low.is_finite() && ratio.high.is_finite())
-}
-
-/// Did it run, and may its numbers be used?
-pub(crate) fn usable(cell: &Cell) -> bool {
-    cell.skipped.is_none() && cell.verdict.level != Level::Invalid
-}
-
-/// The usable cells of a load from cheap to costly, and how many of them, from the front, cannot be told from
-/// the cheapest.
-pub(crate) fn ranked<'a>(record: &Record, load: &Load<'a>) -> (Vec<&'a Cell>, usize) {
-    let mut cells: Vec<(&Cell, f64)> = load
-        .cells
-        .iter()
-        .filter(|cell| usable(cell))
-        .filter_map(|cell| Some((*cell, Figure::Cpu.value(cell)?)))
-        .collect();
-    cells.sort_by(|a, b| a.1.total_cmp(&b.1));
-    let cells: Vec<&Cell> = cells.into_iter().map(|(cell, _)| cell).collect();
-    let even = cells
-        .iter()
-        .take_while(|cell| matches!(standing(record, cell, cells[0]), Some(Standing::Even(_))))
-        .count();
-    (cells, even)
-}
-
-/// One kind of doubt and the cells it is about.
-pub(crate) struct Doubt {
-    /// How bad.
-    pub(crate) level: Level,
-    /// The cell, or `None` for the run as a whole, and the sentence with that cell's numbers.
-    pub(crate) cases: Vec<(Option<String>, String)>,
-}
-
-/// Every reason of a record, alike ones together (they differ in their numbers only), worst first.
-pub(crate) fn doubts(record: &Record) -> Vec<Doubt> {
-    let mut doubts: Vec<(String, Doubt)> = Vec::new();
-    let mut add = |level: Level, about: Option<String>, reason: &Caveat| {
-        let sentence = sentence(&reason.to_string());
-        let kind = without_numbers(&sentence);
-        let case = (about, sentence);
-        match doubts.iter_mut().find(|(known, doubt)| *known == kind && doubt.level == level) {
-            Some((_, doubt)) => doubt.cases.push(case),
-            None => doubts.push((kind, Doubt { level, cases: vec![case] })),
-        }
-    };
-    let level_of = |nth: usize, stated: Level, reason: &Caveat| {
-        // A sentence read back from a file has lost its level; the worst comes first and has the stated one.
-        if nth == 0 { stated } else { reason.level() }
-    };
-    let loads = shape::loads(record);
-    for load in &loads {
-        for cell in &load.cells {
-            for (nth, reason) in cell.verdict.reasons.iter().enumerate() {
-                let about = format!("{}, {}", cell.model, load.title);
-                add(level_of(nth, cell.verdict.level, reason), Some(about), reason);
-            }
-        }
-    }
-    for (nth, reason) in record.verdict.reasons.iter().enumerate() {
-        // The run's verdict repeats what its cells say.
-        if !record.cells.iter().any(|cell| cell.verdict.reasons.contains(reason)) {
-            add(level_of(nth, record.verdict.level, reason), None, reason);
-        }
-    }
-    let mut doubts: Vec<Doubt> = doubts.into_iter().map(|(_, doubt)| doubt).collect();
-    doubts.sort_by_key(|doubt| std::cmp::Reverse(doubt.level));
-    doubts
-}
-
-/// What the A/A control says of the noise, as a sentence.
-pub(crate) fn noise(record: &Record) -> Option<String> {
-    let widest = record
-        .control
-        .iter()
-        .map(|control| control.ratio.reach())
-        .filter(|r| r.is_finite())
-        .fold(None, |widest: Option<f64>, r| Some(widest.map_or(r, |w| w.max(r))))?;
-    let baseline = record.baseline.as_deref().map_or("The baseline", figure::in_words);
-    Some(format!(
-        "{} was also measured against itself: the 95 % interval of that ratio reaches {} from equal at most. A difference smaller than \
-         this is not claimed.",
-        sentence_start(baseline),
-        percent(widest),
-    ))
-}
-
-/// A text that starts with a capital and ends with a stop.
-pub(crate) fn sentence(text: &str) -> String {
-    let mut text = sentence_start(text.trim());
-    if !text.ends_with(['.', '!', '?']) {
-        text.push('.');
-    }
-    text
-}
-
-pub(crate) fn sentence_start(text: &str) -> String {
-    // `epoll`, `io_uring`, `poll(2)`: names keep their spelling also at the start of a sentence.
-    let first_word = text.split([' ', '-', '(']).next().unwrap_or_default();
-    if matches!(first_word, "epoll" | "poll" | "select" | "io_uring" | "uring" | "threads") {
-        return text.to_owned();
-    }
-    let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
-}
-
 /// The load the answer opens with. Where some connections idle, that is the question: then the one with most of them.
 /// Else HTTP if there is some, and the first in the suite's order that has a number.
 pub(crate) fn main_load<'l, 'a>(loads: &'l [Load<'a>]) -> Option<&'l Load<'a>> {
@@ -235,36 +95,6 @@ pub(crate) fn main_load<'l, 'a>(loads: &'l [Load<'a>]) -> Option<&'l Load<'a>> {
         .or_else(|| candidates().filter(has_answer).find(is_http))
         .or_else(|| candidates().find(has_answer))
         .or_else(|| candidates().next())
-}
-
-fn warning(record: &Record) -> Option<String> {
-    let total = record.cells.iter().filter(|cell| cell.skipped.is_none()).count();
-    let at = |level: Level| {
-        record.cells.iter().filter(|cell| cell.skipped.is_none() && cell.verdict.level == level).count()
-    };
-    let cause = doubts(record)
-        .into_iter()
-        .find(|doubt| doubt.level == record.verdict.level)
-        .and_then(|doubt| doubt.cases.into_iter().next())
-        .map(|(about, text)| match about {
-            Some(about) => format!(" {about}: {text}"),
-            None => format!(" {text}"),
-        })
-        .unwrap_or_default();
-    let of = |level: Level| match at(level) {
-        0 => "what follows concerns the run as a whole".to_owned(),
-        some => format!("{some} of {total} results"),
-    };
-    match record.verdict.level {
-        Level::Valid => None,
-        Level::Suspect => {
-            Some(format!("Read with care, the run is SUSPECT ({}).{cause}", of(Level::Suspect)))
-        }
-        Level::Invalid => Some(format!(
-            "Do not use these numbers: the run is INVALID ({}).{cause} What can still be read from the rest:",
-            of(Level::Invalid)
-        )),
-    }
 }
 
 fn nothing_ran(record: &Record) -> String {
@@ -417,22 +247,6 @@ pub(crate) fn costlier(record: &Record, cells: &[&Cell], even: usize) -> Option<
 /// Up to so many that are equal are named in the first sentence; more are counted there and named behind it.
 const NAMED_MAX: usize = 3;
 
-/// Names with their cost, as a list.
-pub(crate) fn named(cells: &[&Cell]) -> String {
-    let names: Vec<String> =
-        cells.iter().map(|cell| format!("{} ({})", figure::in_words(&cell.model), cpu(cell))).collect();
-    listed(&names)
-}
-
-/// `seven`; figures beyond twelve.
-fn in_letters(count: usize) -> String {
-    const WORDS: [&str; 13] = [
-        "no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
-        "twelve",
-    ];
-    WORDS.get(count).map_or_else(|| figure::count(count as u64), |word| (*word).to_owned())
-}
-
 fn system_calls(cells: &[&Cell]) -> Option<String> {
     let known = || cells.iter().filter_map(|cell| Some((*cell, Figure::Syscalls.value(cell)?)));
     let fewest = known().min_by(|a, b| a.1.total_cmp(&b.1))?;
@@ -493,60 +307,6 @@ fn further(record: &Record, load: &Load<'_>) -> String {
     format!("{}: {kind} {}{}.", load.title, listed(&names), worst.unwrap_or_default())
 }
 
-fn growth(record: &Record) -> Vec<String> {
-    let mut sentences = Vec::new();
-    for family in shape::families(record, Axis::Connections) {
-        let (Some(&few), Some(&many)) = (family.values.first(), family.values.last()) else {
-            continue;
-        };
-        let (few, many) = (few as u32, many as u32);
-        let at = |model: &str, connections: u32| {
-            family
-                .cells
-                .iter()
-                .find(|cell| cell.model == model && cell.connections == connections && usable(cell))
-                .and_then(|cell| Figure::Cpu.value(cell))
-        };
-        let mut grown: Vec<(&str, f64)> = shape::models(record)
-            .into_iter()
-            .filter_map(|model| Some((model, at(model, many)? / at(model, few)?)))
-            .collect();
-        grown.sort_by(|a, b| a.1.total_cmp(&b.1));
-        let lost: Vec<String> = family
-            .cells
-            .iter()
-            .filter(|cell| {
-                cell.connections == many && cell.skipped.is_some() && at(&cell.model, few).is_some()
-            })
-            .map(|cell| figure::in_words(&cell.model).to_owned())
-            .collect();
-        let lost = match lost.len() {
-            0 => String::new(),
-            1 => format!(" {} was not run at {}.", sentence_start(&lost[0]), figure::count(u64::from(many))),
-            _ => format!(
-                " {} were not run at {}.",
-                sentence_start(&listed(&lost)),
-                figure::count(u64::from(many))
-            ),
-        };
-        if let (Some(least), Some(most)) = (grown.first(), grown.last())
-            && least.0 != most.0
-        {
-            sentences.push(format!(
-                "{}, from {} to {} connections: the cost of a request changed least with {}, to {}, and most with {}, to {}.{lost}",
-                family.title,
-                figure::count(u64::from(few)),
-                figure::count(u64::from(many)),
-                figure::in_words(least.0),
-                figure::times(least.1),
-                figure::in_words(most.0),
-                figure::times(most.1),
-            ));
-        }
-    }
-    sentences
-}
-
 /// What no suite of the lab covers: what the record itself shows to be absent, and what the way of measuring leaves
 /// out by design. What another suite would have measured, `guide` says.
 fn not_measured(record: &Record) -> Vec<String> {
@@ -568,97 +328,15 @@ fn not_measured(record: &Record) -> Vec<String> {
     clauses
 }
 
-/// A figure of `cell` over that of `other`, block by block where both have runs of the same blocks.
-pub(crate) fn compared(
-    cell: &Cell,
-    other: &Cell,
-    figure: Figure,
-    control: Option<Interval>,
-) -> Option<Comparison> {
-    let good = |value: Option<f64>| value.filter(|v| v.is_finite() && *v > 0.0);
-    let (mine, theirs): (Vec<f64>, Vec<f64>) = cell
-        .runs
-        .iter()
-        .filter_map(|run| {
-            let twin = other.runs.iter().find(|twin| twin.block == run.block)?;
-            Some((good(figure.in_run(run))?, good(figure.in_run(twin))?))
-        })
-        .unzip();
-    if mine.len() > 1 { Comparison::of_blocks(&theirs, &mine, control) } else { None }
-}
-
-pub(crate) fn cpu(cell: &Cell) -> String {
-    Figure::Cpu.value(cell).map_or_else(|| figure::UNKNOWN.to_owned(), |value| Figure::Cpu.spell(value))
-}
-
-/// Percent with the digits a sentence needs: `3.1 %`, `12 %`.
-pub(crate) fn percent(share: f64) -> String {
-    let percent = share * 100.0;
-    if percent.abs() < 9.95 { format!("{percent:.1}\u{a0}%") } else { format!("{percent:.0}\u{a0}%") }
-}
-
-/// The load without its protocol, which the verb tells.
-pub(crate) fn circumstances<'l>(load: &'l Load<'_>) -> &'l str {
-    load.title.split_once(", ").map_or(load.title.as_str(), |(_, rest)| rest)
-}
-
-pub(crate) fn act(cell: &Cell) -> String {
-    match cell.protocol.as_str() {
-        "http" => "to answer an HTTP request".to_owned(),
-        "echo" => "to echo a message".to_owned(),
-        "files" => "to copy a file".to_owned(),
-        other => format!("to serve a {other} request"),
-    }
-}
-
-/// `a`, `a and b`, `a, b and c`.
-pub(crate) fn listed(items: &[String]) -> String {
-    match items {
-        [] => String::new(),
-        [one] => one.clone(),
-        [start @ .., last] => format!("{} and {last}", start.join(", ")),
-    }
-}
-
-/// `a or b`, `a, b or c`.
-pub(crate) fn either(items: &[String]) -> String {
-    match items {
-        [start @ .., last] if !start.is_empty() => format!("{} or {last}", start.join(", ")),
-        _ => listed(items),
-    }
-}
-
-pub(crate) fn full_stop(text: &str) -> String {
-    let text = text.trim_end();
-    if text.ends_with(['.', '!', '?']) { text.to_owned() } else { format!("{text}.") }
-}
-
-/// A sentence with each number replaced, so that sentences which differ only in numbers are equal.
-fn without_numbers(sentence: &str) -> String {
-    let mut kind = String::with_capacity(sentence.len());
-    let mut in_number = false;
-    for c in sentence.chars() {
-        let part = c.is_ascii_digit() || (in_number && (c == '.' || c == ','));
-        if part && !in_number {
-            kind.push('#');
-        }
-        if !part {
-            kind.push(c);
-        }
-        in_number = part;
-    }
-    kind
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::super::sample;
     use super::*;
-    use ringroad_measure::Verdict;
+    use ringroad_measure::record::Interval;
 
     /// The sample of `lab quick` with the CPU times of its HTTP cells set: model, µs, noise.
-    fn with_cpu(times: &[(&str, f64, f64)]) -> Record {
+    pub(super) fn with_cpu(times: &[(&str, f64, f64)]) -> Record {
         let mut record = sample::quick();
         record
             .cells
@@ -731,20 +409,6 @@ mod tests {
     }
 
     #[test]
-    fn without_its_runs_a_record_is_judged_by_its_intervals() {
-        let mut record =
-            with_cpu(&[("epoll-et", 4.0, 0.0), ("uring-multishot", 4.1, 0.0), ("poll", 5.0, 0.0)]);
-        for cell in &mut record.cells {
-            cell.runs.clear();
-            let mid = cell.server.cpu_us_per_request.unwrap();
-            cell.server.cpu_interval = Some(Interval { low: mid * 0.97, mid, high: mid * 1.03 });
-        }
-        let [poll, epoll, uring] = &record.cells[..] else { panic!("three cells") };
-        assert!(matches!(standing(&record, uring, epoll), Some(Standing::Even(Some(_)))));
-        assert!(matches!(standing(&record, poll, epoll), Some(Standing::Apart(ratio)) if ratio > 1.2));
-    }
-
-    #[test]
     fn where_connections_idle_the_answer_is_about_most_of_them() {
         let lead = plain(&Answer::of(&sample::idle()).lead);
         assert!(lead.starts_with("On this machine, with 10,000 connections, 1 % active,"), "{lead}");
@@ -772,34 +436,6 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_run_leads_with_the_warning() {
-        let mut record = with_cpu(&[("epoll-et", 4.0, 0.001), ("poll", 3.0, 0.001)]);
-        let poll = record.cells.iter_mut().find(|cell| cell.model == "poll").unwrap();
-        poll.verdict = Verdict::of([Caveat::CountsDiffer { what: "requests", client: 7, server: 9 }]);
-        sample::judge(&mut record);
-        let answer = Answer::of(&record);
-        let short = answer.short();
-        assert!(
-            short.starts_with("Do not use these numbers: the run is INVALID (1 of 2 results)."),
-            "{short}"
-        );
-        assert!(short.contains("the client counted 7") || short.contains("The client counted 7"), "{short}");
-        // A result that is not to be used wins nothing.
-        assert!(!answer.lead.contains("way to answer an HTTP request was poll"), "{}", answer.lead);
-        assert!(answer.lead.contains("edge-triggered epoll took"), "{}", answer.lead);
-    }
-
-    #[test]
-    fn a_suspect_run_says_so_first() {
-        let mut record = sample::quick();
-        record.cells[3].verdict = Verdict::of([Caveat::Steal { share: 0.04 }]);
-        sample::judge(&mut record);
-        let warning = Answer::of(&record).warning.unwrap();
-        assert!(warning.starts_with("Read with care, the run is SUSPECT (1 of 14 results)."), "{warning}");
-        assert!(warning.contains("4.0 %"), "{warning}");
-    }
-
-    #[test]
     fn without_cpu_times_nobody_is_ranked_by_cost() {
         let mut record = sample::quick();
         for cell in &mut record.cells {
@@ -809,15 +445,6 @@ mod tests {
         assert!(answer.lead.contains("CPU time per request could not be read"), "{}", answer.lead);
         assert!(answer.lead.contains("the highest rate was"), "{}", answer.lead);
         assert!(answer.ranking.is_empty());
-    }
-
-    #[test]
-    fn growth_names_the_flattest_and_the_steepest_and_who_was_left_behind() {
-        let growth = growth(&sample::floor());
-        let http = growth.iter().find(|sentence| sentence.starts_with("HTTP, from 64 to 10,000")).unwrap();
-        assert!(http.contains("least with multishot io_uring"), "{http}");
-        assert!(http.contains("most with poll"), "{http}");
-        assert!(http.ends_with("select was not run at 10,000."), "{http}");
     }
 
     #[test]
@@ -849,22 +476,5 @@ mod tests {
         assert!(said.contains("Equal are ") && said.contains("single-shot io_uring ("), "{said}");
         record.cells.retain(|cell| cell.model != "threads");
         assert!(Answer::of(&record).lead.contains("all four ways to answer"), "{}", Answer::of(&record).lead);
-    }
-
-    #[test]
-    fn doubts_that_differ_in_numbers_only_come_together_worst_first() {
-        let doubts = doubts(&sample::floor());
-        assert_eq!(doubts[0].level, Level::Invalid);
-        let client = doubts.iter().find(|doubt| doubt.cases[0].1.contains("of its core")).unwrap();
-        assert_eq!(client.cases.len(), 7);
-    }
-
-    #[test]
-    fn a_reason_read_back_from_a_file_keeps_its_level() {
-        let record = sample::floor();
-        let text = serde_json::to_string(&record).unwrap();
-        let read: Record = serde_json::from_str(&text).unwrap();
-        assert_eq!(doubts(&read)[0].level, Level::Invalid);
-        assert_eq!(Answer::of(&read).short(), Answer::of(&record).short());
     }
 }

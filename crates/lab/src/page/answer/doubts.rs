@@ -1,0 +1,172 @@
+//! The reasons to doubt a record: its caveats, alike ones together, and the noise that its control run showed.
+//!
+//! Start at [`doubts`] and [`warning`].
+
+use super::super::figure;
+use super::super::shape;
+use super::words::{percent, sentence, sentence_start};
+use ringroad_measure::record::Record;
+use ringroad_measure::{Caveat, Level};
+
+/// One kind of doubt and the cells it is about.
+pub(crate) struct Doubt {
+    /// How bad.
+    pub(crate) level: Level,
+    /// The cell, or `None` for the run as a whole, and the sentence with that cell's numbers.
+    pub(crate) cases: Vec<(Option<String>, String)>,
+}
+
+/// Every reason of a record, alike ones together (they differ in their numbers only), worst first.
+pub(crate) fn doubts(record: &Record) -> Vec<Doubt> {
+    let mut doubts: Vec<(String, Doubt)> = Vec::new();
+    let mut add = |level: Level, about: Option<String>, reason: &Caveat| {
+        let sentence = sentence(&reason.to_string());
+        let kind = without_numbers(&sentence);
+        let case = (about, sentence);
+        match doubts.iter_mut().find(|(known, doubt)| *known == kind && doubt.level == level) {
+            Some((_, doubt)) => doubt.cases.push(case),
+            None => doubts.push((kind, Doubt { level, cases: vec![case] })),
+        }
+    };
+    let level_of = |nth: usize, stated: Level, reason: &Caveat| {
+        // A sentence read back from a file has lost its level; the worst comes first and has the stated one.
+        if nth == 0 { stated } else { reason.level() }
+    };
+    let loads = shape::loads(record);
+    for load in &loads {
+        for cell in &load.cells {
+            for (nth, reason) in cell.verdict.reasons.iter().enumerate() {
+                let about = format!("{}, {}", cell.model, load.title);
+                add(level_of(nth, cell.verdict.level, reason), Some(about), reason);
+            }
+        }
+    }
+    for (nth, reason) in record.verdict.reasons.iter().enumerate() {
+        // The run's verdict repeats what its cells say.
+        if !record.cells.iter().any(|cell| cell.verdict.reasons.contains(reason)) {
+            add(level_of(nth, record.verdict.level, reason), None, reason);
+        }
+    }
+    let mut doubts: Vec<Doubt> = doubts.into_iter().map(|(_, doubt)| doubt).collect();
+    doubts.sort_by_key(|doubt| std::cmp::Reverse(doubt.level));
+    doubts
+}
+
+/// What the A/A control says of the noise, as a sentence.
+pub(crate) fn noise(record: &Record) -> Option<String> {
+    let widest = record
+        .control
+        .iter()
+        .map(|control| control.ratio.reach())
+        .filter(|r| r.is_finite())
+        .fold(None, |widest: Option<f64>, r| Some(widest.map_or(r, |w| w.max(r))))?;
+    let baseline = record.baseline.as_deref().map_or("The baseline", figure::in_words);
+    Some(format!(
+        "{} was also measured against itself: the 95 % interval of that ratio reaches {} from equal at most. A difference smaller than \
+         this is not claimed.",
+        sentence_start(baseline),
+        percent(widest),
+    ))
+}
+
+pub(super) fn warning(record: &Record) -> Option<String> {
+    let total = record.cells.iter().filter(|cell| cell.skipped.is_none()).count();
+    let at = |level: Level| {
+        record.cells.iter().filter(|cell| cell.skipped.is_none() && cell.verdict.level == level).count()
+    };
+    let cause = doubts(record)
+        .into_iter()
+        .find(|doubt| doubt.level == record.verdict.level)
+        .and_then(|doubt| doubt.cases.into_iter().next())
+        .map(|(about, text)| match about {
+            Some(about) => format!(" {about}: {text}"),
+            None => format!(" {text}"),
+        })
+        .unwrap_or_default();
+    let of = |level: Level| match at(level) {
+        0 => "what follows concerns the run as a whole".to_owned(),
+        some => format!("{some} of {total} results"),
+    };
+    match record.verdict.level {
+        Level::Valid => None,
+        Level::Suspect => {
+            Some(format!("Read with care, the run is SUSPECT ({}).{cause}", of(Level::Suspect)))
+        }
+        Level::Invalid => Some(format!(
+            "Do not use these numbers: the run is INVALID ({}).{cause} What can still be read from the rest:",
+            of(Level::Invalid)
+        )),
+    }
+}
+
+/// A sentence with each number replaced, so that sentences which differ only in numbers are equal.
+fn without_numbers(sentence: &str) -> String {
+    let mut kind = String::with_capacity(sentence.len());
+    let mut in_number = false;
+    for c in sentence.chars() {
+        let part = c.is_ascii_digit() || (in_number && (c == '.' || c == ','));
+        if part && !in_number {
+            kind.push('#');
+        }
+        if !part {
+            kind.push(c);
+        }
+        in_number = part;
+    }
+    kind
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::super::super::sample;
+    use super::super::Answer;
+    use super::super::tests::with_cpu;
+    use super::*;
+    use ringroad_measure::Verdict;
+
+    #[test]
+    fn doubts_that_differ_in_numbers_only_come_together_worst_first() {
+        let doubts = doubts(&sample::floor());
+        assert_eq!(doubts[0].level, Level::Invalid);
+        let client = doubts.iter().find(|doubt| doubt.cases[0].1.contains("of its core")).unwrap();
+        assert_eq!(client.cases.len(), 7);
+    }
+
+    #[test]
+    fn a_reason_read_back_from_a_file_keeps_its_level() {
+        let record = sample::floor();
+        let text = serde_json::to_string(&record).unwrap();
+        let read: Record = serde_json::from_str(&text).unwrap();
+        assert_eq!(doubts(&read)[0].level, Level::Invalid);
+        assert_eq!(Answer::of(&read).short(), Answer::of(&record).short());
+    }
+
+    #[test]
+    fn an_invalid_run_leads_with_the_warning() {
+        let mut record = with_cpu(&[("epoll-et", 4.0, 0.001), ("poll", 3.0, 0.001)]);
+        let poll = record.cells.iter_mut().find(|cell| cell.model == "poll").unwrap();
+        poll.verdict = Verdict::of([Caveat::CountsDiffer { what: "requests", client: 7, server: 9 }]);
+        sample::judge(&mut record);
+        let answer = Answer::of(&record);
+        let short = answer.short();
+        assert!(
+            short.starts_with("Do not use these numbers: the run is INVALID (1 of 2 results)."),
+            "{short}"
+        );
+        assert!(short.contains("the client counted 7") || short.contains("The client counted 7"), "{short}");
+        // A result that is not to be used wins nothing.
+        assert!(!answer.lead.contains("way to answer an HTTP request was poll"), "{}", answer.lead);
+        assert!(answer.lead.contains("edge-triggered epoll took"), "{}", answer.lead);
+    }
+
+    #[test]
+    fn a_suspect_run_says_so_first() {
+        let mut record = sample::quick();
+        record.cells[3].verdict = Verdict::of([Caveat::Steal { share: 0.04 }]);
+        sample::judge(&mut record);
+        let warning = Answer::of(&record).warning.unwrap();
+        assert!(warning.starts_with("Read with care, the run is SUSPECT (1 of 14 results)."), "{warning}");
+        assert!(warning.contains("4.0 %"), "{warning}");
+    }
+}

@@ -1,0 +1,88 @@
+//! Words: lists, sentences, and how a program, a load and a cost are called in them.
+//!
+//! Nothing here judges; every function is of its arguments alone. Start at [`sentence`].
+
+use super::super::figure::{self, Figure};
+use super::super::shape::Load;
+use ringroad_measure::record::Cell;
+
+/// A text that starts with a capital and ends with a stop.
+pub(crate) fn sentence(text: &str) -> String {
+    let mut text = sentence_start(text.trim());
+    if !text.ends_with(['.', '!', '?']) {
+        text.push('.');
+    }
+    text
+}
+
+pub(crate) fn sentence_start(text: &str) -> String {
+    // `epoll`, `io_uring`, `poll(2)`: names keep their spelling also at the start of a sentence.
+    let first_word = text.split([' ', '-', '(']).next().unwrap_or_default();
+    if matches!(first_word, "epoll" | "poll" | "select" | "io_uring" | "uring" | "threads") {
+        return text.to_owned();
+    }
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+pub(crate) fn full_stop(text: &str) -> String {
+    let text = text.trim_end();
+    if text.ends_with(['.', '!', '?']) { text.to_owned() } else { format!("{text}.") }
+}
+
+/// `a`, `a and b`, `a, b and c`.
+pub(crate) fn listed(items: &[String]) -> String {
+    match items {
+        [] => String::new(),
+        [one] => one.clone(),
+        [start @ .., last] => format!("{} and {last}", start.join(", ")),
+    }
+}
+
+/// `a or b`, `a, b or c`.
+pub(crate) fn either(items: &[String]) -> String {
+    match items {
+        [start @ .., last] if !start.is_empty() => format!("{} or {last}", start.join(", ")),
+        _ => listed(items),
+    }
+}
+
+/// `seven`; figures beyond twelve.
+pub(super) fn in_letters(count: usize) -> String {
+    const WORDS: [&str; 13] = [
+        "no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
+        "twelve",
+    ];
+    WORDS.get(count).map_or_else(|| figure::count(count as u64), |word| (*word).to_owned())
+}
+
+/// Percent with the digits a sentence needs: `3.1 %`, `12 %`.
+pub(crate) fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent.abs() < 9.95 { format!("{percent:.1}\u{a0}%") } else { format!("{percent:.0}\u{a0}%") }
+}
+
+pub(crate) fn cpu(cell: &Cell) -> String {
+    Figure::Cpu.value(cell).map_or_else(|| figure::UNKNOWN.to_owned(), |value| Figure::Cpu.spell(value))
+}
+
+/// Names with their cost, as a list.
+pub(crate) fn named(cells: &[&Cell]) -> String {
+    let names: Vec<String> =
+        cells.iter().map(|cell| format!("{} ({})", figure::in_words(&cell.model), cpu(cell))).collect();
+    listed(&names)
+}
+
+/// The load without its protocol, which the verb tells.
+pub(crate) fn circumstances<'l>(load: &'l Load<'_>) -> &'l str {
+    load.title.split_once(", ").map_or(load.title.as_str(), |(_, rest)| rest)
+}
+
+pub(crate) fn act(cell: &Cell) -> String {
+    match cell.protocol.as_str() {
+        "http" => "to answer an HTTP request".to_owned(),
+        "echo" => "to echo a message".to_owned(),
+        "files" => "to copy a file".to_owned(),
+        other => format!("to serve a {other} request"),
+    }
+}
