@@ -6,25 +6,28 @@
 use super::figure;
 use super::sections::{self, folded, panels};
 use super::svg::{Axis, Mark, Row, Rows, Scale, escape};
-use crate::sources::text::spell;
+use crate::sources::text::{spell, with};
 use ringroad_measure::claim::{Claim, Origin, Outcome};
 use ringroad_measure::record::Record;
 
-/// The section of the claims; nothing if the record has none.
-pub(crate) fn section(record: &Record) -> String {
+/// The section of the claims, with the table of all of them if `lists`; nothing if the record has none.
+pub(crate) fn section(record: &Record, lists: bool) -> String {
     if record.claims.is_empty() {
         return String::new();
     }
     let mut charts: Vec<(String, String)> = Vec::new();
     for group in groups(&record.claims) {
-        charts.extend(chart(&group).map(|chart| (group.title.clone(), chart)));
+        let unit = group.unit().map(|unit| format!(" ({unit})")).unwrap_or_default();
+        charts.extend(chart(&group).map(|chart| (format!("{}{unit}", group.title), chart)));
     }
-    let html = format!(
-        "<p>{}</p>\n{}{}",
-        escape(&summary(&record.claims)),
-        panels(&charts),
-        folded(&format!("All {} figures", figure::count(record.claims.len() as u64)), &table(&record.claims)),
-    );
+    let all = figure::count(record.claims.len() as u64);
+    let behind = match lists {
+        true => folded(&format!("All {all} figures"), &table(&record.claims)),
+        false => format!(
+            "<p>The table of all {all} is too large for this page; <code>record.json</code> has it.</p>\n"
+        ),
+    };
+    let html = format!("<p>{}</p>\n{}{behind}", escape(&summary(&record.claims)), panels(&charts));
     sections::section(
         "Claimed and measured",
         "What the documents state, and what came out on this machine.",
@@ -65,6 +68,14 @@ struct Group<'a> {
     claims: Vec<&'a Claim>,
 }
 
+impl Group<'_> {
+    /// The unit of all its claims, if they have one.
+    fn unit(&self) -> Option<&str> {
+        let first = self.claims.first()?.unit.as_str();
+        (!first.is_empty() && self.claims.iter().all(|claim| claim.unit == first)).then_some(first)
+    }
+}
+
 fn groups(claims: &[Claim]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for claim in claims {
@@ -84,7 +95,7 @@ fn chart(group: &Group<'_>) -> Option<String> {
     if tested.is_empty() {
         return None;
     }
-    let rows: Vec<Row> = tested.iter().map(|claim| row(claim)).collect();
+    let rows: Vec<Row> = tested.iter().map(|claim| row(claim, group.unit().is_none())).collect();
     let scale = Scale::log(rows.iter().flat_map(|row| row.mark.reach()).chain([0.5, 1.0, 2.0]));
     let spell = |value: f64| format!("{}\u{a0}×", figure::trimmed(value));
     let axis = Axis { name: "measured ÷ claimed", scale, unit: 1.0, spell: &spell };
@@ -96,10 +107,12 @@ fn positive(value: Option<f64>) -> Option<f64> {
     value.filter(|value| value.is_finite() && *value > 0.0)
 }
 
-fn row(claim: &Claim) -> Row {
+/// A claim as a row, with its unit where it is not that of the whole chart.
+fn row(claim: &Claim, with_unit: bool) -> Row {
     let label = claim.cell.as_ref().map_or_else(|| claim.id.clone(), |cell| cell.row.clone());
     let whisker = claim.claimed.zip(claim.interval).map(|(claimed, i)| (i.low / claimed, i.high / claimed));
-    let measured = claim.measured.map_or_else(String::new, spell);
+    let measured =
+        claim.measured.map_or_else(String::new, |value| with(&spell(value), &claim.unit, with_unit));
     Row {
         label,
         mark: positive(claim.ratio()).map_or(Mark::Nothing, |ratio| Mark::Dot(ratio, whisker)),
@@ -202,13 +215,13 @@ mod tests {
 
     #[test]
     fn without_claims_there_is_no_section() {
-        assert_eq!(section(&sample::quick()), "");
+        assert_eq!(section(&sample::quick(), true), "");
     }
 
     #[test]
     fn every_claim_is_in_the_table_and_only_what_has_two_numbers_in_a_chart() {
         let record = record();
-        let html = section(&record);
+        let html = section(&record, true);
         for claim in &record.claims {
             assert!(html.contains(&escape(&claim.what)), "{}", claim.id);
         }
@@ -222,7 +235,7 @@ mod tests {
         let catalogue = crate::sources::catalogue::Catalogue::built_in().unwrap();
         let mut record = sample::quick();
         record.claims = crate::sources::judge::claims(&catalogue, &Default::default(), "nothing measured it");
-        assert!(section(&record).contains("<table"));
+        assert!(section(&record, true).contains("<table"));
         for claim in &mut record.claims {
             claim.measured = claim.claimed.map(|claimed| claimed * 1.1);
         }
@@ -251,10 +264,10 @@ mod tests {
     #[test]
     fn a_dot_stands_at_measured_over_claimed() {
         let claims = sample::claims();
-        assert_eq!(row(&claims[0]).mark, Mark::Dot(1.25, None));
-        assert_eq!(row(&claims[0]).class, "met");
-        assert_eq!(row(&claims[1]).class, "missed");
-        assert_eq!(row(&claims[2]).class, "nearest");
+        assert_eq!(row(&claims[0], false).mark, Mark::Dot(1.25, None));
+        assert_eq!(row(&claims[0], false).class, "met");
+        assert_eq!(row(&claims[1], false).class, "missed");
+        assert_eq!(row(&claims[2], false).class, "nearest");
     }
 
     #[test]

@@ -2,17 +2,22 @@
 //!
 //! The answer in plain language comes first, then how far to believe it, then charts with the tables behind them,
 //! then what is needed to judge and repeat the run. The page is a pure function of the record, needs no script
-//! and fetches nothing. It leaves sentences to `answer` and `guide`, numbers to `figure`, what loads are to `shape`,
-//! sections to `sections` (with `charts`, `spectrum`, `claims`, `tables` and, drawing, `svg`), looks to the style sheets.
+//! and fetches nothing. `opening`, `trust`, `sections`, `claims`, `facts` and `embedded` are its parts from top to bottom;
+//! they leave sentences to `answer` and `guide`, numbers to `figure`, what loads are to `shape`, charts to `charts` and
+//! `spectrum`, which draw with `svg`, tables to `tables`, looks to the style sheets.
 //!
-//! Start at [`html`].
+//! Each part has a room that it never exceeds, so the page stays below [`BYTES_MAX`] whatever the record holds. Start at
+//! [`html`].
 
 pub(crate) mod answer;
 mod charts;
 mod claims;
+mod embedded;
+mod facts;
 pub(crate) mod figure;
 pub(crate) mod guide;
 mod memory;
+mod opening;
 #[cfg(test)]
 pub(crate) mod sample;
 mod sections;
@@ -20,14 +25,11 @@ pub(crate) mod shape;
 mod spectrum;
 mod svg;
 mod tables;
+mod trust;
 
-use answer::{Answer, Doubt};
 use figure::Figure;
-use ringroad_measure::Level;
-use ringroad_measure::record::{Cell, Record};
-use sections::{Detail, folded};
-use serde_json::Value;
-use shape::Load;
+use ringroad_measure::record::Record;
+use sections::block;
 use svg::escape;
 
 /// The page stays below this, so that it can be mailed and opens at once on a phone. Bytes.
@@ -38,21 +40,36 @@ const COLOURS: &str = include_str!("colours.css");
 const CHART: &str = include_str!("chart.css");
 const STYLE: &str = include_str!("style.css");
 
-/// What charts and tables may take, however large the record is. Bytes.
-const DRAWN_ROOM: usize = 300_000;
+/// What each part but charts and the record may take, bytes: some times more than those of our suites do. Charts have
+/// what is left.
+mod room {
+    pub(super) const OPENING: usize = 60_000;
+    pub(super) const TRUST: usize = 60_000;
+    pub(super) const CLAIMS: usize = 230_000;
+    pub(super) const GLOSSARY: usize = 16_000;
+    pub(super) const MACHINE: usize = 24_000;
+    pub(super) const AGAIN: usize = 8_000;
+    /// Around the parts: tags, a name that may be long, the sentence about a record that has no room.
+    pub(super) const FRAME: usize = 4_000;
+    /// Charts and tables come before the record's single runs up to this, and beyond it after them.
+    pub(super) const DRAWN: usize = 300_000;
+    /// Charts have so much in the worst case.
+    const DRAWN_MIN: usize = 180_000;
+    const STYLES: usize = super::COLOURS.len() + super::CHART.len() + super::STYLE.len();
+    const PARTS: usize = OPENING + TRUST + CLAIMS + GLOSSARY + MACHINE + AGAIN;
+    const _: () = assert!(FRAME + STYLES + PARTS + DRAWN_MIN < super::BYTES_MAX);
+}
 
 /// The page of a record: a whole HTML document, UTF-8, also well-formed as XML, without any reference to
 /// something outside itself.
 ///
-/// The record stands in it as JSON in `<script type="application/json" id="record">`. It is whole as long as the
-/// page stays below [`BYTES_MAX`]; beyond, histograms, then series, then single runs are left out of the embedded
-/// copy, at last all of it, and the page says so. A record with very many loads has fewer of them drawn one by one.
+/// It stays below [`BYTES_MAX`]. The record stands in it as JSON in `<script type="application/json" id="record">`, whole
+/// as long as there is room; else without its histograms, then series, then single runs, at last not at all. A record
+/// with very many loads has fewer of them drawn. What is left out, the page says.
 pub fn html(record: &Record) -> String {
-    let title = format!(
-        "ringroad {}{}",
-        record.tool,
-        record.suite.as_deref().map(|s| format!(" {s}")).unwrap_or_default()
-    );
+    let name = |text: &str| svg::shortened_to(text, NAME_CHARS_MAX);
+    let suite = record.suite.as_deref().map(|suite| format!(" {}", name(suite))).unwrap_or_default();
+    let title = format!("ringroad {}{suite}", name(&record.tool));
     let mut page = String::with_capacity(256 * 1024);
     page.push_str(&format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
@@ -60,35 +77,35 @@ pub fn html(record: &Record) -> String {
          <meta name=\"color-scheme\" content=\"light dark\"/>\n<title>{}</title>\n<style>\n{COLOURS}{CHART}{STYLE}</style>\n</head>\n<body>\n",
         escape(&title)
     ));
-    let loads = shape::loads(record);
-    page.push_str(&opening(record, &title));
-    page.push_str(&trust(record));
-    let rest = [claims::section(record), glossary(record), machine(record), again(record)].concat();
-    let taken = page.len() + rest.len() + without_histograms(record);
-    page.push_str(&drawn(record, &loads, BYTES_MAX.saturating_sub(taken).max(DRAWN_ROOM)));
+    page.push_str(&fitting("The answer", room::OPENING, &|lists| opening::opening(record, &title, lists)));
+    page.push_str(&fitting("May these numbers be believed?", room::TRUST, &|lists| {
+        trust::trust(record, lists)
+    }));
+    let rest = [
+        fitting("Claimed and measured", room::CLAIMS, &|lists| claims::section(record, lists)),
+        fitting("What the words mean", room::GLOSSARY, &|_| facts::glossary(record)),
+        fitting("The machine", room::MACHINE, &|_| facts::machine(record)),
+        fitting("Run it again", room::AGAIN, &|_| facts::again(record)),
+    ]
+    .concat();
+    let left = BYTES_MAX - room::FRAME - page.len() - rest.len();
+    // Charts first, then single runs, then more charts, then the histograms.
+    let charts = left.min(room::DRAWN.max(left.saturating_sub(embedded::without_histograms(record))));
+    page.push_str(&sections::fitting(record, charts));
     page.push_str(&rest);
-    let room = BYTES_MAX.saturating_sub(page.len() + 1024);
-    page.push_str(&embedded(record, room));
+    page.push_str(&embedded::embedded(record, BYTES_MAX.saturating_sub(room::FRAME + page.len())));
     page.push_str("</body>\n</html>\n");
     page
 }
 
-/// How much the record takes with all its runs: they come before charts that could be spared.
-fn without_histograms(record: &Record) -> usize {
-    let mut copy = record.clone();
-    copy.cells.iter_mut().for_each(|cell| cell.histogram = None);
-    json(&copy).len() + 1024
-}
+/// What is left of a name in the page's title.
+const NAME_CHARS_MAX: usize = 200;
 
-/// The sections with charts, with as much detail as fits into `room` bytes.
-fn drawn(record: &Record, loads: &[Load<'_>], room: usize) -> String {
-    let of = |detail: Detail| sections::all(record, loads, detail);
-    let full = of(Detail::Full);
-    if full.len() <= room {
-        return full;
-    }
-    let lines = of(Detail::Lines);
-    if lines.len() <= room { lines } else { of(Detail::Least) }
+/// A part with its lists, without them if it would take more than `room` bytes, or the sentence that it is too large.
+fn fitting(title: &str, room: usize, part: &dyn Fn(bool) -> String) -> String {
+    [true, false].into_iter().map(part).find(|html| html.len() <= room).unwrap_or_else(|| {
+        block(title, "<p>Too large for this page; it is in the file <code>record.json</code>.</p>\n")
+    })
 }
 
 /// The chart that says most of a record, as an SVG file of its own, light and dark: CPU per request over what varies
@@ -105,366 +122,12 @@ pub fn chart(record: &Record) -> Option<String> {
         .or_else(|| charts::load_file(record, answer::main_load(&loads)?, Figure::Cpu, &style))
 }
 
-/// What the run asked, and the answer.
-fn opening(record: &Record, title: &str) -> String {
-    let answer = Answer::of(record);
-    let level = record.verdict.level;
-    let asked =
-        record.title.as_deref().map(|title| format!("<h1>{}</h1>\n", escape(title))).unwrap_or_default();
-    let facts: Vec<String> = [Some(title.to_owned()), Some(day(&record.started)), machine_in_a_line(record)]
-        .into_iter()
-        .flatten()
-        .map(|fact| escape(&fact))
-        .collect();
-    let mut html = format!(
-        "<header>\n<p class=\"kicker\">{} <span class=\"level {}\">{level}</span></p>\n{asked}",
-        facts.join(" · "),
-        level_class(level),
-    );
-    if let Some(warning) = &answer.warning {
-        html.push_str(&format!("<p class=\"warning {}\">{}</p>\n", level_class(level), escape(warning)));
-    }
-    html.push_str(&format!("<p class=\"lead\">{}</p>\n", escape(&answer.lead)));
-    if !answer.ranking.is_empty() {
-        html.push_str(&format!("<p>{}</p>\n", escape(&answer.ranking.join(" "))));
-    }
-    // One program alone answers no question of which.
-    if shape::models(record).len() > 1 {
-        html.push_str(&guide(record));
-    }
-    if !answer.growth.is_empty() {
-        html.push_str(&list("further", &answer.growth));
-    }
-    if !answer.further.is_empty() {
-        html.push_str(&folded("Each load in a sentence", &list("further", &answer.further)));
-    }
-    if !answer.not_measured.is_empty() {
-        html.push_str(&format!(
-            "<p class=\"limits\"><b>Not measured here:</b> {}.</p>\n",
-            escape(&answer.not_measured.join("; "))
-        ));
-    }
-    html.push_str("</header>\n");
-    html
-}
-
-fn list(class: &str, sentences: &[String]) -> String {
-    let items: String = sentences.iter().map(|text| format!("<li>{}</li>\n", escape(text))).collect();
-    format!("<ul class=\"{class}\">\n{items}</ul>\n")
-}
-
-/// What to use for what, and which command would tell where this record does not.
-fn guide(record: &Record) -> String {
-    let rows: String = guide::rows(record)
-        .into_iter()
-        .map(|row| match row.advice {
-            Ok(advice) => format!(
-                "<div><dt>{}</dt><dd><b>{}</b></dd><dd class=\"why\">{} <small>{}</small></dd></div>\n",
-                escape(row.situation),
-                escape(&answer::sentence_start(&advice.best)),
-                escape(&advice.evidence),
-                escape(&advice.load),
-            ),
-            Err(suite) => format!(
-                "<div class=\"absent\"><dt>{}</dt><dd>Not measured here</dd><dd class=\"why\"><code>ringroad lab run {suite}</code> would</dd></div>\n",
-                escape(row.situation),
-            ),
-        })
-        .collect();
-    format!("<h2>Which to use on this machine</h2>\n<dl class=\"guide\">\n{rows}</dl>\n")
-}
-
-/// The verdict with its reasons, the noise floor, and what was skipped.
-fn trust(record: &Record) -> String {
-    let ran = record.cells.iter().filter(|cell| cell.skipped.is_none()).count();
-    let skipped = record.cells.len() - ran;
-    let mut said: Vec<String> = Vec::new();
-    said.push(match record.verdict.level {
-        Level::Valid => "VALID: no check objected.".to_owned(),
-        Level::Suspect => "SUSPECT: the numbers stand, with reasons to doubt some of them.".to_owned(),
-        Level::Invalid => {
-            "INVALID: some numbers do not mean what their names say; do not use them.".to_owned()
-        }
-    });
-    if record.blocks > 0 {
-        let plural = if record.blocks == 1 { "block" } else { "blocks, each" };
-        said.push(format!(
-            "{} results from {} {plural} with every program once, in random order, as a fresh process.",
-            figure::count(ran as u64),
-            figure::count(u64::from(record.blocks)),
-        ));
-    }
-    said.extend(answer::noise(record));
-    if let Some(share) = record.harness_cpu_share.filter(|share| share.is_finite()) {
-        said.push(format!("The harness itself used {} of one core.", figure::percent(share)));
-    }
-    let mut html = format!("<p>{}</p>\n", escape(&said.join(" ")));
-    let doubts = answer::doubts(record);
-    if !doubts.is_empty() {
-        let items: String = doubts.iter().map(doubt_item).collect();
-        let list = format!("<ul class=\"doubts\">\n{items}</ul>\n");
-        // A few are read at once; many would stand between the reader and the figures.
-        if doubts.len() <= 2 {
-            html.push_str(&list);
-        } else {
-            html.push_str(&folded(&format!("{} kinds of doubt, each with its results", doubts.len()), &list));
-        }
-    }
-    if skipped > 0 {
-        let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
-        for load in shape::loads(record) {
-            for cell in &load.cells {
-                let Some(reason) = cell.skipped.as_deref() else { continue };
-                let who = format!("{}, {}", cell.model, load.title);
-                match reasons.iter_mut().find(|(known, _)| *known == reason) {
-                    Some((_, cells)) => cells.push(who),
-                    None => reasons.push((reason, vec![who])),
-                }
-            }
-        }
-        let items: String = reasons
-            .into_iter()
-            .map(|(reason, cells)| {
-                let who = format!("{}:", cells.join("; "));
-                format!("<li><b>{}</b> {}</li>\n", escape(&who), escape(&answer::sentence(reason)))
-            })
-            .collect();
-        html.push_str(&folded(
-            &format!("Skipped ({skipped})"),
-            &format!("<ul class=\"doubts\">\n{items}</ul>\n"),
-        ));
-    }
-    block("May these numbers be believed?", &html)
-}
-
-fn doubt_item(doubt: &Doubt) -> String {
-    let Some((about, sentence)) = doubt.cases.first() else {
-        return String::new();
-    };
-    let about = about.as_deref().unwrap_or("The whole run");
-    let mark = format!("<span class=\"level {}\">{}</span>", level_class(doubt.level), doubt.level);
-    let first = format!("<b>{}</b> {}", escape(&format!("{about}:")), escape(sentence));
-    if doubt.cases.len() == 1 {
-        return format!("<li>{mark} {first}</li>\n");
-    }
-    let others: String = doubt.cases[1..]
-        .iter()
-        .map(|(about, sentence)| {
-            let about = about.as_deref().unwrap_or("The whole run");
-            format!("<li><b>{}</b> {}</li>\n", escape(&format!("{about}:")), escape(sentence))
-        })
-        .collect();
-    format!(
-        "<li>{mark} {first}\n<details><summary>The same for {} more</summary>\n<ul>\n{others}</ul>\n</details></li>\n",
-        doubt.cases.len() - 1
-    )
-}
-
-/// Words and names, explained.
-fn glossary(record: &Record) -> String {
-    let mut html = String::from("<dl>\n");
-    let mut entry = |term: &str, meaning: &str| {
-        html.push_str(&format!("<div><dt>{}</dt><dd>{}</dd></div>\n", escape(term), escape(meaning)));
-    };
-    for figure in Figure::ALL {
-        entry(figure.name(), figure.meaning());
-    }
-    entry(
-        "95 % interval",
-        "Were the whole run repeated many times, about 19 of 20 such intervals would hold the true median. Computed by resampling the \
-         single runs (bootstrap).",
-    );
-    entry(
-        "Noise floor",
-        "How far the baseline differs from itself when it is measured twice in the same run (A/A control). Smaller differences are not \
-         claimed.",
-    );
-    entry(
-        "Closed loop",
-        "Each connection sends its next request when it has its answer, so the load follows the server.",
-    );
-    entry(
-        "Limited by",
-        "server: the program used its cores whole. client: the client did, so the rate is the client's. neither: both had time left.",
-    );
-    entry(
-        "VALID, SUSPECT, INVALID",
-        "VALID: no check objected. SUSPECT: the number stands, with a reason to doubt it. INVALID: the number does not mean what its name \
-         says.",
-    );
-    for model in shape::models(record) {
-        if let Some(how) = figure::how_it_works(model) {
-            entry(model, &answer::sentence(how));
-        }
-    }
-    html.push_str("</dl>\n");
-    block("What the words mean", &html)
-}
-
-/// Everything `host` knows; what it does not know is said to be unknown.
-fn machine(record: &Record) -> String {
-    let mut facts: Vec<(String, Option<String>)> = Vec::new();
-    for (key, value) in &record.host {
-        flatten(key, value, &mut facts);
-    }
-    if facts.is_empty() {
-        return block("The machine", "<p>Unknown: the record holds no facts about it.</p>\n");
-    }
-    let mut html = String::from("<dl class=\"facts\">\n");
-    for (name, value) in facts {
-        let value = match value {
-            Some(value) => format!("<dd>{}</dd>", escape(&value)),
-            None => format!("<dd class=\"absent\">{}</dd>", figure::UNKNOWN),
-        };
-        html.push_str(&format!("<div><dt>{}</dt>{value}</div>\n", escape(&name)));
-    }
-    html.push_str("</dl>\n");
-    block("The machine", &html)
-}
-
-/// Nested facts as one list: `cgroup · memory max`. A name that ends in its unit gives a value with unit.
-fn flatten(key: &str, value: &Value, facts: &mut Vec<(String, Option<String>)>) {
-    let last = key.rsplit(" · ").next().unwrap_or(key);
-    let text = match value {
-        Value::Object(map) if !map.is_empty() => {
-            for (inner, value) in map {
-                flatten(&format!("{key} · {inner}"), value, facts);
-            }
-            return;
-        }
-        Value::Null => None,
-        Value::Bool(yes) => Some(if *yes { "yes" } else { "no" }.to_owned()),
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(match (number.as_u64(), number.as_f64()) {
-            (Some(bytes), _) if last.ends_with("_bytes") => figure::bytes(bytes as f64),
-            (_, Some(share)) if last.ends_with("_share") => figure::percent(share),
-            (Some(whole), _) => figure::count(whole),
-            _ => number.to_string(),
-        }),
-        Value::Array(items) if items.is_empty() => Some("none".to_owned()),
-        Value::Object(_) => Some("none".to_owned()),
-        Value::Array(items) => Some(
-            items
-                .iter()
-                .map(|item| item.as_str().map_or_else(|| item.to_string(), str::to_owned))
-                .collect::<Vec<_>>()
-                .join(", "),
-        ),
-    };
-    let name = key.trim_end_matches("_bytes").trim_end_matches("_share").replace('_', " ");
-    facts.push((name, text));
-}
-
-/// How to repeat it.
-fn again(record: &Record) -> String {
-    let command: Vec<String> = record.command.iter().map(|word| quoted(word)).collect();
-    let html = format!(
-        "<pre>{}</pre>\n<p>Started {}; {} {}; schema {}.</p>\n",
-        escape(&command.join(" ")),
-        escape(&record.started),
-        escape(&record.tool),
-        escape(&record.version),
-        escape(&record.schema),
-    );
-    block("Run it again", &html)
-}
-
-/// The record as JSON, as whole as there is room, and a sentence about what is not in it.
-fn embedded(record: &Record, room: usize) -> String {
-    let mut copy = record.clone();
-    let mut left_out: Vec<&str> = Vec::new();
-    let mut json = json(&copy);
-    type Drop = fn(&mut Cell);
-    let drops: [(&str, Drop); 3] = [
-        ("histograms", |cell| cell.histogram = None),
-        ("series", |cell| cell.series = None),
-        ("single runs", |cell| cell.runs.clear()),
-    ];
-    for (what, drop) in drops {
-        if json.len() <= room {
-            break;
-        }
-        copy.cells.iter_mut().for_each(drop);
-        left_out.push(what);
-        json = self::json(&copy);
-    }
-    if json.len() > room {
-        return "<footer><p>The record is too large to be inside this page; it is in the file <code>record.json</code>.</p></footer>\n"
-            .to_owned();
-    }
-    let said = if left_out.is_empty() {
-        "The whole record is inside this page, in the element with the id <code>record</code>.".to_owned()
-    } else {
-        format!(
-            "The record is inside this page, in the element with the id <code>record</code>, without its {}, for which there was no \
-             room; the file <code>record.json</code> has them.",
-            left_out.join(" and ")
-        )
-    };
-    format!(
-        "<footer><p>{said}</p></footer>\n<script type=\"application/json\" id=\"record\">{json}</script>\n"
-    )
-}
-
-/// JSON that no reader of HTML or XML can take for markup: these three characters stand in strings only, and
-/// there their escapes mean the same.
-fn json(record: &Record) -> String {
-    match serde_json::to_string(record) {
-        Ok(text) => text.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e"),
-        // A record is made of strings, numbers and string-keyed maps, none of which can fail to serialise; were
-        // that to change, a reader should meet the reason and not half a document.
-        Err(error) => Value::String(format!("the record could not be written: {error}")).to_string(),
-    }
-}
-
-fn block(title: &str, html: &str) -> String {
-    sections::section(title, "", "", html)
-}
-
-fn level_class(level: Level) -> &'static str {
-    match level {
-        Level::Valid => "valid",
-        Level::Suspect => "suspect",
-        Level::Invalid => "invalid",
-    }
-}
-
-/// `2026-11-20T19:12:03Z` as `2026-11-20 19:12 UTC`; anything else as it is.
-fn day(started: &str) -> String {
-    match (started.get(..10), started.get(10..11), started.get(11..16)) {
-        (Some(date), Some("T"), Some(time)) if started.ends_with('Z') => format!("{date} {time} UTC"),
-        _ => started.to_owned(),
-    }
-}
-
-/// Kernel, processor and cores, as far as they are known.
-fn machine_in_a_line(record: &Record) -> Option<String> {
-    let text = |key: &str| record.host.get(key).and_then(Value::as_str).map(str::to_owned);
-    let cores = record
-        .host
-        .get("cpus_online")
-        .and_then(Value::as_u64)
-        .map(|cores| format!("{cores} core{}", if cores == 1 { "" } else { "s" }));
-    let kernel = text("kernel")
-        .map(|kernel| if kernel.starts_with("Linux") { kernel } else { format!("Linux {kernel}") });
-    let parts: Vec<String> = [kernel, text("cpu_model"), cores].into_iter().flatten().collect();
-    (!parts.is_empty()).then(|| parts.join(", "))
-}
-
-/// A word as a shell takes it back.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
-    use ringroad_measure::record::Record;
+    use ringroad_measure::record::Cell;
+    use serde_json::Value;
 
     const HOSTILE: &str = "</script><script>alert('x')</script>&amp;\"<img src=x onerror=y>\u{7}\u{1b}[2J";
 
@@ -619,16 +282,99 @@ mod tests {
     }
 
     #[test]
-    fn the_command_can_be_pasted_into_a_shell() {
-        assert_eq!(quoted("benches/floor.toml"), "benches/floor.toml");
-        assert_eq!(quoted("mine=./server {port}"), "'mine=./server {port}'");
-        assert_eq!(quoted("it's"), "'it'\\''s'");
-        assert_eq!(quoted(""), "''");
-    }
-
-    #[test]
     fn lines_appear_only_where_connections_vary() {
         assert!(!html(&sample::quick()).contains("connections · log scale"));
         assert!(html(&sample::floor()).contains("connections · log scale"));
+    }
+
+    fn changed(change: &dyn Fn(&mut Record)) -> Record {
+        let mut record = sample::quick();
+        change(&mut record);
+        record
+    }
+
+    /// So many cells, without their runs, whose comparison takes long.
+    fn cells(count: usize, change: &dyn Fn(usize, &mut Cell)) -> Record {
+        changed(&|record| {
+            record.cells.iter_mut().for_each(|cell| cell.runs.clear());
+            let some = std::mem::take(&mut record.cells);
+            record.cells = some.iter().cycle().take(count).cloned().collect();
+            record.cells.iter_mut().enumerate().for_each(|(nth, cell)| change(nth, cell));
+        })
+    }
+
+    /// Loads that have nothing in common.
+    fn strangers(loads: usize) -> Record {
+        cells(14 * loads, &|nth, cell| {
+            cell.load = format!("load-{}", nth / 14);
+            cell.variant = Some(format!("kind {}", "z".repeat(nth / 14)));
+        })
+    }
+
+    /// A record much larger than any of ours, in one way after another.
+    fn oversized() -> Vec<(&'static str, Record)> {
+        let long = || "x&".repeat(150_000);
+        let caveat = |nth: usize| ringroad_measure::Caveat::Other(format!("reason {}", "y".repeat(8 * nth)));
+        vec![
+            ("many loads that have nothing in common", strangers(30)),
+            (
+                "many lines",
+                cells(280, &|nth, cell| {
+                    cell.connections = 1 + (nth / 14 % 5) as u32;
+                    cell.pipeline = 1 + (nth / 70) as u32;
+                    cell.load = format!("load-{}", nth / 14);
+                }),
+            ),
+            (
+                "many programs",
+                cells(140, &|nth, cell| {
+                    (cell.load, cell.protocol) = ("http-64".to_owned(), "http".to_owned());
+                    cell.model = format!("model-{nth}");
+                }),
+            ),
+            (
+                "doubt after doubt",
+                cells(150, &|nth, cell| cell.verdict = ringroad_measure::Verdict::of([caveat(nth)])),
+            ),
+            ("long reasons", cells(20, &|_, cell| cell.skipped = Some(long()))),
+            ("long names", cells(20, &|_, cell| cell.model = long())),
+            ("a long title", changed(&|record| record.title = Some(long()))),
+            ("a long suite", changed(&|record| record.suite = Some(long()))),
+            ("a long tool", changed(&|record| record.tool = long())),
+            ("a long command", changed(&|record| record.command.push(long()))),
+            ("a long start", changed(&|record| record.started = long())),
+            (
+                "a machine of many facts",
+                changed(&|record| {
+                    record.host.insert("fact".to_owned(), Value::from(vec![long(); 3]));
+                }),
+            ),
+            (
+                "many claims",
+                changed(&|record| {
+                    record.claims = sample::claims().into_iter().cycle().take(3000).collect();
+                }),
+            ),
+        ]
+    }
+
+    #[test]
+    fn the_page_of_any_record_stays_small_and_says_what_it_leaves_out() {
+        for (what, record) in oversized() {
+            let page = html(&record);
+            assert!(page.len() < BYTES_MAX, "{what}: {} bytes", page.len());
+            parsed(&page);
+            let whole = page.contains("The whole record is inside this page");
+            let said = page.contains("<code>record.json</code>");
+            assert!(whole || said, "{what}: nothing is said of what is left out");
+        }
+    }
+
+    #[test]
+    fn of_many_loads_that_belong_to_no_line_the_main_one_is_drawn_and_all_are_in_the_table() {
+        let page = html(&strangers(40));
+        let charts = page.matches("<svg").count();
+        assert!((4..30).contains(&charts), "{charts} charts of 40 loads");
+        assert_eq!(page.matches("<th class=\"load\"").count(), 40, "a load is in no table");
     }
 }

@@ -1,7 +1,7 @@
 //! The sections of the page that show numbers: for each a text beside it, charts, and the table behind them.
 //!
 //! A section is drawn only where the record holds what it shows. Charts are `charts`' and `spectrum`'s part,
-//! tables `tables`', what others claimed `claims`'. Start at [`all`].
+//! tables `tables`', what others claimed `claims`'. Start at [`fitting`].
 
 use super::answer;
 use super::charts;
@@ -19,7 +19,7 @@ pub(crate) enum Detail {
     Full,
     /// What varies as lines; a single load by itself only where it belongs to no line.
     Lines,
-    /// Lines, and one table for all.
+    /// Lines, the main load by itself, and one table for all.
     Least,
 }
 
@@ -27,10 +27,44 @@ pub(crate) enum Detail {
 const FIGURES: [Figure; 6] =
     [Figure::Rate, Figure::P50, Figure::Cpu, Figure::Ratio, Figure::Syscalls, Figure::Memory];
 
+/// The sections that the record has numbers for, with as much detail as fits into `room` bytes.
+pub(crate) fn fitting(record: &Record, room: usize) -> String {
+    let loads = shape::loads(record);
+    let mut families = shape::drawn(record);
+    let of = |families: &[Family<'_>], detail: Detail| all(record, &loads, families, detail);
+    for detail in [Detail::Full, Detail::Lines] {
+        let html = of(&families, detail);
+        if html.len() <= room {
+            return html;
+        }
+    }
+    let table = numbers(record, &loads, room).len();
+    // The longest lines say most; where they are of one length, those of the suite's first loads.
+    for most in [usize::MAX, 16, 8, 4, 2, 1, 0] {
+        longest(&mut families, most);
+        let html = of(&families, Detail::Least);
+        if html.len() + table.min(room / 3) <= room {
+            return format!("{html}{}", numbers(record, &loads, room - html.len()));
+        }
+    }
+    numbers(record, &loads, room)
+}
+
+/// Leaves so many families, those with most places on their axis, in their order.
+fn longest(families: &mut Vec<Family<'_>>, most: usize) {
+    let mut kept: Vec<usize> = (0..families.len()).collect();
+    kept.sort_by_key(|nth| std::cmp::Reverse(families[*nth].values.len()));
+    kept.truncate(most);
+    let mut nth = 0;
+    families.retain(|_| {
+        nth += 1;
+        kept.contains(&(nth - 1))
+    });
+}
+
 /// Every section that the record has numbers for.
-pub(crate) fn all(record: &Record, loads: &[Load<'_>], detail: Detail) -> String {
-    let families = shape::drawn(record);
-    let drawing = Drawing { record, loads, families: &families, detail };
+fn all(record: &Record, loads: &[Load<'_>], families: &[Family<'_>], detail: Detail) -> String {
+    let drawing = Drawing { record, loads, families, detail };
     let mut html = String::new();
     for figure in FIGURES {
         html.push_str(&drawing.figure(figure));
@@ -38,14 +72,24 @@ pub(crate) fn all(record: &Record, loads: &[Load<'_>], detail: Detail) -> String
     for axis in Axis::ALL.into_iter().filter(|axis| *axis != Axis::Connections) {
         html.push_str(&drawing.axis(axis));
     }
-    if detail == Detail::Least && !record.cells.is_empty() {
-        let table = format!(
-            "<details><summary>Open the table</summary>\n{}</details>\n",
-            tables::of_all(record, loads)
-        );
-        html.push_str(&section("All the numbers", "One row for each program under each load.", "", &table));
-    }
     html
+}
+
+/// One table of all, as much of it as fits into `room` bytes.
+fn numbers(record: &Record, loads: &[Load<'_>], room: usize) -> String {
+    /// What stands around the table.
+    const AROUND: usize = 500;
+    let table = tables::of_all(record, loads, room.saturating_sub(AROUND));
+    if table.is_empty() || record.cells.is_empty() {
+        return String::new();
+    }
+    let gist = "One row for each program under each load: they are too many to have a chart each.";
+    section("All the numbers", gist, "", &folded("Open the table", &table))
+}
+
+/// A section without a text beside it.
+pub(crate) fn block(title: &str, html: &str) -> String {
+    section(title, "", "", html)
 }
 
 /// A title with what explains it at the side, and the content.
@@ -98,15 +142,24 @@ impl<'a> Drawing<'_, 'a> {
             html.push_str(&self.spectra());
         }
         html.push_str(&wide(&memory));
+        let main = rows.iter().position(|(load, _)| self.is_main(load));
         let mut panels_of: Vec<Panel> = Vec::new();
         for (load, chart) in rows {
             panels_of.push((load.title.clone(), chart));
         }
-        // Lines already tell most of it; the charts of the single loads are one click away.
+        // Lines already tell most of it; the charts of the single loads are one click away. Where there are no lines the
+        // main load stands for all.
         let told = !lines.is_empty() || !memory.is_empty();
         if told && panels_of.len() > 2 || panels_of.len() > 8 {
             let count = panels_of.len();
-            html.push_str(&folded(&format!("Each load by itself ({count} charts)"), &panels(&panels_of)));
+            let others = match main.filter(|_| !told) {
+                Some(nth) => {
+                    html.push_str(&panels(&[panels_of.remove(nth)]));
+                    format!("The other loads ({} charts)", count - 1)
+                }
+                None => format!("Each load by itself ({count} charts)"),
+            };
+            html.push_str(&folded(&others, &panels(&panels_of)));
         } else {
             html.push_str(&panels(&panels_of));
         }
@@ -127,7 +180,7 @@ impl<'a> Drawing<'_, 'a> {
             Detail::Full => true,
             // The ratios have no lines of their own, and are what the answer stands on.
             Detail::Lines => !lines || figure == Figure::Ratio || !in_a_line(),
-            Detail::Least => !in_a_line() || (figure == Figure::Ratio && self.is_main(load)),
+            Detail::Least => self.is_main(load) && (figure == Figure::Ratio || !in_a_line()),
         }
     }
 

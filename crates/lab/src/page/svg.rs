@@ -304,7 +304,11 @@ fn text_width(text: &str) -> f64 {
 
 /// Cut to a width, with an ellipsis where something is missing.
 fn shortened(text: &str, width: f64) -> String {
-    let room = (width / CHAR + 0.01).floor() as usize;
+    shortened_to(text, (width / CHAR + 0.01).floor() as usize)
+}
+
+/// Cut to so many characters, the last of them an ellipsis where something is missing.
+pub(crate) fn shortened_to(text: &str, room: usize) -> String {
     if text.chars().count() <= room {
         return text.to_owned();
     }

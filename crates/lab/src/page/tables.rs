@@ -12,11 +12,12 @@ use ringroad_measure::record::{Cell, Record};
 
 /// Every cell of the record, also the skipped ones, with the numbers of a figure.
 pub(crate) fn of_figure(record: &Record, loads: &[Load<'_>], figure: Figure) -> String {
-    table(record, loads, &columns(figure))
+    table(record, loads, &columns(figure), usize::MAX)
 }
 
-/// Every cell with what matters most of every figure: for a record too large to have a table for each.
-pub(crate) fn of_all(record: &Record, loads: &[Load<'_>]) -> String {
+/// Every cell with what matters most of every figure: for a record too large to have a table for each. As many rows as fit
+/// into `room` bytes, and below them how many do not; nothing if none does.
+pub(crate) fn of_all(record: &Record, loads: &[Load<'_>], room: usize) -> String {
     let of = |figure: Figure| columns(figure).into_iter().next();
     let mut all: Vec<Column> =
         [Figure::Rate, Figure::P50, Figure::Cpu, Figure::Ratio, Figure::Syscalls, Figure::Memory]
@@ -24,7 +25,7 @@ pub(crate) fn of_all(record: &Record, loads: &[Load<'_>]) -> String {
             .filter_map(of)
             .collect();
     all.insert(2, ("p99", |_, _, c| known(Figure::P99.value(c), figure::micros)));
-    table(record, loads, &all)
+    table(record, loads, &all, room)
 }
 
 /// A figure of a family: a row for each program, a column for each place on the axis.
@@ -57,38 +58,61 @@ pub(crate) fn of_family(record: &Record, family: &Family<'_>, figure: Figure) ->
     html
 }
 
-fn table(record: &Record, loads: &[Load<'_>], columns: &[Column]) -> String {
+fn table(record: &Record, loads: &[Load<'_>], columns: &[Column], room: usize) -> String {
+    /// For the end, and for the sentence about the rows that found no room.
+    const END: usize = 200;
     let mut html = String::from("<div class=\"scroll\"><table>\n<thead><tr><th>Program</th>");
     for (name, _) in columns {
         html.push_str(&format!("<th>{}</th>", escape(name)));
     }
     html.push_str("<th>Verdict</th></tr></thead>\n");
+    let (mut rows, mut left_out) = (0, 0);
     for load in loads {
         let width = columns.len() + 2;
-        html.push_str(&format!(
-            "<tbody><tr><th class=\"load\" colspan=\"{width}\">{}</th></tr>\n",
-            escape(&load.title)
-        ));
+        let mut body =
+            format!("<tbody><tr><th class=\"load\" colspan=\"{width}\">{}</th></tr>\n", escape(&load.title));
+        let before = rows;
         for cell in &load.cells {
-            html.push_str(&format!("<tr><th>{}</th>", escape(&cell.model)));
-            match &cell.skipped {
-                Some(reason) => html.push_str(&format!(
-                    "<td class=\"absent\" colspan=\"{}\">{}</td>",
-                    width - 1,
-                    escape(&format!("skipped: {reason}"))
-                )),
-                None => {
-                    for (_, read) in columns {
-                        html.push_str(&format!("<td>{}</td>", escape(&read(record, load, cell))));
-                    }
-                    html.push_str(&format!("<td>{}</td>", cell.verdict.level));
-                }
+            let row = row(record, load, cell, columns);
+            if left_out > 0 || (html.len() + body.len() + row.len() + END) > room {
+                left_out += 1;
+            } else {
+                body.push_str(&row);
+                rows += 1;
             }
-            html.push_str("</tr>\n");
         }
-        html.push_str("</tbody>\n");
+        if rows > before {
+            html.push_str(&body);
+            html.push_str("</tbody>\n");
+        }
+    }
+    if rows == 0 && left_out > 0 {
+        return String::new();
     }
     html.push_str("</table></div>\n");
+    if left_out > 0 {
+        let left_out = figure::count(left_out);
+        html.push_str(&format!("<p class=\"limits\">{left_out} more are in <code>record.json</code>.</p>\n"));
+    }
+    html
+}
+
+fn row(record: &Record, load: &Load<'_>, cell: &Cell, columns: &[Column]) -> String {
+    let mut html = format!("<tr><th>{}</th>", escape(&cell.model));
+    match &cell.skipped {
+        Some(reason) => html.push_str(&format!(
+            "<td class=\"absent\" colspan=\"{}\">{}</td>",
+            columns.len() + 1,
+            escape(&format!("skipped: {reason}"))
+        )),
+        None => {
+            for (_, read) in columns {
+                html.push_str(&format!("<td>{}</td>", escape(&read(record, load, cell))));
+            }
+            html.push_str(&format!("<td>{}</td>", cell.verdict.level));
+        }
+    }
+    html.push_str("</tr>\n");
     html
 }
 

@@ -277,7 +277,8 @@ fn here(claim: &Claim, with_unit: bool) -> String {
     }
 }
 
-fn with(value: &str, unit: &str, wanted: bool) -> String {
+/// A value with its unit, as short as it can be read.
+pub(crate) fn with(value: &str, unit: &str, wanted: bool) -> String {
     match unit {
         unit if !wanted || unit.is_empty() => value.to_owned(),
         "requests/s" => format!("{value}/s"),
