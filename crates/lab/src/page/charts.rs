@@ -72,7 +72,7 @@ pub(crate) fn memory_chart(record: &Record, load: &Load<'_>) -> Option<String> {
     let spell = |value: f64| Figure::Memory.tick(value);
     let title = format!("Memory of one connection, {}", load.title);
     let axis = svg::Axis {
-        name: "bytes per connection, ■ process and ■ kernel · less is better",
+        name: "a connection: process, then kernel · less is better",
         scale: Scale::from_zero(reach()),
         unit: Figure::Memory.tick_unit(most),
         spell: &spell,

@@ -173,16 +173,31 @@ impl Lines<'_> {
             }
             chart.close();
         }
+        // Labels that stand in the plot, which must not cover each other.
+        let mut taken: Vec<(Span, f64)> = Vec::new();
         for series in stopped {
             open_line(&mut chart, series, size, &x, &y);
             if let Some(last) = series.points.last() {
                 // On the side where the others are not.
                 let beside = drawn.iter().flat_map(|other| &other.points).filter(|point| point.x == last.x);
                 let others: Vec<f64> = beside.map(|point| y(point.y)).collect();
-                let aside = if y(last.y) <= middle(&others) { -9.0 } else { 9.0 + TEXT * 0.72 };
+                let (above, below) = (y(last.y) - 9.0, y(last.y) + 9.0 + TEXT * 0.72);
+                let upwards = y(last.y) <= middle(&others);
                 let half = text_width(&series.label) * BOLD / 2.0;
                 let at = x(last.x).clamp(plot.from + half, plot.to - half);
-                chart.text("label near", at, y(last.y) + aside, "middle", &series.label);
+                let room = Span { from: at - half, to: at + half };
+                let free = |place: &f64| {
+                    !taken.iter().any(|(other, there)| other.touches(room) && (there - place).abs() < LABEL)
+                };
+                // Farther away where the place is taken, and on the other side where that has no end.
+                let farther = |nth: u8| {
+                    let away = f64::from(nth) * LABEL;
+                    if upwards { [above - away, below + away] } else { [below + away, above - away] }
+                };
+                let place = (0..8).flat_map(farther).filter(|place| (TOP..bottom).contains(place)).find(free);
+                let place = place.unwrap_or(if upwards { above } else { below });
+                chart.text("label near", at, place, "middle", &series.label);
+                taken.push((room, place));
             }
             chart.close();
         }
@@ -435,5 +450,33 @@ mod tests {
         let document = roxmltree::Document::parse(&svg).unwrap();
         let line = document.descendants().find(|node| node.has_tag_name("polyline")).unwrap();
         assert_eq!(line.attribute("points").unwrap().split(' ').count(), 3);
+    }
+
+    #[test]
+    fn labels_of_lines_that_stop_at_one_place_do_not_cover_each_other() {
+        let point = |x: f64, y: f64| Point { x, y, whisker: None, hover: "here".to_owned() };
+        let series = |label: &str, points: Vec<Point>| Series {
+            label: label.to_owned(),
+            end: String::new(),
+            class: "s-epoll",
+            marker: 0,
+            dashed: false,
+            points,
+        };
+        for size in [Size::Narrow, Size::Wide] {
+            let mut all = vec![series("through", vec![point(10.0, 2.0), point(1000.0, 2.0)])];
+            all.extend(["one", "two", "three", "four"].map(|label| series(label, vec![point(10.0, 2.0)])));
+            let chart = lines(Along::Log, vec![10.0, 1000.0], all).draw(size);
+            let svg = chart.into_svg();
+            let document = roxmltree::Document::parse(&svg).unwrap();
+            let mut heights: Vec<f64> = document
+                .descendants()
+                .filter(|node| node.attribute("class") == Some("label near"))
+                .map(|node| node.attribute("y").unwrap().parse().unwrap())
+                .collect();
+            heights.sort_by(f64::total_cmp);
+            assert_eq!(heights.len(), 4);
+            assert!(heights.windows(2).all(|pair| pair[1] - pair[0] > TEXT), "{heights:?}");
+        }
     }
 }

@@ -34,6 +34,9 @@ impl Mark {
     }
 }
 
+/// Room for the text right of the plot, at most: that of two sizes with their units.
+const VALUE_MAX: f64 = 140.0;
+
 /// One labelled row.
 pub(crate) struct Row {
     /// Left of the plot; shortened if it is long, whole in the hover text.
@@ -70,7 +73,7 @@ impl Rows<'_> {
         let left = widest(&mut self.rows.iter().map(|row| row.label.as_str())).clamp(24.0, 112.0) + 8.0;
         let with_mark = |row: &&Row| row.mark != Mark::Nothing;
         let right = widest(&mut self.rows.iter().filter(with_mark).map(|row| row.text.as_str()))
-            .clamp(20.0, 124.0)
+            .clamp(20.0, VALUE_MAX)
             + 8.0;
         let plot = Span { from: left, to: WIDTH - right };
         let bottom = ROW * self.rows.len() as f64 + 2.0;
