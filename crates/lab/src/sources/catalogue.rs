@@ -2,12 +2,14 @@
 //!
 //! A table becomes one [`Stated`] per cell that holds a figure; what a row, a column or the table says of its cells
 //! is spread over them here. Every mistake in the file is told with the claim it concerns. Start at
-//! [`Catalogue::built_in`].
+//! [`Catalogue::built_in`]; what the file looks like is in `catalogue/raw.rs`.
+
+mod raw;
 
 use super::sum::Sum;
 use crate::error::{Error, SuiteError};
+use raw::{Kind, RawCatalogue, RawLine, RawLittle, RawTable, Rest, Terms, number, sense};
 use ringroad_measure::claim::{Place, Sense};
-use serde::Deserialize;
 use std::collections::{BTreeMap, HashSet};
 
 const CLAIMS: &str = include_str!("../../../../docs/claims.toml");
@@ -109,124 +111,6 @@ pub struct Pair {
     pub connections: Option<f64>,
     /// The latency is a percentile above the mean.
     pub at_most: bool,
-}
-
-/// What any level of a table may say of its cells.
-#[derive(Clone, Debug, Default, Deserialize)]
-struct Terms {
-    measure: Option<String>,
-    compute: Option<String>,
-    cannot: Option<String>,
-    near: Option<String>,
-    unit: Option<String>,
-    sense: Option<Sense>,
-    value: Option<f64>,
-    tolerance: Option<f64>,
-    by: Option<String>,
-    note: Option<String>,
-    connections: Option<f64>,
-    program: Option<String>,
-}
-
-impl Terms {
-    fn has_test(&self) -> bool {
-        self.measure.is_some() || self.compute.is_some() || self.cannot.is_some()
-    }
-}
-
-/// Keys that nobody knows.
-type Rest = BTreeMap<String, toml::Value>;
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawCatalogue {
-    reasons: BTreeMap<String, String>,
-    #[serde(default)]
-    table: Vec<RawTable>,
-    #[serde(default)]
-    figure: Vec<RawFigure>,
-    #[serde(default)]
-    little: Vec<RawLittle>,
-}
-
-#[derive(Deserialize)]
-struct RawTable {
-    id: String,
-    source: String,
-    section: String,
-    what: String,
-    columns: Vec<RawLine>,
-    rows: Vec<RawLine>,
-    #[serde(default)]
-    cell: Vec<RawCell>,
-    #[serde(flatten)]
-    terms: Terms,
-    #[serde(flatten)]
-    rest: Rest,
-}
-
-/// A row or a column.
-#[derive(Deserialize)]
-struct RawLine {
-    id: String,
-    /// As the document calls it; `cargo xtask tidy` looks for it there.
-    #[serde(rename = "head")]
-    _head: String,
-    name: Option<String>,
-    #[serde(default)]
-    cells: Vec<String>,
-    #[serde(flatten)]
-    terms: Terms,
-    #[serde(flatten)]
-    rest: Rest,
-}
-
-impl RawLine {
-    fn name(&self) -> &str {
-        self.name.as_deref().unwrap_or(&self.id)
-    }
-}
-
-#[derive(Deserialize)]
-struct RawCell {
-    row: String,
-    column: String,
-    #[serde(flatten)]
-    terms: Terms,
-    #[serde(flatten)]
-    rest: Rest,
-}
-
-#[derive(Deserialize)]
-struct RawFigure {
-    id: String,
-    source: String,
-    section: String,
-    what: String,
-    quote: String,
-    #[serde(flatten)]
-    terms: Terms,
-    #[serde(flatten)]
-    rest: Rest,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawLittle {
-    of: String,
-    rate: String,
-    latency: String,
-    connections: Option<f64>,
-    #[serde(default)]
-    kind: Kind,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Kind {
-    #[default]
-    Mean,
-    P99,
 }
 
 impl Catalogue {
@@ -449,35 +333,6 @@ impl Facts<'_> {
     }
 }
 
-/// The first number of a quote in `unit`: `155K`, `98,432`, `2 GB`, `0.12`.
-fn number(quote: &str, unit: &str) -> Option<f64> {
-    let from = quote.find(|c: char| c.is_ascii_digit())?;
-    let quote = &quote[from..];
-    let end = quote.find(|c: char| !c.is_ascii_digit() && c != ',' && c != '.').unwrap_or(quote.len());
-    let (digits, rest) = quote.split_at(end);
-    let value: f64 = digits.trim_end_matches([',', '.']).replace(',', "").parse().ok()?;
-    let rest = rest.trim_start();
-    let factor = match unit {
-        "MB" if rest.starts_with("GB") => 1e3,
-        "KB" | "MB" | "GB" => 1.0,
-        _ if rest.starts_with(['K', 'k']) && !rest.starts_with("KB") => 1e3,
-        _ if rest.starts_with('M') && !rest.starts_with("MB") => 1e6,
-        "bytes" if rest.starts_with("KB") => 1024.0,
-        _ => 1.0,
-    };
-    Some(value * factor)
-}
-
-/// `>` and `≥` mean that or more, `≤` that or less, `<` less.
-fn sense(quote: &str) -> Sense {
-    match quote.trim_start().chars().next() {
-        Some('>' | '≥') => Sense::Least,
-        Some('≤') => Sense::Most,
-        Some('<') => Sense::Below,
-        _ => Sense::About,
-    }
-}
-
 fn unknown(rest: &Rest, claim: &str) -> Result<(), SuiteError> {
     match rest.keys().next() {
         Some(key) => Err(mistake(claim, format!("unknown key `{key}`"))),
@@ -580,27 +435,5 @@ kind = "p99"
             let error = changed(from, to);
             assert!(error.contains(claim) && error.contains(part), "{to}: {error}");
         }
-    }
-
-    #[test]
-    fn numbers_are_read_in_the_unit_of_the_claim() {
-        for (quote, unit, expected) in [
-            ("146,873", "requests/s", Some(146_873.0)),
-            ("155K", "requests/s", Some(155_000.0)),
-            ("13.21ms", "ms", Some(13.21)),
-            ("2 GB (each 2MB", "MB", Some(2_000.0)),
-            ("500 MB", "MB", Some(500.0)),
-            ("1.28 M", "files", Some(1_280_000.0)),
-            ("100–200 KB", "bytes", Some(100.0)),
-            ("> 1M", "connections", Some(1_000_000.0)),
-            ("10,000.", "connections", Some(10_000.0)),
-            ("❌", "requests/s", None),
-        ] {
-            assert_eq!(number(quote, unit), expected, "{quote}");
-        }
-        assert_eq!(
-            (sense("> 100K"), sense("< 100"), sense("99K")),
-            (Sense::Least, Sense::Below, Sense::About)
-        );
     }
 }
