@@ -25,17 +25,25 @@ pub struct Part {
     claimed_s: Option<f64>,
 }
 
-/// How a suite is written down: its size by default and with `full`.
+/// Programs that are put under one kind of load.
 struct Plan {
     name: &'static str,
     sources: &'static [&'static str],
     programs: &'static [&'static str],
-    load: &'static str,
     claimed_s: Option<f64>,
-    /// Repeats, warm-up and window.
-    small: (u32, f64, f64),
-    full: (u32, f64, f64),
+    /// A suite for each.
+    sizes: &'static [Size],
 }
+
+/// How many connections, and how long and how often by default and with `full`.
+struct Size {
+    connections: &'static [u32],
+    small: Runs,
+    full: Runs,
+}
+
+/// Repeats, warm-up and window in seconds.
+type Runs = (u32, f64, f64);
 
 const ECHO: &str = "id = \"echo\"\nprotocol = \"echo\"\npayload_bytes = 64\n";
 const PLANS: &[Plan] = &[
@@ -43,46 +51,33 @@ const PLANS: &[Plan] = &[
         name: "echo",
         sources: &["001", "003"],
         programs: &["threads", "select", "poll", "epoll-et", "engine-epoll", "tokio"],
-        load: "connections = [10, 50, 100, 500, 1000]",
         claimed_s: Some(30.0),
-        small: (3, 0.2, 1.0),
-        full: (1, 1.0, 30.0),
-    },
-    Plan {
-        name: "echo",
-        sources: &["001", "003"],
-        programs: &["threads", "select", "poll", "epoll-et", "engine-epoll", "tokio"],
-        load: "connections = [10000]",
-        claimed_s: Some(30.0),
-        small: (1, 1.0, 3.0),
-        full: (1, 5.0, 30.0),
+        sizes: &[
+            Size { connections: &[10, 50, 100, 500, 1000], small: (3, 0.2, 1.0), full: (1, 1.0, 30.0) },
+            // So many take longer to make than the others are measured.
+            Size { connections: &[10_000], small: (1, 1.0, 3.0), full: (1, 5.0, 30.0) },
+        ],
     },
     Plan {
         name: "http",
         sources: &["000"],
         programs: &["epoll-et", "uring-multishot", "engine-epoll", "engine-io_uring", "go", "node", "swoole"],
-        load: "connections = [200]",
         claimed_s: None,
-        small: (6, 0.3, 1.0),
-        full: (10, 1.0, 10.0),
+        sizes: &[Size { connections: &[200], small: (6, 0.3, 1.0), full: (10, 1.0, 10.0) }],
     },
     Plan {
         name: "http",
         sources: &["001"],
         programs: &["epoll-et", "engine-epoll", "go", "gin", "php-fpm", "swoole"],
-        load: "connections = [1000, 10000]",
         claimed_s: Some(30.0),
-        small: (1, 1.0, 3.0),
-        full: (1, 3.0, 30.0),
+        sizes: &[Size { connections: &[1000, 10_000], small: (1, 1.0, 3.0), full: (1, 3.0, 30.0) }],
     },
     Plan {
         name: "echo512",
         sources: &["002"],
         programs: &["uring", "epoll-lt"],
-        load: "connections = [1000]",
         claimed_s: Some(60.0),
-        small: (6, 0.3, 1.0),
-        full: (6, 1.0, 60.0),
+        sizes: &[Size { connections: &[1000], small: (6, 0.3, 1.0), full: (6, 1.0, 60.0) }],
     },
 ];
 
@@ -92,12 +87,13 @@ const PLANS: &[Plan] = &[
 /// None but for a path that TOML cannot hold: the texts are this file's own, and a test reads them.
 pub fn parts(sources: &[String], full: bool, peers: &Path) -> Result<Vec<Part>, Error> {
     let wanted = |plan: &&Plan| plan.sources.iter().any(|source| sources.iter().any(|own| own == source));
-    PLANS.iter().filter(wanted).map(|plan| plan.part(full, peers)).collect()
+    let of = |plan: &'static Plan| plan.sizes.iter().map(move |size| plan.part(size, full, peers));
+    PLANS.iter().filter(wanted).flat_map(of).collect()
 }
 
 impl Plan {
-    fn part(&self, full: bool, peers: &Path) -> Result<Part, Error> {
-        let (repeats, warmup_s, duration_s) = if full { self.full } else { self.small };
+    fn part(&self, size: &Size, full: bool, peers: &Path) -> Result<Part, Error> {
+        let (repeats, warmup_s, duration_s) = if full { size.full } else { size.small };
         let mut text = format!(
             "title = \"The figures of the documents\"\nrepeats = {repeats}\nwarmup_s = {warmup_s:?}\n\
              duration_s = {duration_s:?}\nsyscalls_s = 0.1\nbaseline = \"{}\"\n",
@@ -110,7 +106,7 @@ impl Plan {
             "echo" => ECHO.to_owned(),
             _ => "id = \"http\"\nprotocol = \"http\"\n".to_owned(),
         });
-        text.push_str(self.load);
+        text.push_str(&format!("connections = {:?}\n", size.connections));
         let suite = Suite::parse(&text, "sources", &format!("sources, {}", self.name), None)?;
         Ok(Part { suite, sources: self.sources, claimed_s: self.claimed_s })
     }
@@ -253,7 +249,7 @@ mod tests {
     fn the_suites_are_valid_and_every_document_with_servers_has_one() {
         for full in [false, true] {
             let parts = parts(&all(), full, Path::new("a \"quoted\" folder")).unwrap();
-            assert_eq!(parts.len(), PLANS.len());
+            assert_eq!(parts.len(), PLANS.iter().map(|plan| plan.sizes.len()).sum::<usize>());
             let loads: Vec<&str> =
                 parts.iter().flat_map(|part| part.suite.loads.iter().map(|load| load.id.as_str())).collect();
             assert_eq!(
