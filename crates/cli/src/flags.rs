@@ -449,7 +449,8 @@ pub(crate) struct ServerFlags {
     /// Burn this much CPU time per request; fractions are allowed
     #[arg(long, value_name = "N", default_value = "0", value_parser = microseconds)]
     pub(crate) work_us: Duration,
-    /// Take at most this many ready connections per wait (epoll-lt and epoll-et)
+    /// Serve at most this many ready connections between two waits; on io_uring: take so many completions. Not for threads
+    /// and what is on the engine
     #[arg(long, value_name = "N")]
     pub(crate) batch: Option<std::num::NonZeroU16>,
     /// Threads that serve, each with a listener of its own on the same port

@@ -409,9 +409,8 @@ fn server(flags: &ServerFlags) -> Result<u8, Complaint> {
         reuse_port: flags.reuse_port,
     };
     usable(flags.model)?;
-    if flags.batch.is_some() && !flags.model.takes_batch() {
-        let message =
-            format!("--batch: {} takes no batches of events (epoll-lt and epoll-et do)", flags.model);
+    if let Some(why) = flags.batch.and_then(|_| flags.model.no_batch()) {
+        let message = format!("--batch: {} takes none: {why}", flags.model);
         return Err(Complaint { message, code: USAGE });
     }
     let stop = Stop::new().map_err(complain)?;

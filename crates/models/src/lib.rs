@@ -71,12 +71,11 @@ impl Server {
                 .on("buffer")
                 .hint("give at least 1 byte; 4096 is the default"));
         }
-        if options.batch.is_some() && !model.takes_batch() {
-            let why =
-                io::Error::new(io::ErrorKind::InvalidInput, format!("{model} takes no batches of events"));
+        if let Some(why) = options.batch.and_then(|_| model.no_batch()) {
+            let why = io::Error::new(io::ErrorKind::InvalidInput, format!("{model} takes no batch: {why}"));
             return Err(Error::new("reading options", why)
                 .on("batch")
-                .hint("epoll-lt and epoll-et take one; leave it out for the others"));
+                .hint("leave it out; the models by hand take one, but for threads"));
         }
         let listener = bind(address, &options)?;
         let address = listener.local_addr().map_err(|why| Error::new("getsockname", why).on(address))?;
@@ -174,9 +173,22 @@ impl Model {
         }
     }
 
-    /// Whether [`Options::batch`] means something to it.
-    pub const fn takes_batch(self) -> bool {
-        matches!(self, Model::EpollLt | Model::EpollEt)
+    /// Why [`Options::batch`] means nothing to it; `None` where it does.
+    pub const fn no_batch(self) -> Option<&'static str> {
+        match self {
+            Model::Threads => Some("each thread has one connection, so there is no turn over several"),
+            Model::Select
+            | Model::Poll
+            | Model::EpollLt
+            | Model::EpollEt
+            | Model::Uring
+            | Model::UringMultishot => None,
+            Model::EngineThreads
+            | Model::EngineSelect
+            | Model::EnginePoll
+            | Model::EngineEpoll
+            | Model::EngineIoUring => Some("the engine decides how much its turns hold"),
+        }
     }
 
     /// The engine's driver, for models that are on the engine.
@@ -246,8 +258,9 @@ pub struct Options {
     /// CPU time burnt for each request (`http`) or received chunk (`echo`), standing for business logic: it
     /// holds up the thread that serves. Calibrated when the server starts; meant for 0.1 µs and more.
     pub work: Duration,
-    /// How many ready connections a model on epoll takes from the kernel at once, and so serves between two waits;
-    /// `None` is its own choice, 1024. The other models have no such number, and refuse one.
+    /// How many ready connections a model serves between two waits, at most; on io_uring, how many completions it takes,
+    /// of which a receive is one and a send another. `None` is the model's own choice: with epoll 1024, else all there
+    /// are. [`Model::no_batch`] tells who refuses it.
     pub batch: Option<NonZeroU16>,
     /// Sets `SO_REUSEPORT`, so that several servers share the port (`socket(7)`).
     pub reuse_port: bool,

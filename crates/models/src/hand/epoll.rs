@@ -48,7 +48,7 @@ const EDGE: u32 = libc::EPOLLET as u32;
 
 /// Serves until `stop` is requested.
 pub(super) fn run(site: Site, stop: &Stop, trigger: Trigger) -> Result<Counters> {
-    let batch = site.options.batch.map_or(EVENTS_PER_WAIT, |batch| batch.get() as usize);
+    let batch = site.batch(EVENTS_PER_WAIT);
     let mut crowd = Crowd::new(site);
     let set = Set::new(&mut crowd.worker.counters)?;
     // These two are level-triggered in both models: one is looked at once, the other taken from in batches.

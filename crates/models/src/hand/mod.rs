@@ -40,6 +40,11 @@ impl Site {
     pub(crate) fn new(listener: TcpListener, protocol: Protocol, options: Options) -> Self {
         Site { listener: listener.into(), protocol, options }
     }
+
+    /// How many ready connections, or completions, a turn of the loop takes.
+    fn batch(&self, unless_told: usize) -> usize {
+        self.options.batch.map_or(unless_told, |batch| batch.get().into())
+    }
 }
 
 /// Serves on the calling thread until `stop` is requested.

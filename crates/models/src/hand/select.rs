@@ -27,19 +27,7 @@ const LIMIT: usize = libc::FD_SETSIZE;
 
 /// Serves until `stop` is requested.
 pub(super) fn run(site: Site, stop: &Stop) -> Result<Counters> {
-    let crowd = Crowd::new(site);
-    let stop = numbered(stop.as_fd().as_raw_fd(), "the stop pipe")?;
-    let listener = numbered(crowd.listener(), "the listener")?;
-    let mut server = Select {
-        crowd,
-        stop,
-        listener,
-        reads: Set::EMPTY,
-        writes: Set::EMPTY,
-        owners: Box::new([None; LIMIT]),
-        notice: Notice::default(),
-    };
-    server.reads.insert(stop);
+    let mut server = Select::new(site, stop)?;
     while server.turn()? {}
     Ok(server.crowd.finish())
 }
@@ -63,10 +51,35 @@ struct Select {
     writes: Set,
     /// Whose descriptor it is, by number.
     owners: Box<[Option<Token>; LIMIT]>,
+    /// Ready connections to serve in a turn, at most.
+    batch: usize,
+    /// The number to look at first in the next turn: behind the last that was served, so that nobody is passed over for
+    /// good where a turn does not serve all.
+    next: usize,
     notice: Notice,
 }
 
 impl Select {
+    fn new(site: Site, stop: &Stop) -> Result<Self> {
+        let batch = site.batch(usize::MAX);
+        let crowd = Crowd::new(site);
+        let stop = numbered(stop.as_fd().as_raw_fd(), "the stop pipe")?;
+        let listener = numbered(crowd.listener(), "the listener")?;
+        let mut reads = Set::EMPTY;
+        reads.insert(stop);
+        Ok(Select {
+            crowd,
+            stop,
+            listener,
+            reads,
+            writes: Set::EMPTY,
+            owners: Box::new([None; LIMIT]),
+            batch,
+            next: 0,
+            notice: Notice::default(),
+        })
+    }
+
     /// One wait and what follows from it. `false`: stop was requested.
     fn turn(&mut self) -> Result<bool> {
         self.reads.set(self.listener, self.crowd.is_accepting());
@@ -81,15 +94,30 @@ impl Select {
         reads.set(self.listener, false);
         ready -= usize::from(newcomers);
 
-        for word in 0..WORDS {
+        let start = std::mem::take(&mut self.next);
+        let (first, from_start) = (start / 64, u64::MAX << (start % 64));
+        let mut left = self.batch;
+        // The first word comes again at the end, with what is below the start.
+        'words: for step in 0..=WORDS {
             if ready == 0 {
                 break;
             }
-            let mut bits = reads.words[word] | writes.words[word];
+            let word = (first + step) % WORDS;
+            let looked_at = match step {
+                0 => from_start,
+                WORDS => !from_start,
+                _ => u64::MAX,
+            };
+            let mut bits = (reads.words[word] | writes.words[word]) & looked_at;
             // Nobody waits to read and to write at once, so each bit here is one of those counted.
             ready -= bits.count_ones() as usize;
             while bits != 0 {
                 let number = word * 64 + bits.trailing_zeros() as usize;
+                if left == 0 {
+                    self.next = number;
+                    break 'words;
+                }
+                left -= 1;
                 bits &= bits - 1;
                 let Some(token) = self.owners[number] else { continue };
                 // A connection that broke is readable and writable, so there is no third set to ask.
@@ -200,4 +228,58 @@ fn wait(
         (*reads, *writes) = (Set::EMPTY, Set::EMPTY);
     }
     or_none_if_interrupted(check(ready))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{Options, Protocol};
+    use std::io::Write;
+    use std::net::TcpStream;
+    use std::num::NonZeroU16;
+
+    const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n";
+
+    /// Three that are ready at every wait are served in turn, not the lowest number each time.
+    #[test]
+    fn a_turn_that_serves_one_goes_on_behind_it_next_time() {
+        let options = Options { batch: NonZeroU16::new(1), ..Options::default() };
+        let listener = crate::bind(([127, 0, 0, 1], 0).into(), &options).unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = Stop::new().unwrap();
+        let mut server = Select::new(Site::new(listener, Protocol::Http, options), &stop).unwrap();
+        // By number, since a lower one may become free between two of them.
+        let mut clients = std::collections::BTreeMap::new();
+        while clients.len() < 3 {
+            let client = TcpStream::connect(address).unwrap();
+            let newcomer = loop {
+                assert!(server.turn().unwrap());
+                let number = (0..LIMIT)
+                    .find(|number| server.owners[*number].is_some() && !clients.contains_key(number));
+                if let Some(number) = number {
+                    break number;
+                }
+            };
+            clients.insert(newcomer, client);
+        }
+        clients.values_mut().for_each(|client| client.write_all(REQUEST).unwrap());
+        let ready = |server: &Select, clients: &std::collections::BTreeMap<usize, TcpStream>| {
+            let (mut reads, mut writes) = (server.reads, server.writes);
+            wait(&mut reads, &mut writes, Some(Duration::ZERO), &mut Counters::default()).unwrap();
+            clients.keys().copied().filter(|number| reads.contains(*number)).collect::<Vec<usize>>()
+        };
+        let all: Vec<usize> = clients.keys().copied().collect();
+        let mut served = Vec::new();
+        for _ in 0..6 {
+            while ready(&server, &clients).len() < all.len() {}
+            assert!(server.turn().unwrap());
+            let left = ready(&server, &clients);
+            assert_eq!(left.len(), all.len() - 1);
+            let one = *all.iter().find(|number| !left.contains(number)).unwrap();
+            clients.get_mut(&one).unwrap().write_all(REQUEST).unwrap();
+            served.push(one);
+        }
+        assert_eq!(served, [all.clone(), all].concat());
+    }
 }

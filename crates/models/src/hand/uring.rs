@@ -77,6 +77,8 @@ struct Server {
     /// Operations that found the submission queue full, in order.
     waiting: VecDeque<Sqe>,
     delay: Delay<Token>,
+    /// Completions to take in a turn, at most.
+    batch: usize,
     worker: Worker,
     protocol: Protocol,
     listener: OwnedFd,
@@ -163,6 +165,7 @@ const ACCEPT: u64 = OTHER | 1;
 
 impl Server {
     fn new(site: Site, receive: Receive) -> Result<Self> {
+        let batch = site.batch(usize::MAX);
         let setup = |why: io::Error| Error::new("fcntl", why).on("the listener");
         // io_uring waits by itself, and takes O_NONBLOCK as "do not": accept would answer EAGAIN.
         let listener = TcpListener::from(site.listener);
@@ -187,6 +190,7 @@ impl Server {
             starved: Vec::new(),
             waiting: VecDeque::new(),
             delay: Delay::new(site.options.delay),
+            batch,
             worker: Worker::new(&site.options),
             protocol: site.protocol,
             listener: listener.into(),
@@ -208,7 +212,12 @@ impl Server {
         };
         self.refill()?;
         self.enter(Wait { completions: 1, timeout, batch_for: None, no_iowait: self.no_iowait })?;
-        while let Some(completion) = self.ring.completions().pop() {
+        // What is left stays first in line, and the next wait returns at once.
+        let mut left = self.batch;
+        while left > 0
+            && let Some(completion) = self.ring.completions().pop()
+        {
+            left -= 1;
             if !completion.more() {
                 self.in_flight -= 1;
             }

@@ -179,35 +179,55 @@ fn a_batch_is_refused_by_models_that_have_none() {
         let bound =
             ringroad_models::Server::bind(*model, Protocol::Echo, ([127, 0, 0, 1], 0).into(), options);
         match bound {
-            Ok(_) => assert!(model.takes_batch(), "{model}"),
+            Ok(_) => assert!(model.no_batch().is_none(), "{model}"),
             Err(why) => {
-                assert!(!model.takes_batch(), "{model}: {why}");
-                assert!(why.to_string().contains("batch"), "{why}");
+                let reason = model.no_batch().expect("it takes batches");
+                assert!(why.to_string().contains("batch") && why.to_string().contains(reason), "{why}");
             }
         }
     }
 }
 
-/// One event at a time: nobody is passed over for good, and the request to stop is seen.
+/// The models that take a batch and can be had here.
+fn in_batches() -> impl Iterator<Item = Model> {
+    let rings = ringroad_engine::choose::may_make_rings();
+    if let Err(why) = &rings {
+        eprintln!("skipped: models on io_uring: {why}");
+    }
+    let makes_rings = |model: &Model| matches!(model, Model::Uring | Model::UringMultishot);
+    Model::ALL
+        .iter()
+        .copied()
+        .filter(|model| model.no_batch().is_none())
+        .filter(move |model| rings.is_ok() || !makes_rings(model))
+}
+
+/// One at a time: nobody is passed over for good, all who are ready at once are served one wait after another, and the
+/// request to stop is seen.
 #[test]
-fn a_batch_of_one_serves_everybody_and_stops() {
-    for model in [Model::EpollLt, Model::EpollEt] {
+fn a_batch_of_one_serves_everybody_one_wait_after_another_and_stops() {
+    const CLIENTS: u64 = 50;
+    const ROUNDS: u64 = 10;
+    for model in in_batches() {
         let options = Options { batch: std::num::NonZeroU16::new(1), ..Options::default() };
-        let address = ([127, 0, 0, 1], 0).into();
-        let server = ringroad_models::Server::bind(model, Protocol::Http, address, options).unwrap();
-        let address = server.address();
-        let stop = Stop::new().unwrap();
-        let totals = std::thread::scope(|scope| {
-            let serving = scope.spawn(|| server.run(&stop));
-            let mut streams: Vec<TcpStream> = (0..50).map(|_| TcpStream::connect(address).unwrap()).collect();
-            for _ in 0..3 {
-                streams.iter_mut().for_each(|stream| stream.write_all(REQUEST).unwrap());
-                streams.iter_mut().for_each(|stream| assert_text(&read(stream, ANSWER.len()), ANSWER));
-            }
-            stop.request();
-            serving.join().unwrap().unwrap()
-        });
-        assert_eq!((totals.accepted, totals.requests), (50, 150), "{model}");
+        let server = Server::with(model, Protocol::Http, options);
+        let mut streams: Vec<TcpStream> = (0..CLIENTS).map(|_| connect(&server)).collect();
+        server.settle();
+        for _ in 0..ROUNDS {
+            // So that they are ready all at once.
+            server.pause();
+            streams.iter_mut().for_each(|stream| stream.write_all(REQUEST).unwrap());
+            server.resume();
+            streams.iter_mut().for_each(|stream| assert_text(&read(stream, ANSWER.len()), ANSWER));
+        }
+        server.settle();
+        let totals = server.stop();
+        let requests = CLIENTS * ROUNDS;
+        assert_eq!((totals.accepted, totals.requests), (CLIENTS, requests), "{model}");
+        // A wait for each receive and each send, or a wait, a receive and a send; that is the least.
+        let for_each = if matches!(model, Model::Uring | Model::UringMultishot) { 2 } else { 3 };
+        let least = CLIENTS + for_each * requests;
+        assert!(totals.syscalls >= least, "{model}: {} system calls, not {least}", totals.syscalls);
     }
 }
 

@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// Holds the specification: model, protocol, buffer, delay, work, descriptor limit.
+/// Holds the specification: model, protocol, buffer, delay, work, batch, descriptor limit.
 const SPECIFICATION: &str = "RINGROAD_MODELS_TEST_SERVER";
 
 /// A guard against hanging, not a measurement: far beyond what anything here takes.
@@ -53,12 +53,13 @@ impl Server {
         descriptors_max: Option<u64>,
     ) -> Self {
         raise_descriptor_limit();
-        let Options { buffer_bytes, delay, work, .. } = options;
+        let Options { buffer_bytes, delay, work, batch, .. } = options;
+        let batch = batch.map_or(0, |batch| batch.get());
         let limit = descriptors_max.unwrap_or(0);
         let (delay, work) = (delay.as_nanos(), work.as_nanos());
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "server::a_child_serves_and_stops", "--nocapture"])
-            .env(SPECIFICATION, format!("{model} {protocol} {buffer_bytes} {delay} {work} {limit}"))
+            .env(SPECIFICATION, format!("{model} {protocol} {buffer_bytes} {delay} {work} {batch} {limit}"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -221,12 +222,12 @@ fn a_child_serves_and_stops() {
         return;
     };
     let words: Vec<&str> = specification.split(' ').collect();
-    let [model, protocol, buffer, delay, work, limit] = words[..] else { panic!("{specification:?}") };
+    let [model, protocol, buffer, delay, work, batch, limit] = words[..] else { panic!("{specification:?}") };
     let options = Options {
         buffer_bytes: buffer.parse().unwrap(),
         delay: Duration::from_nanos(delay.parse().unwrap()),
         work: Duration::from_nanos(work.parse().unwrap()),
-        batch: None,
+        batch: std::num::NonZeroU16::new(batch.parse().unwrap()),
         reuse_port: false,
     };
     match limit.parse().unwrap() {
