@@ -358,6 +358,9 @@ pub(crate) struct RunFlags {
     /// Seed of the random order, instead of a fresh one
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
+    /// Say what would run, who would sit out and how long it would take, and run nothing
+    #[arg(long, conflicts_with_all = ["resume", "json"])]
+    pub(crate) plan: bool,
     /// Exit with 5 for SUSPECT too, not for INVALID alone
     #[arg(long)]
     pub(crate) strict: bool,

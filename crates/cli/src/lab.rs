@@ -94,12 +94,31 @@ fn suite(name: &str, flags: &RunFlags, common: &Common) -> Result<u8, Complaint>
             let mut suite = Suite::load(name).map_err(refused)?;
             only(&mut suite, &flags.only)?;
             flags.with.iter().try_for_each(|program| suite.add(program)).map_err(refused)?;
+            if flags.plan {
+                return say_plan(suite, flags);
+            }
             // Before anything is measured: two minutes must not end in "permission denied".
             let folder = Folder::prepare(flags.out.clone(), &suite.name)?;
             let options = RunOptions { journal: Some(folder.journal()), ..options(&folder) };
             run_it(&folder, flags, common, |progress, stop| runner::run(&suite, &options, progress, stop))
         }
     }
+}
+
+/// What would run.
+fn say_plan(mut suite: Suite, flags: &RunFlags) -> Result<u8, Complaint> {
+    suite.repeats = flags.repeats.unwrap_or(suite.repeats);
+    suite.duration_s = flags.duration.map_or(suite.duration_s, |span| span.as_secs_f64());
+    let plan = fitting_plan(&suite)?;
+    print(&plan.text(&suite, width()))?;
+    Ok(DONE)
+}
+
+/// The plan of a suite with what this machine has too few CPUs for left out.
+fn fitting_plan(suite: &Suite) -> Result<Plan, Complaint> {
+    let mut plan = Plan::of(suite, 0);
+    plan.fit(suite, Cores::of_this_process().map_err(refused)?.server.len());
+    Ok(plan)
 }
 
 /// What the documents claim, beside what comes out here.
@@ -187,17 +206,14 @@ fn run_it(
 /// The built-in suites, with how long each takes here.
 fn suites() -> Result<u8, Complaint> {
     let mut text = String::new();
-    let cpus = Cores::of_this_process().map_err(refused)?.server.len();
     for name in built_in::names() {
         let suite = Suite::load(name).map_err(refused)?;
-        let mut plan = Plan::of(&suite, 0);
-        plan.fit(&suite, cpus);
-        let seconds = plan.estimate(&suite).as_secs_f64();
+        let seconds = fitting_plan(&suite)?.estimate(&suite).as_secs_f64();
         let time =
             if seconds < 90.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) };
         text.push_str(&format!("{name:<14}{time:>7}  {}\n", suite.title));
     }
-    text.push_str("\nringroad lab run NAME; a suite of your own is a TOML file (docs/SUITES.md).\n");
+    text.push_str("\nringroad lab run NAME, with --plan to see what it would do; a suite of your own is a TOML file\n(docs/SUITES.md).\n");
     print(&text)?;
     Ok(DONE)
 }

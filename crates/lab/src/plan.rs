@@ -7,6 +7,7 @@
 //! Start at [`Plan::of`].
 
 use crate::suite::{ARGUMENTS, Client, Load, Suite};
+use crate::table;
 use ringroad_measure::caveat::REPEATS_MIN;
 use std::borrow::Cow;
 use std::time::Duration;
@@ -130,6 +131,46 @@ impl Plan {
     pub fn estimate(&self, suite: &Suite) -> Duration {
         Duration::from_secs_f64(f64::from(self.runs()) * suite.run_estimate_s())
     }
+
+    /// What would run and for how long, load by load, and who sits out and why; for a terminal of `width` columns.
+    pub fn text(&self, suite: &Suite, width: usize) -> String {
+        const INDENT: &str = "    ";
+        let line = |text: &str| {
+            format!("{INDENT}{}", table::wrapped(text, width.saturating_sub(INDENT.len()), INDENT))
+        };
+        let (runs, blocks) = (self.runs(), self.blocks.len());
+        let seconds = self.estimate(suite).as_secs_f64();
+        let long =
+            if seconds < 90.0 { format!("{seconds:.0} s") } else { format!("{:.1} min", seconds / 60.0) };
+        let each = suite.run_estimate_s();
+        let mut text = format!(
+            "{}: {}\n{runs} runs in {blocks} block{} of {:.2} s each, about {long}\n",
+            suite.name,
+            suite.title,
+            if blocks == 1 { "" } else { "s" },
+            each,
+        );
+        for (nth, load) in suite.loads.iter().enumerate() {
+            let of_load = || self.cells.iter().filter(move |cell| cell.load == nth);
+            let name = |cell: &PlannedCell| suite.servers[cell.server].id.clone();
+            let run: Vec<String> = of_load()
+                .filter(|cell| cell.skipped.is_none())
+                .map(|cell| match cell.role {
+                    Role::Cell => name(cell),
+                    Role::Control => format!("{} again", name(cell)),
+                    Role::CrossCheck => format!("{} by the small client", name(cell)),
+                })
+                .collect();
+            let who = if run.is_empty() { "nobody".to_owned() } else { run.join(", ") };
+            text.push_str(&format!("  {}\n{}", load.id, line(&who)));
+            for cell in of_load() {
+                if let Some(why) = &cell.skipped {
+                    text.push_str(&line(&format!("not {}: {why}", name(cell))));
+                }
+            }
+        }
+        text
+    }
 }
 
 /// `model/load` of a cell, with a mark for what is no result.
@@ -208,11 +249,18 @@ id = "echo"
 protocol = "echo"
 connections = [100, 101]
 "#;
-        let plan = Plan::of(&Suite::parse(text, "t.toml", "t", None).unwrap(), 1);
+        let suite = Suite::parse(text, "t.toml", "t", None).unwrap();
+        let plan = Plan::of(&suite, 1);
         assert_eq!(plan.cells.len(), 2);
         assert_eq!(plan.cells[0].skipped, None);
         let reason = plan.cells[1].skipped.clone().unwrap();
         assert!(reason.contains("100") && reason.contains("its table ends there"), "{reason}");
+        let told = plan.text(&suite, 80);
+        assert!(told.contains("2 runs in 2 blocks of 1.90 s each, about 4 s\n"), "{told}");
+        assert!(
+            told.contains("  echo-100\n    small\n  echo-101\n    nobody\n    not small: takes"),
+            "{told}"
+        );
         assert_eq!(plan.blocks, vec![vec![0], vec![0]]);
     }
 

@@ -62,6 +62,16 @@ fn suites_are_listed_with_what_they_ask_and_each_can_be_named() {
 }
 
 #[test]
+fn a_plan_says_what_would_run_and_how_long_and_runs_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, out) = (suite(folder.path()), folder.path().join("out"));
+    let told = run(ringroad(["lab", "run", "--plan", "--repeats", "7", "--out"]).arg(&out).arg(&path));
+    assert_eq!((told.code, told.stderr.as_str()), (Some(0), ""));
+    assert!(told.text().contains(" in 7 blocks of ") && told.text().contains("busy-4"), "{}", told.text());
+    assert!(!out.exists(), "a plan leaves nothing behind");
+}
+
+#[test]
 fn records_are_compared_merged_and_drawn_together() {
     let folder = tempfile::tempdir().unwrap();
     let path = suite(folder.path());
