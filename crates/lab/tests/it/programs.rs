@@ -181,3 +181,31 @@ fn output_beyond_the_pipe_does_not_block_the_child() {
     }
     assert!(program.output().ends_with("\nend\n"));
 }
+
+/// What `peers/start.sh` starts is more than one program; with only these found, this is what it says.
+#[test]
+fn a_peer_that_is_not_all_there_says_which_part_is_missing() {
+    let found = tempfile::tempdir().unwrap();
+    for tool in ["dirname", "grep"] {
+        let path = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(tool));
+        let path = path.iter().find(|path| path.exists()).unwrap();
+        std::os::unix::fs::symlink(path, found.path().join(tool)).unwrap();
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../peers/start.sh").display().to_string();
+    let why = |peer: &str| {
+        let mut server = server("", Ready::Connect);
+        server.command = ["/bin/sh", &script, peer, "{port}"].map(str::to_owned).to_vec();
+        server.env.insert("PATH".to_owned(), found.path().display().to_string());
+        match start(&server) {
+            Err(StartError::Unusable(why)) => why,
+            Err(other) => panic!("{peer}: {other}"),
+            Ok(_) => panic!("{peer} started"),
+        }
+    };
+    assert!(why("node").contains("node is not installed"), "{}", why("node"));
+    assert!(why("swoole").contains("php is not installed"), "{}", why("swoole"));
+    let php = found.path().join("php");
+    std::fs::write(&php, "#!/bin/sh\necho Core\n").unwrap();
+    std::fs::set_permissions(&php, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    assert!(why("swoole").contains("extension swoole is not installed"), "{}", why("swoole"));
+}
