@@ -2,9 +2,9 @@
 //!
 //! `cp -r` and `ringroad cp -r` take turns in random order on a tree they have not in the cache. Nothing is removed
 //! between runs: ext4 makes whoever follows a removal pay for it. Times are told for the document's 100,000 files; what
-//! was copied is said beside them. The slow disk is a file system on a loop device whose rate the kernel's block
-//! throttle holds down: a cap, without the latency that a disk behind a network has. Start at [`figures`].
+//! was copied is said beside them. The slow disk is `slow`'s part. Start at [`figures`].
 
+use super::slow::SlowDisk;
 use super::sum::Figure;
 use super::{INTERRUPTED, Named, Setting};
 use crate::dataset::{self, Dataset};
@@ -12,19 +12,12 @@ use crate::program::{Program, Start, slice, wait_any};
 use ringroad_host::syscalls::Counter;
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// Files in each of the document's trees.
 const FILES: u64 = 100_000;
-/// The fast disk wrote 155 MB and the slow one 3,175 files a second for the document's copier.
-const SLOW_BYTES_PER_S: u64 = 160_000_000;
-const SLOW_READS_PER_S: u64 = 3_200;
-/// Where the throttle of cgroups' first version stands for the whole machine.
-const THROTTLE: &str = "/sys/fs/cgroup/blkio";
 /// Left free on the disk whatever happens.
 const SPARE_BYTES: u64 = 2 << 30;
 
@@ -88,7 +81,7 @@ impl Tree {
         let repeats = if setting.full { 1 } else { 3 };
         // A small file takes a block; the source and every copy of it stay to the end.
         let room = files * self.bytes.next_multiple_of(4096) * (1 + 2 * repeats) * 5 / 4;
-        let mut place = Place::new(setting.scratch)?;
+        let place = Place::new(setting.scratch)?;
         if !slow && place.is_in_memory() {
             let scratch = setting.scratch.display();
             return Err(format!("{scratch} is in memory: give --scratch a folder on a disk"));
@@ -100,11 +93,13 @@ impl Tree {
                 room / 1_000_000
             ));
         }
-        let slow_disk = slow.then(|| place.mount_loop(room, files * (1 + 2 * repeats))).transpose()?;
+        // Unmounted before the folder goes: what is made last goes first.
+        let mut slow_disk =
+            slow.then(|| SlowDisk::over(&place.path, room, files * (1 + 2 * repeats))).transpose()?;
         let source = place.path.join("source");
         let shape = Dataset::Uniform { files, bytes: self.bytes, folders: (files / 1000).max(1) };
         dataset::make(shape, 1.0, &source, 2).map_err(|error| error.to_string())?;
-        let _throttle = slow_disk.map(|device| Throttle::on(&device)).transpose()?;
+        slow_disk.as_mut().map_or(Ok(()), SlowDisk::slow_down)?;
 
         let mut times =
             Times { cp_s: Vec::new(), ours_s: Vec::new(), calls: Ok(Figure::of(0.0)), scale: String::new() };
@@ -130,14 +125,7 @@ impl Tree {
             if part == 1 { String::new() } else { format!(", time × {part}") },
             if repeats == 1 { "time" } else { "times" },
             if cold { "not in the cache" } else { "in the cache, as dropping it needs root" },
-            if slow {
-                format!(
-                    ", ext4 on a loop device held to {} MB/s and {SLOW_READS_PER_S} reads a second",
-                    SLOW_BYTES_PER_S / 1_000_000
-                )
-            } else {
-                String::new()
-            },
+            slow_disk.map(|disk| format!(", {}", disk.told())).unwrap_or_default(),
         );
         Ok(times)
     }
@@ -197,10 +185,9 @@ fn touch(bytes: u64) {
     std::hint::black_box(&memory);
 }
 
-/// A folder of our own; it goes when this does, with what is mounted on it.
+/// A folder of our own; it goes when this does.
 struct Place {
     path: PathBuf,
-    image: Option<PathBuf>,
 }
 
 impl Place {
@@ -208,7 +195,7 @@ impl Place {
         let name = format!("ringroad-sources-{}-{:08x}", std::process::id(), fastrand::u32(..));
         let path = scratch.join(name);
         fs::create_dir(&path).map_err(|error| format!("create {}: {error}", path.display()))?;
-        Ok(Place { path, image: None })
+        Ok(Place { path })
     }
 
     fn free(&self) -> Result<u64, String> {
@@ -223,89 +210,12 @@ impl Place {
         const TMPFS: u64 = 0x0102_1994;
         rustix::fs::statfs(&self.path).is_ok_and(|facts| facts.f_type as u64 == TMPFS)
     }
-
-    /// Puts a new ext4 over the folder; answers with its device as the kernel's block layer calls it.
-    fn mount_loop(&mut self, bytes: u64, files: u64) -> Result<String, String> {
-        /// ext4 makes an inode for every 16 KiB.
-        const BYTES_PER_INODE: u64 = 16 << 10;
-        if !rustix::process::geteuid().is_root() {
-            return Err("a slow disk is emulated on a loop device, and mounting one needs root".to_owned());
-        }
-        if !Path::new(THROTTLE).join("blkio.throttle.read_bps_device").exists() {
-            return Err(format!(
-                "a slow disk is emulated by the block throttle of cgroups' first version, which is not at {THROTTLE}"
-            ));
-        }
-        let image = self.path.with_extension("img");
-        let made = fs::File::create(&image)
-            .and_then(|file| file.set_len(bytes.max(files * BYTES_PER_INODE * 5 / 4) + (256 << 20)));
-        self.image = Some(image.clone());
-        made.map_err(|error| format!("create {}: {error}", image.display()))?;
-        // Not lazily: else the kernel goes on making it while it is measured.
-        let options = ["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"];
-        run(Command::new("mkfs.ext4").args(options).arg(&image))?;
-        run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&self.path))?;
-        let device = fs::metadata(&self.path).map_err(|error| format!("look at the loop device: {error}"))?;
-        let device = device.dev();
-        Ok(format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device)))
-    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Some(image) = &self.image {
-            // Fails only if it was not mounted.
-            let _ = run(Command::new("umount").arg("--quiet").arg(&self.path));
-            let _ = fs::remove_file(image);
-        }
         // What cannot be removed stays in the folder for temporary files.
         let _ = fs::remove_dir_all(&self.path);
-    }
-}
-
-/// A device held down while this lives.
-struct Throttle {
-    device: String,
-}
-
-impl Throttle {
-    fn on(device: &str) -> Result<Throttle, String> {
-        let throttle = Throttle { device: device.to_owned() };
-        throttle
-            .set(SLOW_BYTES_PER_S, SLOW_READS_PER_S)
-            .map_err(|error| format!("hold {device} down by {THROTTLE}: {error}"))?;
-        Ok(throttle)
-    }
-
-    /// 0 is no limit.
-    fn set(&self, bytes_per_s: u64, reads_per_s: u64) -> io::Result<()> {
-        let rules = [
-            ("read_bps_device", bytes_per_s),
-            ("write_bps_device", bytes_per_s),
-            ("read_iops_device", reads_per_s),
-        ];
-        rules.iter().try_for_each(|(file, limit)| {
-            let path = format!("{THROTTLE}/blkio.throttle.{file}");
-            fs::write(path, format!("{} {limit}", self.device))
-        })
-    }
-}
-
-impl Drop for Throttle {
-    fn drop(&mut self) {
-        // The device goes next; a rule for no device limits nobody.
-        let _ = self.set(0, 0);
-    }
-}
-
-/// Runs a command to its end; a failure is told in its own words.
-fn run(command: &mut Command) -> Result<(), String> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    match command.output() {
-        Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(format!("{program} is not installed")),
-        Err(error) => Err(format!("{program}: {error}")),
     }
 }
 
@@ -322,32 +232,6 @@ mod tests {
         fs::write(place.path.join("copy"), "x").unwrap();
         assert!(place.free().unwrap() > 0);
         drop(place);
-        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn a_slow_disk_is_held_down_while_it_is_there_and_nothing_of_it_is_left() {
-        let scratch = tempfile::tempdir().unwrap();
-        let mut place = Place::new(scratch.path()).unwrap();
-        let device = match place.mount_loop(1 << 20, 16) {
-            Ok(device) => device,
-            Err(why) => {
-                eprintln!("skipped: no slow disk can be had here: {why}");
-                return;
-            }
-        };
-        let rules = || fs::read_to_string(format!("{THROTTLE}/blkio.throttle.read_bps_device")).unwrap();
-        let ours = format!("{device} {SLOW_BYTES_PER_S}");
-        {
-            let _throttle = Throttle::on(&device).unwrap();
-            assert!(rules().lines().any(|rule| rule == ours), "{}", rules());
-        }
-        assert!(!rules().lines().any(|rule| rule == ours), "{}", rules());
-        let path = place.path.display().to_string();
-        let mounted = || fs::read_to_string("/proc/self/mounts").unwrap().contains(&path);
-        assert!(mounted());
-        drop(place);
-        assert!(!mounted());
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
     }
 

@@ -7,8 +7,10 @@
 pub mod catalogue;
 mod files;
 pub mod judge;
+mod late;
 mod machine;
 pub mod servers;
+mod slow;
 pub mod sum;
 pub mod text;
 mod waits;
