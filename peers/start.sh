@@ -40,12 +40,15 @@ php-fpm)
     command -v nginx > /dev/null || absent nginx
     fpm=$(first_of php-fpm php-fpm8.4 php-fpm8.3 php-fpm8.2 php-fpm8.1 php-fpm8.0 php-fpm7.4)
     [ -n "$fpm" ] || absent php-fpm
+    command -v setpriv > /dev/null || absent setpriv
     configure fpm.conf
     configure nginx-php.conf
     mkdir -p "$folder/nginx-tmp"
     # As root it must be told that this is meant.
     [ "$(id -u)" = 0 ] && as_root=-R
-    "$fpm" -F -n $as_root -y "$folder/fpm.conf" &
+    # It opens a session of its own, where nobody who ends this one finds it: so it ends when its parent does, which will be
+    # nginx.
+    setpriv --pdeathsig TERM "$fpm" -F -n $as_root -y "$folder/fpm.conf" &
     tries=0
     while [ ! -S "$folder/fpm.sock" ] && [ $tries -lt 100 ]; do
         tries=$((tries + 1))
