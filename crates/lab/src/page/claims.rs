@@ -17,7 +17,8 @@ pub(crate) fn section(record: &Record, lists: bool) -> String {
     }
     let mut charts: Vec<(String, String)> = Vec::new();
     for group in groups(&record.claims) {
-        let unit = group.unit().map(|unit| format!(" ({unit})")).unwrap_or_default();
+        let unit = group.unit().filter(|unit| !group.title.ends_with(unit));
+        let unit = unit.map(|unit| format!(" ({unit})")).unwrap_or_default();
         charts.extend(chart(&group).map(|chart| (format!("{}{unit}", group.title), chart)));
     }
     let all = figure::count(record.claims.len() as u64);
