@@ -392,6 +392,16 @@ impl Worker {
         }
     }
 
+    /// An idle connection has ended; `said`: with bytes that nobody had asked for.
+    #[cold]
+    pub(crate) fn idle_ended(&self, said: bool) {
+        self.idle_open.set(self.idle_open.get() - 1);
+        self.counts.borrow_mut().idle_lost += 1;
+        if said {
+            self.failed(Kind::Protocol, 1, "bytes on a connection that asked for nothing");
+        }
+    }
+
     /// Counts `count` failures of one kind.
     #[cold]
     pub(crate) fn failed(&self, kind: Kind, count: u64, what: &str) {
