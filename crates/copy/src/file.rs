@@ -201,7 +201,7 @@ impl Worker<'_, '_> {
             Ok((moved, hash)) => {
                 self.tally.bytes_shared += moved.shared;
                 let backup = room.backup_path(entry);
-                let method = Some(moved.method);
+                let method = (!self.run.options.attributes_only).then_some(moved.method);
                 Ok(Outcome::Copied { kind: Kind::File, bytes: moved.bytes, backup, hash, method })
             }
             Err(Broken { error, keep }) => {

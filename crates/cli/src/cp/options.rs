@@ -536,6 +536,10 @@ impl Line<'_> {
         if self.options.reflink == Reflink::Always && self.options.sparse != Sparse::Auto {
             return Err(Usage::new("--reflink can be used only with --sparse=auto"));
         }
+        // Who shares blocks, or has them copied by the file system, shares or keeps holes too.
+        if self.options.sparse == Sparse::Never {
+            self.options.reflink = Reflink::Never;
+        }
         if self.no_clobber {
             self.options.update = Update::None;
         }

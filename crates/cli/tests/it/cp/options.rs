@@ -161,6 +161,10 @@ fn debug_says_of_each_file_how_it_was_copied_and_what_was_skipped() {
         let line = said(&[&never[..], &["--sparse=never", "hole", "filled"]].concat());
         assert_eq!(line, ["hole -> filled", &how("avoided", "no", "no")]);
     }
+    let line = said(&["--debug", "--sparse=never", "s/in/b.jpg", "full"]);
+    assert_eq!(line, ["s/in/b.jpg -> full", &how("avoided", "no", "no")], "nothing that could leave holes");
+    let line = said(&["--debug", "--attributes-only", "s/a", "bare"]);
+    assert_eq!(line, ["s/a -> bare"], "no contents, nothing of how they came");
     let line = said(&["--debug", "s/in/b.jpg", "b"]);
     let moved = [how("yes", "unsupported", "no"), how("unsupported", "unsupported", "no")];
     let shared = how("unknown", "yes", "unknown");
