@@ -3,7 +3,7 @@
 //! Nothing here knows a driver: a wake from another thread goes through the runtime's inbox ([`crate::Remote`]),
 //! whatever it waits in. Bounded channels, the semaphore and the oneshot are those of `async-channel`, `async-lock` and
 //! `oneshot`, which are made for nothing else. The wait group is ours, since it is small, and so is the channel without
-//! bound: for one receiver it takes half of the work.
+//! bound: for one receiver it takes a third of the work.
 //!
 //! All of them are fair in the order of waiting, except that whoever comes while there is room may be served
 //! before somebody who was woken and has not run yet. Dropping a future that waits gives its place up and passes
