@@ -92,7 +92,7 @@ impl Io {
             table: Table::new(),
             completions: Vec::with_capacity(crate::COMPLETIONS_PER_TURN),
             exhausted: Vec::new(),
-            wakes: Vec::new(),
+            wakes: Vec::with_capacity(crate::COMPLETIONS_PER_TURN),
             trash: Vec::new(),
             closers: HashMap::new(),
             datagrams: HashMap::new(),

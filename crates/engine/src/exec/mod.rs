@@ -192,7 +192,7 @@ impl Core {
         Ok(Rc::new(Core {
             io: RefCell::new(Some(Io::new(driver))),
             tasks: RefCell::new(Tasks::new()),
-            ready: RefCell::new(VecDeque::new()),
+            ready: RefCell::new(VecDeque::with_capacity(crate::COMPLETIONS_PER_TURN)),
             yielded: RefCell::new(Vec::new()),
             main: Cell::new(Main::Waits),
             timers: RefCell::new(Wheel::new(now)),
