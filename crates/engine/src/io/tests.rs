@@ -21,6 +21,8 @@ pub(crate) struct Script {
     attempt: Cell<Option<i32>>,
     attempts: Cell<u32>,
     submitted: RefCell<Vec<Token>>,
+    /// A wait says that an operation may be attempted again, rather than that it is cancelled.
+    says_ready: Cell<bool>,
     /// One result is told per wait, and such a wait takes this long; one for nothing as long as it may.
     wait_ns: Cell<u64>,
     pub(crate) waits: Cell<u32>,
@@ -62,8 +64,13 @@ impl Driver for Stub {
         Cancelled::Asked
     }
     fn wait(&mut self, until: Until, out: &mut Vec<Completion>) -> io::Result<()> {
-        let news = News::Last(Outcome::of(-libc::ECANCELED));
-        let told = self.0.submitted.borrow_mut().pop().map(|token| Completion { token, news });
+        let told = self.0.submitted.borrow_mut().pop().map(|token| Completion {
+            token,
+            news: match self.0.says_ready.get() {
+                true => News::Ready,
+                false => News::Last(Outcome::of(-libc::ECANCELED)),
+            },
+        });
         let took = match (&told, until) {
             (None, Until::For(span)) => span.as_nanos() as u64,
             _ => self.0.wait_ns.get(),
@@ -174,6 +181,27 @@ fn who_waits_for_a_close_waits_once_however_often_he_asks() {
     assert!(io.poll_closed(on, &caller()).is_ready());
     assert!(io.closers.is_empty());
     assert_eq!(io.wakes.len(), 1);
+}
+
+/// A driver that waits for readiness in the kernel may be told to cancel what has just become ready; that may be for
+/// nothing, and there is nobody to ask a second time.
+#[test]
+fn a_cancel_that_meets_a_readiness_ends_what_finds_nothing_to_do() {
+    let (mut io, script) = io();
+    script.says_ready.set(true);
+    let on = io.open(Descriptor::Sim(0));
+    let mut sending = Sending::new(Memory::Buf(Buf::Vec(b"bytes".to_vec())));
+    let mut receiving = OneShot::Fresh(Memory::Buf(Buf::Vec(Vec::with_capacity(10))));
+    assert!(io.poll_send(on.index, &mut sending, true, &caller()).is_pending());
+    assert!(io.poll_receive_into(on.index, &mut receiving, &caller()).is_pending());
+    io.cancel(on, false);
+    while !script.submitted.borrow().is_empty() {
+        io.turn(Until::Now).unwrap();
+    }
+    let sent = io.poll_send(on.index, &mut sending, true, &caller());
+    assert!(matches!(sent, Poll::Ready(Err(errno)) if errno == -libc::ECANCELED), "{sent:?}");
+    let received = io.poll_receive_into(on.index, &mut receiving, &caller());
+    assert!(matches!(received, Poll::Ready(Err(errno)) if errno == -libc::ECANCELED), "{received:?}");
 }
 
 /// Progress has 32 bits. What is more is refused before anything is sent; a part of it may be sent.
