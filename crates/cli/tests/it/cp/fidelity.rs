@@ -129,6 +129,10 @@ fn archive_over_an_older_copy_keeps_everything() {
     build(&trees.source, &everything(Abilities::of(&trees.source)));
     for engine in engines() {
         for how in ["--force", "--remove-destination"] {
+            if how == "--remove-destination" && !is_root() {
+                skip(how, "some folders of the tree do not let their owner remove anything");
+                continue;
+            }
             trees.copy(engine, &[how]);
             // What is there is to be replaced, not left because it is the same.
             let stale = trees.target.join("sizes/4097");
