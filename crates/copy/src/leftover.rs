@@ -1,7 +1,8 @@
 //! Names of copies in the making, and what becomes of those whose maker is gone.
 //!
 //! A copy that replaces a file is made beside it, as `.ringroad-BOOT-NAMESPACE-PID-START-NUMBER.part`, and locked
-//! (`flock(2)`) while it is written. A process that is killed leaves such a file; `resume` removes it. Whether the maker
+//! (`flock(2)`) while it is written. A process that is killed leaves such a file; `resume` removes it. A manifest is made
+//! as such a file too, with its own name in front; the next copy with that manifest removes it. Whether the maker
 //! lives can be looked up only where process numbers mean the same: under the same kernel since the same boot (BOOT), in
 //! the same PID namespace (NAMESPACE). In a container, after a restart, or on a shared file system, the lock says it, and
 //! because a lock is taken a moment after the file is made, what changed within [`YOUNG`] is left alone there.
@@ -12,14 +13,19 @@ use crate::error::{Error, ErrorKind};
 use crate::worker::Worker;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RawDir};
 use rustix::io::Errno;
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
+use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 const PREFIX: &str = ".ringroad-";
 const SUFFIX: &str = ".part";
+/// Of a name that stands in front, so much at most: with the rest it has to fit into 255 bytes.
+const FRONT_BYTES: usize = 160;
 /// What changed so recently may be in the making by somebody who cannot be looked up.
 const YOUNG: Duration = Duration::from_secs(60);
 
@@ -36,7 +42,7 @@ pub(crate) struct Maker {
 
 impl Maker {
     /// This process.
-    fn this() -> Maker {
+    pub(crate) fn this() -> Maker {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
         let namespace = rustix::fs::stat(c"/proc/self/ns/pid").ok();
         let pid = std::process::id();
@@ -55,9 +61,10 @@ impl Maker {
         CString::new(name).unwrap_or_default()
     }
 
-    /// The maker of a copy with this name, if it is one.
-    fn of(name: &CStr) -> Option<Maker> {
-        let parts = name.to_str().ok()?.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
+    /// The maker of a copy with this name and `front` before it, if it is one.
+    fn of(front: &[u8], name: &CStr) -> Option<Maker> {
+        let name = std::str::from_utf8(name.to_bytes().strip_prefix(front)?).ok()?;
+        let parts = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
         let mut parts = parts.split('-');
         let boot = parts.next().filter(|digits| digits.len() == 8)?;
         let maker = Maker {
@@ -85,14 +92,43 @@ fn start_of(pid: u32) -> Option<u64> {
     rest.split_whitespace().nth(19)?.parse().ok()
 }
 
+/// What stands in front of the name of a manifest in the making, or of another file made for `path`.
+fn front(path: &Path) -> &[u8] {
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    name.get(..FRONT_BYTES).unwrap_or(name)
+}
+
+/// A new file beside `path`, locked, whose name begins as that of `path` does.
+pub(crate) fn create_beside(path: &Path, maker: Maker) -> io::Result<(PathBuf, File)> {
+    let mut number = 0;
+    loop {
+        let name = [front(path), maker.name(number).as_bytes()].concat();
+        let made = path.with_file_name(OsStr::from_bytes(&name));
+        match File::options().read(true).write(true).create_new(true).open(&made) {
+            Ok(file) => {
+                lock(file.as_fd());
+                return Ok((made, file));
+            }
+            // This process makes more than one.
+            Err(why) if why.kind() == io::ErrorKind::AlreadyExists => number += 1,
+            Err(why) => return Err(why),
+        }
+    }
+}
+
+/// The folder that a file is in, as it can be opened.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// Says to others that this copy is in the making, until it is closed. Where there are no locks, nobody gets one.
 pub(crate) fn lock(copy: BorrowedFd<'_>) {
     let _ = rustix::fs::flock(copy, FlockOperation::NonBlockingLockExclusive);
 }
 
 /// Whether nobody makes this copy any more, as far as `this` process can know.
-fn is_leftover(this: Maker, directory: BorrowedFd<'_>, name: &CStr) -> bool {
-    let Some(maker) = Maker::of(name) else { return false };
+fn is_leftover(this: Maker, directory: BorrowedFd<'_>, front: &[u8], name: &CStr) -> bool {
+    let Some(maker) = Maker::of(front, name) else { return false };
     if !this.sees(maker) {
         return is_let_go(directory, name, YOUNG);
     }
@@ -120,8 +156,27 @@ impl Worker<'_, '_> {
         self.run.maker.get_or_init(Maker::this).name(number)
     }
 
-    /// Removes what killed processes left in a directory, which is called `path`.
+    /// Removes the copies that killed processes left in a directory, which is called `path`.
     pub(crate) fn remove_leftovers(&mut self, directory: BorrowedFd<'_>, path: impl Fn() -> PathBuf) {
+        self.remove_leftovers_after(b"", directory, path);
+    }
+
+    /// Removes what killed processes left beside `path` when they made it.
+    pub(crate) fn remove_leftovers_of(&mut self, path: &Path) {
+        let folder = folder_of(path);
+        // What may not be opened has its own error, where it matters.
+        let Ok(directory) = rustix::fs::open(folder, crate::dir::OPEN_DIRECTORY, Mode::empty()) else {
+            return;
+        };
+        self.remove_leftovers_after(front(path), directory.as_fd(), || folder.to_path_buf());
+    }
+
+    fn remove_leftovers_after(
+        &mut self,
+        front: &[u8],
+        directory: BorrowedFd<'_>,
+        path: impl Fn() -> PathBuf,
+    ) {
         // A listing of its own, with its own position.
         let listing = rustix::fs::openat(directory, c".", crate::dir::OPEN_DIRECTORY, Mode::empty());
         // What may not be listed has its own error, where it matters.
@@ -131,7 +186,7 @@ impl Worker<'_, '_> {
         let mut entries = RawDir::new(&listing, buffer.spare_capacity_mut());
         while let Some(Ok(found)) = entries.next() {
             let name = found.file_name();
-            if !is_leftover(this, listing.as_fd(), name) {
+            if !is_leftover(this, listing.as_fd(), front, name) {
                 continue;
             }
             match rustix::fs::unlinkat(&listing, name, AtFlags::empty()) {
@@ -152,7 +207,8 @@ mod tests {
     #[test]
     fn a_name_says_who_makes_it_and_nothing_else_is_taken_for_one() {
         let this = Maker::this();
-        assert_eq!(Maker::of(&this.name(7)), Some(this));
+        assert_eq!(Maker::of(b"", &this.name(7)), Some(this));
+        assert_eq!(Maker::of(b"list", &this.name(7)), None, "another name is in front");
         for alike in [
             c".ringroad-mine.part",
             c".ringroad-0-1-2-3-4.part",
@@ -162,8 +218,35 @@ mod tests {
             c"ringroad-00000000-1-2-3-4.part",
             c".ringroad-00000000-1-2-3-4.parts",
         ] {
-            assert_eq!(Maker::of(alike), None, "{alike:?}");
+            assert_eq!(Maker::of(b"", alike), None, "{alike:?}");
         }
+    }
+
+    #[test]
+    fn what_was_made_beside_a_file_is_found_by_the_name_of_that_file() -> io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let directory = File::open(folder.path())?;
+        let this = Maker::this();
+        if this.boot == 0 || this.start == 0 {
+            eprintln!("skipped: this system does not tell who its processes are");
+            return Ok(());
+        }
+        let gone = Maker { pid: u32::MAX - 1, ..this };
+        for name in ["list", &"n".repeat(255)] {
+            let path = folder.path().join(name);
+            let (first, held) = create_beside(&path, gone)?;
+            let (second, let_go) = create_beside(&path, gone)?;
+            drop(let_go);
+            let found = |made: &Path| {
+                let name = CString::new(made.file_name().unwrap_or_default().as_bytes())?;
+                Ok::<_, io::Error>(is_leftover(this, directory.as_fd(), front(&path), &name))
+            };
+            assert!(!found(&first)?, "it is still being made");
+            assert!(found(&second)?);
+            drop(held);
+            assert!(found(&first)?);
+        }
+        Ok(())
     }
 
     #[test]
@@ -179,7 +262,7 @@ mod tests {
         let nowhere = Maker { boot: 0, namespace: 0, ..gone };
         let left = |by: Maker, maker: Maker| {
             std::fs::write(path(maker), "half")?;
-            Ok::<_, std::io::Error>(is_leftover(by, directory.as_fd(), &maker.name(0)))
+            Ok::<_, std::io::Error>(is_leftover(by, directory.as_fd(), b"", &maker.name(0)))
         };
         if this.boot != 0 && this.start != 0 {
             assert!(!left(this, this)?, "it lives");

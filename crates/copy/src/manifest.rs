@@ -1,8 +1,10 @@
 //! The list of hashes: collected in any order, by any worker; written sorted, in bounded memory.
 //!
 //! Lines are held up to a few megabytes, then sorted and put aside in a file without a name; at the end the runs
-//! are merged. The manifest appears under its name when it is whole.
+//! are merged. The manifest appears under its name when it is whole; until then it is a copy in the making, whose
+//! name and end are `leftover.rs`'s.
 
+use crate::leftover::{self, Maker};
 use crate::plan::Facts;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use serde::Serialize;
@@ -22,6 +24,7 @@ const HELD_BYTES: usize = 8 << 20;
 pub(crate) struct Manifest {
     path: PathBuf,
     temporary: PathBuf,
+    maker: Maker,
     json: bool,
     out: Mutex<Option<File>>,
     held: Mutex<Held>,
@@ -49,17 +52,18 @@ struct Line<'a> {
 
 impl Manifest {
     /// Makes sure that it can be written, before anything is copied.
-    pub(crate) fn create(path: &Path) -> io::Result<Manifest> {
-        if path.file_name().is_none() || path.is_dir() {
+    pub(crate) fn create(path: &Path, maker: Maker) -> io::Result<Manifest> {
+        // `list/` is a directory's name, whatever is there.
+        let named =
+            path.file_name().is_some_and(|name| path.as_os_str().as_bytes().ends_with(name.as_bytes()));
+        if !named || path.is_dir() {
             return Err(io::Error::from(io::ErrorKind::IsADirectory));
         }
-        let mut name = path.as_os_str().to_owned();
-        name.push(format!(".{}.part", std::process::id()));
-        let temporary = PathBuf::from(name);
-        let out = File::create(&temporary)?;
+        let (temporary, out) = leftover::create_beside(path, maker)?;
         Ok(Manifest {
             path: path.to_path_buf(),
             temporary,
+            maker,
             json: path.extension().is_some_and(|end| end == "ndjson"),
             out: Mutex::new(Some(out)),
             held: Mutex::default(),
@@ -77,11 +81,7 @@ impl Manifest {
     }
 
     fn put_aside(&self, held: &mut Held) -> io::Result<()> {
-        let folder = match self.path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
-        let mut run = BufWriter::new(unnamed(folder)?);
+        let mut run = BufWriter::new(self.unnamed()?);
         held.lines.sort_unstable();
         for (key, line) in &held.lines {
             for part in [key, line] {
@@ -118,8 +118,25 @@ impl Manifest {
                 heads.push(Reverse((key, line, index)));
             }
         }
-        out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_data()?;
+        // It stays open, and with that locked, until it has its name.
+        let out = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+        out.sync_data()?;
         std::fs::rename(&self.temporary, &self.path)
+    }
+
+    /// A file without a name, which goes when it is closed.
+    fn unnamed(&self) -> io::Result<File> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let folder = leftover::folder_of(&self.path);
+        match rustix::fs::openat(CWD, folder, flags, Mode::RUSR | Mode::WUSR) {
+            Ok(fd) => Ok(fd.into()),
+            // A file system without such files.
+            Err(_) => {
+                let (path, file) = leftover::create_beside(&self.path, self.maker)?;
+                rustix::fs::unlinkat(CWD, &path, AtFlags::empty())?;
+                Ok(file)
+            }
+        }
     }
 }
 
@@ -161,21 +178,6 @@ fn part(file: &mut BufReader<File>, length: [u8; 4]) -> io::Result<Box<[u8]>> {
     let mut bytes = vec![0; u32::from_le_bytes(length) as usize];
     file.read_exact(&mut bytes)?;
     Ok(bytes.into())
-}
-
-/// A file without a name, which goes when it is closed.
-fn unnamed(folder: &Path) -> io::Result<File> {
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    match rustix::fs::openat(CWD, folder, flags, Mode::RUSR | Mode::WUSR) {
-        Ok(fd) => Ok(fd.into()),
-        // A file system without such files.
-        Err(_) => {
-            let path = folder.join(format!(".ringroad-manifest-{}.part", std::process::id()));
-            let file = File::options().read(true).write(true).create_new(true).open(&path)?;
-            rustix::fs::unlinkat(CWD, &path, AtFlags::empty())?;
-            Ok(file)
-        }
-    }
 }
 
 /// As `b3sum` writes it, and `b3sum --check` reads it: a name with a backslash or a line break in it is escaped, and

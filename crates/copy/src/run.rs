@@ -4,6 +4,7 @@ use crate::choose;
 use crate::clock::{Clock, For};
 use crate::dir::Budget;
 use crate::error::{Error, ErrorKind, Refusal};
+use crate::leftover::Maker;
 use crate::links::Links;
 use crate::manifest::Manifest;
 use crate::metadata::Me;
@@ -16,7 +17,7 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::Scope;
 use std::time::Instant;
 
@@ -43,8 +44,12 @@ pub fn copy(
     }
     let chosen = choose::choose(options, sources)?;
     let choice = chosen.choice.clone();
+    let maker = OnceLock::new();
     let manifest = match &options.manifest {
-        Some(path) => Some(Manifest::create(path).map_err(|why| Refusal::Manifest(path.clone(), why))?),
+        Some(path) => {
+            let made = Manifest::create(path, *maker.get_or_init(Maker::this));
+            Some(made.map_err(|why| Refusal::Manifest(path.clone(), why))?)
+        }
         None => None,
     };
     let run = Run {
@@ -68,7 +73,7 @@ pub fn copy(
         into_itself: Mutex::default(),
         made: Default::default(),
         temporary: 0.into(),
-        maker: Default::default(),
+        maker,
         wants_entries: observer.wants_entries(),
         looks_first: options.resume
             || options.update != Update::All
@@ -78,6 +83,9 @@ pub fn copy(
     };
     observer.event(Event::Start(&choice));
     let mut main = Worker::new(&run);
+    if let Some(path) = &options.manifest {
+        main.remove_leftovers_of(path);
+    }
     operand::operands(&run, &mut main, sources, destination, &mut |main| {
         main.flush();
         work_together(&run, main, choice.jobs);

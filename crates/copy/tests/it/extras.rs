@@ -42,10 +42,7 @@ fn resume_removes_copies_in_the_making_whose_maker_is_gone() {
     let mut options = archive(Engine::Auto);
     options.resume = true;
     clean(&source, &target, &options);
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-    let namespace = std::fs::metadata("/proc/self/ns/pid").unwrap().ino();
-    // Process numbers end long before this one.
-    let name = format!(".ringroad-{}-{namespace}-4294967294-1-0.part", &boot[..8]);
+    let name = of_a_dead_process();
     // In a directory that is merged into, and where the operand itself is.
     let left = [target.join("d1").join(&name), target.with_file_name(&name)];
     left.iter().for_each(|path| std::fs::write(path, "half").unwrap());
@@ -54,6 +51,62 @@ fn resume_removes_copies_in_the_making_whose_maker_is_gone() {
     clean(&source, &target, &options);
     assert_eq!(left.map(|path| path.exists()), [false; 2]);
     assert!(alike.exists(), "only what has the whole form is taken for a leftover");
+}
+
+/// The end of a name that a copy gives to what it makes, on this machine; process numbers end long before this one.
+fn of_a_dead_process() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let namespace = std::fs::metadata("/proc/self/ns/pid").unwrap().ino();
+    format!(".ringroad-{}-{namespace}-4294967294-1-0.part", &boot[..8])
+}
+
+#[test]
+fn a_manifest_removes_what_a_killed_copy_with_the_same_manifest_left() {
+    let (place, source, target) = folders();
+    many(&source, 10, 10);
+    let mut options = archive(Engine::Auto);
+    let manifest = place.path().join("list");
+    options.manifest = Some(manifest.clone());
+    let left = |name: &str| place.path().join(format!("{name}{}", of_a_dead_process()));
+    let kept = [left("listed"), left(""), place.path().join("list.4294967294.part")];
+    let locked = place.path().join(format!("list{}", of_a_dead_process().replace("-0.part", "-1.part")));
+    for path in kept.iter().chain([&left("list"), &locked]) {
+        std::fs::write(path, "half").unwrap();
+    }
+    let held = std::fs::File::open(&locked).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    clean(&source, &target, &options);
+    assert!(!left("list").exists());
+    assert!(locked.exists(), "who holds its lock still writes it");
+    assert_eq!(kept.map(|path| path.exists()), [true; 3], "nothing else is taken for it");
+    assert!(manifest.exists());
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 7, "its own is gone too");
+}
+
+#[test]
+fn a_manifest_may_have_the_longest_name_there_is() {
+    let (place, source, target) = folders();
+    many(&source, 10, 10);
+    let mut options = archive(Engine::Auto);
+    let manifest = place.path().join("n".repeat(255));
+    options.manifest = Some(manifest.clone());
+    clean(&source, &target, &options);
+    assert!(manifest.exists());
+}
+
+#[test]
+fn a_manifest_with_a_directorys_name_is_refused_before_anything_is_copied() {
+    let (place, source, target) = folders();
+    many(&source, 10, 10);
+    for name in ["list/", "list/.", "..", "source"] {
+        let options = Options { manifest: Some(place.path().join(name)), ..archive(Engine::Auto) };
+        let to = ringroad_copy::Destination::At(target.clone());
+        let told = Told::default();
+        let refused =
+            ringroad_copy::copy(std::slice::from_ref(&source), &to, &options, &told, &Control::new());
+        assert!(matches!(refused, Err(ringroad_copy::Refusal::Manifest(..))), "{name}");
+        assert!(!target.exists());
+    }
 }
 
 #[test]
