@@ -2,14 +2,15 @@
 //!
 //! DIR is a copy of the suite that lives outside this repository, since its licence is another one: coreutils'
 //! `tests/` and `init.cfg`, with gnulib's `tests/init.sh` put into `tests/`. Nothing is built there: a scratch
-//! folder looks to the tests like a finished build whose `src/cp` is our binary. Start at [`run`].
+//! folder looks to the tests like a finished build whose `src/cp` is our binary. Tests are named `same-file` or
+//! `tests/cp/same-file.sh`. Start at [`run`].
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,10 @@ const NOBODY: u32 = 65_534;
 const CONFIG: &str = "#define HAVE_OPENAT 1\n#define USE_XATTR 1\n#define USE_ACL 1\n#define HAVE_CAP 1\n\
     #define HAVE_UTIMENSAT 1\n#define HAVE_LUTIMES 1\n#define HAVE_LINKAT 1\n";
 
+/// The names that no test of the suite has.
+#[derive(Debug, PartialEq, Eq)]
+struct Unknown(Vec<String>);
+
 /// How one test ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
@@ -33,10 +38,32 @@ enum Verdict {
     Failed(String),
 }
 
-/// Runs the suite, or the named tests of it, and prints a table. Exit code 1 if any fails.
+/// Runs the suite, or the named tests of it, and prints a table. Exit code 1 if any fails, 2 if a name is no test's.
 pub(crate) fn run(root: &Path, words: &[String]) -> ExitCode {
     let Some((suite, names)) = words.split_first() else { return ExitCode::from(2) };
-    match suite_on_ours(root, Path::new(suite), names) {
+    let suite = match suite_at(Path::new(suite)) {
+        Ok(suite) => suite,
+        Err(error) => {
+            eprintln!("coreutils: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let chosen = match all_tests(&suite).map(|all| chosen(all, names)) {
+        Ok(Ok(chosen)) => chosen,
+        Ok(Err(Unknown(names))) => {
+            eprintln!(
+                "coreutils: no test is called {}; they are the files in {}/tests/cp, named as `same-file` or `tests/cp/same-file.sh`",
+                names.join(", "),
+                suite.display()
+            );
+            return ExitCode::from(2);
+        }
+        Err(error) => {
+            eprintln!("coreutils: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match suite_on_ours(root, &suite, chosen) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -46,8 +73,11 @@ pub(crate) fn run(root: &Path, words: &[String]) -> ExitCode {
     }
 }
 
-fn suite_on_ours(root: &Path, suite: &Path, names: &[String]) -> io::Result<bool> {
-    let suite = suite.canonicalize()?;
+/// The suite in a folder, if all of it is there.
+fn suite_at(folder: &Path) -> io::Result<PathBuf> {
+    let suite = folder
+        .canonicalize()
+        .map_err(|why| io::Error::new(why.kind(), format!("{}, for the suite: {why}", folder.display())))?;
     for needed in ["init.cfg", "tests/init.sh", "tests/cp"] {
         if !suite.join(needed).exists() {
             let what = format!(
@@ -57,14 +87,18 @@ fn suite_on_ours(root: &Path, suite: &Path, names: &[String]) -> io::Result<bool
             return Err(io::Error::other(what));
         }
     }
+    Ok(suite)
+}
+
+fn suite_on_ours(root: &Path, suite: &Path, tests: Vec<String>) -> io::Result<bool> {
     let cp = crate::release_binary(root)?;
     let mut verdicts = BTreeMap::new();
-    for test in tests(&suite, names)? {
-        let mut verdict = one(&suite, &test, &cp, None)?;
+    for test in tests {
+        let mut verdict = one(suite, &test, &cp, None)?;
         let root_is_in_the_way =
             matches!(&verdict, Verdict::Skipped(why) if why.contains("non-root") || why.contains("as root"));
         if root_is_in_the_way && rustix::process::geteuid().is_root() {
-            verdict = one(&suite, &test, &cp, Some(NOBODY))?;
+            verdict = one(suite, &test, &cp, Some(NOBODY))?;
         }
         println!("{}", line(&test, &verdict));
         verdicts.insert(test, verdict);
@@ -88,19 +122,42 @@ fn line(test: &str, verdict: &Verdict) -> String {
     }
 }
 
-/// The tests of `cp`: all in its folder, or those named (`same-file`).
-fn tests(suite: &Path, names: &[String]) -> io::Result<Vec<String>> {
+/// The names of all tests of `cp`, sorted.
+fn all_tests(suite: &Path) -> io::Result<Vec<String>> {
     let mut tests = Vec::new();
     for entry in fs::read_dir(suite.join("tests/cp"))? {
         let path = entry?.path();
         let Some(name) = path.file_stem().and_then(|name| name.to_str()) else { continue };
-        let wanted = names.is_empty() || names.iter().any(|wanted| wanted == name);
-        if wanted && path.extension().is_some_and(|end| end == "sh") {
+        if path.extension().is_some_and(|end| end == "sh") {
             tests.push(name.to_string());
         }
     }
     tests.sort();
     Ok(tests)
+}
+
+/// Those of `all` that are named: `same-file`, or with the folder and the ending that its file has. Without names, all.
+fn chosen(all: Vec<String>, names: &[String]) -> Result<Vec<String>, Unknown> {
+    let bare = |name: &str| {
+        let name = name.strip_prefix("./").unwrap_or(name);
+        let name = name.strip_prefix("tests/").unwrap_or(name);
+        let name = name.strip_prefix("cp/").unwrap_or(name);
+        name.strip_suffix(".sh").unwrap_or(name).to_string()
+    };
+    let unknown: Vec<String> = names.iter().filter(|name| !all.contains(&bare(name))).cloned().collect();
+    if !unknown.is_empty() {
+        return Err(Unknown(unknown));
+    }
+    let wanted: Vec<String> = names.iter().map(|name| bare(name)).collect();
+    Ok(all.into_iter().filter(|test| wanted.is_empty() || wanted.contains(test)).collect())
+}
+
+/// The version of the system's tools: tests that run `cp` as somebody else take them for part of the build.
+fn tools_version() -> io::Result<String> {
+    let said = Command::new("rm").arg("--version").output()?.stdout;
+    let said = String::from_utf8_lossy(&said);
+    let first = said.lines().next().unwrap_or_default();
+    Ok(first.rsplit(' ').next().unwrap_or_default().to_string())
 }
 
 /// Runs one test in a scratch build of its own.
@@ -132,6 +189,7 @@ fn one(suite: &Path, test: &str, cp: &Path, user: Option<u32>) -> io::Result<Ver
     shell.arg("-c").arg(format!("exec sh ./tests/cp/{test}.sh 9>&2")).current_dir(&build);
     shell.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out).env_clear().env("PATH", path);
     let top = build.display().to_string();
+    let version = tools_version()?;
     for (name, value) in [
         ("srcdir", "."),
         ("top_srcdir", "."),
@@ -152,16 +210,26 @@ fn one(suite: &Path, test: &str, cp: &Path, user: Option<u32>) -> io::Result<Ver
         ("EGREP", "grep -E"),
         ("host_os", "linux-gnu"),
         ("fail", "0"),
-        ("VERSION", "9.9"),
-        ("PACKAGE_VERSION", "9.9"),
+        ("VERSION", &version),
+        ("PACKAGE_VERSION", &version),
         ("NON_ROOT_USERNAME", "nobody"),
         ("RUN_EXPENSIVE_TESTS", "yes"),
+        ("RUN_VERY_EXPENSIVE_TESTS", "yes"),
+        // Builds the libraries that two of the tests preload.
+        ("CC", "cc"),
         ("VERBOSE", if std::env::var_os("COREUTILS_VERBOSE").is_some() { "yes" } else { "no" }),
     ] {
         shell.env(name, value);
     }
-    if let Some(user) = user {
-        shell.uid(user).gid(user);
+    match user {
+        Some(user) => {
+            shell.uid(user).gid(user);
+        }
+        // Root may give a file to any group, whether in it or not.
+        None if rustix::process::geteuid().is_root() => {
+            shell.env("COREUTILS_GROUPS", "0 1000");
+        }
+        None => {}
     }
     let code = wait(shell.process_group(0).spawn()?)?;
     let said = fs::read(&log)?;
@@ -260,6 +328,40 @@ mod tests {
             Verdict::Skipped("no disk".into())
         );
         assert_eq!(verdicts("echo why; exit 3"), Verdict::Failed("exit 3: why".into()));
+    }
+
+    #[test]
+    fn tests_are_named_with_or_without_their_folder_and_ending() {
+        let words = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+        let all = words(&["debug", "link", "sparse-2"]);
+        for name in
+            ["sparse-2", "sparse-2.sh", "cp/sparse-2", "tests/cp/sparse-2.sh", "./tests/cp/sparse-2.sh"]
+        {
+            assert_eq!(chosen(all.clone(), &words(&[name])), Ok(words(&["sparse-2"])), "{name}");
+        }
+        assert_eq!(chosen(all.clone(), &words(&["link", "debug"])), Ok(words(&["debug", "link"])));
+        assert_eq!(chosen(all.clone(), &[]), Ok(all));
+    }
+
+    #[test]
+    fn a_name_that_no_test_has_is_an_error_and_nothing_runs() {
+        let suite = tempfile::tempdir().unwrap();
+        fs::create_dir_all(suite.path().join("tests/cp")).unwrap();
+        let marker = suite.path().join("ran");
+        for (file, text) in [
+            ("init.cfg", String::new()),
+            ("tests/init.sh", String::new()),
+            ("tests/cp/it.sh", format!("touch {}", marker.display())),
+        ] {
+            fs::write(suite.path().join(file), text).unwrap();
+        }
+        let words = [suite.path().display().to_string(), "it".to_string(), "sparse".to_string()];
+        assert_eq!(run(Path::new("/nowhere"), &words), ExitCode::from(2));
+        assert!(!marker.exists());
+        assert_eq!(
+            chosen(all_tests(suite.path()).unwrap(), &words[1..]),
+            Err(Unknown(vec!["sparse".to_string()]))
+        );
     }
 
     #[test]
