@@ -13,8 +13,8 @@ const PLACES_MAX: u64 = 1 << 20;
 /// Descriptors of a process beside those of its threads: standard streams, files, pipes to other processes.
 const OWN: u64 = 24;
 
-/// Descriptors of a thread: its ring, its alarm, and some that are open for a moment only.
-const OF_THREAD: u64 = 3;
+/// Descriptors of a thread beside its connections: its ring or epoll, its alarm, and what is open for a moment only.
+pub const OF_THREAD: u64 = 3;
 
 /// Connections of a thread on their way at a time, at most.
 const CONNECTING_MAX: u64 = 256;
@@ -45,7 +45,7 @@ impl Direct {
         let asked = u64::from(plan.threads);
         let most = (u64::from(plan.connections) / u64::from(plan.processes)).max(asked);
         let threads = (asked..=most).find(|threads| held(*threads) + spare <= limit).ok_or_else(|| {
-            let wanted = u64::from(plan.connections) + u64::from(plan.idle);
+            let wanted = plan.held();
             let each = limit - spare;
             Error::failed(format!(
                 "{wanted} connections are asked for, limited by open files of a process: where those are {descriptors}, a thread holds {each} connections, and a thread needs one that sends (more with -c, or a higher limit: ulimit -n)"

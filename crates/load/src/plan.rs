@@ -281,6 +281,11 @@ impl Plan {
         self.connections.saturating_sub(self.silent)
     }
 
+    /// Connections that are held: those that send, and those that say nothing.
+    pub fn held(&self) -> u32 {
+        self.connections.saturating_add(self.idle)
+    }
+
     /// Threads of all processes.
     pub fn workers(&self) -> u32 {
         self.threads * self.processes

@@ -70,8 +70,7 @@ fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
     }
     let addresses = plan.target.resolve()?;
     if let (true, Some(first)) = (plan.sources.is_empty(), addresses.first()) {
-        let wanted = u64::from(plan.connections) + u64::from(plan.idle);
-        plan.sources = source::spread(first.ip(), wanted, Capacity::of(&facts).outgoing);
+        plan.sources = source::spread(first.ip(), plan.held().into(), Capacity::of(&facts).outgoing);
     }
     let stop = stop_on_signals()?;
     if flags.processes.part.is_some() {

@@ -11,7 +11,7 @@ use ringroad_host::Facts;
 use ringroad_host::capacity::{Bound, Capacity};
 use ringroad_host::cgroup::Limit;
 use ringroad_load::Plan;
-use ringroad_load::direct::Direct;
+use ringroad_load::direct::{Direct, OF_THREAD};
 use std::fmt;
 
 /// What there is room for.
@@ -23,9 +23,6 @@ pub(super) struct Room {
     how: String,
 }
 
-/// Descriptors of a thread beside its connections: it has a ring or an epoll of its own, an alarm, and a few more.
-const OF_THREAD: u64 = 8;
-
 /// How many descriptors a process may have.
 fn descriptors(facts: &Facts) -> u64 {
     match facts.limits.nofile_hard {
@@ -35,8 +32,10 @@ fn descriptors(facts: &Facts) -> u64 {
     }
 }
 
-fn wanted(plan: &Plan) -> u64 {
-    u64::from(plan.connections) + u64::from(plan.idle)
+/// How many connections descriptors allow: as many times `bound` as there are processes, less what their threads take.
+fn by_descriptors(bound: &Bound, plan: &Plan) -> u64 {
+    let all = bound.connections.saturating_mul(plan.processes.into());
+    all.saturating_sub(u64::from(plan.workers()) * OF_THREAD)
 }
 
 /// How the connections of this plan are to do without descriptors, and how many threads each process has for that: if
@@ -54,10 +53,8 @@ pub(super) fn places(
         return if asked { Err(Complaint { message, code: USAGE }) } else { Ok(None) };
     }
     let bound = Capacity::of(facts).bounds.into_iter().find(|bound| bound.of_each_process);
-    let processes = u64::from(plan.processes);
-    let have = bound.map(|bound| bound.connections.saturating_mul(processes));
-    let threads = u64::from(plan.workers()) * OF_THREAD;
-    if !asked && have.is_none_or(|have| have.saturating_sub(threads) >= wanted(plan)) {
+    let have = bound.map(|bound| by_descriptors(&bound, plan));
+    if !asked && have.is_none_or(|have| have >= u64::from(plan.held())) {
         return Ok(None);
     }
     Ok(Some(Direct::for_limit(plan, descriptors(facts))?))
@@ -71,7 +68,6 @@ impl Room {
             let sources = plan.sources.len().max(1) as u64;
             (ports.saturating_mul(sources), "local ports towards one address", fix.to_owned())
         });
-        let processes = u64::from(plan.processes);
         let binds = |bound: &Bound| plan.direct.is_none() || !bound.of_each_process;
         let bounds = capacity.bounds.into_iter().filter(binds).map(|bound| match bound.of_each_process {
             true => {
@@ -79,12 +75,11 @@ impl Room {
                     "{}; or --processes N, which is as many times that; or io_uring, whose connections need none",
                     bound.fix
                 );
-                (bound.connections.saturating_mul(processes), bound.what, fix)
+                (by_descriptors(&bound, plan), bound.what, fix)
             }
             false => (bound.connections, bound.what, bound.fix),
         });
         let tightest = bounds.chain(ports).min_by_key(|(connections, ..)| *connections);
-        let threads = u64::from(plan.workers()) * OF_THREAD;
         let how = plan.direct.map_or_else(String::new, |direct| {
             let files = facts.limits.nofile_hard.map_or_else(|| "unknown".to_owned(), |limit| match limit {
                 Limit::At(limit) => limit.to_string(),
@@ -96,18 +91,16 @@ impl Room {
             )
         });
         match tightest {
-            Some((most, limited_by, fix)) => {
-                Room { most: Some(most.saturating_sub(threads)), limited_by, fix, how }
-            }
+            Some((most, limited_by, fix)) => Room { most: Some(most), limited_by, fix, how },
             None => Room { most: None, limited_by: "", fix: String::new(), how },
         }
     }
 
     /// Whether the plan fits.
     pub(super) fn check(&self, plan: &Plan) -> Result<(), String> {
-        let wanted = wanted(plan);
+        let wanted = plan.held();
         match self.most {
-            Some(most) if most < wanted => Err(format!(
+            Some(most) if most < u64::from(wanted) => Err(format!(
                 "{wanted} connections are asked for, and this host can open {most}, limited by {} ({})",
                 self.limited_by, self.fix
             )),

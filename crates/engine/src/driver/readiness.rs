@@ -179,6 +179,15 @@ impl Luck {
         tries
     }
 
+    /// What a receive from this descriptor came to: if it was the one tried on a guess, that is learnt from.
+    #[inline]
+    fn hears(&mut self, watch: &mut Watch, result: i32) {
+        if watch.ready & GUESSED != 0 {
+            watch.ready &= !GUESSED;
+            self.learn(result != -libc::EAGAIN);
+        }
+    }
+
     fn learn(&mut self, had_sent: bool) {
         if had_sent {
             self.share += (u8::MAX - self.share) / 8;
@@ -238,10 +247,7 @@ impl<P: Poller> Readiness<P> {
         let memory = Span { start: pool.buffer(id).as_ptr(), bytes: buffer_bytes };
         // SAFETY: the buffer was taken from the pool: nobody else reaches it, and it is of that size.
         let result = unsafe { attempt::receive(on.number, memory, &mut self.counters) };
-        if watch.ready & GUESSED != 0 {
-            watch.ready &= !GUESSED;
-            self.luck.learn(result != -libc::EAGAIN);
-        }
+        self.luck.hears(watch, result);
         if result <= 0 {
             pool.put(id);
             if result == -libc::EAGAIN {
@@ -270,10 +276,7 @@ impl<P: Poller> Readiness<P> {
         // SAFETY: an attempt's memory is the caller's, who lends it for the call (`Op`, `op_of`).
         let result = unsafe { attempt::receive(on.number, memory, &mut self.counters) };
         let watch = watch_of(&mut self.watches, on);
-        if watch.ready & GUESSED != 0 {
-            watch.ready &= !GUESSED;
-            self.luck.learn(result != -libc::EAGAIN);
-        }
+        self.luck.hears(watch, result);
         let drained = !hung_up && result >= 0 && (result as usize) < memory.bytes;
         self.settle(on, IN, result, drained).map(Outcome::of)
     }
