@@ -11,6 +11,7 @@ mod listing;
 mod open;
 mod range;
 mod send;
+mod sharing;
 
 pub use open::Root;
 
@@ -26,6 +27,7 @@ use range::{Asked, Part};
 use ringroad_engine::spawn_blocking;
 use ringroad_http::{EncodeError, Fields, Method, Request, Response, Shared, Status};
 use send::{Content, Piece};
+use sharing::Sharing;
 use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::rc::Rc;
@@ -36,6 +38,7 @@ use std::time::Instant;
 pub(crate) struct Files {
     kept: RefCell<Kept>,
     file_bytes_max: u64,
+    sharing: RefCell<Sharing>,
     key: RefCell<Vec<u8>>,
     began: Instant,
     counts: Arc<Counts>,
@@ -83,6 +86,7 @@ impl Files {
         Files {
             kept: RefCell::new(Kept { items: LruCache::unbounded(), bytes: 0, bytes_max }),
             file_bytes_max: cache.file_bytes,
+            sharing: RefCell::default(),
             key: RefCell::default(),
             began: Instant::now(),
             counts,
@@ -223,7 +227,7 @@ impl Files {
             let Found::File(file, identity) = find(root, stored).await? else { return Err(Refused::Missing) };
             let file = Arc::new(file);
             let content = if identity.bytes > self.file_bytes_max || reads > READS_MAX {
-                Content::File(file)
+                Content::File(self.sharing.borrow_mut().one(file, identity))
             } else {
                 match read_whole(&file, identity).await? {
                     Some(bytes) => Content::Memory(bytes.into()),

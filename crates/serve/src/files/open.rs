@@ -38,7 +38,7 @@ pub(crate) enum Patience {
 }
 
 /// What tells whether a file is still what it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Identity {
     pub(crate) bytes: u64,
     /// Seconds and nanoseconds.

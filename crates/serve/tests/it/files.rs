@@ -236,6 +236,28 @@ drivers!(a_file_that_is_cut_while_it_is_sent_ends_that_connection_and_no_other, 
     assert_eq!(other.get("/a.txt").text(), "0123456789");
 });
 
+drivers!(those_who_read_one_large_file_slowly_share_its_descriptor, |driver: Name| {
+    let site = start(driver, &format!("workers = 1\n{ROUTES}"), |folder| {
+        prepare(folder);
+        File::create(folder.join("root/huge")).unwrap().set_len(256 << 20).unwrap();
+    });
+    let mut slow: Vec<_> = (0..20).map(|_| site.client()).collect();
+    for client in &mut slow {
+        client.send("GET /huge HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(client.until(b"\r\n\r\n").unwrap().starts_with(b"HTTP/1.1 200 "));
+    }
+    let huge = site.path("root/huge").canonicalize().unwrap();
+    let open = || {
+        let links = std::fs::read_dir("/proc/self/fd").unwrap();
+        links
+            .filter(|link| std::fs::read_link(link.as_ref().unwrap().path()).is_ok_and(|to| to == huge))
+            .count()
+    };
+    assert_eq!(open(), 1);
+    drop(slow);
+    wait_until("the last answer closes it", || open() == 0);
+});
+
 drivers!(folders_lead_to_their_index_or_are_listed_where_that_is_on, |driver: Name| {
     let site = site(driver);
     let mut client = site.client();
