@@ -89,7 +89,8 @@ pub(crate) struct DoctorFlags {
 
 #[derive(Args, Debug)]
 pub(crate) struct LoadFlags {
-    /// http://HOST[:PORT]/PATH, https:// likewise, or tcp://HOST:PORT for a server that sends back what it gets; `'URL 3'` has weight 3
+    /// http://HOST[:PORT]/PATH, https:// likewise, or tcp://HOST:PORT for a server that sends back what it gets; with
+    /// --also, `'URL 3'` has weight 3
     #[arg(value_name = "URL", required_unless_present = "calibrate")]
     pub(crate) url: Option<String>,
     /// Say first what this client can do at all, against a server that does nothing; without a URL, say nothing else
@@ -133,8 +134,8 @@ pub(crate) struct LoadFlags {
     /// Threads (one for each CPU; half of them where the server is on this machine)
     #[arg(short, long, value_name = "N")]
     pub(crate) threads: Option<u32>,
-    /// io_uring: connections without descriptors, in tables of as many threads as that takes (by itself where descriptors are
-    /// too few)
+    /// io_uring, Linux 6.13: connections without descriptors, in the tables of as many threads as that takes (without this
+    /// option only where descriptors are too few)
     #[arg(long)]
     pub(crate) direct: bool,
     /// Load before the measured time (1s; none with -n)
@@ -266,8 +267,8 @@ pub(crate) struct LabFlags {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabAct {
-    /// Twelve servers, seven by hand and five on the engine, echo and HTTP, 64 connections: two and a half minutes (the same as
-    /// bare `lab`)
+    /// Twelve servers, seven by hand and five on the engine, echo and HTTP, 64 connections: two and a half minutes (the same
+    /// as bare `lab`)
     Quick(RunFlags),
     /// Run a suite: a name (`lab suites` lists them) or a TOML file
     Run {
@@ -279,7 +280,7 @@ pub(crate) enum LabAct {
     },
     /// List the suites there are: what each asks, and how long it takes
     Suites,
-    /// Put the figures of the documents this project began with beside what comes out here: eight minutes
+    /// Test the figures of the documents this project began with, and put them beside what comes out here: eight minutes
     Sources(SourcesFlags),
     /// Print the table of records made earlier, several as one, and make their page again
     Report {
@@ -452,8 +453,8 @@ pub(crate) struct ServerFlags {
     /// Burn this much CPU time per request; fractions are allowed
     #[arg(long, value_name = "N", default_value = "0", value_parser = microseconds)]
     pub(crate) work_us: Duration,
-    /// Serve at most this many ready connections between two waits; on io_uring: take so many completions. Not for threads
-    /// and what is on the engine
+    /// Serve at most this many ready connections between two waits; on io_uring: take so many completions. `threads` and the
+    /// models on the engine have none
     #[arg(long, value_name = "N")]
     pub(crate) batch: Option<std::num::NonZeroU16>,
     /// Threads that serve, each with a listener of its own on the same port

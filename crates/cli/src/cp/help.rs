@@ -37,7 +37,7 @@ As GNU cp:
       --reflink[=WHEN]          share blocks: always, auto, never
       --remove-destination      remove each existing target before opening it
       --sparse=WHEN             holes: auto (as the source has them), always, never
-      --strip-trailing-slashes  from each SOURCE
+      --strip-trailing-slashes  take / off the end of each SOURCE
   -s, --symbolic-link           make symbolic links
   -S, --suffix=SUFFIX           what the name of a backup ends in
   -t, --target-directory=DIR    copy every SOURCE into DIR
@@ -45,7 +45,8 @@ As GNU cp:
   -u, --update[=WHICH]          replace: all, none, none-fail, older (bare: older)
       --keep-directory-symlink  follow links to directories that exist at the destination
   -v, --verbose                 say what is copied
-  -x, --one-file-system         stay on it
+  -x, --one-file-system         stay on the file system of each SOURCE
+  -Z, --context[=CONTEXT]       taken, without effect: SELinux is not supported
       --help                    show this
       --version                 show the version
 ";
@@ -57,7 +58,7 @@ Beyond it:
       --manifest FILE           write the BLAKE3 hash of every file, as b3sum does (or as .ndjson)
       --exclude GLOB            leave out what matches; may be repeated
       --engine NAME             auto, threads, ring, ring-splice
-      --driver NAME             auto, io_uring (the engine ring), threads
+      --driver NAME             auto, io_uring (the same as --engine ring), threads
       --jobs N                  workers
       --in-flight N             files in flight per ring
       --order NAME              inode, dir: in which order files are read
