@@ -219,13 +219,17 @@ impl<'p> Bench<'p> {
     fn block(&mut self, group: &Group, place: &mut Place, block: usize) -> io::Result<()> {
         let shape = group.shape();
         let (source, sample) = (place.source(shape.name), place.sample(shape.name));
-        if !source.exists() {
-            let files = make_tree(&self.ringroad, shape.dataset, self.plan.scale, &source)?;
+        let files = if source.exists() {
+            // Made for an earlier block, or for the cells of the same tree without a sync: the disk keeps it.
+            let same = self.found.iter().filter(|found| found.cell.place == group.place());
+            same.filter(|found| found.cell.shape == shape).map(|found| found.files).max().unwrap_or(0)
+        } else {
             make_tree(&self.ringroad, shape.sample.0, shape.sample.1, &sample)?;
-            for found in self.found.iter_mut().filter(|found| group.cells.contains(&found.cell)) {
-                found.files = files;
-                found.mount = place.description();
-            }
+            make_tree(&self.ringroad, shape.dataset, self.plan.scale, &source)?
+        };
+        for found in self.found.iter_mut().filter(|found| group.cells.contains(&found.cell)) {
+            found.files = files;
+            found.mount = place.description();
         }
         let (bytes, files) = self.plan.size(shape);
         let mut order: Vec<(usize, usize)> = Vec::new();
