@@ -445,7 +445,13 @@ impl Inflight {
             }
             (State::Submitted, News::Ready) => {
                 slot.event = Event::Ready;
-                slot.state = State::Queued;
+                // A cancel that was on its way then has met nothing that was done: it is over.
+                if slot.flags & CANCEL_ASKED != 0 {
+                    slot.state = State::Done;
+                    slot.result = -libc::ECANCELED;
+                } else {
+                    slot.state = State::Queued;
+                }
                 Effect::News { waker: slot.waker.take(), let_go: true, descriptor, out_of_credit: false }
             }
             (State::Submitted, News::Last(outcome)) => {

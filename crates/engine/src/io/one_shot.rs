@@ -72,8 +72,6 @@ impl Io {
         }
         while result.is_none() && self.slots.state(token) == State::Queued {
             match self.driver.attempt(&self.slots.op(token, on)).map(|outcome| outcome.result) {
-                // The cancel was on its way when the driver said that it is ready.
-                None if self.slots.is_cancel_asked(token) => result = Some(-libc::ECANCELED),
                 None => self.submit_queued(token, index),
                 Some(errno) if errno == -libc::EINTR => {}
                 other => result = other,

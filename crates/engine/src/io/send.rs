@@ -278,11 +278,6 @@ impl Io {
             let op = self.slots.op(token, on);
             // `attempt` needs all of `self`; the operation borrows only the slots. So the driver is asked directly.
             match self.driver.attempt(&op).map(|outcome| outcome.result) {
-                // The cancel was on its way when the driver said that it is ready.
-                None if self.slots.is_cancel_asked(token) => {
-                    result = Err(-libc::ECANCELED);
-                    break;
-                }
                 None => {
                     self.submit_queued(token, index);
                     self.wait_for(token, caller);
