@@ -10,18 +10,19 @@
 //!
 //! Slots live in chunks that never move, and are 64 bytes, so that an idle connection costs one cache line here.
 
+mod memory;
 mod message;
 mod request;
+mod vectors;
 
+pub(crate) use memory::{Memory, op_of};
 pub(crate) use message::Message;
 pub(crate) use request::{At, Base, Open, Request};
+pub(crate) use vectors::Vectors;
 
-use crate::buf::Buf;
 use crate::caller::Caller;
 use crate::clock::Moment;
-use crate::file_part::FilePart;
-use crate::op::{Kind, News, Op, Outcome, Span, Target, Token};
-use socket2::SockAddr;
+use crate::op::{Kind, News, Op, Outcome, Target, Token};
 use std::fmt;
 use std::task::Waker;
 
@@ -41,86 +42,6 @@ pub(crate) enum State {
     Done,
     /// With the driver, and the future is gone.
     Orphaned,
-}
-
-/// What the kernel may touch on behalf of an operation.
-#[derive(Debug)]
-pub(crate) enum Memory {
-    None,
-    /// To be sent, or to be received into.
-    Buf(Buf),
-    Vectors(Box<Vectors>),
-    File(FilePart),
-    Address(Box<SockAddr>),
-    Message(Box<Message>),
-    /// An operation on a file, with all that it names.
-    Request(Box<Request>),
-    /// A standing operation names no memory; here are its results that nobody has taken yet.
-    Items(Items),
-}
-
-/// Several buffers to be sent one after another, with the list of them in the kernel's form.
-pub(crate) struct Vectors {
-    pub(crate) bufs: Vec<Buf>,
-    vectors: Vec<libc::iovec>,
-    message: libc::msghdr,
-}
-
-impl Vectors {
-    pub(crate) fn new(bufs: Vec<Buf>) -> Box<Vectors> {
-        let vectors = Vec::with_capacity(bufs.len());
-        // SAFETY: integers and pointers, for which zero is valid and means "none".
-        let message = unsafe { std::mem::zeroed() };
-        Box::new(Vectors { bufs, vectors, message })
-    }
-
-    /// Names what is left after `done` bytes.
-    fn message_after(&mut self, mut done: usize) -> &libc::msghdr {
-        self.vectors.clear();
-        for buf in &self.bufs {
-            let span = buf.span_after(done);
-            done = done.saturating_sub(buf.bytes().len());
-            if span.bytes > 0 && self.vectors.len() < VECTORS_MAX {
-                self.vectors.push(libc::iovec { iov_base: span.start.cast(), iov_len: span.bytes });
-            }
-        }
-        self.message.msg_iov = self.vectors.as_mut_ptr();
-        self.message.msg_iovlen = self.vectors.len() as _;
-        &self.message
-    }
-}
-
-/// `UIO_MAXIOV`: more vectors are EMSGSIZE; the rest goes with the next call.
-const VECTORS_MAX: usize = 1024;
-
-impl fmt::Debug for Vectors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.bufs).finish()
-    }
-}
-
-impl Memory {
-    /// Bytes of everything to be sent.
-    #[inline]
-    pub(crate) fn bytes(&self) -> usize {
-        match self {
-            Memory::Buf(buf) => buf.bytes().len(),
-            Memory::Vectors(vectors) => vectors.bufs.iter().map(|buf| buf.bytes().len()).sum(),
-            Memory::File(part) => part.step(),
-            Memory::Message(message) => message.buf.bytes().len(),
-            Memory::None | Memory::Address(_) | Memory::Request(_) | Memory::Items(_) => 0,
-        }
-    }
-
-    /// Takes leases out of their pool: they are going to wait.
-    pub(crate) fn settle(&mut self) {
-        match self {
-            Memory::Buf(buf) => buf.settle(),
-            Memory::Vectors(vectors) => vectors.bufs.iter_mut().for_each(Buf::settle),
-            Memory::Message(message) => message.buf.settle(),
-            Memory::None | Memory::File(_) | Memory::Address(_) | Memory::Request(_) | Memory::Items(_) => {}
-        }
-    }
 }
 
 /// A list of results in [`Inflight::items`].
@@ -853,43 +774,6 @@ impl Slot {
 
     fn is_with_driver(&self) -> bool {
         matches!(self.state, State::Submitted | State::Armed | State::Orphaned)
-    }
-}
-
-/// The operation `kind` with this memory, after `done` bytes; a send of all of it, or of a part.
-#[inline]
-pub(crate) fn op_of(kind: Kind, memory: &mut Memory, done: usize, on: Target, whole: bool) -> Op<'_> {
-    match (kind, memory) {
-        (Kind::Accept, _) => Op::Accept { on },
-        (Kind::Receive, _) => Op::Receive { on },
-        (Kind::Connect, Memory::Address(address)) => Op::Connect { on, address },
-        (Kind::ReceiveInto, Memory::Buf(buf)) => {
-            let (start, bytes) = crate::buf::spare_of(buf);
-            Op::ReceiveInto { on, memory: Span { start: start.as_ptr(), bytes } }
-        }
-        (Kind::Send, Memory::Buf(buf)) => {
-            let bytes = buf.span_after(done);
-            match buf.lasting() {
-                Some(owner) => Op::SendLasting { on, bytes, whole, owner },
-                None => Op::Send { on, bytes, whole },
-            }
-        }
-        (Kind::SendVectored, Memory::Vectors(vectors)) => {
-            Op::SendVectored { on, message: vectors.message_after(done) }
-        }
-        (Kind::SendFile, Memory::File(part)) => {
-            let (file, at) = part.source();
-            Op::SendFile { on, file, at: at + done as u64, bytes: part.step() - done }
-        }
-        (Kind::ReceiveMessage, Memory::Message(message)) => {
-            Op::ReceiveMessage { on, message: message.for_receive() }
-        }
-        (Kind::SendMessage, Memory::Message(message)) => Op::SendMessage { on, message: message.for_send() },
-        (Kind::SendUnixMessage, Memory::Message(message)) => {
-            Op::SendUnixMessage { on, message: message.for_send() }
-        }
-        (Kind::Open | Kind::File, Memory::Request(request)) => Op::File(request.op()),
-        (kind, memory) => unreachable!("{kind:?} with {memory:?}"),
     }
 }
 

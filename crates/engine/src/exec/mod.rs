@@ -5,37 +5,38 @@
 //! short, since a wait costs ten wakes; who yields runs in the next, after the I/O. Tasks never move to another thread;
 //! for more cores make more runtimes, each in its thread, and speak to them through a [`Remote`].
 //!
-//! Start at [`Runtime`]; the loop is [`Core::run`].
+//! Start at [`Runtime`]; the loop is [`Core::run`]. How a runtime is made, `builder` says.
 
+mod alarm;
+mod builder;
 mod inbox;
+mod remote;
+mod runtime;
 mod task;
 mod waker;
 
+pub use builder::Builder;
+pub use remote::{Gone, Remote};
+pub use runtime::{Runtime, Stuck};
 pub use task::{JoinError, JoinHandle};
 
 use crate::caller::Caller;
 use crate::clock::{Clock, Moment, Until};
 use crate::counters::Counters;
-use crate::driver::features::Features;
-use crate::driver::sim::{Faults, Sim, SimConfig};
-use crate::driver::{Driver, Settings, epoll, poll, readiness, select, threads, uring};
+use crate::driver::Driver;
 use crate::error::{Error, Result};
 use crate::io::{ANSWERS_PER_POLL, Io};
-use crate::name::Name;
 use crate::wheel::{TimerId, Wheel};
-use inbox::{Alarm, Inbox, Message};
+use inbox::{Inbox, Message};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::fmt;
 use std::future::Future;
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use task::{Panics, Place, Task, Tasks, boxed, drop_caught};
@@ -51,9 +52,6 @@ const POLLS_PER_TURN: usize = 1024;
 /// A turn with fewer polls goes on with whom they have woken, instead of looking at the I/O: so a wake from task to task
 /// costs no system call, and the I/O waits for no more than it would behind so many connections.
 const POLLS_OF_SHORT_TURN: usize = 64;
-
-/// How long a runtime that is dropped waits for the kernel to let go.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// One runtime's insides. Handles (streams, timers, tasks) share it.
 pub(crate) struct Core {
@@ -176,11 +174,7 @@ pub(crate) fn everybody() -> Vec<(Arc<Who>, Remote)> {
 impl Core {
     /// The insides of a runtime on this driver.
     fn new(driver: Box<dyn Driver>) -> Result<Rc<Core>> {
-        let alarm: Box<dyn Alarm> = match driver.alarm() {
-            Some(fd) => Box::new(EventFd(fd)),
-            None => Box::new(NoAlarm),
-        };
-        let inbox = Arc::new(Inbox::new(alarm));
+        let inbox = Arc::new(Inbox::new(alarm::of(driver.alarm())));
         let (number, who) = waker::enlist(&inbox, driver.name()).ok_or_else(|| {
             Error::new(
                 "making a runtime",
@@ -617,338 +611,6 @@ impl Core {
         }
     }
 }
-
-/// Writes to the eventfd a wait ends on.
-struct EventFd(Arc<OwnedFd>);
-
-impl Alarm for EventFd {
-    fn raise(&self) {
-        let one = 1u64;
-        // SAFETY: eight bytes of a live local are read during the call; the descriptor is open while we own it.
-        // EAGAIN means that 2^64 - 2 alarms are pending: it rings already.
-        unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), size_of::<u64>()) };
-    }
-}
-
-/// For drivers that no other thread can wake.
-struct NoAlarm;
-
-impl Alarm for NoAlarm {
-    fn raise(&self) {}
-}
-
-/// How a runtime is made.
-#[derive(Clone, Debug)]
-pub struct Builder {
-    driver: Name,
-    settings: Settings,
-    sim: SimConfig,
-}
-
-impl Builder {
-    /// On this driver.
-    pub fn new(driver: Name) -> Builder {
-        Builder { driver, settings: Settings::default(), sim: SimConfig::new(0, Faults::none()) }
-    }
-
-    /// Submission queue entries of io_uring, rounded up to a power of two. 1024 by default, halved as long as
-    /// the kernel says ENOMEM (RLIMIT_MEMLOCK).
-    pub fn entries(mut self, entries: u32) -> Builder {
-        self.settings.entries = entries;
-        self
-    }
-
-    /// Completion queue entries of io_uring; four times the submission entries by default.
-    pub fn completion_entries(mut self, entries: u32) -> Builder {
-        self.settings.completions = Some(entries);
-        self
-    }
-
-    /// Receive buffers: how many (a power of two, 128 by default) of how many bytes each (4096; at most 60 KiB).
-    /// An idle connection holds none.
-    pub fn buffers(mut self, count: u16, bytes: usize) -> Builder {
-        self.settings.buffers = count;
-        self.settings.buffer_bytes = bytes;
-        self
-    }
-
-    /// Worker threads of the threads driver at most: as many operations can wait at a time, and one more fails. 4096 by
-    /// default, since each costs a thread (its stack takes about 8 KiB), two mappings and a descriptor.
-    pub fn workers(mut self, workers: u32) -> Builder {
-        self.settings.workers = workers;
-        self
-    }
-
-    /// Places of connections in io_uring's own table, at most: see [`into_direct`](crate::net::TcpStream::into_direct), and
-    /// [`Runtime::direct_places`]. The kernel takes no table with more places than a process may have descriptors; without
-    /// this it has as many as that, and at most 65,536 (512 KiB of the kernel's memory). It is made when the first is taken.
-    pub fn direct_places(mut self, places: u32) -> Builder {
-        self.settings.places = Some(places);
-        self
-    }
-
-    /// What of the kernel's abilities may be used.
-    pub fn features(mut self, features: Features) -> Builder {
-        self.settings.features = features;
-        self
-    }
-
-    /// Seed and faults of the simulation; for [`Name::Sim`].
-    pub fn sim(mut self, sim: SimConfig) -> Builder {
-        self.sim = sim;
-        self
-    }
-
-    /// Makes the runtime, for the thread that calls this.
-    ///
-    /// # Errors
-    /// The driver is not to be had here (for io_uring: ENOSYS, EPERM, ENOMEM, or an ability it lacks), or a
-    /// setting is out of its range.
-    pub fn build(self) -> Result<Runtime> {
-        let Builder { driver: name, settings, sim } = self;
-        // What the kernel takes (`IORING_MAX_ENTRIES`), before it says EINVAL, which can mean anything.
-        const ENTRIES_MAX: u32 = 32_768;
-        let bad = |why: String| {
-            Err(Error::new("making a runtime", io::Error::new(io::ErrorKind::InvalidInput, why)))
-        };
-        if !settings.buffers.is_power_of_two() || settings.buffers < 2 {
-            return bad(format!("{} buffers: a power of two is wanted, at least 2", settings.buffers));
-        }
-        if !(1..=crate::pool::BUFFER_BYTES_MAX).contains(&settings.buffer_bytes) {
-            let max = crate::pool::BUFFER_BYTES_MAX;
-            return bad(format!("buffers of {} bytes: 1 to {max} are possible", settings.buffer_bytes));
-        }
-        if settings.entries > ENTRIES_MAX || settings.completions.is_some_and(|most| most > 2 * ENTRIES_MAX) {
-            let most = 2 * ENTRIES_MAX;
-            return bad(format!(
-                "a ring has at most {ENTRIES_MAX} submission and {most} completion entries, not {} and {}",
-                settings.entries,
-                settings.completions.unwrap_or(settings.entries.saturating_mul(4)),
-            ));
-        }
-        let failed = |call: &'static str| move |why| Error::new(call, why).by(name);
-        let driver: Box<dyn Driver> = match name {
-            Name::Epoll => {
-                let poller = epoll::Epoll::new().map_err(failed("epoll_create1"))?;
-                Box::new(readiness::Readiness::new(poller, &settings).map_err(failed("mmap"))?)
-            }
-            Name::Poll => {
-                let poller = poll::PollSet::new().map_err(failed("eventfd"))?;
-                Box::new(readiness::Readiness::new(poller, &settings).map_err(failed("mmap"))?)
-            }
-            Name::Select => {
-                let poller = select::Select::new().map_err(failed("eventfd"))?;
-                Box::new(readiness::Readiness::new(poller, &settings).map_err(failed("mmap"))?)
-            }
-            Name::Threads => Box::new(threads::Threads::new(&settings).map_err(failed("eventfd"))?),
-            Name::IoUring => Box::new(uring::Uring::new(&settings)?),
-            Name::Sim => Box::new(Sim::new(&sim, &settings).map_err(failed("mmap"))?),
-        };
-        Ok(Runtime { core: Core::new(driver)? })
-    }
-}
-
-/// An executor with its driver, on the thread that made it.
-///
-/// ```
-/// use ringroad_engine::{Name, Runtime, net::{TcpListener, TcpStream}};
-///
-/// let runtime = Runtime::new(Name::Epoll)?;
-/// runtime.block_on(async {
-///     let mut listener = TcpListener::bind(([127, 0, 0, 1], 0).into())?;
-///     let address = listener.local_addr()?;
-///     let echo = ringroad_engine::spawn(async move {
-///         let mut stream = listener.accept().await?;
-///         let bytes = stream.recv().await?;
-///         stream.write_all(bytes).await.0
-///     });
-///     let mut stream = TcpStream::connect(address).await?;
-///     stream.write_all("hello").await.0?;
-///     assert_eq!(&*stream.recv().await?, b"hello");
-///     echo.await.unwrap()
-/// })??;
-/// # Ok::<(), ringroad_engine::Error>(())
-/// ```
-pub struct Runtime {
-    core: Rc<Core>,
-}
-
-impl Runtime {
-    /// On this driver, with default settings.
-    ///
-    /// # Errors
-    /// As [`Builder::build`].
-    pub fn new(driver: Name) -> Result<Runtime> {
-        Builder::new(driver).build()
-    }
-
-    /// Settings for a runtime on this driver.
-    pub fn builder(driver: Name) -> Builder {
-        Builder::new(driver)
-    }
-
-    /// Runs `future` and everything spawned until `future` is done. Spawned tasks that are not over wait for the
-    /// next call.
-    ///
-    /// # Errors
-    /// The driver itself failed (EBADR: a completion was lost; or in `sim`: nothing can happen any more).
-    ///
-    /// # Panics
-    /// When called inside a runtime; and with whatever `future` panics with.
-    pub fn block_on<F: Future>(&self, future: F) -> Result<F::Output> {
-        assert!(current().is_none(), "block_on inside a runtime would stop that runtime: await instead");
-        self.core.run(future)
-    }
-
-    /// Starts a task. It runs while `block_on` does.
-    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
-    where
-        F: Future + 'static,
-        F::Output: 'static,
-    {
-        self.core.spawn(future)
-    }
-
-    /// A handle for other threads.
-    pub fn remote(&self) -> Remote {
-        self.core.remote()
-    }
-
-    /// The driver it runs on.
-    pub fn driver(&self) -> Option<Name> {
-        self.core.with_io(|io| io.driver_name())
-    }
-
-    /// How many connections can be [direct](crate::net::TcpStream::into_direct) in this runtime. Makes the table if there is
-    /// none yet.
-    ///
-    /// # Errors
-    /// As `into_direct`, of the first connection.
-    pub fn direct_places(&self) -> Result<u32> {
-        self.core.with_io(|io| io.direct_places()).unwrap_or(Ok(0))
-    }
-
-    /// What has been done so far.
-    pub fn counters(&self) -> Counters {
-        self.core.counters()
-    }
-
-    /// Every operation with its state, target and age, as text for a person who wonders why nothing happens.
-    pub fn dump(&self) -> String {
-        self.core.dump()
-    }
-
-    /// The same of the runtime that runs on this thread, for code that has no handle of it; `None` if there is none.
-    pub fn dump_current() -> Option<String> {
-        current().map(|core| core.dump())
-    }
-
-    /// Operations that are not over, including those the kernel has.
-    pub fn in_flight(&self) -> usize {
-        self.core.with_io(|io| io.in_flight()).unwrap_or(0)
-    }
-
-    /// Descriptors that are open, including those about to be closed, and files that were opened here.
-    pub fn descriptors(&self) -> usize {
-        self.core.with_io(|io| io.table.open() + io.files_open().load(Ordering::Relaxed)).unwrap_or(0)
-    }
-
-    /// Drops all tasks, cancels and reaps everything in flight, and closes every descriptor; at most for
-    /// `patience`. What the kernel has not let go of by then is leaked, since freeing it would be unsound.
-    ///
-    /// # Errors
-    /// How many operations were leaked.
-    pub fn shutdown(self, patience: Duration) -> std::result::Result<(), Stuck> {
-        match self.core.shut_down(patience) {
-            0 => Ok(()),
-            operations => Err(Stuck { operations }),
-        }
-    }
-}
-
-impl Drop for Runtime {
-    fn drop(&mut self) {
-        if self.core.io.borrow().is_some() {
-            let leaked = self.core.shut_down(PATIENCE);
-            let counts = self.core.counts.get();
-            self.core.counts.set(Counts { leaked, ..counts });
-        }
-    }
-}
-
-impl fmt::Debug for Runtime {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Runtime").field("driver", &self.driver()).finish()
-    }
-}
-
-/// The kernel did not let go of everything in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stuck {
-    /// Operations whose memory was leaked.
-    pub operations: u64,
-}
-
-impl fmt::Display for Stuck {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the kernel did not let go of {} operations in time; their memory is leaked",
-            self.operations
-        )
-    }
-}
-
-impl std::error::Error for Stuck {}
-
-/// Reaches a runtime from other threads.
-#[derive(Clone)]
-pub struct Remote {
-    inbox: Arc<Inbox>,
-}
-
-impl Remote {
-    /// Starts on the runtime's thread the task that `make` makes there.
-    ///
-    /// # Errors
-    /// [`Gone`]: the runtime has been shut down; `make` is dropped here.
-    pub fn spawn<M, F>(&self, make: M) -> std::result::Result<(), Gone>
-    where
-        M: FnOnce() -> F + Send + 'static,
-        F: Future<Output = ()> + 'static,
-    {
-        // Made inside the task, so that a panic in making it ends the task and nothing else.
-        let call = Box::new(move || spawn(async move { make().await }).detach());
-        self.inbox.send(Message::Call(call)).map_err(|_| Gone)
-    }
-}
-
-impl Remote {
-    /// Calls `work` on the runtime's thread, at its next turn.
-    pub(crate) fn call(&self, work: impl FnOnce(&Core) + Send + 'static) -> std::result::Result<(), Gone> {
-        // Messages are taken by the runtime that runs.
-        let call = Box::new(move || work(&Core::current("a message")));
-        self.inbox.send(Message::Call(call)).map_err(|_| Gone)
-    }
-}
-
-impl fmt::Debug for Remote {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Remote")
-    }
-}
-
-/// The runtime has been shut down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gone;
-
-impl fmt::Display for Gone {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the runtime has been shut down")
-    }
-}
-
-impl std::error::Error for Gone {}
 
 /// Starts a task on the current runtime.
 ///

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::buf::Buf;
 use crate::pool::Lease;
 use crate::pool::Tail;
 use std::collections::VecDeque;

@@ -1,0 +1,86 @@
+//! What an operation owns while it is with the driver, and the operation that names it to the driver.
+//!
+//! Start at [`Memory`] and [`op_of`].
+
+use super::{Items, Message, Request, Vectors};
+use crate::buf::Buf;
+use crate::file_part::FilePart;
+use crate::op::{Kind, Op, Span, Target};
+use socket2::SockAddr;
+
+/// What the kernel may touch on behalf of an operation.
+#[derive(Debug)]
+pub(crate) enum Memory {
+    None,
+    /// To be sent, or to be received into.
+    Buf(Buf),
+    Vectors(Box<Vectors>),
+    File(FilePart),
+    Address(Box<SockAddr>),
+    Message(Box<Message>),
+    /// An operation on a file, with all that it names.
+    Request(Box<Request>),
+    /// A standing operation names no memory; here are its results that nobody has taken yet.
+    Items(Items),
+}
+
+impl Memory {
+    /// Bytes of everything to be sent.
+    #[inline]
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Memory::Buf(buf) => buf.bytes().len(),
+            Memory::Vectors(vectors) => vectors.bufs.iter().map(|buf| buf.bytes().len()).sum(),
+            Memory::File(part) => part.step(),
+            Memory::Message(message) => message.buf.bytes().len(),
+            Memory::None | Memory::Address(_) | Memory::Request(_) | Memory::Items(_) => 0,
+        }
+    }
+
+    /// Takes leases out of their pool: they are going to wait.
+    pub(crate) fn settle(&mut self) {
+        match self {
+            Memory::Buf(buf) => buf.settle(),
+            Memory::Vectors(vectors) => vectors.bufs.iter_mut().for_each(Buf::settle),
+            Memory::Message(message) => message.buf.settle(),
+            Memory::None | Memory::File(_) | Memory::Address(_) | Memory::Request(_) | Memory::Items(_) => {}
+        }
+    }
+}
+
+/// The operation `kind` with this memory, after `done` bytes; a send of all of it, or of a part.
+#[inline]
+pub(crate) fn op_of(kind: Kind, memory: &mut Memory, done: usize, on: Target, whole: bool) -> Op<'_> {
+    match (kind, memory) {
+        (Kind::Accept, _) => Op::Accept { on },
+        (Kind::Receive, _) => Op::Receive { on },
+        (Kind::Connect, Memory::Address(address)) => Op::Connect { on, address },
+        (Kind::ReceiveInto, Memory::Buf(buf)) => {
+            let (start, bytes) = crate::buf::spare_of(buf);
+            Op::ReceiveInto { on, memory: Span { start: start.as_ptr(), bytes } }
+        }
+        (Kind::Send, Memory::Buf(buf)) => {
+            let bytes = buf.span_after(done);
+            match buf.lasting() {
+                Some(owner) => Op::SendLasting { on, bytes, whole, owner },
+                None => Op::Send { on, bytes, whole },
+            }
+        }
+        (Kind::SendVectored, Memory::Vectors(vectors)) => {
+            Op::SendVectored { on, message: vectors.message_after(done) }
+        }
+        (Kind::SendFile, Memory::File(part)) => {
+            let (file, at) = part.source();
+            Op::SendFile { on, file, at: at + done as u64, bytes: part.step() - done }
+        }
+        (Kind::ReceiveMessage, Memory::Message(message)) => {
+            Op::ReceiveMessage { on, message: message.for_receive() }
+        }
+        (Kind::SendMessage, Memory::Message(message)) => Op::SendMessage { on, message: message.for_send() },
+        (Kind::SendUnixMessage, Memory::Message(message)) => {
+            Op::SendUnixMessage { on, message: message.for_send() }
+        }
+        (Kind::Open | Kind::File, Memory::Request(request)) => Op::File(request.op()),
+        (kind, memory) => unreachable!("{kind:?} with {memory:?}"),
+    }
+}
