@@ -10,6 +10,7 @@ mod options;
 mod progress;
 mod quote;
 mod talk;
+mod words;
 
 use crate::complaint::{FAILED, INTERRUPTED, why};
 use message::Voice;

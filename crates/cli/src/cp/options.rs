@@ -1,13 +1,17 @@
 //! From the words of the line to what the copier is asked: GNU's options, ours, and the rules of where it goes.
 //!
 //! [`parse`] is the whole of it. It reads the file system in one respect only: whether the last operand is a
-//! directory. Mistakes come back as [`Usage`], which knows both GNU's words and whether `--help` would help.
+//! directory. The words themselves are in `words`. Mistakes come back as [`Usage`], which knows both GNU's words and whether `--help` would help.
 
-use super::getopt::{Known, Mistake, Reader, Takes};
+use super::getopt::{Mistake, Reader};
 use super::quote::{self, Charset};
+use super::words::{
+    BACKUPS, Choices, DRIVERS, DURABILITIES, ENGINES, EXTRA, GNU, Id, ORDERS, PROPERTIES, Property, REFLINK,
+    SPARSE, UPDATE,
+};
 use ringroad_copy::{
-    Backup, BackupKind, Demand, Dereference, Destination, Durability, Engine, Link, Options, Order, Preserve,
-    Reflink, Sparse, Update,
+    Backup, BackupKind, Demand, Dereference, Destination, Engine, Link, Options, Preserve, Reflink, Sparse,
+    Update,
 };
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -77,178 +81,6 @@ impl Usage {
     fn plain(message: impl Into<String>) -> Usage {
         Usage { message: message.into(), point_to_help: false }
     }
-}
-
-/// Every option; its meaning is in [`Line::take`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Id {
-    Archive,
-    AttributesOnly,
-    Backup,
-    BackupPlain,
-    CopyContents,
-    Debug,
-    Dereference,
-    LinksAsThey,
-    Force,
-    OperandLinks,
-    Interactive,
-    KeepDirectorySymlink,
-    HardLink,
-    NoClobber,
-    NoDereference,
-    NoPreserve,
-    NoTargetDirectory,
-    OneFileSystem,
-    Parents,
-    Preserve,
-    PreserveDefault,
-    Recursive,
-    RemoveDestination,
-    Sparse,
-    Reflink,
-    Strip,
-    Suffix,
-    SymbolicLink,
-    TargetDirectory,
-    Update,
-    Verbose,
-    Context,
-    Help,
-    Version,
-    // Beyond GNU's.
-    Resume,
-    Verify,
-    Manifest,
-    Exclude,
-    Engine,
-    Driver,
-    Jobs,
-    InFlight,
-    Order,
-    Direct,
-    Durability,
-    Explain,
-    Json,
-    Quiet,
-}
-
-const fn known(long: &'static str, short: Option<u8>, takes: Takes, id: Id) -> Known<Id> {
-    Known { long, short, takes, id }
-}
-
-use Takes::{Maybe, Nothing, Value};
-
-/// GNU's options, in its order, which is the order of the names in "ambiguous" messages. An empty long name is
-/// never matched: those are letters only.
-const GNU: &[Known<Id>] = &[
-    known("archive", Some(b'a'), Nothing, Id::Archive),
-    known("attributes-only", None, Nothing, Id::AttributesOnly),
-    known("backup", None, Maybe, Id::Backup),
-    known("copy-contents", None, Nothing, Id::CopyContents),
-    known("debug", None, Nothing, Id::Debug),
-    known("dereference", Some(b'L'), Nothing, Id::Dereference),
-    known("force", Some(b'f'), Nothing, Id::Force),
-    known("interactive", Some(b'i'), Nothing, Id::Interactive),
-    known("keep-directory-symlink", None, Nothing, Id::KeepDirectorySymlink),
-    known("link", Some(b'l'), Nothing, Id::HardLink),
-    known("no-clobber", Some(b'n'), Nothing, Id::NoClobber),
-    known("no-dereference", Some(b'P'), Nothing, Id::NoDereference),
-    known("no-preserve", None, Value, Id::NoPreserve),
-    known("no-target-directory", Some(b'T'), Nothing, Id::NoTargetDirectory),
-    known("one-file-system", Some(b'x'), Nothing, Id::OneFileSystem),
-    known("parents", None, Nothing, Id::Parents),
-    known("path", None, Nothing, Id::Parents),
-    known("preserve", None, Maybe, Id::Preserve),
-    known("recursive", Some(b'R'), Nothing, Id::Recursive),
-    known("remove-destination", None, Nothing, Id::RemoveDestination),
-    known("sparse", None, Value, Id::Sparse),
-    known("reflink", None, Maybe, Id::Reflink),
-    known("strip-trailing-slashes", None, Nothing, Id::Strip),
-    known("suffix", Some(b'S'), Value, Id::Suffix),
-    known("symbolic-link", Some(b's'), Nothing, Id::SymbolicLink),
-    known("target-directory", Some(b't'), Value, Id::TargetDirectory),
-    known("update", None, Maybe, Id::Update),
-    known("verbose", Some(b'v'), Nothing, Id::Verbose),
-    known("context", None, Maybe, Id::Context),
-    known("help", None, Nothing, Id::Help),
-    known("version", None, Nothing, Id::Version),
-];
-
-/// Letters of GNU's that have no long name of their own, and our options.
-const EXTRA: &[Known<Id>] = &[
-    known("\0b", Some(b'b'), Nothing, Id::BackupPlain),
-    known("\0d", Some(b'd'), Nothing, Id::LinksAsThey),
-    known("\0H", Some(b'H'), Nothing, Id::OperandLinks),
-    known("\0p", Some(b'p'), Nothing, Id::PreserveDefault),
-    known("\0r", Some(b'r'), Nothing, Id::Recursive),
-    known("\0u", Some(b'u'), Nothing, Id::Update),
-    known("\0Z", Some(b'Z'), Nothing, Id::Context),
-    known("resume", None, Nothing, Id::Resume),
-    known("verify", None, Nothing, Id::Verify),
-    known("manifest", None, Value, Id::Manifest),
-    known("exclude", None, Value, Id::Exclude),
-    known("engine", None, Value, Id::Engine),
-    known("driver", None, Value, Id::Driver),
-    known("jobs", None, Value, Id::Jobs),
-    known("in-flight", None, Value, Id::InFlight),
-    known("order", None, Value, Id::Order),
-    known("direct", None, Nothing, Id::Direct),
-    known("durability", None, Value, Id::Durability),
-    known("explain", None, Nothing, Id::Explain),
-    known("json", None, Nothing, Id::Json),
-    known("quiet", None, Nothing, Id::Quiet),
-];
-
-/// A choice by name; names beside each other mean the same.
-type Choices<T> = &'static [(&'static [&'static str], T)];
-
-const BACKUPS: Choices<Option<BackupKind>> = &[
-    (&["none", "off"], None),
-    (&["simple", "never"], Some(BackupKind::Simple)),
-    (&["existing", "nil"], Some(BackupKind::Existing)),
-    (&["numbered", "t"], Some(BackupKind::Numbered)),
-];
-const SPARSE: Choices<Sparse> =
-    &[(&["never"], Sparse::Never), (&["auto"], Sparse::Auto), (&["always"], Sparse::Always)];
-const REFLINK: Choices<Reflink> =
-    &[(&["auto"], Reflink::Auto), (&["always"], Reflink::Always), (&["never"], Reflink::Never)];
-const UPDATE: Choices<Update> = &[
-    (&["all"], Update::All),
-    (&["none"], Update::None),
-    (&["none-fail"], Update::NoneFail),
-    (&["older"], Update::Older),
-];
-const PROPERTIES: Choices<Property> = &[
-    (&["mode"], Property::Mode),
-    (&["timestamps"], Property::Timestamps),
-    (&["ownership"], Property::Ownership),
-    (&["links"], Property::Links),
-    (&["context"], Property::Context),
-    (&["xattr"], Property::Xattr),
-    (&["all"], Property::All),
-];
-const ENGINES: Choices<Engine> = &[
-    (&["auto"], Engine::Auto),
-    (&["threads"], Engine::Threads),
-    (&["ring"], Engine::Ring),
-    (&["ring-splice"], Engine::RingSplice),
-];
-const DRIVERS: Choices<Engine> =
-    &[(&["auto"], Engine::Auto), (&["io_uring", "uring"], Engine::Ring), (&["threads"], Engine::Threads)];
-const ORDERS: Choices<Order> = &[(&["inode"], Order::Inode), (&["dir"], Order::Directory)];
-const DURABILITIES: Choices<Durability> =
-    &[(&["none"], Durability::None), (&["end"], Durability::End), (&["file"], Durability::File)];
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Property {
-    Mode,
-    Timestamps,
-    Ownership,
-    Links,
-    Context,
-    Xattr,
-    All,
 }
 
 /// What the options have said so far.
