@@ -19,6 +19,10 @@ first_of() {
 
 # The folder of this run, with a configuration whose PORT, FOLDER and WHO are filled in.
 folder=$here/run-$name-$port
+# Nobody is left to remove it when the server ends, so the next one does: what is old, and whose server is gone.
+find "$here" -maxdepth 1 -name "run-$name-*" -mmin +60 | while IFS= read -r old; do
+    pid=$(cat "$old/nginx.pid" 2> /dev/null) && kill -0 "$pid" 2> /dev/null || rm -rf "$old"
+done
 configure() {
     mkdir -p "$folder"
     sed -e "s|PORT|$port|g" -e "s|FOLDER|$folder|g" -e "s|HERE|$here|g" -e "s|UPSTREAM|$UPSTREAM|g" \
