@@ -9,11 +9,13 @@
 //! Servers have the lab; a copier has no load generator and no connections, so this stands beside it and shares
 //! its statistics. Start at [`bench`].
 
+mod earlier;
 mod memory;
 mod place;
 mod plan;
 mod result;
 mod run;
+mod short;
 mod table;
 
 pub(crate) use memory::bench as memory;
@@ -56,6 +58,9 @@ const CONTROL: &str = "cp -r again";
 /// for small or cached ones, where starting a program for every 64 files costs more than copying them.
 const FLOOR: &str = "reading alone";
 
+/// The reason for a cell that the time limit left no time for.
+const NOT_REACHED: &str = "the time limit";
+
 /// Runs the bench and leaves record and table; exit code 1 when a contestant that is here failed.
 pub(crate) fn bench(root: &Path, words: &[String]) -> ExitCode {
     let plan = match Plan::parse(root, words) {
@@ -95,6 +100,8 @@ struct Bench<'p> {
     ringroad: PathBuf,
     /// The record but for its cells.
     head: Value,
+    /// The record that is gone on with.
+    earlier: Option<Value>,
     random: fastrand::Rng,
     begun: Instant,
     found: Vec<Found<'p>>,
@@ -125,15 +132,16 @@ impl<'p> Bench<'p> {
             "scale": plan.scale,
             "seed": plan.seed,
         });
+        let earlier = if plan.add { Some(earlier::read(&plan.record(), &head)?) } else { None };
         let cells = plan.cells.iter().map(|cell| Found {
             cell: *cell,
             mount: String::new(),
             files: 0,
             runs: plan.only.iter().map(|name| (name.as_str(), Runs::default())).collect(),
-            skipped: Some("not reached".to_string()),
+            skipped: Some(NOT_REACHED.to_string()),
         });
         let random = fastrand::Rng::with_seed(plan.seed);
-        Ok(Bench { plan, ringroad, head, random, begun: Instant::now(), found: cells.collect() })
+        Ok(Bench { plan, ringroad, head, earlier, random, begun: Instant::now(), found: cells.collect() })
     }
 
     fn run(mut self) -> io::Result<bool> {
@@ -186,7 +194,7 @@ impl<'p> Bench<'p> {
                 && self.begun.elapsed() + longest > limit
             {
                 if block == 0 {
-                    self.skip(group, "the time limit");
+                    self.skip(group, NOT_REACHED);
                 }
                 return Ok(());
             }
@@ -283,10 +291,13 @@ impl<'p> Bench<'p> {
         let mut record = self.head.clone();
         record["took_s"] = json!(self.begun.elapsed().as_secs());
         record["cells"] = self.found.iter().map(result::cell).collect();
+        if let Some(earlier) = &self.earlier {
+            earlier::add(&mut record, earlier);
+        }
         let text = serde_json::to_string_pretty(&record).map_err(io::Error::other)?;
-        std::fs::write(self.plan.out.join("copy/record.json"), text + "\n")?;
+        std::fs::write(self.plan.record(), text + "\n")?;
         let table = table::markdown(&record);
-        std::fs::write(self.plan.out.join("copy.md"), &table)?;
+        std::fs::write(self.plan.out.join("copy/table.md"), &table)?;
         Ok(table)
     }
 }

@@ -5,6 +5,7 @@
 
 use super::CONTESTANTS;
 use super::place;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ pub(super) struct Shape {
     /// Files and bytes at scale 1, for the estimate and for the room it needs.
     files: f64,
     bytes: f64,
+    /// How many times as fast as `cp -r` the copier is to be, cold.
+    pub(super) cold_aim: Option<f64>,
     /// A small tree on which system calls are counted, with folders as full as the whole one's: what a folder costs is
     /// then shared by as many files. And its scale.
     pub(super) sample: (&'static str, f64),
@@ -31,18 +34,22 @@ const fn shape(
     dataset: &'static str,
     files: f64,
     bytes: f64,
+    cold_aim: Option<f64>,
     sample: (&'static str, f64),
 ) -> Shape {
-    Shape { name, dataset, files, bytes, sample }
+    Shape { name, dataset, files, bytes, cold_aim, sample }
 }
+
+/// How many times as fast as `cp -r` the copier is to be where the source is cached.
+pub(super) const WARM_AIM: f64 = 2.0;
 
 /// The shapes there are; the first two are what the claims are about.
 pub(super) const SHAPES: &[Shape] = &[
-    shape("100k-of-4k", "100000x4K/100", 1e5, 4.1e8, ("2000x4K/2", 1.0)),
-    shape("20k-of-100k", "20000x100K/100", 2e4, 2.05e9, ("200x100K", 1.0)),
-    shape("60k-of-784", "60000x784/20", 6e4, 4.7e7, ("3000x784", 1.0)),
-    shape("mixed", "mixed", 1e5, 6e9, ("mixed", 0.004)),
-    shape("flat-100k", "100000x4K", 1e5, 4.1e8, ("2000x4K", 1.0)),
+    shape("100k-of-4k", "100000x4K/100", 1e5, 4.1e8, Some(3.5), ("2000x4K/2", 1.0)),
+    shape("20k-of-100k", "20000x100K/100", 2e4, 2.05e9, Some(4.2), ("200x100K", 1.0)),
+    shape("60k-of-784", "60000x784/20", 6e4, 4.7e7, None, ("3000x784", 1.0)),
+    shape("mixed", "mixed", 1e5, 6e9, None, ("mixed", 0.004)),
+    shape("flat-100k", "100000x4K", 1e5, 4.1e8, Some(3.5), ("2000x4K", 1.0)),
 ];
 const MAIN_SHAPES: usize = 2;
 
@@ -58,7 +65,8 @@ const USAGE: &str = "usage: cargo xtask bench copy [OPTION VALUE]...
   --time-limit T     begin no block that would end after T, as in 40m or 90s (default: none)
   --seed N           of the random order (default: by the clock; it is in the record)
   --dir DIR          a folder on the root disk for trees and images (default: target/bench-copy)
-  --out DIR          gets copy.md and copy/record.json (default: docs/results)
+  --out DIR          gets copy/table.md and copy/record.json (default: docs/results)
+  --add yes          go on with the record that is there: cells that it has and this run does not stay in it
   --plan yes         print the plan and its estimate, and run nothing";
 
 /// What the user is told after a mistake.
@@ -83,8 +91,20 @@ impl Cell {
         format!("{}/{}/{temperature}/{sync}", self.place, self.shape.name)
     }
 
+    /// How many times as fast as `cp -r` the copier is to be, if anything was promised.
+    pub(super) fn aim(&self) -> Option<f64> {
+        if self.cold { self.shape.cold_aim } else { Some(WARM_AIM) }
+    }
+
+    /// The cell that a record speaks of.
+    pub(super) fn of_record(cell: &Value) -> Option<Cell> {
+        let place = place::NAMES.iter().find(|name| cell["place"] == **name)?;
+        let shape = SHAPES.iter().find(|shape| cell["shape"] == shape.name)?;
+        Some(Cell { place, shape, cold: cell["temperature"] == "cold", sync: cell["sync"] == true })
+    }
+
     /// Small comes first: the main shapes on the main places, then the main shapes, then the rest; syncs last.
-    fn rank(&self) -> impl Ord + use<> {
+    pub(super) fn rank(&self) -> impl Ord + use<> {
         let shape = SHAPES.iter().position(|shape| shape == self.shape).unwrap_or(SHAPES.len());
         let place = place::NAMES.iter().position(|name| *name == self.place).unwrap_or(place::NAMES.len());
         (self.sync, shape >= MAIN_SHAPES, place >= place::MAIN, shape, place, !self.cold)
@@ -119,6 +139,8 @@ pub(super) struct Plan {
     pub(super) time_limit: Option<Duration>,
     pub(super) seed: u64,
     pub(super) only_plan: bool,
+    /// Cells of the record that is there stay in it.
+    pub(super) add: bool,
 }
 
 /// The value of a list option: each of its words must be one of `known`.
@@ -156,6 +178,7 @@ impl Plan {
             time_limit: None,
             seed: fastrand::u64(..1 << 32),
             only_plan: false,
+            add: false,
         };
         let (mut places, mut shapes) = (place::NAMES.to_vec(), shape_names.clone());
         let (mut temperatures, mut syncs) = (vec!["cold", "warm"], vec!["no", "yes"]);
@@ -190,6 +213,7 @@ impl Plan {
                     let limit = duration(value).ok_or(format!("--time-limit {value}: as in 40m or 90s"))?;
                     plan.time_limit = Some(limit);
                 }
+                "--add" => plan.add = among(option, value, &["yes", "no"])? == ["yes"],
                 "--plan" => plan.only_plan = among(option, value, &["yes", "no"])? == ["yes"],
                 _ => return Err(format!("{option}: not known")),
             }
@@ -202,6 +226,11 @@ impl Plan {
             plan.cells.sort_by_key(Cell::rank);
         }
         Ok(plan)
+    }
+
+    /// Where the record is.
+    pub(super) fn record(&self) -> PathBuf {
+        self.out.join("copy/record.json")
     }
 
     /// The cells, neighbours in one place with one shape together.
@@ -349,6 +378,7 @@ mod tests {
             (&["--cell", "ext4"], "--cell"),
             (&["--cell", "ext4/flat-100k/luke"], "luke"),
             (&["--cell", "ext4/flat-100k/cold/no/more"], "--cell"),
+            (&["--add", "perhaps"], "--add"),
             (&["--what", "x"], "--what"),
             (&["--dir"], "--dir"),
         ] {
@@ -373,6 +403,20 @@ mod tests {
         let chosen = plan(&["--cell", "xfs/mixed", "--cell", "ext4/flat-100k/cold/yes"]).unwrap();
         assert_eq!(titles(&chosen), ["xfs/mixed/cold/no", "xfs/mixed/warm/no", "ext4/flat-100k/cold/yes"]);
         assert_eq!(chosen.groups().len(), 2);
+    }
+
+    #[test]
+    fn a_cell_of_a_record_is_found_again_with_its_aim() {
+        let of = |place: &str, shape: &str, temperature: &str| {
+            Cell::of_record(
+                &serde_json::json!({"place": place, "shape": shape, "temperature": temperature, "sync": true}),
+            )
+        };
+        let cell = of("xfs", "20k-of-100k", "cold").unwrap();
+        assert_eq!((cell.title().as_str(), cell.aim()), ("xfs/20k-of-100k/cold/yes", Some(4.2)));
+        assert_eq!(of("xfs", "mixed", "cold").unwrap().aim(), None);
+        assert_eq!(of("xfs", "mixed", "warm").unwrap().aim(), Some(2.0));
+        assert_eq!(of("moon", "mixed", "warm"), None);
     }
 
     #[test]

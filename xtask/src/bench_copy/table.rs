@@ -1,12 +1,11 @@
 //! The record as a table for people: a pure function, so that it can be made again.
 
+use super::{NOT_REACHED, short};
 use serde_json::Value;
 
-/// Markdown: the machine, then a table per cell, the fastest first.
+/// Markdown: the machine, all in short, then a table per cell, the fastest first.
 pub(super) fn markdown(record: &Value) -> String {
     let host = &record["host"];
-    let words: Vec<&str> =
-        record["command"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let mut text = format!(
         "# Copiers side by side\n\n`{}`\n\nLinux {}, {}, {} CPUs, {:.0} GiB, {}; scale {}, up to {} blocks in random \
          order, seed {}.\n{}\n\nTimes are medians with 95 % intervals (from six blocks or fewer, that is the range). \
@@ -14,9 +13,8 @@ pub(super) fn markdown(record: &Value) -> String {
          `reading alone` reads everything, sixteen files at a time, and writes nothing. Every run writes \
          into a new folder, and nothing is removed in between: ext4 slows everybody down after a removal. System \
          calls are counted on a small tree with folders as full. Each run follows one on a single file in \
-         memory, so that its program is loaded.\n\n[copy-costs.md](copy-costs.md) says what a file costs, call by \
-         call, and why cells are lost; [copy-memory.md](copy-memory.md), what a million files cost in memory.\n",
-        words.join(" "),
+         memory, so that its program is loaded.\n",
+        command(record),
         plain(&host["kernel"]),
         plain(&host["cpu_model"]),
         plain(&host["cpus"]),
@@ -27,10 +25,19 @@ pub(super) fn markdown(record: &Value) -> String {
         plain(&record["seed"]),
         versions(&record["versions"]),
     );
-    for cell in record["cells"].as_array().into_iter().flatten() {
-        cell_table(&mut text, cell);
+    for run in record["earlier"].as_array().into_iter().flatten() {
+        text.push_str(&format!("\nCells of an earlier run are here too: `{}`.\n", command(run)));
     }
+    text.push_str(&short::markdown(record));
+    let cells = record["cells"].as_array().into_iter().flatten();
+    cells.filter(|cell| cell["skipped"] != NOT_REACHED).for_each(|cell| cell_table(&mut text, cell));
     text
+}
+
+/// The command that made it.
+fn command(run: &Value) -> String {
+    let words = run["command"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    words.collect::<Vec<_>>().join(" ")
 }
 
 fn cell_table(text: &mut String, cell: &Value) {
@@ -88,15 +95,15 @@ fn versions(versions: &Value) -> String {
     lines.collect::<Vec<_>>().join("; ")
 }
 
-fn plain(value: &Value) -> String {
+pub(super) fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_string)
 }
 
-fn number(value: &Value, factor: f64, digits: usize) -> String {
+pub(super) fn number(value: &Value, factor: f64, digits: usize) -> String {
     value.as_f64().map_or_else(|| "unknown".to_string(), |value| format!("{:.digits$}", value * factor))
 }
 
-fn interval(value: &Value) -> String {
+pub(super) fn interval(value: &Value) -> String {
     match (value["mid"].as_f64(), value["low"].as_f64(), value["high"].as_f64()) {
         (Some(median), Some(low), Some(high)) => format!("{median:.2} ({low:.2} to {high:.2})"),
         _ => "unknown".to_string(),
