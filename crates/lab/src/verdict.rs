@@ -90,21 +90,23 @@ fn exact(measured: &Measured, load: &Load) -> Vec<Caveat> {
         caveats.extend(Caveat::not_served(load.connections, served));
     }
     if let Some(totals) = &measured.totals {
-        match (load.protocol, measured.bytes) {
+        // What the client gave up waiting for, the server may have answered since or not: those are failures, told as such.
+        let given_up = measured.run.errors.timeout;
+        let differ = |what, client: u64, server: u64, slack| {
+            Caveat::counts_differ(what, client, server).filter(|_| client.abs_diff(server) > slack)
+        };
+        caveats.extend(match (load.protocol, measured.bytes) {
             (Protocol::Echo, Some((sent, received))) => {
+                let slack = given_up * u64::from(load.payload_bytes);
                 // What the server got and what it gave back, each against the client's other end.
-                caveats.extend(
-                    Caveat::counts_differ("bytes", sent, totals.bytes_in)
-                        .or_else(|| Caveat::counts_differ("bytes", received, totals.bytes_out)),
-                );
+                differ("bytes", sent, totals.bytes_in, slack)
+                    .or_else(|| differ("bytes", received, totals.bytes_out, slack))
             }
             _ => {
-                let (client, server) = (measured.run.client_count, totals.requests);
-                if client.abs_diff(server) > measured.count_slack {
-                    caveats.extend(Caveat::counts_differ("requests", client, server));
-                }
+                let slack = measured.count_slack + given_up;
+                differ("requests", measured.run.client_count, totals.requests, slack)
             }
-        }
+        });
     }
     caveats
 }

@@ -31,6 +31,7 @@ pub(super) fn trust(record: &Record, lists: bool) -> String {
         ));
     }
     said.extend(answer::noise(record));
+    said.extend(clients(record));
     if let Some(share) = record.harness_cpu_share.filter(|share| share.is_finite()) {
         said.push(format!("The harness itself used {} of one core.", figure::percent(share)));
     }
@@ -82,6 +83,42 @@ pub(super) fn trust(record: &Record, lists: bool) -> String {
     block("May these numbers be believed?", &html)
 }
 
+/// Who put the load on, and what the other client made of the same cell.
+fn clients(record: &Record) -> Option<String> {
+    let mut names: Vec<String> = Vec::new();
+    for cell in record.cells.iter().filter(|cell| cell.skipped.is_none()) {
+        let name = cell.details.client.as_deref().map(client_in_words);
+        names.extend(name.filter(|name| !names.contains(name)));
+    }
+    if names.is_empty() {
+        return None;
+    }
+    let check = record.cells.iter().find_map(|cell| Some((cell, cell.details.cross_check.as_ref()?)));
+    let check = check.map_or_else(String::new, |(cell, check)| {
+        let (other, rate) = (client_in_words(&check.client), check.rate);
+        format!(
+            " As a check {other}, which shares no code with it, put {} on {} too: the rate was {} the check's ({} to {}).",
+            cell.load,
+            cell.model,
+            figure::times(rate.mid),
+            figure::number(rate.low),
+            figure::number(rate.high),
+        )
+    });
+    Some(format!("The load was put on by {}.{check}", names.join(", and by ")))
+}
+
+/// `load, io_uring` as `the load generator (ringroad load) on io_uring`.
+fn client_in_words(client: &str) -> String {
+    let (name, driver) = client.split_once(", ").unwrap_or((client, ""));
+    let name = match name {
+        "load" => "the load generator (ringroad load)",
+        "small" => "the lab's small client",
+        other => other,
+    };
+    if driver.is_empty() { name.to_owned() } else { format!("{name} on {driver}") }
+}
+
 fn doubt_item(doubt: &Doubt) -> String {
     let Some((about, sentence)) = doubt.cases.first() else {
         return String::new();
@@ -111,5 +148,38 @@ pub(super) fn level_class(level: Level) -> &'static str {
         Level::Valid => "valid",
         Level::Suspect => "suspect",
         Level::Invalid => "invalid",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+    use ringroad_measure::record::{CrossCheck, Interval};
+
+    #[test]
+    fn the_page_says_who_put_the_load_on_and_whether_the_other_client_agreed() {
+        let mut record = sample::quick();
+        assert!(!trust(&record, true).contains("put on by"), "where it is not known nothing is said");
+        for cell in &mut record.cells {
+            cell.details.client = Some("load, io_uring".to_owned());
+        }
+        let html = trust(&record, true);
+        assert!(
+            html.contains("The load was put on by the load generator (ringroad load) on io_uring.</p>")
+                || html.contains("The load was put on by the load generator (ringroad load) on io_uring. "),
+            "{html}"
+        );
+        assert!(!html.contains("As a check"), "{html}");
+        record.cells[0].details.cross_check = Some(CrossCheck {
+            client: "small, epoll".to_owned(),
+            rate: Interval { low: 0.97, mid: 1.25, high: 1.31 },
+            cpu: None,
+        });
+        record.cells[1].details.client = Some("small, epoll".to_owned());
+        let html = trust(&record, true);
+        assert!(html.contains("on io_uring, and by the lab&#39;s small client on epoll."), "{html}");
+        assert!(html.contains("As a check the lab&#39;s small client on epoll, which"), "{html}");
+        assert!(html.contains("1.25") && html.contains("(0.97 to 1.31)"), "{html}");
     }
 }

@@ -212,6 +212,27 @@ fn echo_counts_bytes_at_both_ends() {
 }
 
 #[test]
+fn what_the_client_gave_up_waiting_for_the_server_may_have_answered_and_no_more() {
+    let (http, echo) = (&suite().loads[0], &suite().loads[1]);
+    let counts = |run: &Measured, load| {
+        let caveats = verdict::of_run(run, load);
+        assert!(caveats.iter().any(|c| matches!(c, Caveat::Failures { .. })), "{caveats:?}");
+        caveats.iter().any(|c| matches!(c, Caveat::CountsDiffer { .. }))
+    };
+    let mut run = good(0, 4.0);
+    run.run.errors.timeout = 3;
+    for (requests, differ) in [(120_003, false), (119_997, false), (120_004, true), (119_996, true)] {
+        run.totals = Some(Totals { requests, ..Totals::default() });
+        assert_eq!(counts(&run, http), differ, "{requests}");
+    }
+    run.bytes = Some((12_000, 12_000));
+    for (bytes_out, differ) in [(12_300, false), (12_301, true)] {
+        run.totals = Some(Totals { bytes_in: 12_000, bytes_out, ..Totals::default() });
+        assert_eq!(counts(&run, echo), differ, "{bytes_out}");
+    }
+}
+
+#[test]
 fn an_outside_client_may_leave_as_many_unanswered_as_it_has_connections() {
     let load = &suite().loads[0];
     let mut run = good(0, 4.0);
