@@ -5,14 +5,18 @@
 //! Where a record does not cover it, the advice is the command that would. What a figure is and how programs are
 //! compared, `page` knows. Start at [`Workload::advice`] and [`general`].
 
+mod way;
+
 use crate::page::answer::{self, Standing};
 use crate::page::figure::{self, Figure};
-use crate::page::guide::{self, RECONNECT};
-use crate::page::shape::{self, Load, Unit};
+use crate::page::guide;
+use crate::page::shape::{self, Load};
+use crate::suite::{self, Suite};
 use crate::table;
 use ringroad_measure::Level;
 use ringroad_measure::record::{Cell, Record};
 use serde_json::Value;
+use way::{Point, WAYS, Way};
 
 /// What a program is to be used for. What is not said is not asked for.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -44,114 +48,23 @@ pub struct Advice {
     pub text: String,
 }
 
-/// One way in which a workload and a load may differ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Connections,
-    Active,
-    Payload,
-    Pipeline,
-    Work,
-    Delay,
-    Reconnect,
-}
-
-const WAYS: [Way; 7] =
-    [Way::Connections, Way::Active, Way::Payload, Way::Pipeline, Way::Work, Way::Delay, Way::Reconnect];
-
-/// Below so many bytes a payload is one small copy beside a system call, whatever its size.
-const SMALL_BYTES: f64 = 1024.0;
-
 /// At this distance, in units of what is near, a load on each side still encloses a workload.
 const BESIDE: f64 = 2.2;
 
-/// Costs of connections as work and delay are what the handler adds; below these they are not felt.
-const WORK_FELT_US: f64 = 2.0;
-const DELAY_FELT_US: f64 = 100.0;
+/// The most connections that a server of ours holds, where it is not as many as there are descriptors: bits for
+/// descriptor numbers below 1,024, or a worker thread for each that waits. Beside them there are the program's own.
+const HOLDS_AT_MOST: [(&str, u32); 3] = [("select", 1000), ("engine-select", 1000), ("engine-threads", 4000)];
 
-impl Way {
-    /// What is asked for.
-    fn wanted(self, workload: &Workload) -> Option<f64> {
-        match self {
-            Way::Connections => workload.connections.map(f64::from),
-            Way::Active => Some(workload.active_share.unwrap_or(1.0)),
-            Way::Payload => workload.payload_bytes.map(|bytes| bytes as f64).or(Some(0.0)),
-            Way::Pipeline => Some(f64::from(workload.pipeline.unwrap_or(1).max(1))),
-            Way::Work => Some(workload.work_us.unwrap_or(0.0)),
-            Way::Delay => Some(workload.delay_us.unwrap_or(0.0)),
-            Way::Reconnect => Some(f64::from(u8::from(workload.reconnect))),
-        }
-    }
-
-    /// What a load has.
-    fn had(self, cell: &Cell) -> f64 {
-        let time_of = |what: &str| {
-            let quantity = shape::quantity(cell).filter(|q| q.unit == Unit::Time && q.what.ends_with(what));
-            quantity.map_or(0.0, |quantity| quantity.value)
-        };
-        match self {
-            Way::Connections => f64::from(cell.connections),
-            Way::Active => cell.active_share,
-            Way::Payload => cell.payload_bytes as f64,
-            Way::Pipeline => f64::from(cell.pipeline.max(1)),
-            Way::Work => time_of("work"),
-            Way::Delay => time_of("delay"),
-            Way::Reconnect => f64::from(u8::from(cell.variant.as_deref() == Some(RECONNECT))),
-        }
-    }
-
-    /// How far from what is asked: 0 is the same, up to 1 is near enough to speak for it.
-    fn distance(self, workload: &Workload, cell: &Cell) -> f64 {
-        let Some(wanted) = self.wanted(workload) else {
-            return 0.0;
-        };
-        let had = self.had(cell);
-        // Costs grow with factors, so distance is a factor too; the summand is what is not felt.
-        let factor = |summand: f64, near: f64| ((wanted + summand) / (had + summand)).ln().abs() / near.ln();
-        match self {
-            // Half a decade.
-            Way::Connections | Way::Active => factor(0.0, 10_f64.sqrt()),
-            Way::Payload => factor(SMALL_BYTES, 4.0),
-            Way::Pipeline if (wanted > 1.0) != (had > 1.0) => f64::INFINITY,
-            Way::Pipeline => factor(0.0, 4.0),
-            Way::Work => factor(WORK_FELT_US, 2.0),
-            Way::Delay => factor(DELAY_FELT_US, 3.0),
-            Way::Reconnect if wanted == had => 0.0,
-            Way::Reconnect => f64::INFINITY,
-        }
-    }
-
-    /// The suite that varies it.
-    fn suite(self) -> &'static str {
-        match self {
-            Way::Connections => "models",
-            Way::Active => "active-share",
-            Way::Payload => "payload",
-            Way::Pipeline => "pipeline",
-            Way::Work | Way::Delay => "work",
-            Way::Reconnect => "churn",
-        }
-    }
-
-    /// What is asked for in words.
-    fn said(self, value: f64) -> String {
-        match self {
-            Way::Connections => format!("{} connections", figure::count(value as u64)),
-            Way::Active => format!("{} of them active", figure::percent_short(value)),
-            Way::Payload => format!("{} per request", figure::bytes(value)),
-            Way::Pipeline => format!("{} requests in flight on each", figure::count(value as u64)),
-            Way::Work => format!("{} of work per request", figure::micros(value)),
-            Way::Delay => format!("{} of delay per request", figure::micros(value)),
-            Way::Reconnect => "a connection per request".to_owned(),
-        }
-    }
+/// How many connections a program can hold, if that is less than descriptors allow.
+fn holds_at_most(model: &str) -> Option<u32> {
+    HOLDS_AT_MOST.iter().find(|(name, _)| *name == model).map(|(_, most)| *most)
 }
 
 /// What a record has for a workload.
 enum Evidence<'l, 'a> {
     /// These loads speak for it: one, or one on each side.
     Loads(Vec<&'l Load<'a>>),
-    /// In these ways nothing is near; and the nearest load, if any ran.
+    /// In these ways nothing is near; and the nearest load. None of both where no load speaks the protocol.
     Missing(Vec<Way>, Option<&'l Load<'a>>),
 }
 
@@ -194,9 +107,8 @@ impl Workload {
             .iter()
             .filter(|load| !answer::ranked(record, load).0.is_empty())
             .filter_map(|load| {
-                let cell = *load.cells.first()?;
-                let speaks = self.protocol.as_ref().is_none_or(|protocol| *protocol == cell.protocol);
-                (speaks && is_ordinary(cell)).then(|| Known(load, WAYS.map(|way| way.distance(self, cell))))
+                let point = Point::of_cell(load.cells.first()?);
+                point.speaks_for(self).then(|| Known(load, WAYS.map(|way| way.distance(self, &point))))
             })
             .collect();
         let http = |load: &Load<'_>| load.cells.first().is_some_and(|cell| cell.protocol == "http");
@@ -206,7 +118,9 @@ impl Workload {
         let nearest = known.iter().min_by(|a, b| far(a).total_cmp(&far(b)));
         let side = |way: Way, known: &Known<'_, '_>| {
             let cell = known.0.cells.first();
-            way.wanted(self).zip(cell).map_or(0.0, |(wanted, cell)| (way.had(cell) - wanted).signum())
+            way.wanted(self)
+                .zip(cell)
+                .map_or(0.0, |(wanted, cell)| (way.had(&Point::of_cell(cell)) - wanted).signum())
         };
         let else_near = |way: usize, known: &Known<'_, '_>| {
             known.1.iter().enumerate().all(|(nth, far)| nth == way || *far <= 1.0)
@@ -234,22 +148,15 @@ impl Workload {
         if let Some(near) = near {
             return Evidence::Loads(vec![near.0]);
         }
-        let alone: Vec<Way> = WAYS
-            .into_iter()
-            .enumerate()
-            .filter(|(nth, _)| !known.iter().any(|known| known.1[*nth] <= 1.0))
-            .map(|(_, way)| way)
-            .collect();
-        let together = || match nearest {
-            Some(nearest) => WAYS
-                .into_iter()
-                .enumerate()
-                .filter(|(nth, _)| nearest.1[*nth] > 1.0)
-                .map(|(_, way)| way)
-                .collect(),
-            None => vec![Way::Connections],
+        let Some(nearest) = nearest else {
+            return Evidence::Missing(Vec::new(), None);
         };
-        Evidence::Missing(if alone.is_empty() { together() } else { alone }, nearest.map(|known| known.0))
+        let ways = |is_missing: &dyn Fn(usize) -> bool| -> Vec<Way> {
+            WAYS.into_iter().enumerate().filter(|(nth, _)| is_missing(*nth)).map(|(_, way)| way).collect()
+        };
+        let alone = ways(&|nth| !known.iter().any(|known| known.1[nth] <= 1.0));
+        let together = || ways(&|nth| nearest.1[nth] > 1.0);
+        Evidence::Missing(if alone.is_empty() { together() } else { alone }, Some(nearest.0))
     }
 
     /// What to use, why, and with which settings.
@@ -269,7 +176,9 @@ impl Workload {
             .map(|cell| cell.model.as_str())
             .filter(|model| rest.iter().all(|verdict| verdict.best.iter().any(|cell| cell.model == *model)))
             .collect();
-        if in_all.is_empty() {
+        if verdicts.iter().all(|verdict| verdict.best.is_empty()) {
+            say("  ", "None of the programs that ran can hold so many connections.");
+        } else if in_all.is_empty() {
             say(
                 "  ",
                 "It changes within the range asked for, so measure exactly this, or choose by what you have more of:",
@@ -279,9 +188,13 @@ impl Workload {
             }
         } else {
             let names: Vec<String> = in_all.iter().map(|model| figure::in_words(model).to_owned()).collect();
-            let kind = if names.len() > 1 { ": equal in cost within the noise" } else { "" };
+            let kind = if names.len() > 1 {
+                ": equal in cost within the noise"
+            } else {
+                answer::doubt(record, &first.ranked, first.best.len()).unwrap_or_default()
+            };
             say("  ", &format!("Use {}{kind}.", answer::either(&names)));
-            for line in self.settings(record, first, &in_all) {
+            for line in self.settings(record, &verdicts, &in_all) {
                 say("  ", &line);
             }
         }
@@ -301,25 +214,28 @@ impl Workload {
     }
 
     /// How to have it: the driver's flag, the choices inside a driver, what the machine must allow.
-    fn settings(&self, record: &Record, verdict: &Verdict<'_>, best: &[&str]) -> Vec<String> {
+    fn settings(&self, record: &Record, verdicts: &[Verdict<'_>], best: &[&str]) -> Vec<String> {
         let mut lines = Vec::new();
+        let Some(verdict) = verdicts.first() else { return lines };
         let cell_of = |model: &str| verdict.load.cells.iter().copied().find(|cell| cell.model == model);
         // The engine's drivers are what our own tools run on; ranked among themselves, since by hand is not for sale.
-        let (ranked, _) = answer::ranked(record, verdict.load);
-        let engines: Vec<&Cell> =
-            ranked.into_iter().filter(|cell| cell.model.starts_with("engine-")).collect();
+        let (engines, even) = verdict.engines(record);
         if let Some(cheapest) = engines.first() {
-            let even: Vec<String> = engines
-                .iter()
-                .filter(|cell| matches!(answer::standing(record, cell, cheapest), Some(Standing::Even(_))))
-                .filter_map(|cell| cell.driver.clone())
-                .collect();
-            let equal = if even.len() > 1 { ", which are equal here" } else { "" };
-            lines.push(format!(
-                "Ringroad's tools and programs on its engine: --driver {} ({} of CPU per request){equal}.",
-                answer::either(&even),
-                answer::cpu(cheapest),
-            ));
+            let others: Vec<Vec<String>> =
+                verdicts.iter().skip(1).map(|other| other.engines(record).1).collect();
+            let both: Vec<String> =
+                even.into_iter().filter(|driver| others.iter().all(|even| even.contains(driver))).collect();
+            let equal = if both.len() > 1 { ", which are equal here" } else { "" };
+            lines.push(match both.is_empty() {
+                false => format!(
+                    "Ringroad's tools and programs on its engine: --driver {} ({} of CPU per request){equal}.",
+                    answer::either(&both),
+                    answer::cpu(cheapest),
+                ),
+                true => "Ringroad's tools and programs on its engine: the cheapest driver changes within the range, so \
+                         measure exactly this."
+                    .to_owned(),
+            });
         } else {
             let mut drivers: Vec<String> =
                 best.iter().filter_map(|model| cell_of(model)?.driver.clone()).collect();
@@ -371,29 +287,47 @@ impl Workload {
         let mut out = String::new();
         let mut say = |indent: &str, text: &str| put(&mut out, indent, text, width);
         let lacking: Vec<String> = ways.iter().filter_map(|way| Some(way.said(way.wanted(self)?))).collect();
-        say(
-            "",
-            &format!(
-                "This record does not cover {}: it has nothing near {}.",
-                self.said(),
-                answer::either(&lacking)
-            ),
-        );
+        let lacks = match nearest {
+            Some(_) => format!("it has nothing near {}", answer::either(&lacking)),
+            None => "it has no result that speaks for such a load at all".to_owned(),
+        };
+        say("", &format!("This record does not cover {}: {lacks}.", self.said()));
         if let Some(nearest) = nearest {
             say("", &format!("The nearest it has is {}.", nearest.title));
         }
-        let mut suites: Vec<&str> = ways.iter().map(|way| way.suite()).collect();
-        suites.dedup();
         say("", "");
-        say("", "This would measure it, or come near:");
-        for suite in suites {
-            say("  ", &format!("ringroad lab run {suite}"));
+        match self.suite() {
+            Some(suite) => {
+                say("", "This would measure it:");
+                say("  ", &format!("ringroad lab run {suite}"));
+            }
+            None => {
+                let mut suites: Vec<&str> = ways.iter().map(|way| way.suite()).collect();
+                suites.dedup();
+                if !suites.is_empty() {
+                    say("", "No suite has just this. The nearest:");
+                }
+                for suite in suites {
+                    say("  ", &format!("ringroad lab run {suite}"));
+                }
+            }
         }
         say("", "");
         say("", "Exactly this load: a suite of your own, which is a short TOML file (docs/SUITES.md).");
         say("", "");
         say("", &from(record));
         out
+    }
+
+    /// The first of the program's own suites with a load that covers this.
+    fn suite(&self) -> Option<&'static str> {
+        suite::built_in::names().find(|name| {
+            let suite = Suite::load(name);
+            suite.is_ok_and(|suite| {
+                let mut points = suite.loads.iter().map(Point::of_load);
+                points.any(|point| point.speaks_for(self) && point.is_near(self))
+            })
+        })
     }
 }
 
@@ -420,18 +354,6 @@ const CHOICES: [(&str, &str, &str); 4] = [
     ("engine-epoll", "epoll-et", "the engine on epoll, against the same by hand"),
 ];
 
-/// Whether a load differs from others only in ways that a workload can name.
-fn is_ordinary(cell: &Cell) -> bool {
-    match (cell.variant.as_deref(), shape::quantity(cell)) {
-        (None | Some(RECONNECT), _) => true,
-        (Some(_), Some(quantity)) => {
-            quantity.unit == Unit::Time
-                && (quantity.what.ends_with("work") || quantity.what.ends_with("delay"))
-        }
-        (Some(_), None) => false,
-    }
-}
-
 /// Where the advice comes from.
 fn from(record: &Record) -> String {
     let doubt = match record.verdict.level {
@@ -451,15 +373,37 @@ struct Verdict<'a> {
     load: &'a Load<'a>,
     ranked: Vec<&'a Cell>,
     best: Vec<&'a Cell>,
+    /// What ran and yet cannot hold the connections, which is no advice however cheap it was with fewer.
+    too_small: Vec<(&'a Cell, u32)>,
 }
 
 impl<'a> Verdict<'a> {
     fn of(workload: &Workload, record: &Record, load: &'a Load<'a>) -> Self {
-        let (ranked, even) = answer::ranked(record, load);
-        let mut best = ranked[..even].to_vec();
-        // What cannot hold the connections is no advice, however cheap it was with fewer.
-        best.retain(|cell| cell.model != "select" || workload.connections.unwrap_or(0) <= SELECT_MAX);
-        Verdict { load, ranked, best }
+        let wanted = workload.connections.unwrap_or(0);
+        let limit = |cell: &Cell| holds_at_most(&cell.model).filter(|most| wanted > *most);
+        let able = Load {
+            name: load.name,
+            title: load.title.clone(),
+            cells: load.cells.iter().copied().filter(|cell| limit(cell).is_none()).collect(),
+        };
+        let (ranked, even) = answer::ranked(record, &able);
+        let best = ranked[..even].to_vec();
+        let ran = load.cells.iter().copied().filter(|cell| answer::usable(cell));
+        let too_small = ran.filter_map(|cell| Some((cell, limit(cell)?))).collect();
+        Verdict { load, ranked, best, too_small }
+    }
+
+    /// The engine's cells, the cheapest first, and the drivers of those that are as cheap.
+    fn engines(&self, record: &Record) -> (Vec<&'a Cell>, Vec<String>) {
+        let engines: Vec<&Cell> =
+            self.ranked.iter().copied().filter(|cell| cell.model.starts_with("engine-")).collect();
+        let Some(cheapest) = engines.first() else { return (engines, Vec::new()) };
+        let even = engines
+            .iter()
+            .filter(|cell| matches!(answer::standing(record, cell, cheapest), Some(Standing::Even(_))))
+            .filter_map(|cell| cell.driver.clone())
+            .collect();
+        (engines, even)
     }
 
     fn names(&self) -> String {
@@ -499,6 +443,10 @@ impl<'a> Verdict<'a> {
                 )
             })
             .collect();
+        for (cell, most) in &self.too_small {
+            let most = figure::count(u64::from(*most));
+            lines.push(format!("{:widest$}  holds {most} connections at most", cell.model));
+        }
         for cell in self.load.cells.iter().filter(|cell| !answer::usable(cell)) {
             let why = cell
                 .skipped
@@ -509,9 +457,6 @@ impl<'a> Verdict<'a> {
         lines
     }
 }
-
-/// Connections that fit into select's set beside the descriptors of a program.
-const SELECT_MAX: u32 = 1000;
 
 /// Advice where no workload was described: what the record says for each situation people ask about.
 pub fn general(record: &Record, width: usize) -> String {
@@ -584,6 +529,82 @@ mod tests {
         sample::set_ratios(&mut record);
         assert!(used(&advice(&record, &asked(1000))).contains("Use select"));
         assert!(!used(&advice(&record, &asked(1500))).contains("select"));
+    }
+
+    #[test]
+    fn between_two_loads_what_cannot_hold_as_many_is_no_driver_to_take() {
+        let mut record = sample::floor();
+        record.cells.retain(|cell| cell.protocol == "http" && cell.pipeline == 1);
+        record.cells.retain(|cell| matches!(cell.model.as_str(), "poll" | "epoll-et" | "select" | "threads"));
+        record.control.clear();
+        for (nth, cell) in record.cells.iter_mut().enumerate() {
+            let (model, driver) = match cell.model.as_str() {
+                "threads" => ("engine-threads", "threads"),
+                "select" => ("engine-select", "select"),
+                "poll" => ("engine-poll", "poll"),
+                _ => ("engine-epoll", "epoll"),
+            };
+            (cell.model, cell.driver) = (model.to_owned(), Some(driver.to_owned()));
+            cell.verdict = ringroad_measure::Verdict::valid();
+            if cell.skipped.is_none() {
+                // At 1,000 all are equal, at 10,000 poll is dear.
+                let dear = cell.connections > 1000 && model == "engine-poll";
+                sample::set_cpu(cell, if dear { 9.0 } else { 4.0 }, 0.0, nth as u64);
+            }
+        }
+        let text = advice(&record, &asked(9999)).text;
+        assert!(text.contains("(http-1000):") && text.contains("(http-10000):"), "{text}");
+        assert!(text.contains("--driver epoll ("), "{text}");
+        assert!(text.contains("holds 1,000 connections at most"), "{text}");
+        assert!(text.contains("holds 4,000 connections at most"), "{text}");
+        let text = advice(&record, &asked(1000)).text;
+        assert!(text.contains("select") && text.contains("threads") && !text.contains("at most"), "{text}");
+    }
+
+    #[test]
+    fn where_nothing_that_ran_holds_as_many_nothing_is_advised() {
+        let mut record = sample::floor();
+        record.cells.retain(|cell| cell.model == "select" && cell.connections <= 1000);
+        let text = advice(&record, &asked(1500)).text;
+        assert!(text.contains("None of the programs that ran can hold so many"), "{text}");
+    }
+
+    #[test]
+    fn the_limits_are_those_of_the_suites() {
+        let suite = Suite::load("models").unwrap();
+        for server in &suite.servers {
+            assert_eq!(holds_at_most(&server.id), server.max_connections, "{}", server.id);
+        }
+    }
+
+    #[test]
+    fn from_too_few_runs_nobody_is_named_without_a_doubt() {
+        let mut record = sample::quick();
+        assert!(!used(&advice(&record, &asked(64))).contains("too few runs"));
+        record.cells.iter_mut().for_each(|cell| cell.runs.truncate(3));
+        assert!(used(&advice(&record, &asked(64))).contains("too few runs"));
+    }
+
+    #[test]
+    fn where_no_load_speaks_the_protocol_the_suite_that_does_is_named() {
+        let mut record = sample::quick();
+        record.cells.retain(|cell| cell.protocol == "http");
+        let echo = Workload { protocol: Some("echo".to_owned()), ..asked(64) };
+        let text = advice(&record, &echo).text;
+        assert!(text.contains("no result that speaks for such a load"), "{text}");
+        assert!(text.contains("would measure it:\n  ringroad lab run quick\n"), "{text}");
+        let idle = Workload { active_share: Some(0.01), protocol: Some("http".to_owned()), ..asked(10_000) };
+        let text = advice(&record, &idle).text;
+        assert!(text.contains("\n  ringroad lab run idle\n"), "active-share speaks echo: {text}");
+    }
+
+    #[test]
+    fn copies_of_files_speak_for_no_connections() {
+        let mut record = sample::quick();
+        record.cells.iter_mut().for_each(|cell| {
+            (cell.protocol, cell.connections) = ("files".to_owned(), 1);
+        });
+        assert!(!advice(&record, &asked(1)).covered);
     }
 
     #[test]

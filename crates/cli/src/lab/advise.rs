@@ -7,6 +7,7 @@ use super::{Complaint, print, read, state_folder, width};
 use crate::complaint::{DONE, FAILED};
 use crate::flags::AdviseFlags;
 use ringroad_lab::advise::{self, Workload};
+use ringroad_measure::caveat::REPEATS_MIN;
 use ringroad_measure::record::Record;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,15 +32,18 @@ pub(super) fn advise(flags: &AdviseFlags) -> Result<u8, Complaint> {
         print(&format!("record: {}\n", newest.0.display()))?;
         return Ok(DONE);
     }
-    let first = workload.advice(&newest.1, width);
-    let (path, advice) = match first.covered {
-        true => (&newest.0, first),
-        false => rest
-            .iter()
+    let covering = |enough: bool| {
+        let sure = move |record: &Record| !enough || record.blocks >= REPEATS_MIN;
+        std::iter::once(newest)
+            .chain(rest)
+            .filter(move |(_, record)| sure(record))
             .map(|(path, record)| (path, workload.advice(record, width)))
             .find(|(_, advice)| advice.covered)
-            .unwrap_or((&newest.0, first)),
     };
+    // The newest with blocks enough to tell a difference from noise, or else the newest.
+    let (path, advice) = covering(true)
+        .or_else(|| covering(false))
+        .unwrap_or_else(|| (&newest.0, workload.advice(&newest.1, width)));
     print(&advice.text)?;
     print(&format!("record: {}\n", path.display()))?;
     Ok(if advice.covered { DONE } else { FAILED })

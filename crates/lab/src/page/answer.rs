@@ -149,15 +149,19 @@ fn lead(record: &Record, load: &Load<'_>) -> String {
             listed(&names)
         );
     }
-    let doubt = match standing(record, cells[1], first) {
-        Some(Standing::Untold(_)) => ", though with too few runs to tell a small difference from noise",
-        _ => "",
-    };
+    let doubt = doubt(record, &cells, even).unwrap_or_default();
     format!(
         "{place}, the cheapest way {act} was {}: {} of CPU{doubt}.",
         figure::in_words(&first.model),
         cpu(first)
     )
+}
+
+/// What is to be said behind the name of the cheapest, where one is: that the next may be as cheap for all that is known.
+pub(crate) fn doubt(record: &Record, cells: &[&Cell], even: usize) -> Option<&'static str> {
+    let [first, second, ..] = cells else { return None };
+    let untold = even == 1 && matches!(standing(record, second, first), Some(Standing::Untold(_)));
+    untold.then_some(", though with too few runs to tell a small difference from noise")
 }
 
 /// The lead of a load that ran but has no usable CPU time.

@@ -160,6 +160,7 @@ fn of_load(record: &Record, load: &Load<'_>) -> Option<Advice> {
         all if all == cells.len() => ", all equal within the noise",
         _ => ", equal within the noise",
     };
+    let doubt = answer::doubt(record, &cells, even).unwrap_or_default();
     let others = match answer::costlier(record, &cells, even) {
         Some(others) => format!("; {others}"),
         None => String::new(),
@@ -167,7 +168,7 @@ fn of_load(record: &Record, load: &Load<'_>) -> Option<Advice> {
     Some(Advice {
         load: load.title.clone(),
         best,
-        evidence: format!("{cost} of CPU per request{equal}{others}."),
+        evidence: format!("{cost} of CPU per request{equal}{doubt}{others}."),
     })
 }
 
@@ -256,6 +257,16 @@ mod tests {
             }]);
         }
         assert!(rows(&record).iter().all(|row| row.advice.is_err() || row.situation.contains("memory")));
+    }
+
+    #[test]
+    fn from_too_few_runs_nobody_is_named_without_a_doubt() {
+        let mut record = sample::quick();
+        record.cells.iter_mut().for_each(|cell| cell.runs.truncate(3));
+        let advice = row(&record, "A few busy connections").advice.ok().unwrap();
+        assert!(advice.evidence.contains("too few runs"), "{} {}", advice.best, advice.evidence);
+        let sure = row(&sample::quick(), "A few busy connections").advice.ok().unwrap();
+        assert!(!sure.evidence.contains("too few runs"), "{}", sure.evidence);
     }
 
     #[test]

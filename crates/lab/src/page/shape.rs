@@ -83,7 +83,12 @@ const NUMBER: &str = "…";
 
 /// The first number in the words of a cell's variant, if there is one.
 pub(crate) fn quantity(cell: &Cell) -> Option<Quantity> {
-    let text = cell.variant.as_deref()?.replace('\u{a0}', " ");
+    quantity_in(cell.variant.as_deref()?)
+}
+
+/// The first number in words, if there is one.
+pub(crate) fn quantity_in(words: &str) -> Option<Quantity> {
+    let text = words.replace('\u{a0}', " ");
     let words: Vec<&str> = text.split(' ').collect();
     let number = |word: &&str| word.replace(',', "").parse().ok().filter(|value: &f64| value.is_finite());
     let (nth, value) = words.iter().enumerate().find_map(|(nth, word)| Some((nth, number(word)?)))?;
