@@ -6,10 +6,11 @@ use crate::plan::{Plan, Role};
 use crate::run::Measured;
 use crate::suite::{Keep, Load, Protocol, Suite};
 use crate::verdict::{self, middle};
+use ringroad_measure::caveat::REPEATS_MIN;
 use ringroad_measure::record::{
     Cell, Control, CrossCheck, Details, Errors, Interval, Latencies, Loop, Record, Run, SCHEMA, ServerCost,
 };
-use ringroad_measure::{Caveat, Comparison, Finding, Histogram, Verdict};
+use ringroad_measure::{Caveat, Comparison, Finding, Histogram, Level, Verdict};
 use serde_json::{Map, Value};
 
 /// Everything that happened, per cell of the plan.
@@ -58,8 +59,7 @@ pub fn record(suite: &Suite, plan: &Plan, runs: &[CellRuns], frame: Frame) -> Re
         }
         if let (Some((control, _)), Some(ratio)) = (control, cell.ratio) {
             // Only a difference that would be claimed needs a control that can bear it; a tie claims nothing.
-            let claimed = ratio.low > 1.0 || ratio.high < 1.0;
-            if claimed {
+            if ratio.excludes_one() {
                 cell.verdict = with(cell.verdict, Caveat::control_too_wide(control.ratio, ratio.mid - 1.0));
             }
         }
@@ -68,6 +68,7 @@ pub fn record(suite: &Suite, plan: &Plan, runs: &[CellRuns], frame: Frame) -> Re
         }
         cells.push(cell);
     }
+    drop_ratios_over_invalid(suite, &mut cells);
     if frame.interrupted {
         run_level.push(Caveat::Interrupted { done: frame.blocks, planned: suite.repeats });
     }
@@ -77,7 +78,7 @@ pub fn record(suite: &Suite, plan: &Plan, runs: &[CellRuns], frame: Frame) -> Re
                 && cell.load == suite.loads[planned.load].id
                 && Some(&cell.model) == suite.baseline.as_ref()
         });
-        if controls[planned.load].is_none() && baseline_ran {
+        if controls[planned.load].is_none() && baseline_ran && frame.blocks >= REPEATS_MIN {
             run_level.push(Caveat::Unknown {
                 what: format!("the noise floor of {}", suite.loads[planned.load].id),
                 why: "the baseline did not run twice in the same block, so no difference has a control"
@@ -192,11 +193,25 @@ fn ratio(suite: &Suite, plan: &Plan, runs: &[CellRuns], index: usize) -> Option<
     compare(&runs[base], &runs[index], cpu).map(|comparison| comparison.ratio)
 }
 
-/// The baseline against itself, if it ran twice in some blocks.
+/// A baseline that is INVALID cost nobody knows what, so nothing is known over it.
+fn drop_ratios_over_invalid(suite: &Suite, cells: &mut [Cell]) {
+    let invalid: Vec<String> = cells
+        .iter()
+        .filter(|cell| Some(&cell.model) == suite.baseline.as_ref() && cell.verdict.level == Level::Invalid)
+        .map(|cell| cell.load.clone())
+        .collect();
+    let over_invalid = |cell: &&mut Cell| invalid.contains(&cell.load);
+    cells.iter_mut().filter(over_invalid).for_each(|cell| cell.ratio = None);
+}
+
+/// The baseline against itself, if it ran twice in blocks enough for an interval.
 fn control(suite: &Suite, plan: &Plan, runs: &[CellRuns], load: usize) -> Option<(Control, Finding)> {
     let base = baseline_of(suite, plan, load)?;
     let again = plan.cells.iter().position(|cell| cell.role == Role::Control && cell.load == load)?;
     let comparison = compare(&runs[base], &runs[again], cpu)?;
+    if matches!(comparison.finding, Finding::TooFewBlocks { .. }) {
+        return None;
+    }
     Some((Control { load: suite.loads[load].id.clone(), ratio: comparison.ratio }, comparison.finding))
 }
 
@@ -234,8 +249,9 @@ fn cross_check(cell: &mut Cell, mine: &CellRuns, other: &CellRuns, load: &Load) 
     let measured: Vec<&Measured> = other.runs.iter().collect();
     // What makes the other's counts doubtful is not known to be no fault of what both have in common: the server.
     let doubts = verdict::exact_of(&measured, load);
-    let rate = compare(other, mine, |run| Some(run.rps)).map(|comparison| comparison.ratio);
-    let (Some(rate), Some(client)) = (rate, client_of(&measured)) else {
+    let rate = compare(other, mine, |run| Some(run.rps));
+    let enough = rate.is_some_and(|rate| !matches!(rate.finding, Finding::TooFewBlocks { .. }));
+    let (Some(rate), Some(client)) = (rate.map(|rate| rate.ratio), client_of(&measured)) else {
         let why =
             other.failures.first().cloned().unwrap_or_else(|| "they have no block in common".to_owned());
         cell.verdict.add(Caveat::Unknown { what: "whether both clients agree".to_owned(), why });
@@ -248,7 +264,8 @@ fn cross_check(cell: &mut Cell, mine: &CellRuns, other: &CellRuns, load: &Load) 
     let both_free = [&mine.runs, &other.runs]
         .into_iter()
         .all(|runs| free(runs).is_none_or(|share| share < ringroad_measure::caveat::BUSY_SHARE));
-    let differ = Caveat::clients_differ(rate).filter(|_| both_free);
+    // One run that was disturbed is no disagreement.
+    let differ = Caveat::clients_differ(rate).filter(|_| both_free && enough);
     doubts.into_iter().chain(differ).for_each(|caveat| cell.verdict.add(caveat));
 }
 

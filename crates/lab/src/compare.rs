@@ -65,6 +65,8 @@ pub struct Differences {
     pub over: Option<String>,
     /// A fact in which the machines differ, if one does.
     pub other_machine: Option<&'static str>,
+    /// Who put the load on in the first record and in the second, if not the same for a cell of both.
+    pub other_client: Option<(String, String)>,
     /// The cells of both, in the order of the first record; then those of the second alone.
     pub rows: Vec<Row>,
 }
@@ -96,8 +98,12 @@ pub fn compare(first: &Record, second: &Record, measure: Measure, absolute: bool
         !absolute && other_machine.is_none() && second.baseline.as_ref() == Some(baseline)
     });
     let mut rows: Vec<Row> = Vec::new();
+    let mut other_client = None;
     for mine in &first.cells {
         let theirs = second.cells.iter().find(|cell| cell.id == mine.id);
+        let clients =
+            mine.details.client.clone().zip(theirs.and_then(|theirs| theirs.details.client.clone()));
+        other_client = other_client.or_else(|| clients.filter(|(mine, theirs)| mine != theirs));
         rows.push(match theirs {
             Some(theirs) => row((first, mine), (second, theirs), measure, over.as_deref()),
             None => not(mine, "only in the first record"),
@@ -105,7 +111,7 @@ pub fn compare(first: &Record, second: &Record, measure: Measure, absolute: bool
     }
     let only_there = second.cells.iter().filter(|cell| !first.cells.iter().any(|mine| mine.id == cell.id));
     rows.extend(only_there.map(|cell| not(cell, "only in the second record")));
-    Differences { measure, over, other_machine, rows }
+    Differences { measure, over, other_machine, other_client, rows }
 }
 
 fn not(cell: &Cell, why: impl Into<String>) -> Row {
@@ -127,14 +133,26 @@ fn row(
             return not(mine, format!("it is INVALID in the {which} record: {reason}"));
         }
     }
-    let load = |cell: &Cell| (cell.connections, cell.pipeline, cell.payload_bytes, cell.variant.clone());
-    if load(mine) != load(theirs) || mine.active_share != theirs.active_share {
+    let load = |cell: &Cell| {
+        let numbers = (cell.connections, cell.pipeline, cell.payload_bytes);
+        (numbers, cell.variant.clone(), cell.protocol.clone(), cell.kind)
+    };
+    let same_rates = mine.active_share == theirs.active_share && mine.rate_target == theirs.rate_target;
+    if load(mine) != load(theirs) || !same_rates {
         return not(mine, "the load of that name is another one in the second record");
     }
     let figures = |cell: &Cell| cell.runs.iter().filter_map(|run| measure.of(run)).collect::<Vec<f64>>();
     let medians = summary::median(&figures(mine)).zip(summary::median(&figures(theirs)));
     // The baseline over itself says nothing; it is compared as it is.
     let over = over.filter(|over| mine.model != *over);
+    for (which, record) in [("first", first), ("second", second)] {
+        if let Some(why) = over.and_then(|over| unusable_baseline(record, mine, over)) {
+            return not(
+                mine,
+                format!("{why} in the {which} record; --absolute compares figures as they are"),
+            );
+        }
+    }
     let (a, b) = match over {
         Some(over) => (ratios(first, mine, measure, over), ratios(second, theirs, measure, over)),
         None => (figures(mine), figures(theirs)),
@@ -144,6 +162,17 @@ fn row(
     match Comparison::of_runs(&a, &b, control) {
         Some(comparison) => Row { cell: mine.id.clone(), medians, outcome: Outcome::Compared(comparison) },
         None => Row { medians, ..not(mine, "the figure is not known for every run of both records") },
+    }
+}
+
+/// Why nothing can be said over the baseline of a cell's load, as a clause; `None` if it can.
+fn unusable_baseline(record: &Record, cell: &Cell, over: &str) -> Option<String> {
+    let base = record.cells.iter().find(|base| base.model == over && base.load == cell.load);
+    match base {
+        None => Some(format!("its baseline {over} is not")),
+        Some(base) if base.skipped.is_some() => Some(format!("its baseline {over} did not run")),
+        Some(base) if base.verdict.level == Level::Invalid => Some(format!("its baseline {over} is INVALID")),
+        Some(_) => None,
     }
 }
 
@@ -184,6 +213,14 @@ impl Differences {
         ));
         if let Some(fact) = self.other_machine {
             let note = format!("The machines differ ({fact}): this compares machines, too.");
+            out.push_str(&wrapped(&note, width, ""));
+        }
+        if let Some((first, second)) = &self.other_client {
+            let note = format!(
+                "The loads were put on by different clients ({} and {}): rates and latencies are theirs, too.",
+                clean(first),
+                clean(second)
+            );
             out.push_str(&wrapped(&note, width, ""));
         }
         out.push('\n');
@@ -258,6 +295,50 @@ mod tests {
         let absolute = compare(&old, &new, Measure::Cpu, true);
         assert_eq!(absolute.over, None);
         assert!(matches!(outcome(&absolute, "poll/"), Finding::Slower { by, .. } if (by - 0.1).abs() < 0.01));
+    }
+
+    #[test]
+    fn over_a_baseline_that_is_invalid_nothing_is_claimed() {
+        let (old, mut new) = (record("", 1.0, 1.0), record("", 1.0, 1.0));
+        let base = new.cells.iter_mut().find(|cell| cell.id == "epoll-et/http-64").unwrap();
+        base.verdict = ringroad_measure::Verdict::of([ringroad_measure::Caveat::NothingMeasured]);
+        base.runs.iter_mut().for_each(|run| run.cpu_us_per_request = Some(2.0));
+        let why = |differences: &Differences| match &differences
+            .rows
+            .iter()
+            .find(|r| r.cell == "poll/http-64")
+            .unwrap()
+            .outcome
+        {
+            Outcome::Not(why) => why.clone(),
+            Outcome::Compared(comparison) => panic!("{comparison:?}"),
+        };
+        let said = why(&compare(&old, &new, Measure::Cpu, false));
+        assert!(said.contains("its baseline epoll-et is INVALID in the second record"), "{said}");
+        assert!(why(&compare(&new, &old, Measure::Cpu, false)).contains("in the first record"));
+        assert!(matches!(
+            outcome(&compare(&old, &new, Measure::Cpu, false), "poll/echo"),
+            Finding::NoDifference { .. }
+        ));
+        assert!(matches!(
+            outcome(&compare(&old, &new, Measure::Cpu, true), "poll/http"),
+            Finding::NoDifference { .. }
+        ));
+        new.cells.retain(|cell| cell.id != "epoll-et/http-64");
+        assert!(why(&compare(&old, &new, Measure::Cpu, false)).contains("is not in the second record"));
+    }
+
+    #[test]
+    fn another_client_is_said() {
+        let (mut old, mut new) = (record("", 1.0, 1.0), record("", 1.0, 1.0));
+        old.cells[0].details.client = Some("load, io_uring".to_owned());
+        assert_eq!(compare(&old, &new, Measure::Rate, false).other_client, None, "of one it is not known");
+        new.cells[0].details.client = Some("small, epoll".to_owned());
+        let differences = compare(&old, &new, Measure::Rate, false);
+        let text = differences.text(100).replace("\n", " ");
+        assert!(text.contains("different clients (load, io_uring and small, epoll)"), "{text}");
+        new.cells[0].details.client = old.cells[0].details.client.clone();
+        assert_eq!(compare(&old, &new, Measure::Rate, false).other_client, None);
     }
 
     #[test]

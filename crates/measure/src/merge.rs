@@ -3,7 +3,8 @@
 //! Runs are pooled, and everything a cell says is computed from them again; ratios stay within their blocks, since
 //! blocks of one record follow those of another and never mix with them. Start at [`merge`].
 
-use crate::caveat::{Caveat, Verdict};
+use crate::caveat::{Caveat, Level, Verdict};
+use crate::claim::Outcome;
 use crate::compare::Comparison;
 use crate::histogram::Histogram;
 use crate::record::{Cell, Details, Interval, Latencies, Loop, Record, Run, ServerCost};
@@ -19,6 +20,8 @@ pub enum MergeError {
     Nothing,
     /// Two cells of the same name are not the same load; carries the name.
     OtherLoad(String),
+    /// Two cells have a run in common; carries their name.
+    Twice(String),
 }
 
 impl fmt::Display for MergeError {
@@ -29,6 +32,11 @@ impl fmt::Display for MergeError {
                 f,
                 "cell {id} is another load in one record than in the other (connections, payload, pipeline or active \
                  share differ): merge records of the same suite"
+            ),
+            MergeError::Twice(id) => write!(
+                f,
+                "cell {id} has the same run in two of the records: runs that count twice look surer than they are, so name \
+                 each record once, and none beside one that it was merged into"
             ),
         }
     }
@@ -76,8 +84,14 @@ pub fn merge(records: &[Record]) -> Result<Record, MergeError> {
             }
         }
         for claim in &other.claims {
-            if !merged.claims.iter().any(|known| known.id == claim.id) {
-                merged.claims.push(claim.clone());
+            match merged.claims.iter_mut().find(|known| known.id == claim.id) {
+                Some(known)
+                    if known.outcome == Outcome::Untestable && claim.outcome != Outcome::Untestable =>
+                {
+                    *known = claim.clone();
+                }
+                Some(_) => {}
+                None => merged.claims.push(claim.clone()),
             }
         }
         for control in &other.control {
@@ -106,6 +120,12 @@ pub fn merge(records: &[Record]) -> Result<Record, MergeError> {
         [first, rest @ ..] => Some(format!("{first} (and {} more)", rest.len())),
     };
     set_ratios(&mut merged);
+    for cell in &mut merged.cells {
+        let control = merged.control.iter().find(|control| control.load == cell.load);
+        if let (Some(control), Some(ratio)) = (control, cell.ratio.filter(|ratio| ratio.excludes_one())) {
+            again(&mut cell.verdict, Caveat::control_too_wide(control.ratio, ratio.mid - 1.0));
+        }
+    }
     let of_runs = records.iter().flat_map(|record| {
         // What concerns a record as a whole is what none of its cells says.
         let in_cells = |why: &Caveat| record.cells.iter().any(|cell| cell.verdict.reasons.contains(why));
@@ -151,6 +171,11 @@ fn join(cell: &mut Cell, other: Cell) -> Result<(), MergeError> {
         *cell = other;
         return Ok(());
     }
+    let is_here =
+        |run: &Run| cell.runs.iter().any(|known| *known == Run { block: known.block, ..run.clone() });
+    if other.runs.iter().any(is_here) {
+        return Err(MergeError::Twice(cell.id.clone()));
+    }
     let few = Caveat::too_few_repeats(cell.runs.len() as u32);
     let few_there = Caveat::too_few_repeats(other.runs.len() as u32);
     cell.runs.extend(other.runs);
@@ -195,7 +220,24 @@ fn join(cell: &mut Cell, other: Cell) -> Result<(), MergeError> {
         // Sentences read back carry no level of their own.
         cell.verdict.level = cell.verdict.level.max(level);
     }
+    // Runs that were steady in each record need not be so together.
+    let cpu: Vec<f64> = cell.runs.iter().filter_map(|run| run.cpu_us_per_request).collect();
+    if let Some((spread, middle)) = summary::mad(&cpu).zip(summary::median(&cpu)).filter(|(_, m)| *m > 0.0) {
+        again(&mut cell.verdict, Caveat::unsteady(spread / middle));
+    }
     Ok(())
+}
+
+/// Adds a doubt in the place of what was said of the same kind before, with other numbers.
+fn again(verdict: &mut Verdict, caveat: Option<Caveat>) {
+    let Some(caveat) = caveat else { return };
+    // Sentences read back are text and no more: their kind is what stands before the first number.
+    let kind = |caveat: &Caveat| {
+        let text = caveat.to_string();
+        text.chars().take_while(|c| !c.is_ascii_digit()).collect::<String>()
+    };
+    verdict.reasons.retain(|known| kind(known) != kind(&caveat));
+    verdict.add(caveat);
 }
 
 /// What the runs do not say, since an older version wrote them, is what the first record's cell says.
@@ -210,7 +252,8 @@ fn fill(server: &mut ServerCost, before: ServerCost) {
     server.kernel_bytes = server.kernel_bytes.or(before.kernel_bytes);
 }
 
-/// CPU per request over the baseline's, block by block.
+/// CPU per request over the baseline's, block by block. Over one that is INVALID there is no ratio: what it cost is not
+/// known.
 fn set_ratios(record: &mut Record) {
     let Some(baseline) = record.baseline.clone() else {
         record.cells.iter_mut().for_each(|cell| cell.ratio = None);
@@ -219,7 +262,7 @@ fn set_ratios(record: &mut Record) {
     let bases: Vec<(String, Vec<Run>)> = record
         .cells
         .iter()
-        .filter(|cell| cell.model == baseline)
+        .filter(|cell| cell.model == baseline && cell.verdict.level != Level::Invalid)
         .map(|cell| (cell.load.clone(), cell.runs.clone()))
         .collect();
     for cell in record.cells.iter_mut().filter(|cell| cell.model != baseline) {

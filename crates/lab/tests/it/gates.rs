@@ -264,6 +264,10 @@ fn record(cost: impl Fn(usize, u32) -> f64) -> Record {
 }
 
 fn record_of(made: impl Fn(usize, u32) -> Measured) -> Record {
+    record_of_blocks(6, made)
+}
+
+fn record_of_blocks(blocks: u32, made: impl Fn(usize, u32) -> Measured) -> Record {
     let suite = suite();
     let plan = Plan::of(&suite, 1);
     let runs: Vec<CellRuns> = plan
@@ -275,7 +279,7 @@ fn record_of(made: impl Fn(usize, u32) -> Measured) -> Record {
                 Role::Control => 2,
                 Role::CrossCheck => 3,
             };
-            let runs = (0..6).map(|block| {
+            let runs = (0..blocks).map(|block| {
                 let mut run = made(who, block);
                 if suite.loads[cell.load].payload_bytes > 0 {
                     run.totals = None;
@@ -285,7 +289,7 @@ fn record_of(made: impl Fn(usize, u32) -> Measured) -> Record {
             CellRuns { runs: runs.collect(), ..CellRuns::default() }
         })
         .collect();
-    collect::record(&suite, &plan, &runs, Frame { blocks: 6, ..Frame::default() })
+    collect::record(&suite, &plan, &runs, Frame { blocks, ..Frame::default() })
 }
 
 /// Noise that differs by block and is the same for all who run in it, as on a real machine.
@@ -418,4 +422,42 @@ fn an_invalid_cell_makes_the_record_invalid() {
     assert!(record.cells[2].skipped.is_some(), "a cell whose turn never came is skipped, not absent");
     assert!(record.verdict.reasons.iter().any(|c| matches!(c, Caveat::Interrupted { done: 0, planned: 6 })));
     assert_eq!(record.cells[0].errors, Errors::default());
+}
+
+#[test]
+fn from_fewer_than_six_blocks_neither_a_noise_floor_nor_a_disagreement_is_told() {
+    let disturbed = |who, block| {
+        let mut run = good(block, 4.0);
+        if who == 3 {
+            run.client = Some("small, epoll".to_owned());
+            run.run.rps /= 1.2;
+        }
+        run
+    };
+    let told = |record: &Record| {
+        record.verdict.reasons.iter().any(|why| matches!(why, Caveat::ClientsDiffer { .. }))
+    };
+    let six = record_of_blocks(6, disturbed);
+    assert_eq!((six.control.len(), told(&six)), (2, true));
+    let five = record_of_blocks(5, disturbed);
+    assert_eq!((five.control.len(), told(&five)), (0, false));
+    // That there are too few is told once, at each cell, and not as a floor that is unknown.
+    assert!(!five.verdict.to_string().contains("noise floor"), "{}", five.verdict);
+    assert!(five.cells.iter().any(|cell| cell.details.cross_check.is_some()));
+}
+
+#[test]
+fn over_a_baseline_that_is_invalid_there_is_no_ratio() {
+    let record = record_of(|who, block| {
+        let mut run = good(block, [4.0, 8.0, 4.0, 4.0][who]);
+        if who == 0 && block == 3 {
+            run.run.client_count += 1;
+        }
+        run
+    });
+    let find = |id: &str| record.cells.iter().find(|cell| cell.id == id).unwrap();
+    assert_eq!(find("base/http-10").verdict.level, Level::Invalid);
+    assert_eq!(find("other/http-10").ratio, None);
+    // Of echo no totals are kept here, so that baseline stands.
+    assert!(find("other/echo-10").ratio.is_some());
 }

@@ -85,6 +85,13 @@ fn record(suite: &str, cells: Vec<Cell>) -> Record {
     }
 }
 
+/// The same figures, measured once more.
+fn once_more(record: &Record) -> Record {
+    let mut again = record.clone();
+    again.cells.iter_mut().flat_map(|cell| &mut cell.runs).for_each(|run| run.at_s += 100.0);
+    again
+}
+
 /// As a record is that comes from a file: its sentences have no level of their own.
 fn from_file(record: &Record) -> Record {
     serde_json::from_str(&serde_json::to_string(record).unwrap()).unwrap()
@@ -119,19 +126,19 @@ fn what_is_of_one_run_is_left_out() {
     first.cells[0].kind = Loop::Open;
     first.cells[0].series = Some(json!([1]));
     first.cells[0].details.held = Some(Default::default());
-    let merged = merge(&[from_file(&first), from_file(&first)]).unwrap();
+    let merged = merge(&[from_file(&first), from_file(&once_more(&first))]).unwrap();
     let cell = &merged.cells[0];
     assert_eq!((&cell.series, cell.details.is_empty(), cell.latency_us.service), (&None, true, None));
     assert!(cell.latency_us.response.is_some());
     first.cells[0].kind = Loop::Closed;
-    let merged = merge(&[from_file(&first), from_file(&first)]).unwrap();
+    let merged = merge(&[from_file(&first), from_file(&once_more(&first))]).unwrap();
     assert_eq!(merged.cells[0].latency_us.service, merged.cells[0].latency_us.response);
 }
 
 #[test]
 fn too_few_runs_alone_may_be_enough_together_and_other_doubts_stay() {
     let first = record("quick", vec![cell("base", [4.0; 3]), cell("mine", [4.0; 3])]);
-    let mut second = first.clone();
+    let mut second = once_more(&first);
     second.cells[1].verdict.add(Caveat::NothingMeasured);
     let merged = merge(&[from_file(&first), from_file(&second)]).unwrap();
     assert_eq!(merged.cells[0].verdict, Verdict::valid());
@@ -175,7 +182,7 @@ fn another_load_of_the_same_name_is_refused() {
 #[test]
 fn the_wider_control_counts_and_another_machine_is_said() {
     let first = record("quick", vec![cell("base", [4.0; 3])]);
-    let mut second = first.clone();
+    let mut second = once_more(&first);
     second.control[0].ratio = Interval { low: 0.9, mid: 1.0, high: 1.02 };
     second.host.insert("kernel".into(), json!("6.1"));
     let merged = merge(&[first.clone(), second.clone()]).unwrap();
@@ -185,6 +192,71 @@ fn the_wider_control_counts_and_another_machine_is_said() {
     assert_eq!(other_machine(&first.host, &second.host), Some("kernel"));
     second.host.insert("kernel".into(), serde_json::Value::Null);
     assert_eq!(other_machine(&first.host, &second.host), None, "what is unknown differs from nothing");
+}
+
+#[test]
+fn a_run_that_is_in_two_records_is_not_counted_twice() {
+    let first = record("quick", vec![cell("base", [4.0, 4.1, 4.2])]);
+    let twice = Err(MergeError::Twice("base/http-64".into()));
+    assert_eq!(merge(&[first.clone(), first.clone()]), twice);
+    let merged = merge(&[from_file(&once_more(&first)), from_file(&first)]).unwrap();
+    assert_eq!(merge(&[from_file(&merged), from_file(&first)]), twice, "as blocks 3 to 5 of the other");
+}
+
+#[test]
+fn what_is_steady_in_each_record_may_not_be_so_in_both() {
+    let first = record("quick", vec![cell("base", [4.0; 3]), cell("mine", [4.0; 3])]);
+    let mut second = once_more(&first);
+    second.cells[0] = cell("base", [8.0; 3]);
+    let merged = merge(&[from_file(&first), from_file(&second)]).unwrap();
+    let doubts: Vec<String> = merged.cells[0].verdict.reasons.iter().map(ToString::to_string).collect();
+    assert!(doubts.len() == 1 && doubts[0].starts_with("half of the runs lie more than"), "{doubts:?}");
+    // Of the same kind there is one sentence, with the numbers of all runs.
+    let mut third = once_more(&once_more(&first));
+    third.cells[0] = cell("base", [7.0; 3]);
+    let merged = merge(&[from_file(&merged), from_file(&third)]).unwrap();
+    assert_eq!(merged.cells[0].verdict.reasons.len(), 1, "{}", merged.cells[0].verdict);
+    assert_ne!(merged.cells[0].verdict.reasons[0].to_string(), doubts[0]);
+}
+
+#[test]
+fn over_a_baseline_that_is_invalid_there_is_no_ratio() {
+    let first = record("quick", vec![cell("base", [4.0; 3]), cell("mine", [8.0; 3])]);
+    let mut second = once_more(&first);
+    assert!(merge(&[first.clone(), second.clone()]).unwrap().cells[1].ratio.is_some());
+    second.cells[0].verdict.add(Caveat::NothingMeasured);
+    assert_eq!(merge(&[first, second]).unwrap().cells[1].ratio, None);
+}
+
+#[test]
+fn a_claim_that_was_tested_in_one_record_is_not_lost_to_one_that_was_not() {
+    use ringroad_measure::claim::{Claim, Outcome, Sense};
+    let claim = |measured: Option<f64>| Claim {
+        id: "000/x".into(),
+        source: "000".into(),
+        section: "s".into(),
+        cell: None,
+        what: "w".into(),
+        quote: "1".into(),
+        claimed: Some(1.0),
+        unit: "ms".into(),
+        sense: Sense::About,
+        measured,
+        interval: None,
+        origin: None,
+        by: None,
+        scale: None,
+        outcome: if measured.is_some() { Outcome::Reproduced } else { Outcome::Untestable },
+        why: None,
+        little: None,
+    };
+    let mut first = record("sources", vec![]);
+    first.claims = vec![claim(None)];
+    let mut second = first.clone();
+    second.claims = vec![claim(Some(2.0))];
+    for order in [[first.clone(), second.clone()], [second, first]] {
+        assert_eq!(merge(&order).unwrap().claims[0].measured, Some(2.0));
+    }
 }
 
 #[test]
