@@ -5,6 +5,7 @@
 //! coarser, but it tells user from system and running from waiting. [`machine`] tells what the hypervisor took.
 
 use crate::root::Root;
+use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
@@ -140,6 +141,35 @@ pub fn split_under(root: &Root, pid: u32) -> io::Result<CpuSplit> {
     })
 }
 
+/// CPU time of each living thread of process `pid`, nanoseconds, by thread id: `/proc/PID/task/*/schedstat`. Empty where
+/// the kernel hides it.
+///
+/// # Errors
+/// `NotFound` if there is no such process.
+pub fn threads(pid: u32) -> io::Result<BTreeMap<u32, u64>> {
+    threads_under(&Root::system(), pid)
+}
+
+fn threads_under(root: &Root, pid: u32) -> io::Result<BTreeMap<u32, u64>> {
+    let tasks = format!("proc/{pid}/task");
+    let ran = |task: String| {
+        let text = root.text(format!("{tasks}/{task}/schedstat"))?;
+        Some((task.parse().ok()?, text.split_ascii_whitespace().next()?.parse().ok()?))
+    };
+    Ok(root.names(&tasks)?.into_iter().filter_map(ran).collect())
+}
+
+/// How many threads carried a load, from each one's part of the CPU time: 4 for four that did as much each, 1 for one
+/// beside any number that did next to nothing. The square of the sum over the sum of the squares, as the effective number
+/// of anything is told; `None` if nobody did anything.
+pub fn carried_by(parts: impl IntoIterator<Item = u64>) -> Option<f64> {
+    let (sum, squares) = parts
+        .into_iter()
+        .map(|part| part as f64)
+        .fold((0.0, 0.0), |(sum, squares), part| (sum + part, squares + part * part));
+    (squares > 0.0).then(|| sum * sum / squares)
+}
+
 /// CPU time of the whole machine since boot, all cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MachineTimes {
@@ -172,6 +202,20 @@ pub fn machine() -> io::Result<MachineTimes> {
     machine_under(&Root::system())
 }
 
+/// [`machine`], of these CPUs alone: where a program runs on two of sixty-four, what others lose is not its loss.
+///
+/// # Errors
+/// `/proc/stat` cannot be read or names none of them.
+pub fn machine_of(cpus: &[usize]) -> io::Result<MachineTimes> {
+    let text = Root::system().read("proc/stat")?;
+    parse_cpus(&text, cpus).ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("read /proc/stat: no line `cpuN` for any of CPUs {cpus:?}"),
+        )
+    })
+}
+
 /// [`machine`] on another machine's files.
 ///
 /// # Errors
@@ -186,9 +230,26 @@ pub fn machine_under(root: &Root) -> io::Result<MachineTimes> {
     })
 }
 
-/// `cpu user nice system idle iowait irq softirq steal guest guest_nice`; guest is part of user already.
 fn parse_machine(text: &str) -> Option<MachineTimes> {
-    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    text.lines().find_map(|line| times(line.strip_prefix("cpu ")?))
+}
+
+/// The sum of the lines of these CPUs.
+fn parse_cpus(text: &str, cpus: &[usize]) -> Option<MachineTimes> {
+    let line = |line: &str| {
+        let (number, rest) = line.strip_prefix("cpu")?.split_once(' ')?;
+        let number: usize = number.parse().ok()?;
+        if cpus.contains(&number) { times(rest) } else { None }
+    };
+    text.lines().filter_map(line).reduce(|sum, cpu| MachineTimes {
+        total_ns: sum.total_ns.saturating_add(cpu.total_ns),
+        idle_ns: sum.idle_ns.saturating_add(cpu.idle_ns),
+        steal_ns: sum.steal_ns.zip(cpu.steal_ns).map(|(sum, cpu)| sum.saturating_add(cpu)),
+    })
+}
+
+/// `user nice system idle iowait irq softirq steal guest guest_nice`; guest is part of user already.
+fn times(line: &str) -> Option<MachineTimes> {
     let ticks: Vec<u64> = line.split_ascii_whitespace().map_while(|word| word.parse().ok()).take(8).collect();
     let [_user, _nice, _system, idle, iowait, ..] = ticks.as_slice() else { return None };
     let ns = |ticks: u64| ticks.saturating_mul(tick_ns());
@@ -259,7 +320,8 @@ fn process_error(what: &str, pid: u32, errno: i32) -> io::Error {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::{
-        CpuSplit, MachineTimes, ProcessClock, machine_under, read_clock, split, split_under, stat_ticks,
+        CpuSplit, MachineTimes, ProcessClock, carried_by, machine_under, parse_cpus, read_clock, split,
+        split_under, stat_ticks, threads_under,
     };
     use crate::root::Fixture;
     use std::hint::black_box;
@@ -420,5 +482,35 @@ mod tests {
         for junk in ["", ")", "7 (x) S 1 2", "7 (x) S 1 7 7 0 -1 4194560 1 2 3 4 x 25"] {
             assert_eq!(stat_ticks(junk), None, "{junk:?}");
         }
+    }
+
+    #[test]
+    fn of_many_cpus_those_asked_for_count_and_no_others() {
+        let text = "cpu  300 0 0 500 0 0 0 200 0 0\ncpu0 100 0 0 100 0 0 0 0 0 0\ncpu1 100 0 0 0 0 0 0 100 0 0\n\
+                    cpu10 100 0 0 400 0 0 0 100 0 0\nintr 5\n";
+        let zero = MachineTimes { steal_ns: Some(0), ..MachineTimes::default() };
+        let share = |cpus: &[usize]| parse_cpus(text, cpus).unwrap().steal_share_since(&zero).unwrap();
+        assert_eq!((share(&[0]), share(&[1]), share(&[0, 1])), (0.0, 0.5, 0.25));
+        assert_eq!(share(&[0, 1, 10]), 0.2, "all of them are the machine");
+        assert_eq!(parse_cpus(text, &[2]), None);
+        assert_eq!(parse_cpus(text, &[]), None);
+    }
+
+    #[test]
+    fn threads_that_idle_carry_nothing() {
+        let fixture = Fixture::of(&[
+            ("proc/7/task/7/schedstat", "500 40 5\n"),
+            ("proc/7/task/8/schedstat", "0 0 0\n"),
+            ("proc/7/task/9/schedstat", "hidden"),
+        ]);
+        let threads = threads_under(&fixture.root, 7).unwrap();
+        assert_eq!(threads.into_iter().collect::<Vec<_>>(), [(7, 500), (8, 0)]);
+        assert_eq!(threads_under(&fixture.root, 8).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(carried_by([7, 7, 7, 7]), Some(4.0));
+        assert_eq!(carried_by([1_000_000, 0, 0]), Some(1.0));
+        let one_and_helpers = carried_by([1_000_000, 10, 10, 10]).unwrap();
+        assert!((1.0..1.001).contains(&one_and_helpers), "{one_and_helpers}");
+        assert_eq!(carried_by([]), None);
+        assert_eq!(carried_by([0]), None);
     }
 }

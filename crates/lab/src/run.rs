@@ -56,7 +56,7 @@ pub struct Measured {
     pub payload_bytes: Option<u64>,
     /// The server's own counts, if it prints them.
     pub totals: Option<Totals>,
-    /// CPU use of the server over what it can use: its threads, at most its CPUs. 1 is all of it.
+    /// CPU use of the server over what it can use: a CPU for each thread that carries the load, at most its CPUs. 1 is all.
     pub server_busy: Option<f64>,
     /// All latencies of the window.
     #[serde(with = "as_text")]
@@ -298,9 +298,9 @@ impl Bench<'_> {
             client: Some(report.client),
             syscalls_source: window.syscalls_per_request.map(|_| "perf".to_owned()),
             payload_bytes: report.payload_bytes,
-            server_busy: server_share.zip(window.server_threads).map(|(share, threads)| {
-                share / f64::from(threads.max(1)).min(self.cores.server.len().max(1) as f64)
-            }),
+            server_busy: server_share
+                .zip(window.server_carriers)
+                .map(|(share, carriers)| share / carriers.clamp(1.0, self.cores.server.len().max(1) as f64)),
             // An empty text is a window that never was.
             histogram: Histogram::from_base64(&window.histogram).ok(),
             harness_cpu: watched.harness_cpu,

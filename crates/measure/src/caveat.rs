@@ -43,7 +43,7 @@ impl fmt::Display for Level {
 /// use ringroad_measure::{Caveat, Level, Verdict};
 /// let verdict = Verdict::of(Caveat::steal(0.05));
 /// assert_eq!(verdict.level, Level::Suspect);
-/// assert!(verdict.to_string().starts_with("SUSPECT: the hypervisor took 5.0 % of the machine's CPU time"));
+/// assert!(verdict.to_string().starts_with("SUSPECT: the hypervisor took 5.0 % of the CPU time there was"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
@@ -359,7 +359,7 @@ impl Caveat {
         (errors.total() > 0).then_some(Caveat::Failures { errors, sent })
     }
 
-    /// Steal, share of the machine's CPU time in the window.
+    /// Steal, share of the CPU time in the window: of the cores that were used, where they are known.
     pub fn steal(share: f64) -> Option<Caveat> {
         outside(share, STEAL_SHARE).then_some(Caveat::Steal { share })
     }
@@ -525,7 +525,7 @@ impl fmt::Display for Caveat {
             ),
             Caveat::Steal { share } => write!(
                 f,
-                "the hypervisor took {} of the machine's CPU time in the window: repeat when the host is quiet, \
+                "the hypervisor took {} of the CPU time there was in the window: repeat when the host is quiet, \
                  or use a machine of its own.",
                 Share(*share),
             ),

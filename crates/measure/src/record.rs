@@ -334,7 +334,7 @@ pub struct Run {
     pub client_cpu_share: Option<f64>,
     /// Time the client was ready but had to wait for a CPU, share of the window.
     pub client_wait_share: Option<f64>,
-    /// Time the hypervisor took from this machine, share of all its cores' time in the window.
+    /// Time the hypervisor took from the cores that server and client may run on, share of these cores' time in the window.
     pub steal_share: Option<f64>,
     /// Failures by kind in the whole run.
     pub errors: Errors,

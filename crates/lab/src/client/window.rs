@@ -11,7 +11,10 @@ use ringroad_host::cpu::{self, CpuSplit, MachineTimes, ProcessClock};
 use ringroad_host::memory;
 use ringroad_host::syscalls::Counter;
 use ringroad_measure::Histogram;
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -32,8 +35,8 @@ pub struct Window {
     pub histogram: String,
     /// CPU time of the server and its descendants, nanoseconds.
     pub server_cpu_ns: Option<u64>,
-    /// Threads of the server at the end.
-    pub server_threads: Option<u32>,
+    /// How many threads of the server carried the load, those that idle not counted.
+    pub server_carriers: Option<f64>,
     /// User part of the server's CPU time, 0 to 1.
     pub server_user_share: Option<f64>,
     /// Context switches of the server per answer.
@@ -42,7 +45,7 @@ pub struct Window {
     pub client_cpu_ns: Option<u64>,
     /// Time this client was ready but waited for a CPU, nanoseconds.
     pub client_wait_ns: Option<u64>,
-    /// Steal, share of the machine's time.
+    /// Steal, share of the time of the CPUs that server and client may run on.
     pub steal_share: Option<f64>,
     /// Resident memory of the server and its descendants at the end, bytes.
     pub rss_bytes: Option<u64>,
@@ -62,6 +65,8 @@ pub struct Window {
 pub(super) struct Gauges {
     pids: Vec<u32>,
     clocks: Vec<ProcessClock>,
+    /// Where server and client may run.
+    cpus: Vec<usize>,
     kernel_before: Option<u64>,
     rss_before: Option<u64>,
 }
@@ -80,6 +85,8 @@ pub(super) struct Edge {
 #[derive(Debug)]
 pub(super) struct Slow {
     split: Option<CpuSplit>,
+    /// CPU time of each thread of the server.
+    threads: BTreeMap<u32, u64>,
     answers: u64,
 }
 
@@ -95,20 +102,23 @@ impl Gauges {
     /// For the server `pid`, before any connection is made.
     pub(super) fn before_connections(pid: Option<u32>) -> Gauges {
         let rss_before = pid.and_then(|pid| resident(&family(pid)));
-        Gauges { pids: Vec::new(), clocks: Vec::new(), kernel_before: kernel_bytes(), rss_before }
+        Gauges { kernel_before: kernel_bytes(), rss_before, ..Gauges::default() }
     }
 
     /// Finds the server's processes; servers with workers have them all by the end of the warm-up.
     pub(super) fn find(&mut self, pid: Option<u32>) {
         self.pids = pid.map(family).unwrap_or_default();
         self.clocks = self.pids.iter().filter_map(|pid| ProcessClock::of(*pid).ok()).collect();
+        let server = self.pids.iter().filter_map(|pid| i32::try_from(*pid).ok().and_then(Pid::from_raw));
+        let sets = server.map(Some).chain([None]).filter_map(|pid| sched_getaffinity(pid).ok());
+        self.cpus = sets.flat_map(|set| (0..CpuSet::MAX_CPU).filter(move |cpu| set.is_set(*cpu))).collect();
     }
 
     pub(super) fn edge(&self) -> Edge {
         // Split and machine first at the start and last at the end would be tighter by their own 100 µs; one
         // order for both edges makes their cost cancel out instead.
         let own = cpu::split(std::process::id()).ok();
-        let machine = cpu::machine().ok();
+        let machine = cpu::machine_of(&self.cpus).ok();
         let client = ProcessClock::own().read().ok();
         Edge {
             server: self.server_cpu(),
@@ -128,7 +138,8 @@ impl Gauges {
 
     pub(super) fn slow(&self, answers: u64) -> Slow {
         let splits: Option<Vec<CpuSplit>> = self.pids.iter().map(|pid| cpu::split(*pid).ok()).collect();
-        Slow { split: splits.filter(|s| !s.is_empty()).map(|s| sum(&s)), answers }
+        let threads = self.pids.iter().filter_map(|pid| cpu::threads(*pid).ok()).flatten().collect();
+        Slow { split: splits.filter(|s| !s.is_empty()).map(|s| sum(&s)), threads, answers }
     }
 
     /// Starts counting system calls.
@@ -165,7 +176,13 @@ impl Gauges {
             p99_ns: latencies.quantile_ns(0.99),
             histogram: latencies.to_base64(),
             server_cpu_ns: grown(first.server, last.server),
-            server_threads: late.split.map(|split| split.threads),
+            server_carriers: cpu::carried_by(
+                late.threads
+                    .iter()
+                    .map(|(thread, ns)| ns.saturating_sub(early.threads.get(thread).copied().unwrap_or(0))),
+            )
+            // Where the kernel hides the times of threads, each may be one that works.
+            .or_else(|| late.split.map(|split| f64::from(split.threads))),
             server_user_share: user_share,
             switches_per_request: split
                 .and_then(|split| split.switches())
