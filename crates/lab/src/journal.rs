@@ -11,7 +11,7 @@ use crate::suite::Suite;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The `journal` string this version writes and reads.
@@ -99,15 +99,13 @@ impl Kept {
     /// [`Error::Journal`]: it cannot be read, is none, or is of another version.
     pub fn read(path: &Path) -> Result<Kept, Error> {
         let wrong = |how: String| Error::Journal { path: path.to_owned(), how };
-        let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
-        let lines: Vec<String> = BufReader::new(file)
-            .lines()
-            .collect::<Result<_, _>>()
-            .map_err(|error| wrong(error.to_string()))?;
+        // Bytes, since a line that was being written may end within a character.
+        let bytes = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
+        let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
         let Some((first, rest)) = lines.split_first() else {
             return Err(wrong("it is empty: begin anew".to_owned()));
         };
-        let begun: Begun = serde_json::from_str(first)
+        let begun: Begun = serde_json::from_slice(first)
             .map_err(|error| wrong(format!("its first line is not that of a journal ({error})")))?;
         if begun.journal != FORMAT || begun.version != env!("CARGO_PKG_VERSION") {
             return Err(wrong(format!(
@@ -119,7 +117,7 @@ impl Kept {
         }
         let (mut kept, mut pending) = (Kept::nothing(begun), Vec::new());
         for (nth, line) in rest.iter().enumerate() {
-            match serde_json::from_str(line) {
+            match serde_json::from_slice(line) {
                 Ok(Entry::Block(block)) => {
                     kept.entries.append(&mut pending);
                     kept.entries.push(Entry::Block(block));

@@ -14,6 +14,7 @@ use crate::verdict;
 use ringroad_measure::Record;
 use ringroad_measure::merge::other_machine;
 use serde_json::{Map, Value, json};
+use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -94,7 +95,7 @@ pub fn run(
         command.extend(["--seed".to_owned(), seed.to_string()]);
     }
     let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-    let begun = Begun::now(suite.clone(), seed, command, started, host(&cores));
+    let begun = Begun::now(suite.clone(), seed, command, started, host(&cores, &options.ringroad));
     let journal = options.journal.as_deref();
     go_on(Kept::nothing(begun), journal, &cores, options, observer, stop)
 }
@@ -112,9 +113,16 @@ pub fn resume(
 ) -> Result<Record, Error> {
     let kept = Kept::read(journal)?;
     let cores = Cores::of_this_process()?;
-    if let Some(fact) = other_machine(&kept.begun.host, &host(&cores)) {
-        let how = format!("it was begun on another machine (its {fact} differs): begin anew here");
-        return Err(Error::Journal { path: journal.to_owned(), how });
+    let here = host(&cores, &options.ringroad);
+    let no = |how: String| Error::Journal { path: journal.to_owned(), how };
+    if let Some(fact) = other_machine(&kept.begun.host, &here) {
+        return Err(no(format!("it was begun on another machine (its {fact} differs): begin anew here")));
+    }
+    if kept.begun.host.get(BUILD).is_some_and(|build| Some(build) != here.get(BUILD)) {
+        return Err(no(
+            "the program was built anew since, and the blocks of a run are of one program: begin anew"
+                .to_owned(),
+        ));
     }
     go_on(kept, Some(journal), &cores, options, observer, stop)
 }
@@ -308,12 +316,21 @@ fn rule(suite: &Suite, key: &str, message: String) -> SuiteError {
     SuiteError { file: suite.name.clone(), line: None, key: Some(key.to_owned()), message }
 }
 
-/// The machine's facts, and who was pinned where.
-fn host(cores: &Cores) -> Map<String, Value> {
+/// Names in a record which build of the program was measured.
+const BUILD: &str = "ringroad_build";
+
+/// The machine's facts, which build of the program runs, and who was pinned where.
+fn host(cores: &Cores, ringroad: &Path) -> Map<String, Value> {
     let mut host = match serde_json::to_value(ringroad_host::facts()) {
         Ok(Value::Object(map)) => map,
         _ => Map::new(),
     };
+    if let Ok(bytes) = std::fs::read(ringroad) {
+        // It tells builds of one machine apart and protects against nothing else.
+        let mut hasher = DefaultHasher::new();
+        hasher.write(&bytes);
+        host.insert(BUILD.to_owned(), json!(format!("{:016x}", hasher.finish())));
+    }
     host.insert(
         "pinning".to_owned(),
         json!({"server": cores.server, "client": cores.client, "harness": cores.harness}),
