@@ -95,9 +95,6 @@ impl Judge<'_> {
                 claim.origin = Some(origin);
                 claim.scale = figure.scale;
                 claim.why.clone_from(&stated.note);
-                if let Some(note) = figure.note {
-                    say(claim, &note);
-                }
             }
             (Ok(_), None) => say(claim, "it states no number"),
             (Err(why), _) => say(claim, &why),

@@ -174,16 +174,16 @@ pub fn figures(part: &Part, record: &Record) -> Vec<(String, Result<Figure, Stri
             let scale = &scale;
             FIGURES.iter().map(move |figure| {
                 let name = format!("{}/{}.{figure}", cell.load, cell.model);
-                (name, figure_of(part, cell, figure).map(|figure| figure.scaled(scale.as_str())))
+                (name, figure_of(cell, figure).map(|figure| figure.scaled(scale.as_str())))
             })
         })
         .collect()
 }
 
-fn figure_of(part: &Part, cell: &Cell, figure: &str) -> Result<Figure, String> {
+fn figure_of(cell: &Cell, figure: &str) -> Result<Figure, String> {
     let unknown = || "it could not be read on this machine".to_owned();
     if figure == "served" {
-        return served(part, cell);
+        return served(cell);
     }
     if let Some(reason) = &cell.skipped {
         return Err(format!("it did not run here: {reason}"));
@@ -213,18 +213,12 @@ fn figure_of(part: &Part, cell: &Cell, figure: &str) -> Result<Figure, String> {
     }
 }
 
-/// Connections that were all answered. A load above a program's stated bound was not tried: the bound is the answer.
-fn served(part: &Part, cell: &Cell) -> Result<Figure, String> {
-    let bound = part.suite.servers.iter().find(|server| server.id == cell.model).and_then(|server| {
-        let most = server.max_connections.filter(|most| cell.connections > *most)?;
-        let reason = server.max_connections_reason.as_deref().unwrap_or("its stated bound");
-        Some(Figure { note: Some(format!("not tried above {most}: {reason}")), ..Figure::of(0.0) })
-    });
-    match (&cell.skipped, bound) {
-        (_, Some(none)) => Ok(none),
-        (Some(reason), None) => Err(format!("it did not run here: {reason}")),
-        (None, None) if all_served(cell) => Ok(Figure::of(f64::from(cell.connections))),
-        (None, None) => Err(format!("its run here failed: {}", cell.verdict)),
+/// Connections that were all answered.
+fn served(cell: &Cell) -> Result<Figure, String> {
+    match &cell.skipped {
+        Some(reason) => Err(format!("it did not run here: {reason}")),
+        None if all_served(cell) => Ok(Figure::of(f64::from(cell.connections))),
+        None => Err(format!("its run here failed: {}", cell.verdict)),
     }
 }
 
@@ -292,26 +286,21 @@ mod tests {
 
     #[test]
     fn a_run_that_is_not_to_be_believed_tests_nothing_but_may_tell_memory() {
-        let part = &parts(&["003".to_owned()], false, Path::new("peers")).unwrap()[0];
         let mut record = sample::quick();
         let cell = &mut record.cells[0];
         cell.server.rss_bytes = Some(3_000_000);
         cell.runs = vec![Run::default()];
         cell.verdict = ringroad_measure::Verdict::of([Caveat::LittlesLaw { off: -0.4 }]);
-        assert!(figure_of(part, cell, "rps").unwrap_err().contains("not to be believed"));
-        assert!(figure_of(part, cell, "rss").is_ok() && figure_of(part, cell, "served").is_ok());
+        assert!(figure_of(cell, "rps").unwrap_err().contains("not to be believed"));
+        assert!(figure_of(cell, "rss").is_ok() && figure_of(cell, "served").is_ok());
         cell.verdict = ringroad_measure::Verdict::of([Caveat::NotServed { wanted: 64, served: 3 }]);
-        assert!(figure_of(part, cell, "rss").is_err() && figure_of(part, cell, "served").is_err());
+        assert!(figure_of(cell, "rss").is_err() && figure_of(cell, "served").is_err());
     }
 
     #[test]
-    fn a_load_above_a_programs_bound_serves_nobody() {
-        let part = &parts(&["003".to_owned()], false, Path::new("peers")).unwrap()[1];
+    fn what_was_not_tried_served_nobody_and_everybody_neither() {
         let mut cell = sample::quick().cells[0].clone();
         (cell.model, cell.connections, cell.skipped) = ("select".into(), 10_000, Some("too many".into()));
-        let figure = figure_of(part, &cell, "served").unwrap();
-        assert!(figure.value == 0.0 && figure.note.unwrap().contains("FD_SETSIZE"));
-        cell.model = "poll".into();
-        assert!(figure_of(part, &cell, "served").is_err());
+        assert_eq!(figure_of(&cell, "served").unwrap_err(), "it did not run here: too many");
     }
 }

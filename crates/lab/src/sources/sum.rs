@@ -15,8 +15,6 @@ pub struct Figure {
     pub interval: Option<Interval>,
     /// How the test differs in size from what a document describes.
     pub scale: Option<String>,
-    /// What a reader should know about it.
-    pub note: Option<String>,
 }
 
 impl Figure {
@@ -147,14 +145,12 @@ impl Sum {
         if let Some(name) = self.single() {
             return figure(name);
         }
-        let (mut scales, mut notes): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+        let mut scales: Vec<String> = Vec::new();
         let mut value_of = |term: &Term| match term {
             Term::Number(number) => Ok(*number),
             Term::Name(name) => {
-                let Figure { value, scale, note, .. } = figure(name)?;
-                for (list, text) in [(&mut scales, scale), (&mut notes, note)] {
-                    list.extend(text.filter(|text| !list.contains(text)));
-                }
+                let Figure { value, scale, .. } = figure(name)?;
+                scales.extend(scale.filter(|scale| !scales.contains(scale)));
                 Ok::<f64, String>(value)
             }
         };
@@ -176,8 +172,7 @@ impl Sum {
         if !value.is_finite() {
             return Err("its figures give no number".to_owned());
         }
-        let joined = |list: Vec<String>| (!list.is_empty()).then(|| list.join("; "));
-        Ok(Figure { value, interval: None, scale: joined(scales), note: joined(notes) })
+        Ok(Figure { value, interval: None, scale: (!scales.is_empty()).then(|| scales.join("; ")) })
     }
 }
 
