@@ -333,7 +333,11 @@ impl Named<'_> {
     }
 }
 
-/// Asks with a small buffer, then with one as large as the kernel says, until it fits.
+/// The most that the kernel gives of one attribute, and of a list of names (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`).
+const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
+
+/// Asks with a small buffer, then with one that everything fits into. An empty buffer would not do to ask for the size:
+/// rustix answers that with 0.
 fn grow(mut ask: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::Result<Vec<u8>> {
     let mut small = [0_u8; 256];
     match ask(&mut small) {
@@ -341,17 +345,9 @@ fn grow(mut ask: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::
         Err(Errno::RANGE) => {}
         Err(why) => return Err(why),
     }
-    loop {
-        let wanted = ask(&mut [])?;
-        let mut buffer = vec![0; wanted.max(1)];
-        match ask(&mut buffer) {
-            Ok(length) => {
-                buffer.truncate(length);
-                return Ok(buffer);
-            }
-            // It grew between the two questions.
-            Err(Errno::RANGE) => {}
-            Err(why) => return Err(why),
-        }
-    }
+    let mut large = vec![0; ATTRIBUTE_BYTES_MAX];
+    let length = ask(&mut large)?;
+    large.truncate(length);
+    large.shrink_to_fit();
+    Ok(large)
 }

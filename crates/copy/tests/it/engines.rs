@@ -99,6 +99,31 @@ fn names_of_one_file_in_many_directories_stay_names_of_one_file() {
 }
 
 #[test]
+fn long_attributes_and_many_arrive_whole() {
+    let (_place, source, target) = folders();
+    many(&source, 20, 10);
+    let flags = rustix::fs::XattrFlags::empty();
+    let long = crate::tree::noise(2000, 1);
+    for value in [255, 256, 257, 2000] {
+        let path = source.join(format!("d1/{value}"));
+        std::fs::write(&path, "x").unwrap();
+        if let Err(why) = rustix::fs::setxattr(&path, "user.long", &long[..value], flags) {
+            eprintln!("skipped: attributes: {why}");
+            return;
+        }
+    }
+    for name in 0..40 {
+        let name = format!("user.one-of-many-names-{name}");
+        rustix::fs::setxattr(source.join("d2/f2"), &*name, b"x", flags).unwrap();
+    }
+    for &engine in engines() {
+        clean(&source, &target, &archive(engine));
+        assert_same(&source, &target);
+        std::fs::remove_dir_all(&target).unwrap();
+    }
+}
+
+#[test]
 fn a_path_deeper_than_any_path_may_be_arrives() {
     for engine in [Engine::Threads].into_iter().chain(ring_engines()) {
         let (_place, source, target) = folders();
