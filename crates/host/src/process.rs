@@ -41,6 +41,15 @@ pub fn tie_to_parent(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(tie) }
 }
 
+/// Whether this process ignores a signal, as `nohup` and a shell's background have it for what they start.
+pub fn ignores(signal: i32) -> bool {
+    // SAFETY: integers and a function's address where there may be none: all zeros is a value of this type.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: without a new action nothing changes; `action` is a live, aligned one of ours that the call fills.
+    let told = unsafe { libc::sigaction(signal, std::ptr::null(), &mut action) };
+    told == 0 && action.sa_sigaction == libc::SIG_IGN
+}
+
 /// Raises the soft limit of open files to the hard one and returns it.
 ///
 /// # Errors
@@ -70,11 +79,18 @@ pub fn raise_nofile() -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::{raise_nofile, tie_to_parent};
+    use super::{ignores, raise_nofile, tie_to_parent};
     use crate::cgroup::Limit;
     use crate::facts::facts;
     use std::os::unix::process::ExitStatusExt;
     use std::process::Command;
+
+    /// Rust ignores SIGPIPE in every program of its own, and nothing else.
+    #[test]
+    fn a_signal_that_is_ignored_is_told_from_others() {
+        assert!(ignores(libc::SIGPIPE));
+        assert!(!ignores(libc::SIGUSR1) && !ignores(libc::SIGKILL) && !ignores(12345));
+    }
 
     /// The tied child is started by a thread that then ends, which is what the kernel means by "parent". Without
     /// the tie it would sleep to its end and exit with 0.

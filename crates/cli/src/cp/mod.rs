@@ -149,7 +149,8 @@ fn copy(request: &Request, voice: Voice) -> u8 {
 }
 
 /// The first signal stops the copy, which then cleans up; a second one ends this process where it stands.
-/// The number returned is that of the signal that came.
+/// The number returned is that of the signal that came. A signal that whoever started this ignores stays ignored: under
+/// `nohup` a copy outlives its terminal.
 ///
 /// Two waits are not the copy's to end: for an answer to a question, and for somebody to read from a FIFO that is
 /// copied *to*. The first is left at once, the second after [`PATIENCE`]; nothing is half-written in either.
@@ -159,12 +160,13 @@ fn cancel_on_signals(
     voice: Voice,
 ) -> io::Result<Arc<AtomicI32>> {
     let (came, number) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicI32::new(SIGINT)));
-    let signals = [SIGINT, SIGTERM, SIGHUP];
-    for signal in signals {
+    let mut signals = vec![SIGINT, SIGTERM, SIGHUP];
+    signals.retain(|signal| !ringroad_host::process::ignores(*signal));
+    for &signal in &signals {
         signal_hook::flag::register_conditional_default(signal, Arc::clone(&came))?;
         signal_hook::flag::register(signal, Arc::clone(&came))?;
     }
-    let mut waiting = signal_hook::iterator::Signals::new(signals)?;
+    let mut waiting = signal_hook::iterator::Signals::new(&signals)?;
     let (control, asking, last) = (Arc::clone(control), Arc::clone(asking), Arc::clone(&number));
     std::thread::spawn(move || {
         for signal in waiting.forever() {

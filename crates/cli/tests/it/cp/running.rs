@@ -23,6 +23,13 @@ fn with_fifo() -> (TempDir, PathBuf) {
     (folder, fifo)
 }
 
+/// The signal of Ctrl-C; where these tests were started with it ignored, as in a shell's background, one that does the
+/// same.
+fn interrupt() -> Signal {
+    let ignored = ringroad_host::process::ignores(Signal::INT.as_raw());
+    if ignored { Signal::TERM } else { Signal::INT }
+}
+
 /// A terminal: our end, and the end of the program.
 fn terminal() -> (File, File) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
@@ -119,7 +126,7 @@ fn an_interrupted_copy_leaves_whole_files_only_and_exits_130() {
         let mut child = Kill(copy.arg(&source).arg(&target).stderr(Stdio::piped()).spawn().unwrap());
         let begun = || fs::read_dir(&target).map_or(0, |entries| entries.count());
         until("the second file is begun", || begun() > 1);
-        child.signal(Signal::INT);
+        child.signal(interrupt());
         let code = child.wait();
         let mut said = String::new();
         child.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
@@ -157,6 +164,29 @@ fn the_drop_in_ends_by_the_signal_that_stopped_it() {
     drop(writer);
 }
 
+/// `nohup` starts programs so, and a shell what it puts into the background.
+#[test]
+fn a_signal_that_is_ignored_when_the_copy_begins_stays_ignored() {
+    for name in ["cp", "ringroad"] {
+        for (trap, signal) in [("HUP", Signal::HUP), ("INT", Signal::INT), ("TERM", Signal::TERM)] {
+            let (folder, fifo) = with_fifo();
+            std::os::unix::fs::symlink(BINARY, folder.path().join(name)).unwrap();
+            let verb = if name == "cp" { "" } else { "cp" };
+            let script = format!("trap '' {trap}; exec ./{name} {verb} fifo out");
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &script]).current_dir(folder.path()).stdin(Stdio::null());
+            let mut child = Kill(shell.spawn().unwrap());
+            // Opened only when the copier has opened it: what it does about signals is done.
+            let mut writer = OpenOptions::new().write(true).open(&fifo).unwrap();
+            child.signal(signal);
+            writer.write_all(b"contents").unwrap();
+            drop(writer);
+            assert_eq!(child.wait(), Some(0), "{name} under trap {trap}");
+            assert_eq!(fs::read_to_string(folder.path().join("out")).unwrap(), "contents", "{name} {trap}");
+        }
+    }
+}
+
 /// Nobody has opened the FIFO for writing, or somebody has and does not write.
 #[test]
 fn a_copy_that_waits_for_a_fifo_is_interrupted_at_once_and_leaves_nothing() {
@@ -177,7 +207,7 @@ fn a_copy_that_waits_for_a_fifo_is_interrupted_at_once_and_leaves_nothing() {
         let begun = || fs::read(&out).is_ok_and(|bytes| bytes == b"half");
         until("what was written is copied", || written != Some("half") || begun());
         assert!(written == Some("half") || !out.exists(), "nothing is made before there is a byte");
-        child.signal(Signal::INT);
+        child.signal(interrupt());
         assert_eq!(child.wait(), Some(130), "{written:?}");
         let done = event(lines.rest().last().unwrap().clone());
         assert_eq!((done["event"].as_str(), done["exit_code"].as_u64()), (Some("done"), Some(130)));
@@ -219,7 +249,7 @@ fn an_interrupt_at_a_question_ends_the_program_and_replaces_nothing() {
     let mut question = [0; 23];
     child.0.stderr.as_mut().unwrap().read_exact(&mut question).unwrap();
     assert_eq!(&question, b"ringroad: overwrite b? ");
-    child.signal(Signal::INT);
+    child.signal(interrupt());
     assert_eq!(child.wait(), Some(130));
     assert_eq!(fs::read_to_string(folder.path().join("b")).unwrap(), "b");
 }
