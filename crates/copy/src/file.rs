@@ -72,12 +72,11 @@ impl Worker<'_, '_> {
     pub(crate) fn regular(&mut self, entry: &Entry<'_>, known: Option<&Facts>) -> Result<Outcome, Error> {
         if self.run.looks_first
             && let Ok(link) = lstat(entry.handles.target(), entry.target)
-            && let Some(skip) = self.skips(entry, link)?
+            && let Some((skip, facts)) = self.skips(entry, link)?
         {
-            if skip == Skip::NotOlder && self.run.options.preserve.links {
+            if matches!(skip, Skip::NotOlder | Skip::Resumed) {
                 // It is kept, and is the copy its other names are linked to; or one of them was copied before,
                 // and then it becomes a name of that.
-                let facts = entry.source_facts()?;
                 return self.linked(entry, &facts, |_| Ok(Outcome::Skipped(skip)));
             }
             return Ok(Outcome::Skipped(skip));
@@ -96,8 +95,8 @@ impl Worker<'_, '_> {
         self.linked(entry, &opened.facts, |worker| worker.contents(entry, opened))
     }
 
-    /// Whether the entry stays out, found without opening anything.
-    fn skips(&mut self, entry: &Entry<'_>, link: Facts) -> Result<Option<Skip>, Error> {
+    /// Whether the entry stays out, found without opening anything; and the source's facts.
+    fn skips(&mut self, entry: &Entry<'_>, link: Facts) -> Result<Option<(Skip, Facts)>, Error> {
         let options = self.run.options;
         if options.interactive {
             // The question is asked when the target is found, once.
@@ -110,7 +109,7 @@ impl Worker<'_, '_> {
         };
         let source = entry.source_side()?;
         match self.decide(entry, &source, &target)? {
-            Err(skip) => Ok(Some(skip)),
+            Err(skip) => Ok(Some((skip, source.copied(entry.follow)))),
             Ok(_) => Ok(None),
         }
     }

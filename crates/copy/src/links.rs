@@ -2,7 +2,8 @@
 //!
 //! The first worker that meets a file with several names copies it; others that meet it meanwhile leave their
 //! name here and go on, and the names come back as work when the copy is there. A group is forgotten when all
-//! the names its file had were met, so the table holds only what is still open.
+//! the names its file had were met, so the table holds only what is still open. Several operands may meet one name
+//! more than once (`cp -a s/f s d`): then nothing is forgotten.
 
 use crate::dir::Dir;
 use std::collections::HashMap;
@@ -14,6 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     groups: Mutex<HashMap<(u64, u64), Group>>,
+    /// Whether a name may be met more than once.
+    repeats: bool,
 }
 
 #[derive(Debug)]
@@ -60,13 +63,18 @@ pub(crate) enum Claim {
 }
 
 impl Links {
+    pub(crate) fn of_operands(count: usize) -> Links {
+        Links { repeats: count > 1, ..Links::default() }
+    }
+
     /// What to do with a name of the file `identity`, which has `nlink` names. `waiter` is asked for only where
     /// the answer is to wait.
     pub(crate) fn claim(&self, identity: (u64, u64), nlink: u64, waiter: impl FnOnce() -> Waiter) -> Claim {
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         match groups.entry(identity) {
             Entry::Vacant(entry) => {
-                entry.insert(Group { left: nlink, copy: Copy::Making(Vec::new()) });
+                let left = if self.repeats { u64::MAX } else { nlink };
+                entry.insert(Group { left, copy: Copy::Making(Vec::new()) });
                 Claim::Copy
             }
             Entry::Occupied(mut entry) => match &mut entry.get_mut().copy {

@@ -74,6 +74,11 @@ pub(crate) struct Side {
 }
 
 impl Side {
+    /// The facts of what is copied.
+    pub(crate) fn copied(&self, follow: bool) -> Facts {
+        if follow { self.file.unwrap_or(self.link) } else { self.link }
+    }
+
     fn is_symlink(&self) -> bool {
         self.link.kind == FileType::Symlink
     }
@@ -124,7 +129,7 @@ pub(crate) enum How {
 /// Decides what happens to an entry whose target exists.
 pub(crate) fn decide(options: &Options, question: &Question) -> Action {
     let Question { source, target, follow, operand, .. } = *question;
-    let from = if follow { source.file.unwrap_or(source.link) } else { source.link };
+    let from = source.copied(follow);
     let regular = from.kind == FileType::RegularFile;
     let reads_contents = regular || (options.copy_contents && !is_tree(from.kind)) || !options.recursive;
     let directory = from.kind == FileType::Directory;

@@ -58,7 +58,7 @@ pub fn copy(
         control,
         queue: Queue::default(),
         budget: Budget::new(descriptors_for_directories()),
-        links: Links::default(),
+        links: Links::of_operands(sources.len()),
         chosen,
         manifest,
         manifest_root: root_of(sources, destination),

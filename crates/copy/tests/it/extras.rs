@@ -35,6 +35,26 @@ fn resume_copies_what_differs_in_size_or_time_and_nothing_else() {
     }
 }
 
+/// The name that is missing may come before or after the one that is there.
+#[test]
+fn resume_links_a_missing_name_to_the_copy_that_is_there() {
+    for &engine in engines() {
+        for missing in ["f", "g"] {
+            let (_place, source, target) = folders();
+            std::fs::write(source.join("f"), "x").unwrap();
+            std::fs::hard_link(source.join("f"), source.join("g")).unwrap();
+            let mut options = archive(engine);
+            options.resume = true;
+            clean(&source, &target, &options);
+            std::fs::remove_file(target.join(missing)).unwrap();
+            clean(&source, &target, &options);
+            for name in ["f", "g"] {
+                assert_eq!(target.join(name).metadata().unwrap().nlink(), 2, "{engine:?}: {missing}, {name}");
+            }
+        }
+    }
+}
+
 #[test]
 fn resume_removes_copies_in_the_making_whose_maker_is_gone() {
     let (_place, source, target) = folders();

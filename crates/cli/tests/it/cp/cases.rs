@@ -176,6 +176,10 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "mkdir s; echo x >s/a; ln s/a s/b; cp -r s r; cp -a s p; cp -rd s d; cp -r --preserve=links s l; cp -a --no-preserve=links s n; for i in r p d l n; do stat -c %h $i/a; done; ls s/b | xargs echo; cp -d s/a s/b .; stat -c %h a",
     ),
     (
+        "hard links met by several operands",
+        "mkdir s d e; echo x >s/f; ln s/f s/g; cp -a s/f s d; stat -c %h d/f d/s/f d/s/g; cp -a s s/g s/f e; stat -c %h e/f e/g e/s/f e/s/g",
+    ),
+    (
         "hard links over what exists",
         "mkdir s; echo x >s/a; ln s/a s/b; mkdir d; echo 1 >d/a; echo 2 >d/b; cp -aT s d; code; stat -c %h d/a; cat d/b; cp -aT s d; code; stat -c %h d/a",
     ),
