@@ -2,14 +2,15 @@
 //!
 //! A new file is written in place, under a name that did not exist; an existing one is replaced by a finished copy
 //! that takes its name by rename, unless something about it must stay (other names, an owner we cannot give,
-//! attributes): then it is opened and written. What was begun and cannot be finished is removed.
+//! attributes, being mounted) or must go by being written (setuid bits): then it is opened and written. What was begun
+//! and cannot be finished is removed.
 
 use crate::clock::For;
 use crate::content::{Cloning, Fault, Moved, Transfer};
 use crate::dir::{Dir, Handles, lstat};
 use crate::entry::{Entry, Outcome};
 use crate::error::{Error, ErrorKind};
-use crate::metadata::{Finish, Named, creation_mode, has_acl};
+use crate::metadata::{Finish, Me, Named, creation_mode, has_acl};
 use crate::options::{Demand, Durability};
 use crate::place::Room;
 use crate::plan::{Facts, How, Side};
@@ -199,6 +200,7 @@ impl Worker<'_, '_> {
         match placed {
             Ok((moved, hash)) => {
                 self.tally.bytes_shared += moved.shared;
+                self.tally.verified += u64::from(self.verifies(opened));
                 let backup = room.backup_path(entry);
                 let method = (!self.run.options.attributes_only).then_some(moved.method);
                 Ok(Outcome::Copied { kind: Kind::File, bytes: moved.bytes, backup, hash, method })
@@ -206,10 +208,22 @@ impl Worker<'_, '_> {
             Err(Broken { error, keep }) => {
                 self.abandon(entry, &place, &room, keep);
                 match error {
+                    Some(error) if is_mounted(&error) => self.in_place(entry, opened),
                     Some(error) => Err(error),
                     None => Ok(Outcome::Skipped(Skip::Stopped)),
                 }
             }
+        }
+    }
+
+    /// Copies once more, into the file that is there: its name cannot be another's.
+    fn in_place(&mut self, entry: &Entry<'_>, opened: &Opened<'_>) -> Result<Outcome, Error> {
+        rustix::fs::seek(&opened.fd, SeekFrom::Start(0))
+            .map_err(|why| entry.source_error(ErrorKind::Read, why))?;
+        let there = entry.target_side()?;
+        match self.existing(entry, opened, &there, How::InPlace)? {
+            Some(target) => self.finished(entry, opened, target, None),
+            None => Err(create_error(entry, Errno::BUSY)),
         }
     }
 
@@ -304,7 +318,7 @@ impl Worker<'_, '_> {
         let mut errors = Vec::new();
         let mut fail = |error: Error| errors.push(Error { path: entry.target_path(), ..error });
         finish.before_times(&mut self.clock, &mut fail);
-        if options.verify && opened.facts.kind == FileType::RegularFile && !options.attributes_only {
+        if self.verifies(opened) {
             self.verify(entry, opened, target)?;
         }
         if options.durability == Durability::File {
@@ -315,6 +329,11 @@ impl Worker<'_, '_> {
         }
         finish.times(&mut self.clock, &mut fail);
         Ok(self.first_of(errors).err())
+    }
+
+    fn verifies(&self, opened: &Opened<'_>) -> bool {
+        let options = self.run.options;
+        options.verify && opened.facts.kind == FileType::RegularFile && !options.attributes_only
     }
 
     /// Closes a copy, and only then lets it replace what was there: some file systems say at the very end that they
@@ -502,6 +521,8 @@ impl Worker<'_, '_> {
             return Ok(None);
         }
         if how == How::Swap
+            && may_swap(&now, self.run.me)
+            && !entry.dir.has_default_acl(entry.handles)
             && !Named::Open(fd.as_fd()).has_attributes()
             && let Some(target) = self.swap(entry, &now)?
         {
@@ -548,6 +569,19 @@ impl Worker<'_, '_> {
         }
         Ok(Some(target))
     }
+}
+
+/// Whether a new file can be all that this one would be, once written. Writing takes setuid and setgid bits away, but not
+/// for everybody: the kernel knows for whom. And who may write a file need not be able to give one to its owner.
+fn may_swap(there: &Facts, me: Me) -> bool {
+    there.mode & 0o6000 == 0 && (me.is_root() || me.uid == there.uid)
+}
+
+/// Whether the name could not be had because a file is mounted there, as `/etc/hosts` in containers is. Such a file can
+/// still be written.
+fn is_mounted(error: &Error) -> bool {
+    let code = error.source.as_ref().and_then(std::io::Error::raw_os_error);
+    error.kind == ErrorKind::Rename && code == Some(Errno::BUSY.raw_os_error())
 }
 
 /// A copy that will not be.

@@ -41,7 +41,7 @@ impl Me {
         }
     }
 
-    fn is_root(self) -> bool {
+    pub(crate) fn is_root(self) -> bool {
         self.uid == 0
     }
 

@@ -244,6 +244,18 @@ pub(super) const CASES: &[(&str, &str)] = &[
     ),
     // What is replaced, and how.
     ("over what exists", "echo new >a; echo old >b; ln b c; cp a b; code; cat b c; stat -c %h b"),
+    (
+        "over a file that is mounted",
+        "test $(id -u) = 0 || exit 0; echo old >h; touch t; echo new >a; chmod 640 a; unshare -m sh -c 'mount --bind h t; cp a t; echo $?; cat t; cp -p a t; echo $?; ls'; cat h; stat -c %a h",
+    ),
+    (
+        "over what has setuid bits",
+        "echo new >a; echo old >b; for m in 4755 6755 2755 2745; do chmod $m b; cp a b; code; stat -c %a b; done; ls",
+    ),
+    (
+        "over a file in a directory with a default list",
+        "command -v setfacl >/dev/null || exit 0; echo new >a; mkdir d; echo old >d/b; chmod 660 d/b; setfacl -d -m u:65534:rw d; cp a d/b; code; getfacl -c d/b; cp -p a d/b; getfacl -c d/b",
+    ),
     ("force", "echo new >a; echo old >b; chmod 0 b; cp -f a b; code; cat b; ln -s nowhere l; cp -f a l"),
     (
         "remove destination",
