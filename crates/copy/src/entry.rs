@@ -17,7 +17,6 @@ use crate::worker::Worker;
 use rustix::fs::{AtFlags, FileType, Mode};
 use rustix::io::Errno;
 use std::ffi::CStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -222,6 +221,11 @@ impl Worker<'_, '_> {
         let first = lstat(at.target(), &made.name).map_err(failed)?;
         let there = entry.target_side()?;
         if there.link.identity() == first.identity() {
+            if entry.operand && self.run.was_created(entry, first.identity()) {
+                return Err(
+                    Error::plain(ErrorKind::JustCreated, entry.target_path()).with(entry.source_path())
+                );
+            }
             return Ok(Outcome::Skipped(Skip::Resumed));
         }
         let room = match self.make_room(entry, &entry.source_side()?, true)? {
@@ -278,8 +282,8 @@ impl Worker<'_, '_> {
         }
         let flags = if entry.follow { AtFlags::SYMLINK_FOLLOW } else { AtFlags::empty() };
         let (from, to) = (entry.handles.source(), entry.handles.target());
-        self.make_link(entry, ErrorKind::CreateHardLink, Kind::HardLink, entry.source_path(), || {
-            rustix::fs::linkat(from, entry.source, to, entry.target, flags)
+        self.make_link(entry, ErrorKind::CreateHardLink, Kind::HardLink, entry.source_path(), |name| {
+            rustix::fs::linkat(from, entry.source, to, name, flags)
         })
     }
 
@@ -291,8 +295,8 @@ impl Worker<'_, '_> {
         }
         let to = entry.handles.target();
         let said = text.clone();
-        self.make_link(entry, ErrorKind::CreateSymlink, Kind::Symlink, text, || {
-            rustix::fs::symlinkat(&said, to, entry.target)
+        self.make_link(entry, ErrorKind::CreateSymlink, Kind::Symlink, text, |name| {
+            rustix::fs::symlinkat(&said, to, name)
         })
     }
 
@@ -302,10 +306,10 @@ impl Worker<'_, '_> {
         failing: ErrorKind,
         kind: Kind,
         other: PathBuf,
-        link: impl Fn() -> rustix::io::Result<()>,
+        link: impl Fn(&CStr) -> rustix::io::Result<()>,
     ) -> Result<Outcome, Error> {
         let failed = |why| entry.target_error(failing, why).with(other.clone());
-        match self.clock.call(For::Create, &link) {
+        match self.clock.call(For::Create, || link(entry.target)) {
             Ok(()) => return Ok(Outcome::without_contents(kind, None)),
             Err(Errno::EXIST) => {}
             Err(why) => return Err(failed(why)),
@@ -314,11 +318,33 @@ impl Worker<'_, '_> {
             Ok(room) => room,
             Err(skip) => return Ok(Outcome::Skipped(skip)),
         };
-        if let Err(why) = self.clock.call(For::Create, &link) {
+        let made = match self.clock.call(For::Create, || link(entry.target)) {
+            // It was asked about, and is to be replaced; a question about a symbolic link changes nothing.
+            Err(Errno::EXIST) if self.run.options.interactive && kind == Kind::HardLink => {
+                self.link_over(entry, &link)
+            }
+            made => made,
+        };
+        if let Err(why) = made {
             self.undo(entry, &room);
             return Err(failed(why));
         }
         Ok(Outcome::without_contents(kind, room.backup_path(entry)))
+    }
+
+    /// Makes a link that takes the target's name by rename.
+    fn link_over(
+        &mut self,
+        entry: &Entry<'_>,
+        link: impl Fn(&CStr) -> rustix::io::Result<()>,
+    ) -> rustix::io::Result<()> {
+        let (name, to) = (self.temporary_name(), entry.handles.target());
+        self.clock.call(For::Create, || link(&name))?;
+        let renamed = self.clock.call(For::Create, || rustix::fs::renameat(to, &*name, to, entry.target));
+        if renamed.is_err() {
+            let _ = rustix::fs::unlinkat(to, &*name, AtFlags::empty());
+        }
+        renamed
     }
 
     fn symlink(&mut self, entry: &Entry<'_>, facts: &Facts) -> Result<Outcome, Error> {
@@ -329,9 +355,8 @@ impl Worker<'_, '_> {
             Errno::INVAL => Error::plain(ErrorKind::Replaced, entry.source_path()),
             why => entry.source_error(ErrorKind::ReadLink, why),
         })?;
-        let said = PathBuf::from(std::ffi::OsStr::from_bytes(text.to_bytes()));
         let to = entry.handles.target();
-        self.node(entry, facts, ErrorKind::CreateSymlink, Kind::Symlink, Some(said), |_| {
+        self.node(entry, facts, ErrorKind::CreateSymlink, Kind::Symlink, |_| {
             rustix::fs::symlinkat(&*text, to, entry.target)
         })
     }
@@ -345,7 +370,7 @@ impl Worker<'_, '_> {
             0
         };
         let to = entry.handles.target();
-        self.node(entry, facts, failing, Kind::Special, None, |mode| {
+        self.node(entry, facts, failing, Kind::Special, |mode| {
             rustix::fs::mknodat(to, entry.target, facts.kind, Mode::from_raw_mode(mode), device)
         })
     }
@@ -357,10 +382,9 @@ impl Worker<'_, '_> {
         facts: &Facts,
         failing: ErrorKind,
         kind: Kind,
-        other: Option<PathBuf>,
         make: impl Fn(u32) -> rustix::io::Result<()>,
     ) -> Result<Outcome, Error> {
-        let failed = |why| Error { other: other.clone(), ..entry.target_error(failing, why) };
+        let failed = |why| entry.target_error(failing, why);
         let options = self.run.options;
         let mode = crate::metadata::creation_mode(options, facts, false, true);
         let mut room = Room::default();

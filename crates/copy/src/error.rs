@@ -41,7 +41,7 @@ pub enum ErrorKind {
     Create,
     /// `cannot create directory 'P': E`
     CreateDirectory,
-    /// `cannot create symbolic link 'P' to 'O': E` (O is what the link says)
+    /// `cannot create symbolic link 'P' to 'O': E` (O is what `-s` was to link to; a link that is copied has none)
     CreateSymlink,
     /// `cannot create hard link 'P' to 'O': E`
     CreateHardLink,

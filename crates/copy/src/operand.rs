@@ -11,7 +11,7 @@ use crate::report::{Event, Kind, Skip};
 use crate::worker::{Run, Worker};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -57,7 +57,7 @@ pub(crate) fn operands(
     let mut last = None;
     let mut cleared: Option<Arc<Dir>> = None;
     let mut names: HashSet<OsString> = HashSet::new();
-    let mut seen: HashSet<(u64, u64, OsString)> = HashSet::new();
+    let mut seen = Seen::default();
     for source in sources {
         worker.tally.scanned += 1;
         if run.stopped() {
@@ -96,13 +96,29 @@ pub(crate) fn operands(
     drain(worker);
 }
 
+/// Operands that were met: which file, under which name, and in which directories.
+type Seen = HashMap<(u64, u64, OsString), Vec<PathBuf>>;
+
+/// The directory a path's last component is in.
+fn place_of(path: &Path) -> PathBuf {
+    match stripped(path).parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
+        _ => PathBuf::from("."),
+    }
+}
+
+fn is_same(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| rustix::fs::stat(path).map(|stat| Facts::from(stat).identity());
+    one == other || matches!((identity(one), identity(other)), (Ok(one), Ok(other)) if one == other)
+}
+
 /// Whether an operand was given before, which is told and not an error.
 fn is_repeated(
     run: &Run<'_>,
     worker: &mut Worker<'_, '_>,
     source: &Path,
     name: &OsStr,
-    seen: &mut HashSet<(u64, u64, OsString)>,
+    seen: &mut Seen,
 ) -> bool {
     let follow = run.options.dereference != Dereference::Never;
     let stat = if follow { rustix::fs::stat(source) } else { rustix::fs::lstat(source) };
@@ -111,7 +127,11 @@ fn is_repeated(
     if (directory && !run.options.recursive) || run.options.backup.is_some() {
         return false;
     }
-    if seen.insert((facts.dev, facts.ino, name.to_owned())) {
+    let places = seen.entry((facts.dev, facts.ino, name.to_owned())).or_default();
+    let place = place_of(source);
+    if places.is_empty() || (!directory && !places.iter().any(|other| is_same(other, &place))) {
+        // Two names of one file are two sources, and the second finds what the first made.
+        places.push(place);
         return false;
     }
     let kind = if directory { ErrorKind::DirectoryTwice } else { ErrorKind::SourceTwice };

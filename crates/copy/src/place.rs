@@ -47,7 +47,7 @@ impl Worker<'_, '_> {
             follow: entry.follow,
             same_name,
             operand: entry.operand,
-            just_created: entry.operand && self.run.was_created(target.link.identity()),
+            just_created: entry.operand && self.run.was_created(entry, target.link.identity()),
         };
         match plan::decide(self.run.options, &question) {
             // What could never be opened is what -f removes.

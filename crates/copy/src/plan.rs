@@ -166,9 +166,11 @@ pub(crate) fn decide(options: &Options, question: &Question) -> Action {
     if let Some(answer) = same_file(options, question, from, to) {
         return answer;
     }
+    // That a directory cannot take a file's place is told, whatever is asked of files.
     match options.update {
+        _ if directory => {}
         Update::All => {}
-        Update::Older if !directory && to.mtime >= from.mtime => return Action::Skip(Skip::NotOlder),
+        Update::Older if to.mtime >= from.mtime => return Action::Skip(Skip::NotOlder),
         Update::Older => {}
         Update::None => return Action::Skip(Skip::Exists),
         Update::NoneFail => return Action::Refuse(ErrorKind::NotReplacing),
@@ -196,10 +198,13 @@ pub(crate) fn decide(options: &Options, question: &Question) -> Action {
     if options.backup.is_some() {
         return Action::Replace(How::Backup);
     }
-    let never_followed = options.dereference == Dereference::Never;
+    let never_followed = match options.dereference {
+        Dereference::Never => true,
+        Dereference::Operands => !operand,
+        Dereference::Always => false,
+    };
     let must_go = options.remove_destination
         || linking
-        || (!reads_contents && !options.attributes_only)
         || (!options.attributes_only
             && options.preserve.links
             && target.link.nlink > 1
@@ -374,6 +379,37 @@ mod tests {
         assert_eq!(decide(&keep, &over_link), Action::Replace(How::Merge));
         let over_folder = question(side(FILE, 1), side(FOLDER, 2));
         assert_eq!(decide(&recursive(), &over_folder), Action::Refuse(ErrorKind::DirectoryByOther));
+    }
+
+    #[test]
+    fn a_directory_in_a_files_place_is_refused_whatever_is_asked_of_files() {
+        let over_file = question(side(FOLDER, 1), side(FILE, 2));
+        for update in [Update::Older, Update::None, Update::NoneFail] {
+            let options = Options { update, ..recursive() };
+            assert_eq!(decide(&options, &over_file), Action::Refuse(ErrorKind::OtherByDirectory));
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_takes_a_files_place_only_where_links_are_never_followed() {
+        let over_file = |kind| question(side(kind, 1), side(FILE, 2));
+        // The call that makes it finds the name taken, and says so.
+        let (stays, goes) = (Action::Replace(How::InPlace), Action::Replace(How::Remove));
+        for (dereference, of_operand, of_others) in [
+            (Dereference::Never, goes, goes),
+            (Dereference::Operands, stays, goes),
+            (Dereference::Always, stays, stays),
+        ] {
+            for kind in [FileType::Fifo, FileType::Socket, FileType::BlockDevice] {
+                for force in [false, true] {
+                    let options = Options { dereference, force, ..recursive() };
+                    let mut question = over_file(kind);
+                    assert_eq!(decide(&options, &question), of_others, "{dereference:?}, {kind:?}");
+                    question.operand = true;
+                    assert_eq!(decide(&options, &question), of_operand, "{dereference:?}, {kind:?}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::sample::Sample;
 use globset::GlobSet;
 use rustix::fs::FileType;
 use std::collections::{HashMap, HashSet};
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -54,7 +54,7 @@ pub(crate) struct Run<'a> {
     /// Operands' targets of which it was told that they lie in their source.
     pub(crate) into_itself: Mutex<HashSet<PathBuf>>,
     /// Files made for operands, so that another operand does not overwrite them.
-    pub(crate) made: Mutex<HashSet<(u64, u64)>>,
+    pub(crate) made: Mutex<HashSet<MadeAs>>,
     /// The number of the next temporary name.
     pub(crate) temporary: AtomicU64,
     /// This process, for temporary names.
@@ -63,6 +63,10 @@ pub(crate) struct Run<'a> {
     /// An option asks about the target before anything is opened.
     pub(crate) looks_first: bool,
 }
+
+/// A file that was made for an operand: which it is, in which directory, and its name there. Of a file with several names
+/// one was made so, and the others are not protected by it.
+pub(crate) type MadeAs = ((u64, u64), (u64, u64), CString);
 
 impl Run<'_> {
     /// Whether nothing new may begin.
@@ -73,12 +77,14 @@ impl Run<'_> {
     /// Remembers what was made for an operand.
     pub(crate) fn created(&self, entry: &Entry<'_>) {
         if let Ok(facts) = lstat(entry.handles.target(), entry.target) {
-            self.made.lock().unwrap_or_else(PoisonError::into_inner).insert(facts.identity());
+            let made = made_as(entry, facts.identity());
+            self.made.lock().unwrap_or_else(PoisonError::into_inner).insert(made);
         }
     }
 
-    pub(crate) fn was_created(&self, identity: (u64, u64)) -> bool {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner).contains(&identity)
+    /// Whether the target of an operand, `identity`, was made for another.
+    pub(crate) fn was_created(&self, entry: &Entry<'_>, identity: (u64, u64)) -> bool {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).contains(&made_as(entry, identity))
     }
 
     /// Remembers a file system, to be synced at the end.
@@ -94,6 +100,11 @@ impl Run<'_> {
     pub(crate) fn is_own(&self, identity: (u64, u64)) -> bool {
         self.own.lock().unwrap_or_else(PoisonError::into_inner).contains(&identity)
     }
+}
+
+/// The directory of an operand is a place, whose facts are those of the target's side.
+fn made_as(entry: &Entry<'_>, identity: (u64, u64)) -> MadeAs {
+    (identity, entry.dir.facts.identity(), entry.target.to_owned())
 }
 
 /// Ends the others' waiting when a worker panics.

@@ -68,6 +68,14 @@ pub(super) const CASES: &[(&str, &str)] = &[
     ("operands twice", "echo x >a; mkdir d s; cp a a d; code; cp -r s s d; code; cp a ./a d; code; ls d"),
     ("two of one name", "mkdir d x y; echo 1 >x/f; echo 2 >y/f; cp x/f y/f d; code; cat d/f"),
     (
+        "two names of one file as sources",
+        "mkdir x y d e g; echo 1 >x/f; ln x/f y/f; cp x/f y/f d; code; cp -a x/f y/f e; code; cp x/f ./x/f x/../x/f g; code; cp -l x/f y/f g; code; ls d e g",
+    ),
+    (
+        "two names of one file as targets",
+        "mkdir d; echo 1 >x; echo 2 >y; echo o >d/x; ln d/x d/y; cp x y d; code; cat d/x d/y; stat -c %h d/x",
+    ),
+    (
         "two directories of one name",
         "mkdir -p d x/s y/s; echo 1 >x/s/f; echo 2 >y/s/f; echo 3 >y/s/g; cp -r x/s y/s d; code; cat d/s/f; ls d/s",
     ),
@@ -167,6 +175,10 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "echo x >a; echo y >b; cp -l a b; code; cat b; cp -lf a b; code; cat b; cp -l --remove-destination a c; code",
     ),
     (
+        "asking before links are made over",
+        "echo x >a; echo y >b; echo n | cp -li a b; stat -c %h b; echo y | cp -liv a b; code; stat -c %h b; echo z >c; ln -s c l; echo y | cp -li a l; code; cat l; stat -c %h a; echo y | cp -si a c; code; ls",
+    ),
+    (
         "making symbolic links",
         "echo x >a; mkdir d s; echo y >s/f; cp -s a b; readlink b; cp -s a d; code; cp -s a 'd/a b'; cp -s /etc/hostname d; readlink d/hostname; cp -rs s e; code; cp -rs \"$PWD/s\" f; code; test \"$(readlink f/f)\" = \"$PWD/s/f\"; code; rm -r f; find e f -type l 2>/dev/null | sort",
     ),
@@ -223,6 +235,14 @@ pub(super) const CASES: &[(&str, &str)] = &[
     (
         "a fifo over what exists",
         "mkfifo p; echo x >f; cp -r p f; code; stat -c %F f; cp -r p q; cp -r p q; code; mkdir d; cp -rT p d",
+    ),
+    (
+        "what is no file over what exists, links followed",
+        "mkfifo p; ln -s p k; for o in -rL -rH -rfL; do echo precious >f; cp $o p f; code; cat f; cp $o k f; code; cat f; done; mkdir s d; ln -s x s/l; mkfifo s/p; echo y >d/l; echo z >d/p; cp -rHT s d; code; readlink d/l; stat -c %F d/p",
+    ),
+    (
+        "a directory over a file that is to stay",
+        "mkdir s; echo x >s/f; echo y >t; touch -d 2030-01-01 t; for o in -rn -ru; do cp ${o}T s t; code; done; mkdir -p d/u s/u; rmdir d/u; echo z >d/u; cp -rnT s d; code; cat d/u",
     ),
     (
         "sparse",
