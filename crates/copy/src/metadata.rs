@@ -14,7 +14,13 @@ use std::borrow::Cow;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-const ACL: &[&[u8]] = &[b"system.posix_acl_access", b"system.posix_acl_default"];
+const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
+const ACL: &[&[u8]] = &[ACL_ACCESS, b"system.posix_acl_default"];
+/// An access list in the kernel's form: a version, then entries (`linux/posix_acl_xattr.h`).
+const LIST_HEAD_BYTES: usize = 4;
+const LIST_ENTRY_BYTES: usize = 8;
+/// A list of owner, group and others, which is what a mode says.
+const MODE_AS_LIST_BYTES: usize = LIST_HEAD_BYTES + 3 * LIST_ENTRY_BYTES;
 
 /// Who we are, as far as metadata is concerned.
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +113,28 @@ pub(crate) enum Named<'a> {
     Name(BorrowedFd<'a>, &'a CStr),
 }
 
+/// What became of access lists.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lists {
+    /// One was set or removed, which changes what the mode's group bits mean.
+    changed: bool,
+    /// The copy could not take its source's: then what that gives the owning group.
+    lost: Option<u32>,
+}
+
+/// The rights (0 to 7) that an access list gives the owning group; none where it does not say.
+fn group_of(list: &[u8]) -> u32 {
+    let entries = list.get(LIST_HEAD_BYTES..).unwrap_or_default().chunks_exact(LIST_ENTRY_BYTES);
+    // ACL_GROUP_OBJ and ACL_MASK. Tag and rights are 16 bits each, the low byte first.
+    let rights = |tag: u8| {
+        entries.clone().find_map(|entry| match entry {
+            [this, 0, given, ..] if *this == tag => Some(u32::from(*given) & 7),
+            _ => None,
+        })
+    };
+    rights(0x04).unwrap_or(0) & rights(0x10).unwrap_or(7)
+}
+
 /// Whether an access list is among the names of a file's attributes.
 pub(crate) fn has_acl(names: &[u8]) -> bool {
     names.split(|byte| *byte == 0).any(|name| ACL.contains(&name))
@@ -134,16 +162,21 @@ impl Finish<'_> {
                 }
             }
         }
-        let mut acl_set = false;
+        let mut lists = Lists::default();
         if preserve.mode || preserve.xattr != Demand::No {
-            acl_set = self.attributes(clock, fail);
+            lists = self.attributes(clock, fail);
+        }
+        if let Some(group) = lists.lost {
+            // Beside a list the mode's group bits are the most that anybody named in it gets. Without it they would be
+            // the group's own.
+            mode = (mode & !0o070) | (group << 3);
         }
         if symlink {
             return;
         }
         let wanted = if preserve.mode { Some(mode) } else { self.plain_mode };
         if let Some(wanted) = wanted
-            && (acl_set || self.mode != Some(wanted))
+            && (lists.changed || self.mode != Some(wanted))
             && let Err(why) = clock.call(For::Metadata, || self.chmod(wanted))
         {
             fail(self.error(ErrorKind::PreserveMode, why));
@@ -200,9 +233,8 @@ impl Finish<'_> {
         }
     }
 
-    /// Copies extended attributes and access lists. Returns whether an access list was set, which changes what
-    /// the mode's group bits mean.
-    fn attributes(&self, clock: &mut Clock, fail: &mut dyn FnMut(Error)) -> bool {
+    /// Copies extended attributes and access lists.
+    fn attributes(&self, clock: &mut Clock, fail: &mut dyn FnMut(Error)) -> Lists {
         let preserve = self.options.preserve;
         let listed = match self.names {
             Some(names) => Ok(Cow::Borrowed(names)),
@@ -215,10 +247,11 @@ impl Finish<'_> {
                 if preserve.xattr == Demand::Must {
                     fail(self.error(ErrorKind::PreserveXattr, why));
                 }
-                return false;
+                return Lists::default();
             }
         };
-        let mut acl_set = preserve.mode && self.shed_lists(&names, clock, fail);
+        let changed = preserve.mode && self.shed_lists(&names, clock, fail);
+        let mut lists = Lists { changed, lost: None };
         for name in names.split_inclusive(|byte| *byte == 0) {
             let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
             let acl = ACL.contains(&name.to_bytes());
@@ -226,24 +259,37 @@ impl Finish<'_> {
             if !wanted {
                 continue;
             }
-            let copied = clock.call(For::Metadata, || self.source.get(name)).and_then(|value| {
-                clock.call(For::Metadata, || match self.target.set(name, &value) {
-                    Err(Errno::ACCESS) if !acl => self.set_as_writer(name, &value),
+            let value = clock.call(For::Metadata, || self.source.get(name));
+            let copied = match &value {
+                Ok(value) => clock.call(For::Metadata, || match self.target.set(name, value) {
+                    Err(Errno::ACCESS) if !acl => self.set_as_writer(name, value),
                     set => set,
-                })
-            });
+                }),
+                Err(why) => Err(*why),
+            };
             match copied {
-                Ok(()) => acl_set |= acl,
+                Ok(()) => lists.changed |= acl,
                 // Gone since it was listed.
                 Err(Errno::NODATA) => {}
-                Err(why) if acl && why != Errno::OPNOTSUPP => fail(self.error(ErrorKind::SetMode, why)),
-                Err(why) if !acl && preserve.xattr == Demand::Must => {
+                Err(why) if acl => {
+                    let list = value.unwrap_or_default();
+                    let access = name.to_bytes() == ACL_ACCESS;
+                    // What says no more than a mode, a file system without lists keeps too.
+                    let more = list.len() > if access { MODE_AS_LIST_BYTES } else { 0 };
+                    if more || why != Errno::OPNOTSUPP {
+                        fail(self.error(ErrorKind::PreserveMode, why));
+                        if access {
+                            lists.lost = Some(group_of(&list));
+                        }
+                    }
+                }
+                Err(why) if preserve.xattr == Demand::Must => {
                     fail(self.error(ErrorKind::PreserveXattr, why));
                 }
                 Err(_) => {}
             }
         }
-        acl_set
+        lists
     }
 
     /// Sets an attribute of a copy that its owner may not write, as its source was: Linux asks for that right, also of
@@ -350,4 +396,24 @@ fn grow(mut ask: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::
     large.truncate(length);
     large.shrink_to_fit();
     Ok(large)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_owning_groups_rights_are_told_from_what_a_list_gives_others() {
+        let list = |entries: &[(u8, u8)]| {
+            let mut bytes = vec![2, 0, 0, 0];
+            entries.iter().for_each(|(tag, rights)| bytes.extend([*tag, 0, *rights, 0, 1, 0, 0, 0]));
+            bytes
+        };
+        // user::rw-, user:1:rw-, group::---, mask::rw-, other::---
+        assert_eq!(group_of(&list(&[(1, 6), (2, 6), (4, 0), (0x10, 6), (0x20, 0)])), 0);
+        assert_eq!(group_of(&list(&[(1, 6), (4, 7), (8, 7), (0x10, 5), (0x20, 0)])), 5);
+        assert_eq!(group_of(&list(&[(1, 6), (4, 4), (0x20, 0)])), 4);
+        assert_eq!(group_of(b"what is no list"), 0);
+        assert_eq!(list(&[(1, 6), (4, 4), (0x20, 0)]).len(), MODE_AS_LIST_BYTES);
+    }
 }

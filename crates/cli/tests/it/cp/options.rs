@@ -418,6 +418,29 @@ fn a_full_destination_ends_cleanly_with_exit_3() {
     assert!(torn.is_empty(), "{torn:?}: {outcome:?}");
 }
 
+/// GNU's cp says it too, and leaves what the list gave somebody else with the group.
+#[test]
+fn an_access_list_that_cannot_be_kept_is_told_and_gives_its_rights_to_nobody() {
+    if !is_root() || !installed("setfacl") || !installed("unshare") {
+        return skip("a target without access lists", "needs root, setfacl and unshare");
+    }
+    let folder = folder();
+    std::os::unix::fs::symlink(BINARY, folder.path().join("cp")).unwrap();
+    let script =
+        "echo x >f; chmod 600 f; setfacl -m u:65534:rw f || exit 77; mkdir m t; setfacl -d -m u:65534:rw t;
+        chmod 640 s/a; mount -t ramfs none m || exit 77; for i in f s/a; do ./cp -p $i m; echo $?; done;
+        stat -c %a m/f m/a; ./cp -rp t m; echo $?";
+    let mut shell = Command::new("unshare");
+    let outcome = run(shell.args(["-m", "sh", "-c", script]).current_dir(folder.path()).env("LC_ALL", "C"));
+    if outcome.code == Some(77) {
+        return skip("a target without access lists", &outcome.stderr);
+    }
+    assert_eq!(outcome.text(), "1\n0\n600\n640\n1\n", "{outcome:?}");
+    let said =
+        ["m/f", "m/t"].map(|at| format!("cp: preserving permissions for '{at}': Operation not supported\n"));
+    assert_eq!(outcome.stderr, said.concat());
+}
+
 #[test]
 fn a_mode_that_forbids_writing_is_asked_about_in_gnus_words() {
     if is_root() {
