@@ -204,11 +204,29 @@ impl Error {
         self
     }
 
-    /// Whether the destination has no room left (ENOSPC, EDQUOT).
+    /// Whether the destination has no room left (ENOSPC, EDQUOT) for what was to be made or written. An attribute may be
+    /// too large, an owner's quota used up, or a manifest on another file system, where there is room for all the rest.
     pub fn is_full(&self) -> bool {
+        use ErrorKind::*;
+        let makes = matches!(
+            self.kind,
+            Create
+                | CreateDirectory
+                | CreateSymlink
+                | CreateHardLink
+                | CreateFifo
+                | CreateSpecial
+                | Write
+                | Extend
+                | Clone
+                | Close
+                | Sync
+                | Rename
+                | Parent
+        );
         let code = self.source.as_ref().and_then(io::Error::raw_os_error);
-        code == Some(rustix::io::Errno::NOSPC.raw_os_error())
-            || code == Some(rustix::io::Errno::DQUOT.raw_os_error())
+        let codes = [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT];
+        makes && codes.iter().any(|full| code == Some(full.raw_os_error()))
     }
 
     /// Whether this is only worth a word: the copy is as successful as without it.

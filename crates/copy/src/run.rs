@@ -61,6 +61,7 @@ pub fn copy(
         links: Links::of_operands(sources.len()),
         chosen,
         manifest,
+        manifest_lost: false.into(),
         manifest_root: root_of(sources, destination),
         written: Mutex::default(),
         clocks: Mutex::new(Clock::new(options.explain)),
@@ -97,6 +98,7 @@ pub fn copy(
     }
     if let Some(manifest) = &run.manifest
         && !run.stopped()
+        && !run.manifest_lost.load(Ordering::Relaxed)
         && let Err(why) = manifest.finish()
     {
         let path = options.manifest.clone().unwrap_or_default();

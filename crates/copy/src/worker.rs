@@ -37,6 +37,8 @@ pub(crate) struct Run<'a> {
     pub(crate) links: Links,
     pub(crate) chosen: Chosen,
     pub(crate) manifest: Option<Manifest>,
+    /// It could not be written, which was told: there will be none.
+    pub(crate) manifest_lost: AtomicBool,
     /// What paths in the manifest are relative to.
     pub(crate) manifest_root: PathBuf,
     /// A descriptor on each file system written to, by device: what `Durability::End` syncs.
@@ -350,6 +352,9 @@ impl<'r, 'a> Worker<'r, 'a> {
     /// Puts a file into the manifest: with the hash of what was copied, or of what is `there` already.
     fn list(&mut self, entry: &Entry<'_>, there: bool, hash: Option<blake3::Hash>) {
         let Some(manifest) = &self.run.manifest else { return };
+        if self.run.manifest_lost.load(Ordering::Relaxed) {
+            return;
+        }
         let hash = match hash {
             None if there => self.hash_target(entry),
             hash => Ok(hash),
@@ -365,7 +370,10 @@ impl<'r, 'a> Worker<'r, 'a> {
             let facts = lstat(entry.handles.target(), entry.target).map_err(|why| failed(why.into()))?;
             let path = entry.target_path();
             let path = path.strip_prefix(&self.run.manifest_root).unwrap_or(&path);
-            manifest.add(path, &facts, &hash).map_err(failed)
+            manifest.add(path, &facts, &hash).map_err(|why| {
+                self.run.manifest_lost.store(true, Ordering::Relaxed);
+                failed(why)
+            })
         });
         if let Err(error) = added {
             self.tell(error);

@@ -56,6 +56,50 @@ fn a_full_destination_stops_the_copy_and_leaves_whole_files_only() {
     }
 }
 
+/// ext4 answers ENOSPC where attributes need more than a block, XFS has room for them.
+#[test]
+fn an_attribute_without_room_is_an_error_of_its_file_and_not_the_end_of_the_copy() {
+    let Some(small) = Image::new(16 << 20) else { return };
+    let Some(roomy) = Image::of(&["mkfs.xfs", "-q", "-f"], 400 << 20) else { return };
+    let source = roomy.mounted.join("source");
+    many(&source, 30, 100);
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(source.join("d1/f1"), "user.large", &[b'x'; 20_000], flags).unwrap();
+    for &engine in engines() {
+        let target = small.mounted.join(engine.name());
+        let told = Told::default();
+        let mut options = archive(engine);
+        (options.preserve.xattr, options.jobs) = (ringroad_copy::Demand::Must, Some(1));
+        let report = run(&source, &target, &options, &told);
+        let errors = told.errors.into_inner().unwrap();
+        assert!(errors.len() == 1 && errors[0].contains("No space left"), "{engine:?}: {errors:?}");
+        assert!(!report.full, "{engine:?}: {report:?}");
+        assert_eq!((report.totals.failed, report.totals.skipped), (1, 0), "{engine:?}: {report:?}");
+        assert_eq!(files(&target).len(), 30, "{engine:?}");
+        assert_no_torn_file(&source, &target);
+    }
+}
+
+#[test]
+fn a_manifest_without_room_is_told_and_does_not_make_the_destination_full() {
+    let Some(image) = Image::new(16 << 20) else { return };
+    let mut filler = std::fs::File::create(image.mounted.join("filler")).unwrap();
+    // To the last byte: by blocks, and then by what is left of one.
+    for step in [vec![0; 1 << 16], vec![0; 1]] {
+        while std::io::Write::write_all(&mut filler, &step).is_ok() {}
+    }
+    filler.sync_all().unwrap();
+    let (_place, source, target) = folders();
+    many(&source, 30, 100);
+    let mut options = archive(Engine::Auto);
+    options.manifest = Some(image.mounted.join("list"));
+    let told = Told::default();
+    let report = run(&source, &target, &options, &told);
+    assert_eq!(*told.kinds.lock().unwrap(), [ringroad_copy::ErrorKind::Manifest]);
+    assert!(!report.full && !report.is_success(), "{report:?}");
+    assert_eq!(report.totals.files, 30);
+}
+
 #[test]
 fn a_disk_that_cannot_be_read_fails_the_files_on_it_and_no_others() {
     for &engine in engines() {
