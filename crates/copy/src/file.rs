@@ -190,7 +190,10 @@ impl Worker<'_, '_> {
         moved: Option<Moved>,
     ) -> Result<Outcome, Error> {
         let filled = self.fill(entry, opened, &target, moved);
-        let filled = filled.and_then(|filled| Ok((filled, self.complete(entry, opened, &target)?)));
+        let filled = filled.and_then(|filled| {
+            let lacks = self.complete(entry, opened, &filled.facts, &target)?;
+            Ok((filled, lacks))
+        });
         let Target { fd, place, room, .. } = target;
         let placed = filled.and_then(|(filled, lacks)| {
             self.put_in_place(entry, fd, &place)?;
@@ -198,7 +201,7 @@ impl Worker<'_, '_> {
             lacks.map_or(Ok(filled), |error| Err(Broken { error: Some(error), keep: true }))
         });
         match placed {
-            Ok((moved, hash)) => {
+            Ok(Filled { moved, hash, .. }) => {
                 self.tally.bytes_shared += moved.shared;
                 self.tally.verified += u64::from(self.verifies(opened));
                 let backup = room.backup_path(entry);
@@ -234,12 +237,12 @@ impl Worker<'_, '_> {
         opened: &Opened<'_>,
         target: &Target,
         mut done: Option<Moved>,
-    ) -> Result<(Moved, Option<blake3::Hash>), Broken> {
+    ) -> Result<Filled, Broken> {
         let options = self.run.options;
-        if options.attributes_only {
-            return Ok((Moved::default(), None));
-        }
         let mut facts = opened.facts;
+        if options.attributes_only {
+            return Ok(Filled { moved: Moved::default(), hash: None, facts });
+        }
         let mut ahead = opened.ahead;
         // Each operand may be on another file system, as GNU cp has it: each is asked.
         let asked = Cloning::default();
@@ -270,23 +273,28 @@ impl Worker<'_, '_> {
             };
             let hash = hasher.map(|hasher| hasher.finalize());
             if facts.kind != FileType::RegularFile {
-                return Ok((moved, hash));
+                return Ok(Filled { moved, hash, facts });
             }
             let later = self.clock.call(For::Read, || rustix::fs::fstat(&opened.fd));
             let later =
                 Facts::from(later.map_err(|why| Broken::new(entry.source_error(ErrorKind::Stat, why)))?);
             if facts.unchanged(&later) {
-                return Ok((moved, hash));
+                return Ok(Filled { moved, hash, facts });
             }
             if attempt == ATTEMPTS {
                 let error = Some(Error::plain(ErrorKind::Changed, entry.source_path()));
                 return Err(Broken { error, keep: true });
             }
+            if options.preserve.mode && facts.mode & !later.mode & 0o777 != 0 {
+                // The new contents may be for fewer eyes than the old.
+                let narrow = Mode::from_raw_mode(facts.mode & later.mode & 0o700);
+                let _ = rustix::fs::fchmod(&target.fd, narrow);
+            }
             facts = later;
             self.rewind(opened, target)
                 .map_err(|why| Broken::new(entry.target_error(ErrorKind::Extend, why)))?;
         }
-        Ok((Moved::default(), None))
+        Ok(Filled { moved: Moved::default(), hash: None, facts })
     }
 
     fn rewind(&mut self, opened: &Opened<'_>, target: &Target) -> rustix::io::Result<()> {
@@ -295,11 +303,12 @@ impl Worker<'_, '_> {
         rustix::fs::ftruncate(&target.fd, 0)
     }
 
-    /// Attributes, durability, times, and the name.
+    /// Attributes, durability, times, and the name. `facts`: the source's, as they were around the bytes that were moved.
     fn complete(
         &mut self,
         entry: &Entry<'_>,
         opened: &Opened<'_>,
+        facts: &Facts,
         target: &Target,
     ) -> Result<Option<Error>, Broken> {
         let options = self.run.options;
@@ -309,8 +318,9 @@ impl Worker<'_, '_> {
             me: self.run.me,
             source: Named::Open(opened.fd.as_fd()),
             target: Named::Open(target.fd.as_fd()),
-            facts: &opened.facts,
-            names: opened.attributes.as_deref(),
+            facts,
+            // Where the source changed, its attributes may have, too.
+            names: opened.attributes.as_deref().filter(|_| facts.unchanged(&opened.facts)),
             owner,
             mode: target.mode,
             plain_mode: target.plain_mode,
@@ -399,10 +409,18 @@ impl Worker<'_, '_> {
         self.undo(entry, room);
     }
 
-    /// The mode a new target in `dir` is made with.
-    pub(crate) fn creation_mode(&self, dir: &Dir, source: &Facts, attributes: Option<&[u8]>) -> u32 {
+    /// The mode a new target in `dir` is made with. Where the directory gives it a list, that has to go first.
+    pub(crate) fn creation_mode(
+        &self,
+        dir: &Dir,
+        handles: &Handles,
+        source: &Facts,
+        attributes: Option<&[u8]>,
+    ) -> u32 {
+        let options = self.run.options;
         let owner_is_right = dir.newborn_owner.get() == Some(&(source.uid, source.gid));
-        creation_mode(self.run.options, source, owner_is_right, attributes.is_some_and(has_acl))
+        let acl = attributes.is_some_and(has_acl) || (options.preserve.mode && dir.has_default_acl(handles));
+        creation_mode(options, source, owner_is_right, acl)
     }
 
     /// A target that was just made with `mode`.
@@ -423,7 +441,8 @@ impl Worker<'_, '_> {
 
     /// Makes or opens the target.
     fn target(&mut self, entry: &Entry<'_>, opened: &Opened<'_>) -> Result<Result<Target, Skip>, Error> {
-        let mode = self.creation_mode(entry.dir, &opened.facts, opened.attributes.as_deref());
+        let attributes = opened.attributes.as_deref();
+        let mode = self.creation_mode(entry.dir, entry.handles, &opened.facts, attributes);
         let mut room = Room::default();
         for _ in 0..8 {
             let made = self.clock.call(For::Create, || {
@@ -582,6 +601,15 @@ fn may_swap(there: &Facts, me: Me) -> bool {
 fn is_mounted(error: &Error) -> bool {
     let code = error.source.as_ref().and_then(std::io::Error::raw_os_error);
     error.kind == ErrorKind::Rename && code == Some(Errno::BUSY.raw_os_error())
+}
+
+/// A target that has all its bytes.
+#[derive(Debug)]
+struct Filled {
+    moved: Moved,
+    hash: Option<blake3::Hash>,
+    /// The source's facts when these bytes began to be read; they were the same at the end.
+    facts: Facts,
 }
 
 /// A copy that will not be.

@@ -75,8 +75,8 @@ impl Me {
 /// The mode a new file is made with.
 ///
 /// Never more than the source's. Where the owner will change, nothing for group and others: the group is not yet
-/// the one the bits are meant for. Where an access list will follow, neither: with one, the group's bits are the most
-/// that anybody named gets, and say nothing about the group.
+/// the one the bits are meant for. Where an access list (`acl`) will follow or has to go, neither: with one, the group's
+/// bits are the most that anybody named gets, and say nothing about the group.
 pub(crate) fn creation_mode(options: &Options, source: &Facts, owner_is_right: bool, acl: bool) -> u32 {
     if options.default_modes {
         return 0o666;

@@ -37,7 +37,7 @@ impl Worker<'_, '_> {
         }
         let (Some(batch), Some((fd, facts))) = (slot.batch.clone(), &slot.source) else { return Ok(()) };
         slot.attributes = self.attributes_of(fd.as_fd());
-        let mode = self.creation_mode(&batch.dir, facts, slot.attributes.as_deref());
+        let mode = self.creation_mode(&batch.dir, &batch.handles, facts, slot.attributes.as_deref());
         slot.mode = mode;
         flight.create(index, CREATE.bits() as i32, mode)
     }

@@ -212,10 +212,114 @@ fn nobody_else_can_open_a_copy_while_it_is_made() {
     }
 }
 
+/// What a directory gives to what is made in it is not the source's, and goes when the copy is ready: until then it must
+/// let nobody in.
+#[test]
+fn nobody_else_can_open_a_copy_in_a_directory_whose_default_list_names_him() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: being another user needs root");
+        return;
+    }
+    for engine in [Engine::Threads].into_iter().chain(ring_engines()) {
+        let (place, source, target) = folders();
+        std::fs::create_dir(&target).unwrap();
+        for folder in [place.path(), &source, &target] {
+            std::fs::set_permissions(folder, PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        for n in 0..100 {
+            let path = source.join(format!("f{n}"));
+            std::fs::write(&path, "secret").unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+        }
+        let names_him = || {
+            let list = std::fs::File::open(&target).unwrap();
+            let flags = rustix::fs::XattrFlags::empty();
+            rustix::fs::fsetxattr(&list, "system.posix_acl_default", &one_reader(65_534), flags)
+        };
+        if let Err(why) = names_him() {
+            eprintln!("skipped: default access lists: {why}");
+            return;
+        }
+        let done = AtomicBool::new(false);
+        let opened = std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                // This thread alone; and in no group that the files are of.
+                rustix::thread::set_thread_groups(&[]).unwrap();
+                rustix::thread::set_thread_gid(rustix::fs::Gid::from_raw(65_534)).unwrap();
+                rustix::thread::set_thread_uid(rustix::fs::Uid::from_raw(65_534)).unwrap();
+                let names: Vec<_> = (0..100).map(|n| target.join(format!("f{n}"))).collect();
+                let mut opened = 0;
+                while !done.load(Ordering::Relaxed) {
+                    opened += names.iter().filter(|name| std::fs::File::open(name).is_ok()).count();
+                }
+                opened
+            });
+            for _ in 0..5 {
+                names_him().unwrap();
+                let mut options = archive(engine);
+                options.remove_destination = true;
+                let told = Told::default();
+                run(&source, &target, &options, &told);
+                assert!(told.errors.lock().unwrap().is_empty(), "{:?}", told.errors.lock().unwrap());
+            }
+            done.store(true, Ordering::Relaxed);
+            other.join().unwrap()
+        });
+        assert_eq!(opened, 0, "{engine:?}");
+    }
+}
+
+/// The mode may have been narrowed for what was written since, and a time that is older than the contents would hide them
+/// from who looks for changes.
+#[test]
+fn a_source_that_changed_while_it_was_read_is_copied_with_the_mode_and_time_it_has_now() {
+    for &engine in engines() {
+        let (place, source, _) = folders();
+        let path = source.join("file");
+        let size = 32 << 20;
+        // The change must come while it is read: after the copy appears, and before it is whole.
+        let seen = (0..200).any(|round| {
+            std::fs::write(&path, vec![b'x'; size]).unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+            let file = std::fs::File::options().append(true).open(&path).unwrap();
+            file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000)).unwrap();
+            let target = place.path().join(format!("target{round}"));
+            let copy = target.join("file");
+            let done = AtomicBool::new(false);
+            let told = Told::default();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !copy.exists() && !done.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                    (&file).write_all(b"y").unwrap();
+                    file.set_permissions(PermissionsExt::from_mode(0o600)).unwrap();
+                });
+                let options =
+                    ringroad_copy::Options { reflink: ringroad_copy::Reflink::Never, ..archive(engine) };
+                run(&source, &target, &options, &told);
+                done.store(true, Ordering::Relaxed);
+            });
+            let (from, to) = (path.metadata().unwrap(), copy.metadata().unwrap());
+            let came_between = told.kinds.lock().unwrap().is_empty() && to.len() == from.len();
+            if came_between {
+                assert_eq!(to.permissions(), from.permissions(), "{engine:?}");
+                assert_eq!(to.modified().unwrap(), from.modified().unwrap(), "{engine:?}");
+            }
+            std::fs::remove_dir_all(&target).unwrap();
+            came_between
+        });
+        assert!(seen, "{engine:?}: no copy was under way when its source changed");
+    }
+}
+
 /// An access list in the kernel's form: `user::rw-,user:3:r--,group::---,mask::r--,other::---`.
-const ONE_READER: [u8; 4 + 5 * 8] = {
+const ONE_READER: [u8; 4 + 5 * 8] = one_reader(3);
+
+/// The same for another than user 3.
+const fn one_reader(user: u32) -> [u8; 4 + 5 * 8] {
     let entries: [(u8, u8, u32); 5] =
-        [(0x01, 6, u32::MAX), (0x02, 4, 3), (0x04, 0, u32::MAX), (0x10, 4, u32::MAX), (0x20, 0, u32::MAX)];
+        [(0x01, 6, u32::MAX), (0x02, 4, user), (0x04, 0, u32::MAX), (0x10, 4, u32::MAX), (0x20, 0, u32::MAX)];
     let mut bytes = [0; 44];
     bytes[0] = 2;
     let mut at = 0;
@@ -232,4 +336,4 @@ const ONE_READER: [u8; 4 + 5 * 8] = {
         at += 1;
     }
     bytes
-};
+}
