@@ -426,9 +426,11 @@ impl Line<'_> {
     }
 
     fn backup(&self) -> Result<Option<Backup>, Usage> {
-        let kind = match (&self.control, &self.environment.control) {
-            (Some(control), _) => self.choose(Some(control.clone()), "backup type", BACKUPS)?,
-            (None, Some(control)) => self.choose(Some(control.clone()), "$VERSION_CONTROL", BACKUPS)?,
+        // An empty word says nothing.
+        let said = |control: &Option<OsString>| control.clone().filter(|control| !control.is_empty());
+        let kind = match (said(&self.control), said(&self.environment.control)) {
+            (Some(control), _) => self.choose(Some(control), "backup type", BACKUPS)?,
+            (None, Some(control)) => self.choose(Some(control), "$VERSION_CONTROL", BACKUPS)?,
             (None, None) => Some(BackupKind::Existing),
         };
         let usable = |suffix: &&OsString| !suffix.is_empty() && !suffix.as_bytes().contains(&b'/');

@@ -306,6 +306,10 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "echo 1 >a; echo 2 >b; VERSION_CONTROL=numbered cp -b a b; VERSION_CONTROL=x cp -b a b; code; VERSION_CONTROL=x cp a b; code; VERSION_CONTROL=never cp -b a b; VERSION_CONTROL=numbered cp --backup=simple a b; VERSION_CONTROL=none cp -b a b; ls",
     ),
     (
+        "empty version control",
+        "echo 1 >a; echo 2 >b; VERSION_CONTROL= cp -b a b; code; cp --backup= a b; code; VERSION_CONTROL=numbered cp --backup= a b; code; VERSION_CONTROL= cp --backup= a b; code; cp --backup=simple --backup= a b; code; cp --backup= --backup=simple a b; code; ls",
+    ),
+    (
         "backups of trees",
         "mkdir s d; echo 1 >s/f; echo 2 >d/f; ln -s x s/l; ln -s y d/l; cp -rbT s d; cp -rbvT s d; find d | sort; cp -rb s d; cp -rb s d; find d | sort",
     ),
