@@ -170,7 +170,7 @@ pub(crate) fn decide(options: &Options, question: &Question) -> Action {
     match options.update {
         _ if directory => {}
         Update::All => {}
-        Update::Older if to.mtime >= from.mtime => return Action::Skip(Skip::NotOlder),
+        Update::Older if is_as_young(options, &from, &to) => return Action::Skip(Skip::NotOlder),
         Update::Older => {}
         Update::None => return Action::Skip(Skip::Exists),
         Update::NoneFail => return Action::Refuse(ErrorKind::NotReplacing),
@@ -226,6 +226,27 @@ pub(crate) fn decide(options: &Options, question: &Question) -> Action {
     } else {
         Action::Replace(How::InPlace)
     }
+}
+
+/// Whether the target is not older than its source. A copy that was given its source's time may have lost some of it to a
+/// file system that keeps less, and is not older for that.
+fn is_as_young(options: &Options, from: &Facts, to: &Facts) -> bool {
+    let kept = if options.preserve.timestamps { as_kept(from.mtime, to) } else { from.mtime };
+    to.mtime >= kept
+}
+
+/// A time as the file system of `there` would keep it, judged by the times that file has: without what lies below the
+/// step that all of them are multiples of. The kernel sets one of the three, which has no such step by chance.
+fn as_kept((seconds, nanos): (i64, i64), there: &Facts) -> (i64, i64) {
+    const SECOND: i64 = 1_000_000_000;
+    let times = [there.atime, there.mtime, there.ctime];
+    let mut step = 1;
+    while step < SECOND && times.iter().all(|(_, nanos)| nanos % (step * 10) == 0) {
+        step *= 10;
+    }
+    // FAT alone keeps every other second, and of the last access the day: midnight somewhere, in quarters of an hour.
+    let fat = step == SECOND && there.atime.0 % 900 == 0 && there.mtime.0 % 2 == 0 && there.ctime.0 % 2 == 0;
+    (if fat { seconds & !1 } else { seconds }, nanos - nanos % step)
 }
 
 /// Whether a kind is copied as itself in a recursive copy.
@@ -435,6 +456,35 @@ mod tests {
         assert_eq!(decide(&with(Update::Older), &older), Action::Replace(How::Swap));
         assert_eq!(decide(&with(Update::None), &older), Action::Skip(Skip::Exists));
         assert_eq!(decide(&with(Update::NoneFail), &older), Action::Refuse(ErrorKind::NotReplacing));
+    }
+
+    #[test]
+    fn a_copy_whose_time_was_cut_by_its_file_system_is_not_older_than_its_source() {
+        let update = Options { update: Update::Older, ..recursive() };
+        let keeps = Options { preserve: crate::Preserve::DEFAULT, ..update.clone() };
+        let skip = Action::Skip(Skip::NotOlder);
+        let day = 86_400;
+        // What the source has, and what the target has: last access, change of contents, change of status.
+        for (source, kept, answer) in [
+            ((101, 123_456_789), [(99, 0), (101, 0), (102, 0)], skip),
+            ((102, 123_456_789), [(99, 0), (101, 0), (102, 0)], Action::Replace(How::Swap)),
+            ((101, 123_456_789), [(99, 500), (101, 123_456_700), (102, 300)], skip),
+            ((101, 123_456_800), [(99, 500), (101, 123_456_700), (102, 300)], Action::Replace(How::Swap)),
+            // The file system keeps nanoseconds, so what was cut was cut by somebody else.
+            ((101, 123_456_789), [(99, 0), (101, 0), (102, 1)], Action::Replace(How::Swap)),
+            ((101, 500_000_000), [(day, 0), (100, 0), (100, 0)], skip),
+            ((102, 0), [(day, 0), (100, 0), (100, 0)], Action::Replace(How::Swap)),
+        ] {
+            let mut question = question(side(FILE, 1), side(FILE, 2));
+            question.source.link.mtime = source;
+            question.source.file.as_mut().unwrap().mtime = source;
+            for facts in [&mut question.target.link, question.target.file.as_mut().unwrap()] {
+                [facts.atime, facts.mtime, facts.ctime] = kept;
+            }
+            assert_eq!(decide(&keeps, &question), answer, "{source:?} {kept:?}");
+            let newer = Action::Replace(How::Swap);
+            assert_eq!(decide(&update, &question), newer, "nobody asked that times be kept");
+        }
     }
 
     #[test]

@@ -370,6 +370,28 @@ fn update_and_existing_targets_are_told_apart() {
     assert_eq!(report.totals.failed, 20);
 }
 
+/// ext4 with small inodes keeps whole seconds.
+#[test]
+fn update_onto_a_file_system_of_coarse_times_copies_only_what_is_newer() {
+    let Some(image) = Image::of(&["mkfs.ext4", "-q", "-F", "-I", "128"], 16 << 20) else { return };
+    let (_place, source, _) = folders();
+    let target = image.mounted.join("copy");
+    many(&source, 20, 10);
+    let half = std::time::UNIX_EPOCH + std::time::Duration::from_millis(1_000_000_000_500);
+    let give = |path: &Path, time| {
+        let times = std::fs::FileTimes::new().set_accessed(time).set_modified(time);
+        std::fs::File::options().write(true).open(path).unwrap().set_times(times).unwrap();
+    };
+    (0..20).for_each(|at| give(&source.join(format!("d{}/f{at}", at % 10)), half));
+    let options = Options { update: Update::Older, ..archive(Engine::Auto) };
+    assert_eq!(clean(&source, &target, &options).totals.files, 20);
+    let kept = target.join("d1/f1").metadata().unwrap();
+    assert_eq!((kept.mtime(), kept.mtime_nsec()), (1_000_000_000, 0), "the file system is one of that kind");
+    assert_eq!(clean(&source, &target, &options).totals.files, 0);
+    give(&source.join("d1/f1"), half + std::time::Duration::from_secs(1));
+    assert_eq!(clean(&source, &target, &options).totals.files, 1);
+}
+
 #[test]
 fn a_copy_that_differs_when_read_again_is_told_and_removed() {
     // Every read of this file gives something else.
