@@ -45,6 +45,13 @@ fn base(path: &Path) -> OsString {
     OsString::from_vec(bytes.get(start..).unwrap_or_default().to_vec())
 }
 
+/// The name that the copy of `source` gets in the directory it goes into. `cp -r dir/.. into` merges into that
+/// directory, as `dir/.` does.
+fn name_in_directory(source: &Path) -> OsString {
+    let name = base(source);
+    if name.is_empty() || name == ".." { OsString::from(".") } else { name }
+}
+
 /// Copies the operands: one after the other where order could matter, else as work for everybody. `drain` is
 /// called to wait for what was given out.
 pub(crate) fn operands(
@@ -54,6 +61,7 @@ pub(crate) fn operands(
     destination: &Destination,
     drain: &mut dyn FnMut(&mut Worker<'_, '_>),
 ) {
+    let mut merging = false;
     let mut last = None;
     let mut cleared: Option<Arc<Dir>> = None;
     let mut names: HashSet<OsString> = HashSet::new();
@@ -70,10 +78,15 @@ pub(crate) fn operands(
             worker.tally.skipped += 1;
             continue;
         }
-        // Two operands under one name: the second must find what the first made.
-        if !names.insert(name) {
+        // Two operands under one name: the second must find what the first made. What merges into the destination
+        // itself may hold every name.
+        let target = name_in_directory(&source);
+        let merges = target == ".";
+        let taken = !names.insert(if run.options.parents { name } else { target });
+        if taken || merges || merging {
             drain(worker);
         }
+        merging = merges;
         match place(run, &source, destination, &mut last) {
             Ok((dir, operand)) => {
                 // Each place once: the next operand's is most often the same.
@@ -172,12 +185,7 @@ fn place(
             }
             (below, name)
         }
-        Destination::Into(directory) => {
-            let name = base(source);
-            // `cp -r dir/.. into` merges into it, as `.` does.
-            let name = if name.is_empty() || name == ".." { OsString::from(".") } else { name };
-            (directory.clone(), name)
-        }
+        Destination::Into(directory) => (directory.clone(), name_in_directory(source)),
         Destination::At(target) if target.as_os_str().is_empty() => {
             return Err(Error::system(ErrorKind::Create, PathBuf::new(), Errno::NOENT));
         }

@@ -79,6 +79,10 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "two directories of one name",
         "mkdir -p d x/s y/s; echo 1 >x/s/f; echo 2 >y/s/f; echo 3 >y/s/g; cp -r x/s y/s d; code; cat d/s/f; ls d/s",
     ),
+    (
+        "what merges into the destination comes in its turn",
+        "mkdir -p a/x b/s s d e g h i k; for i in a b/s; do echo base >$i/f; done; echo override >f; echo override >s/f; cp -r a/. f d; code; cp -r b/. s e; code; cp -rn a/. f g; cp -r f a/. h; code; cp -r s b/. i; code; cp -r a/x/.. f k; code; cat d/f e/s/f g/f h/f i/s/f k/f",
+    ),
     // What is not done.
     ("a directory without -r", "mkdir s; cp s d; code; echo x >a; mkdir e; cp a s e; code; ls e"),
     (
