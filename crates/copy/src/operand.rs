@@ -29,6 +29,32 @@ pub(crate) struct Operand {
     pub(crate) below: PathBuf,
 }
 
+/// A directory of `--parents`, whose attributes come when nothing changes in it any more.
+#[derive(Debug)]
+struct Parent {
+    source: PathBuf,
+    target: PathBuf,
+    /// Made by this copy: the mode it shall have, less the mask, and those of its bits that wait for owner and list.
+    made: Option<(u32, u32)>,
+}
+
+/// Directories of `--parents` to be finished, each once and after the one it is in.
+#[derive(Debug, Default)]
+struct Parents {
+    list: Vec<Parent>,
+    known: HashSet<PathBuf>,
+}
+
+impl Parents {
+    fn add(&mut self, parents: Vec<Parent>) {
+        for parent in parents {
+            if self.known.insert(parent.source.clone()) {
+                self.list.push(parent);
+            }
+        }
+    }
+}
+
 /// Removes trailing slashes, but not from the root.
 fn stripped(path: &Path) -> PathBuf {
     let bytes = path.as_os_str().as_bytes();
@@ -62,6 +88,7 @@ pub(crate) fn operands(
     drain: &mut dyn FnMut(&mut Worker<'_, '_>),
 ) {
     let mut merging = false;
+    let mut parents = Parents::default();
     let mut last = None;
     let mut cleared: Option<Arc<Dir>> = None;
     let mut names: HashSet<OsString> = HashSet::new();
@@ -87,7 +114,7 @@ pub(crate) fn operands(
             drain(worker);
         }
         merging = merges;
-        match place(run, &source, destination, &mut last) {
+        match place(run, &source, destination, &mut last, &mut parents) {
             Ok((dir, operand)) => {
                 // Each place once: the next operand's is most often the same.
                 if run.options.resume
@@ -107,6 +134,7 @@ pub(crate) fn operands(
         }
     }
     drain(worker);
+    worker.finish_parents(&parents);
 }
 
 /// Operands that were met: which file, under which name, and in which directories.
@@ -154,12 +182,14 @@ fn is_repeated(
 
 /// Finds the directory an operand's target is made in, and its name there.
 ///
-/// `last`: the directory of the operand before, which most often is this one's too.
+/// `last`: the directory of the operand before, which most often is this one's too. `found`: the directories of
+/// `--parents` that are to be finished.
 fn place(
     run: &Run<'_>,
     source: &Path,
     destination: &Destination,
     last: &mut Option<(PathBuf, Arc<Dir>)>,
+    found: &mut Parents,
 ) -> Result<(Arc<Dir>, Operand), Error> {
     let nul = |_| Error::system(ErrorKind::Stat, source.to_path_buf(), Errno::INVAL);
     let source_name = CString::new(source.as_os_str().as_bytes()).map_err(nul)?;
@@ -217,7 +247,7 @@ fn place(
         return Ok((Arc::clone(dir), operand));
     }
     let opened = if make_parents {
-        make_directories(run, &operand)
+        make_directories(run, &operand, found)
     } else {
         open_target(run, source, &below, &target)
     };
@@ -265,8 +295,21 @@ fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
     })
 }
 
-/// Makes the directories of `--parents`, one below the other.
-fn make_directories(run: &Run<'_>, operand: &Operand) -> Result<OwnedFd, Error> {
+/// Makes the directories of `--parents`, and notes those that are to be finished.
+fn make_directories(run: &Run<'_>, operand: &Operand, found: &mut Parents) -> Result<OwnedFd, Error> {
+    let mut passed = Vec::new();
+    let opened = make_each(run, operand, &mut passed);
+    // As GNU has it: where the directory of the target was there already, those above it stay as they are. What
+    // `--resume` goes on with was perhaps made, and not finished.
+    if run.options.resume || passed.iter().any(|parent| parent.made.is_some()) {
+        found.add(passed);
+    }
+    opened
+}
+
+/// Makes the directories of `--parents`, one below the other, or finds them.
+fn make_each(run: &Run<'_>, operand: &Operand, passed: &mut Vec<Parent>) -> Result<OwnedFd, Error> {
+    let options = run.options;
     let mut at =
         open(&operand.below).map_err(|why| Error::system(ErrorKind::Access, operand.below.clone(), why))?;
     let mut path = operand.below.clone();
@@ -279,20 +322,26 @@ fn make_directories(run: &Run<'_>, operand: &Operand) -> Result<OwnedFd, Error> 
         let facts = rustix::fs::stat(source)
             .map(Facts::from)
             .map_err(|why| Error::system(ErrorKind::Stat, source.clone(), why))?;
-        let mode = if run.options.default_modes { 0o777 } else { facts.mode & 0o777 | 0o700 };
-        let made = rustix::fs::mkdirat(&at, &*name, Mode::from_raw_mode(mode));
+        let mode = if options.default_modes { 0o777 } else { facts.mode & 0o1777 };
+        // Bits for others than the owner mean something only when owner, group and access list are right.
+        let waits = if options.preserve.ownership || options.preserve.mode { facts.mode & 0o077 } else { 0 };
+        let made = rustix::fs::mkdirat(&at, &*name, Mode::from_raw_mode(mode & !waits | 0o700));
+        let parent = |made| Parent { source: source.clone(), target: path.clone(), made };
         match made {
-            Ok(()) if run.wants_entries => {
-                run.observer.event(Event::Copied {
-                    kind: Kind::Directory,
-                    source,
-                    target: &path,
-                    backup: None,
-                    bytes: 0,
-                    method: None,
-                });
+            Ok(()) => {
+                passed.push(parent(Some((mode, waits))));
+                if run.wants_entries {
+                    run.observer.event(Event::Copied {
+                        kind: Kind::Directory,
+                        source,
+                        target: &path,
+                        backup: None,
+                        bytes: 0,
+                        method: None,
+                    });
+                }
             }
-            Ok(()) | Err(Errno::EXIST) => {}
+            Err(Errno::EXIST) => passed.push(parent(None)),
             Err(why) => return Err(Error::system(ErrorKind::Parent, path, why)),
         }
         at = rustix::fs::openat(&at, &*name, OPEN_DIRECTORY, Mode::empty())
@@ -339,46 +388,38 @@ impl Worker<'_, '_> {
 
     /// Gives the directories of `--parents` their attributes, innermost first, when nothing changes in them any
     /// more.
-    pub(crate) fn finish_parents(&mut self, sources: &[PathBuf], destination: &Destination) {
+    fn finish_parents(&mut self, parents: &Parents) {
         let options = self.run.options;
-        let Destination::Into(below) = destination else { return };
-        if !options.parents || self.run.stopped() {
-            return;
-        }
         let preserve = options.preserve;
-        if !(preserve.mode || preserve.ownership || preserve.timestamps) {
+        if self.run.stopped() {
             return;
         }
-        let mut done = HashSet::new();
-        for source in sources {
-            let mut above = stripped(source);
-            while above.pop() && !above.as_os_str().is_empty() && above != Path::new("/") {
-                if !done.insert(above.clone()) {
-                    break;
-                }
-                let relative: PathBuf =
-                    above.components().filter(|part| !matches!(part, Component::RootDir)).collect();
-                let target = below.join(relative);
-                let (Ok(from), Ok(to)) = (open(&above), open(&target)) else { continue };
-                let facts = |fd: &OwnedFd| rustix::fs::fstat(fd).map(Facts::from);
-                let (Ok(facts), Ok(now)) = (facts(&from), facts(&to)) else { continue };
-                let finish = Finish {
-                    options,
-                    me: self.run.me,
-                    source: Named::Open(std::os::fd::AsFd::as_fd(&from)),
-                    target: Named::Open(std::os::fd::AsFd::as_fd(&to)),
-                    facts: &facts,
-                    names: None,
-                    owner: Some((now.uid, now.gid)),
-                    mode: Some(now.mode),
-                    plain_mode: None,
-                };
-                let mut errors = Vec::new();
-                let mut fail = |error: Error| errors.push(Error { path: target.clone(), ..error });
-                finish.before_times(&mut self.clock, &mut fail);
-                finish.times(&mut self.clock, &mut fail);
-                errors.into_iter().for_each(|error| self.tell(error));
+        let keeps = preserve.mode || preserve.ownership || preserve.timestamps;
+        for Parent { source, target, made } in parents.list.iter().rev() {
+            let narrowed = made.filter(|(mode, waits)| mode & 0o700 != 0o700 || *waits != 0);
+            if !keeps && narrowed.is_none() {
+                continue;
             }
+            let (Ok(from), Ok(to)) = (open(source), open(target)) else { continue };
+            let facts = |fd: &OwnedFd| rustix::fs::fstat(fd).map(Facts::from);
+            let (Ok(facts), Ok(now)) = (facts(&from), facts(&to)) else { continue };
+            let me = self.run.me;
+            let finish = Finish {
+                options,
+                me,
+                source: Named::Open(std::os::fd::AsFd::as_fd(&from)),
+                target: Named::Open(std::os::fd::AsFd::as_fd(&to)),
+                facts: &facts,
+                names: None,
+                owner: Some((now.uid, now.gid)),
+                mode: Some(now.mode),
+                plain_mode: narrowed.map(|(mode, waits)| (now.mode | (waits & !me.umask)) & (!0o700 | mode)),
+            };
+            let mut errors = Vec::new();
+            let mut fail = |error: Error| errors.push(Error { path: target.clone(), ..error });
+            finish.before_times(&mut self.clock, &mut fail);
+            finish.times(&mut self.clock, &mut fail);
+            errors.into_iter().for_each(|error| self.tell(error));
         }
     }
 }

@@ -91,7 +91,6 @@ pub fn copy(
         main.flush();
         work_together(&run, main, choice.jobs);
     });
-    main.finish_parents(sources, destination);
     control.scan_done.store(true, Ordering::Relaxed);
     if options.durability == Durability::End {
         sync(&run, &mut main);

@@ -59,6 +59,14 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "parents absolute and dotted",
         "mkdir -p s/t d; echo x >s/t/f; cp --parents \"$PWD/s/t/f\" d; test -f \"d$PWD/s/t/f\"; code; rm -r d; mkdir d; cp --parents s/./t/f d; cp --parents s/../s/t/f d; find d | sort",
     ),
+    (
+        "parents that are there already",
+        "mkdir -p s/t s/u d/s/t; chmod 700 s s/t; chmod 750 s/u; echo x >s/t/f; echo y >s/u/g; touch -d 2001-01-01 s/t s; cp -p --parents s/t/f d; code; stat -c '%n %a' d/s d/s/t; test d/s -nt s; code; cp -p --parents s/u/g d; code; stat -c '%n %a' d/s d/s/u; stat -c %y d/s",
+    ),
+    (
+        "modes of parents",
+        "for m in 500 700 750 777 1777 2755; do mkdir s$m; echo x >s$m/f; chmod $m s$m; done; mkdir d p m o a n; for m in 500 700 750 777 1777 2755; do cp --parents s$m/f d; cp -p --parents s$m/f p; cp --preserve=mode --parents s$m/f m; cp --preserve=ownership --parents s$m/f o; cp -a --no-preserve=mode --parents s$m/f a; cp --no-preserve=mode --parents s$m/f n; done; stat -c '%n %a' [dpmoan]/*; chmod 700 s500 */s500",
+    ),
     ("missing source", "cp nope b; code; mkdir d; echo x >a; cp nope a d; code; ls d"),
     (
         "missing folder",

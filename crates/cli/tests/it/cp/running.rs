@@ -9,6 +9,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -145,6 +146,27 @@ fn an_interrupted_copy_leaves_whole_files_only_and_exits_130() {
         assert_eq!(again.code, Some(0), "{engine}: {again:?}");
         assert_eq!(begun(), 6, "{engine}");
     }
+}
+
+/// Until a directory has its owner, its group's bits are for somebody else.
+#[test]
+fn a_directory_of_parents_is_its_owners_alone_until_the_copy_is_over() {
+    let (folder, fifo) = with_fifo();
+    let mode = |name: &str| folder.path().join(name).metadata().unwrap().permissions().mode() & 0o7777;
+    for folder_name in ["s", "d"] {
+        fs::create_dir(folder.path().join(folder_name)).unwrap();
+    }
+    fs::rename(&fifo, folder.path().join("s/fifo")).unwrap();
+    fs::set_permissions(folder.path().join("s"), fs::Permissions::from_mode(0o750)).unwrap();
+    let mut copy = ringroad(["cp", "-p", "--parents", "s/fifo", "d"]);
+    let mut child = Kill(copy.current_dir(folder.path()).spawn().unwrap());
+    // Opened only when the copier has opened it, and it made the directory before.
+    let mut writer = OpenOptions::new().write(true).open(folder.path().join("s/fifo")).unwrap();
+    assert_eq!(mode("d/s"), 0o700);
+    writer.write_all(b"contents").unwrap();
+    drop(writer);
+    assert_eq!(child.wait(), Some(0));
+    assert_eq!(mode("d/s"), 0o750);
 }
 
 #[test]
