@@ -196,24 +196,20 @@ fn place(
     let mut parents = Vec::new();
     let (below, target) = match destination {
         Destination::Into(directory) if run.options.parents => {
-            let mut relative = PathBuf::new();
-            for component in stripped(source).components() {
-                match component {
-                    Component::RootDir | Component::Prefix(_) => {}
-                    other => relative.push(other),
-                }
-            }
-            let mut above = stripped(source);
-            while above.pop() && !above.as_os_str().is_empty() && above != Path::new("/") {
+            let name = base(source);
+            let plain = stripped(source);
+            let plain = plain.as_os_str().as_bytes();
+            // Not by `Path::parent`, which takes `s/.` for `s`.
+            let above = plain.strip_suffix(name.as_bytes()).unwrap_or(plain);
+            let mut above: PathBuf = Path::new(OsStr::from_bytes(above)).components().collect();
+            let mut below = directory.clone();
+            below.extend(above.components().filter(|part| !matches!(part, Component::RootDir)));
+            while !above.as_os_str().is_empty() && above != Path::new("/") {
                 parents.push(above.clone());
+                above.pop();
             }
             parents.reverse();
-            let name = base(source);
-            let mut below = directory.clone();
-            if let Some(parent) = relative.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-                below.push(parent);
-            }
-            (below, name)
+            (below, if name.is_empty() { OsString::from(".") } else { name })
         }
         Destination::Into(directory) => (directory.clone(), name_in_directory(source)),
         Destination::At(target) if target.as_os_str().is_empty() => {

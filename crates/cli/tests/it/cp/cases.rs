@@ -60,6 +60,10 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "mkdir -p s/t d; echo x >s/t/f; cp --parents \"$PWD/s/t/f\" d; test -f \"d$PWD/s/t/f\"; code; rm -r d; mkdir d; cp --parents s/./t/f d; cp --parents s/../s/t/f d; find d | sort",
     ),
     (
+        "parents of a dot",
+        "mkdir -p s/t d/s e/s/t g/s/t h; echo x >s/t/f; cp -r --parents s/. d; code; cp -r --parents s/t/./ e; code; cp -r --parents s/t/.. g; code; cd s; cp -r --parents . ../h; code; cp -r --parents ./t ../h; code; cd ..; find d e g h | sort",
+    ),
+    (
         "parents that are there already",
         "mkdir -p s/t s/u d/s/t; chmod 700 s s/t; chmod 750 s/u; echo x >s/t/f; echo y >s/u/g; touch -d 2001-01-01 s/t s; cp -p --parents s/t/f d; code; stat -c '%n %a' d/s d/s/t; test d/s -nt s; code; cp -p --parents s/u/g d; code; stat -c '%n %a' d/s d/s/u; stat -c %y d/s",
     ),

@@ -357,6 +357,17 @@ fn resume_leaves_what_is_whole_and_copies_what_is_not() {
     }
 }
 
+/// GNU's 9.1 makes the directory, and then fails because it is there.
+#[test]
+fn parents_of_a_dot_makes_the_directory_that_the_dot_stands_for() {
+    let folder = folder();
+    fs::create_dir(folder.path().join("d")).unwrap();
+    done(&cp(&folder, ["-r", "--parents", "s/in/.", "d"]));
+    let (source, made) = (folder.path().join("s/in"), folder.path().join("d/s/in"));
+    assert_eq!(differences(&source, &made, CONTENTS), [""; 0]);
+    assert_eq!(fs::read_dir(folder.path().join("d")).unwrap().count(), 1);
+}
+
 #[test]
 fn direct_copies_are_whole_whatever_their_size() {
     for engine in engines() {
