@@ -33,7 +33,15 @@ impl Worker<'_, '_> {
     }
 
     /// Sets a directory's own attributes, now that nothing more changes in it.
+    ///
+    /// Not where the copy was stopped: a directory that is not full stays its owner's to fill, and has a time that
+    /// does not say it were whole.
     fn finish(&mut self, dir: &Arc<Dir>) {
+        if self.run.stopped() {
+            dir.close();
+            self.tally.skipped += 1;
+            return;
+        }
         let options = self.run.options;
         let preserve = options.preserve;
         let keeps = preserve.mode || preserve.ownership || preserve.timestamps || options.resume;

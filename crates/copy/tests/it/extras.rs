@@ -228,6 +228,48 @@ fn a_cancelled_copy_leaves_whole_files_only() {
 }
 
 #[test]
+fn a_directory_that_was_not_filled_stays_writable_and_undated_until_resume_has_filled_it() {
+    let set = |folder: &Path, mode| {
+        std::fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    };
+    for &engine in engines() {
+        let (_place, source, target) = folders();
+        many(&source, 400, 5000);
+        let names = || (0..10).map(|n| format!("d{n}")).chain([String::new()]);
+        for folder in names().map(|name| source.join(name)) {
+            set(&folder, 0o555);
+            let long_ago = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1 << 30);
+            std::fs::File::open(&folder).unwrap().set_modified(long_ago).unwrap();
+        }
+        let control = Control::new();
+        let seen = AtomicU64::new(0);
+        let stop = |_: &Path, _: &Path| {
+            if seen.fetch_add(1, Ordering::Relaxed) == 60 {
+                control.cancel();
+            }
+        };
+        let told = Told { entry: Some(&stop), ..Told::default() };
+        let mut options = archive(engine);
+        let report = run_with(&source, &target, &options, &told, &control);
+        assert!(report.cancelled && report.totals.skipped > 0, "{engine:?}: {report:?}");
+        for name in names().filter(|name| target.join(name).exists()) {
+            let (from, to) = (source.join(&name), target.join(&name));
+            let count = |folder: &Path| std::fs::read_dir(folder).unwrap().count();
+            let filled = !name.is_empty() && count(&from) == count(&to);
+            let (from, to) = (from.metadata().unwrap(), to.metadata().unwrap());
+            let undated = to.modified().unwrap() != from.modified().unwrap();
+            assert!(filled || (to.mode() & 0o777 == 0o700 && undated), "{engine:?}: {name:?} {to:?}");
+        }
+        options.resume = true;
+        clean(&source, &target, &options);
+        let found = crate::compare::differences(&source, &target, crate::compare::ALL);
+        assert!(found.is_empty(), "{engine:?}: {found:?}");
+        // So that the place can be removed.
+        names().for_each(|name| [&source, &target].iter().for_each(|side| set(&side.join(&name), 0o755)));
+    }
+}
+
+#[test]
 fn an_observer_that_panics_ends_the_copy_and_does_not_hang_it() {
     for &engine in engines() {
         let (_place, source, target) = folders();
