@@ -76,6 +76,8 @@ pub(crate) struct Dir {
     target_name: CString,
     /// For a place: what the operand's target is below, as the user wrote it.
     target_prefix: PathBuf,
+    /// How source and target were opened, and are again: whether each may be a link.
+    flags: (OFlags, OFlags),
     handles: Mutex<Slot>,
     pub(crate) facts: Facts,
     target_identity: (u64, u64),
@@ -108,6 +110,7 @@ pub(crate) struct Child {
     pub(crate) target_name: CString,
     pub(crate) source: OwnedFd,
     pub(crate) target: OwnedFd,
+    pub(crate) flags: (OFlags, OFlags),
     pub(crate) facts: Facts,
     pub(crate) target_identity: (u64, u64),
     pub(crate) fresh: bool,
@@ -129,6 +132,7 @@ impl Dir {
             source_name: CString::default(),
             target_name: CString::default(),
             target_prefix,
+            flags: (OFlags::empty(), OFlags::empty()),
             handles: Mutex::new(Slot { weak: Arc::downgrade(&handles), strong: Some(handles) }),
             facts,
             target_identity: facts.identity(),
@@ -163,6 +167,7 @@ impl Dir {
             source_name: child.source_name,
             target_name: child.target_name,
             target_prefix: PathBuf::new(),
+            flags: child.flags,
             handles: Mutex::new(slot),
             facts: child.facts,
             target_identity: child.target_identity,
@@ -227,13 +232,12 @@ impl Dir {
 
     fn reopen(&self, parent: &Handles, budget: &Arc<Budget>) -> Result<Arc<Handles>, Error> {
         let failed = |kind, path: PathBuf| move |why: Errno| Error::system(kind, path, why);
-        let nofollow = if self.follow { OFlags::empty() } else { OFlags::NOFOLLOW };
         let open = |at: BorrowedFd<'_>, name: &CStr, flags| {
             rustix::fs::openat(at, name, OPEN_DIRECTORY | flags, Mode::empty())
         };
-        let source = open(parent.source(), &self.source_name, nofollow)
+        let source = open(parent.source(), &self.source_name, self.flags.0)
             .map_err(failed(ErrorKind::Access, self.source_path()))?;
-        let target = open(parent.target(), &self.target_name, OFlags::NOFOLLOW)
+        let target = open(parent.target(), &self.target_name, self.flags.1)
             .map_err(failed(ErrorKind::Access, self.target_path()))?;
         for (fd, identity, path) in [
             (&source, self.facts.identity(), Dir::source_path as fn(&Dir) -> PathBuf),

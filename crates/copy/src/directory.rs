@@ -216,6 +216,7 @@ impl Worker<'_, '_> {
             target_name: target.to_owned(),
             source: opened,
             target: opened_target,
+            flags: (nofollow, keep_link(options)),
             facts,
             target_identity,
             fresh,

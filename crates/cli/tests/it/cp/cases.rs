@@ -211,6 +211,10 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "hard links over what exists",
         "mkdir s; echo x >s/a; ln s/a s/b; mkdir d; echo 1 >d/a; echo 2 >d/b; cp -aT s d; code; stat -c %h d/a; cat d/b; cp -aT s d; code; stat -c %h d/a",
     ),
+    (
+        "a link to a deep tree, and few descriptors",
+        "mkdir -p s/1/2/3/4/5/6/7/8/9/a/b/c; echo x >s/1/2/3/4/5/6/7/8/9/a/b/c/f; touch -d 2001-01-01 s; ln -s s l; (ulimit -n 64; cp -aH l d); code; find d | sort; stat -c %y d",
+    ),
     // What is kept.
     (
         "modes",

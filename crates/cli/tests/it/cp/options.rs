@@ -1,6 +1,6 @@
 //! What `ringroad cp` has and GNU's cp has not, and where ours is the house's: codes, messages, events.
 
-use super::compare::{CONTENTS, differences};
+use super::compare::{ALL, CONTENTS, differences};
 use super::engines;
 use super::tree::{build, bytes, directory, file, noise, symlink};
 use crate::support::{BINARY, Outcome, installed, is_root, ringroad, run, run_with_input, skip};
@@ -366,6 +366,26 @@ fn parents_of_a_dot_makes_the_directory_that_the_dot_stands_for() {
     let (source, made) = (folder.path().join("s/in"), folder.path().join("d/s/in"));
     assert_eq!(differences(&source, &made, CONTENTS), [""; 0]);
     assert_eq!(fs::read_dir(folder.path().join("d")).unwrap().count(), 1);
+}
+
+/// Of a deep tree the upper directories are closed on the way, and opened again to be finished.
+#[test]
+fn a_directory_link_that_is_kept_is_found_again_when_descriptors_are_few() {
+    for engine in engines() {
+        let folder = tempfile::tempdir().unwrap();
+        let deep = "s/1/2/3/4/5/6/7/8/9/a/b/c";
+        fs::create_dir_all(folder.path().join(deep)).unwrap();
+        fs::write(folder.path().join(deep).join("f"), "x").unwrap();
+        fs::create_dir_all(folder.path().join("d")).unwrap();
+        fs::create_dir_all(folder.path().join("e")).unwrap();
+        std::os::unix::fs::symlink("../e", folder.path().join("d/s")).unwrap();
+        let script = "ulimit -n 64; exec \"$0\" cp -a --keep-directory-symlink --engine \"$1\" s d";
+        let mut shell = Command::new("sh");
+        done(&run(shell.args(["-c", script, BINARY, engine]).current_dir(folder.path())));
+        assert!(folder.path().join("d/s").is_symlink(), "{engine}");
+        let (source, kept) = (folder.path().join("s"), folder.path().join("e"));
+        assert_eq!(differences(&source, &kept, ALL), [""; 0], "{engine}");
+    }
 }
 
 #[test]
