@@ -1,8 +1,9 @@
 //! The list of hashes: collected in any order, by any worker; written sorted, in bounded memory.
 //!
 //! Lines are held up to a few megabytes, then sorted and put aside in a file without a name; at the end the runs
-//! are merged. The manifest appears under its name when it is whole; until then it is a copy in the making, whose
-//! name and end are `leftover.rs`'s.
+//! are merged. A path that was written twice is listed as it was written last: lines of one path keep the order in
+//! which they came, in a run and from run to run. The manifest appears under its name when it is whole; until then it
+//! is a copy in the making, whose name and end are `leftover.rs`'s.
 
 use crate::leftover::{self, Maker};
 use crate::plan::Facts;
@@ -82,7 +83,7 @@ impl Manifest {
 
     fn put_aside(&self, held: &mut Held) -> io::Result<()> {
         let mut run = BufWriter::new(self.unnamed()?);
-        held.lines.sort_unstable();
+        in_order(&mut held.lines);
         for (key, line) in &held.lines {
             for part in [key, line] {
                 run.write_all(&(part.len() as u32).to_le_bytes())?;
@@ -102,20 +103,23 @@ impl Manifest {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let out = self.out.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mut out = BufWriter::new(out.ok_or_else(|| io::Error::other("finished before"))?);
-        held.lines.sort_unstable();
+        in_order(&mut held.lines);
         let mut runs: Vec<Run> =
             std::mem::take(&mut held.runs).into_iter().map(|file| Run::File(BufReader::new(file))).collect();
         runs.push(Run::Held(std::mem::take(&mut held.lines).into_iter()));
         let mut heads = BinaryHeap::new();
         for (index, run) in runs.iter_mut().enumerate() {
             if let Some((key, line)) = run.next()? {
-                heads.push(Reverse((key, line, index)));
+                heads.push(Reverse((key, index, line)));
             }
         }
-        while let Some(Reverse((_, line, index))) = heads.pop() {
-            out.write_all(&line)?;
+        while let Some(Reverse((key, index, line))) = heads.pop() {
             if let Some((key, line)) = runs.get_mut(index).map_or(Ok(None), Run::next)? {
-                heads.push(Reverse((key, line, index)));
+                heads.push(Reverse((key, index, line)));
+            }
+            // Of one path, a later line follows an earlier one.
+            if heads.peek().is_none_or(|Reverse((next, ..))| *next != key) {
+                out.write_all(&line)?;
             }
         }
         // It stays open, and with that locked, until it has its name.
@@ -148,6 +152,11 @@ impl Drop for Manifest {
             let _ = std::fs::remove_file(&self.temporary);
         }
     }
+}
+
+/// By path; lines of one path as they came.
+fn in_order(lines: &mut [Keyed]) {
+    lines.sort_by(|(one, _), (other, _)| one.cmp(other));
 }
 
 /// Lines in order.
@@ -208,4 +217,40 @@ fn json_line(path: &Path, facts: &Facts, hash: &blake3::Hash) -> io::Result<Vec<
     let mut line = serde_json::to_vec(&line).map_err(io::Error::other)?;
     line.push(b'\n');
     Ok(line)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_added_twice_is_listed_once_as_it_was_last_also_after_lines_were_put_aside() {
+        let folder = tempfile::tempdir().unwrap();
+        let list = folder.path().join("list");
+        let manifest = Manifest::create(&list, Maker::this()).unwrap();
+        let facts = Facts::from(rustix::fs::stat(folder.path()).unwrap());
+        let path = |at: usize| PathBuf::from(format!("{}{at:06}", "long/".repeat(800)));
+        let (first, last) = (blake3::hash(b"first"), blake3::hash(b"last"));
+        let count = 700;
+        for at in 0..count {
+            // Twice before they are put aside; then in another run, then in what is held to the end.
+            for hash in [&last, &first] {
+                manifest.add(&path(at), &facts, hash).unwrap();
+            }
+        }
+        for at in (0..count).rev() {
+            manifest.add(&path(at), &facts, if at & 1 == 0 { &last } else { &first }).unwrap();
+        }
+        manifest.add(&path(1), &facts, &last).unwrap();
+        assert!(!manifest.held.lock().unwrap().runs.is_empty(), "nothing was put aside");
+        manifest.finish().unwrap();
+        let text = std::fs::read_to_string(&list).unwrap();
+        let line = |at: usize| {
+            let hash = if at & 1 == 0 || at == 1 { &last } else { &first };
+            format!("{}  {}", hash.to_hex(), path(at).display())
+        };
+        let expected: Vec<String> = (0..count).map(line).collect();
+        assert!(text.lines().eq(expected.iter()), "{} lines", text.lines().count());
+    }
 }

@@ -7,7 +7,7 @@
 use crate::choose::{Chosen, ring};
 use crate::clock::Clock;
 use crate::content::Buffer;
-use crate::dir::{Budget, Dir, Handles, lstat};
+use crate::dir::{Budget, Dir, Handles, lstat, stat};
 use crate::entry::{Entry, Outcome};
 use crate::error::{Error, ErrorKind};
 use crate::leftover::Maker;
@@ -367,7 +367,8 @@ impl<'r, 'a> Worker<'r, 'a> {
                 other: None,
                 source: Some(why),
             };
-            let facts = lstat(entry.handles.target(), entry.target).map_err(|why| failed(why.into()))?;
+            // What was written, perhaps through a link.
+            let facts = stat(entry.handles.target(), entry.target).map_err(|why| failed(why.into()))?;
             let path = entry.target_path();
             let path = path.strip_prefix(&self.run.manifest_root).unwrap_or(&path);
             manifest.add(path, &facts, &hash).map_err(|why| {

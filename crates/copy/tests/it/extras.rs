@@ -167,6 +167,40 @@ fn the_manifest_lists_every_file_sorted_as_b3sum_does() {
 }
 
 #[test]
+fn a_file_that_another_operand_replaces_is_in_the_manifest_once_as_it_is() {
+    for &engine in engines() {
+        let (place, source, target) = folders();
+        std::fs::create_dir(&target).unwrap();
+        let sources = ["one", "two"].map(|name| source.join(name).join("s"));
+        for (at, from) in sources.iter().enumerate() {
+            std::fs::create_dir_all(from).unwrap();
+            std::fs::write(from.join("f"), format!("contents {at}")).unwrap();
+        }
+        let manifest = place.path().join("list");
+        let options = Options { manifest: Some(manifest.clone()), ..archive(engine) };
+        let to = ringroad_copy::Destination::Into(target.clone());
+        let report = ringroad_copy::copy(&sources, &to, &options, &(), &Control::new()).unwrap();
+        assert!(report.is_success(), "{engine:?}: {report:?}");
+        let hash = blake3::hash(&std::fs::read(target.join("s/f")).unwrap()).to_hex();
+        assert_eq!(std::fs::read_to_string(&manifest).unwrap(), format!("{hash}  s/f\n"), "{engine:?}");
+    }
+}
+
+#[test]
+fn a_file_written_through_a_link_has_its_own_size_in_the_manifest() {
+    let (place, source, _) = folders();
+    let (from, link) = (source.join("new"), source.join("link"));
+    std::fs::write(&from, "contents").unwrap();
+    std::fs::write(source.join("old"), "").unwrap();
+    std::os::unix::fs::symlink("old", &link).unwrap();
+    let manifest = place.path().join("list.ndjson");
+    clean(&from, &link, &Options { manifest: Some(manifest.clone()), ..Options::default() });
+    let line: serde_json::Value = serde_json::from_slice(&std::fs::read(&manifest).unwrap()).unwrap();
+    assert_eq!(line["path"], "link");
+    assert_eq!(line["size"], 8);
+}
+
+#[test]
 fn a_manifest_of_json_lines_keeps_names_that_are_not_utf_8() {
     use std::os::unix::ffi::OsStrExt;
     let (place, source, target) = folders();
