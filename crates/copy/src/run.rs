@@ -87,9 +87,10 @@ pub fn copy(
     if let Some(path) = &options.manifest {
         main.remove_leftovers_of(path);
     }
+    let mut workers = 1;
     operand::operands(&run, &mut main, sources, destination, &mut |main| {
         main.flush();
-        work_together(&run, main, choice.jobs);
+        workers = workers.max(work_together(&run, main, choice.jobs));
     });
     control.scan_done.store(true, Ordering::Relaxed);
     if options.durability == Durability::End {
@@ -109,7 +110,7 @@ pub fn copy(
     Ok(Report {
         totals: control.totals(),
         elapsed: started.elapsed(),
-        workers: run.workers.load(Ordering::Relaxed),
+        workers,
         choice: run.chosen.conclusion(),
         phases: clock.phases(),
         full: run.full.load(Ordering::Relaxed),
@@ -138,18 +139,21 @@ fn sync(run: &Run<'_>, main: &mut Worker<'_, '_>) {
     }
 }
 
-/// Empties the queue with `jobs` workers, this thread being one; more join when `auto` wants them.
-fn work_together(run: &Run<'_>, main: &mut Worker<'_, '_>, jobs: usize) {
+/// Empties the queue with `jobs` workers, this thread being one; more join when `auto` wants them. Returns how many
+/// there were.
+fn work_together(run: &Run<'_>, main: &mut Worker<'_, '_>, jobs: usize) -> usize {
     if run.queue.waiting() == 0 {
-        return;
+        return 1;
     }
+    // Those of the time before have ended.
+    run.workers.store(1, Ordering::Relaxed);
     std::thread::scope(|scope| {
         for _ in 1..jobs {
             spawn(scope, run);
         }
         main.work(&|| spawn(scope, run));
     });
-    run.workers.store(run.workers.load(Ordering::Relaxed).max(jobs), Ordering::Relaxed);
+    run.workers.load(Ordering::Relaxed)
 }
 
 /// One worker more. Where the system has no thread left, those there are go on.

@@ -45,6 +45,7 @@ pub(crate) struct Run<'a> {
     pub(crate) written: Mutex<HashMap<u64, OwnedFd>>,
     /// Clocks of workers that have ended.
     pub(crate) clocks: Mutex<Clock>,
+    /// Workers since the operands were last waited for.
     pub(crate) workers: AtomicUsize,
     pub(crate) me: Me,
     pub(crate) exclude: Option<GlobSet>,

@@ -187,6 +187,18 @@ fn a_file_that_another_operand_replaces_is_in_the_manifest_once_as_it_is() {
 }
 
 #[test]
+fn the_number_of_workers_does_not_grow_with_the_operands_that_wait_for_each_other() {
+    let (_place, source, target) = folders();
+    std::fs::create_dir(&target).unwrap();
+    let sources: Vec<_> = (0..5).map(|at| source.join(format!("{at}/s"))).collect();
+    sources.iter().for_each(|source| std::fs::create_dir_all(source).unwrap());
+    let options = Options { jobs: Some(3), ..archive(Engine::Threads) };
+    let to = ringroad_copy::Destination::Into(target);
+    let report = ringroad_copy::copy(&sources, &to, &options, &(), &Control::new()).unwrap();
+    assert!(report.is_success() && report.workers == 3, "{report:?}");
+}
+
+#[test]
 fn a_file_written_through_a_link_has_its_own_size_in_the_manifest() {
     let (place, source, _) = folders();
     let (from, link) = (source.join("new"), source.join("link"));
