@@ -11,9 +11,11 @@
 
 use crate::content::Cloning;
 use crate::error::{Error, ErrorKind};
+use crate::metadata::Named;
 use crate::plan::Facts;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::path::Arg;
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -76,7 +78,8 @@ pub(crate) struct Dir {
     target_name: CString,
     /// For a place: what the operand's target is below, as the user wrote it.
     target_prefix: PathBuf,
-    /// How source and target were opened, and are again: whether each may be a link.
+    /// How source and target were opened, and are again: whether each may be a link, and whether the target is held
+    /// by its path alone ([`open_to_fill`]).
     flags: (OFlags, OFlags),
     handles: Mutex<Slot>,
     pub(crate) facts: Facts,
@@ -329,6 +332,11 @@ impl Dir {
         matches!((here, there), (Ok(here), Ok(there)) if here.identity() == there.identity())
     }
 
+    /// The target, for its own attributes.
+    pub(crate) fn own_target<'h>(&self, handles: &'h Handles) -> Named<'h> {
+        itself(handles.target(), self.flags.1)
+    }
+
     /// Whether new files get their mode from a default ACL. Looked up once.
     pub(crate) fn has_default_acl(&self, handles: &Handles) -> bool {
         *self.default_acl.get_or_init(|| {
@@ -340,6 +348,27 @@ impl Dir {
             )
         })
     }
+}
+
+/// Opens a directory to make things in, with `flags` besides. One that may be written but not listed will do: it is
+/// held by its path alone then, and `OFlags::PATH` is among the flags that are returned.
+pub(crate) fn open_to_fill<P: Arg + Copy>(
+    at: BorrowedFd<'_>,
+    name: P,
+    flags: OFlags,
+) -> rustix::io::Result<(OwnedFd, OFlags)> {
+    let open = |flags| {
+        rustix::fs::openat(at, name, OPEN_DIRECTORY | flags, Mode::empty()).map(|opened| (opened, flags))
+    };
+    match open(flags) {
+        Err(Errno::ACCESS) => open(flags | OFlags::PATH),
+        answer => answer,
+    }
+}
+
+/// A directory for its own attributes, opened with these flags.
+pub(crate) fn itself(opened: BorrowedFd<'_>, flags: OFlags) -> Named<'_> {
+    if flags.contains(OFlags::PATH) { Named::Name(opened, c".") } else { Named::Open(opened) }
 }
 
 /// A name as the rest of the library writes paths.

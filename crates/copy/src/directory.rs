@@ -1,7 +1,7 @@
 //! One directory: made or found, entered, and finished when nothing more changes in it.
 
 use crate::clock::For;
-use crate::dir::{Child, Dir, OPEN_DIRECTORY, lstat};
+use crate::dir::{Child, Dir, OPEN_DIRECTORY, lstat, open_to_fill};
 use crate::entry::{Entry, Outcome};
 use crate::error::{Error, ErrorKind};
 use crate::metadata::{Finish, Named};
@@ -10,7 +10,7 @@ use crate::plan::{self, Action, Facts, How, Question, Side};
 use crate::queue::Task;
 use crate::report::{Event, Kind, Skip};
 use crate::worker::Worker;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::CString;
 use std::os::fd::AsFd;
@@ -58,7 +58,7 @@ impl Worker<'_, '_> {
                         options,
                         me: self.run.me,
                         source: Named::Open(handles.source()),
-                        target: Named::Open(handles.target()),
+                        target: dir.own_target(&handles),
                         facts: &dir.facts,
                         names: None,
                         owner: now.map(|now| (now.uid, now.gid)),
@@ -176,10 +176,18 @@ impl Worker<'_, '_> {
         }
         let (made, fresh, backup) = self.target_directory(entry, &facts)?;
         let Some(made) = made else { return Ok(Outcome::Skipped(Skip::Exists)) };
-        let opened_target =
-            rustix::fs::openat(handles.target(), &*made, OPEN_DIRECTORY | keep_link(options), Mode::empty());
-        let opened_target = match opened_target {
-            Ok(fd) => fd,
+        let opened_target = open_to_fill(handles.target(), &*made, keep_link(options)).and_then(|opened| {
+            if opened.1.contains(OFlags::PATH) {
+                // What is held by its path was not asked yet whether it may be entered, and cannot be synced.
+                rustix::fs::statat(&opened.0, c".", AtFlags::empty())?;
+                if options.durability != Durability::None {
+                    return Err(Errno::ACCESS);
+                }
+            }
+            Ok(opened)
+        });
+        let (opened_target, target_flags) = match opened_target {
+            Ok(opened) => opened,
             Err(why) => return Err(Error::system(ErrorKind::Access, entry.target_path(), why)),
         };
         let target_identity = match rustix::fs::fstat(&opened_target) {
@@ -216,7 +224,7 @@ impl Worker<'_, '_> {
             target_name: target.to_owned(),
             source: opened,
             target: opened_target,
-            flags: (nofollow, keep_link(options)),
+            flags: (nofollow, target_flags),
             facts,
             target_identity,
             fresh,

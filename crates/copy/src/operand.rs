@@ -1,10 +1,10 @@
 //! What the user named: where each source goes, in which order, and the directories of `--parents`.
 
 use crate::clock::For;
-use crate::dir::{Dir, OPEN_DIRECTORY};
+use crate::dir::{Dir, itself, open_to_fill};
 use crate::entry::{Entry, Outcome};
 use crate::error::{Error, ErrorKind};
-use crate::metadata::{Finish, Named};
+use crate::metadata::Finish;
 use crate::options::{Dereference, Destination, Durability};
 use crate::plan::Facts;
 use crate::report::{Event, Kind, Skip};
@@ -13,7 +13,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CString, OsStr, OsString};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -280,15 +280,9 @@ fn open_target(run: &Run<'_>, source: &Path, below: &Path, name: &OsStr) -> Resu
     })
 }
 
-/// A directory of the user's, links followed. A directory that may be written but not listed will do.
+/// A directory of the user's, links followed.
 fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::openat(CWD, path, OPEN_DIRECTORY, Mode::empty()).or_else(|why| match why {
-        Errno::ACCESS => {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            rustix::fs::openat(CWD, path, flags, Mode::empty())
-        }
-        why => Err(why),
-    })
+    open_to_fill(CWD, path, OFlags::empty()).map(|(opened, _)| opened)
 }
 
 /// Makes the directories of `--parents`, and notes those that are to be finished.
@@ -340,8 +334,9 @@ fn make_each(run: &Run<'_>, operand: &Operand, passed: &mut Vec<Parent>) -> Resu
             Err(Errno::EXIST) => passed.push(parent(None)),
             Err(why) => return Err(Error::system(ErrorKind::Parent, path, why)),
         }
-        at = rustix::fs::openat(&at, &*name, OPEN_DIRECTORY, Mode::empty())
-            .map_err(|why| Error::system(ErrorKind::Parent, path.clone(), why))?;
+        at = open_to_fill(at.as_fd(), &*name, OFlags::empty())
+            .map_err(|why| Error::system(ErrorKind::Parent, path.clone(), why))?
+            .0;
     }
     Ok(at)
 }
@@ -396,15 +391,16 @@ impl Worker<'_, '_> {
             if !keeps && narrowed.is_none() {
                 continue;
             }
-            let (Ok(from), Ok(to)) = (open(source), open(target)) else { continue };
+            let open = |path: &Path| open_to_fill(CWD, path, OFlags::empty());
+            let (Ok((from, from_flags)), Ok((to, to_flags))) = (open(source), open(target)) else { continue };
             let facts = |fd: &OwnedFd| rustix::fs::fstat(fd).map(Facts::from);
             let (Ok(facts), Ok(now)) = (facts(&from), facts(&to)) else { continue };
             let me = self.run.me;
             let finish = Finish {
                 options,
                 me,
-                source: Named::Open(std::os::fd::AsFd::as_fd(&from)),
-                target: Named::Open(std::os::fd::AsFd::as_fd(&to)),
+                source: itself(from.as_fd(), from_flags),
+                target: itself(to.as_fd(), to_flags),
                 facts: &facts,
                 names: None,
                 owner: Some((now.uid, now.gid)),

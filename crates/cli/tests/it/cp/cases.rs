@@ -396,6 +396,10 @@ pub(super) const UNPRIVILEGED: &[(&str, &str)] = &[
         "mkdir d; chmod 555 d; echo x >a; cp a d; code; cp -r d e; code; cp a e; code; stat -c %a e; mkdir -m 555 s; mkdir s2; chmod 755 s; echo y >s/f; chmod 555 s; cp -r s s2; code; cp -a s s3; code; stat -c '%n %a' s2/s s3; chmod 755 d e s s2/s s3",
     ),
     (
+        "targets that may be written and not listed",
+        "mkdir -p s/t d/s/t e/s/t g/s/t; echo x >s/t/f; touch -d 2001-01-01 s/t; chmod 300 d/s/t e/s e/s/t; cp -r s d; code; stat -c %a d/s/t; chmod 700 d/s/t; cat d/s/t/f; chmod 300 d/s/t; cp -a s d; code; stat -c '%a %y' d/s/t; cp --parents s/t/f e; code; chmod 700 e/s e/s/t; chmod 100 g/s/t; cp -r s g; code; chmod 700 g/s/t; find d e g | sort",
+    ),
+    (
         "targets that may not be written",
         "echo new >a; echo old >b; chmod 444 b; cp a b; code; cat b; cp -f a b; code; cat b; stat -c %a b; chmod 444 b; cp -v --remove-destination a b; code; chmod 444 b; cp -fv a b; code; ln -s b l; chmod 444 b; cp -f a l; code; ls -l l | cut -c1",
     ),
