@@ -119,7 +119,10 @@ impl Worker<'_, '_> {
             facts: &facts,
             owner: now.map(|now| (now.uid, now.gid)),
             mode: None,
-            plain_mode: self.run.me.of_directory(options, &facts),
+            plain_mode: self.run.me.of_directory(options, &facts).or_else(|| {
+                // Without the mask: what it got, less what it got to be filled.
+                now.filter(|_| !options.default_modes).map(|now| now.mode & (!0o700 | facts.mode))
+            }),
             names: None,
         };
         let mut errors = Vec::new();

@@ -388,6 +388,10 @@ pub(super) const UNPRIVILEGED: &[(&str, &str)] = &[
         "mkdir -p s/t; echo x >s/t/f; chmod 0 s/t; cp -r s d; code; cp -a s e; code; ls d e; chmod 700 s/t d/t e/t",
     ),
     (
+        "modes of directories that may not be listed",
+        "for m in 0 311 1333; do mkdir -p s$m/t; chmod $m s$m/t; for o in -r -a --preserve=ownership --no-preserve=mode; do cp -r $o s$m d$o; code; done; stat -c '%n %a' d*/t; chmod 700 s$m/t; for d in ./d*; do chmod 700 $d/t; rm -r $d; done; done",
+    ),
+    (
         "directories that may not be entered",
         "mkdir -p s/t; echo x >s/t/f; chmod 400 s/t; cp -r s d; code; chmod 700 s/t d/t; mkdir n; chmod 0 n; cp s/t/f n/; code; cp s/t/f n/g; code; chmod 700 n; find d n | sort",
     ),
