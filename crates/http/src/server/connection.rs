@@ -245,6 +245,9 @@ impl Connection {
     #[inline]
     fn take_in(&mut self, lease: Lease, context: &mut Context<'_>) -> Turn {
         add(&self.place.worker.counts().bytes_in, lease.len() as u64);
+        if self.skipping {
+            self.place.worker.seats.progress(self.place.seat, lease.len());
+        }
         if self.carry.is_empty() {
             let mut at = 0;
             let turn = self.work(&lease, &mut at, context);
@@ -345,6 +348,9 @@ impl Connection {
                 (true, _) => Some(Incoming::new(None)),
             };
             drop(scratch);
+            if has_body {
+                worker.seats.begin_body(seat);
+            }
             let started = match found {
                 Ok(route) => {
                     let route = worker.router.route(route);

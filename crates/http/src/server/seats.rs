@@ -50,8 +50,11 @@ struct Seat {
     verdict: Verdict,
     /// The second it began to wait in.
     since: u32,
-    /// Bytes of the body since then.
+    /// Bytes of the body that came while its present time of grace ran.
     progress: u32,
+    /// Seconds left of that time. They pass while the body is waited for, and stand still while a handler, or the
+    /// answer's receiver, is.
+    grace_left: u16,
     /// Which of its visitors this is.
     visit: u32,
     /// `None`: the seat is free, and `since` tells the next free one.
@@ -67,6 +70,8 @@ pub(crate) struct Seats {
     /// By seat: the address of a peer somebody has asked for, and at which visit. Empty until somebody asks.
     peers: RefCell<Vec<Option<(u32, SocketAddr)>>>,
     deadlines: Deadlines,
+    /// The second of the last sweep.
+    swept: std::cell::Cell<u32>,
 }
 
 /// No seat.
@@ -86,6 +91,7 @@ impl Seats {
             free: std::cell::Cell::new(NONE),
             peers: RefCell::new(Vec::new()),
             deadlines,
+            swept: std::cell::Cell::new(0),
         }
     }
 
@@ -97,6 +103,7 @@ impl Seats {
             verdict: Verdict::None,
             since: now,
             progress: 0,
+            grace_left: 0,
             visit: 0,
             canceller: Some(canceller),
         };
@@ -125,15 +132,24 @@ impl Seats {
         drop(canceller);
     }
 
-    /// A connection waits for this from now on; for a head or a body it goes on waiting, if it did.
+    /// A connection waits for this from now on; for a head it goes on waiting, if it did, and the time of a body is
+    /// counted apart.
     #[inline]
     pub(crate) fn set(&self, id: SeatId, waits: Waits, now: u32) {
         if let Some(seat) = self.seats.borrow_mut().get_mut(id.index as usize) {
-            if seat.waits != waits || !matches!(waits, Waits::Head | Waits::Body) {
+            if seat.waits != waits || waits != Waits::Head {
                 seat.since = now;
-                seat.progress = 0;
             }
             seat.waits = waits;
+        }
+    }
+
+    /// A request has begun whose body is still to come.
+    pub(crate) fn begin_body(&self, id: SeatId) {
+        if let Some(seat) = self.seats.borrow_mut().get_mut(id.index as usize) {
+            // The second it begins in may be nearly over.
+            seat.grace_left = grace(&self.deadlines).saturating_add(1);
+            seat.progress = 0;
         }
     }
 
@@ -173,17 +189,14 @@ impl Seats {
     /// Cancels what is overdue at `now`.
     pub(crate) fn sweep(&self, now: u32, stopping: bool) {
         let mut overdue = Vec::new();
+        let passed = now.saturating_sub(self.swept.replace(now));
         {
             let mut seats = self.seats.borrow_mut();
             for seat in seats.iter_mut() {
-                let Some(canceller) = &seat.canceller else { continue };
-                let verdict = judge(seat, now, stopping, &self.deadlines);
-                if verdict != Verdict::None {
-                    seat.verdict = verdict;
-                    overdue.push(canceller.clone());
-                } else if seat.waits == Waits::Body && seconds(now, seat.since) >= self.deadlines.body_grace {
-                    seat.since = now;
-                    seat.progress = 0;
+                if seat.canceller.is_some()
+                    && pass(seat, now, passed, stopping, &self.deadlines) != Verdict::None
+                {
+                    overdue.extend(seat.canceller.clone());
                 }
             }
         }
@@ -198,6 +211,26 @@ fn seconds(now: u32, since: u32) -> Duration {
     Duration::from_secs(now.saturating_sub(since).into())
 }
 
+/// The time of grace of a body, in whole seconds.
+fn grace(deadlines: &Deadlines) -> u16 {
+    u16::try_from(deadlines.body_grace.as_secs()).unwrap_or(u16::MAX)
+}
+
+/// So many seconds have passed for who sits here, and it is `now`.
+fn pass(seat: &mut Seat, now: u32, passed: u32, stopping: bool, deadlines: &Deadlines) -> Verdict {
+    if seat.waits == Waits::Body {
+        seat.grace_left = seat.grace_left.saturating_sub(u16::try_from(passed).unwrap_or(u16::MAX));
+    }
+    let verdict = judge(seat, now, stopping, deadlines);
+    if verdict != Verdict::None {
+        seat.verdict = verdict;
+    } else if seat.waits == Waits::Body && seat.grace_left == 0 {
+        seat.grace_left = grace(deadlines);
+        seat.progress = 0;
+    }
+    verdict
+}
+
 fn judge(seat: &Seat, now: u32, stopping: bool, deadlines: &Deadlines) -> Verdict {
     // The second it began in may have been nearly over: only whole ones count, so nobody is cut short.
     let waited = Duration::from_secs(now.saturating_sub(seat.since).saturating_sub(1).into());
@@ -206,8 +239,8 @@ fn judge(seat: &Seat, now: u32, stopping: bool, deadlines: &Deadlines) -> Verdic
         Waits::Request => waited >= deadlines.keep_alive,
         Waits::Head => waited >= deadlines.head,
         Waits::Body => {
-            let least = u64::from(deadlines.body_bytes_per_second_min) * deadlines.body_grace.as_secs();
-            seconds(now, seat.since) >= deadlines.body_grace && u64::from(seat.progress) < least
+            let least = u64::from(deadlines.body_bytes_per_second_min) * u64::from(grace(deadlines));
+            seat.grace_left == 0 && u64::from(seat.progress) < least
         }
         Waits::Send => waited >= deadlines.send_stall,
         // Whoever stops has said its last words to everybody.
@@ -224,9 +257,48 @@ fn judge(seat: &Seat, now: u32, stopping: bool, deadlines: &Deadlines) -> Verdic
 mod tests {
     use super::*;
 
+    fn seat(waits: Waits, since: u32) -> Seat {
+        Seat { waits, verdict: Verdict::None, since, progress: 0, grace_left: 0, visit: 0, canceller: None }
+    }
+
     fn verdict(waits: Waits, since: u32, now: u32) -> Verdict {
-        let seat = Seat { waits, verdict: Verdict::None, since, progress: 0, visit: 0, canceller: None };
-        judge(&seat, now, false, &Deadlines::default())
+        judge(&seat(waits, since), now, false, &Deadlines::default())
+    }
+
+    /// The seconds at whose end a body is waited for, or (`false`) a handler; with so many bytes in each. How many
+    /// pass until it is overdue.
+    fn seconds_of(waiting: impl IntoIterator<Item = bool>, bytes: usize) -> Option<usize> {
+        let seats = Seats::new(Deadlines::default());
+        seats.seats.borrow_mut().push(seat(Waits::Handler, 0));
+        let id = SeatId { index: 0, visit: 0 };
+        seats.begin_body(id);
+        waiting.into_iter().zip(1_u32..).position(|(waits, now)| {
+            // Each piece that comes is shown to the handler, and then the next is waited for.
+            for waits in [Waits::Handler, Waits::Body] {
+                seats.set(id, waits, now - 1);
+            }
+            seats.progress(id, bytes);
+            if !waits {
+                seats.set(id, Waits::Handler, now - 1);
+            }
+            let mut seats = seats.seats.borrow_mut();
+            pass(&mut seats[0], now, 1, false, &Deadlines::default()) == Verdict::Overdue(Waits::Body)
+        })
+    }
+
+    #[test]
+    fn a_body_has_its_time_however_its_pieces_come() {
+        assert_eq!(seconds_of([true; 100], 1), Some(10));
+        assert_eq!(seconds_of([true; 100], 1023 * 10 / 11), Some(10));
+        assert_eq!(seconds_of([true; 100], 1024), None);
+        // What came too much of counts in its own time of grace only.
+        assert_eq!(seconds_of([true; 100], 1000), Some(20));
+    }
+
+    #[test]
+    fn while_a_handler_is_busy_the_time_of_a_body_stands_still() {
+        assert_eq!(seconds_of([false; 1000], 0), None);
+        assert_eq!(seconds_of([true, false].repeat(50), 1), Some(20));
     }
 
     #[test]

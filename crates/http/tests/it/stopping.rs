@@ -3,7 +3,7 @@
 use crate::support::{Client, start, wait_until};
 use ringroad_engine::Name;
 use ringroad_engine::time::sleep;
-use ringroad_http::{Deadlines, Request, Server, get};
+use ringroad_http::{Deadlines, Request, Server, get, post};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -145,6 +145,47 @@ drivers!(
         over.store(true, Ordering::Relaxed);
         sender.join().unwrap();
         assert_eq!(reply.status, 408);
+    }
+);
+
+drivers!(
+    /// Each piece comes in time, and the body does not.
+    a_body_that_trickles_is_cut_off_all_the_same,
+    |driver: Name| {
+        let read = |mut request: Request| async move { request.bytes(1000).await };
+        let deadlines = Deadlines { body_grace: Duration::from_secs(2), ..short() };
+        let server = start(driver, Server::new().deadlines(deadlines).route("/", post(read)));
+        let mut client = Client::new(server.address());
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 500\r\n\r\n");
+        let mut trickle = client.stream().try_clone().unwrap();
+        let sender = std::thread::spawn(move || {
+            use std::io::Write;
+            (0..500).all(|_| {
+                std::thread::sleep(Duration::from_millis(20));
+                trickle.write_all(b"x").is_ok()
+            })
+        });
+        assert_eq!(client.reply().status, 408);
+        drop(client);
+        assert!(!sender.join().unwrap(), "the server has not closed");
+        assert_eq!(server.counters().timed_out, 1);
+    }
+);
+
+drivers!(
+    /// Its request is answered; the rest of it is at least as fast as is asked.
+    a_body_nobody_reads_has_the_time_that_its_rate_gives_it,
+    |driver: Name| {
+        let server = start(driver, Server::new().deadlines(short()).route("/", get(hello).post(hello)));
+        let mut client = Client::new(server.address());
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 240000\r\n\r\n");
+        assert_eq!(client.reply().text(), "hello");
+        for _ in 0..120 {
+            std::thread::sleep(Duration::from_millis(25));
+            client.try_send([b'x'; 2000]);
+        }
+        client.try_send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.try_reply(false).map(|reply| reply.status), Some(200));
     }
 );
 
