@@ -20,7 +20,7 @@ use crate::route::{Found, Panicked, Started};
 use crate::upgrade::{Takeover, Upgraded};
 use ringroad_engine::Lease;
 use ringroad_engine::net::TcpStream;
-use ringroad_wire::{Body, Event, Phase, ReplyTo, Requests, Status};
+use ringroad_wire::{Body, Event, Method, Phase, ReplyTo, Requests, Status};
 use std::future::poll_fn;
 use std::net::Shutdown;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -390,7 +390,7 @@ impl Connection {
             // A body nobody reads any more; one that is sent on is still wanted.
             if let Some(incoming) = &incoming
                 && !incoming.is_complete()
-                && !response.streams()
+                && !reads_on(&response, reply)
             {
                 let skipped = requests.skip_body(worker.scratch.borrow().limits());
                 reply.keep_alive &= skipped;
@@ -477,6 +477,11 @@ impl Connection {
             }
         }
     }
+}
+
+/// Whether the rest of a request's body may be read while its response is sent: that is a stream, and it is sent at all.
+pub(super) fn reads_on(response: &Response, reply: ReplyTo) -> bool {
+    response.streams() && reply.method != Method::Head && !response.status.forbids_body()
 }
 
 /// How to end a connection whose last answer is written.

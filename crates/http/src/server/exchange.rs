@@ -3,7 +3,7 @@
 //! While a handler or the stream of its response is waited for, the body of the request is received as its reader
 //! asks for it, and not faster. Start at [`Connection::exchange`].
 
-use super::connection::{Connection, Ending, ending};
+use super::connection::{Connection, Ending, ending, reads_on};
 use super::seats::{Verdict, Waits};
 use super::worker::Worker;
 use crate::body::{Piece, Pieces};
@@ -158,7 +158,7 @@ impl Connection {
                 }
                 if let Some(incoming) = &incoming
                     && !incoming.is_complete()
-                    && !response.streams()
+                    && !reads_on(&response, reply)
                 {
                     reply.keep_alive &= self.skip_body(incoming);
                 }

@@ -229,6 +229,51 @@ drivers!(a_client_that_expects_to_be_told_is_told_when_the_body_is_wanted, |driv
     assert!(client.is_closed());
 });
 
+drivers!(
+    /// After HEAD, and with 204, nothing of the stream is sent, so nobody reads the request's body on its behalf.
+    a_body_before_a_stream_that_is_not_sent_is_skipped,
+    |driver: Name| {
+        let stream = |_: Request| async { Body::stream(Once::of("never")) };
+        let nothing = |_: Request| async { (Status::NO_CONTENT, Body::stream(Once::of("never"))) };
+        let late = |_: Request| async {
+            sleep(Duration::from_millis(1)).await;
+            Body::stream(Once::of("never"))
+        };
+        let server = server()
+            .route("/stream", get(stream))
+            .route("/late", get(late))
+            .route("/nothing", post(nothing));
+        let server = start(driver, server);
+        for start in ["HEAD /stream", "HEAD /late", "POST /nothing"] {
+            let head = |more: &str| format!("{start} HTTP/1.1\r\nHost: a\r\n{more}\r\n");
+            // Whether it will come is unknown, so the connection is over.
+            let mut client = Client::new(server.address());
+            client.send(head("Expect: 100-continue\r\nContent-Length: 28\r\n"));
+            let reply = client.reply_to_head();
+            assert_eq!(reply.header("Connection"), Some("close"), "{start}: {reply:?}");
+            assert!(client.is_closed());
+            // It breaks the rules: nothing more is said.
+            let mut client = Client::new(server.address());
+            client.send(head("Transfer-Encoding: chunked\r\n"));
+            client.reply_to_head();
+            client.try_send("nonsense\r\n");
+            assert!(client.is_closed(), "{start}");
+            // It is longer than is worth skipping.
+            let mut client = Client::new(server.address());
+            client.send(head("Content-Length: 8000000\r\n"));
+            let reply = client.reply_to_head();
+            assert_eq!(reply.header("Connection"), Some("close"), "{start}: {reply:?}");
+            assert!(client.is_closed());
+            // It comes, and so does the next request.
+            let mut client = Client::new(server.address());
+            client.send(head("Content-Length: 27\r\n"));
+            client.reply_to_head();
+            client.send("GET /count HTTP/1.1\r\nX: a\r\n");
+            assert_eq!(client.get("/").text(), "here", "{start}");
+        }
+    }
+);
+
 drivers!(a_body_nobody_reads_is_skipped_if_it_is_short_and_ends_the_connection_if_not, |driver: Name| {
     let server = start(driver, server());
     let mut client = Client::new(server.address());
