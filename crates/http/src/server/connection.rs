@@ -20,7 +20,7 @@ use crate::route::{Found, Panicked, Started};
 use crate::upgrade::{Takeover, Upgraded};
 use ringroad_engine::Lease;
 use ringroad_engine::net::TcpStream;
-use ringroad_wire::{Body, Event, Method, Phase, ReplyTo, Requests, Status};
+use ringroad_wire::{Body, CONTINUE, Event, Method, Phase, ReplyTo, Requests, Status};
 use std::future::poll_fn;
 use std::net::Shutdown;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -387,18 +387,22 @@ impl Connection {
                 let complete = incoming.as_ref().is_none_or(|incoming| incoming.is_complete());
                 response = response.if_it_may_switch(offers_upgrade, complete);
             }
-            // A body nobody reads any more; one that is sent on is still wanted.
-            if let Some(incoming) = &incoming
-                && !incoming.is_complete()
-                && !reads_on(&response, reply)
-            {
-                let skipped = requests.skip_body(worker.scratch.borrow().limits());
-                reply.keep_alive &= skipped;
-                *skipping = skipped;
-                incoming.fail(crate::BodyError::Over);
-            }
             if out.capacity() == 0 {
                 out = pool::buffer();
+            }
+            if let Some(incoming) = &incoming
+                && !incoming.is_complete()
+            {
+                if reads_on(&response, reply, incoming) {
+                    if expects_continue {
+                        tell_to_continue(&mut out, requests);
+                    }
+                } else {
+                    let skipped = requests.skip_body(worker.scratch.borrow().limits());
+                    reply.keep_alive &= skipped;
+                    *skipping = skipped;
+                    incoming.fail(crate::BodyError::Over);
+                }
             }
             worker.counts().responded(response.status);
             let (rest, keep_alive) = encode::response(&mut out, &worker.lines.borrow(), reply, response);
@@ -479,9 +483,21 @@ impl Connection {
     }
 }
 
-/// Whether the rest of a request's body may be read while its response is sent: that is a stream, and it is sent at all.
-pub(super) fn reads_on(response: &Response, reply: ReplyTo) -> bool {
-    response.streams() && reply.method != Method::Head && !response.status.forbids_body()
+/// Whether the rest of a request's body may be read while its response is sent: that is a stream, it is sent at all, and
+/// somebody still has the body.
+pub(super) fn reads_on(response: &Response, reply: ReplyTo, incoming: &Rc<Incoming>) -> bool {
+    response.streams()
+        && reply.method != Method::Head
+        && !response.status.forbids_body()
+        && Rc::strong_count(incoming) > 1
+}
+
+/// Tells a client that waits for it to send the body whose stream answers it: now, because behind the head of the
+/// response it would be taken for a part of that.
+#[cold]
+pub(super) fn tell_to_continue(out: &mut Vec<u8>, requests: &mut Requests) {
+    out.extend_from_slice(CONTINUE);
+    requests.continue_sent();
 }
 
 /// How to end a connection whose last answer is written.

@@ -3,7 +3,7 @@
 //! While a handler or the stream of its response is waited for, the body of the request is received as its reader
 //! asks for it, and not faster. Start at [`Connection::exchange`].
 
-use super::connection::{Connection, Ending, ending, reads_on};
+use super::connection::{Connection, Ending, ending, reads_on, tell_to_continue};
 use super::seats::{Verdict, Waits};
 use super::worker::Worker;
 use crate::body::{Piece, Pieces};
@@ -156,13 +156,16 @@ impl Connection {
                     let complete = incoming.as_ref().is_none_or(|incoming| incoming.is_complete());
                     response = response.if_it_may_switch(offers_upgrade, complete);
                 }
+                out = pool::buffer();
                 if let Some(incoming) = &incoming
                     && !incoming.is_complete()
-                    && !reads_on(&response, reply)
                 {
-                    reply.keep_alive &= self.skip_body(incoming);
+                    if !reads_on(&response, reply, incoming) {
+                        reply.keep_alive &= self.skip_body(incoming);
+                    } else if expects_continue {
+                        tell_to_continue(&mut out, &mut self.requests);
+                    }
                 }
-                out = pool::buffer();
                 self.place.worker.counts().responded(response.status);
                 encode::response(&mut out, &self.place.worker.lines.borrow(), reply, response)
             }
@@ -192,8 +195,7 @@ impl Connection {
                 return Then::HandOver(takeover);
             }
             Rest::Pieces(pieces, encoder) => {
-                match self.send_pieces(out, *pieces, encoder, incoming.as_ref(), &mut expects_continue).await
-                {
+                match self.send_pieces(out, *pieces, encoder, incoming.as_ref()).await {
                     Ok(true) => {}
                     Ok(false) => return Then::Abort,
                     Err(lost) => return self.give_up(lost, true).await,
@@ -473,7 +475,6 @@ impl Connection {
         pieces: Pieces,
         mut encoder: BodyEncoder,
         incoming: Option<&Rc<Incoming>>,
-        expects_continue: &mut bool,
     ) -> Result<bool, Lost> {
         let mut stream = pieces.stream;
         let mut trailers = None;
@@ -489,7 +490,8 @@ impl Connection {
                             return Ok(false);
                         }
                     }
-                    self.while_feeding(incoming, expects_continue, |context| poll_piece(&mut stream, context))
+                    // Who waited to be told was told before the head.
+                    self.while_feeding(incoming, &mut false, |context| poll_piece(&mut stream, context))
                         .await?
                 }
             };

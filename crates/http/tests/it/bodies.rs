@@ -274,6 +274,45 @@ drivers!(
     }
 );
 
+drivers!(
+    /// Behind the head of the answer it would be taken for a part of the answer.
+    who_is_answered_with_its_own_body_is_told_to_send_it_before,
+    |driver: Name| {
+        let late = |request: Request| async move {
+            sleep(Duration::from_millis(1)).await;
+            Body::from(request.into_body())
+        };
+        let unread = |_: Request| async { Body::stream(Once::of("no need")) };
+        let unread_late = |_: Request| async {
+            sleep(Duration::from_millis(1)).await;
+            Body::stream(Once::of("no need"))
+        };
+        let server = server()
+            .route("/late", post(late))
+            .route("/unread", post(unread))
+            .route("/unread-late", post(unread_late));
+        let server = start(driver, server);
+        let head = |path: &str| {
+            format!("POST {path} HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")
+        };
+        let mut client = Client::new(server.address());
+        for path in ["/echo", "/late"] {
+            let reply = client.send(head(path)).reply();
+            assert_eq!(reply.status, 100, "{path}: {reply:?}");
+            let reply = client.send("hello").reply();
+            assert_eq!((reply.status, reply.text()), (200, "hello"), "{path}");
+        }
+        // Nobody has the body any more: it is not asked for.
+        for path in ["/unread", "/unread-late"] {
+            let mut client = Client::new(server.address());
+            let reply = client.send(head(path)).reply();
+            assert_eq!((reply.status, reply.text()), (200, "no need"), "{path}");
+            assert_eq!(reply.header("Connection"), Some("close"));
+            assert!(client.is_closed());
+        }
+    }
+);
+
 drivers!(a_body_nobody_reads_is_skipped_if_it_is_short_and_ends_the_connection_if_not, |driver: Name| {
     let server = start(driver, server());
     let mut client = Client::new(server.address());
