@@ -112,7 +112,7 @@ impl Files {
             }
         }
         let relative = decoded.bytes.get(route.path.len()..).unwrap_or_default();
-        if decoded.hides_slash || !is_servable(relative, settings.hidden) {
+        if decoded.hides_slash || decoded.merged_slashes || !is_servable(relative, settings.hidden) {
             return Ok(page::missing(asking));
         }
         let folder = relative.is_empty() || relative.ends_with(b"/");

@@ -108,6 +108,53 @@ fn a_path_behind_the_upstream_replaces_the_routes() {
     }
 }
 
+drivers!(
+    /// Servers behind us may take several slashes for one, and `..;` for `..`.
+    a_route_before_a_proxy_is_not_got_around,
+    |driver: Name| {
+        let (address, count) = behind(echo_heads);
+        let routes = format!(
+            "[[route]]\npath = \"/\"\nkind = \"proxy\"\nto = \"http://{address}\"\n\
+             [[route]]\npath = \"/api/\"\nkind = \"proxy\"\nto = \"http://{address}/v1/\"\n\
+             [[route]]\npath = \"/old/\"\nkind = \"redirect\"\nto = \"/new/\"\n\
+             [[route]]\npath = \"/admin/\"\nkind = \"respond\"\nstatus = 403\n\
+             [[route]]\npath = \"/secret\"\nkind = \"respond\"\nstatus = 403\n"
+        );
+        let site = start(driver, &routes, |_| {});
+        let mut client = site.client();
+        for path in [
+            "/admin/x",
+            "//admin/x",
+            "/%2fadmin/x",
+            "/%2F/admin//x",
+            "//admin%2fx",
+            "/admin//",
+            "/secret",
+            "///secret",
+            "/%2fsecret",
+        ] {
+            assert_eq!(client.get(path).status, 403, "{path}");
+        }
+        for path in ["/x/..;/admin/", "/x/..;a=b/admin/", "/.;/admin/", "/x/%2e%2e%3b/admin/", "/..;"] {
+            assert_eq!(client.get(path).status, 400, "{path}");
+        }
+        assert_eq!(count.load(Ordering::SeqCst), 0, "something was handed on");
+        // What is handed on is as it was.
+        for (path, target) in [
+            ("//x//y", "//x//y"),
+            ("/%2fx", "/%2fx"),
+            ("/a..;/b;c", "/a..;/b;c"),
+            ("//api/x", "/v1/x"),
+            ("/%2Fapi//x", "/v1//x"),
+        ] {
+            let reply = client.get(path);
+            assert!(reply.text().starts_with(&format!("GET {target} HTTP/1.1\r\n")), "{path}: {}", reply.text());
+        }
+        assert_eq!(client.get("//old//x").header("Location"), Some("/new//x"));
+        assert_eq!(client.get("//admin").header("Location"), Some("/admin/"));
+    }
+);
+
 drivers!(an_answer_is_handed_back_with_what_is_not_the_hops, |driver: Name| {
     let (address, count) = behind(|client| {
         while let Some(head) = client.until(b"\r\n\r\n") {
