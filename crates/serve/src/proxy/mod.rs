@@ -307,9 +307,6 @@ impl Pump {
         let mut what = pin!(what);
         loop {
             let left = span.saturating_sub(progress.get().elapsed());
-            if left.is_zero() {
-                return Err(Failure::TooSlow(span));
-            }
             let step = poll_fn(|context| {
                 sending.poll(context);
                 // The client's body has failed: there is nobody to answer to.
@@ -318,10 +315,14 @@ impl Pump {
                 }
                 what.as_mut().poll(context).map(Ok)
             });
-            // Out of time: perhaps something was sent meanwhile.
+            // What is there counts, also if the time is over.
             if let Ok(done) = time::timeout(left, step).await {
                 progress.set(Instant::now());
                 return done;
+            }
+            // Unless something was sent meanwhile.
+            if progress.get().elapsed() >= span {
+                return Err(Failure::TooSlow(span));
             }
         }
     }
@@ -339,6 +340,8 @@ impl Pump {
     /// The next piece of the answer's body; `None` at its end.
     async fn next(mut self: Box<Pump>) -> Pumped {
         let Pump { source, sending, progress, span, scratch } = &mut *self;
+        // Since the piece before, it was the client who was waited for.
+        progress.set(Instant::now());
         let next = Pump::wait(sending, progress, *span, source.next(scratch)).await;
         let next = next.and_then(|next| next);
         (self, next)

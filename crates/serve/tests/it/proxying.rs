@@ -155,6 +155,26 @@ drivers!(
     }
 );
 
+drivers!(
+    /// It is us who wait for the client then, and not for the server behind us.
+    an_answer_that_the_client_takes_slowly_is_handed_back_whole,
+    |driver: Name| {
+        const BYTES: usize = 64 << 20;
+        let (address, _) = behind(|client| {
+            client.until(b"\r\n\r\n");
+            client.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {BYTES}\r\n\r\n"));
+            client.try_send(vec![b'x'; BYTES]);
+            client.rest();
+        });
+        let site = site(driver, &format!("http://{address}"), "answer_timeout = \"2s\"");
+        let mut client = site.client();
+        client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        client.until(b"\r\n\r\n").unwrap();
+        std::thread::sleep(std::time::Duration::from_secs(3));
+        assert_eq!(client.count_rest(), BYTES);
+    }
+);
+
 drivers!(an_answer_is_handed_back_with_what_is_not_the_hops, |driver: Name| {
     let (address, count) = behind(|client| {
         while let Some(head) = client.until(b"\r\n\r\n") {

@@ -189,6 +189,17 @@ impl Client {
         std::mem::take(&mut self.input)
     }
 
+    /// How many bytes come to the end of the connection.
+    pub(crate) fn count_rest(&mut self) -> usize {
+        let mut bytes = 0;
+        loop {
+            bytes += self.take().len();
+            if !self.more() {
+                return bytes;
+            }
+        }
+    }
+
     /// Everything up to and with `mark`.
     pub(crate) fn until(&mut self, mark: &[u8]) -> Option<Vec<u8>> {
         loop {
