@@ -2,7 +2,10 @@
 //!
 //! The calendar is `httpdate`'s; its text is taken apart and put together again.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The last second of the year 9999: `httpdate` has no way to write the next, and panics.
+const LAST_SECOND: u64 = 253_402_300_799;
 
 /// A second, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,8 +18,11 @@ const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 impl Stamp {
+    /// One before 1970 is taken for the first of that year, one after 9999 for the last of that.
     pub(crate) fn at(time: SystemTime) -> Stamp {
-        Stamp { text: httpdate::fmt_http_date(time) }
+        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = since.min(Duration::from_secs(LAST_SECOND));
+        Stamp { text: httpdate::fmt_http_date(UNIX_EPOCH + since) }
     }
 
     fn part(&self, from: usize, to: usize) -> &str {
@@ -46,7 +52,6 @@ impl Stamp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, UNIX_EPOCH};
 
     #[test]
     fn a_second_is_written_in_three_ways() {
@@ -55,5 +60,15 @@ mod tests {
         assert_eq!(stamp.minutes(), "1994-11-06 08:49");
         assert_eq!(stamp.seconds(), "1994-11-06T08:49:37");
         assert_eq!(Stamp::at(UNIX_EPOCH).seconds(), "1970-01-01T00:00:00");
+    }
+
+    #[test]
+    fn a_second_with_no_date_is_the_nearest_that_has_one() {
+        let second = Duration::from_secs(1);
+        let last = UNIX_EPOCH + Duration::from_secs(LAST_SECOND);
+        for time in [last, last + second, last + Duration::from_secs(1 << 40)] {
+            assert_eq!(Stamp::at(time).seconds(), "9999-12-31T23:59:59");
+        }
+        assert_eq!(Stamp::at(UNIX_EPOCH - second).seconds(), "1970-01-01T00:00:00");
     }
 }

@@ -26,9 +26,16 @@ pub(crate) enum Verdict {
 }
 
 impl Validators {
-    /// Of a file that was last changed then: the tag has the time to the nanosecond, and the size.
-    pub(crate) fn new((seconds, nanoseconds): (i64, u32), bytes: u64, coding: &str) -> Validators {
-        let since = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+    /// Of a file that was last changed then: the tag has the time to the nanosecond, and the size. The date is never
+    /// later than `now`, as that of no answer may be (RFC 9110 §8.8.2.1): so there is always one to be written.
+    pub(crate) fn new(
+        (seconds, nanoseconds): (i64, u32),
+        bytes: u64,
+        coding: &str,
+        now: SystemTime,
+    ) -> Validators {
+        let now = now.duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+        let since = Duration::from_secs(u64::try_from(seconds).unwrap_or(0).min(now));
         let mark = if coding.is_empty() { "" } else { "-" };
         Validators {
             etag: format!("\"{seconds:x}.{nanoseconds:x}-{bytes:x}{mark}{coding}\""),
@@ -141,13 +148,31 @@ mod tests {
     }
 
     fn ours() -> Validators {
-        Validators::new((784_111_777, 5), 0x20, "")
+        Validators::new((784_111_777, 5), 0x20, "", now())
+    }
+
+    fn now() -> SystemTime {
+        UNIX_EPOCH + Duration::new(1_700_000_000, 5)
+    }
+
+    #[test]
+    fn nothing_was_changed_later_than_now_or_before_1970() {
+        for (seconds, modified) in [
+            (1_700_000_000, 1_700_000_000),
+            (1_700_000_001, 1_700_000_000),
+            (i64::MAX, 1_700_000_000),
+            (-1, 0),
+        ] {
+            let validators = Validators::new((seconds, 0), 1, "", now());
+            assert_eq!(validators.modified, UNIX_EPOCH + Duration::from_secs(modified), "{seconds}");
+            assert_eq!(validators.etag, format!("\"{seconds:x}.0-1\""));
+        }
     }
 
     #[test]
     fn a_tag_tells_time_size_and_coding() {
         assert_eq!(ours().etag, "\"2ebc98a1.5-20\"");
-        assert_eq!(Validators::new((1, 2), 3, "br").etag, "\"1.2-3-br\"");
+        assert_eq!(Validators::new((1, 2), 3, "br", now()).etag, "\"1.2-3-br\"");
         assert_eq!(httpdate::fmt_http_date(ours().modified), MODIFIED);
     }
 

@@ -32,7 +32,7 @@ use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 /// One worker's way to files, and those it keeps.
 pub(crate) struct Files {
@@ -235,8 +235,9 @@ impl Files {
                 }
             };
             let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+            let coding_name = coding.map_or("", Coding::name);
             let validators =
-                Validators::new(identity.modified, identity.bytes, coding.map_or("", Coding::name));
+                Validators::new(identity.modified, identity.bytes, coding_name, SystemTime::now());
             return Ok(Item {
                 identity,
                 content,
@@ -557,7 +558,7 @@ mod tests {
         Rc::new(Item {
             identity,
             content: Content::Memory(Rc::from([])),
-            validators: Validators::new((0, 0), bytes, ""),
+            validators: Validators::new((0, 0), bytes, "", SystemTime::now()),
             modified: String::new(),
             content_type: String::new(),
             coding: None,

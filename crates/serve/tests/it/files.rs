@@ -309,3 +309,34 @@ fn without_memory_and_with_too_little_of_it_every_file_is_still_sent() {
         }
     }
 }
+
+drivers!(
+    /// A date of the protocol has four digits for the year, and that of a file is never later than the answer's.
+    a_file_from_the_far_future_is_served_and_listed,
+    |driver: Name| {
+        // A file system that keeps such a time; ext4 does not.
+        let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
+            return eprintln!("skipped: there is no /dev/shm to write to");
+        };
+        write(folder.path(), "file", "later");
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(253_402_300_800);
+        let file = File::options().write(true).open(folder.path().join("file")).unwrap();
+        file.set_modified(time).unwrap();
+        if file.metadata().unwrap().modified().unwrap() != time {
+            return eprintln!("skipped: the file system in /dev/shm does not keep the year 10000");
+        }
+        let root = folder.path().display();
+        let route = format!("[[route]]\npath = \"/\"\nkind = \"static\"\nroot = \"{root}\"\nautoindex = true\n");
+        let site = start(driver, &route, |_| {});
+        let mut client = site.client();
+        let reply = client.get("/file");
+        assert_eq!((reply.status, reply.text()), (200, "later"));
+        let modified = reply.header("Last-Modified").unwrap();
+        let date = |text| httpdate::parse_http_date(text).unwrap();
+        assert!(date(modified) <= date(reply.header("Date").unwrap()), "{}", reply.head);
+        assert_eq!(client.ask("GET", "/file", &[("If-Modified-Since", modified)]).status, 304);
+        let listing = client.get("/");
+        assert_eq!(listing.status, 200);
+        assert!(listing.text().contains("9999-12-31 23:59"), "{}", listing.text());
+    }
+);
