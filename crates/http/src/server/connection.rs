@@ -27,6 +27,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+/// With so many bytes of answers together they are sent before the next request is looked at. Each may have 16 KiB that
+/// are copied, so their number alone would let a client have a connection hold a megabyte.
+const OUT_BYTES_ENOUGH: usize = 64 * 1024;
+
 /// A connection.
 pub(crate) struct Connection {
     pub(super) place: Place,
@@ -423,7 +427,7 @@ impl Connection {
                 break;
             }
             depth_left = depth_left.saturating_sub(1);
-            if depth_left == 0 {
+            if depth_left == 0 || out.len() >= OUT_BYTES_ENOUGH {
                 break;
             }
         }

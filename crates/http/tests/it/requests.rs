@@ -4,10 +4,12 @@ use crate::support::{Client, start, wait_until};
 use ringroad_engine::Name;
 use ringroad_engine::time::sleep;
 use ringroad_http::{
-    Body, ContentType, Html, Json, Request, Response, Server, Shared, State, Status, any, get, post,
+    Body, ContentType, Html, Json, Request, Response, Server, Shared, State, Stats, Status, any, get, post,
 };
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 async fn hello(_: Request) -> Html<&'static str> {
@@ -146,6 +148,35 @@ drivers!(a_client_that_asks_to_close_is_closed, |driver: Name| {
     assert_eq!(replies.len(), 1);
     assert_eq!(replies[0].header("Connection"), Some("close"));
 });
+
+drivers!(
+    /// However many requests came together, about 64 KiB of answers are held for whoever asked.
+    answers_to_requests_that_come_together_are_sent_before_there_are_too_many,
+    |driver: Name| {
+        const BYTES: usize = 15_000;
+        let stats = Arc::new(OnceLock::<Stats>::new());
+        let asked = Arc::new(AtomicU64::new(0));
+        let held_max = Arc::new(AtomicU64::new(0));
+        let page = {
+            let (stats, asked, held_max) = (Arc::clone(&stats), Arc::clone(&asked), Arc::clone(&held_max));
+            move |_: Request| {
+                let answered = asked.fetch_add(BYTES as u64, Ordering::Relaxed);
+                let sent = stats.get().map_or(0, |stats| stats.counters().bytes_out);
+                held_max.fetch_max(answered.saturating_sub(sent), Ordering::Relaxed);
+                async { vec![b'x'; BYTES] }
+            }
+        };
+        let server = start(driver, Server::new().route("/", get(page)));
+        assert!(stats.set(server.stats()).is_ok());
+        let mut client = Client::new(server.address());
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(64));
+        for _ in 0..64 {
+            assert_eq!(client.reply().body.len(), BYTES);
+        }
+        let held = held_max.load(Ordering::Relaxed);
+        assert!(held <= 96 * 1024, "{held} bytes of answers in one buffer");
+    }
+);
 
 drivers!(pipelined_requests_are_answered_in_order_slow_ones_too, |driver: Name| {
     let server = start(driver, server());
