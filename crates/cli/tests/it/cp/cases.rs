@@ -258,7 +258,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
     ),
     (
         "what is no file over what exists, links followed",
-        "mkfifo p; ln -s p k; for o in -rL -rH -rfL; do echo precious >f; cp $o p f; code; cat f; cp $o k f; code; cat f; done; mkdir s d; ln -s x s/l; mkfifo s/p; echo y >d/l; echo z >d/p; cp -rHT s d; code; readlink d/l; stat -c %F d/p",
+        "mkfifo p; ln -s p k; for o in -rL -rH -rfL; do rm -f f; echo precious >f; cp $o p f; code; stat -c '%F %s' f; cp $o k f; code; stat -c '%F %s' f; done; mkdir s d; ln -s x s/l; mkfifo s/p; echo y >d/l; echo z >d/p; cp -rHT s d; code; readlink d/l; stat -c %F d/p",
     ),
     (
         "a directory over a file that is to stay",

@@ -200,6 +200,11 @@ fn a_signal_that_is_ignored_when_the_copy_begins_stays_ignored() {
             let mut child = Kill(shell.spawn().unwrap());
             // Opened only when the copier has opened it: what it does about signals is done.
             let mut writer = OpenOptions::new().write(true).open(&fifo).unwrap();
+            // Said by the kernel: a handler takes its time, and the copy could be over first.
+            let status = fs::read_to_string(format!("/proc/{}/status", child.0.id())).unwrap();
+            let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+            let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap();
+            assert!(ignored & (1 << (signal.as_raw() - 1)) != 0, "{name} under trap {trap}: {ignored:x}");
             child.signal(signal);
             writer.write_all(b"contents").unwrap();
             drop(writer);
