@@ -56,7 +56,7 @@ fn table(outcome: &Outcome) -> String {
 #[test]
 fn a_run_leaves_a_record_a_page_and_a_table_and_a_report_shows_the_same_again() {
     let io_uring = run(&mut ringroad(["cat", "--driver", "io_uring", "/dev/null"])).code == Some(0);
-    let other = if io_uring { "uring" } else { "poll" };
+    let other = if io_uring { "uring-multishot" } else { "threads" };
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("new/folder");
     let only = format!("--only=epoll-et,{other}");
