@@ -276,6 +276,11 @@ async fn converse(
     };
     let left = u64::from(talk.flight.len());
     worker.in_flight.set(worker.in_flight.get() - left);
+    if matches!(end, End::Failed(Kind::Timeout, _)) && worker.is_open_loop() && worker.hold().is_none() {
+        while let Some(asked) = talk.flight.pop() {
+            worker.waited(talk.now, asked.due, asked.sent, asked.late, false);
+        }
+    }
     if let End::Failed(kind, why) = &end {
         // Bytes that nothing asked for spoil an answer that looked whole, and was not counted.
         let spoilt = u64::from(*kind == Kind::Protocol);

@@ -137,7 +137,8 @@ impl Figure {
             }
             Figure::ErrorPercent => {
                 let counts = &outcome.counts;
-                let failed = counts.errors.total() + counts.unsent;
+                // In a probe what did not get out in time is cut off, which is as good as a failure.
+                let failed = counts.errors.total() + counts.unsent + counts.cut_off;
                 let all = counts.completed + failed;
                 (all > 0).then(|| 100.0 * failed as f64 / all as f64)
             }

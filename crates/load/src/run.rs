@@ -245,6 +245,29 @@ pub(crate) fn with_workers<R>(
     done
 }
 
+/// What may have ended the measured time; times of the epoch.
+struct Ends {
+    /// When it was to end.
+    until: Option<Duration>,
+    /// When all workers were done, or it was over.
+    ended: Duration,
+    last_answer: Option<Duration>,
+    interrupted: bool,
+}
+
+impl Ends {
+    fn of_window(&self, counted: bool) -> Duration {
+        match self.until {
+            _ if self.interrupted => self.ended,
+            // A count that was reached ends with its last answer, and not when that is noticed.
+            Some(until) if counted && self.ended < until => self.last_answer.unwrap_or(self.ended),
+            // Where nothing was left to do before it, what there was has ended then.
+            Some(until) => until.min(self.ended),
+            None => self.last_answer.unwrap_or(self.ended),
+        }
+    }
+}
+
 /// Clocks at an edge of the window.
 struct Edge {
     cpu: Option<Duration>,
@@ -272,7 +295,9 @@ pub(crate) struct Conductor {
     orders: Vec<Orders>,
     connected: u32,
     /// Seconds that not all workers have told yet.
-    seconds: BTreeMap<u32, (u32, Tally)>,
+    seconds: BTreeMap<u32, Tally>,
+    /// Of each worker, the second it is to tell next; beyond all of them if it is done.
+    told: Vec<u32>,
     course: Course,
     /// When the measured time begins, of the epoch, and how long it is.
     from: Duration,
@@ -293,6 +318,7 @@ impl Conductor {
             orders: Vec::new(),
             connected: 0,
             seconds: BTreeMap::new(),
+            told: vec![0; plan.threads as usize],
             course: Course::new(plan),
             from: Duration::ZERO,
             length: plan.duration,
@@ -348,6 +374,7 @@ impl Conductor {
         }
         let from = begin + plan.warmup;
         self.from = from;
+        self.told.fill(0);
         self.listen(Some(from), stop, observe)?;
         let first = Edge::now();
         let until = plan.duration.map(|length| from + length);
@@ -358,14 +385,10 @@ impl Conductor {
         let interrupted = stop.load(Ordering::Relaxed);
         let dones = std::mem::take(&mut self.done);
         let last_answer = dones.iter().map(|done| Duration::from_nanos(done.last_ns)).max();
-        let end = match until {
-            // Where nothing was left to do before it, what there was has ended then.
-            Some(until) if !interrupted => until.min(ended),
-            _ if interrupted => ended,
-            _ => last_answer.unwrap_or(ended),
-        };
+        let ends = Ends { until, ended, last_answer: last_answer.filter(|last| *last > from), interrupted };
+        let end = ends.of_window(plan.count.is_some());
         // What not all have told: the last of each worker, and where one ended before others.
-        for (second, (_, tally)) in std::mem::take(&mut self.seconds) {
+        for (second, tally) in std::mem::take(&mut self.seconds) {
             let point = self.course.add(second, &tally);
             let whole = self.is_whole(second);
             observe(&Event::Second { point, tally: &tally, whole });
@@ -428,13 +451,14 @@ impl Conductor {
             };
             match self.heard.recv_timeout(left) {
                 Ok(News::Second { index, second, tally }) => {
-                    if let Some(sum) = self.take(index, second, tally) {
-                        let point = self.course.add(second, &sum);
-                        let whole = self.is_whole(second);
-                        observe(&Event::Second { point, tally: &sum, whole });
-                    }
+                    self.take(index, second, tally);
+                    self.hand_on(observe);
                 }
-                Ok(News::Done(done)) => self.done.push(*done),
+                Ok(News::Done { index, done }) => {
+                    self.done.push(*done);
+                    self.has_told(index, u32::MAX);
+                    self.hand_on(observe);
+                }
                 Ok(News::Failed(why)) => return Err(why),
                 Ok(News::Ready { .. }) => {}
                 Err(mpsc::RecvTimeoutError::Timeout) => {
@@ -454,21 +478,34 @@ impl Conductor {
         self.epoch.elapsed() >= self.from + end && self.length.is_none_or(|length| length >= end)
     }
 
-    /// Adds a worker's second. The whole second, if it was the last worker to tell it.
-    fn take(&mut self, index: u32, second: u32, mut tally: Box<Tally>) -> Option<Tally> {
-        let (told, sum) = self.seconds.entry(second).or_insert_with(|| (0, Tally::new(self.open)));
-        *told += 1;
-        sum.add(&tally);
-        let whole = *told == self.workers;
+    /// Adds a worker's second, and gives it back what it was told in.
+    fn take(&mut self, index: u32, second: u32, mut tally: Box<Tally>) {
+        let open = self.open;
+        self.seconds.entry(second).or_insert_with(|| Tally::new(open)).add(&tally);
         tally.clear();
         if let Some(give) = self.spare.get(index.saturating_sub(self.first) as usize) {
             // A worker that is done needs none.
             let _ = give.send(tally);
         }
-        if !whole {
-            return None;
+        self.has_told(index, second + 1);
+    }
+
+    /// A worker has told all seconds before this one.
+    fn has_told(&mut self, index: u32, before: u32) {
+        if let Some(told) = self.told.get_mut(index.saturating_sub(self.first) as usize) {
+            *told = before;
         }
-        self.seconds.remove(&second).map(|(_, sum)| sum)
+    }
+
+    /// Hands on the seconds that everybody has told who still tells: so nothing is kept, however long the load is.
+    fn hand_on(&mut self, observe: &mut dyn FnMut(&Event<'_>)) {
+        let told = self.told.iter().copied().min().unwrap_or(0);
+        while let Some(first) = self.seconds.first_entry().filter(|first| *first.key() < told) {
+            let (second, sum) = first.remove_entry();
+            let point = self.course.add(second, &sum);
+            let whole = self.is_whole(second);
+            observe(&Event::Second { point, tally: &sum, whole });
+        }
     }
 }
 
@@ -497,15 +534,57 @@ mod tests {
         Box::new(tally)
     }
 
+    /// The seconds that are handed on now, and the answers in each.
+    fn handed_on(conductor: &mut Conductor) -> Vec<(u32, u64)> {
+        let mut seconds = Vec::new();
+        conductor.hand_on(&mut |event| {
+            if let Event::Second { point, .. } = event {
+                seconds.push((point.at_s, point.completed));
+            }
+        });
+        seconds
+    }
+
     #[test]
     fn a_second_is_told_when_all_workers_have_told_it() {
         let mut conductor = conductor(2);
-        assert_eq!(conductor.take(0, 0, second(3, 1_000)), None);
-        assert_eq!(conductor.take(0, 1, second(1, 1_000)), None);
-        let sum = conductor.take(1, 0, second(1, 9_000)).unwrap();
-        let point = conductor.course.add(0, &sum);
-        assert_eq!((point.at_s, point.completed), (0, 4));
+        conductor.take(0, 0, second(3, 1_000));
+        conductor.take(0, 1, second(1, 1_000));
+        assert_eq!(handed_on(&mut conductor), []);
+        conductor.take(1, 0, second(1, 9_000));
+        assert_eq!(handed_on(&mut conductor), [(0, 4)]);
+        let point = &conductor.course.series[0];
         assert!(point.max_ns.unwrap() >= 9_000 && point.p50_ns.unwrap() < 1_100);
         assert_eq!((conductor.course.total.completed, conductor.course.series.len()), (4, 1));
+    }
+
+    #[test]
+    fn a_count_that_is_reached_ends_the_window_with_its_last_answer() {
+        let ms = Duration::from_millis;
+        let ends = |until: Option<u64>, ended, interrupted| Ends {
+            until: until.map(ms),
+            ended: ms(ended),
+            last_answer: Some(ms(10)),
+            interrupted,
+        };
+        assert_eq!(ends(Some(1000), 30, false).of_window(true), ms(10), "whether a time was given, too");
+        assert_eq!(ends(None, 30, false).of_window(true), ms(10), "or not");
+        assert_eq!(ends(Some(1000), 30, false).of_window(false), ms(30), "nothing was left to send to");
+        assert_eq!(ends(Some(20), 30, false).of_window(true), ms(20));
+        assert_eq!(ends(Some(1000), 30, true).of_window(true), ms(30));
+        let none = Ends { last_answer: None, ..ends(Some(1000), 30, false) };
+        assert_eq!(none.of_window(true), ms(30));
+    }
+
+    #[test]
+    fn a_worker_that_is_done_keeps_no_second_waiting() {
+        let mut conductor = conductor(2);
+        conductor.take(0, 0, second(3, 1_000));
+        conductor.take(1, 0, second(1, 1_000));
+        conductor.has_told(0, u32::MAX);
+        assert_eq!(handed_on(&mut conductor), [(0, 4)]);
+        conductor.take(1, 1, second(2, 1_000));
+        assert_eq!(handed_on(&mut conductor), [(1, 2)]);
+        assert!(conductor.seconds.is_empty());
     }
 }

@@ -116,7 +116,8 @@ pub struct Tally {
     pub completed: u64,
     /// Failures in the window, of all kinds.
     pub failed: u64,
-    /// Latencies: closed loop, of answers that came in the window; open loop, of requests due in it.
+    /// Latencies: closed loop, of answers that came in the window; open loop, of requests due in it, also those
+    /// that were waited for until the timeout: with that time.
     pub latencies: Latencies,
 }
 

@@ -374,8 +374,17 @@ impl Worker {
         self.last_ns.set(now);
         let (window, end) = (self.window_ns.get(), self.end_ns.get());
         let answered = now >= window && now < end;
+        self.tally.borrow_mut().completed += u64::from(answered);
+        self.waited(now, due, sent, late, answered);
+    }
+
+    /// Records how long something was waited for that was due at `due` and sent at `sent`; in closed loop if it was
+    /// `answered` within the window. In open loop also of what was waited for until the timeout: it would have taken as long
+    /// at least, and left out it would flatter.
+    #[inline]
+    pub(crate) fn waited(&self, now: u64, due: u64, sent: u64, late: u64, answered: bool) {
+        let window = self.window_ns.get();
         let mut tally = self.tally.borrow_mut();
-        tally.completed += u64::from(answered);
         let latencies = &mut tally.latencies;
         if let (Some(service), Some(lag), Some(own)) =
             (&mut latencies.service, &mut latencies.lag, &mut latencies.late)
@@ -422,6 +431,12 @@ impl Worker {
         if now >= self.window_ns.get() && now < self.end_ns.get() {
             self.tally.borrow_mut().failed += count;
         }
+    }
+
+    /// Whether the next request is due only later: then nothing that is sent is no silence.
+    pub(crate) fn nothing_is_due(&self, now: u64) -> bool {
+        let next = self.schedule.borrow().as_ref().and_then(Schedule::peek);
+        next.is_some_and(|due| due.saturating_add(self.begin_ns.get()) > now)
     }
 
     /// Wakes whoever waits too long for an answer or a connection.

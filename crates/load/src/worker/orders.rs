@@ -59,7 +59,7 @@ pub(crate) enum News {
     /// A second of the measured time is over.
     Second { index: u32, second: u32, tally: Box<Tally> },
     /// The end of what was ordered.
-    Done(Box<Done>),
+    Done { index: u32, done: Box<Done> },
     /// The worker could not work.
     Failed(Error),
 }
@@ -98,9 +98,9 @@ pub(crate) struct Done {
 
 /// One worker from start to end, on its thread.
 pub(crate) fn run(task: Task) {
-    let news = task.news.clone();
+    let (news, index) = (task.news.clone(), task.index);
     let told = match work(task) {
-        Ok(Some(done)) => News::Done(Box::new(done)),
+        Ok(Some(done)) => News::Done { index, done: Box::new(done) },
         Ok(None) => return,
         Err(why) => News::Failed(why),
     };
@@ -154,7 +154,7 @@ async fn main(worker: Rc<Worker>, task: &Task) -> Result<Option<Done>, Error> {
         if order.last {
             return Ok(Some(done));
         }
-        let _ = task.news.send(News::Done(Box::new(done)));
+        let _ = task.news.send(News::Done { index: task.index, done: Box::new(done) });
     }
     Ok(None)
 }
@@ -341,7 +341,7 @@ async fn measure(worker: &Rc<Worker>, task: &Task, order: &Order) -> Result<u32,
             let counts = worker.counts.borrow();
             counts.sent + counts.completed
         };
-        if progress != seen {
+        if progress != seen || worker.nothing_is_due(now) {
             (seen, quiet_since) = (progress, now);
         }
         let overdue = now >= worker.end_ns.get().saturating_add(limit);

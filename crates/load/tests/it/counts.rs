@@ -98,6 +98,22 @@ fn an_open_loop_sends_what_was_due_and_nothing_else() {
     }
 }
 
+/// What is due later than a request may take is no silence.
+#[test]
+fn a_count_at_a_low_rate_is_sent_to_its_end() {
+    let server = Server::http(|_| ok());
+    let plan = Plan {
+        connections: 1,
+        threads: 1,
+        count: Some(3),
+        timeout: Duration::from_millis(200),
+        pace: Pace::Open { per_second: 2.0, arrivals: Arrivals::Constant },
+        ..http(server.address)
+    };
+    let outcome = run(&plan, &best()).unwrap();
+    assert_eq!((outcome.counts.sent, outcome.counts.unsent), (3, 0));
+}
+
 #[test]
 fn requests_in_flight_are_as_many_as_were_asked_for_and_never_more() {
     let server = Server::http(|_| ok());

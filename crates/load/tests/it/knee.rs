@@ -112,3 +112,16 @@ fn a_search_that_is_stopped_ends_and_says_so() {
     assert!(knee.interrupted && knee.probes.len() == 1, "{}", knee.probes.len());
     assert!(knee.verdict().to_string().contains("stopped") || knee.met.is_none());
 }
+
+/// A server that is only slow fails no request: what did not even leave in time is what says that the rate was too high.
+#[test]
+fn a_rate_at_which_requests_do_not_get_out_does_not_meet_a_demand_on_errors() {
+    let server = slow();
+    let knee = find(&probing(&server), "errors%<1").unwrap();
+    assert!(
+        knee.unmet.is_some() && knee.met.is_none_or(|met| met < 5000.0),
+        "{:?} {:?}",
+        knee.met,
+        knee.unmet
+    );
+}

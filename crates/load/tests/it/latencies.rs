@@ -198,3 +198,41 @@ fn response_is_lag_and_service_together() {
     assert!(late <= lag * 1.002, "the generator's own part is a part of the lag");
     holds_at_least(latencies.service.as_ref().unwrap(), &mut took.lock().unwrap());
 }
+
+/// In open loop the slowest of all are those that were waited for until the timeout: they are in the tail.
+#[test]
+fn what_was_waited_for_until_the_timeout_is_in_the_latencies_of_an_open_loop() {
+    let silent = std::sync::atomic::AtomicBool::new(true);
+    let server = Server::start(move |stream, log| {
+        let mut requests = Requests::default();
+        while requests.next(stream, log).is_some() {
+            if silent.swap(false, std::sync::atomic::Ordering::SeqCst) {
+                // The first one gets nothing, until its client has gone.
+                while requests.next(stream, log).is_some() {}
+                return;
+            }
+            if stream.write_all(&ok()).is_err() {
+                return;
+            }
+        }
+    });
+    let timeout = Duration::from_millis(500);
+    let plan = Plan {
+        count: Some(20),
+        timeout,
+        pace: Pace::Open { per_second: 200.0, arrivals: Arrivals::Constant },
+        ..http(server.address)
+    };
+    let outcome = run(&plan, &best()).unwrap();
+    let (counts, latencies) = (&outcome.counts, &outcome.tally.latencies);
+    assert!(counts.errors.timeout >= 1, "{counts:?}");
+    for histogram in
+        [&latencies.response, latencies.service.as_ref().unwrap(), latencies.lag.as_ref().unwrap()]
+    {
+        assert_eq!(histogram.count(), counts.completed + counts.errors.timeout);
+    }
+    assert!(
+        latencies.service.as_ref().unwrap().quantile_ns(1.0).unwrap() as f64
+            >= 0.998 * timeout.as_nanos() as f64
+    );
+}
