@@ -98,11 +98,20 @@ impl Manifest {
         Ok(())
     }
 
-    /// Writes everything, sorted, and gives the file its name.
+    /// Writes everything, sorted, and gives the file its name; or leaves nothing.
     pub(crate) fn finish(&self) -> io::Result<()> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let out = self.out.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let mut out = BufWriter::new(out.ok_or_else(|| io::Error::other("finished before"))?);
+        let written = self.write_into(out.ok_or_else(|| io::Error::other("finished before"))?);
+        if written.is_err() {
+            // The first error is the one to be told; a part that stays is named as one.
+            let _ = std::fs::remove_file(&self.temporary);
+        }
+        written
+    }
+
+    fn write_into(&self, out: File) -> io::Result<()> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut out = BufWriter::new(out);
         in_order(&mut held.lines);
         let mut runs: Vec<Run> =
             std::mem::take(&mut held.runs).into_iter().map(|file| Run::File(BufReader::new(file))).collect();
@@ -223,6 +232,19 @@ fn json_line(path: &Path, facts: &Facts, hash: &blake3::Hash) -> io::Result<Vec<
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_manifest_that_cannot_have_its_name_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let list = folder.path().join("list");
+        let manifest = Manifest::create(&list, Maker::this()).unwrap();
+        // Somebody was there first, with what no file can replace.
+        std::fs::create_dir(&list).unwrap();
+        manifest.finish().unwrap_err();
+        let left: Vec<_> =
+            std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(left, [list]);
+    }
 
     #[test]
     fn a_path_added_twice_is_listed_once_as_it_was_last_also_after_lines_were_put_aside() {
