@@ -163,7 +163,10 @@ pub(crate) fn decide(options: &Options, question: &Question) -> Action {
         }
         return Action::Replace(How::Merge);
     }
-    if let Some(answer) = same_file(options, question, from, to) {
+    // Who wants nothing replaced has nothing to lose by naming a file twice, and GNU's cp says nothing to it.
+    if options.update != Update::None
+        && let Some(answer) = same_file(options, question, from, to)
+    {
         return answer;
     }
     // That a directory cannot take a file's place is told, whatever is asked of files.

@@ -113,6 +113,10 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "the same file with -b",
         "echo x >a; ln a b; ln -s a l; cp -b a a; code; cp -b a b; code; cp -b a l; code; ls; cat a b l",
     ),
+    (
+        "the same file with -n",
+        "echo x >a; ln a b; ln -s a l; for f in a b l; do cp -n $f a; code; done; cat a",
+    ),
     ("the same file with -fb", "echo x >a; cp -fb a a; code; cp -f --backup=numbered a a; code; ls; cat a*"),
     (
         "the same file with -l",
