@@ -74,7 +74,7 @@ pub struct Deadlines {
     pub body_bytes_per_second_min: u32,
     /// How long a body may be slower than that.
     pub body_grace: Duration,
-    /// Longest time without progress while sending; then close.
+    /// Longest time for what is sent at once, 256 KiB at most; then close. Who takes less than that in this time is cut off.
     pub send_stall: Duration,
     /// Longest silence between two requests, and before the first; then close.
     pub keep_alive: Duration,
