@@ -193,7 +193,11 @@ mod tests {
         let suite = Suite::quick().unwrap();
         let plan = Plan::of(&suite, 7);
         let all: Vec<usize> = (0..plan.cells.len()).collect();
-        assert_eq!(plan.cells.len(), 20, "twelve models, five of them twice, two controls, and the cross-check");
+        assert_eq!(
+            plan.cells.len(),
+            20,
+            "twelve models, five of them twice, two controls, and the cross-check"
+        );
         assert_eq!(plan.blocks.len(), suite.repeats as usize);
         for block in &plan.blocks {
             let mut sorted = block.clone();

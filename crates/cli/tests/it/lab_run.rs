@@ -172,7 +172,7 @@ fn an_interrupted_run_exits_130_keeps_its_record_and_leaves_no_process() {
         assert_eq!(lab.process.wait(), Some(130), "{signal:?}");
         assert_eq!(processes_with(&lab.marker()), Vec::<String>::new(), "{signal:?}");
         let record = record_in(&lab.folder.path().join("out"));
-        assert_eq!((record.blocks, record.cells.len()), (0, 4), "{signal:?}");
+        assert_eq!((record.blocks, record.cells.len()), (0, 3), "{signal:?}");
         assert!(lab.folder.path().join("out/report.html").exists());
         let said = lab.errors.rest();
         assert!(said.iter().any(|line| line.contains("interrupted after 0 whole blocks")), "{said:?}");
