@@ -8,9 +8,9 @@ use crate::suite::{Keep, Load, Protocol, Suite};
 use crate::verdict::{self, middle};
 use ringroad_measure::caveat::REPEATS_MIN;
 use ringroad_measure::record::{
-    Cell, Control, CrossCheck, Details, Errors, Interval, Latencies, Loop, Record, Run, SCHEMA, ServerCost,
+    Cell, Control, CrossCheck, Details, Errors, Latencies, Loop, Record, Run, SCHEMA, ServerCost,
 };
-use ringroad_measure::{Caveat, Comparison, Finding, Histogram, Level, Verdict};
+use ringroad_measure::{Caveat, Comparison, Finding, Histogram, Verdict, ratios};
 use serde_json::{Map, Value};
 
 /// Everything that happened, per cell of the plan.
@@ -57,18 +57,14 @@ pub fn record(suite: &Suite, plan: &Plan, runs: &[CellRuns], frame: Frame) -> Re
             let by = if control.ratio.mid < 1.0 { -by.abs() } else { by.abs() };
             cell.verdict.add(Caveat::ControlDiffers { by });
         }
-        if let (Some((control, _)), Some(ratio)) = (control, cell.ratio) {
-            // Only a difference that would be claimed needs a control that can bear it; a tie claims nothing.
-            if ratio.excludes_one() {
-                cell.verdict = with(cell.verdict, Caveat::control_too_wide(control.ratio, ratio.mid - 1.0));
-            }
-        }
         if let Some(check) = check.filter(|(checked, _)| *checked == index) {
             cross_check(&mut cell, &runs[index], &runs[check.1], &suite.loads[planned.load]);
         }
         cells.push(cell);
     }
-    drop_ratios_over_invalid(suite, &mut cells);
+    let control: Vec<Control> = controls.iter().flatten().map(|(control, _)| control.clone()).collect();
+    ratios::set(&mut cells, suite.baseline.as_deref());
+    ratios::judge(&mut cells, &control);
     if frame.interrupted {
         run_level.push(Caveat::Interrupted { done: frame.blocks, planned: suite.repeats });
     }
@@ -105,16 +101,11 @@ pub fn record(suite: &Suite, plan: &Plan, runs: &[CellRuns], frame: Frame) -> Re
         verdict,
         baseline: suite.baseline.clone(),
         blocks: frame.blocks,
-        control: controls.into_iter().flatten().map(|(control, _)| control).collect(),
+        control,
         harness_cpu_share,
         cells,
         claims: Vec::new(),
     }
-}
-
-fn with(mut verdict: Verdict, caveat: Option<Caveat>) -> Verdict {
-    caveat.into_iter().for_each(|caveat| verdict.add(caveat));
-    verdict
 }
 
 fn cell(suite: &Suite, plan: &Plan, runs: &[CellRuns], index: usize, shared_core: bool) -> Cell {
@@ -173,7 +164,7 @@ fn cell(suite: &Suite, plan: &Plan, runs: &[CellRuns], index: usize, shared_core
         ),
         limiter: verdict::limiter(&measured),
         client_cpu_share: middle(&measured, |m| m.run.client_cpu_share),
-        ratio: ratio(suite, plan, runs, index),
+        ratio: None,
         verdict,
         skipped,
         runs: measured.iter().map(|m| m.run.clone()).collect(),
@@ -182,26 +173,6 @@ fn cell(suite: &Suite, plan: &Plan, runs: &[CellRuns], index: usize, shared_core
         histogram: (suite.keep.contains(&Keep::Histogram) && !latencies.is_empty())
             .then(|| latencies.to_base64()),
     }
-}
-
-/// CPU per request over the baseline's, block by block. The baseline itself has none.
-fn ratio(suite: &Suite, plan: &Plan, runs: &[CellRuns], index: usize) -> Option<Interval> {
-    let base = baseline_of(suite, plan, plan.cells[index].load)?;
-    if base == index {
-        return None;
-    }
-    compare(&runs[base], &runs[index], cpu).map(|comparison| comparison.ratio)
-}
-
-/// A baseline that is INVALID cost nobody knows what, so nothing is known over it.
-fn drop_ratios_over_invalid(suite: &Suite, cells: &mut [Cell]) {
-    let invalid: Vec<String> = cells
-        .iter()
-        .filter(|cell| Some(&cell.model) == suite.baseline.as_ref() && cell.verdict.level == Level::Invalid)
-        .map(|cell| cell.load.clone())
-        .collect();
-    let over_invalid = |cell: &&mut Cell| invalid.contains(&cell.load);
-    cells.iter_mut().filter(over_invalid).for_each(|cell| cell.ratio = None);
 }
 
 /// The baseline against itself, if it ran twice in blocks enough for an interval.

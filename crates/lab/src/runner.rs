@@ -14,7 +14,9 @@ use crate::verdict;
 use ringroad_measure::Record;
 use ringroad_measure::merge::other_machine;
 use serde_json::{Map, Value, json};
+use std::fs::File;
 use std::hash::{DefaultHasher, Hasher};
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -319,17 +321,29 @@ fn rule(suite: &Suite, key: &str, message: String) -> SuiteError {
 /// Names in a record which build of the program was measured.
 const BUILD: &str = "ringroad_build";
 
+/// A hash of the program's file. It tells builds of one machine apart and protects against nothing else.
+fn build_of(program: &Path) -> io::Result<String> {
+    let mut file = BufReader::with_capacity(1 << 16, File::open(program)?);
+    let mut hasher = DefaultHasher::new();
+    loop {
+        let bytes = file.fill_buf()?;
+        if bytes.is_empty() {
+            return Ok(format!("{:016x}", hasher.finish()));
+        }
+        hasher.write(bytes);
+        let used = bytes.len();
+        file.consume(used);
+    }
+}
+
 /// The machine's facts, which build of the program runs, and who was pinned where.
 fn host(cores: &Cores, ringroad: &Path) -> Map<String, Value> {
     let mut host = match serde_json::to_value(ringroad_host::facts()) {
         Ok(Value::Object(map)) => map,
         _ => Map::new(),
     };
-    if let Ok(bytes) = std::fs::read(ringroad) {
-        // It tells builds of one machine apart and protects against nothing else.
-        let mut hasher = DefaultHasher::new();
-        hasher.write(&bytes);
-        host.insert(BUILD.to_owned(), json!(format!("{:016x}", hasher.finish())));
+    if let Ok(build) = build_of(ringroad) {
+        host.insert(BUILD.to_owned(), json!(build));
     }
     host.insert(
         "pinning".to_owned(),

@@ -84,6 +84,17 @@ impl Verdict {
         }
     }
 
+    /// Adds a reason in the place of those of its kind, which had other numbers; the level stays the worst there was.
+    pub fn renew(&mut self, reason: Caveat) {
+        // Sentences read back are text and no more: their kind is what stands before the first number.
+        let kind = |reason: &Caveat| {
+            let text = reason.to_string();
+            text.chars().take_while(|c| !c.is_ascii_digit()).collect::<String>()
+        };
+        self.reasons.retain(|known| kind(known) != kind(&reason));
+        self.add(reason);
+    }
+
     /// The worst of several verdicts, with the reasons of all of them, each sentence once.
     ///
     /// The level is the worst *stated* level: a verdict read back from a record keeps the level it was written

@@ -127,11 +127,6 @@ impl Interval {
         (self.high - 1.0).abs().max((self.low - 1.0).abs())
     }
 
-    /// Whether a ratio of 1 lies outside: then a difference would be claimed.
-    pub fn excludes_one(&self) -> bool {
-        self.low > 1.0 || self.high < 1.0
-    }
-
     /// Half of the interval's width.
     pub fn half_width(&self) -> f64 {
         (self.high - self.low) / 2.0

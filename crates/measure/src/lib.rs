@@ -14,6 +14,7 @@ pub mod compare;
 pub mod histogram;
 pub mod merge;
 pub mod rank;
+pub mod ratios;
 pub mod record;
 pub mod summary;
 pub mod units;

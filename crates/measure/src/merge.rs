@@ -3,10 +3,10 @@
 //! Runs are pooled, and everything a cell says is computed from them again; ratios stay within their blocks, since
 //! blocks of one record follow those of another and never mix with them. Start at [`merge`].
 
-use crate::caveat::{Caveat, Level, Verdict};
+use crate::caveat::{Caveat, Verdict};
 use crate::claim::Outcome;
-use crate::compare::Comparison;
 use crate::histogram::Histogram;
+use crate::ratios;
 use crate::record::{Cell, Details, Interval, Latencies, Loop, Record, Run, ServerCost};
 use crate::summary;
 use serde_json::{Map, Value};
@@ -119,13 +119,8 @@ pub fn merge(records: &[Record]) -> Result<Record, MergeError> {
         [one] => Some((*one).to_owned()),
         [first, rest @ ..] => Some(format!("{first} (and {} more)", rest.len())),
     };
-    set_ratios(&mut merged);
-    for cell in &mut merged.cells {
-        let control = merged.control.iter().find(|control| control.load == cell.load);
-        if let (Some(control), Some(ratio)) = (control, cell.ratio.filter(|ratio| ratio.excludes_one())) {
-            again(&mut cell.verdict, Caveat::control_too_wide(control.ratio, ratio.mid - 1.0));
-        }
-    }
+    ratios::set(&mut merged.cells, merged.baseline.as_deref());
+    ratios::judge(&mut merged.cells, &merged.control);
     let of_runs = records.iter().flat_map(|record| {
         // What concerns a record as a whole is what none of its cells says.
         let in_cells = |why: &Caveat| record.cells.iter().any(|cell| cell.verdict.reasons.contains(why));
@@ -223,21 +218,9 @@ fn join(cell: &mut Cell, other: Cell) -> Result<(), MergeError> {
     // Runs that were steady in each record need not be so together.
     let cpu: Vec<f64> = cell.runs.iter().filter_map(|run| run.cpu_us_per_request).collect();
     if let Some((spread, middle)) = summary::mad(&cpu).zip(summary::median(&cpu)).filter(|(_, m)| *m > 0.0) {
-        again(&mut cell.verdict, Caveat::unsteady(spread / middle));
+        Caveat::unsteady(spread / middle).into_iter().for_each(|doubt| cell.verdict.renew(doubt));
     }
     Ok(())
-}
-
-/// Adds a doubt in the place of what was said of the same kind before, with other numbers.
-fn again(verdict: &mut Verdict, caveat: Option<Caveat>) {
-    let Some(caveat) = caveat else { return };
-    // Sentences read back are text and no more: their kind is what stands before the first number.
-    let kind = |caveat: &Caveat| {
-        let text = caveat.to_string();
-        text.chars().take_while(|c| !c.is_ascii_digit()).collect::<String>()
-    };
-    verdict.reasons.retain(|known| kind(known) != kind(&caveat));
-    verdict.add(caveat);
 }
 
 /// What the runs do not say, since an older version wrote them, is what the first record's cell says.
@@ -250,34 +233,4 @@ fn fill(server: &mut ServerCost, before: ServerCost) {
     server.rss_bytes = server.rss_bytes.or(before.rss_bytes);
     server.rss_growth_bytes = server.rss_growth_bytes.or(before.rss_growth_bytes);
     server.kernel_bytes = server.kernel_bytes.or(before.kernel_bytes);
-}
-
-/// CPU per request over the baseline's, block by block. Over one that is INVALID there is no ratio: what it cost is not
-/// known.
-fn set_ratios(record: &mut Record) {
-    let Some(baseline) = record.baseline.clone() else {
-        record.cells.iter_mut().for_each(|cell| cell.ratio = None);
-        return;
-    };
-    let bases: Vec<(String, Vec<Run>)> = record
-        .cells
-        .iter()
-        .filter(|cell| cell.model == baseline && cell.verdict.level != Level::Invalid)
-        .map(|cell| (cell.load.clone(), cell.runs.clone()))
-        .collect();
-    for cell in record.cells.iter_mut().filter(|cell| cell.model != baseline) {
-        let base = bases.iter().find(|(load, _)| *load == cell.load);
-        cell.ratio = base.and_then(|(_, base)| ratio(base, &cell.runs));
-    }
-}
-
-fn ratio(base: &[Run], runs: &[Run]) -> Option<Interval> {
-    let (base, runs): (Vec<f64>, Vec<f64>) = base
-        .iter()
-        .filter_map(|base| {
-            let pair = runs.iter().find(|run| run.block == base.block)?;
-            base.cpu_us_per_request.zip(pair.cpu_us_per_request)
-        })
-        .unzip();
-    Comparison::of_blocks(&base, &runs, None).map(|comparison| comparison.ratio)
 }

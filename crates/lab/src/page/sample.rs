@@ -5,7 +5,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use ringroad_measure::claim::{Claim, Little, Origin, Outcome, Place, Sense};
-use ringroad_measure::compare::Comparison;
 use ringroad_measure::record::{
     Cell, Control, Errors, Interval, Latencies, Limiter, Loop, Percentiles, Record, Run, SCHEMA, ServerCost,
 };
@@ -174,18 +173,7 @@ pub(crate) fn set_cpu(cell: &mut Cell, cpu_us: f64, noise: f64, seed: u64) {
 
 /// Refreshes the ratios to the baseline.
 pub(crate) fn set_ratios(record: &mut Record) {
-    let runs = |cell: &Cell| cell.runs.iter().filter_map(|run| run.cpu_us_per_request).collect::<Vec<_>>();
-    let baseline = record.baseline.clone().unwrap();
-    let base: Vec<(String, Vec<f64>)> = record
-        .cells
-        .iter()
-        .filter(|cell| cell.model == baseline)
-        .map(|cell| (cell.load.clone(), runs(cell)))
-        .collect();
-    for cell in record.cells.iter_mut().filter(|cell| cell.model != baseline) {
-        let theirs = &base.iter().find(|(load, _)| *load == cell.load).unwrap().1;
-        cell.ratio = Comparison::of_blocks(theirs, &runs(cell), None).map(|comparison| comparison.ratio);
-    }
+    ringroad_measure::ratios::set(&mut record.cells, record.baseline.as_deref());
 }
 
 fn empty(suite: &str, title: &str, command: &[&str]) -> Record {
