@@ -267,7 +267,7 @@ pub(crate) struct LabFlags {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabAct {
-    /// Twelve servers, seven by hand and five on the engine, HTTP and for five of them echo, 64 connections: two and a half
+    /// Twelve servers, seven by hand and five on the engine, HTTP and for four of them echo, 64 connections: two and a half
     /// minutes (the same as bare `lab`)
     Quick(RunFlags),
     /// Run a suite: a name (`lab suites` lists them) or a TOML file

@@ -183,11 +183,41 @@ pub struct MachineTimes {
 }
 
 impl MachineTimes {
+    /// No time at all: what a sum begins with.
+    pub const ZERO: MachineTimes = MachineTimes { total_ns: 0, idle_ns: 0, steal_ns: Some(0) };
+
+    /// The time since `earlier`; `None` if a clock went backwards. That of waiting for disks may (proc_stat(5)), and
+    /// then counts as none.
+    pub fn since(&self, earlier: &MachineTimes) -> Option<MachineTimes> {
+        let steal_ns = match (self.steal_ns, earlier.steal_ns) {
+            (Some(now), Some(then)) => Some(now.checked_sub(then)?),
+            _ => None,
+        };
+        Some(MachineTimes {
+            total_ns: self.total_ns.checked_sub(earlier.total_ns)?,
+            idle_ns: self.idle_ns.saturating_sub(earlier.idle_ns),
+            steal_ns,
+        })
+    }
+
+    /// Both together; steal is unknown as soon as one is.
+    #[must_use]
+    pub fn plus(self, other: MachineTimes) -> MachineTimes {
+        MachineTimes {
+            total_ns: self.total_ns.saturating_add(other.total_ns),
+            idle_ns: self.idle_ns.saturating_add(other.idle_ns),
+            steal_ns: self.steal_ns.zip(other.steal_ns).map(|(one, other)| one.saturating_add(other)),
+        }
+    }
+
+    /// Steal as a share of all time; `None` if unknown or no tick has passed.
+    pub fn steal_share(&self) -> Option<f64> {
+        (self.total_ns > 0).then_some(self.steal_ns? as f64 / self.total_ns as f64)
+    }
+
     /// Steal since `earlier` as a share of all time; `None` if unknown or no tick has passed.
     pub fn steal_share_since(&self, earlier: &MachineTimes) -> Option<f64> {
-        let total = self.total_ns.checked_sub(earlier.total_ns).filter(|t| *t > 0)?;
-        let steal = self.steal_ns?.checked_sub(earlier.steal_ns?)?;
-        Some(steal as f64 / total as f64)
+        self.since(earlier)?.steal_share()
     }
 }
 
@@ -241,11 +271,7 @@ fn parse_cpus(text: &str, cpus: &[usize]) -> Option<MachineTimes> {
         let number: usize = number.parse().ok()?;
         if cpus.contains(&number) { times(rest) } else { None }
     };
-    text.lines().filter_map(line).reduce(|sum, cpu| MachineTimes {
-        total_ns: sum.total_ns.saturating_add(cpu.total_ns),
-        idle_ns: sum.idle_ns.saturating_add(cpu.idle_ns),
-        steal_ns: sum.steal_ns.zip(cpu.steal_ns).map(|(sum, cpu)| sum.saturating_add(cpu)),
-    })
+    text.lines().filter_map(line).reduce(MachineTimes::plus)
 }
 
 /// `user nice system idle iowait irq softirq steal guest guest_nice`; guest is part of user already.

@@ -7,11 +7,12 @@
 //! The small one shares no code with what is measured or with the load generator. Its work is kept small so that one core
 //! of client saturates one core of server: one clock read per batch of answers, no allocation per request, answers compared
 //! with one `memcmp`. [`stream`] says what is sent and what must come back; [`session`] moves it over epoll; [`window`] reads
-//! the clocks at the edges of the measured window. Start at [`run`].
+//! the clocks at the edges of the measured window; by [`turns`] several clients work by turns. Start at [`run`].
 
 pub mod course;
 pub mod session;
 pub mod stream;
+pub mod turns;
 pub mod window;
 
 use crate::suite::Protocol;
@@ -54,6 +55,8 @@ pub struct Options {
     pub timeout_s: f64,
     /// The server's process, for its CPU time; its descendants are counted too.
     pub server_pid: Option<u32>,
+    /// Take turns of so many seconds with other clients ([`turns`]); absent, the window is one piece.
+    pub turn_s: Option<f64>,
 }
 
 impl Options {
@@ -80,7 +83,8 @@ impl Options {
         {
             return bad("client options: reconnect needs HTTP, no pipeline, and all connections active");
         }
-        for seconds in [self.warmup_s, self.duration_s, self.syscalls_s, self.timeout_s] {
+        let turn_s = self.turn_s.unwrap_or(0.0);
+        for seconds in [self.warmup_s, self.duration_s, self.syscalls_s, self.timeout_s, turn_s] {
             if !(0.0..=1e6).contains(&seconds) {
                 return bad("client options: a time is negative, too long or no number");
             }

@@ -169,7 +169,7 @@ fn cell(suite: &Suite, plan: &Plan, runs: &[CellRuns], index: usize, shared_core
         skipped,
         runs: measured.iter().map(|m| m.run.clone()).collect(),
         series: None,
-        details: Details { client: client_of(&measured), ..Details::default() },
+        details: Details { client: client_of(&measured), turn_s: suite.turn_s, ..Details::default() },
         histogram: (suite.keep.contains(&Keep::Histogram) && !latencies.is_empty())
             .then(|| latencies.to_base64()),
     }

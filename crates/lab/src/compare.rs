@@ -141,6 +141,9 @@ fn row(
     if load(mine) != load(theirs) || !same_rates {
         return not(mine, "the load of that name is another one in the second record");
     }
+    if mine.details.turn_s != theirs.details.turn_s {
+        return not(mine, "programs did not take the same turns in both records, and figures depend on that");
+    }
     let figures = |cell: &Cell| cell.runs.iter().filter_map(|run| measure.of(run)).collect::<Vec<f64>>();
     let medians = summary::median(&figures(mine)).zip(summary::median(&figures(theirs)));
     // The baseline over itself says nothing; it is compared as it is.

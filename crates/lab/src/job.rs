@@ -84,7 +84,7 @@ impl Bench<'_> {
         let (machine, own_before) = (cpu::machine().ok(), own.read().ok());
         let started = Instant::now();
         let env = server.env.iter().map(|(key, value)| (key.clone(), filling.fill(value))).collect();
-        let mut program = Program::start(&Start { words, env, cwd: None, cpus })?;
+        let mut program = Program::start(&Start { words, env, cwd: None, cpus, is_told: false })?;
         let clock = ProcessClock::of(program.pid()).ok();
         while !program.is_zombie() {
             if self.stop.load(Ordering::Relaxed) {

@@ -28,6 +28,7 @@ pub mod runner;
 pub mod sources;
 pub mod suite;
 pub mod table;
+mod turns;
 pub mod verdict;
 pub mod wrk;
 

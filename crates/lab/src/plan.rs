@@ -122,6 +122,22 @@ impl Plan {
         blocks.iter_mut().for_each(|order| order.retain(|cell| cells[*cell].skipped.is_none()));
     }
 
+    /// The runs of a block by those that run together, each with its place in the block: one alone, or, where programs
+    /// take turns, all under one load.
+    pub fn groups(&self, order: &[usize], suite: &Suite) -> Vec<Vec<(u32, usize)>> {
+        let load = |cell: usize| self.cells[cell].load;
+        let mut groups: Vec<Vec<(u32, usize)>> = Vec::new();
+        for (place, &cell) in (0..).zip(order) {
+            let mine =
+                |group: &&mut Vec<(u32, usize)>| group.iter().all(|(_, other)| load(*other) == load(cell));
+            match groups.iter_mut().find(|group| suite.turn_s.is_some() && mine(group)) {
+                Some(group) => group.push((place, cell)),
+                None => groups.push(vec![(place, cell)]),
+            }
+        }
+        groups
+    }
+
     /// Runs in all blocks together.
     pub fn runs(&self) -> u32 {
         u32::try_from(self.blocks.iter().map(Vec::len).sum::<usize>()).unwrap_or(u32::MAX)
@@ -143,8 +159,11 @@ impl Plan {
         let long =
             if seconds < 90.0 { format!("{seconds:.0} s") } else { format!("{:.1} min", seconds / 60.0) };
         let each = suite.run_estimate_s();
+        let turns = suite.turn_s.map_or_else(String::new, |turn_s| {
+            format!("; side by side in turns of {} ms", (turn_s * 1e3).round())
+        });
         let mut text = format!(
-            "{}: {}\n{runs} runs in {blocks} block{} of {:.2} s each, about {long}\n",
+            "{}: {}\n{runs} runs in {blocks} block{} of {:.2} s each, about {long}{turns}\n",
             suite.name,
             suite.title,
             if blocks == 1 { "" } else { "s" },
@@ -195,8 +214,8 @@ mod tests {
         let all: Vec<usize> = (0..plan.cells.len()).collect();
         assert_eq!(
             plan.cells.len(),
-            20,
-            "twelve models, five of them twice, two controls, and the cross-check"
+            19,
+            "twelve models, four of them twice, two controls, and the cross-check"
         );
         assert_eq!(plan.blocks.len(), suite.repeats as usize);
         for block in &plan.blocks {
@@ -204,6 +223,25 @@ mod tests {
             sorted.sort_unstable();
             assert_eq!(sorted, all);
         }
+    }
+
+    #[test]
+    fn a_run_is_alone_unless_programs_take_turns_and_then_all_under_its_load_are_with_it() {
+        let suite = Suite { turn_s: None, ..Suite::quick().unwrap() };
+        let plan = Plan::of(&suite, 7);
+        let order = &plan.blocks[0];
+        let alone: Vec<Vec<(u32, usize)>> =
+            (0..).zip(order).map(|(place, cell)| vec![(place, *cell)]).collect();
+        assert_eq!(plan.groups(order, &suite), alone);
+        let groups = plan.groups(order, &Suite { turn_s: Some(0.02), ..suite.clone() });
+        assert_eq!(groups.len(), suite.loads.len());
+        for group in &groups {
+            assert!(group.iter().all(|(_, cell)| plan.cells[*cell].load == plan.cells[group[0].1].load));
+            assert!(group.is_sorted(), "in the block's order: {group:?}");
+        }
+        let mut together: Vec<(u32, usize)> = groups.concat();
+        together.sort_unstable();
+        assert_eq!(together, alone.concat());
     }
 
     #[test]

@@ -13,12 +13,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -40,6 +40,8 @@ pub struct Start {
     pub cwd: Option<PathBuf>,
     /// CPUs to run on; empty: ours.
     pub cpus: Vec<u32>,
+    /// Its standard input is ours to write ([`Program::tell`]); else it is empty.
+    pub is_told: bool,
 }
 
 /// A running child; dropped, it and its process group are killed and reaped.
@@ -48,6 +50,7 @@ pub struct Program {
     child: Child,
     name: String,
     pidfd: OwnedFd,
+    stdin: Option<ChildStdin>,
     stdout: Stream<std::process::ChildStdout>,
     stderr: Stream<std::process::ChildStderr>,
     status: Option<ExitStatus>,
@@ -141,7 +144,7 @@ impl Program {
         to_start
             .args(arguments)
             .envs(&command.env)
-            .stdin(Stdio::null())
+            .stdin(if command.is_told { Stdio::piped() } else { Stdio::null() })
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
@@ -161,13 +164,14 @@ impl Program {
                 _ => failed("start", error),
             })?
         };
+        let stdin = child.stdin.take();
         let prepared = (|| {
             let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
             Ok((pidfd, Stream::new(child.stdout.take())?, Stream::new(child.stderr.take())?))
         })();
         match prepared {
             Ok((pidfd, stdout, stderr)) => {
-                Ok(Program { child, name: program.clone(), pidfd, stdout, stderr, status: None })
+                Ok(Program { child, name: program.clone(), pidfd, stdin, stdout, stderr, status: None })
             }
             Err(error) => {
                 let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
@@ -204,7 +208,7 @@ impl Program {
             *first = std::path::absolute(&path).unwrap_or(path).to_string_lossy().into_owned();
         }
         let env = server.env.iter().map(|(key, value)| (key.clone(), filling.fill(value))).collect();
-        let mut program = Program::start(&Start { words, env, cwd, cpus: cpus.to_vec() })?;
+        let mut program = Program::start(&Start { words, env, cwd, cpus: cpus.to_vec(), is_told: false })?;
         let deadline = Instant::now() + Duration::from_secs_f64(server.ready_timeout_s);
         loop {
             if stop.load(Ordering::Relaxed) {
@@ -276,6 +280,19 @@ impl Program {
     pub fn output(&mut self) -> String {
         self.stdout.drain();
         self.stdout.text()
+    }
+
+    /// Writes to its standard input; `false` if it does not listen.
+    #[must_use]
+    pub fn tell(&mut self, word: &[u8]) -> bool {
+        self.stdin.as_mut().is_some_and(|stdin| stdin.write_all(word).is_ok())
+    }
+
+    /// Whether the last that it printed is `word`, which is then taken off.
+    pub fn has_said(&mut self, word: &[u8]) -> bool {
+        self.stdout.drain();
+        let rest = self.stdout.kept.strip_suffix(word).map(<[u8]>::len);
+        rest.inspect(|rest| self.stdout.kept.truncate(*rest)).is_some()
     }
 
     /// Asks it to stop (SIGTERM), kills it and its process group after `deadline`, and reaps it.

@@ -1,7 +1,8 @@
 //! One run: a fresh server, a client process, the window, the end; everything gone afterwards.
 //!
 //! Failures are data here: a program that is missing, ends, or never answers gives a [`Failure`], and the suite
-//! goes on. Judging figures is `verdict`'s part. Start at [`Bench::run`].
+//! goes on. Judging figures is `verdict`'s part. Several runs at once, which take turns, are `turns.rs`'s. Start at
+//! [`Bench::run`].
 
 use crate::client::{self, ClientReport};
 use crate::error::Error;
@@ -162,24 +163,44 @@ impl Bench<'_> {
         if let Some(tree) = &load.tree {
             return self.copy(server, load, tree);
         }
+        let (mut child, addr) = self.serve(server, load)?;
+        let measured = match load.client {
+            Client::Load | Client::Small => {
+                let client = self.client(server, &child, addr, load, None)?;
+                let watched = self.watch(&mut child, client.words, client.most_s)?;
+                self.reported(load, &watched)?
+            }
+            Client::Wrk => self.wrk(&mut child, addr, load)?,
+        };
+        Ok(self.stopped(server, child, load, measured))
+    }
+
+    /// Starts a server and waits until it is ready.
+    pub(crate) fn serve(&self, server: &Server, load: &Load) -> Result<(Program, SocketAddr), Failure> {
         let addr = program::free_address()
             .map_err(|error| Failure::Failed(format!("no free port on the loopback: {error}")))?;
         let filling =
             Filling { ringroad: self.ringroad, protocol: load.protocol, addr, arguments: &load.arguments };
         let folder = self.suite.folder.as_deref();
         let started = Program::start_server(server, &filling, folder, &self.cores.server, self.stop);
-        let (mut child, addr) = started.map_err(|error| match (error, &server.hint) {
+        Ok(started.map_err(|error| match (error, &server.hint) {
             (StartError::Missing(how), Some(hint)) => StartError::Missing(format!("{how}; {hint}")),
             (StartError::Unusable(how), Some(hint)) => StartError::Unusable(format!("{how}; {hint}")),
             (error, _) => error,
-        })?;
-        let mut measured = match load.client {
-            Client::Load | Client::Small => self.own_client(server, &mut child, addr, load)?,
-            Client::Wrk => self.wrk(&mut child, addr, load)?,
-        };
+        })?)
+    }
+
+    /// Stops a server whose client is done, and takes its own counts.
+    pub(crate) fn stopped(
+        &self,
+        server: &Server,
+        mut child: Program,
+        load: &Load,
+        mut measured: Measured,
+    ) -> Measured {
         if child.has_ended() {
             measured.server_failed = Some(format!("{}: {}", child.how_it_ended(), child.last_words()));
-            return Ok(measured);
+            return measured;
         }
         let ended = child.stop(STOP_DEADLINE);
         if server.totals {
@@ -203,20 +224,22 @@ impl Bench<'_> {
                 measured.syscalls_source = Some("program".to_owned());
             }
         }
-        Ok(measured)
+        measured
     }
 
     fn keeps(&self, what: Keep) -> bool {
         self.suite.keep.contains(&what)
     }
 
-    fn own_client(
+    /// The command of a client of ours. With others it takes turns, and may wait for so many seconds in between.
+    pub(crate) fn client(
         &self,
         server: &Server,
-        child: &mut Program,
+        child: &Program,
         addr: SocketAddr,
         load: &Load,
-    ) -> Result<Measured, Failure> {
+        others_s: Option<f64>,
+    ) -> Result<ClientCommand, Failure> {
         let options = client::Options {
             addr,
             protocol: load.protocol,
@@ -231,26 +254,33 @@ impl Bench<'_> {
             duration_s: self.suite.duration_s,
             syscalls_s: if self.keeps(Keep::Syscalls) { self.suite.syscalls_s } else { 0.0 },
             memory: self.keeps(Keep::Memory),
-            timeout_s: load.timeout_s,
+            // What is on its way when a turn ends is answered soon and taken in at the next.
+            timeout_s: load.timeout_s + others_s.unwrap_or(0.0),
             server_pid: Some(child.pid()),
+            turn_s: self.suite.turn_s.filter(|_| others_s.is_some()),
         };
-        let broken = |how: String| Failure::Client(Error::Client { how });
         let word = serde_json::to_string(&options).map_err(|error| broken(error.to_string()))?;
         let mut words = self.client.to_vec();
         words.extend([load.client.as_str().to_owned(), word]);
         let most_s = options.warmup_s
             + options.duration_s
+            // A turn may take as long to begin as it is.
+            + options.turn_s.map_or(0.0, |turn_s| turn_s.max(options.duration_s))
             + options.syscalls_s
             + 3.0 * options.timeout_s
             + CLIENT_MARGIN_S;
-        let watched = self.watch(child, words, most_s)?;
+        Ok(ClientCommand { words, most_s })
+    }
+
+    /// What a client of ours that ended has reported.
+    pub(crate) fn reported(&self, load: &Load, watched: &Watched) -> Result<Measured, Failure> {
         let line = watched.stdout.lines().rev().find(|line| line.starts_with('{'));
         let report: ClientReport = match (watched.success, line) {
             (true, Some(line)) => serde_json::from_str(line)
                 .map_err(|error| broken(format!("its report cannot be read ({error}): {line}")))?,
-            _ => return Err(broken(watched.how)),
+            _ => return Err(broken(watched.how.clone())),
         };
-        Ok(self.figures(report, load, &watched))
+        Ok(self.figures(report, load, watched))
     }
 
     fn figures(&self, report: ClientReport, load: &Load, watched: &Watched) -> Measured {
@@ -396,25 +426,44 @@ impl Bench<'_> {
         let harness_cpu = own_before.zip(own.read().ok()).and_then(|(before, now)| now.checked_sub(before));
         // Ended but not reaped, so its clock still stands.
         let client_cpu = clock.and_then(|clock| clock.read().ok());
-        let _ = client.has_ended();
-        let how = format!("{}: {}", client.how_it_ended(), client.last_words());
-        Ok(Watched {
-            time,
-            harness_cpu,
-            client_cpu,
-            success: client.succeeded(),
-            stdout: client.output(),
-            how,
-        })
+        Ok(Watched { client_cpu, ..Watched::of(client).in_time(time, harness_cpu) })
     }
 }
 
+/// Our own client failed: no cell can be measured.
+fn broken(how: String) -> Failure {
+    Failure::Client(Error::Client { how })
+}
+
+/// How a client of ours is started, and how long it may take, seconds.
+#[derive(Debug)]
+pub(crate) struct ClientCommand {
+    pub(crate) words: Vec<String>,
+    pub(crate) most_s: f64,
+}
+
 /// A client that ended.
-struct Watched {
+#[derive(Debug)]
+pub(crate) struct Watched {
     time: Duration,
     harness_cpu: Option<Duration>,
     client_cpu: Option<Duration>,
     success: bool,
     stdout: String,
     how: String,
+}
+
+impl Watched {
+    /// What is left of a client that has ended, the times unknown.
+    pub(crate) fn of(mut client: Program) -> Watched {
+        let _ = client.has_ended();
+        let how = format!("{}: {}", client.how_it_ended(), client.last_words());
+        let (success, stdout) = (client.succeeded(), client.output());
+        Watched { time: Duration::ZERO, harness_cpu: None, client_cpu: None, success, stdout, how }
+    }
+
+    /// With how long it ran, and what CPU the harness used meanwhile.
+    pub(crate) fn in_time(self, time: Duration, harness_cpu: Option<Duration>) -> Watched {
+        Watched { time, harness_cpu, ..self }
+    }
 }

@@ -8,12 +8,13 @@ use crate::event::{Event, Observer};
 use crate::journal::{Begun, Journal, Kept};
 use crate::pin::{Cores, Pinned};
 use crate::plan::{Plan, Role, cell_name};
-use crate::run::{Bench, Failure};
-use crate::suite::{Client, Suite};
+use crate::run::{Bench, Failure, Measured};
+use crate::suite::{Client, Load, Server, Suite};
 use crate::verdict;
 use ringroad_measure::Record;
 use ringroad_measure::merge::other_machine;
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, BufRead, BufReader};
@@ -173,7 +174,14 @@ fn go_on(
         cells.push(CellRuns { skipped: planned.skipped.clone(), ..CellRuns::default() });
     }
     progress.before_s = kept.restore(&mut cells);
-    let blocks = all_blocks(&bench, &plan, kept.blocks, &mut cells, &mut progress, journal.as_mut())?;
+    let blocks = Blocks {
+        bench: &bench,
+        plan: &plan,
+        cells: &mut cells,
+        progress: &mut progress,
+        journal: journal.as_mut(),
+    }
+    .all(kept.blocks)?;
     let interrupted = blocks < suite.repeats;
     progress.tell(&Event::Finished { interrupted, blocks });
     let shared_core = cores.shared();
@@ -182,73 +190,115 @@ fn go_on(
     Ok(collect::record(suite, &plan, &cells, frame))
 }
 
-/// Runs block after block, those from `first` on; answers how many are completed.
-fn all_blocks(
-    bench: &Bench<'_>,
-    plan: &Plan,
-    first: u32,
-    cells: &mut [CellRuns],
-    progress: &mut Progress<'_>,
-    mut journal: Option<&mut Journal>,
-) -> Result<u32, Error> {
-    let mut blocks = first;
-    for (block, order) in (0_u32..).zip(&plan.blocks).skip(first as usize) {
-        for (place, &index) in (0_u32..).zip(order) {
-            if bench.stop.load(Ordering::Relaxed) {
-                return Ok(blocks);
+/// The blocks in the making: what runs, what came of it so far, and who is told.
+struct Blocks<'a, 'b> {
+    bench: &'a Bench<'a>,
+    plan: &'a Plan,
+    cells: &'a mut [CellRuns],
+    progress: &'a mut Progress<'b>,
+    journal: Option<&'a mut Journal>,
+}
+
+/// Whether it goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Going {
+    On,
+    Stopped,
+}
+
+impl Blocks<'_, '_> {
+    /// Runs block after block, those from `first` on; answers how many are completed.
+    fn all(mut self, first: u32) -> Result<u32, Error> {
+        let plan = self.plan;
+        let mut done = first;
+        for (block, order) in (0_u32..).zip(&plan.blocks).skip(first as usize) {
+            for group in plan.groups(order, self.bench.suite) {
+                if self.bench.stop.load(Ordering::Relaxed) || self.group(block, group)? == Going::Stopped {
+                    return Ok(done);
+                }
             }
-            let server = &bench.suite.servers[plan.cells[index].server];
-            let load = &*plan.cells[index].load(bench.suite);
-            if cells[index].skipped.is_some() || cells[index].failures.len() >= FAILURES_MAX {
-                progress.done += 1;
-                continue;
-            }
-            let name = progress.names[index].clone();
-            progress.tell(&Event::RunStarted {
-                cell: &name,
-                block,
-                done: progress.done,
-                total: progress.total,
-                time_left: progress.time_left(),
+            self.journal.as_mut().map_or(Ok(()), |journal| journal.block(block))?;
+            done = block + 1;
+        }
+        Ok(done)
+    }
+
+    /// Runs what runs together: cells, each with its place in the block.
+    fn group(&mut self, block: u32, group: Vec<(u32, usize)>) -> Result<Going, Error> {
+        let Blocks { bench, plan, .. } = *self;
+        let is_left = |cell: &CellRuns| cell.skipped.is_none() && cell.failures.len() < FAILURES_MAX;
+        let (group, out): (Vec<_>, Vec<_>) =
+            group.into_iter().partition(|(_, index)| is_left(&self.cells[*index]));
+        self.progress.done += u32::try_from(out.len()).unwrap_or(u32::MAX);
+        for (_, index) in &group {
+            let name = self.progress.names[*index].clone();
+            let Progress { done, total, .. } = *self.progress;
+            let time_left = self.progress.time_left();
+            self.progress.tell(&Event::RunStarted { cell: &name, block, done, total, time_left });
+        }
+        let at_s = self.progress.before_s + self.progress.start.elapsed().as_secs_f64();
+        let loads: Vec<Cow<'_, Load>> =
+            group.iter().map(|(_, index)| plan.cells[*index].load(bench.suite)).collect();
+        let servers = group.iter().map(|(_, index)| &bench.suite.servers[plan.cells[*index].server]);
+        let runs: Vec<(&Server, &Load)> = servers.zip(loads.iter().map(|load| &**load)).collect();
+        let results = match bench.suite.turn_s {
+            Some(_) => bench.run_by_turns(&runs),
+            None => runs.iter().map(|(server, load)| bench.run(server, load)).collect(),
+        };
+        let over_s = match bench.suite.turn_s {
+            Some(_) => self.progress.before_s + self.progress.start.elapsed().as_secs_f64(),
+            None => at_s,
+        };
+        let mut going = Going::On;
+        for (((order, index), load), result) in group.into_iter().zip(&loads).zip(results) {
+            let result = result.map(|mut measured| {
+                // Where many ran, they ended together.
+                let at_s = at_s.max(over_s - measured.run.duration_s);
+                (measured.run.block, measured.run.order, measured.run.at_s) = (block, order, at_s);
+                measured
             });
-            let at_s = progress.before_s + progress.start.elapsed().as_secs_f64();
-            let result = bench.run(server, load);
-            progress.done += 1;
-            match result {
-                Ok(mut measured) => {
-                    measured.run.block = block;
-                    measured.run.order = place;
-                    measured.run.at_s = at_s;
-                    let caveats = verdict::of_run(&measured, load);
-                    progress.tell(&Event::RunDone {
-                        cell: &name,
-                        run: &measured.run,
-                        caveats: &caveats,
-                        done: progress.done,
-                        total: progress.total,
-                        time_left: progress.time_left(),
-                    });
-                    journal.as_mut().map_or(Ok(()), |journal| journal.run(index, &measured))?;
-                    cells[index].runs.push(measured);
-                }
-                Err(Failure::Skipped(reason)) => {
-                    progress.tell(&Event::Skipped { cell: &name, reason: &reason });
-                    journal.as_mut().map_or(Ok(()), |journal| journal.skipped(index, &reason))?;
-                    cells[index].skipped = Some(reason);
-                }
-                Err(Failure::Failed(how)) => {
-                    progress.tell(&Event::RunFailed { cell: &name, how: &how });
-                    journal.as_mut().map_or(Ok(()), |journal| journal.failed(index, &how))?;
-                    cells[index].failures.push(how);
-                }
-                Err(Failure::Interrupted) => return Ok(blocks),
-                Err(Failure::Client(error)) => return Err(error),
+            if self.keep(index, load, result)? == Going::Stopped {
+                going = Going::Stopped;
             }
         }
-        journal.as_mut().map_or(Ok(()), |journal| journal.block(block))?;
-        blocks = block + 1;
+        Ok(going)
     }
-    Ok(blocks)
+
+    /// Tells what came of a run, and keeps it.
+    fn keep(&mut self, index: usize, load: &Load, result: Result<Measured, Failure>) -> Result<Going, Error> {
+        let name = self.progress.names[index].clone();
+        self.progress.done += 1;
+        match result {
+            Ok(measured) => {
+                let caveats = verdict::of_run(&measured, load);
+                let Progress { done, total, .. } = *self.progress;
+                let time_left = self.progress.time_left();
+                self.progress.tell(&Event::RunDone {
+                    cell: &name,
+                    run: &measured.run,
+                    caveats: &caveats,
+                    done,
+                    total,
+                    time_left,
+                });
+                self.journal.as_mut().map_or(Ok(()), |journal| journal.run(index, &measured))?;
+                self.cells[index].runs.push(measured);
+            }
+            Err(Failure::Skipped(reason)) => {
+                self.progress.tell(&Event::Skipped { cell: &name, reason: &reason });
+                self.journal.as_mut().map_or(Ok(()), |journal| journal.skipped(index, &reason))?;
+                self.cells[index].skipped = Some(reason);
+            }
+            Err(Failure::Failed(how)) => {
+                self.progress.tell(&Event::RunFailed { cell: &name, how: &how });
+                self.journal.as_mut().map_or(Ok(()), |journal| journal.failed(index, &how))?;
+                self.cells[index].failures.push(how);
+            }
+            Err(Failure::Interrupted) => return Ok(Going::Stopped),
+            Err(Failure::Client(error)) => return Err(error),
+        }
+        Ok(Going::On)
+    }
 }
 
 /// Where we are, and who wants to know.

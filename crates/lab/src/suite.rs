@@ -41,6 +41,9 @@ pub struct Suite {
     pub duration_s: f64,
     /// The window after it in which system calls are counted, seconds; 0 for none.
     pub syscalls_s: f64,
+    /// Of each block, those under one load run side by side and take turns of so many seconds; absent, one after the other.
+    #[serde(default)]
+    pub turn_s: Option<f64>,
     /// Interleaved blocks: how often every cell runs.
     pub repeats: u32,
     /// The server all ratios are against.
@@ -368,7 +371,10 @@ impl Suite {
     pub fn run_estimate_s(&self) -> f64 {
         /// Measured: start, connect, drain and stop of a small server take 60 to 120 ms.
         const AROUND_S: f64 = 0.1;
+        /// Measured: from one turn to the next, with what was on its way coming first.
+        const BETWEEN_S: f64 = 0.002;
         let syscalls_s = if self.keep.contains(&Keep::Syscalls) { self.syscalls_s } else { 0.0 };
-        self.warmup_s + self.duration_s + syscalls_s + AROUND_S
+        let between_s = self.turn_s.map_or(0.0, |turn_s| BETWEEN_S * self.duration_s / turn_s);
+        self.warmup_s + self.duration_s + between_s + syscalls_s + AROUND_S
     }
 }

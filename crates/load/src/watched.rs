@@ -96,10 +96,15 @@ pub fn watched(
     };
     let runtime = worker::runtime(plan, choice)?;
     let worker = Rc::new(Worker::new(&task));
-    runtime.block_on(put_on(worker, &task, watch)).map_err(|why| Error::failed(why.to_string()))
+    runtime.block_on(put_on(worker, &task, &spare.0, watch)).map_err(|why| Error::failed(why.to_string()))
 }
 
-async fn put_on(worker: Rc<Worker>, task: &Task, watch: &mut dyn FnMut(&Look<'_>) -> Next) -> Watched {
+async fn put_on(
+    worker: Rc<Worker>,
+    task: &Task,
+    back: &mpsc::Sender<Box<Tally>>,
+    watch: &mut dyn FnMut(&Look<'_>) -> Next,
+) -> Watched {
     // What is read before the connections is read before the first of them.
     let _ = look(&worker, watch);
     worker::connect(&worker, task).await;
@@ -111,7 +116,10 @@ async fn put_on(worker: Rc<Worker>, task: &Task, watch: &mut dyn FnMut(&Look<'_>
         let (time, tick) = match next {
             Next::Go(time) => (time, TICK),
             Next::Measure(time) => {
-                drop(worker.take_tally(task));
+                // The one before is taken next, whose pages the kernel has found already.
+                let mut before = worker.take_tally(task);
+                before.clear();
+                let _ = back.send(before);
                 (time, TICK)
             }
             Next::Drain(time) => {

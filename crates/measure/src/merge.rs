@@ -156,7 +156,9 @@ fn join(cell: &mut Cell, other: Cell) -> Result<(), MergeError> {
     let load = |cell: &Cell| (cell.connections, cell.pipeline, cell.protocol.clone(), cell.variant.clone());
     let both_ran = cell.skipped.is_none() && other.skipped.is_none();
     let payload_differs = both_ran && cell.payload_bytes != other.payload_bytes;
-    if load(cell) != load(&other) || cell.active_share != other.active_share || payload_differs {
+    let turns_differ = both_ran && cell.details.turn_s != other.details.turn_s;
+    let load_differs = load(cell) != load(&other) || cell.active_share != other.active_share;
+    if load_differs || payload_differs || turns_differ {
         return Err(MergeError::OtherLoad(cell.id.clone()));
     }
     if other.skipped.is_some() {
@@ -187,9 +189,10 @@ fn join(cell: &mut Cell, other: Cell) -> Result<(), MergeError> {
     // In open loop the histogram is that of the responses; of the service there is none to add.
     let service = percentiles.filter(|_| cell.kind == Loop::Closed);
     cell.latency_us = Latencies { response: percentiles, service, lag: None };
-    // These are of one run each, but for who put the load on.
+    // These are of one run each, but for who put the load on, and by which turns.
     let client = cell.details.client.take().filter(|client| Some(client) == other.details.client.as_ref());
-    (cell.series, cell.details) = (None, Details { client, ..Details::default() });
+    (cell.series, cell.details) =
+        (None, Details { client, turn_s: other.details.turn_s, ..Details::default() });
     cell.histogram = histogram.map(|histogram| histogram.to_base64());
     let middle = |figure: fn(&Run) -> Option<f64>| {
         summary::median(&cell.runs.iter().filter_map(figure).collect::<Vec<f64>>())

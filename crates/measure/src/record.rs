@@ -181,6 +181,9 @@ pub struct Details {
     /// Who put the load on, and over which driver: `load, io_uring`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
+    /// It ran side by side with the others under its load, in turns of so many seconds; absent: alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn_s: Option<f64>,
     /// The same cell with another client in the same blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cross_check: Option<CrossCheck>,

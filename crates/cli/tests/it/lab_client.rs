@@ -75,6 +75,7 @@ fn options(addr: SocketAddr, protocol: Protocol) -> Options {
         memory: false,
         timeout_s: 20.0,
         server_pid: None,
+        turn_s: None,
     }
 }
 

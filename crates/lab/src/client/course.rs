@@ -3,15 +3,27 @@
 //! *Settle* and *warm-up* (discarded), the *window*, *system calls* (load still on), *drain* (nothing new is sent, all that
 //! is owed is awaited, so that client and server have counted the same). A client shows what it has come to ([`Look`]) and
 //! does what is [`Next`]; while it is looked at it does nothing, so that counts and clocks are of one moment. It has nothing
-//! to do with sockets. Start at [`Course::next`].
+//! to do with sockets.
+//!
+//! Where clients take turns, the window is of pieces, one a turn, and the course waits for each turn while it is looked at: so
+//! the client stands still meanwhile, and neither of the clients knows of it. What was on its way when a turn ended is
+//! answered during the next one's turn, and comes first in this one's: until it is here nothing counts, and nobody's piece
+//! has another's work in it. Start at [`Course::next`].
 
 use super::Options;
-use super::window::{Edge, Gauges, Slow, SyscallWindow, Window};
+use super::turns::Turns;
+use super::window::{Edge, Gauges, Pieces, Slow, SyscallWindow, Window};
 use ringroad_measure::Histogram;
 use std::time::{Duration, Instant};
 
 /// How often it is looked whether every connection has been served, before the warm-up.
 const SETTLE_STEP: Duration = Duration::from_millis(10);
+
+/// How often it is looked whether all that was on its way has come, after a turn of another.
+const BACK_STEP: Duration = Duration::from_millis(1);
+
+/// How long after the edge of a turn latencies are taken: what was on its way while the clocks were read has come by then.
+const LEAD: Duration = Duration::from_millis(1);
 
 /// What a client has come to.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +63,10 @@ pub struct Course {
     with_memory: bool,
     silent: bool,
     server_pid: Option<u32>,
+    /// How long a piece is, and who says when its turn is.
+    turns: Option<(Duration, Turns)>,
+    /// Requests on their way at any time.
+    in_flight: u64,
     gauges: Gauges,
     phase: Phase,
 }
@@ -62,14 +78,20 @@ enum Phase {
     Connected,
     Settle(Instant),
     WarmUp(Slow),
-    Window(Slow, Edge, u64),
+    /// It is this one's turn again: until so many answers are there, but not longer than until then.
+    Back(Slow, Box<Pieces>, u64, Instant),
+    /// A piece has begun, whose latencies are not taken yet.
+    Lead(Slow, Box<Pieces>, Edge, u64),
+    /// A piece: since this edge, when so many answers were right.
+    Window(Slow, Box<Pieces>, Edge, u64),
     Syscalls(Box<Window>, SyscallWindow),
     Drain(Option<Box<Window>>),
     Over(Option<Box<Window>>),
 }
 
 impl Course {
-    /// The course these options ask for, which have been [checked](Options::check).
+    /// The course these options ask for, which have been [checked](Options::check). Turns are told on standard input and
+    /// output ([`Turns`]).
     pub fn new(options: &Options) -> Course {
         let seconds = Duration::from_secs_f64;
         Course {
@@ -80,6 +102,8 @@ impl Course {
             with_memory: options.memory,
             silent: options.active < options.connections,
             server_pid: options.server_pid,
+            turns: options.turn_s.map(|turn_s| (seconds(turn_s), Turns::here())),
+            in_flight: u64::from(options.active) * u64::from(options.pipeline),
             gauges: Gauges::default(),
             phase: Phase::Start,
         }
@@ -103,10 +127,24 @@ impl Course {
         }
     }
 
+    /// A piece of the window begins.
+    fn piece(&self, early: Slow, pieces: Box<Pieces>, look: &Look<'_>) -> (Phase, Next) {
+        let edge = self.gauges.edge();
+        match &self.turns {
+            None => (Phase::Window(early, pieces, edge, look.completed), Next::Measure(self.duration)),
+            Some(_) => (Phase::Lead(early, pieces, edge, look.completed), Next::Go(LEAD)),
+        }
+    }
+
     fn after(&mut self, phase: Phase, look: &Look<'_>) -> (Phase, Next) {
         let half = self.warmup / 2;
         match phase {
             Phase::Start => {
+                if let Some((_, turns)) = &mut self.turns
+                    && !turns.wait()
+                {
+                    return (Phase::Over(None), Next::Leave);
+                }
                 self.gauges = Gauges::before_connections(self.server_pid);
                 (Phase::Connected, Next::Go(Duration::ZERO))
             }
@@ -126,20 +164,40 @@ impl Course {
                 self.gauges.find(self.server_pid);
                 (Phase::WarmUp(self.gauges.slow(look.answers)), Next::Go(half))
             }
-            Phase::WarmUp(early) => {
-                (Phase::Window(early, self.gauges.edge(), look.completed), Next::Measure(self.duration))
+            Phase::WarmUp(early) => self.piece(early, Box::default(), look),
+            Phase::Back(early, pieces, owed, until) => {
+                if look.answers < owed && Instant::now() < until {
+                    return (Phase::Back(early, pieces, owed, until), Next::Go(BACK_STEP));
+                }
+                self.piece(early, pieces, look)
             }
-            Phase::Window(early, first, completed_before) => {
+            Phase::Lead(early, pieces, first, completed_before) => {
+                let turn = self.turns.as_ref().map_or(self.duration, |(turn, _)| *turn);
+                let left = turn.saturating_sub(LEAD);
+                (Phase::Window(early, pieces, first, completed_before), Next::Measure(left))
+            }
+            Phase::Window(early, mut pieces, first, completed_before) => {
                 let last = self.gauges.edge();
-                let completed = look.completed - completed_before;
+                pieces.add(&first, &last, look.completed - completed_before, look.latencies);
+                if self.with_memory {
+                    pieces.hold(|| self.gauges.memory());
+                }
+                if let Some((turn, turns)) = &mut self.turns {
+                    let is_last = pieces.time() >= self.duration;
+                    if !(is_last || turns.pass() && turns.wait()) {
+                        return (Phase::Over(None), Next::Leave);
+                    }
+                    if is_last == pieces.has_rested() {
+                        pieces.rest(self.gauges.rest(look.answers, *turn));
+                    }
+                    if !is_last {
+                        let until = Instant::now() + *turn;
+                        let owed = look.answers + self.in_flight;
+                        return (Phase::Back(early, pieces, owed, until), Next::Go(BACK_STEP));
+                    }
+                }
                 let late = self.gauges.slow(look.answers);
-                let mut window = Box::new(self.gauges.window(
-                    (&first, &last),
-                    (&early, &late),
-                    completed,
-                    look.latencies,
-                    self.with_memory,
-                ));
+                let mut window = Box::new(self.gauges.window(&pieces, (&early, &late)));
                 if !self.syscalls.is_zero() {
                     match self.gauges.count_syscalls(look.answers) {
                         Ok(counting) => return (Phase::Syscalls(window, counting), Next::Go(self.syscalls)),

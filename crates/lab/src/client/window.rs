@@ -1,4 +1,5 @@
-//! The measured window: clocks read at its exact edges, slower counters read just outside it.
+//! The measured window: clocks read at its exact edges, slower counters read just outside it. It may be of several pieces,
+//! with the turns of others in between; then each piece has its edges, and what came in them is added up.
 //!
 //! CPU time, the client's own waiting and steal are read at the edges, where they cost microseconds. The split
 //! into user and system time, context switches and memory need one file per thread of the server, which can
@@ -47,7 +48,7 @@ pub struct Window {
     pub client_wait_ns: Option<u64>,
     /// Steal, share of the time of the CPUs that server and client may run on.
     pub steal_share: Option<f64>,
-    /// Resident memory of the server and its descendants at the end, bytes.
+    /// Resident memory of the server and its descendants at the end, by turns at the end of the first, bytes.
     pub rss_bytes: Option<u64>,
     /// What it has grown by since before the connections, bytes; 0 if it shrank.
     pub rss_growth_bytes: Option<u64>,
@@ -79,6 +80,101 @@ pub(super) struct Edge {
     client: Option<Duration>,
     client_wait_ns: Option<u64>,
     machine: Option<MachineTimes>,
+}
+
+/// What came between the edges: of the whole window at once, or piece by piece.
+#[derive(Debug)]
+pub(super) struct Pieces {
+    time: Duration,
+    completed: u64,
+    server: Option<Duration>,
+    client: Option<Duration>,
+    client_wait_ns: Option<u64>,
+    machine: Option<MachineTimes>,
+    latencies: Histogram,
+    memory: Memory,
+    /// Before the second turn and after the last.
+    rests: Option<(Rest, Rest)>,
+}
+
+/// The server at rest: its CPU time, when so many of its answers had been taken in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rest {
+    cpu: Duration,
+    answers: u64,
+}
+
+/// What server and connections hold.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Memory {
+    rss_bytes: Option<u64>,
+    rss_growth_bytes: Option<u64>,
+    kernel_bytes: Option<u64>,
+}
+
+impl Default for Pieces {
+    fn default() -> Pieces {
+        Pieces {
+            time: Duration::ZERO,
+            completed: 0,
+            server: Some(Duration::ZERO),
+            client: Some(Duration::ZERO),
+            client_wait_ns: Some(0),
+            machine: Some(MachineTimes::ZERO),
+            latencies: Histogram::new(),
+            memory: Memory::default(),
+            rests: None,
+        }
+    }
+}
+
+impl Pieces {
+    /// Adds what came between two edges: `completed` answers with these latencies. A clock that could not be read at one
+    /// edge is unknown for the whole.
+    pub(super) fn add(&mut self, first: &Edge, last: &Edge, completed: u64, latencies: &Histogram) {
+        self.time += last.at - first.at;
+        self.completed += completed;
+        let grown = |first: Option<Duration>, last: Option<Duration>| last?.checked_sub(first?);
+        self.server = self.server.zip(grown(first.server, last.server)).map(|(sum, more)| sum + more);
+        self.client = self.client.zip(grown(first.client, last.client)).map(|(sum, more)| sum + more);
+        let waited = first.client_wait_ns.zip(last.client_wait_ns).and_then(|(a, b)| b.checked_sub(a));
+        self.client_wait_ns = self.client_wait_ns.zip(waited).map(|(sum, more)| sum + more);
+        let machine = first.machine.zip(last.machine).and_then(|(first, last)| last.since(&first));
+        self.machine = self.machine.zip(machine).map(|(sum, more)| sum.plus(more));
+        self.latencies.add(latencies);
+    }
+
+    /// Adds what memory is held, once: by turns, at the end of the first, before others make their connections.
+    pub(super) fn hold(&mut self, memory: impl FnOnce() -> Memory) {
+        if self.memory.rss_bytes.is_none() {
+            self.memory = memory();
+        }
+    }
+
+    /// Adds the server at rest between two turns, all that had been asked answered and not taken in. From the first such
+    /// rest to the last its CPU time is exact, and that for whole turns with all that they begin and leave behind.
+    pub(super) fn rest(&mut self, rest: Option<Rest>) {
+        if let Some(rest) = rest {
+            self.rests = Some((self.rests.map_or(rest, |(first, _)| first), rest));
+        }
+    }
+
+    /// Whether it was seen at rest before.
+    pub(super) fn has_rested(&self) -> bool {
+        self.rests.is_some()
+    }
+
+    /// CPU time of the server for the answers of all pieces.
+    fn server_cpu(&self) -> Option<Duration> {
+        let Some((first, last)) = self.rests else { return self.server };
+        let answers = last.answers.checked_sub(first.answers).filter(|answers| *answers > 0)?;
+        Some(last.cpu.checked_sub(first.cpu)?.mul_f64(self.completed as f64 / answers as f64))
+    }
+
+    /// How long they are together.
+    pub(super) fn time(&self) -> Duration {
+        self.time
+    }
 }
 
 /// Slow counters, and how many answers there had been.
@@ -136,6 +232,26 @@ impl Gauges {
         self.clocks.iter().map(|clock| clock.read().ok()).sum()
     }
 
+    /// The server when it has come to rest, or when `patience` is over.
+    ///
+    /// The kernel brings the clock of another process up to date when that one goes to sleep, and while it runs only at the
+    /// ticks of its CPU, 1 to 10 ms apart (`thread_group_cputime` in `kernel/sched/cputime.c`). At both ends of a second that
+    /// is nothing; at those of a turn it would be a twentieth, and more for servers that seldom sleep.
+    pub(super) fn rest(&self, answers: u64, patience: Duration) -> Option<Rest> {
+        /// Longer than a tick: who has not moved meanwhile was asleep.
+        const STILL: Duration = Duration::from_millis(11);
+        let until = Instant::now() + patience;
+        let mut cpu = self.server_cpu()?;
+        loop {
+            std::thread::sleep(STILL);
+            let now = self.server_cpu()?;
+            if now == cpu || Instant::now() >= until {
+                return Some(Rest { cpu: now, answers });
+            }
+            cpu = now;
+        }
+    }
+
     pub(super) fn slow(&self, answers: u64) -> Slow {
         let splits: Option<Vec<CpuSplit>> = self.pids.iter().map(|pid| cpu::split(*pid).ok()).collect();
         let threads = self.pids.iter().filter_map(|pid| cpu::threads(*pid).ok()).flatten().collect();
@@ -152,30 +268,37 @@ impl Gauges {
         Ok(SyscallWindow { counters, answers, before })
     }
 
-    /// Puts the window together. `completed` answers came between the edges.
-    pub(super) fn window(
-        &self,
-        (first, last): (&Edge, &Edge),
-        (early, late): (&Slow, &Slow),
-        completed: u64,
-        latencies: &Histogram,
-        with_memory: bool,
-    ) -> Window {
+    /// What is held now, and since before the connections.
+    pub(super) fn memory(&self) -> Memory {
+        let rss_bytes = resident(&self.pids);
+        Memory {
+            rss_bytes,
+            rss_growth_bytes: rss_bytes.zip(self.rss_before).map(|(now, before)| now.saturating_sub(before)),
+            // Where it shrank, what went meanwhile was more than what came, and how much came is not known.
+            kernel_bytes: kernel_bytes()
+                .zip(self.kernel_before)
+                .and_then(|(now, before)| now.checked_sub(before)),
+        }
+    }
+
+    /// Puts the window together.
+    pub(super) fn window(&self, pieces: &Pieces, (early, late): (&Slow, &Slow)) -> Window {
+        let latencies = &pieces.latencies;
         let split = early.split.zip(late.split).map(|(early, late)| late.since(&early));
         let answers_between = late.answers.saturating_sub(early.answers);
         let user_share = split.and_then(|split| {
             let (user, sys) = (split.user_ns? as f64, split.sys_ns? as f64);
             (user + sys > 0.0).then(|| user / (user + sys))
         });
-        let rss_bytes = if with_memory { resident(&self.pids) } else { None };
+        let Memory { rss_bytes, rss_growth_bytes, kernel_bytes } = pieces.memory;
         Window {
-            duration_ns: nanos(last.at - first.at),
-            completed,
+            duration_ns: nanos(pieces.time),
+            completed: pieces.completed,
             mean_ns: latencies.mean_ns(),
             p50_ns: latencies.quantile_ns(0.50),
             p99_ns: latencies.quantile_ns(0.99),
             histogram: latencies.to_base64(),
-            server_cpu_ns: grown(first.server, last.server),
+            server_cpu_ns: pieces.server_cpu().map(nanos),
             server_carriers: cpu::carried_by(
                 late.threads
                     .iter()
@@ -188,23 +311,12 @@ impl Gauges {
                 .and_then(|split| split.switches())
                 .filter(|_| answers_between > 0)
                 .map(|switches| switches as f64 / answers_between as f64),
-            client_cpu_ns: grown(first.client, last.client),
-            client_wait_ns: first
-                .client_wait_ns
-                .zip(last.client_wait_ns)
-                .and_then(|(first, last)| last.checked_sub(first)),
-            steal_share: first
-                .machine
-                .zip(last.machine)
-                .and_then(|(first, last)| last.steal_share_since(&first)),
+            client_cpu_ns: pieces.client.map(nanos),
+            client_wait_ns: pieces.client_wait_ns,
+            steal_share: pieces.machine.and_then(|times| times.steal_share()),
             rss_bytes,
-            rss_growth_bytes: rss_bytes.zip(self.rss_before).map(|(now, before)| now.saturating_sub(before)),
-            // Where it shrank, what went meanwhile was more than what came, and how much came is not known.
-            kernel_bytes: if with_memory {
-                kernel_bytes().zip(self.kernel_before).and_then(|(now, before)| now.checked_sub(before))
-            } else {
-                None
-            },
+            rss_growth_bytes,
+            kernel_bytes,
             syscalls_per_request: None,
             syscalls_unknown: None,
         }
@@ -233,10 +345,6 @@ fn kernel_bytes() -> Option<u64> {
 fn resident(pids: &[u32]) -> Option<u64> {
     let sizes: Option<Vec<u64>> = pids.iter().map(|pid| memory::process(*pid).ok()?.rss_bytes).collect();
     sizes.filter(|sizes| !sizes.is_empty()).map(|sizes| sizes.iter().sum())
-}
-
-fn grown(first: Option<Duration>, last: Option<Duration>) -> Option<u64> {
-    last?.checked_sub(first?).map(nanos)
 }
 
 fn nanos(time: Duration) -> u64 {

@@ -30,6 +30,7 @@ pub(super) fn trust(record: &Record, lists: bool) -> String {
             figure::count(u64::from(record.blocks)),
         ));
     }
+    said.extend(turns(record));
     said.extend(answer::noise(record));
     said.extend(clients(record));
     if let Some(share) = record.harness_cpu_share.filter(|share| share.is_finite()) {
@@ -81,6 +82,16 @@ pub(super) fn trust(record: &Record, lists: bool) -> String {
         ));
     }
     block("May these numbers be believed?", &html)
+}
+
+/// That programs ran side by side, where they did.
+fn turns(record: &Record) -> Option<String> {
+    let turn_s = record.cells.iter().find_map(|cell| cell.details.turn_s)?;
+    let turn = format!("{} ms", figure::trimmed(turn_s * 1e3));
+    Some(format!(
+        "Those under the same load ran side by side, in turns of {turn}, so that what disturbed the machine for a moment \
+         disturbed all of them."
+    ))
 }
 
 /// Who put the load on, and what the other client made of the same cell.
@@ -156,6 +167,14 @@ mod tests {
     use super::super::sample;
     use super::*;
     use ringroad_measure::record::{CrossCheck, Interval};
+
+    #[test]
+    fn the_page_says_so_where_programs_took_turns() {
+        let mut record = sample::quick();
+        assert!(!trust(&record, true).contains("side by side"));
+        record.cells[0].details.turn_s = Some(0.02);
+        assert!(trust(&record, true).contains("in turns of 20 ms, so that"), "{}", trust(&record, true));
+    }
 
     #[test]
     fn the_page_says_who_put_the_load_on_and_whether_the_other_client_agreed() {

@@ -37,6 +37,7 @@ struct RawSuite {
     duration_s: Spanned<f64>,
     #[serde(default = "third_of_a_second")]
     syscalls_s: Spanned<f64>,
+    turn_s: Option<Spanned<f64>>,
     repeats: Spanned<u32>,
     baseline: Option<Spanned<String>>,
     #[serde(default)]
@@ -218,6 +219,7 @@ fn check(raw: RawSuite, at: &Place<'_>, name: &str, folder: Option<PathBuf>) -> 
             format!("`{}` is not the id of a server; there are: {}", baseline.get_ref(), known.join(", "));
         return Err(at.error(baseline, "baseline", message));
     }
+    let turn_s = raw.turn_s.as_ref().map(|turn_s| check_turns(turn_s, &loads, at)).transpose()?;
     if raw.control && raw.baseline.is_none() {
         return Err(at.whole("control", "an A/A control needs a `baseline` to run twice"));
     }
@@ -227,6 +229,7 @@ fn check(raw: RawSuite, at: &Place<'_>, name: &str, folder: Option<PathBuf>) -> 
         warmup_s,
         duration_s,
         syscalls_s,
+        turn_s,
         repeats: raw.repeats.into_inner(),
         baseline: raw.baseline.map(Spanned::into_inner),
         control: raw.control,
@@ -236,6 +239,16 @@ fn check(raw: RawSuite, at: &Place<'_>, name: &str, folder: Option<PathBuf>) -> 
         loads,
         folder,
     })
+}
+
+/// What takes turns, and what cannot.
+fn check_turns(turn_s: &Spanned<f64>, loads: &[Load], at: &Place<'_>) -> Result<f64, SuiteError> {
+    let seconds = at.seconds(turn_s, "turn_s", 0.005)?;
+    if let Some(load) = loads.iter().find(|load| load.client == Client::Wrk || load.tree.is_some()) {
+        let message = format!("of load {} nobody takes turns: wrk and copiers run to their end", load.id);
+        return Err(at.error(turn_s, "turn_s", message));
+    }
+    Ok(seconds)
 }
 
 fn check_server(raw: &RawServer, at: &Place<'_>) -> Result<Vec<Server>, SuiteError> {

@@ -44,6 +44,7 @@ fn options(addr: SocketAddr, protocol: Protocol) -> Options {
         memory: false,
         timeout_s: 2.0,
         server_pid: None,
+        turn_s: None,
     }
 }
 
@@ -485,6 +486,7 @@ fn the_window_holds_what_the_server_used() {
     // Server and client are threads of this process: its clock holds both.
     let options = Options {
         server_pid: Some(std::process::id()),
+        turn_s: None,
         memory: true,
         warmup_s: 0.1,
         duration_s: 0.2,

@@ -11,3 +11,4 @@ mod programs;
 mod results;
 mod runs;
 mod suites;
+mod turns;

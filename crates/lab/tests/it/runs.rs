@@ -30,7 +30,7 @@ pub(crate) fn options() -> RunOptions {
 }
 
 /// A suite of one server per quirk, named after it, on both protocols.
-fn suite(quirks: &[&str], more: &str) -> Suite {
+pub(crate) fn suite(quirks: &[&str], more: &str) -> Suite {
     let text = format!(
         r#"title = "quirks"
 warmup_s = 0.05
@@ -63,7 +63,7 @@ timeout_s = 2
     Suite::parse(&text, "t.toml", "t", None).unwrap()
 }
 
-fn run(suite: &Suite) -> Record {
+pub(crate) fn run(suite: &Suite) -> Record {
     runner::run(suite, &options(), &mut (), &AtomicBool::new(false)).unwrap()
 }
 

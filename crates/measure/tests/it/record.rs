@@ -107,6 +107,7 @@ fn full() -> Record {
                 probes: 12,
             }),
             client: Some("load, io_uring".into()),
+            turn_s: Some(0.02),
             cross_check: Some(CrossCheck {
                 client: "small, epoll".into(),
                 rate: interval,
