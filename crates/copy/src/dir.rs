@@ -65,7 +65,8 @@ impl Budget {
         Arc::new(Budget { open: AtomicUsize::new(0), most })
     }
 
-    fn is_spent(&self) -> bool {
+    /// As many directories are open as may be.
+    pub(crate) fn is_spent(&self) -> bool {
         self.open.load(Ordering::Relaxed) >= self.most
     }
 }

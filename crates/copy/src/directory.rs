@@ -10,7 +10,7 @@ use crate::plan::{self, Action, Facts, How, Question, Side};
 use crate::queue::Task;
 use crate::report::{Event, Kind, Skip};
 use crate::worker::Worker;
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::CString;
 use std::os::fd::AsFd;
@@ -270,7 +270,7 @@ impl Worker<'_, '_> {
                 Err(Errno::EXIST) => {}
                 Err(why) => return Err(Error::system(ErrorKind::CreateDirectory, entry.target_path(), why)),
             }
-            let side = entry.target_side()?;
+            let side = entry.target_side(plan::follows_target(options, FileType::Directory))?;
             let question = Question {
                 source: Side { link: *facts, file: Some(*facts) },
                 target: side,

@@ -94,14 +94,16 @@ impl Entry<'_> {
         Ok(Side { link, file })
     }
 
-    /// Both facts of a target that exists.
-    pub(crate) fn target_side(&self) -> Result<Side, Error> {
+    /// Both facts of a target that exists. Where it is a link and `followed`, it has to lead to where one may look; where it
+    /// is only to be replaced, what it leads to is nobody's business.
+    pub(crate) fn target_side(&self, followed: bool) -> Result<Side, Error> {
         let link = lstat(self.handles.target(), self.target)
             .map_err(|why| self.target_error(ErrorKind::Stat, why))?;
         let file = if link.kind == FileType::Symlink {
             match stat(self.handles.target(), self.target) {
                 Ok(file) => Some(file),
                 Err(Errno::NOENT | Errno::LOOP) => None,
+                Err(_) if !followed => None,
                 Err(why) => return Err(self.target_error(ErrorKind::Stat, why)),
             }
         } else {
@@ -207,11 +209,10 @@ impl Worker<'_, '_> {
         let at = made.dir.handles(&self.run.budget)?;
         let failed =
             |why| entry.target_error(ErrorKind::CreateHardLink, why).with(made.dir.target_of(&made.name));
-        let link = || {
-            let (from, to) = (at.target(), entry.handles.target());
-            rustix::fs::linkat(from, &*made.name, to, entry.target, AtFlags::empty())
+        let link = |name: &CStr| {
+            rustix::fs::linkat(at.target(), &*made.name, entry.handles.target(), name, AtFlags::empty())
         };
-        match self.clock.call(For::Create, link) {
+        match self.clock.call(For::Create, || link(entry.target)) {
             Ok(()) => {
                 return Ok(Outcome::without_contents(Kind::HardLink, None));
             }
@@ -219,8 +220,9 @@ impl Worker<'_, '_> {
             Err(why) => return Err(failed(why)),
         }
         let first = lstat(at.target(), &made.name).map_err(failed)?;
-        let there = entry.target_side()?;
-        if there.link.identity() == first.identity() {
+        let there = lstat(entry.handles.target(), entry.target)
+            .map_err(|why| entry.target_error(ErrorKind::Stat, why))?;
+        if there.identity() == first.identity() {
             if entry.operand && self.run.was_created(entry, first.identity()) {
                 return Err(
                     Error::plain(ErrorKind::JustCreated, entry.target_path()).with(entry.source_path())
@@ -228,16 +230,19 @@ impl Worker<'_, '_> {
             }
             return Ok(Outcome::Skipped(Skip::Resumed));
         }
-        let room = match self.make_room(entry, &entry.source_side()?, true)? {
+        let room = match self.make_room(entry, &entry.source_side()?)? {
             Ok(room) => room,
             // That names belong together counts for more than which is younger, or that both are right.
-            Err(Skip::NotOlder | Skip::Resumed) => {
-                self.remove(entry)?;
-                Room::default()
-            }
+            Err(Skip::NotOlder | Skip::Resumed) => Room::default(),
             Err(skip) => return Ok(Outcome::Skipped(skip)),
         };
-        if let Err(why) = self.clock.call(For::Create, link) {
+        let made = match self.clock.call(For::Create, || link(entry.target)) {
+            // What is there stays until the link is. Only the link itself tells whether it can be: the kernel says that a
+            // name is taken before it says that the file systems differ or that a file has all the names it can have.
+            Err(Errno::EXIST) => self.link_over(entry, link),
+            made => made,
+        };
+        if let Err(why) = made {
             self.undo(entry, &room);
             return Err(failed(why));
         }
@@ -314,7 +319,7 @@ impl Worker<'_, '_> {
             Err(Errno::EXIST) => {}
             Err(why) => return Err(failed(why)),
         }
-        let room = match self.make_room(entry, &entry.source_side()?, false)? {
+        let room = match self.make_room(entry, &entry.source_side()?)? {
             Ok(room) => room,
             Err(skip) => return Ok(Outcome::Skipped(skip)),
         };
@@ -392,7 +397,7 @@ impl Worker<'_, '_> {
             Ok(()) => {}
             Err(Errno::EXIST) => {
                 let side = Side { link: *facts, file: entry.source_side()?.file };
-                room = match self.make_room(entry, &side, false)? {
+                room = match self.make_room(entry, &side)? {
                     Ok(room) => room,
                     Err(skip) => return Ok(Outcome::Skipped(skip)),
                 };

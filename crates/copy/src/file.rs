@@ -13,9 +13,10 @@ use crate::error::{Error, ErrorKind};
 use crate::metadata::{Finish, Me, Named, creation_mode, has_acl};
 use crate::options::{Demand, Durability};
 use crate::place::Room;
-use crate::plan::{Facts, How, Side};
+use crate::plan::{self, Facts, How, Side};
 use crate::report::{Kind, Method, Skip};
 use crate::worker::Worker;
+use crate::writers::Sole;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, Timespec, Timestamps, UTIME_NOW};
 use rustix::io::Errno;
 use std::ffi::CString;
@@ -56,6 +57,15 @@ pub(crate) struct Target {
     mode: Option<u32>,
     /// The mode it shall have where the source's is not preserved.
     plain_mode: Option<u32>,
+    /// Where the file has other names: nobody else of this copy writes to it meanwhile.
+    _sole: Option<Sole>,
+}
+
+impl Target {
+    /// Which file it is, as long as it is open.
+    pub(crate) fn identity(&self) -> Option<(u64, u64)> {
+        rustix::fs::fstat(&self.fd).ok().map(|stat| Facts::from(stat).identity())
+    }
 }
 
 #[derive(Debug)]
@@ -103,12 +113,12 @@ impl Worker<'_, '_> {
             // The question is asked when the target is found, once.
             return Ok(None);
         }
+        let source = entry.source_side()?;
         let target = if link.kind == FileType::Symlink {
-            entry.target_side()?
+            entry.target_side(plan::follows_target(options, source.copied(entry.follow).kind))?
         } else {
             Side { link, file: Some(link) }
         };
-        let source = entry.source_side()?;
         match self.decide(entry, &source, &target)? {
             Err(skip) => Ok(Some((skip, source.copied(entry.follow)))),
             Ok(_) => Ok(None),
@@ -194,6 +204,7 @@ impl Worker<'_, '_> {
             let lacks = self.complete(entry, opened, &filled.facts, &target)?;
             Ok((filled, lacks))
         });
+        let begun = if filled.is_err() { target.identity() } else { None };
         let Target { fd, place, room, .. } = target;
         let placed = filled.and_then(|(filled, lacks)| {
             self.put_in_place(entry, fd, &place)?;
@@ -209,9 +220,12 @@ impl Worker<'_, '_> {
                 Ok(Outcome::Copied { kind: Kind::File, bytes: moved.bytes, backup, hash, method })
             }
             Err(Broken { error, keep }) => {
-                self.abandon(entry, &place, &room, keep);
+                self.abandon(entry, (&place, begun), &room, keep);
                 match error {
                     Some(error) if is_mounted(&error) => self.in_place(entry, opened),
+                    Some(error) if self.fits_in_place(entry, opened, &place, &error) => {
+                        self.in_place(entry, opened)
+                    }
                     Some(error) => Err(error),
                     None => Ok(Outcome::Skipped(Skip::Stopped)),
                 }
@@ -219,11 +233,27 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Copies once more, into the file that is there: its name cannot be another's.
+    /// Whether there was no room for a new file beside the one it was to replace, and there is in its stead.
+    fn fits_in_place(&self, entry: &Entry<'_>, opened: &Opened<'_>, place: &Place, error: &Error) -> bool {
+        if !matches!(place, Place::Temporary(_)) || !error.is_full() {
+            return false;
+        }
+        let to = entry.handles.target();
+        let (Ok(there), Ok(space)) = (lstat(to, entry.target), rustix::fs::fstatvfs(to)) else {
+            return false;
+        };
+        // Of a quota what is free is not known, and what the old file has is all there surely is.
+        let is_quota =
+            error.source.as_ref().and_then(|why| why.raw_os_error()) == Some(Errno::DQUOT.raw_os_error());
+        let free = if is_quota { 0 } else { space.f_bavail.saturating_mul(space.f_frsize) };
+        opened.facts.size <= free.saturating_add(there.stored)
+    }
+
+    /// Copies once more, into the file that is there: its name cannot be another's, or there is no room for two.
     fn in_place(&mut self, entry: &Entry<'_>, opened: &Opened<'_>) -> Result<Outcome, Error> {
         rustix::fs::seek(&opened.fd, SeekFrom::Start(0))
             .map_err(|why| entry.source_error(ErrorKind::Read, why))?;
-        let there = entry.target_side()?;
+        let there = entry.target_side(plan::follows_target(self.run.options, opened.facts.kind))?;
         match self.existing(entry, opened, &there, How::InPlace)? {
             Some(target) => self.finished(entry, opened, target, None),
             None => Err(create_error(entry, Errno::BUSY)),
@@ -386,8 +416,15 @@ impl Worker<'_, '_> {
         Some(*entry.dir.newborn_owner.get_or_init(|| owner))
     }
 
-    /// Removes what was begun.
-    pub(crate) fn abandon(&mut self, entry: &Entry<'_>, place: &Place, room: &Room, keep: bool) {
+    /// Removes what was begun, if the file under its name is still the one that was: what somebody else has put there
+    /// meanwhile is theirs.
+    pub(crate) fn abandon(
+        &mut self,
+        entry: &Entry<'_>,
+        (place, begun): (&Place, Option<(u64, u64)>),
+        room: &Room,
+        keep: bool,
+    ) {
         let to = entry.handles.target();
         let name = match place {
             Place::New if !keep => Some(entry.target),
@@ -398,6 +435,11 @@ impl Worker<'_, '_> {
             return;
         }
         if let Some(name) = name {
+            if let (Some(begun), Ok(there)) = (begun, lstat(to, name))
+                && there.identity() != begun
+            {
+                return;
+            }
             match rustix::fs::unlinkat(to, name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(why) => {
@@ -436,7 +478,7 @@ impl Worker<'_, '_> {
         let acl = options.preserve.mode && dir.has_default_acl(handles);
         let plain_mode = self.run.me.widened(options, source);
         let mode = self.run.me.mode_comes_out(mode, acl).then_some(mode);
-        Target { fd, place: Place::New, room: Room::default(), mode, plain_mode }
+        Target { fd, place: Place::New, room: Room::default(), mode, plain_mode, _sole: None }
     }
 
     /// Makes or opens the target.
@@ -464,7 +506,7 @@ impl Worker<'_, '_> {
             }
             let target = match lstat(entry.handles.target(), entry.target) {
                 Ok(link) if link.kind != FileType::Symlink => Side { link, file: Some(link) },
-                Ok(_) => entry.target_side()?,
+                Ok(_) => entry.target_side(plan::follows_target(self.run.options, opened.facts.kind))?,
                 // Gone again: then it can be made.
                 Err(Errno::NOENT) => continue,
                 Err(why) => return Err(entry.target_error(ErrorKind::Stat, why)),
@@ -547,7 +589,11 @@ impl Worker<'_, '_> {
         {
             return Ok(Some(target));
         }
+        let mut sole = None;
         if now.kind == FileType::RegularFile && !options.attributes_only {
+            if now.nlink > 1 || link {
+                sole = Some(self.run.writers.alone(now.identity()));
+            }
             if options.preserve.mode && now.mode & !opened.facts.mode & 0o077 != 0 {
                 // Whoever may read the old contents and not the source must not read the new contents.
                 let narrow = Mode::from_raw_mode(now.mode & opened.facts.mode);
@@ -557,7 +603,8 @@ impl Worker<'_, '_> {
                 .call(For::Create, || rustix::fs::ftruncate(&fd, 0))
                 .map_err(|why| create_error(entry, why))?;
         }
-        Ok(Some(Target { fd, place: Place::Existing, room: Room::default(), mode: None, plain_mode: None }))
+        let (place, room) = (Place::Existing, Room::default());
+        Ok(Some(Target { fd, place, room, mode: None, plain_mode: None, _sole: sole }))
     }
 
     /// A new file that will take the existing one's name, owner and mode. `None`: that is not possible here.
@@ -576,13 +623,14 @@ impl Worker<'_, '_> {
             room: Room::default(),
             mode: None,
             plain_mode: Some(there.mode),
+            _sole: None,
         };
         if !options.preserve.ownership {
             let own = rustix::fs::fstat(&target.fd).map(Facts::from);
             let same = own.is_ok_and(|own| (own.uid, own.gid) == (there.uid, there.gid));
             let (uid, gid) = (rustix::fs::Uid::from_raw(there.uid), rustix::fs::Gid::from_raw(there.gid));
             if !same && rustix::fs::fchown(&target.fd, Some(uid), Some(gid)).is_err() {
-                self.abandon(entry, &target.place, &target.room, false);
+                self.abandon(entry, (&target.place, target.identity()), &target.room, false);
                 return Ok(None);
             }
         }

@@ -48,6 +48,7 @@ mod sys;
 mod verify;
 mod walk;
 mod worker;
+mod writers;
 
 pub use error::{Error, ErrorKind, Refusal};
 pub use options::{

@@ -110,7 +110,8 @@ pub(crate) fn operands(
         let target = name_in_directory(&source);
         let merges = target == ".";
         let taken = !names.insert(if run.options.parents { name } else { target });
-        if taken || merges || merging {
+        // An operand that is a directory waits with both its sides open.
+        if taken || merges || merging || run.budget.is_spent() {
             drain(worker);
         }
         merging = merges;

@@ -78,20 +78,18 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Makes room for something that cannot be written into an existing file. With `must`, the target goes
-    /// whatever it is but a directory.
+    /// Makes room for something that cannot be written into an existing file.
     pub(crate) fn make_room(
         &mut self,
         entry: &Entry<'_>,
         source: &Side,
-        must: bool,
     ) -> Result<Result<Room, Skip>, Error> {
-        let target = entry.target_side()?;
+        let target =
+            entry.target_side(plan::follows_target(self.run.options, source.copied(entry.follow).kind))?;
         match self.decide(entry, source, &target)? {
             Err(skip) => Ok(Err(skip)),
             Ok(How::Backup) => self.back_up_room(entry).map(Ok),
             Ok(How::Remove) => self.remove(entry).map(|()| Ok(Room::default())),
-            Ok(How::Swap | How::InPlace) if must => self.remove(entry).map(|()| Ok(Room::default())),
             // The call that finds the name taken says so again.
             Ok(How::Swap | How::InPlace | How::Merge) => Ok(Ok(Room::default())),
         }

@@ -231,6 +231,13 @@ pub(crate) fn decide(options: &Options, question: &Question) -> Action {
     }
 }
 
+/// Whether a target that is a link is looked through: where a file is written, and nothing else is to take its place.
+pub(crate) fn follows_target(options: &Options, source: FileType) -> bool {
+    let special = source != FileType::RegularFile && !is_tree(source);
+    let written = source == FileType::RegularFile || special && (options.copy_contents || !options.recursive);
+    written && options.link == Link::No && options.backup.is_none() && !options.remove_destination
+}
+
 /// Whether the target is not older than its source. A copy that was given its source's time may have lost some of it to a
 /// file system that keeps less, and is not older for that.
 fn is_as_young(options: &Options, from: &Facts, to: &Facts) -> bool {

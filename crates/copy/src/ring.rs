@@ -301,7 +301,7 @@ impl Worker<'_, '_> {
             let target = slot.target.take();
             self.with_entry(flight, index, |worker, entry| {
                 if let Some(target) = target {
-                    worker.abandon(entry, &target.place, &target.room, false);
+                    worker.abandon(entry, (&target.place, target.identity()), &target.room, false);
                 }
                 Err(entry.source_error(crate::ErrorKind::Read, code))
             });

@@ -74,6 +74,7 @@ pub fn copy(
         into_itself: Mutex::default(),
         made: Default::default(),
         temporary: 0.into(),
+        writers: Default::default(),
         maker,
         wants_entries: observer.wants_entries(),
         looks_first: options.resume

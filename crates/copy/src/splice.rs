@@ -116,7 +116,7 @@ impl Worker<'_, '_> {
         let target = flight.slots.get_mut(index).and_then(|slot| slot.target.take());
         self.with_entry(flight, index, |worker, entry| {
             if let Some(target) = target {
-                worker.abandon(entry, &target.place, &target.room, false);
+                worker.abandon(entry, (&target.place, target.identity()), &target.room, false);
             }
             Ok(Outcome::Skipped(crate::Skip::Stopped))
         });
@@ -138,7 +138,8 @@ impl Worker<'_, '_> {
                 slot.held = 0;
                 let Some(batch) = slot.batch.clone() else { return Ok(()) };
                 if let Some((name, _)) = batch.names.get(slot.at) {
-                    self.abandon(&crate::ring::entry_of(&batch, name), &target.place, &target.room, false);
+                    let begun = (&target.place, target.identity());
+                    self.abandon(&crate::ring::entry_of(&batch, name), begun, &target.room, false);
                 }
                 slot.source = None;
             }
@@ -147,7 +148,7 @@ impl Worker<'_, '_> {
         }
         self.with_entry(flight, index, |worker, entry| {
             if let Some(target) = target {
-                worker.abandon(entry, &target.place, &target.room, false);
+                worker.abandon(entry, (&target.place, target.identity()), &target.room, false);
             }
             let path = if kind == ErrorKind::Read { entry.source_path() } else { entry.target_path() };
             Err(Error::system(kind, path, Errno::from_raw_os_error(code)))

@@ -18,6 +18,7 @@ use crate::options::Options;
 use crate::queue::{Names, Queue, Task};
 use crate::report::{Control, Event, Kind, Observer, Skip, Totals, count};
 use crate::sample::Sample;
+use crate::writers::Writers;
 use globset::GlobSet;
 use rustix::fs::FileType;
 use std::collections::{HashMap, HashSet};
@@ -60,6 +61,8 @@ pub(crate) struct Run<'a> {
     pub(crate) made: Mutex<HashSet<MadeAs>>,
     /// The number of the next temporary name.
     pub(crate) temporary: AtomicU64,
+    /// Who writes over which file.
+    pub(crate) writers: Writers,
     /// This process, for temporary names.
     pub(crate) maker: OnceLock<Maker>,
     pub(crate) wants_entries: bool,

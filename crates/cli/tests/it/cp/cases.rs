@@ -289,6 +289,30 @@ pub(super) const CASES: &[(&str, &str)] = &[
     // What is replaced, and how.
     ("over what exists", "echo new >a; echo old >b; ln b c; cp a b; code; cat b c; stat -c %h b"),
     (
+        "a hard link that cannot be made, where a file is",
+        "test $(id -u) = 0 || exit 0; mkdir -p s/a s/b d/a d/b; unshare -m sh -c 'mount -t tmpfs t d/b; echo new >s/a/f; ln s/a/f s/b/f; echo old >d/a/f; echo old >d/b/f; cp -aT s d 2>/dev/null; echo $?; cat d/a/f d/b/f'; rm -r s d",
+    ),
+    (
+        "a name that another took while its copy was made",
+        "mkfifo p; echo precious >y; cp p x & c=$!; exec 3>p; echo hi >&3; until test -e x; do sleep 0.05; done; mv y x; kill $c; wait $c 2>/dev/null; exec 3>&-; cat x",
+    ),
+    (
+        "two names of one file, written by two",
+        "mkdir -p s/a s/b; head -c 8388608 /dev/zero | tr '\\0' x >s/a/f; head -c 6291456 /dev/zero | tr '\\0' y >s/b/f; for i in 1 2 3 4 5 6 7 8; do mkdir -p d/a d/b; echo >d/a/f; ln d/a/f d/b/f; cp -rT s d; code; cmp -s d/a/f s/a/f || cmp -s d/a/f s/b/f || echo torn; rm -r d; done; rm -r s",
+    ),
+    (
+        "more directories than descriptors",
+        "ulimit -n 256; mkdir s d; for i in $(seq 300); do mkdir s/$i; echo $i >s/$i/f; done; cp -r s/* d; code; find d -name f | wc -l",
+    ),
+    (
+        "links that lead where nobody may look, copied again",
+        "echo x >f; mkdir s; ln -s ../f/x s/l; ln -s $(printf 'n%.0s' $(seq 300)) s/m; cp -aT s d; code; ln -sfn ../other s/l; cp -aT s d; code; readlink d/l; ln -s f/x k; cp f k; code; cp -b f k; code; readlink k~; ln -s f/x n; cp --remove-destination f n; code; cat k n; mkfifo p; ln -s f/x o; cp -a p o; code",
+    ),
+    (
+        "no room for the old file and the new one",
+        "test $(id -u) = 0 || exit 0; mkdir m q; unshare -m sh -c 'mount -t tmpfs -o size=10m t m; head -c 6291456 /dev/zero | tr \"\\0\" o >m/f; head -c 6291456 /dev/zero | tr \"\\0\" n >q/f; echo z >q/z; cp q/f q/z m; echo $?; cmp q/f m/f; ls m; head -c 12582912 /dev/zero >q/g; echo old >m/g; cp q/g m; echo $?; ls m'",
+    ),
+    (
         "over a file that is mounted",
         "test $(id -u) = 0 || exit 0; echo old >h; touch t; echo new >a; chmod 640 a; unshare -m sh -c 'mount --bind h t; cp a t; echo $?; cat t; cp -p a t; echo $?; ls'; cat h; stat -c %a h",
     ),
