@@ -502,6 +502,20 @@ mod tests {
         }
     }
 
+    /// Three looks, and the time between the first two taken with that between the last two: as if there had been but two.
+    #[test]
+    fn pieces_of_time_add_up_and_what_one_does_not_know_none_knows() {
+        let at = |total_ns, idle_ns, steal_ns| MachineTimes { total_ns, idle_ns, steal_ns };
+        let (first, second, third) = (at(100, 50, Some(5)), at(160, 48, Some(20)), at(200, 60, Some(30)));
+        let (one, other) = (second.since(&first).unwrap(), third.since(&second).unwrap());
+        assert_eq!(one, at(60, 0, Some(15)), "waiting for disks may go backwards");
+        let sum = MachineTimes::ZERO.plus(one).plus(other);
+        assert_eq!((sum.total_ns, sum.steal_ns, sum.steal_share()), (100, Some(25), Some(0.25)));
+        assert_eq!(sum.steal_share(), third.steal_share_since(&first));
+        assert_eq!(sum.plus(at(1, 0, None)).steal_share(), None);
+        assert_eq!(first.since(&second), None, "all time does not go backwards");
+    }
+
     #[test]
     fn a_programs_name_cannot_shift_the_fields_of_stat() {
         assert_eq!(stat_ticks(STAT), Some((150, 25)));
@@ -514,8 +528,7 @@ mod tests {
     fn of_many_cpus_those_asked_for_count_and_no_others() {
         let text = "cpu  300 0 0 500 0 0 0 200 0 0\ncpu0 100 0 0 100 0 0 0 0 0 0\ncpu1 100 0 0 0 0 0 0 100 0 0\n\
                     cpu10 100 0 0 400 0 0 0 100 0 0\nintr 5\n";
-        let zero = MachineTimes { steal_ns: Some(0), ..MachineTimes::default() };
-        let share = |cpus: &[usize]| parse_cpus(text, cpus).unwrap().steal_share_since(&zero).unwrap();
+        let share = |cpus: &[usize]| parse_cpus(text, cpus).unwrap().steal_share().unwrap();
         assert_eq!((share(&[0]), share(&[1]), share(&[0, 1])), (0.0, 0.5, 0.25));
         assert_eq!(share(&[0, 1, 10]), 0.2, "all of them are the machine");
         assert_eq!(parse_cpus(text, &[2]), None);

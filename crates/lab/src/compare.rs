@@ -350,6 +350,7 @@ mod tests {
         old.cells[0].skipped = Some("not installed".to_owned());
         old.cells[1].verdict = ringroad_measure::Verdict::of([ringroad_measure::Caveat::NothingMeasured]);
         new.cells[2].connections += 1;
+        new.cells[4].details.turn_s = Some(0.02);
         let gone = new.cells.remove(3);
         let mut extra = gone.clone();
         extra.id = "mine/http-64".to_owned();
@@ -360,6 +361,7 @@ mod tests {
             "not installed",
             "INVALID in the first",
             "another one",
+            "the same turns",
             "only in the first",
             "only in the second",
         ] {

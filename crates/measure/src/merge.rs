@@ -30,8 +30,8 @@ impl fmt::Display for MergeError {
             MergeError::Nothing => f.write_str("there is no record to merge"),
             MergeError::OtherLoad(id) => write!(
                 f,
-                "cell {id} is another load in one record than in the other (connections, payload, pipeline or active \
-                 share differ): merge records of the same suite"
+                "cell {id} is another load in one record than in the other (connections, payload, pipeline, active \
+                 share or turns differ): merge records of the same suite"
             ),
             MergeError::Twice(id) => write!(
                 f,

@@ -171,6 +171,7 @@ fn another_load_of_the_same_name_is_refused() {
         |cell: &mut Cell| cell.active_share = 0.5,
         |cell: &mut Cell| cell.payload_bytes = 21,
         |cell: &mut Cell| cell.variant = Some("work".into()),
+        |cell: &mut Cell| cell.details.turn_s = Some(0.02),
     ] {
         let mut second = first.clone();
         spoil(&mut second.cells[0]);
