@@ -68,7 +68,11 @@ pub(super) fn conclude(driver: Name, end: &End, seen: &Seen, gate: &Gate) -> Opt
         }
         End::Killed(libc::SIGSYS) => {
             let reason = format!("a seccomp filter ends a process that calls {call} (seen by {what})");
-            return refusal(Obstacle::Forbidden, reason, Some(allow(gate)));
+            let fix = match driver {
+                Name::Epoll => "allow epoll_pwait and epoll_pwait2".to_owned(),
+                _ => allow(gate),
+            };
+            return refusal(Obstacle::Forbidden, reason, Some(fix));
         }
         End::Killed(libc::SIGALRM) => {
             let reason = format!("{call} did not answer within a second (tried: {what})");

@@ -71,7 +71,9 @@ impl Epoll {
                     libc::syscall(libc::SYS_epoll_pwait2, set, room, count, &raw const span, no_mask, 0usize)
                 };
                 match check(ready as i32) {
-                    Err(why) if why.raw_os_error() == Some(libc::ENOSYS) => {
+                    // An older kernel; or a seccomp filter from before the call, which answers EPERM to what it does
+                    // not know. The call itself knows neither errno.
+                    Err(why) if matches!(why.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
                         self.has_pwait2 = false;
                         millis(Duration::new(span.tv_sec as u64, span.tv_nsec as u32))
                     }

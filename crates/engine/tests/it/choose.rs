@@ -7,10 +7,12 @@
 use crate::support::Case;
 use ringroad_engine::choose::{self, Obstacle, Unusable, Wish};
 use ringroad_engine::net::{TcpListener, TcpStream};
+use ringroad_engine::time::sleep;
 use ringroad_engine::{Name, Runtime};
 use ringroad_host::process::tie_to_parent;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 const SETUP: i64 = libc::SYS_io_uring_setup;
 const ENTER: i64 = libc::SYS_io_uring_enter;
@@ -129,6 +131,31 @@ fn wherever_io_uring_is_denied_auto_goes_on_with_epoll_and_a_named_io_uring_is_r
             let role = format!("{way} {calls}");
             passed(&again(TEST, &role), &role);
         }
+    }
+}
+
+/// What an old filter does to a call it does not know: EPERM or ENOSYS, and epoll goes on with the older call; or the end
+/// of the process, and then it is the trial's child that ends.
+#[test]
+fn a_filter_from_before_the_newer_wait_of_epoll_ends_no_wait_and_no_process() {
+    const TEST: &str = "choose::a_filter_from_before_the_newer_wait_of_epoll_ends_no_wait_and_no_process";
+    if let Ok(way) = std::env::var(ROLE) {
+        let (_, action, _) = WAYS.into_iter().find(|(name, ..)| *name == way).unwrap();
+        deny(&[libc::SYS_epoll_pwait2], action, false);
+        let wish = Some(Wish::Named(Name::Epoll));
+        if way.starts_with("KILL") {
+            let error = choose::choose(wish, None).unwrap_err().to_string();
+            assert!(error.contains("ends a process"), "{error}");
+            return;
+        }
+        works(choose::choose(wish, None).unwrap().driver());
+        let runtime = Runtime::builder(Name::Epoll).build().unwrap();
+        // A timer is what makes a wait have a span.
+        runtime.block_on(sleep(Duration::from_millis(2))).unwrap();
+        return;
+    }
+    for way in ["EPERM", "ENOSYS", "KILL"] {
+        passed(&again(TEST, way), way);
     }
 }
 
