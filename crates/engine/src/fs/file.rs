@@ -81,7 +81,7 @@ impl File {
     ///
     /// # Errors
     /// As pread(2): EISDIR of a directory, EBADF of a file opened for writing only, EINVAL of one opened with `O_DIRECT`
-    /// if buffer, offset or room are not aligned.
+    /// if buffer, offset or room are not aligned, and of an offset above `i64::MAX`.
     pub async fn read_at<B>(&self, buf: B, offset: u64) -> (Result<usize>, B)
     where
         B: IoBufMut + Send + 'static,
@@ -110,7 +110,7 @@ impl File {
                 let why = format!("the buffer has room for {room} bytes, not for {bytes}");
                 break Err(self.invalid(io::ErrorKind::InvalidInput, why));
             }
-            let (result, back) = self.read_some(loan, bytes - done, offset + done as u64).await;
+            let (result, back) = self.read_some(loan, bytes - done, offset.saturating_add(done as u64)).await;
             loan = back;
             match result {
                 Ok(0) => {
@@ -132,7 +132,7 @@ impl File {
     ///
     /// # Errors
     /// As pwrite(2): ENOSPC, EDQUOT; EFBIG beyond `RLIMIT_FSIZE`, if the program ignores SIGXFSZ, which ends it
-    /// otherwise.
+    /// otherwise; EINVAL of an offset above `i64::MAX`, whatever the file.
     pub async fn write_at<B>(&self, buf: B, offset: u64) -> (Result<usize>, B)
     where
         B: IoBuf + Send + 'static,
@@ -156,7 +156,7 @@ impl File {
             if done == bytes {
                 break Ok(());
             }
-            let (result, back) = self.write_some(loan, done, offset + done as u64).await;
+            let (result, back) = self.write_some(loan, done, offset.saturating_add(done as u64)).await;
             loan = back;
             match result {
                 Ok(0) => {
@@ -227,6 +227,9 @@ impl File {
     /// What is cached is read here, the rest where it may wait; as much of it as can be had in one.
     async fn read_some(&self, loan: Loan, most: usize, offset: u64) -> (Result<usize>, Loan) {
         let core = Core::current("a read");
+        if let Err(why) = self.check_offset(&core, "pread", offset) {
+            return (Err(why), loan);
+        }
         let mut request = Request::read(Arc::clone(&self.on), loan.0, most, offset);
         let mut done = 0;
         while room(&mut request) > 0 {
@@ -268,6 +271,9 @@ impl File {
 
     async fn write_some(&self, loan: Loan, done: usize, offset: u64) -> (Result<usize>, Loan) {
         let core = Core::current("a write");
+        if let Err(why) = self.check_offset(&core, "pwrite", offset) {
+            return (Err(why), loan);
+        }
         let mut request = Request::write(Arc::clone(&self.on), loan.0, done, offset);
         let (result, request) = match attempt(&core, &mut request).await {
             Some(result) => (result, Some(request)),
@@ -281,6 +287,16 @@ impl File {
             return (Err(self.transfer_error(&core, "pwrite", result)), loan);
         }
         (Ok(result as usize), loan)
+    }
+
+    /// Positions are signed in the kernel, and to io_uring and preadv2(2) -1 means "wherever the file is": a write to
+    /// `u64::MAX` would land at its beginning.
+    fn check_offset(&self, core: &Core, name: &'static str, offset: u64) -> Result<()> {
+        if i64::try_from(offset).is_ok() {
+            return Ok(());
+        }
+        let error = with_driver(core, Error::errno(name, libc::EINVAL)).on(self);
+        Err(error.hint("no file has a position above i64::MAX"))
     }
 
     #[cold]
@@ -317,7 +333,7 @@ fn advance(request: &mut Request, read: i32) -> usize {
         // many bytes where the spare room begins.
         unsafe { filled(into, read) };
         *most -= read;
-        *offset += read as u64;
+        *offset = offset.saturating_add(read as u64);
     }
     read
 }

@@ -76,6 +76,33 @@ everywhere!(a_hole_reads_as_zeros, |_| async {
     assert_eq!(file.metadata().await.unwrap().len(), (1 << 20) + 3);
 });
 
+everywhere!(
+    /// To some calls of the kernel -1 means "wherever the file is", and that must not be what a position comes to.
+    a_position_that_no_file_has_is_refused_and_nothing_is_written,
+    |_| async {
+        let folder = Folder::new();
+        let path = folder.file("file", b"0123456789");
+        let file = OpenOptions::new().read(true).write(true).open(&path).await.unwrap();
+        for offset in [u64::MAX, u64::MAX - 1, 1 << 63] {
+            let (read, buffer) = file.read_at(Vec::with_capacity(4), offset).await;
+            assert_eq!(read.unwrap_err().raw_os_error(), Some(libc::EINVAL));
+            let (all, buffer) = file.read_exact_at(buffer, 4, offset).await;
+            assert_eq!(all.unwrap_err().raw_os_error(), Some(libc::EINVAL));
+            assert!(buffer.is_empty());
+            let (written, back) = file.write_at(b"lost".to_vec(), offset).await;
+            let error = written.unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+            assert!(error.to_string().contains("i64::MAX"), "{error}");
+            let (all, back) = file.write_all_at(back, offset).await;
+            assert_eq!(all.unwrap_err().raw_os_error(), Some(libc::EINVAL));
+            assert_eq!(back, b"lost", "the buffer comes back");
+        }
+        let (read, _) = file.read_at(Vec::with_capacity(4), i64::MAX as u64 - 4).await;
+        assert_eq!(read.unwrap(), 0, "behind the end, and no error");
+        assert_eq!(std::fs::read(&path).unwrap(), b"0123456789");
+    }
+);
+
 everywhere!(appended_bytes_go_behind_what_is_there_whatever_the_offset, |_| async {
     let folder = Folder::new();
     let path = folder.file("file", b"one ");
