@@ -7,7 +7,7 @@
 //!
 //! References: epoll(7), epoll_ctl(2) (EPOLLERR and EPOLLHUP are reported unasked), epoll_pwait2(2), Linux 5.11.
 
-use super::readiness::{Event, HANG_UP, IN, OUT, Poller};
+use super::readiness::{BEHIND, Event, IN, OUT, Poller};
 use super::{Name, alarm};
 use crate::clock::Until;
 use crate::counters::Counters;
@@ -151,7 +151,7 @@ impl Poller for Epoll {
                 ready |= OUT;
             }
             if broken || happened & libc::EPOLLRDHUP != 0 {
-                ready |= HANG_UP;
+                ready |= BEHIND;
             }
             let Token { index, generation } = Token::from_bits(data);
             out.push(Event { index, generation, ready });

@@ -7,7 +7,7 @@
 //!
 //! References: poll(2); ppoll(2) writes what is left of its timeout.
 
-use super::readiness::{Event, HANG_UP, IN, OUT, Poller};
+use super::readiness::{BEHIND, Event, IN, OUT, Poller};
 use super::{Name, alarm};
 use crate::clock::Until;
 use crate::counters::Counters;
@@ -108,7 +108,7 @@ fn directions(revents: i16) -> u8 {
         ready |= OUT;
     }
     if broken || revents & libc::POLLRDHUP != 0 {
-        ready |= HANG_UP;
+        ready |= BEHIND;
     }
     ready
 }

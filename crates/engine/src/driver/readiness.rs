@@ -35,7 +35,7 @@ pub(crate) struct Event {
     /// Of the entry in the table of descriptors.
     pub(crate) index: u32,
     pub(crate) generation: u32,
-    /// [`IN`], [`OUT`], [`HANG_UP`].
+    /// [`IN`], [`OUT`], [`BEHIND`].
     pub(crate) ready: u8,
 }
 
@@ -44,7 +44,7 @@ pub(crate) const IN: u8 = 1;
 /// A send would not wait, or a connect is over.
 pub(crate) const OUT: u8 = 2;
 /// The peer has sent its end, or the connection is broken: a short receive does not mean an empty socket.
-pub(crate) const HANG_UP: u8 = 4;
+pub(crate) const BEHIND: u8 = 4;
 /// Of what a driver knows: that [`IN`] is a guess.
 const GUESSED: u8 = 8;
 
@@ -257,7 +257,7 @@ impl<P: Poller> Readiness<P> {
             }
             return Some(if result < 0 { Err(result) } else { Ok(Lease::nothing()) });
         }
-        if (result as usize) < buffer_bytes && watch.ready & HANG_UP == 0 {
+        if (result as usize) < buffer_bytes && watch.ready & BEHIND == 0 {
             watch.ready &= !IN;
             if !P::TELLS_ONCE && watch.open_questions() & !watch.asked != 0 {
                 self.ask_again(on);
@@ -272,7 +272,7 @@ impl<P: Poller> Readiness<P> {
         if watch.ready & IN == 0 {
             return None;
         }
-        let hung_up = watch.ready & HANG_UP != 0;
+        let hung_up = watch.ready & BEHIND != 0;
         // SAFETY: an attempt's memory is the caller's, who lends it for the call (`Op`, `op_of`).
         let result = unsafe { attempt::receive(on.number, memory, &mut self.counters) };
         let watch = watch_of(&mut self.watches, on);
