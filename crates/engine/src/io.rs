@@ -150,6 +150,11 @@ impl Io {
         self.table.insert(descriptor)
     }
 
+    /// See [`Driver::stops_short`](crate::driver::Driver::stops_short).
+    pub(crate) fn stops_short(&mut self, index: u32) {
+        self.driver.stops_short(self.table.target(index));
+    }
+
     /// A failed operation on a descriptor, as an error.
     #[cold]
     pub(crate) fn error(&mut self, kind: Kind, index: u32, result: i32) -> Error {

@@ -102,7 +102,7 @@ impl Poller for Epoll {
     fn ask(&mut self, on: Target, so_far: u8, directions: u8, counters: &mut Counters) -> io::Result<()> {
         counters.system_calls += 1;
         let room = if directions & OUT != 0 { libc::EPOLLOUT } else { 0 };
-        let events = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET | room) as u32;
+        let events = (libc::EPOLLIN | libc::EPOLLPRI | libc::EPOLLRDHUP | libc::EPOLLET | room) as u32;
         let data = Token { index: on.index, generation: on.generation }.to_bits();
         if so_far != 0 {
             // It looks anew, too: room there is by now is told (epoll_ctl(2)).
@@ -150,7 +150,8 @@ impl Poller for Epoll {
             if broken || happened & libc::EPOLLOUT != 0 {
                 ready |= OUT;
             }
-            if broken || happened & libc::EPOLLRDHUP != 0 {
+            // Urgent data: a receive ends before it, and what is behind it is not told again.
+            if broken || happened & (libc::EPOLLRDHUP | libc::EPOLLPRI) != 0 {
                 ready |= BEHIND;
             }
             let Token { index, generation } = Token::from_bits(data);

@@ -110,6 +110,9 @@ pub(crate) trait Driver {
     /// A connection was accepted and is in the table of descriptors.
     fn accepted(&mut self, _: Target) {}
 
+    /// A receive from this descriptor may end before the socket is empty, also in the middle of the stream.
+    fn stops_short(&mut self, _: Target) {}
+
     /// Whether this driver does such an operation on a file; otherwise it is never handed one, and the blocking pool
     /// has it.
     fn takes(&self, _: &FileOp) -> bool {

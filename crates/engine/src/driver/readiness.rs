@@ -1,8 +1,10 @@
 //! Wait for readiness, then attempt: what epoll, poll and select have in common.
 //!
 //! A direction of a descriptor has one ready bit. It is set by an event, and cleared by EAGAIN or by a receive
-//! that came back short without a hang-up: then the socket is empty, and asking again would be a system call
-//! for nothing (measured: 7 % of an echo). Clear means *park without trying*. Sends try first: a socket is
+//! that came back short: then the socket is empty, and asking again would be a system call for nothing (measured: 7 % of
+//! an echo). But not where the kernel ends a receive before that, which is known of the socket then ([`BEHIND`]): at
+//! the end of the stream, at urgent data (tcp(7)), and on a Unix socket behind every byte that descriptors came with
+//! and at its own urgent data (unix(7)). Clear means *park without trying*. Sends try first: a socket is
 //! almost always writable. So does the first receive of a connection just accepted, as long as that pays ([`Luck`]):
 //! whoever asks one thing only is then answered without ever being waited for.
 //!
@@ -43,7 +45,8 @@ pub(crate) struct Event {
 pub(crate) const IN: u8 = 1;
 /// A send would not wait, or a connect is over.
 pub(crate) const OUT: u8 = 2;
-/// The peer has sent its end, or the connection is broken: a short receive does not mean an empty socket.
+/// A short receive does not mean an empty socket, from now on: the peer has sent its end or urgent data, or the connection
+/// is broken, and that may be what comes next; or it is a Unix socket ([`Driver::stops_short`]).
 pub(crate) const BEHIND: u8 = 4;
 /// Of what a driver knows: that [`IN`] is a guess.
 const GUESSED: u8 = 8;
@@ -272,12 +275,12 @@ impl<P: Poller> Readiness<P> {
         if watch.ready & IN == 0 {
             return None;
         }
-        let hung_up = watch.ready & BEHIND != 0;
+        let may_stop_short = watch.ready & BEHIND != 0;
         // SAFETY: an attempt's memory is the caller's, who lends it for the call (`Op`, `op_of`).
         let result = unsafe { attempt::receive(on.number, memory, &mut self.counters) };
         let watch = watch_of(&mut self.watches, on);
         self.luck.hears(watch, result);
-        let drained = !hung_up && result >= 0 && (result as usize) < memory.bytes;
+        let drained = !may_stop_short && result >= 0 && (result as usize) < memory.bytes;
         self.settle(on, IN, result, drained).map(Outcome::of)
     }
 
@@ -522,6 +525,13 @@ impl<P: Poller> Driver for Readiness<P> {
     fn accepted(&mut self, on: Target) {
         if self.luck.tries() {
             self.watch(on).ready |= IN | GUESSED;
+        }
+    }
+
+    fn stops_short(&mut self, on: Target) {
+        // Where what is there is told at each wait, nothing has to be remembered.
+        if P::TELLS_ONCE {
+            self.watch(on).ready |= BEHIND;
         }
     }
 

@@ -28,6 +28,9 @@ pub(super) mod sealed {
         const DATAGRAMS: &'static str;
         /// A datagram waits for room at its receiver; otherwise it is lost for want of it.
         const WAITS_FOR_RECEIVER: bool;
+        /// A receive may end although there is more, also in the middle of a stream: behind a byte that descriptors came
+        /// with, or before an urgent one (unix(7)). Of the others only urgent data do that, which epoll tells.
+        const STOPS_SHORT: bool;
     }
 }
 
@@ -64,6 +67,7 @@ impl sealed::Family for Inet {
     const LISTENER: &'static str = "TcpListener";
     const DATAGRAMS: &'static str = "UdpSocket";
     const WAITS_FOR_RECEIVER: bool = false;
+    const STOPS_SHORT: bool = false;
 
     fn of(address: Address) -> Option<SocketAddr> {
         match address {
@@ -94,6 +98,7 @@ impl sealed::Family for Unix {
     const LISTENER: &'static str = "UnixListener";
     const DATAGRAMS: &'static str = "UnixDatagram";
     const WAITS_FOR_RECEIVER: bool = true;
+    const STOPS_SHORT: bool = true;
 
     fn of(address: Address) -> Option<UnixAddr> {
         match address {

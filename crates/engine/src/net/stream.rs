@@ -46,6 +46,10 @@ impl<F: Family> Stream<F> {
     }
 
     pub(super) fn new(socket: Socket) -> Stream<F> {
+        if F::STOPS_SHORT {
+            // Without a runtime nothing is received.
+            let _ = socket.with_io(crate::io::Io::stops_short);
+        }
         Stream { socket, family: PhantomData }
     }
 

@@ -1,13 +1,17 @@
 //! Receiving: every byte once and in order, then the end or the reset, whatever the futures that ask do.
 
 use crate::support::{
-    Gate, narrow_pair, numbers, pair, pattern, poll_once, receive, receive_all, some_turns,
+    Gate, listener, narrow_pair, numbers, pair, pattern, poll_once, receive, receive_all, some_turns,
 };
 use ringroad_engine::net::{SocketOption, TcpStream};
+use ringroad_engine::time::timeout;
 use ringroad_engine::{Pages, spawn, yield_now};
 use std::net::Shutdown;
 use std::pin::pin;
 use std::time::Duration;
+
+/// Longer than anything takes that comes at all.
+const GENEROUS: Duration = Duration::from_secs(60);
 
 const RESET: SocketOption = SocketOption::Linger(Some(Duration::ZERO));
 
@@ -431,3 +435,40 @@ everywhere!(a_receive_that_was_forgotten_does_not_hold_up_the_next, |_| async {
         assert_eq!(receive(&mut theirs, 8).await, b"not lost");
     }
 });
+
+everywhere!(
+    /// The kernel ends a receive before the urgent byte. What is behind it was told together with what is before.
+    bytes_behind_an_urgent_one_are_received_without_anything_coming_after_them,
+    |case| async move {
+        if !case.is_real() {
+            return eprintln!("skipped: the simulation has no urgent data");
+        }
+        for into in [false, true] {
+            let (mut listener, address) = listener();
+            let (peer, ours) = (std::net::TcpStream::connect(address).unwrap(), listener.accept().await);
+            let (peer, mut ours) = (socket2::Socket::from(peer), ours.unwrap());
+            // From here on the driver waits for what comes: the first receive has found all there was.
+            peer.send(b"!").unwrap();
+            assert_eq!(receive(&mut ours, 1).await, b"!");
+            assert!(poll_once(pin!(ours.recv())).await.is_none());
+            peer.set_tcp_nodelay(true).unwrap();
+            peer.send(b"before").unwrap();
+            peer.send_out_of_band(b"u").unwrap();
+            peer.send(b"behind").unwrap();
+            let mut all = Vec::new();
+            while all.len() < 12 {
+                let part = async {
+                    if !into {
+                        return ours.recv().await.unwrap().to_vec();
+                    }
+                    let (received, part) = ours.recv_into(Vec::with_capacity(100)).await;
+                    received.unwrap();
+                    part
+                };
+                let part = timeout(GENEROUS, part).await;
+                all.extend(part.unwrap_or_else(|_| panic!("nothing comes after {all:?}")));
+            }
+            assert_eq!(all, b"beforebehind");
+        }
+    }
+);

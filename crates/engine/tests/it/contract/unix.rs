@@ -5,10 +5,13 @@ use futures_util::join;
 use ringroad_engine::net::{
     SocketOption, UnixAddr, UnixDatagram, UnixListenOptions, UnixListener, UnixStream,
 };
+use ringroad_engine::time::timeout;
 use ringroad_engine::{Error, spawn, yield_now};
 use std::net::Shutdown;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::pin::pin;
+use std::time::Duration;
 
 /// What connecting comes to once the listener is gone. Until then it may live on for a moment, in a child that another
 /// test is starting.
@@ -593,3 +596,59 @@ cases!(a_unix_stream_comes_from_elsewhere_and_goes_there_again, real, |case| {
         },
     );
 });
+
+/// Sends a byte, and a descriptor with it, of which nobody here takes notice.
+fn send_with_descriptor(peer: &std::os::unix::net::UnixStream, byte: u8) {
+    let mut part = libc::iovec { iov_base: (&raw const byte).cast_mut().cast(), iov_len: 1 };
+    // Aligned as a header has to be.
+    let mut control = [0_u64; 4];
+    let bytes = size_of::<libc::c_int>() as u32;
+    // SAFETY: a message of zeroes is one without anything. It names one vector, and control data for which there is room,
+    // all of this frame; CMSG_FIRSTHDR points to the beginning of the latter. sendmsg(2) reads them during the call.
+    let sent = unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = libc::CMSG_SPACE(bytes) as _;
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        (*header).cmsg_len = libc::CMSG_LEN(bytes) as _;
+        libc::CMSG_DATA(header).cast::<libc::c_int>().write_unaligned(peer.as_raw_fd());
+        libc::sendmsg(peer.as_raw_fd(), &raw const message, 0)
+    };
+    assert_eq!(sent, 1, "{}", std::io::Error::last_os_error());
+}
+
+everywhere!(
+    /// The kernel ends a receive behind each byte that a descriptor came with, whatever is behind it.
+    bytes_behind_a_descriptor_are_received_without_anything_coming_after_them,
+    |case| async move {
+        if !case.is_real() {
+            return eprintln!("skipped: in the simulation no descriptors are sent");
+        }
+        for into in [false, true] {
+            let (peer, ours) = std::os::unix::net::UnixStream::pair().unwrap();
+            let mut ours = UnixStream::from_std(ours).unwrap();
+            assert!(poll_once(pin!(ours.recv())).await.is_none());
+            for byte in *b"abc" {
+                send_with_descriptor(&peer, byte);
+            }
+            let mut all = Vec::new();
+            while all.len() < 3 {
+                let part = async {
+                    if !into {
+                        return ours.recv().await.unwrap().to_vec();
+                    }
+                    let (received, part) = ours.recv_into(Vec::with_capacity(100)).await;
+                    received.unwrap();
+                    part
+                };
+                let part = timeout(Duration::from_secs(60), part).await;
+                all.extend(part.unwrap_or_else(|_| panic!("nothing comes after {all:?}")));
+            }
+            assert_eq!(all, b"abc");
+        }
+    }
+);
