@@ -1,12 +1,12 @@
 //! One open file.
 
 use super::metadata::{Metadata, stat};
-use super::way::{attempt, perform};
+use super::way::{attempt, expect_direct, perform};
 use crate::buf::{Buf, IoBuf, IoBufMut, Loan, filled};
 use crate::error::{Error, Result};
 use crate::exec::Core;
 use crate::inflight::{At, Open, Request};
-use crate::sys::file::is_direct;
+use crate::sys::file::flags_of;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -45,7 +45,9 @@ impl File {
 
     /// Takes over a file that was opened elsewhere.
     pub fn from_std(file: std::fs::File) -> File {
-        File { on: Arc::new(Open::new(file.into(), None)) }
+        let open = Open::new(file.into(), None);
+        expect_direct(&open, flags_of(open.number()));
+        File { on: Arc::new(open) }
     }
 
     /// Gives the file to the standard library; another descriptor of it where operations are still under way.
@@ -302,7 +304,7 @@ impl File {
     #[cold]
     fn transfer_error(&self, core: &Core, name: &'static str, result: i32) -> Error {
         let error = with_driver(core, Error::errno(name, -result)).on(self);
-        if result == -libc::EINVAL && is_direct(self.on.number()) {
+        if result == -libc::EINVAL && flags_of(self.on.number()) & libc::O_DIRECT != 0 {
             return error.hint(
                 "it was opened with O_DIRECT: where the buffer begins, the offset and the length must be multiples \
                  of the device's block size, at most 4096; `Pages` begin so",

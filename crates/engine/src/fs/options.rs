@@ -1,7 +1,7 @@
 //! How a file is to be opened.
 
 use super::file::{File, check, with_driver};
-use super::way::perform;
+use super::way::{expect_direct, perform};
 use crate::error::{Error, Result};
 use crate::exec::Core;
 use crate::inflight::{At, Base, Open, Request};
@@ -162,5 +162,7 @@ pub(super) async fn open(at: At, flags: i32, mode: u32) -> Result<Open> {
     if counted.is_none() {
         return Err(with_driver(&core, Error::errno("openat", libc::ECANCELED)).on(&at));
     }
-    Ok(Open::new(fd, counted))
+    let open = Open::new(fd, counted);
+    expect_direct(&open, flags);
+    Ok(open)
 }

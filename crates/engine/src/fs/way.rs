@@ -3,6 +3,7 @@
 //! | what | threads, epoll, poll, select | io_uring | sim |
 //! |---|---|---|---|
 //! | read, of a file system that promises not to block (`RWF_NOWAIT`) | in place if it is cached, else the pool | in place if it is cached, else the ring | driver |
+//! | read, of a file opened with `O_DIRECT` | the pool | the ring | driver |
 //! | read and write, of a file system in memory, once a read has told that it is one | in place | in place | driver |
 //! | write; open, stat, sync, truncate, rename, unlink, mkdir, link, symlink | the pool | the ring if it has the operation, else the pool | driver |
 //! | list a directory, read a link | the pool | the pool: the ring has neither | driver |
@@ -32,8 +33,17 @@ const UNKNOWN: u8 = 0;
 const UNPROMISING: u8 = 1;
 /// Its files are memory that the kernel may page out, no less and no more than the program's own.
 const MEMORY: u8 = 2;
-/// It makes no promises, and is no memory: a network, a user's program, an old kernel.
+/// It makes no promises, and is no memory: a network, a user's program, an old kernel. Or they do not hold for this file
+/// ([`expect_direct`]).
 const SLOW: u8 = 3;
+
+/// A file opened with `O_DIRECT` is never tried in place: to `RWF_NOWAIT` its file system promises to wait for no lock and
+/// no memory, and then the call sleeps until the disk has answered (Linux 6.18; preadv2 is no asynchronous I/O).
+pub(super) fn expect_direct(on: &Open, flags: i32) {
+    if flags & libc::O_DIRECT != 0 {
+        on.known.store(SLOW, Ordering::Relaxed);
+    }
+}
 
 /// What may be tried at once, without waiting for anything but memory.
 enum Try {

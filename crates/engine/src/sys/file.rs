@@ -133,9 +133,8 @@ pub(crate) fn wait_again(fd: i32, flags: i32) {
     unsafe { libc::fcntl(fd, libc::F_SETFL, flags & !libc::O_NONBLOCK) };
 }
 
-/// Whether a file was opened for direct I/O.
-pub(crate) fn is_direct(fd: i32) -> bool {
+/// The flags a file was opened with, and has been given since; none where that is not told (a filter).
+pub(crate) fn flags_of(fd: i32) -> i32 {
     // SAFETY: fcntl(2) takes numbers only.
-    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-    flags >= 0 && flags & libc::O_DIRECT != 0
+    unsafe { libc::fcntl(fd, libc::F_GETFL) }.max(0)
 }

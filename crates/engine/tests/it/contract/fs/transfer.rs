@@ -1,12 +1,12 @@
 //! Reading and writing.
 
 use super::Folder;
-use crate::support::pattern;
+use crate::support::{pattern, with_runtime};
 use futures_util::future::join_all;
 use ringroad_engine::Pages;
 use ringroad_engine::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 const PAGE: usize = 4096;
 
@@ -271,6 +271,37 @@ scenario!(direct_reads_work_where_they_are_aligned_and_say_so_where_not, |_| asy
         }
     }
 });
+
+cases!(
+    /// The kernel's promise not to wait does not hold there: the call sleeps until the disk has answered.
+    a_direct_read_is_not_tried_where_it_would_hold_up_the_runtime,
+    real,
+    |case| with_runtime(case, |builder| builder, move |_, runtime| {
+        let tried = || runtime.counters().answered_at_once;
+        runtime
+            .block_on(async {
+                let folder = Folder::new();
+                let path = folder.file("file", &pattern(PAGE));
+                std::fs::File::open(&path).unwrap().sync_all().unwrap();
+                let options = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT);
+                let Ok(opened) = options.open(&path).await else {
+                    return eprintln!("skipped: no direct I/O on this file system");
+                };
+                let adopted = File::from(opened.as_fd().try_clone_to_owned().unwrap());
+                for file in [opened, adopted] {
+                    let before = tried();
+                    let (read, pages) = file.read_exact_at(Pages::new(PAGE).unwrap(), PAGE, 0).await;
+                    read.unwrap();
+                    assert!(pages[..] == pattern(PAGE)[..]);
+                    assert_eq!(tried(), before);
+                }
+                let before = tried();
+                File::open(&path).await.unwrap().read_at(Vec::with_capacity(PAGE), 0).await.0.unwrap();
+                assert!(tried() > before, "the counter counts what is tried");
+            })
+            .unwrap();
+    })
+);
 
 everywhere!(whole_files_are_read_and_written, |_| async {
     let folder = Folder::new();
