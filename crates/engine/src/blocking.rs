@@ -13,6 +13,7 @@ use crate::name::Name;
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,8 +28,8 @@ const THREADS_MAX: usize = 64;
 /// An idle thread ends after this.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// A call on its way to a thread.
-type Job = Box<dyn FnOnce() + Send>;
+/// A call on its way to a thread; it is told why there is none, if there is none.
+type Job = Box<dyn FnOnce(io::Result<()>) + Send>;
 
 struct Pool {
     state: Mutex<State>,
@@ -69,29 +70,40 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&'static self, job: Job) -> std::io::Result<()> {
+    fn push(&'static self, job: Job) {
         let mut state = self.state();
         state.queue.push_back(job);
         if state.queue.len() <= state.idle {
             self.work.notify_one();
-            return Ok(());
+            return;
         }
         if state.threads >= threads_max() {
-            return Ok(());
+            return;
         }
         state.threads += 1;
         drop(state);
         let thread = thread::Builder::new().name("ringroad-blocking".into());
         if let Err(why) = thread.spawn(move || self.serve()) {
-            let mut state = self.state();
-            state.threads -= 1;
-            // With a thread left the queue goes on being worked on, only slower.
-            if state.threads == 0 {
-                state.queue.pop_back();
-                return Err(why);
-            }
+            self.not_started(&why);
         }
-        Ok(())
+    }
+
+    /// A thread that was counted could not be made.
+    #[cold]
+    fn not_started(&self, why: &io::Error) {
+        let mut state = self.state();
+        state.threads -= 1;
+        // With a thread left the queue goes on being worked on, only slower.
+        if state.threads > 0 {
+            return;
+        }
+        // Who counted on this thread may have queued a job too, so that none of them is anybody's in particular.
+        let queue = std::mem::take(&mut state.queue);
+        drop(state);
+        let errno = why.raw_os_error().unwrap_or(libc::EAGAIN);
+        for job in queue {
+            guarded(job, Err(io::Error::from_raw_os_error(errno)));
+        }
     }
 
     fn serve(&self) {
@@ -99,7 +111,7 @@ impl Pool {
         loop {
             while let Some(job) = state.queue.pop_front() {
                 drop(state);
-                job();
+                guarded(job, Ok(()));
                 state = self.state();
             }
             if state.threads > threads_max() {
@@ -114,6 +126,15 @@ impl Pool {
             }
         }
         state.threads -= 1;
+    }
+}
+
+/// Does a job. That the call itself panics is its result; but what it returned, or never used, is dropped here if nobody
+/// waits any more, and that may panic as well. The thread, which is counted, goes on.
+fn guarded(job: Job, thread: io::Result<()>) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(thread))) {
+        // Who throws what panics when it is dropped is not given a third try.
+        std::mem::forget(panic);
     }
 }
 
@@ -132,20 +153,23 @@ where
 {
     let simulated = Core::current("spawn_blocking").with_io(|io| io.driver_name()) == Some(Name::Sim);
     let (sender, receiver) = oneshot::async_channel();
-    let job = move || {
+    let job = move |thread: io::Result<()>| {
         // Nobody waits any more.
         if sender.is_closed() {
             return;
         }
-        let returned = catch_unwind(AssertUnwindSafe(call));
+        let returned = match thread {
+            Ok(()) => catch_unwind(AssertUnwindSafe(call)).map_err(JoinError::Panicked),
+            Err(why) => Err(JoinError::NoThread(why)),
+        };
         // Refused when whoever waited is gone: dropped here.
         let _ = sender.send(returned);
     };
-    let mut blocking = Blocking { receiver, here: None, refused: None };
+    let mut blocking = Blocking { receiver, here: None };
     if simulated {
         blocking.here = Some(Box::new(job));
-    } else if let Err(why) = POOL.push(Box::new(job)) {
-        blocking.refused = Some(why);
+    } else {
+        POOL.push(Box::new(job));
     }
     blocking
 }
@@ -153,10 +177,9 @@ where
 /// Future of [`spawn_blocking`].
 #[must_use = "dropping it cancels the call if that has not begun"]
 pub struct Blocking<T> {
-    receiver: oneshot::AsyncReceiver<thread::Result<T>>,
+    receiver: oneshot::AsyncReceiver<Result<T, JoinError>>,
     /// To be called here, in `sim`.
     here: Option<Job>,
-    refused: Option<std::io::Error>,
 }
 
 impl<T> Future for Blocking<T> {
@@ -164,22 +187,50 @@ impl<T> Future for Blocking<T> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if let Some(call) = self.here.take() {
-            call();
+            call(Ok(()));
         }
-        match Pin::new(&mut self.receiver).poll(context) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(Ok(Ok(returned))) => Poll::Ready(Ok(returned)),
-            Poll::Ready(Ok(Err(panic))) => Poll::Ready(Err(JoinError::Panicked(panic))),
-            // The job was dropped unmade: there was no thread.
-            Poll::Ready(Err(_)) => {
-                Poll::Ready(Err(self.refused.take().map_or(JoinError::Cancelled, JoinError::NoThread)))
-            }
-        }
+        // Every job answers; it would be gone without only if its thread were.
+        Pin::new(&mut self.receiver).poll(context).map(|told| told.unwrap_or(Err(JoinError::Cancelled)))
     }
 }
 
 impl<T> fmt::Debug for Blocking<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Blocking")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    /// Two pushers at once: each has queued a job and counted a thread, and neither thread can be made.
+    #[test]
+    fn without_any_thread_every_job_in_the_queue_hears_why() {
+        let pool = Pool {
+            state: Mutex::new(State { queue: VecDeque::new(), threads: 2, idle: 0 }),
+            work: Condvar::new(),
+            threads_max: AtomicUsize::new(2),
+        };
+        let (tell, told) = mpsc::channel();
+        for number in 0..2 {
+            let tell = tell.clone();
+            let job: Job = Box::new(move |thread| {
+                let errno = thread.err().and_then(|why| why.raw_os_error());
+                let _ = tell.send((number, errno));
+                // What a job drops is other people's, and must not stand in the way of the next.
+                assert!(number > 0, "on purpose");
+            });
+            pool.state().queue.push_back(job);
+        }
+        let why = io::Error::from_raw_os_error(libc::ENOMEM);
+        pool.not_started(&why);
+        assert!(told.try_recv().is_err(), "the other thread may still come");
+        pool.not_started(&why);
+        assert_eq!(told.try_recv(), Ok((0, Some(libc::ENOMEM))));
+        assert_eq!(told.try_recv(), Ok((1, Some(libc::ENOMEM))));
+        let state = pool.state();
+        assert_eq!((state.threads, state.queue.len()), (0, 0));
     }
 }

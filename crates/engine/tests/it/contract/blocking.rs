@@ -119,3 +119,47 @@ cases!(
             .unwrap();
     })
 );
+
+/// What ends a thread of the pool that nobody guards: it panics as it is dropped.
+struct Sour;
+
+impl Drop for Sour {
+    fn drop(&mut self) {
+        panic!("on purpose");
+    }
+}
+
+cases!(
+    /// More of them than there may be threads: if each took one along, none would be left in the end.
+    what_panics_while_it_is_dropped_takes_no_thread_along,
+    real,
+    |case| with_runtime(case, unchanged, move |_, runtime| {
+        runtime
+            .block_on(async {
+                for round in 0..=2 * blocking::threads_max() {
+                    let (tell, told) = mpsc::channel();
+                    let (free, wait) = mpsc::channel::<()>();
+                    let call = spawn_blocking(move || {
+                        tell.send(()).unwrap();
+                        let _ = wait.recv();
+                        Sour
+                    });
+                    if round % 2 == 0 {
+                        // It has begun, and then nobody wants its result.
+                        told.recv().unwrap();
+                    }
+                    drop(call);
+                    drop(free);
+                }
+                // What a call that never begins has captured is dropped too.
+                for _ in 0..=blocking::threads_max() {
+                    let captured = Sour;
+                    drop(spawn_blocking(move || {
+                        let _captured = &captured;
+                    }));
+                }
+                assert_eq!(spawn_blocking(|| 7).await.unwrap(), 7);
+            })
+            .unwrap();
+    })
+);
