@@ -151,12 +151,12 @@ impl Uring {
     }
 
     /// A cancel found nothing. What it was for has completed, which is told in its turn; or it was between two
-    /// tries, where the kernel does not see it, and goes on: then it is cancelled again.
+    /// tries, where the kernel does not see it, or cannot be interrupted, and goes on: then it is cancelled again.
     #[cold]
     pub(super) fn cancel_missed(&mut self, bits: u64) {
         if let Some(place) = self.hold(bits).filter(|place| **place == Place::Cancelled) {
             *place = Place::Doomed;
-            self.cancels.push(bits);
+            self.missed.push(bits);
         }
     }
 
@@ -168,6 +168,7 @@ impl Uring {
         }
         self.starved.clear();
         self.cancels.clear();
+        self.missed.clear();
         let deadline = Instant::now() + PATIENCE;
         let mut slice = None;
         loop {

@@ -28,7 +28,7 @@ mod zero_copy;
 
 use super::features::ZeroCopy;
 use super::{Cancelled, Driver, Name, Settings};
-use crate::clock::{Clock, Until};
+use crate::clock::{Clock, Moment, Until};
 use crate::counters::Counters;
 use crate::op::{Answer, Call, Completion, FileOp, Kind, Op, Outcome, Target, Token};
 use crate::pool::Pool;
@@ -43,6 +43,10 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Cancels that missed are sent again at most this often.
+const AGAIN: Duration = Duration::from_millis(10);
 
 /// The buffer group of the standing receives.
 const GROUP: u16 = 0;
@@ -77,6 +81,9 @@ pub(crate) struct Uring {
     starved: VecDeque<(u64, (Target, bool))>,
     /// What is to be cancelled, as its completion will carry it.
     cancels: Vec<u64>,
+    /// Likewise what a cancel was handed over for in vain, and from when on the next may be.
+    missed: Vec<u64>,
+    again_from: Moment,
     /// By slot: where its operation is.
     holds: Vec<Hold>,
     /// Completions that are taken and not told, in order: one that was too long for its turn, and what came while something
@@ -120,7 +127,7 @@ enum Place {
     Waiting,
     /// Handed over.
     Kernel,
-    /// Handed over, and to be cancelled: it is in `cancels`.
+    /// Handed over, and to be cancelled: it is in `cancels` or in `missed`.
     Doomed,
     /// Handed over, and so is its cancel.
     Cancelled,
@@ -150,6 +157,8 @@ impl Uring {
             line: VecDeque::new(),
             starved: VecDeque::new(),
             cancels: Vec::new(),
+            missed: Vec::new(),
+            again_from: Moment::default(),
             holds: Vec::new(),
             held: VecDeque::new(),
             accepting: accept::Accepting::default(),
@@ -283,6 +292,20 @@ impl Uring {
             let entry = self.receive(on, stands);
             self.push(bits, entry);
         }
+    }
+
+    /// Sends the cancels again that missed, if that was not done of late; otherwise, how long the next wait may last. The
+    /// kernel answers at once: what waits for a disk, or is under way on a thread of the kernel's, would have us ask without
+    /// a pause for as long as it takes.
+    #[cold]
+    fn cancel_again(&mut self) -> Option<Duration> {
+        let now = self.clock.now();
+        if now < self.again_from {
+            return Some(self.again_from.since(now));
+        }
+        self.again_from = now.after(AGAIN);
+        self.cancels.append(&mut self.missed);
+        None
     }
 
     /// Hands cancels over, as far as there is room; a success needs no answer.
@@ -479,6 +502,7 @@ impl Driver for Uring {
 
     fn wait(&mut self, until: Until, out: &mut Vec<Completion>) -> io::Result<()> {
         self.refill();
+        let pause = if self.missed.is_empty() { None } else { self.cancel_again() };
         if !self.cancels.is_empty() {
             self.flush_cancels();
         }
@@ -496,8 +520,8 @@ impl Driver for Uring {
         let (completions, timeout) = match until {
             Until::Now => (0, None),
             _ if !may_block => (0, None),
-            Until::For(span) => (1, Some(span)),
-            Until::News => (1, None),
+            Until::For(span) => (1, Some(pause.map_or(span, |pause| pause.min(span)))),
+            Until::News => (1, pause),
         };
         self.counters.waits += 1;
         let no_iowait = self.abilities.no_iowait;

@@ -2,8 +2,10 @@
 
 use super::super::{Place, RECEIVE};
 use super::*;
+use crate::clock::Clock;
 use crate::pages::Pages;
 use ringroad_uring::{abi, syscall};
+use std::cell::Cell;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -70,10 +72,39 @@ fn a_cancel_that_missed_is_sent_again_as_long_as_its_target_is_there() {
     // As if a cancel had been sent, and answered so.
     rig.driver.put(bits, Place::Cancelled);
     rig.driver.cancel_missed(bits);
-    assert_eq!(rig.driver.cancels, [bits]);
+    assert_eq!(rig.driver.missed, [bits]);
     assert_eq!(rig.last(), (token, -libc::ECANCELED));
     rig.driver.cancel_missed(bits);
-    assert_eq!(rig.driver.cancels, []);
+    assert!(rig.driver.cancels.is_empty() && rig.driver.missed.is_empty());
+}
+
+/// What runs on a thread of the kernel's is answered so again and again, and each time at once.
+#[test]
+fn a_cancel_that_misses_again_and_again_is_sent_again_after_a_pause() {
+    let mut rig = Rig::new();
+    let time = Rc::new(Cell::new(1));
+    rig.driver.clock = Clock::Virtual(Rc::clone(&time));
+    // The kernel has no such operation, so that every cancel of it misses.
+    let bits = Token { index: 7, generation: 7 }.to_bits();
+    rig.driver.put(bits, Place::Cancelled);
+    rig.driver.cancel_missed(bits);
+    for round in 0..3 {
+        let before = rig.driver.again_from;
+        rig.turn(Until::Now);
+        let again_from = rig.driver.again_from;
+        assert!(again_from > before, "round {round}: it is due");
+        for _ in 0..100 {
+            assert_eq!(rig.driver.missed, [bits], "and has missed");
+            time.set(time.get() + 1);
+            rig.turn(Until::Now);
+            assert_eq!(rig.driver.again_from, again_from, "round {round}: it is not due yet");
+        }
+        let before = rig.driver.counters().system_calls;
+        rig.turn(Until::News);
+        assert_eq!(rig.driver.counters().system_calls, before + 1, "a wait ends by itself, to send it again");
+        assert_eq!(rig.driver.again_from, again_from);
+        time.set(again_from.0);
+    }
 }
 
 /// Asked for in the turn that brings the end, and flushed in the next, which begins with a new receive.
