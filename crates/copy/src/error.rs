@@ -3,6 +3,7 @@
 //! `Display` gives the house form (`create, on b/x: Permission denied`). A program that speaks as GNU `cp` does
 //! forms its own sentence from the kind; each kind's documentation has that sentence.
 
+use rustix::io::Errno;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -194,7 +195,7 @@ impl Error {
     }
 
     /// A system call failed.
-    pub(crate) fn system(kind: ErrorKind, path: PathBuf, why: rustix::io::Errno) -> Error {
+    pub(crate) fn system(kind: ErrorKind, path: PathBuf, why: Errno) -> Error {
         Error { kind, path, other: None, source: Some(why.into()) }
     }
 
@@ -224,9 +225,12 @@ impl Error {
                 | Rename
                 | Parent
         );
-        let code = self.source.as_ref().and_then(io::Error::raw_os_error);
-        let codes = [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT];
-        makes && codes.iter().any(|full| code == Some(full.raw_os_error()))
+        makes && (self.is(Errno::NOSPC) || self.is(Errno::DQUOT))
+    }
+
+    /// Whether the kernel gave this reason.
+    pub(crate) fn is(&self, why: Errno) -> bool {
+        self.source.as_ref().and_then(io::Error::raw_os_error) == Some(why.raw_os_error())
     }
 
     /// Whether this is only worth a word: the copy is as successful as without it.

@@ -243,9 +243,7 @@ impl Worker<'_, '_> {
             return false;
         };
         // Of a quota what is free is not known, and what the old file has is all there surely is.
-        let is_quota =
-            error.source.as_ref().and_then(|why| why.raw_os_error()) == Some(Errno::DQUOT.raw_os_error());
-        let free = if is_quota { 0 } else { space.f_bavail.saturating_mul(space.f_frsize) };
+        let free = if error.is(Errno::DQUOT) { 0 } else { space.f_bavail.saturating_mul(space.f_frsize) };
         opened.facts.size <= free.saturating_add(there.stored)
     }
 
@@ -647,8 +645,7 @@ fn may_swap(there: &Facts, me: Me) -> bool {
 /// Whether the name could not be had because a file is mounted there, as `/etc/hosts` in containers is. Such a file can
 /// still be written.
 fn is_mounted(error: &Error) -> bool {
-    let code = error.source.as_ref().and_then(std::io::Error::raw_os_error);
-    error.kind == ErrorKind::Rename && code == Some(Errno::BUSY.raw_os_error())
+    error.kind == ErrorKind::Rename && error.is(Errno::BUSY)
 }
 
 /// A target that has all its bytes.

@@ -131,18 +131,10 @@ pub(crate) fn decide(options: &Options, question: &Question) -> Action {
     let Question { source, target, follow, operand, .. } = *question;
     let from = source.copied(follow);
     let regular = from.kind == FileType::RegularFile;
-    let reads_contents = regular || (options.copy_contents && !is_tree(from.kind)) || !options.recursive;
     let directory = from.kind == FileType::Directory;
     let linking = options.link != Link::No;
-    // A regular file is written through a link; nothing else is, and neither is what will be removed.
-    let through_link = reads_contents
-        && !directory
-        && from.kind != FileType::Symlink
-        && !linking
-        && options.backup.is_none()
-        && !options.remove_destination;
-    let through_link =
-        through_link || (directory && options.keep_directory_symlink && leads_to_tree(&target));
+    let through_link = follows_target(options, from.kind)
+        || (directory && options.keep_directory_symlink && leads_to_tree(&target));
     if through_link && question.just_created && target.is_symlink() {
         // Somebody put a link among the sources, to have another source written wherever it leads.
         return Action::Refuse(ErrorKind::ThroughJustCreated);
@@ -231,7 +223,8 @@ pub(crate) fn decide(options: &Options, question: &Question) -> Action {
     }
 }
 
-/// Whether a target that is a link is looked through: where a file is written, and nothing else is to take its place.
+/// Whether a target that is a link is written through: by contents that are read, not by what else there is, and not where it
+/// will be removed.
 pub(crate) fn follows_target(options: &Options, source: FileType) -> bool {
     let special = source != FileType::RegularFile && !is_tree(source);
     let written = source == FileType::RegularFile || special && (options.copy_contents || !options.recursive);

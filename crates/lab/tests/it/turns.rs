@@ -32,8 +32,10 @@ fn by_turns_a_run_is_as_long_as_it_should_be_and_both_sides_count_the_same() {
     // Those under one load ran side by side, and have places of their own in the block.
     let of = |model: usize| &record.cells[model].runs;
     for block in 0..2 {
-        let apart = |model: usize| (of(0)[block].at_s - of(model)[block].at_s).abs();
-        assert!(apart(1) < 0.2 && apart(2) > 0.2, "{} {}", apart(1), apart(2));
+        let end = |model: usize| of(model)[block].at_s + of(model)[block].duration_s;
+        let apart = |model: usize| (end(0) - end(model)).abs();
+        assert!(apart(1) < 1e-6, "they ended together: {}", apart(1));
+        assert!(apart(2) > 0.2, "under another load it was another time: {}", apart(2));
         assert_ne!(of(0)[block].order, of(1)[block].order);
     }
 }
