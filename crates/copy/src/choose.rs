@@ -61,6 +61,13 @@ impl Chosen {
         self.is_cold() && self.threads_when_cold.load(Ordering::Relaxed)
     }
 
+    /// Files given to a worker at a time. Cached ones are as many as a folder mostly has: so each worker is in a folder
+    /// of its own, and does not wait for the lock of another's. Threads that wait for a disk get few, so that those who
+    /// join them find some.
+    pub(crate) fn batch(&self) -> usize {
+        if self.threads_now() { 64 } else { 1024 }
+    }
+
     /// There is no ring after all.
     pub(crate) fn refuse_ring(&self, why: String) {
         let _ = self.no_ring.set(why);

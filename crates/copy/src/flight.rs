@@ -32,7 +32,7 @@ pub(crate) struct Batch {
     pub(crate) handles: Arc<Handles>,
     pub(crate) names: Arc<Names>,
     pub(crate) next: Cell<usize>,
-    pub(crate) end: usize,
+    pub(crate) end: Cell<usize>,
     /// Files not ended yet.
     pub(crate) left: Cell<usize>,
 }

@@ -4,6 +4,9 @@
 //! A directory is listed in windows; what remains of the listing waits *below* the work its last window made. So
 //! at any time a bounded number of names is held for each level of the tree, however many a directory has.
 //!
+//! Files are handed out in batches. A worker that has nothing to do gets half of what is left of another's batch, as soon
+//! as that one is between two files ([`Queue::starves`]).
+//!
 //! INVARIANT: `outstanding` counts tasks that wait or run. A task adds what it makes before it is done, so zero
 //! means that nothing more will come.
 
@@ -11,6 +14,7 @@ use crate::dir::{Dir, Handles};
 use crate::links::Waiter;
 use rustix::fs::FileType;
 use std::ffi::CStr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Names of one directory, packed: a million of them are a few hundred allocations.
@@ -79,13 +83,14 @@ pub(crate) enum Task {
 pub(crate) struct Queue {
     state: Mutex<State>,
     changed: Condvar,
+    /// Workers that wait for a task; written under the lock.
+    idle: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct State {
     waiting: Vec<Task>,
     outstanding: usize,
-    idle: usize,
     /// A worker panicked.
     abandoned: bool,
 }
@@ -102,7 +107,7 @@ impl Queue {
         state.waiting.extend(tasks);
         let more = state.waiting.len() - before;
         state.outstanding += more;
-        let idle = state.idle;
+        let idle = self.idle.load(Ordering::Relaxed);
         drop(state);
         for _ in 0..more.min(idle) {
             self.changed.notify_one();
@@ -122,15 +127,21 @@ impl Queue {
             if state.outstanding == 0 {
                 return None;
             }
-            state.idle += 1;
+            self.idle.fetch_add(1, Ordering::Relaxed);
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-            state.idle -= 1;
+            self.idle.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     /// The next task, if there is one now.
     pub(crate) fn try_take(&self) -> Option<Task> {
         self.lock().waiting.pop()
+    }
+
+    /// Whether a worker waits and nothing is there for it. Without the lock while all are busy: asked before every
+    /// file.
+    pub(crate) fn starves(&self) -> bool {
+        self.idle.load(Ordering::Relaxed) > 0 && self.waiting() == 0
     }
 
     /// The task that was taken is done.

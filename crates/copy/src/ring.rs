@@ -20,7 +20,6 @@ use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 impl Worker<'_, '_> {
@@ -82,7 +81,7 @@ impl Worker<'_, '_> {
                 handles,
                 names,
                 next: Cell::new(range.start),
-                end: range.end,
+                end: Cell::new(range.end),
                 left: Cell::new(range.len()),
             })),
             answer => {
@@ -101,11 +100,13 @@ impl Worker<'_, '_> {
     /// there are more.
     fn launch(&mut self, flight: &mut Flight, batch: &Rc<Batch>) -> io::Result<bool> {
         let at = batch.next.get();
-        if at >= batch.end {
+        if at >= batch.end.get() {
             return Ok(false);
         }
+        let end = self.share(&batch.dir, &batch.names, at..batch.end.get());
+        self.ends_at(batch, end);
         batch.next.set(at + 1);
-        let more = at + 1 < batch.end;
+        let more = at + 1 < end;
         let Some((name, kind)) = batch.names.get(at) else {
             self.ended(batch);
             return Ok(more);
@@ -131,13 +132,17 @@ impl Worker<'_, '_> {
 
     /// The files of a batch that were not sent on their way become a batch of their own, for whoever takes it.
     fn hand_back(&mut self, batch: &Batch) {
-        let rest = batch.next.get()..batch.end;
+        let rest = batch.next.get()..batch.end.get();
         if !rest.is_empty() {
-            let files = rest.len();
-            batch.next.set(batch.end);
-            batch.dir.pending.fetch_add(1, Ordering::Relaxed);
-            let task = Task::Files(Arc::clone(&batch.dir), Arc::clone(&batch.names), rest);
-            self.run.queue.push([task]);
+            self.leave(&batch.dir, &batch.names, rest.clone());
+            self.ends_at(batch, rest.start);
+        }
+    }
+
+    /// What lies behind `end` is no part of a batch any more.
+    fn ends_at(&mut self, batch: &Batch, end: usize) {
+        let files = batch.end.replace(end) - end;
+        if files > 0 {
             self.less(batch, files);
         }
     }

@@ -15,8 +15,6 @@ use std::sync::atomic::Ordering;
 
 /// Entries of one directory held at a time; also the window of the inode order.
 const WINDOW: usize = 1 << 16;
-/// Files given to a worker at a time.
-const BATCH: usize = 1024;
 const LISTING_BYTES: usize = 1 << 17;
 
 impl Worker<'_, '_> {
@@ -86,17 +84,8 @@ impl Worker<'_, '_> {
         if !directories.is_empty() {
             tasks.push(Task::Directories(Arc::clone(&dir), directories));
         }
-        let files = Arc::new(files);
-        let mut start = 0;
-        while start < files.len() {
-            let end = (start + BATCH).min(files.len());
-            dir.pending.fetch_add(1, Ordering::Relaxed);
-            tasks.push(Task::Files(Arc::clone(&dir), Arc::clone(&files), start..end));
-            start = end;
-        }
-        // The first batch on top, so that files are read in order.
-        let at = usize::from(matches!(tasks.first(), Some(Task::Directories(..))));
-        tasks.get_mut(at..).unwrap_or_default().reverse();
+        let all = 0..files.len();
+        tasks.extend(self.batches(&dir, &Arc::new(files), all));
         if more {
             tasks.insert(0, Task::Scan(dir, handles));
             run.queue.push(tasks);

@@ -23,6 +23,7 @@ use globset::GlobSet;
 use rustix::fs::FileType;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -237,7 +238,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         }
     }
 
-    fn files(&mut self, dir: &Arc<Dir>, names: &Arc<Names>, range: std::ops::Range<usize>) {
+    fn files(&mut self, dir: &Arc<Dir>, names: &Arc<Names>, range: Range<usize>) {
         if self.run.stopped() {
             self.tally.skipped += range.len() as u64;
             return;
@@ -249,16 +250,16 @@ impl<'r, 'a> Worker<'r, 'a> {
                 return self.tell(error);
             }
         };
-        let end = range.end;
+        let Range { start: mut at, mut end } = range;
         // What is cloned is not read, cached or not.
         self.looks = self.run.chosen.watches() && !dir.cloning.works();
-        for at in range {
+        while at < end {
+            end = self.share(dir, names, at..end);
             match self.sample.judge() {
                 Some(true) if !dir.cloning.works() => {
                     self.run.chosen.cold.store(true, Ordering::Relaxed);
                     // The rest in the other way of working.
-                    dir.pending.fetch_add(1, Ordering::Relaxed);
-                    self.run.queue.push([Task::Files(Arc::clone(dir), Arc::clone(names), at..end)]);
+                    self.leave(dir, names, at..end);
                     break;
                 }
                 _ => {}
@@ -267,10 +268,43 @@ impl<'r, 'a> Worker<'r, 'a> {
                 self.tally.skipped += (end - at) as u64;
                 return;
             }
-            let Some((name, kind)) = names.get(at) else { continue };
-            self.name(dir, &handles, name, kind);
+            if let Some((name, kind)) = names.get(at) {
+                self.name(dir, &handles, name, kind);
+            }
+            at += 1;
         }
         self.looks = false;
+    }
+
+    /// Leaves the second half of a batch's rest to a worker that has nothing to do, if there is one. Returns where
+    /// the rest ends now.
+    pub(crate) fn share(&self, dir: &Arc<Dir>, names: &Arc<Names>, rest: Range<usize>) -> usize {
+        if rest.len() < 2 || !self.run.queue.starves() {
+            return rest.end;
+        }
+        let middle = rest.start + rest.len().div_ceil(2);
+        self.leave(dir, names, middle..rest.end);
+        middle
+    }
+
+    /// Leaves files that this worker will not copy to whoever takes them.
+    pub(crate) fn leave(&self, dir: &Arc<Dir>, names: &Arc<Names>, files: Range<usize>) {
+        self.run.queue.push(self.batches(dir, names, files));
+    }
+
+    /// Files as batches, pending in their directory; the last is the first to be copied, so that on the stack it lies
+    /// on top and files are read in order.
+    pub(crate) fn batches(&self, dir: &Arc<Dir>, names: &Arc<Names>, files: Range<usize>) -> Vec<Task> {
+        let size = self.run.chosen.batch();
+        let starts = files.clone().step_by(size).rev();
+        let tasks: Vec<Task> = starts
+            .map(|start| {
+                let batch = start..(start + size).min(files.end);
+                Task::Files(Arc::clone(dir), Arc::clone(names), batch)
+            })
+            .collect();
+        dir.pending.fetch_add(tasks.len(), Ordering::Relaxed);
+        tasks
     }
 
     /// Copies one name of a directory, and accounts for it.

@@ -1,10 +1,14 @@
 //! The same trees through every engine, compared by an outside program and by our own comparer.
 
 use crate::compare::{ALL, differences, rsync_differences};
-use crate::support::{archive, clean, engines, folders, many, ring_engines};
+use crate::support::{Told, archive, clean, engines, folders, many, ring_engines, run};
 use crate::tree::{Abilities, build, deep, directory, everything, file, hard_link};
-use ringroad_copy::{Engine, Order, Sparse};
+use ringroad_copy::{Engine, Options, Order, Sparse};
+use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Duration;
 
 fn assert_same(source: &std::path::Path, target: &std::path::Path) {
     let found = differences(source, target, ALL);
@@ -43,6 +47,33 @@ fn many_small_files_arrive_whole_by_every_engine_in_either_order() {
             assert_eq!(report.totals.bytes, 300 * 4096);
             assert_same(&source, &target);
         }
+    }
+}
+
+#[test]
+fn a_directory_is_shared_with_a_worker_that_has_nothing_to_do() {
+    for &engine in engines() {
+        let (_place, source, target) = folders();
+        for at in 0..100 {
+            std::fs::write(source.join(format!("f{at}")), at.to_string()).unwrap();
+        }
+        let threads = Mutex::new(HashSet::new());
+        let by = |_: &Path, _: &Path| {
+            let mut threads = threads.lock().unwrap();
+            threads.insert(std::thread::current().id());
+            let alone = threads.len() < 2;
+            drop(threads);
+            if alone {
+                // The other worker may be on its way still.
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        };
+        let told = Told { entry: Some(&by), ..Told::default() };
+        let report = run(&source, &target, &Options { jobs: Some(2), ..archive(engine) }, &told);
+        assert!(report.is_success(), "{engine:?}: {:?}", told.errors.lock().unwrap());
+        assert_same(&source, &target);
+        assert_eq!(report.totals.files, 100, "{engine:?}");
+        assert_eq!(threads.lock().unwrap().len(), 2, "{engine:?}: all files of one directory by one worker");
     }
 }
 
