@@ -28,6 +28,7 @@ mod dir;
 mod directory;
 mod entry;
 mod error;
+mod exclude;
 mod file;
 mod flight;
 mod leftover;

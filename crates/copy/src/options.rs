@@ -50,7 +50,8 @@ pub struct Options {
     pub reflink: Reflink,
 
     /// Entries whose path below their operand matches one of these globs stay out, directories with all that is
-    /// in them. `*` does not match `/`; `**` does; a pattern without `/` matches the name at any depth.
+    /// in them. `*` does not match `/`; `**` does; a pattern without `/` matches the name at any depth. With a `/` at its
+    /// end it is about directories only. One that names nothing is refused.
     pub exclude: Vec<String>,
     /// A file whose target has the same type, size and modification time (nanoseconds) is not copied again.
     /// Times are preserved, whatever [`Preserve::timestamps`] says: the next resume needs them.

@@ -4,6 +4,7 @@ use crate::choose;
 use crate::clock::{Clock, For};
 use crate::dir::Budget;
 use crate::error::{Error, ErrorKind, Refusal};
+use crate::exclude::Excluded;
 use crate::leftover::Maker;
 use crate::links::Links;
 use crate::manifest::Manifest;
@@ -13,7 +14,6 @@ use crate::options::{Destination, Durability, Link, Options, Update};
 use crate::queue::Queue;
 use crate::report::{Control, Event, Observer, Report};
 use crate::worker::{Run, Worker};
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -67,7 +67,7 @@ pub fn copy(
         clocks: Mutex::new(Clock::new(options.explain)),
         workers: 1.into(),
         me: Me::now(options.preserve.mode || options.preserve.ownership),
-        exclude: globs(&options.exclude)?,
+        exclude: Excluded::by(&options.exclude)?,
         full: false.into(),
         mismatches: 0.into(),
         own: Default::default(),
@@ -175,21 +175,4 @@ fn spawn<'scope, 'env>(scope: &'scope Scope<'scope, 'env>, run: &'env Run<'env>)
 fn descriptors_for_directories() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1024);
     usize::try_from(limit / 8).unwrap_or(1024).clamp(4, 4096)
-}
-
-/// One set of all patterns. A pattern without `/` matches at any depth.
-fn globs(patterns: &[String]) -> Result<Option<GlobSet>, Refusal> {
-    if patterns.is_empty() {
-        return Ok(None);
-    }
-    let mut set = GlobSetBuilder::new();
-    for pattern in patterns {
-        let trimmed = pattern.trim_start_matches("./").trim_end_matches('/');
-        let anchored = trimmed.trim_start_matches('/');
-        let deep = if trimmed.contains('/') { anchored.to_string() } else { format!("**/{anchored}") };
-        let glob = GlobBuilder::new(&deep).literal_separator(true).build();
-        set.add(glob.map_err(|why| Refusal::Options(format!("exclude {pattern:?}: {}", why.kind())))?);
-    }
-    let set = set.build().map_err(|why| Refusal::Options(format!("exclude: {why}")))?;
-    Ok(Some(set))
 }

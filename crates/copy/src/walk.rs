@@ -56,10 +56,6 @@ impl Worker<'_, '_> {
                 continue;
             }
             self.tally.scanned += 1;
-            if run.exclude.is_some() && self.is_excluded(&dir, name) {
-                self.skip_excluded(&dir, name);
-                continue;
-            }
             // What the listing does not say, or what a followed link leads to, is found out here: directories go
             // another way than files.
             let mut kind = entry.file_type();
@@ -67,6 +63,12 @@ impl Worker<'_, '_> {
                 let look = if dir.follow { stat } else { lstat };
                 let facts = look(handles.source(), name);
                 kind = facts.map_or(kind, |facts| facts.kind);
+            }
+            if let Some(patterns) = &run.exclude
+                && patterns.excludes(&dir.below_operand(name), kind == FileType::Directory)
+            {
+                self.skip_excluded(&dir, name);
+                continue;
             }
             let into = if kind == FileType::Directory { &mut directories } else { &mut files };
             into.push(name, entry.ino(), kind);
@@ -102,9 +104,5 @@ impl Worker<'_, '_> {
             let why = Skip::Excluded;
             self.run.observer.event(Event::Skipped { source: &source, target: &target, why });
         }
-    }
-
-    fn is_excluded(&self, dir: &Dir, name: &CStr) -> bool {
-        self.run.exclude.as_ref().is_some_and(|globs| globs.is_match(dir.below_operand(name)))
     }
 }

@@ -10,6 +10,7 @@ use crate::content::Buffer;
 use crate::dir::{Budget, Dir, Handles, lstat, stat};
 use crate::entry::{Entry, Outcome};
 use crate::error::{Error, ErrorKind};
+use crate::exclude::Excluded;
 use crate::leftover::Maker;
 use crate::links::Links;
 use crate::manifest::Manifest;
@@ -19,7 +20,6 @@ use crate::queue::{Names, Queue, Task};
 use crate::report::{Control, Event, Kind, Observer, Skip, Totals, count};
 use crate::sample::Sample;
 use crate::writers::Writers;
-use globset::GlobSet;
 use rustix::fs::FileType;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString};
@@ -50,7 +50,7 @@ pub(crate) struct Run<'a> {
     /// Workers since the operands were last waited for.
     pub(crate) workers: AtomicUsize,
     pub(crate) me: Me,
-    pub(crate) exclude: Option<GlobSet>,
+    pub(crate) exclude: Option<Excluded>,
     /// The destination has no room left.
     pub(crate) full: AtomicBool,
     pub(crate) mismatches: AtomicU64,

@@ -236,7 +236,14 @@ fn what_is_excluded_stays_out_with_all_that_is_in_it() {
     std::fs::write(source.join("deep/d1/x/keep.tmp"), "").unwrap();
     std::fs::write(source.join("deep/kept"), "").unwrap();
     let options = Options {
-        exclude: vec!["*.tmp".into(), "/d3".into(), "deep/*/x".into(), "f7".into()],
+        exclude: vec![
+            "*.tmp".into(),
+            "/d3".into(),
+            "deep/*/x".into(),
+            "f7".into(),
+            "d9/".into(),
+            "f8/".into(),
+        ],
         ..archive(Engine::Auto)
     };
     let report = clean(&source, &target, &options);
@@ -245,11 +252,15 @@ fn what_is_excluded_stays_out_with_all_that_is_in_it() {
     assert!(!target.join("d7/f7").exists());
     assert!(target.join("d7/f17").exists());
     assert!(target.join("deep/kept").exists());
-    assert_eq!(report.totals.skipped, 3);
-    let wrong = Options { exclude: vec!["a[".into()], ..archive(Engine::Auto) };
-    let refused =
-        ringroad_copy::copy(&[source], &ringroad_copy::Destination::At(target), &wrong, &(), &Control::new());
-    assert!(refused.unwrap_err().to_string().contains("a["));
+    assert!(!target.join("d9").exists());
+    assert!(target.join("d8/f8").exists(), "a pattern with a slash at its end is about directories");
+    assert_eq!(report.totals.skipped, 4);
+    for wrong in ["a[", "", "/", "./"] {
+        let to = ringroad_copy::Destination::At(target.clone());
+        let options = Options { exclude: vec![wrong.into()], ..archive(Engine::Auto) };
+        let refused = ringroad_copy::copy(std::slice::from_ref(&source), &to, &options, &(), &Control::new());
+        assert!(refused.unwrap_err().to_string().contains(&format!("{wrong:?}")));
+    }
 }
 
 #[test]
