@@ -579,6 +579,10 @@ impl Worker<'_, '_> {
             // Something else took the name since it was judged; it is judged anew.
             return Ok(None);
         }
+        if options.durability == Durability::End && now.kind == FileType::RegularFile {
+            // Behind a link, or mounted, it may be on another file system than its directory.
+            self.run.writes_to(&fd, now.dev);
+        }
         if how == How::Swap
             && may_swap(&now, self.run.me)
             && !entry.dir.has_default_acl(entry.handles)

@@ -94,11 +94,11 @@ impl Run<'_> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).contains(&made_as(entry, identity))
     }
 
-    /// Remembers a file system, to be synced at the end.
-    pub(crate) fn writes_to(&self, directory: &OwnedFd, device: u64) {
+    /// Remembers the file system that a directory or a file is on, to be synced at the end.
+    pub(crate) fn writes_to(&self, there: &OwnedFd, device: u64) {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         if let std::collections::hash_map::Entry::Vacant(slot) = written.entry(device)
-            && let Ok(again) = rustix::io::fcntl_dupfd_cloexec(directory, 3)
+            && let Ok(again) = rustix::io::fcntl_dupfd_cloexec(there, 3)
         {
             slot.insert(again);
         }

@@ -360,6 +360,30 @@ fn every_durability_copies_the_same() {
 }
 
 #[test]
+fn at_the_end_the_file_system_behind_a_link_that_was_written_through_is_synced_too() {
+    let Ok(memory) = tempfile::tempdir_in("/dev/shm") else {
+        return eprintln!("skipped: no second file system at /dev/shm");
+    };
+    for &engine in engines() {
+        let (place, _, target) = folders();
+        let source = place.path().join("file");
+        std::fs::write(&source, "new").unwrap();
+        let other = memory.path().join(engine.name());
+        std::fs::write(&other, "old").unwrap();
+        let device = |path: &Path| std::fs::metadata(path).unwrap().dev();
+        if device(&other) == device(place.path()) {
+            return eprintln!("skipped: /dev/shm is no other file system");
+        }
+        std::os::unix::fs::symlink(&other, &target).unwrap();
+        let options = Options { durability: Durability::End, explain: true, engine, ..Options::default() };
+        let report = clean(&source, &target, &options);
+        assert_eq!(std::fs::read(&other).unwrap(), b"new", "{engine:?}");
+        let syncs = report.phases.iter().find(|phase| phase.name == "sync").unwrap().calls;
+        assert_eq!(syncs, 2, "{engine:?}: the link's file system, and the file's");
+    }
+}
+
+#[test]
 fn explain_counts_the_calls_of_each_phase() {
     let (_place, source, target) = folders();
     many(&source, 50, 4096);
