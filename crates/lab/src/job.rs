@@ -6,6 +6,7 @@
 //! run thrown out of the caches. Nothing of that is timed. Start at [`Bench::copy`].
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+use crate::copies::{self, Room};
 use crate::dataset::{self, Dataset};
 use crate::program::{self, Filling, Program, Start, wait_any};
 use crate::run::{Bench, Failure, Measured};
@@ -30,7 +31,7 @@ struct Content {
 }
 
 impl Bench<'_> {
-    /// Runs one program on one tree. The source is made if it is not there yet, and stays; the copy is removed.
+    /// Runs one program on one tree. The source is made if it is not there yet; it stays, and so does the copy.
     ///
     /// # Errors
     /// [`Failure`] says what to do with the cell.
@@ -40,17 +41,18 @@ impl Bench<'_> {
             return Err(Failure::Skipped("nobody said where the trees may lie".to_owned()));
         };
         let source = source(scratch, tree)?;
-        let target = scratch.join("copy");
-        remove(&target).map_err(|error| failed("remove the copy before", error))?;
-        let content = prepare(&source, tree.cold).map_err(|error| match error.kind() {
+        let content =
+            content_of(&source, &mut |_| Ok(())).map_err(|error| failed("look at the tree", error))?;
+        let room = Room { bytes: content.bytes, files: content.files };
+        let target = copies::fresh(&scratch.join("copies"), room, self.stop)
+            .map_err(|error| failed("find a place for the copy", error))?;
+        prepare(&source, content, tree.cold).map_err(|error| match error.kind() {
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem if tree.cold => {
                 Failure::Skipped(format!("a cold run drops the machine's caches, which takes root ({error})"))
             }
             _ => failed("prepare the tree", error),
         })?;
-        let measured = self.timed(server, load, (&source, &target), content);
-        remove(&target).map_err(|error| failed("remove the copy", error))?;
-        measured
+        self.timed(server, load, (&source, &target), content)
     }
 
     fn timed(
@@ -162,10 +164,10 @@ fn source(scratch: &Path, tree: &Tree) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// The same state for everybody; tells what is in the source.
-fn prepare(source: &Path, cold: bool) -> io::Result<Content> {
+/// The same state for everybody.
+fn prepare(source: &Path, content: Content, cold: bool) -> io::Result<()> {
     let mut piece = vec![0; 128 * 1024];
-    let content = content_of(source, &mut |file| {
+    content_of(source, &mut |file| {
         let mut file = fs::File::open(file)?;
         while file.read(&mut piece)? > 0 {}
         Ok(())
@@ -175,7 +177,7 @@ fn prepare(source: &Path, cold: bool) -> io::Result<Content> {
     if cold {
         fs::write("/proc/sys/vm/drop_caches", "3")?;
     }
-    Ok(content)
+    Ok(())
 }
 
 /// Makes the host give memory to this machine before the clock runs: what a copy takes, but no more than half of what

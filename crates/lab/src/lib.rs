@@ -14,6 +14,7 @@ pub mod advise;
 pub mod client;
 pub mod collect;
 pub mod compare;
+mod copies;
 pub mod dataset;
 pub mod error;
 pub mod event;

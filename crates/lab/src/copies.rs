@@ -1,0 +1,98 @@
+//! Where copies go, so that none pays for the removal of another.
+//!
+//! **Nothing is removed while something is measured.** ext4 does not give out an inode that was deleted within the last
+//! minute, and finds out by looking at each (`recently_deleted`, fs/ext4/ialloc.c): who copies after a removal spends its
+//! time there, up to ten times what the copy costs, and all ratios shrink towards 1. So each copy gets a name of its own
+//! and stays. Where there is no room for another all go at once, and nobody copies until the minute is over.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Left free whatever happens.
+const SPARE_BYTES: u64 = 2 << 30;
+/// How long ext4 remembers a deletion that was written out, and a second.
+const RECENT: Duration = Duration::from_secs(61);
+
+/// What a copy takes, and what is there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub(crate) bytes: u64,
+    pub(crate) files: u64,
+}
+
+impl Room {
+    /// Of the file system that a folder is on. One that does not count its inodes has enough.
+    fn of(folder: &Path) -> io::Result<Room> {
+        let facts = rustix::fs::statvfs(folder)?;
+        let files = if facts.f_files == 0 { u64::MAX } else { facts.f_favail };
+        Ok(Room { bytes: facts.f_bavail * facts.f_frsize, files })
+    }
+
+    /// Whether a tree has room here. A small file takes a block, and so does a folder.
+    fn has_room_for(&self, tree: Room) -> bool {
+        let bytes = tree.bytes + tree.files * 4096;
+        self.bytes >= bytes + bytes / 4 + SPARE_BYTES && self.files >= tree.files + tree.files / 4
+    }
+}
+
+/// A name for a copy of `tree` in `folder`, where nothing has that name. Waits where room had to be made, unless `stop`
+/// is set meanwhile.
+pub(crate) fn fresh(folder: &Path, tree: Room, stop: &AtomicBool) -> io::Result<PathBuf> {
+    fs::create_dir_all(folder)?;
+    let mut there = fs::read_dir(folder)?.count();
+    if there > 0 && !Room::of(folder)?.has_room_for(tree) {
+        fs::remove_dir_all(folder)?;
+        fs::create_dir(folder)?;
+        there = 0;
+        rustix::fs::sync();
+        let removed = Instant::now();
+        while removed.elapsed() < RECENT && !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    Ok(folder.join(there.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_copy_takes_no_name_that_is_there_and_removes_nothing_while_there_is_room() {
+        let place = tempfile::tempdir().unwrap();
+        let (folder, stop) = (place.path().join("copies"), AtomicBool::new(false));
+        let small = Room { bytes: 1, files: 1 };
+        if !Room::of(place.path()).unwrap().has_room_for(small) {
+            return eprintln!("skipped: the disk is nearly full");
+        }
+        let first = fresh(&folder, small, &stop).unwrap();
+        fs::write(&first, "a copy").unwrap();
+        let second = fresh(&folder, small, &stop).unwrap();
+        assert!(first.exists() && !second.exists());
+    }
+
+    #[test]
+    fn without_room_what_was_copied_goes_and_whoever_stops_is_not_kept_waiting() {
+        let place = tempfile::tempdir().unwrap();
+        let (folder, stop) = (place.path().join("copies"), AtomicBool::new(true));
+        let large = Room { bytes: 1 << 60, files: 1 };
+        let first = fresh(&folder, large, &stop).unwrap();
+        fs::create_dir(&first).unwrap();
+        assert_eq!(fresh(&folder, large, &stop).unwrap(), first);
+        assert!(!first.exists());
+    }
+
+    #[test]
+    fn room_is_for_blocks_and_inodes_and_some_is_left() {
+        let tree = Room { bytes: 1000, files: 1 << 20 };
+        let there = |bytes, files| Room { bytes, files }.has_room_for(tree);
+        assert!(there(8 << 30, 2 << 20));
+        assert!(!there(4 << 30, 2 << 20), "a block for each file, and what is to stay free");
+        assert!(!there(8 << 30, 1 << 20), "inodes");
+    }
+}
