@@ -177,7 +177,7 @@ fn run_it(
     let record = record.map_err(refused)?;
     let interrupted = stop.load(Ordering::Relaxed);
 
-    folder.write(&record)?;
+    folder.write(&record, page::html)?;
     if interrupted {
         // Only a suite can be gone on with.
         if !common.quiet && folder.journal().exists() {
@@ -283,17 +283,20 @@ impl Folder {
         self.0.join("report.html")
     }
 
-    fn write(&self, record: &Record) -> Result<(), Complaint> {
-        for (file, text) in [(self.record(), json(record)), (self.page(), page::html(record))] {
-            let written = fs::write(&file, text);
-            if written.is_err() {
-                // A record cut off in the middle is worse than none. (Nothing to say if there is none.)
-                let _ = fs::remove_file(&file);
-            }
-            written.map_err(|error| failed("write", &file, &error))?;
-        }
-        Ok(())
+    /// The record, and only then the page: should drawing it fail, what was measured is there.
+    fn write(&self, record: &Record, draw: impl FnOnce(&Record) -> String) -> Result<(), Complaint> {
+        write_whole(&self.record(), &json(record))?;
+        write_whole(&self.page(), &draw(record))
     }
+}
+
+/// A file with all of the text, or none: one cut off in the middle is worse.
+fn write_whole(file: &Path, text: &str) -> Result<(), Complaint> {
+    fs::write(file, text).map_err(|error| {
+        // Nothing to say if there is none.
+        let _ = fs::remove_file(file);
+        failed("write", file, &error)
+    })
 }
 
 /// `$XDG_STATE_HOME/ringroad/lab`, or its default place; without a home the folder we are in.
@@ -462,4 +465,28 @@ fn make_dataset(flags: &DatasetFlags, common: &Common) -> Result<u8, Complaint> 
         print(&format!("{files} files, {bytes} bytes, {folders} folders, {links} links\n"))?;
     }
     Ok(DONE)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use serde_json::json;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn a_page_that_cannot_be_drawn_leaves_the_record() {
+        let record = json!({
+            "schema": SCHEMA, "tool": "lab", "version": "0.1.0", "command": ["ringroad", "lab"],
+            "started": "2026-11-20T19:12:03Z", "host": {}, "verdict": { "level": "VALID", "reasons": [] }, "cells": []
+        });
+        let record: Record = serde_json::from_value(record).unwrap();
+        let place = tempfile::tempdir().unwrap();
+        let folder = Folder(place.path().to_owned());
+        let drawn =
+            catch_unwind(AssertUnwindSafe(|| folder.write(&record, |_| panic!("no chart of this")).is_ok()));
+        assert!(drawn.is_err());
+        assert!(read(place.path()).is_ok_and(|left| left == record));
+        assert!(!folder.page().exists());
+    }
 }

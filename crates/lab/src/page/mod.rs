@@ -282,6 +282,19 @@ mod tests {
     }
 
     #[test]
+    fn a_program_of_any_name_that_stops_early_is_drawn() {
+        let name = "my-server-with-a-name-of-fifty-characters-or-a-few-more";
+        let mut record = sample::floor();
+        for cell in record.cells.iter_mut().filter(|cell| cell.model == "select") {
+            cell.model = name.to_owned();
+            cell.id = format!("{name}/{}", cell.load);
+        }
+        assert!(record.cells.iter().any(|cell| cell.model == name && cell.skipped.is_some()));
+        let page = html(&record);
+        assert!(text_of(&parsed(&page)).contains(name));
+    }
+
+    #[test]
     fn lines_appear_only_where_connections_vary() {
         assert!(!html(&sample::quick()).contains("connections · log scale"));
         assert!(html(&sample::floor()).contains("connections · log scale"));

@@ -257,6 +257,11 @@ impl Chart {
         self.body.push_str("</g>");
     }
 
+    /// From edge to edge.
+    fn across(&self) -> Span {
+        Span { from: 0.0, to: self.width }
+    }
+
     /// Vertical grid lines with labels under the plot; labels that would touch are left out.
     fn foot(&mut self, axis: &Axis<'_>, plot: Span, top: f64, bottom: f64) {
         let mut taken: Vec<Span> = Vec::new();
@@ -264,7 +269,7 @@ impl Chart {
             let x = plot.at(axis.scale.place(tick));
             let label = (axis.spell)(tick);
             let half = text_width(&label) / 2.0;
-            let middle = x.clamp(half, self.width - half);
+            let middle = self.across().held(x, half);
             let room = Span { from: middle - half - 4.0, to: middle + half + 4.0 };
             if taken.iter().any(|other| other.touches(room)) {
                 continue;
@@ -274,9 +279,7 @@ impl Chart {
             self.text("tick", middle, bottom + 14.0, "middle", &label);
         }
         let axis = axis.label();
-        let half = text_width(&axis) / 2.0;
-        let middle = ((plot.from + plot.to) / 2.0)
-            .clamp(half.min(self.width / 2.0), (self.width - half).max(self.width / 2.0));
+        let middle = self.across().held(plot.middle(), text_width(&axis) / 2.0);
         self.text("axis", middle, bottom + 29.0, "middle", &axis);
     }
 }
@@ -295,6 +298,21 @@ impl Span {
 
     fn touches(self, other: Span) -> bool {
         self.from < other.to && other.from < self.to
+    }
+
+    fn length(self) -> f64 {
+        self.to - self.from
+    }
+
+    fn middle(self) -> f64 {
+        (self.from + self.to) / 2.0
+    }
+
+    /// Where something stands that reaches `half` to both sides: at `place`, or as near to it as keeps it inside; in the
+    /// middle, where it is longer than the whole.
+    fn held(self, place: f64, half: f64) -> f64 {
+        let middle = self.middle();
+        place.clamp((self.from + half).min(middle), (self.to - half).max(middle))
     }
 }
 
@@ -359,6 +377,25 @@ mod tests {
     fn small_values_beside_large_ones_get_a_log_scale() {
         assert!(Scale::fitting([1.0, 400.0]).is_log());
         assert!(!Scale::fitting([3.0, 8.0]).is_log());
+    }
+
+    #[test]
+    fn what_is_longer_than_its_stretch_stands_in_the_middle_of_it() {
+        let stretch = Span { from: 40.0, to: 100.0 };
+        for (place, half, held) in
+            [(70.0, 10.0, 70.0), (40.0, 10.0, 50.0), (99.0, 10.0, 90.0), (99.0, 31.0, 70.0)]
+        {
+            assert_eq!(stretch.held(place, half), held, "{place} ± {half}");
+        }
+    }
+
+    #[test]
+    fn a_tick_label_wider_than_the_chart_is_drawn() {
+        let spell = |v: f64| format!("{v} {}", "of something with a long name".repeat(3));
+        let mut chart = Chart::new("t", WIDTH);
+        let axis = Axis { name: "axis", scale: Scale::from_zero([10.0]), unit: 1.0, spell: &spell };
+        chart.foot(&axis, Span { from: 0.0, to: 300.0 }, 0.0, 10.0);
+        assert_eq!(chart.body.matches("class=\"tick\"").count(), 1);
     }
 
     #[test]

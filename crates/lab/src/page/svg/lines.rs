@@ -151,12 +151,12 @@ impl Lines<'_> {
             Along::Log => format!("{} · log scale", self.x_axis),
             Along::Steps => self.x_axis.clone(),
         };
-        chart.text("axis", (plot.from + plot.to) / 2.0, bottom + 31.0, "middle", &name);
+        chart.text("axis", plot.middle(), bottom + 31.0, "middle", &name);
 
         let end_of = |series: &Series| series.points.last().map_or(plot.from, |last| x(last.x));
         let furthest = drawn.iter().map(|series| end_of(series)).fold(plot.from, f64::max);
         // A line that ends early has its label where it ends: at the edge it would claim a value there.
-        let early = |series: &Series| end_of(series) < furthest - EARLY * (plot.to - plot.from);
+        let early = |series: &Series| end_of(series) < furthest - EARLY * plot.length();
         let (stopped, through): (Vec<&Series>, Vec<&Series>) = drawn.iter().partition(|series| early(series));
         let ends: Vec<f64> = through.iter().filter_map(|s| s.points.last()).map(|p| y(p.y)).collect();
         let labels = apart(&ends, LABEL, TOP, bottom);
@@ -183,8 +183,9 @@ impl Lines<'_> {
                 let others: Vec<f64> = beside.map(|point| y(point.y)).collect();
                 let (above, below) = (y(last.y) - 9.0, y(last.y) + 9.0 + TEXT * 0.72);
                 let upwards = y(last.y) <= middle(&others);
-                let half = text_width(&series.label) * BOLD / 2.0;
-                let at = x(last.x).clamp(plot.from + half, plot.to - half);
+                let label = shortened(&series.label, plot.length() / BOLD);
+                let half = text_width(&label) * BOLD / 2.0;
+                let at = plot.held(x(last.x), half);
                 let room = Span { from: at - half, to: at + half };
                 let free = |place: &f64| {
                     !taken.iter().any(|(other, there)| other.touches(room) && (there - place).abs() < LABEL)
@@ -196,7 +197,7 @@ impl Lines<'_> {
                 };
                 let place = (0..8).flat_map(farther).filter(|place| (TOP..bottom).contains(place)).find(free);
                 let place = place.unwrap_or(if upwards { above } else { below });
-                chart.text("label near", at, place, "middle", &series.label);
+                chart.text("label near", at, place, "middle", &label);
                 taken.push((room, place));
             }
             chart.close();
@@ -420,6 +421,40 @@ mod tests {
         let ((long, edge), (short, inside)) = (label("long"), label("short"));
         assert_eq!((long.as_str(), short.as_str()), ("label", "label near"));
         assert!(inside < edge - 100.0, "{inside} and {edge}");
+    }
+
+    #[test]
+    fn a_long_name_that_ends_early_is_shortened_to_the_plot() {
+        let point = |x: f64| Point { x, y: 4.0, whisker: None, hover: "here".to_owned() };
+        let series = |label: &str, points: Vec<Point>| Series {
+            label: label.to_owned(),
+            end: String::new(),
+            class: "s-other",
+            marker: 0,
+            dashed: false,
+            points,
+        };
+        for size in [Size::Narrow, Size::Wide] {
+            for chars in 1..150 {
+                let name = "m".repeat(chars);
+                let all = vec![
+                    series(&"l".repeat(20), vec![point(64.0), point(10_000.0)]),
+                    series(&name, vec![point(64.0)]),
+                ];
+                let svg = lines(Along::Log, vec![64.0, 10_000.0], all).draw(size).into_svg();
+                let document = roxmltree::Document::parse(&svg).unwrap();
+                let mut nodes = document.descendants();
+                let node = nodes.find(|node| node.attribute("class") == Some("label near")).unwrap();
+                let (at, label): (f64, &str) =
+                    (node.attribute("x").unwrap().parse().unwrap(), node.text().unwrap());
+                let half = text_width(label) * BOLD / 2.0;
+                // At the edge is the label of the other line.
+                let plot = Span { from: 8.0, to: size.width() - 120.0 };
+                assert!(at - half >= plot.from && at + half <= plot.to, "{size:?}: {label} at {at}");
+                assert_eq!(label == name, !label.ends_with('…'), "{label}");
+                assert!(chars > 20 || label == name, "{label}");
+            }
+        }
     }
 
     /// Zero has no logarithm, and shares are shown falling.
