@@ -222,6 +222,7 @@ fn notes(record: &Record, loads: &[Load<'_>]) -> Vec<String> {
     {
         notes.push("– unknown on this machine.".to_owned());
     }
+    notes.extend(answer::pages(record));
     notes.extend(answer::noise(record));
     notes
 }
@@ -451,6 +452,17 @@ mod tests {
         let row = text.lines().find(|line| line.starts_with("poll ")).unwrap();
         assert_eq!(row.matches(UNKNOWN).count(), 2, "{row}");
         assert!(text.contains("– unknown on this machine."));
+    }
+
+    #[test]
+    fn another_page_is_told_below_the_rows() {
+        let mut record = sample::quick();
+        assert!(!text(&record, 100, false).contains("Another page"));
+        let poll = record.cells.iter_mut().filter(|cell| cell.model == "poll" && cell.protocol == "http");
+        poll.for_each(|cell| cell.payload_bytes = 612);
+        let text = text(&record, 100, false);
+        assert!(text.replace("\n  ", " ").contains("poll answered 612 B instead of 20 B"), "{text}");
+        assert!(text.lines().any(|line| line == "HTTP, 64 connections"), "{text}");
     }
 
     #[test]

@@ -8,10 +8,12 @@
 
 mod doubts;
 mod growth;
+mod pages;
 mod standing;
 mod words;
 
 pub(crate) use doubts::{Doubt, doubts, noise};
+pub(crate) use pages::pages;
 pub(crate) use standing::{Standing, control, ranked, standing, usable};
 pub(crate) use words::{
     act, circumstances, cpu, either, full_stop, listed, named, percent, sentence, sentence_start,

@@ -117,11 +117,11 @@ fn with_lines<T>(
     let series: Vec<Series> = styled(record, family.cells.iter().copied(), |model| {
         let mut cells: Vec<&Cell> = family.cells.iter().copied().filter(|cell| cell.model == model).collect();
         cells.retain(|cell| answer::usable(cell));
-        let nth = |cell: &Cell| family.values.iter().position(|v| *v == family.axis.value(cell));
+        let nth = |cell: &Cell| family.values.iter().position(|v| *v == family.value(cell));
         cells.sort_by_key(|cell| nth(cell));
         let point = |cell: &Cell| {
             let value = figure.value(cell)?;
-            let at = family.axis.value(cell);
+            let at = family.value(cell);
             Some(Point {
                 x: place(family.axis, at),
                 y: value,
@@ -195,7 +195,7 @@ fn missing(family: &Family<'_>, figure: Figure) -> Option<String> {
             (None, _) if figure.value(cell).is_none() => figure::UNKNOWN,
             _ => continue,
         };
-        let at = family.axis.value(cell);
+        let at = family.value(cell);
         let nth = reasons.iter().position(|(known, _)| *known == why).unwrap_or_else(|| {
             reasons.push((why, Vec::new()));
             reasons.len() - 1

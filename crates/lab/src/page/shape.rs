@@ -8,6 +8,8 @@
 
 use super::figure::{self, Figure};
 use ringroad_measure::record::{Cell, Loop, Record};
+use std::collections::HashMap;
+use std::rc::Rc;
 
 /// One way in which loads differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,11 +32,11 @@ impl Axis {
         [Axis::Connections, Axis::Active, Axis::Payload, Axis::Pipeline, Axis::Variant];
 
     /// Where a cell stands on it.
-    pub(crate) fn value(self, cell: &Cell) -> f64 {
+    fn value(self, cell: &Cell, payloads: &Payloads<'_>) -> f64 {
         match self {
             Axis::Connections => f64::from(cell.connections),
             Axis::Active => cell.active_share,
-            Axis::Payload => cell.payload_bytes as f64,
+            Axis::Payload => payloads.of_load(cell) as f64,
             Axis::Pipeline => f64::from(cell.pipeline),
             Axis::Variant => quantity(cell).map_or(0.0, |quantity| quantity.value),
         }
@@ -118,6 +120,64 @@ pub(crate) fn quantity_in(words: &str) -> Option<Quantity> {
     (what.len() > 1).then(|| Quantity { value: value * factor, unit, what: what.join(" ") })
 }
 
+/// Bytes per request of the loads of a record. Of HTTP each program tells how long its own answers were, and one with
+/// another page was under the same load all the same: the load's page is what the baseline answered, or else most did.
+pub(crate) struct Payloads<'a> {
+    /// Of the loads of HTTP that have a name.
+    pages: HashMap<&'a str, u64>,
+    /// The protocols whose loads are not of one size.
+    varied: Vec<&'a str>,
+}
+
+impl<'a> Payloads<'a> {
+    /// Reads them out of a record.
+    pub(crate) fn of(record: &'a Record) -> Self {
+        let mut payloads = Payloads { pages: HashMap::new(), varied: Vec::new() };
+        for cell in record.cells.iter().filter(|cell| has_page(cell)) {
+            if !payloads.pages.contains_key(cell.load.as_str()) {
+                payloads.pages.extend(page(record, &cell.load).map(|bytes| (cell.load.as_str(), bytes)));
+            }
+        }
+        let mut seen: HashMap<&str, u64> = HashMap::new();
+        for cell in &record.cells {
+            let bytes = payloads.of_load(cell);
+            if *seen.entry(&cell.protocol).or_insert(bytes) != bytes && !payloads.vary(cell) {
+                payloads.varied.push(&cell.protocol);
+            }
+        }
+        payloads
+    }
+
+    /// Bytes per request under the load of a cell, whatever the cell's own program answered.
+    pub(crate) fn of_load(&self, cell: &Cell) -> u64 {
+        let page = self.pages.get(cell.load.as_str()).filter(|_| has_page(cell));
+        page.copied().unwrap_or(cell.payload_bytes)
+    }
+
+    /// Whether the loads of a cell's protocol differ in it.
+    fn vary(&self, cell: &Cell) -> bool {
+        self.varied.contains(&cell.protocol.as_str())
+    }
+}
+
+/// Whether the load of a cell may have a page. Without a name, loads are told apart by their shape.
+fn has_page(cell: &Cell) -> bool {
+    cell.protocol == "http" && !cell.load.is_empty()
+}
+
+/// How long the page of a load of HTTP is; `None` where no program answered.
+fn page(record: &Record, load: &str) -> Option<u64> {
+    let answers = || {
+        let cells =
+            record.cells.iter().filter(|cell| cell.load == load && has_page(cell) && cell.completed > 0);
+        cells.map(|cell| (cell.model.as_str(), cell.payload_bytes))
+    };
+    let often = |bytes: u64| answers().filter(|(_, other)| *other == bytes).count();
+    let baseline = answers().find(|(model, _)| record.baseline.as_deref() == Some(*model));
+    // Of sizes equally common the one that comes first.
+    baseline.or_else(|| answers().rev().max_by_key(|(_, bytes)| often(*bytes))).map(|(_, bytes)| bytes)
+}
+
 /// The cells that were put under the same load, in the order of the suite.
 pub(crate) struct Load<'a> {
     /// As in the record; tells the control that belongs to it.
@@ -131,8 +191,9 @@ pub(crate) struct Load<'a> {
 /// The loads of a record, in the order of the suite.
 pub(crate) fn loads(record: &Record) -> Vec<Load<'_>> {
     let mut loads: Vec<Load<'_>> = Vec::new();
+    let payloads = Payloads::of(record);
     for cell in &record.cells {
-        let title = load_title(record, cell);
+        let title = title(cell, &payloads, None);
         // Records of other tools may leave the name empty; then the shape of the load is its name.
         let same = |load: &Load<'_>| load.name == cell.load && (!cell.load.is_empty() || load.title == title);
         match loads.iter_mut().find(|load| same(load)) {
@@ -153,6 +214,7 @@ pub(crate) struct Family<'a> {
     /// What varies in words, as in [`Quantity::what`]: `… connections`, `… of work`.
     what: String,
     unit: Unit,
+    payloads: Rc<Payloads<'a>>,
     /// Two or more different places, in the order of drawing: ascending, and shares falling.
     pub(crate) values: Vec<f64>,
     /// Its cells, in the order of the suite.
@@ -181,6 +243,11 @@ impl Family<'_> {
         }
     }
 
+    /// Where a cell stands on its axis.
+    pub(crate) fn value(&self, cell: &Cell) -> f64 {
+        self.axis.value(cell, &self.payloads)
+    }
+
     /// A place on its axis.
     pub(crate) fn spell(&self, value: f64) -> String {
         self.axis.spell(value, self.unit)
@@ -195,8 +262,9 @@ impl Family<'_> {
 /// The families of a record along an axis, each with at least two different places on it.
 pub(crate) fn families(record: &Record, axis: Axis) -> Vec<Family<'_>> {
     let mut families: Vec<Family<'_>> = Vec::new();
+    let payloads = Rc::new(Payloads::of(record));
     let mut add = |cell, what: &str, unit: Unit| {
-        let title = title(record, cell, Some(axis));
+        let title = title(cell, &payloads, Some(axis));
         match families.iter_mut().find(|family| family.title == title && family.what == what) {
             Some(family) => family.cells.push(cell),
             None => families.push(Family {
@@ -204,6 +272,7 @@ pub(crate) fn families(record: &Record, axis: Axis) -> Vec<Family<'_>> {
                 title,
                 what: what.to_owned(),
                 unit,
+                payloads: Rc::clone(&payloads),
                 values: Vec::new(),
                 cells: vec![cell],
             }),
@@ -238,7 +307,7 @@ pub(crate) fn families(record: &Record, axis: Axis) -> Vec<Family<'_>> {
         record.cells.iter().for_each(|cell| add(cell, what, Unit::Plain));
     }
     for family in &mut families {
-        family.values = family.cells.iter().map(|cell| axis.value(cell)).collect();
+        family.values = family.cells.iter().map(|cell| family.value(cell)).collect();
         family.values.sort_by(f64::total_cmp);
         family.values.dedup();
         if axis == Axis::Active {
@@ -301,13 +370,8 @@ pub(crate) fn connections(cell: &Cell) -> String {
     format!("{}\u{a0}connection{plural}", figure::count(u64::from(cell.connections)))
 }
 
-/// A load in a few words; names only what is not ordinary.
-fn load_title(record: &Record, cell: &Cell) -> String {
-    title(record, cell, None)
-}
-
-/// The load without what varies along an axis.
-fn title(record: &Record, cell: &Cell, without: Option<Axis>) -> String {
+/// A cell's load in a few words, without what varies along an axis; names only what is not ordinary.
+fn title(cell: &Cell, payloads: &Payloads<'_>, without: Option<Axis>) -> String {
     let mut parts = vec![protocol(cell)];
     let named = |axis: Axis| without != Some(axis);
     // Copying files makes no connection.
@@ -317,11 +381,8 @@ fn title(record: &Record, cell: &Cell, without: Option<Axis>) -> String {
     if cell.pipeline > 1 && named(Axis::Pipeline) {
         parts.push(format!("{} in flight each", figure::count(u64::from(cell.pipeline))));
     }
-    let same_protocol = record.cells.iter().filter(|other| other.protocol == cell.protocol);
-    if named(Axis::Payload)
-        && same_protocol.into_iter().any(|other| other.payload_bytes != cell.payload_bytes)
-    {
-        parts.push(figure::bytes(cell.payload_bytes as f64));
+    if named(Axis::Payload) && payloads.vary(cell) {
+        parts.push(figure::bytes(payloads.of_load(cell) as f64));
     }
     if cell.active_share < 1.0 && named(Axis::Active) {
         parts.push(format!("{} active", figure::percent_short(cell.active_share)));
@@ -364,6 +425,84 @@ mod tests {
         assert!(found.iter().all(|family| family.values.len() > 1));
         assert!(found.iter().any(|family| family.title == "HTTP"));
         assert!(Axis::ALL.into_iter().all(|axis| families(&sample::quick(), axis).is_empty()));
+    }
+
+    /// Adds a program that answers every request of HTTP with a page of its own, as the first of each load.
+    fn with_own_page(record: &mut Record, bytes: u64) {
+        let base = record.cells.iter().filter(|cell| cell.model == "epoll-et" && cell.protocol == "http");
+        let mine: Vec<Cell> = base
+            .map(|cell| Cell {
+                id: format!("mine/{}", cell.load),
+                model: "mine".to_owned(),
+                payload_bytes: bytes,
+                ..cell.clone()
+            })
+            .collect();
+        record.cells.splice(0..0, mine);
+    }
+
+    fn titles(record: &Record) -> Vec<String> {
+        let mut titles: Vec<String> = loads(record).into_iter().map(|load| load.title).collect();
+        titles.sort();
+        titles
+    }
+
+    #[test]
+    fn a_program_with_another_page_stays_with_the_others_under_their_title() {
+        let plain = sample::floor();
+        let mut record = sample::floor();
+        with_own_page(&mut record, 612);
+        assert_eq!(titles(&record), titles(&plain));
+        let http = |record: &Record| {
+            let found = families(record, Axis::Connections);
+            let cells = found.iter().filter(|family| family.title == "HTTP").map(|family| family.cells.len());
+            cells.collect::<Vec<_>>()
+        };
+        assert_eq!(
+            http(&record),
+            [http(&plain)[0] + 4],
+            "it is in the lines of the others, at all four places"
+        );
+        assert!(families(&record, Axis::Payload).is_empty(), "nothing was varied");
+        // Without a baseline the page is that of most.
+        record.baseline = None;
+        assert_eq!(titles(&record), titles(&plain));
+    }
+
+    #[test]
+    fn where_the_suite_varies_the_payload_a_page_of_one_size_stands_at_each_load() {
+        let mut record = sample::quick();
+        record.cells.retain(|cell| cell.protocol == "http");
+        let mut large = record.cells.clone();
+        for cell in &mut large {
+            (cell.load, cell.payload_bytes) = ("http-64-16k".to_owned(), 16_384);
+            cell.id = format!("{}/{}", cell.model, cell.load);
+        }
+        record.cells.extend(large);
+        with_own_page(&mut record, 612);
+        let found = families(&record, Axis::Payload);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].values, [20.0, 16_384.0]);
+        let mine = found[0].cells.iter().filter(|cell| cell.model == "mine");
+        assert_eq!(mine.map(|cell| found[0].value(cell)).collect::<Vec<_>>(), [20.0, 16_384.0]);
+        let plain: Vec<String> =
+            titles(&record).into_iter().map(|title| title.replace('\u{a0}', " ")).collect();
+        assert_eq!(plain, ["HTTP, 64 connections, 16.0 KiB", "HTTP, 64 connections, 20 B"]);
+    }
+
+    #[test]
+    fn a_load_that_the_baseline_did_not_answer_has_the_page_of_most() {
+        let mut record = sample::quick();
+        with_own_page(&mut record, 612);
+        for cell in record.cells.iter_mut().filter(|cell| cell.model == "epoll-et") {
+            *cell = sample::skipped(cell, "not installed");
+            cell.payload_bytes = 0;
+        }
+        let payloads = Payloads::of(&record);
+        let http = record.cells.iter().filter(|cell| cell.protocol == "http");
+        assert!(http.map(|cell| payloads.of_load(cell)).all(|bytes| bytes == 20));
+        let echo = record.cells.iter().find(|cell| cell.protocol == "echo" && cell.model == "poll").unwrap();
+        assert_eq!(payloads.of_load(echo), 64);
     }
 
     #[test]

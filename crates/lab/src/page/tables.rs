@@ -42,7 +42,7 @@ pub(crate) fn of_family(record: &Record, family: &Family<'_>, figure: Figure) ->
         }
         html.push_str(&format!("<tr><th>{}</th>", escape(model)));
         for value in &family.values {
-            let cell = cells.iter().find(|cell| family.axis.value(cell) == *value);
+            let cell = cells.iter().find(|cell| family.value(cell) == *value);
             let text = match cell {
                 None => "–".to_owned(),
                 Some(cell) if cell.skipped.is_some() => "skipped".to_owned(),

@@ -33,6 +33,7 @@ pub(super) fn trust(record: &Record, lists: bool) -> String {
     said.extend(turns(record));
     said.extend(answer::noise(record));
     said.extend(clients(record));
+    said.extend(answer::pages(record));
     if let Some(share) = record.harness_cpu_share.filter(|share| share.is_finite()) {
         said.push(format!("The harness itself used {} of one core.", figure::percent(share)));
     }
@@ -174,6 +175,15 @@ mod tests {
         assert!(!trust(&record, true).contains("side by side"));
         record.cells[0].details.turn_s = Some(0.02);
         assert!(trust(&record, true).contains("in turns of 20 ms, so that"), "{}", trust(&record, true));
+    }
+
+    #[test]
+    fn the_page_says_who_answered_with_another_one() {
+        let mut record = sample::quick();
+        assert!(!trust(&record, true).contains("Another page"));
+        record.cells[0].payload_bytes = 612;
+        let html = trust(&record, false).replace('\u{a0}', " ");
+        assert!(html.contains("threads answered 612 B instead of 20 B; what"), "{html}");
     }
 
     #[test]
