@@ -4,7 +4,8 @@
 //! them is in every difference; where both have the same baseline on the same machine, each cell is therefore taken as
 //! a ratio to the baseline of its own block, which the machine's mood is not in. Start at [`compare`].
 
-use crate::table::{clean, wrapped};
+use crate::page::answer::{Doubt, Doubts};
+use crate::table::{self, Paint, clean, wrapped};
 use ringroad_measure::merge::other_machine;
 use ringroad_measure::record::{Cell, Interval, Record, Run};
 use ringroad_measure::units::Micros;
@@ -69,6 +70,8 @@ pub struct Differences {
     pub other_client: Option<(String, String)>,
     /// The cells of both, in the order of the first record; then those of the second alone.
     pub rows: Vec<Row>,
+    /// The reasons to doubt what was compared, of the cells and of either run as a whole.
+    doubts: Vec<Doubt>,
 }
 
 /// One cell in both.
@@ -78,6 +81,10 @@ pub struct Row {
     pub cell: String,
     /// The medians, microseconds.
     pub medians: Option<(f64, f64)>,
+    /// It was taken as a ratio to the baseline of its own block, and not as it is.
+    pub as_ratio: bool,
+    /// The cell is SUSPECT in either record, or the baseline it was taken over is.
+    pub suspect: bool,
     /// What can be said.
     pub outcome: Outcome,
 }
@@ -99,23 +106,43 @@ pub fn compare(first: &Record, second: &Record, measure: Measure, absolute: bool
     });
     let mut rows: Vec<Row> = Vec::new();
     let mut other_client = None;
+    let mut doubts = Doubts::default();
+    // A baseline stands under many rows.
+    let mut doubted: Vec<&Cell> = Vec::new();
     for mine in &first.cells {
         let theirs = second.cells.iter().find(|cell| cell.id == mine.id);
         let clients =
             mine.details.client.clone().zip(theirs.and_then(|theirs| theirs.details.client.clone()));
         other_client = other_client.or_else(|| clients.filter(|(mine, theirs)| mine != theirs));
-        rows.push(match theirs {
-            Some(theirs) => row((first, mine), (second, theirs), measure, over.as_deref()),
-            None => not(mine, "only in the first record"),
-        });
+        let Some(theirs) = theirs else {
+            rows.push(not(mine, "only in the first record"));
+            continue;
+        };
+        let mut row = row((first, mine), (second, theirs), measure, over.as_deref());
+        let both = [("first", first, mine), ("second", second, theirs)];
+        let compared = matches!(row.outcome, Outcome::Compared(_));
+        for (which, record, cell) in both.into_iter().filter(|_| compared) {
+            let base = over.as_deref().and_then(|over| baseline_of(record, cell, over));
+            for cell in [cell].into_iter().chain(base).filter(|cell| cell.verdict.level == Level::Suspect) {
+                row.suspect = true;
+                if !doubted.iter().any(|known| std::ptr::eq(*known, cell)) {
+                    doubted.push(cell);
+                    doubts.of_cell(&format!("{} in the {which} record", cell.id), cell);
+                }
+            }
+        }
+        rows.push(row);
     }
+    doubts.of_run(Some("the first record as a whole"), first);
+    doubts.of_run(Some("the second record as a whole"), second);
     let only_there = second.cells.iter().filter(|cell| !first.cells.iter().any(|mine| mine.id == cell.id));
     rows.extend(only_there.map(|cell| not(cell, "only in the second record")));
-    Differences { measure, over, other_machine, other_client, rows }
+    Differences { measure, over, other_machine, other_client, rows, doubts: doubts.worst_first() }
 }
 
 fn not(cell: &Cell, why: impl Into<String>) -> Row {
-    Row { cell: cell.id.clone(), medians: None, outcome: Outcome::Not(why.into()) }
+    let outcome = Outcome::Not(why.into());
+    Row { cell: cell.id.clone(), medians: None, as_ratio: false, suspect: false, outcome }
 }
 
 fn row(
@@ -163,15 +190,25 @@ fn row(
     let control =
         wider(control_of(first, mine), control_of(second, theirs)).filter(|_| measure == Measure::Cpu);
     match Comparison::of_runs(&a, &b, control) {
-        Some(comparison) => Row { cell: mine.id.clone(), medians, outcome: Outcome::Compared(comparison) },
+        Some(comparison) => Row {
+            cell: mine.id.clone(),
+            medians,
+            as_ratio: over.is_some(),
+            suspect: false,
+            outcome: Outcome::Compared(comparison),
+        },
         None => Row { medians, ..not(mine, "the figure is not known for every run of both records") },
     }
 }
 
+/// The baseline's cell of a cell's load.
+fn baseline_of<'a>(record: &'a Record, cell: &Cell, over: &str) -> Option<&'a Cell> {
+    record.cells.iter().find(|base| base.model == over && base.load == cell.load)
+}
+
 /// Why nothing can be said over the baseline of a cell's load, as a clause; `None` if it can.
 fn unusable_baseline(record: &Record, cell: &Cell, over: &str) -> Option<String> {
-    let base = record.cells.iter().find(|base| base.model == over && base.load == cell.load);
-    match base {
+    match baseline_of(record, cell, over) {
         None => Some(format!("its baseline {over} is not")),
         Some(base) if base.skipped.is_some() => Some(format!("its baseline {over} did not run")),
         Some(base) if base.verdict.level == Level::Invalid => Some(format!("its baseline {over} is INVALID")),
@@ -181,7 +218,7 @@ fn unusable_baseline(record: &Record, cell: &Cell, over: &str) -> Option<String>
 
 /// A cell's figures over those of the baseline in the same blocks.
 fn ratios(record: &Record, cell: &Cell, measure: Measure, over: &str) -> Vec<f64> {
-    let base = record.cells.iter().find(|base| base.model == over && base.load == cell.load);
+    let base = baseline_of(record, cell, over);
     let base = base.map(|base| base.runs.as_slice()).unwrap_or_default();
     let ratio = |run: &Run| {
         let base = base.iter().find(|base| base.block == run.block)?;
@@ -201,12 +238,17 @@ fn wider(one: Option<Interval>, other: Option<Interval>) -> Option<Interval> {
     }
 }
 
+/// Less room than this has no place for an indented word.
+const WIDTH_MIN: usize = 20;
+
 impl Differences {
-    /// As text, no line longer than `width` where words allow it.
+    /// As text, no line longer than `width` where words allow it. A row with a doubt is marked, and the doubts are told
+    /// below as they are below the table of a record.
     pub fn text(&self, width: usize) -> String {
+        let width = width.max(WIDTH_MIN);
         let mut out = String::new();
         let how = match &self.over {
-            Some(over) => format!("each as a ratio to {over} in its own block"),
+            Some(over) => format!("each as a ratio to {over} in its own block, and {over} itself as it is"),
             None => "figures as they are".to_owned(),
         };
         out.push_str(&wrapped(
@@ -235,10 +277,20 @@ impl Differences {
                 None => (String::new(), String::new()),
             };
             let said = match &row.outcome {
+                // Among ratios it is the one that the machine's mood is in.
+                Outcome::Compared(comparison) if self.over.is_some() && !row.as_ratio => {
+                    format!("the baseline, as it is: {}", comparison.finding)
+                }
                 Outcome::Compared(comparison) => comparison.finding.to_string(),
                 Outcome::Not(why) => format!("not compared: {}", clean(why)),
             };
-            let _ = writeln!(out, "{:name$}  {first:>10}  {second:>10}  {said}", clean(&row.cell));
+            let mark = table::flag(if row.suspect { Level::Suspect } else { Level::Valid });
+            let cell = clean(&row.cell);
+            let _ = writeln!(out, "{cell:name$}  {first:>10}  {second:>10} {mark:1} {said}");
+        }
+        if !self.doubts.is_empty() {
+            out.push('\n');
+            out.push_str(&table::doubted(&self.doubts, width, &Paint { color: false }));
         }
         out
     }
@@ -329,6 +381,89 @@ mod tests {
         ));
         new.cells.retain(|cell| cell.id != "epoll-et/http-64");
         assert!(why(&compare(&old, &new, Measure::Cpu, false)).contains("is not in the second record"));
+    }
+
+    fn suspect(record: &mut Record, id: &str, share: f64) {
+        let cell = record.cells.iter_mut().find(|cell| cell.id == id).unwrap();
+        cell.verdict = ringroad_measure::Verdict::of([ringroad_measure::Caveat::Steal { share }]);
+        assert_eq!(cell.verdict.level, Level::Suspect);
+        sample::judge(record);
+    }
+
+    /// The row of a cell, and what is said below all rows, each in one line.
+    fn row_and_doubts(differences: &Differences, cell: &str) -> (String, String) {
+        let text = differences.text(100);
+        let row = text.lines().find(|line| line.starts_with(&format!("{cell} "))).unwrap();
+        let below = text.rsplit_once("\n\n").map_or("", |(_, below)| below);
+        (row.to_owned(), below.replace("\n  ", " "))
+    }
+
+    #[test]
+    fn a_doubt_of_either_record_is_a_mark_at_the_row_and_a_sentence_below() {
+        let (mut old, mut new) = (record("", 1.0, 1.0), record("", 1.0, 1.0));
+        suspect(&mut old, "poll/http-64", 0.04);
+        suspect(&mut new, "uring/http-64", 0.07);
+        for absolute in [false, true] {
+            let differences = compare(&old, &new, Measure::Cpu, absolute);
+            for (cell, marked) in [("poll/http-64", true), ("uring/http-64", true), ("select/http-64", false)]
+            {
+                let (row, below) = row_and_doubts(&differences, cell);
+                assert_eq!(row.contains(" ? no difference"), marked, "{row}");
+                assert!(
+                    below.starts_with("? poll/http-64 in the first record (and 1 more like it): "),
+                    "{below}"
+                );
+                assert!(below.contains("4.0 %"), "{below}");
+            }
+        }
+        let certain = compare(&record("", 1.0, 1.0), &record("", 1.0, 1.0), Measure::Cpu, false).text(100);
+        assert!(!certain.contains('?'), "{certain}");
+    }
+
+    #[test]
+    fn a_doubt_of_the_baseline_is_one_of_every_ratio_to_it() {
+        let (old, mut new) = (record("", 1.0, 1.0), record("", 1.0, 1.0));
+        suspect(&mut new, "epoll-et/http-64", 0.04);
+        let differences = compare(&old, &new, Measure::Cpu, false);
+        for row in &differences.rows {
+            assert_eq!(row.suspect, row.cell.ends_with("/http-64"), "{}", row.cell);
+        }
+        let (row, below) = row_and_doubts(&differences, "poll/http-64");
+        assert!(row.contains(" ? "), "{row}");
+        assert!(below.starts_with("? epoll-et/http-64 in the second record: "), "{below}");
+        // As they are, only the baseline's own figures are in doubt.
+        let absolute = compare(&old, &new, Measure::Cpu, true);
+        let marked: Vec<&str> =
+            absolute.rows.iter().filter(|row| row.suspect).map(|row| row.cell.as_str()).collect();
+        assert_eq!(marked, ["epoll-et/http-64"]);
+    }
+
+    #[test]
+    fn a_doubt_of_what_is_not_compared_is_no_doubt_of_the_rest() {
+        let (mut old, mut new) = (record("", 1.0, 1.0), record("", 1.0, 1.0));
+        suspect(&mut old, "poll/http-64", 0.04);
+        new.cells.retain(|cell| cell.id != "poll/http-64");
+        assert!(!compare(&old, &new, Measure::Cpu, false).text(100).contains('?'));
+        new.verdict.add(ringroad_measure::Caveat::HarnessBusy { share: 0.3 });
+        let text = compare(&old, &new, Measure::Cpu, false).text(5);
+        assert!(text.replace("\n  ", " ").contains("? the second record as a whole: "), "{text}");
+    }
+
+    #[test]
+    fn the_baseline_among_ratios_says_that_it_is_none() {
+        let (old, new) = (record("", 1.0, 1.0), record("", 1.0, 1.1));
+        let differences = compare(&old, &new, Measure::Cpu, false);
+        let (row, _) = row_and_doubts(&differences, "epoll-et/http-64");
+        assert!(row.contains("the baseline, as it is: slower by 10"), "{row}");
+        let (row, _) = row_and_doubts(&differences, "poll/http-64");
+        assert!(row.ends_with("would have been seen") && !row.contains("as it is"), "{row}");
+        let heading = differences.text(100).replace('\n', " ");
+        assert!(
+            heading.contains("as a ratio to epoll-et in its own block, and epoll-et itself as it is."),
+            "{heading}"
+        );
+        let (row, _) = row_and_doubts(&compare(&old, &new, Measure::Cpu, true), "epoll-et/http-64");
+        assert!(!row.contains("the baseline"), "{row}");
     }
 
     #[test]

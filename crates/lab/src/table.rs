@@ -5,7 +5,7 @@
 //!
 //! Start at [`text`].
 
-use crate::page::answer::{self, Answer, Standing};
+use crate::page::answer::{self, Answer, Doubt, Standing};
 use crate::page::figure::{self, Figure};
 use crate::page::shape::{self, Load};
 use ringroad_measure::Level;
@@ -38,16 +38,7 @@ pub fn text(record: &Record, width: usize, color: bool) -> String {
     for note in notes(record, &loads) {
         out.push_str(&wrapped(&note, width, "  "));
     }
-    for doubt in answer::doubts(record) {
-        let Some((about, sentence)) = doubt.cases.first() else { continue };
-        let more = match doubt.cases.len() {
-            1 => String::new(),
-            cases => format!(" (and {} more like it)", cases - 1),
-        };
-        let about = about.as_deref().unwrap_or("the whole run");
-        let lines = wrapped(&format!("{} {about}{more}: {sentence}", flag(doubt.level)), width, "  ");
-        out.push_str(&paint.level(doubt.level, &lines));
-    }
+    out.push_str(&doubted(&answer::doubts(record), width, &paint));
     if !out.is_empty() {
         out.push('\n');
     }
@@ -227,8 +218,24 @@ fn notes(record: &Record, loads: &[Load<'_>]) -> Vec<String> {
     notes
 }
 
+/// Each kind of doubt once: the mark that its rows have, one of those it is about, and how many more there are.
+pub(crate) fn doubted(doubts: &[Doubt], width: usize, paint: &Paint) -> String {
+    let mut out = String::new();
+    for doubt in doubts {
+        let Some((about, sentence)) = doubt.cases.first() else { continue };
+        let more = match doubt.cases.len() {
+            1 => String::new(),
+            cases => format!(" (and {} more like it)", cases - 1),
+        };
+        let about = about.as_deref().unwrap_or("the whole run");
+        let lines = wrapped(&format!("{} {about}{more}: {sentence}", flag(doubt.level)), width, "  ");
+        out.push_str(&paint.level(doubt.level, &lines));
+    }
+    out
+}
+
 /// The mark of a verdict.
-fn flag(level: Level) -> &'static str {
+pub(crate) fn flag(level: Level) -> &'static str {
     match level {
         Level::Valid => "",
         Level::Suspect => "?",

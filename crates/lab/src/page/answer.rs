@@ -12,7 +12,7 @@ mod pages;
 mod standing;
 mod words;
 
-pub(crate) use doubts::{Doubt, doubts, noise};
+pub(crate) use doubts::{Doubt, Doubts, doubts, noise};
 pub(crate) use pages::pages;
 pub(crate) use standing::{Standing, control, ranked, standing, usable};
 pub(crate) use words::{

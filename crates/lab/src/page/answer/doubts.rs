@@ -1,14 +1,15 @@
 //! The reasons to doubt a record: its caveats, alike ones together, and the noise that its control run showed.
 //!
-//! Start at [`doubts`] and [`warning`].
+//! Start at [`doubts`] and [`warning`]; for some cells of several records at [`Doubts`].
 
 use super::super::figure;
 use super::super::shape;
 use super::words::{percent, sentence, sentence_start};
-use ringroad_measure::record::Record;
+use ringroad_measure::record::{Cell, Record};
 use ringroad_measure::{Caveat, Level};
 
 /// One kind of doubt and the cells it is about.
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Doubt {
     /// How bad.
     pub(crate) level: Level,
@@ -18,38 +19,59 @@ pub(crate) struct Doubt {
 
 /// Every reason of a record, alike ones together (they differ in their numbers only), worst first.
 pub(crate) fn doubts(record: &Record) -> Vec<Doubt> {
-    let mut doubts: Vec<(String, Doubt)> = Vec::new();
-    let mut add = |level: Level, about: Option<String>, reason: &Caveat| {
-        let sentence = sentence(&reason.to_string());
-        let kind = without_numbers(&sentence);
-        let case = (about, sentence);
-        match doubts.iter_mut().find(|(known, doubt)| *known == kind && doubt.level == level) {
-            Some((_, doubt)) => doubt.cases.push(case),
-            None => doubts.push((kind, Doubt { level, cases: vec![case] })),
-        }
-    };
-    let level_of = |nth: usize, stated: Level, reason: &Caveat| {
-        // A sentence read back from a file has lost its level; the worst comes first and has the stated one.
-        if nth == 0 { stated } else { reason.level() }
-    };
-    let loads = shape::loads(record);
-    for load in &loads {
+    let mut doubts = Doubts::default();
+    for load in &shape::loads(record) {
         for cell in &load.cells {
-            for (nth, reason) in cell.verdict.reasons.iter().enumerate() {
-                let about = format!("{}, {}", cell.model, load.title);
-                add(level_of(nth, cell.verdict.level, reason), Some(about), reason);
+            doubts.of_cell(&format!("{}, {}", cell.model, load.title), cell);
+        }
+    }
+    doubts.of_run(None, record);
+    doubts.worst_first()
+}
+
+/// Doubts as they are gathered, by the sentence without its numbers.
+#[derive(Default)]
+pub(crate) struct Doubts(Vec<(String, Doubt)>);
+
+impl Doubts {
+    /// Those of a cell, which is called `about`.
+    pub(crate) fn of_cell(&mut self, about: &str, cell: &Cell) {
+        for (nth, reason) in cell.verdict.reasons.iter().enumerate() {
+            self.add(level_of(nth, cell.verdict.level, reason), Some(about), reason);
+        }
+    }
+
+    /// Those of a run as a whole, which none of its cells says.
+    pub(crate) fn of_run(&mut self, about: Option<&str>, record: &Record) {
+        for (nth, reason) in record.verdict.reasons.iter().enumerate() {
+            // The run's verdict repeats what its cells say.
+            if !record.cells.iter().any(|cell| cell.verdict.reasons.contains(reason)) {
+                self.add(level_of(nth, record.verdict.level, reason), about, reason);
             }
         }
     }
-    for (nth, reason) in record.verdict.reasons.iter().enumerate() {
-        // The run's verdict repeats what its cells say.
-        if !record.cells.iter().any(|cell| cell.verdict.reasons.contains(reason)) {
-            add(level_of(nth, record.verdict.level, reason), None, reason);
+
+    /// All that was gathered, worst first.
+    pub(crate) fn worst_first(self) -> Vec<Doubt> {
+        let mut doubts: Vec<Doubt> = self.0.into_iter().map(|(_, doubt)| doubt).collect();
+        doubts.sort_by_key(|doubt| std::cmp::Reverse(doubt.level));
+        doubts
+    }
+
+    fn add(&mut self, level: Level, about: Option<&str>, reason: &Caveat) {
+        let sentence = sentence(&reason.to_string());
+        let kind = without_numbers(&sentence);
+        let case = (about.map(str::to_owned), sentence);
+        match self.0.iter_mut().find(|(known, doubt)| *known == kind && doubt.level == level) {
+            Some((_, doubt)) => doubt.cases.push(case),
+            None => self.0.push((kind, Doubt { level, cases: vec![case] })),
         }
     }
-    let mut doubts: Vec<Doubt> = doubts.into_iter().map(|(_, doubt)| doubt).collect();
-    doubts.sort_by_key(|doubt| std::cmp::Reverse(doubt.level));
-    doubts
+}
+
+/// A sentence read back from a file has lost its level; the worst comes first and has the stated one.
+fn level_of(nth: usize, stated: Level, reason: &Caveat) -> Level {
+    if nth == 0 { stated } else { reason.level() }
 }
 
 /// What the A/A control says of the noise, as a sentence.
