@@ -12,7 +12,7 @@ use crate::run::{Bench, Failure, Measured};
 use crate::suite::{Client, Load, Server, Suite};
 use crate::verdict;
 use ringroad_measure::Record;
-use ringroad_measure::merge::other_machine;
+use ringroad_measure::merge::{BUILD, other_machine};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::fs::File;
@@ -367,9 +367,6 @@ fn overridden(suite: &Suite, options: &RunOptions) -> Result<Suite, Error> {
 fn rule(suite: &Suite, key: &str, message: String) -> SuiteError {
     SuiteError { file: suite.name.clone(), line: None, key: Some(key.to_owned()), message }
 }
-
-/// Names in a record which build of the program was measured.
-const BUILD: &str = "ringroad_build";
 
 /// A hash of the program's file. It tells builds of one machine apart and protects against nothing else.
 fn build_of(program: &Path) -> io::Result<String> {

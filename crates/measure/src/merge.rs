@@ -47,6 +47,9 @@ impl std::error::Error for MergeError {}
 /// What tells one machine from another, of the facts in a record.
 const MACHINE: [&str; 5] = ["kernel", "arch", "cpu_model", "cpus_online", "pinning"];
 
+/// The fact that names which build of the program made a record.
+pub const BUILD: &str = "ringroad_build";
+
 /// The first fact in which two records' machines differ, if they do. What only one of them knows is no difference.
 pub fn other_machine(first: &Map<String, Value>, second: &Map<String, Value>) -> Option<&'static str> {
     MACHINE.into_iter().find(|fact| match (first.get(*fact), second.get(*fact)) {
@@ -108,6 +111,13 @@ pub fn merge(records: &[Record]) -> Result<Record, MergeError> {
     }
     if others.is_empty() {
         return Ok(merged);
+    }
+    if unique(records.iter().filter_map(|record| record.host.get(BUILD)?.as_str())).len() > 1 {
+        doubts.push(Caveat::Other(
+            "it is merged from records made by different builds: a difference may be the program's, so measure both \
+             sides of it with one build."
+                .to_owned(),
+        ));
     }
     // Blocks that all cells of the suite have; a cell of one record only has fewer.
     merged.blocks = records.iter().map(|record| record.blocks).sum();

@@ -159,11 +159,18 @@ fn lead(record: &Record, load: &Load<'_>) -> String {
     )
 }
 
-/// What is to be said behind the name of the cheapest, where one is: that the next may be as cheap for all that is known.
+/// What is to be said behind the name of the cheapest, where one is: that others may be as cheap for all that is known.
 pub(crate) fn doubt(record: &Record, cells: &[&Cell], even: usize) -> Option<&'static str> {
-    let [first, second, ..] = cells else { return None };
-    let untold = even == 1 && matches!(standing(record, second, first), Some(Standing::Untold(_)));
-    untold.then_some(", though with too few runs to tell a small difference from noise")
+    let (first, others) = cells.split_first().filter(|_| even == 1)?;
+    let untold = |cell: &&Cell| match standing(record, cell, first) {
+        Some(Standing::Untold(ratio)) => Some(ratio),
+        _ => None,
+    };
+    if others.first().and_then(untold).flatten().is_some() {
+        return Some(", though with too few runs to tell a small difference from noise");
+    }
+    let apart = others.iter().any(|cell| untold(cell) == Some(None));
+    apart.then_some(", as far as they ran side by side")
 }
 
 /// The lead of a load that ran but has no usable CPU time.
@@ -222,31 +229,46 @@ pub(crate) fn costlier(record: &Record, cells: &[&Cell], even: usize) -> Option<
     let first = cells.first()?;
     // Several share the first place: say once against which of them the rest is held.
     let mut than = if even > 1 { format!(" than {}", figure::in_words(&first.model)) } else { String::new() };
+    // Where the whole run has too few, it is said with the cheapest, and figures may follow.
+    let few =
+        cells.get(1).is_some_and(|cell| matches!(standing(record, cell, first), Some(Standing::Untold(_))));
     let mut parts: Vec<String> = Vec::new();
     let mut untold: Vec<String> = Vec::new();
+    let mut elsewhere: Vec<String> = Vec::new();
     for cell in &cells[even.max(1)..] {
         let verb = if parts.is_empty() { "cost " } else { "" };
         let name = figure::in_words(&cell.model);
         match standing(record, cell, first)? {
+            Standing::Untold(None) => elsewhere.push(name.to_owned()),
             // Dearer than one that is apart, and its own runs too far from each other to tell.
             Standing::Even(_) => untold.push(name.to_owned()),
-            Standing::Apart(ratio) | Standing::Untold(ratio) if ratio < 1.5 => {
+            Standing::Untold(_) if !few => untold.push(name.to_owned()),
+            Standing::Apart(ratio) | Standing::Untold(Some(ratio)) if ratio < 1.5 => {
                 parts.push(format!(
                     "{name} {verb}{} more{}",
                     percent(ratio - 1.0),
                     std::mem::take(&mut than)
                 ));
             }
-            Standing::Apart(ratio) | Standing::Untold(ratio) => {
+            Standing::Apart(ratio) | Standing::Untold(Some(ratio)) => {
                 parts.push(format!("{name} {verb}{ratio:.1}\u{a0}× as much"));
             }
         }
     }
-    if !untold.is_empty() {
-        untold = vec![format!("of {} too little is known", listed(&untold))];
+    let mut said: Vec<String> = Vec::new();
+    if !parts.is_empty() {
+        said.push(listed(&parts));
     }
-    let told = (!parts.is_empty()).then(|| listed(&parts));
-    let said: Vec<String> = told.into_iter().chain(untold).collect();
+    if !untold.is_empty() {
+        said.push(format!("of {} too little is known", listed(&untold)));
+    }
+    if !elsewhere.is_empty() {
+        said.push(format!(
+            "{} did not run side by side with {}",
+            listed(&elsewhere),
+            figure::in_words(&first.model)
+        ));
+    }
     (!said.is_empty()).then(|| said.join("; "))
 }
 
@@ -304,13 +326,14 @@ fn further(record: &Record, load: &Load<'_>) -> String {
     let kind = if names.len() > 1 { "cheapest, equal within the noise, were" } else { "cheapest was" };
     let worst = cells.last().filter(|_| cells.len() > even.max(1)).and_then(|cell| {
         match standing(record, cell, first)? {
-            Standing::Apart(ratio) | Standing::Untold(ratio) => {
+            Standing::Apart(ratio) | Standing::Untold(Some(ratio)) => {
                 Some(format!("; dearest {}, {} as much", figure::in_words(&cell.model), figure::times(ratio)))
             }
-            Standing::Even(_) => None,
+            Standing::Even(_) | Standing::Untold(None) => None,
         }
     });
-    format!("{}: {kind} {}{}.", load.title, listed(&names), worst.unwrap_or_default())
+    let doubt = doubt(record, &cells, even).unwrap_or_default();
+    format!("{}: {kind} {}{doubt}{}.", load.title, listed(&names), worst.unwrap_or_default())
 }
 
 /// What no suite of the lab covers: what the record itself shows to be absent, and what the way of measuring leaves

@@ -203,7 +203,8 @@ fn finding(record: &Record, load: &Load<'_>, cell: &Cell) -> String {
         Some(Standing::Even(None)) => "no difference found".to_owned(),
         Some(Standing::Apart(ratio)) if ratio > 1.0 => "costs more".to_owned(),
         Some(Standing::Apart(_)) => "costs less".to_owned(),
-        Some(Standing::Untold(_)) => "too few runs to tell".to_owned(),
+        Some(Standing::Untold(Some(_))) => "too few runs to tell".to_owned(),
+        Some(Standing::Untold(None)) => "not measured side by side".to_owned(),
         None => figure::UNKNOWN.to_owned(),
     }
 }

@@ -196,6 +196,27 @@ fn the_wider_control_counts_and_another_machine_is_said() {
 }
 
 #[test]
+fn records_of_different_builds_are_merged_with_a_doubt() {
+    let built = |record: &Record, build: &str| {
+        let mut record = record.clone();
+        record.host.insert("ringroad_build".into(), json!(build));
+        record
+    };
+    let unknown = record("quick", vec![cell("base", [4.0; 3])]);
+    let first = built(&unknown, "01");
+    let again = built(&once_more(&unknown), "01");
+    assert_eq!(merge(&[first.clone(), again]).unwrap().verdict.level, Level::Valid);
+    let other = built(&once_more(&unknown), "02");
+    let merged = merge(&[first.clone(), other.clone()]).unwrap();
+    assert_eq!(merged.verdict.level, Level::Suspect);
+    assert!(merged.verdict.to_string().contains("made by different builds"), "{}", merged.verdict);
+    // What is unknown differs from nothing, and hides no difference between two others.
+    let unknown = once_more(&once_more(&unknown));
+    assert_eq!(merge(&[unknown.clone(), first.clone()]).unwrap().verdict.level, Level::Valid);
+    assert_eq!(merge(&[unknown, first, other]).unwrap().verdict.level, Level::Suspect);
+}
+
+#[test]
 fn a_run_that_is_in_two_records_is_not_counted_twice() {
     let first = record("quick", vec![cell("base", [4.0, 4.1, 4.2])]);
     let twice = Err(MergeError::Twice("base/http-64".into()));

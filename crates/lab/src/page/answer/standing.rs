@@ -1,51 +1,114 @@
 //! Who is cheaper than whom under one load, and how sure that is.
 //!
-//! Claims are made of paired runs where there are some, of intervals where there are none. What is said of it is the
-//! parent's part. Start at [`standing`] and [`ranked`].
+//! Claims are made of paired runs where there are some. Two programs of a merged record may never have run in the same
+//! block: then of their ratios to the baseline, and never of their figures, which hold the mood of another hour or another
+//! machine. Of intervals only where a record came without its runs. What is said of it is the parent's part. Start at
+//! [`standing`] and [`ranked`].
 
 use super::super::figure::Figure;
 use super::super::shape::Load;
 use ringroad_measure::Level;
+use ringroad_measure::caveat::REPEATS_MIN;
 use ringroad_measure::compare::{Comparison, Finding};
-use ringroad_measure::record::{Cell, Interval, Record};
+use ringroad_measure::record::{Cell, Interval, Record, Run};
 
 /// What one cell's CPU per request is to another's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Standing {
-    /// No difference was found; the share is what would have been seen.
+    /// No difference was found; the share is what may hide. `None` of a cell and itself.
     Even(Option<f64>),
     /// A difference was found; the ratio, never 1.
     Apart(f64),
-    /// There are two numbers, but too few runs to tell noise from difference.
-    Untold(f64),
+    /// Too few runs to tell noise from difference; the ratio, or `None` where nothing makes one: the two did not run side
+    /// by side, and not both beside the baseline.
+    Untold(Option<f64>),
 }
 
-/// Compares `cell` with `other`, block by block where both have runs of the same blocks. `None` if either has
-/// no CPU time.
+/// Compares `cell` with `other`: block by block where both ran in blocks enough, else by their ratios to the baseline. `None`
+/// if either has no CPU time.
 pub(crate) fn standing(record: &Record, cell: &Cell, other: &Cell) -> Option<Standing> {
-    let ratio = Figure::Cpu.value(cell)? / Figure::Cpu.value(other)?;
+    let figures = Figure::Cpu.value(cell)? / Figure::Cpu.value(other)?;
     if std::ptr::eq(cell, other) {
         return Some(Standing::Even(None));
     }
-    if let Some(comparison) = compared(cell, other, Figure::Cpu, control(record, &cell.load)) {
-        return Some(match comparison.finding {
-            Finding::NoDifference { could_have_seen } => Standing::Even(Some(could_have_seen)),
-            // The pairs must not contradict the medians that rank the two; if they do, nobody is ahead.
-            Finding::Slower { .. } if ratio > 1.0 => Standing::Apart(comparison.ratio.mid),
-            Finding::Faster { .. } if ratio < 1.0 => Standing::Apart(comparison.ratio.mid),
-            Finding::Slower { .. } | Finding::Faster { .. } => Standing::Even(None),
-            Finding::TooFewBlocks { .. } => Standing::Untold(ratio),
-        });
+    if !has_runs(cell) && !has_runs(other) {
+        return Some(by_intervals(cell, other, figures));
     }
-    // A record may come without its runs. Overlapping intervals are a blunter test: they miss differences that
-    // pairing would find, but claim none that it would not.
-    Some(match (Figure::Cpu.interval(cell), Figure::Cpu.interval(other)) {
+    let scale = Scale::of(record, &cell.load);
+    let ratio = scale.ratio(cell, other);
+    let control = control(record, &cell.load);
+    let (theirs, mine) = paired(other, cell);
+    let few = mine.len() < REPEATS_MIN as usize;
+    let in_blocks = Comparison::of_blocks(&theirs, &mine, control);
+    let apart = if few { over_baseline(record, cell, other, control) } else { None };
+    let Some(comparison) = apart.or(in_blocks) else {
+        return Some(Standing::Untold(ratio));
+    };
+    let (place, other_place) = (scale.place(cell), scale.place(other));
+    Some(match comparison.finding {
+        Finding::NoDifference { could_have_seen } => Standing::Even(Some(could_have_seen)),
+        // The runs must not contradict the figures that rank the two; if they do, nobody is ahead.
+        Finding::Slower { .. } if place > other_place => Standing::Apart(comparison.ratio.mid),
+        Finding::Faster { .. } if place < other_place => Standing::Apart(comparison.ratio.mid),
+        Finding::Slower { by, plus_minus } | Finding::Faster { by, plus_minus } => {
+            Standing::Even(Some(by + plus_minus))
+        }
+        Finding::TooFewBlocks { .. } => Standing::Untold(ratio),
+    })
+}
+
+/// Of records without runs. Overlapping intervals are a blunter test: they miss differences that pairing would find, but
+/// claim none that it would not.
+fn by_intervals(cell: &Cell, other: &Cell, ratio: f64) -> Standing {
+    match (Figure::Cpu.interval(cell), Figure::Cpu.interval(other)) {
         (Some(a), Some(b)) if a.low <= b.high && b.low <= a.high => {
             Standing::Even(Some((a.high / b.low - 1.0).abs().max((a.low / b.high - 1.0).abs())))
         }
         (Some(_), Some(_)) => Standing::Apart(ratio),
-        _ => Standing::Untold(ratio),
-    })
+        _ => Standing::Untold(Some(ratio)),
+    }
+}
+
+/// By which figure the cells of a load are ranked.
+#[derive(Clone, Copy, Debug)]
+enum Scale<'a> {
+    /// All ran in the same blocks: by what they cost.
+    Figures,
+    /// They did not: by their ratios to this baseline, which were taken within blocks.
+    Ratios(Option<&'a str>),
+}
+
+/// Where a cell stands: on the scale or behind all that are, then by cost.
+type Place = (bool, f64);
+
+impl<'a> Scale<'a> {
+    fn of(record: &'a Record, load: &str) -> Self {
+        let mut ran = record.cells.iter().filter(|cell| cell.load == load && usable(cell));
+        let blocks = |cell: &'a Cell| cell.runs.iter().map(|run| run.block);
+        match ran.next() {
+            Some(first) if !ran.all(|cell| blocks(cell).eq(blocks(first))) => {
+                Scale::Ratios(record.baseline.as_deref())
+            }
+            _ => Scale::Figures,
+        }
+    }
+
+    fn cost(self, cell: &Cell) -> Option<f64> {
+        match self {
+            Scale::Figures => Figure::Cpu.value(cell),
+            Scale::Ratios(baseline) if baseline == Some(cell.model.as_str()) => Some(1.0),
+            Scale::Ratios(_) => Figure::Ratio.value(cell),
+        }
+    }
+
+    fn ratio(self, cell: &Cell, other: &Cell) -> Option<f64> {
+        Some(self.cost(cell)? / self.cost(other)?)
+    }
+
+    fn place(self, cell: &Cell) -> Place {
+        let cost = self.cost(cell);
+        (cost.is_none(), cost.or_else(|| Figure::Cpu.value(cell)).unwrap_or(f64::INFINITY))
+    }
 }
 
 /// The A/A interval of a load.
@@ -66,14 +129,13 @@ pub(crate) fn usable(cell: &Cell) -> bool {
 /// The usable cells of a load from cheap to costly, and how many of them, from the front, cannot be told from
 /// the cheapest.
 pub(crate) fn ranked<'a>(record: &Record, load: &Load<'a>) -> (Vec<&'a Cell>, usize) {
-    let mut cells: Vec<(&Cell, f64)> = load
-        .cells
-        .iter()
-        .filter(|cell| usable(cell))
-        .filter_map(|cell| Some((*cell, Figure::Cpu.value(cell)?)))
-        .collect();
-    cells.sort_by(|a, b| a.1.total_cmp(&b.1));
-    let cells: Vec<&Cell> = cells.into_iter().map(|(cell, _)| cell).collect();
+    let mut cells: Vec<&Cell> =
+        load.cells.iter().copied().filter(|cell| usable(cell) && Figure::Cpu.value(cell).is_some()).collect();
+    let scale = Scale::of(record, load.name);
+    cells.sort_by(|a, b| {
+        let (a, b) = (scale.place(a), scale.place(b));
+        a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+    });
     let even = cells
         .iter()
         .take_while(|cell| matches!(standing(record, cell, cells[0]), Some(Standing::Even(_))))
@@ -81,25 +143,138 @@ pub(crate) fn ranked<'a>(record: &Record, load: &Load<'a>) -> (Vec<&'a Cell>, us
     (cells, even)
 }
 
-/// A figure of `cell` over that of `other`, block by block where both have runs of the same blocks.
-fn compared(cell: &Cell, other: &Cell, figure: Figure, control: Option<Interval>) -> Option<Comparison> {
-    let good = |value: Option<f64>| value.filter(|v| v.is_finite() && *v > 0.0);
-    let (mine, theirs): (Vec<f64>, Vec<f64>) = cell
-        .runs
-        .iter()
-        .filter_map(|run| {
-            let twin = other.runs.iter().find(|twin| twin.block == run.block)?;
-            Some((good(figure.in_run(run))?, good(figure.in_run(twin))?))
-        })
-        .unzip();
-    if mine.len() > 1 { Comparison::of_blocks(&theirs, &mine, control) } else { None }
+/// CPU per request in a run, if it is a number to divide by.
+fn cpu(run: &Run) -> Option<f64> {
+    Figure::Cpu.in_run(run).filter(|cpu| *cpu > 0.0)
+}
+
+fn has_runs(cell: &Cell) -> bool {
+    cell.runs.iter().any(|run| cpu(run).is_some())
+}
+
+/// CPU per request of both in each block that both ran in.
+fn paired(base: &Cell, cell: &Cell) -> (Vec<f64>, Vec<f64>) {
+    let of_block = |run: &Run| {
+        let twin = base.runs.iter().find(|twin| twin.block == run.block)?;
+        Some((cpu(twin)?, cpu(run)?))
+    };
+    cell.runs.iter().filter_map(of_block).unzip()
+}
+
+/// Two that did not run side by side, each as ratios to the baseline in its own blocks; `None` where either has too few.
+/// Nothing pairs those ratios, so they are compared as runs of two records are.
+fn over_baseline(
+    record: &Record,
+    cell: &Cell,
+    other: &Cell,
+    control: Option<Interval>,
+) -> Option<Comparison> {
+    let is_base = |base: &&Cell| {
+        base.load == cell.load && record.baseline.as_ref() == Some(&base.model) && usable(base)
+    };
+    let base = record.cells.iter().find(is_base)?;
+    let ratios = |cell: &Cell| -> Vec<f64> {
+        let (base, own) = paired(base, cell);
+        own.iter().zip(&base).map(|(own, base)| own / base).collect()
+    };
+    let (theirs, mine) = (ratios(other), ratios(cell));
+    let enough = mine.len().min(theirs.len()) >= REPEATS_MIN as usize;
+    if enough { Comparison::of_runs(&theirs, &mine, control) } else { None }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::super::tests::with_cpu;
+    use super::super::{Answer, shape};
     use super::*;
+    use ringroad_measure::merge::merge;
+
+    /// A run of edge-triggered epoll and one other, and a run of epoll and a third an hour later, when everything took
+    /// 30 % longer; the two others cost so many times what epoll does.
+    fn of_two_hours(poll: f64, threads: f64) -> Record {
+        let first = with_cpu(&[("epoll-et", 4.0, 0.002), ("poll", 4.0 * poll, 0.002)]);
+        let second = with_cpu(&[("epoll-et", 5.2, 0.002), ("threads", 5.2 * threads, 0.002)]);
+        merge(&[first, second]).unwrap()
+    }
+
+    fn cell<'a>(record: &'a Record, model: &str) -> &'a Cell {
+        record.cells.iter().find(|cell| cell.model == model).unwrap()
+    }
+
+    fn between(record: &Record, model: &str, other: &str) -> Standing {
+        standing(record, cell(record, model), cell(record, other)).unwrap()
+    }
+
+    fn ranks(record: &Record) -> Vec<String> {
+        let loads = shape::loads(record);
+        ranked(record, &loads[0]).0.iter().map(|cell| cell.model.clone()).collect()
+    }
+
+    #[test]
+    fn a_slow_hour_is_no_difference_between_programs_that_never_ran_side_by_side() {
+        let record = of_two_hours(1.2, 1.2);
+        let told = between(&record, "threads", "poll");
+        assert!(matches!(told, Standing::Even(Some(hides)) if hides < 0.05), "{told:?}");
+    }
+
+    #[test]
+    fn programs_of_two_records_are_ranked_and_told_apart_by_their_ratios_to_the_baseline() {
+        // In figures poll is the cheaper one by far: 4.8 µs in the good hour, against 5.98 µs.
+        let record = of_two_hours(1.2, 1.15);
+        assert_eq!(ranks(&record), ["epoll-et", "threads", "poll"]);
+        let told = between(&record, "poll", "threads");
+        assert!(matches!(told, Standing::Apart(ratio) if (ratio - 1.2 / 1.15).abs() < 0.005), "{told:?}");
+        let told = between(&record, "threads", "poll");
+        assert!(matches!(told, Standing::Apart(ratio) if (ratio - 1.15 / 1.2).abs() < 0.005), "{told:?}");
+        assert!(matches!(between(&record, "poll", "epoll-et"), Standing::Apart(ratio) if ratio > 1.19));
+    }
+
+    #[test]
+    fn a_difference_between_records_must_leave_the_noise_floor_too() {
+        let mut record = of_two_hours(1.2, 1.15);
+        record.control[0].ratio = Interval { low: 0.95, mid: 1.0, high: 1.06 };
+        assert!(matches!(between(&record, "poll", "threads"), Standing::Even(Some(_))));
+    }
+
+    #[test]
+    fn fewer_than_six_ratios_of_either_tell_nothing() {
+        let first = with_cpu(&[("epoll-et", 4.0, 0.002), ("poll", 4.8, 0.002)]);
+        let mut second = with_cpu(&[("epoll-et", 5.2, 0.002), ("threads", 6.5, 0.002)]);
+        second.cells.iter_mut().for_each(|cell| cell.runs.truncate(5));
+        let record = merge(&[first, second]).unwrap();
+        let told = between(&record, "threads", "poll");
+        assert!(
+            matches!(told, Standing::Untold(Some(ratio)) if (ratio - 1.25 / 1.2).abs() < 0.01),
+            "{told:?}"
+        );
+        let said = Answer::of(&record).ranking[0].clone();
+        assert!(said.ends_with("of a thread per connection too little is known."), "{said}");
+    }
+
+    #[test]
+    fn without_a_baseline_that_both_ran_beside_nothing_is_claimed() {
+        let mut first = with_cpu(&[("epoll-et", 4.0, 0.002), ("poll", 4.8, 0.002)]);
+        let second = with_cpu(&[("threads", 8.0, 0.002)]);
+        first.baseline = None;
+        let record = merge(&[first, second]).unwrap();
+        assert_eq!(between(&record, "threads", "poll"), Standing::Untold(None));
+        let answer = Answer::of(&record);
+        assert!(answer.lead.contains(", as far as they ran side by side."), "{}", answer.lead);
+        assert_eq!(
+            answer.ranking[0].replace('\u{a0}', " "),
+            "poll cost 20 % more; a thread per connection did not run side by side with edge-triggered epoll."
+        );
+    }
+
+    #[test]
+    fn a_record_with_runs_and_one_without_are_not_held_against_each_other_by_intervals() {
+        let first = with_cpu(&[("epoll-et", 4.0, 0.002)]);
+        let mut second = with_cpu(&[("poll", 6.0, 0.002)]);
+        second.cells[0].runs.clear();
+        let record = merge(&[first, second]).unwrap();
+        assert_eq!(between(&record, "poll", "epoll-et"), Standing::Untold(None));
+    }
 
     #[test]
     fn without_its_runs_a_record_is_judged_by_its_intervals() {
