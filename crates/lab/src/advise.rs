@@ -185,12 +185,22 @@ impl Workload {
             }
         } else {
             let names: Vec<String> = in_all.iter().map(|model| figure::in_words(model).to_owned()).collect();
-            let kind = if names.len() > 1 {
-                ": equal in cost within the noise"
-            } else {
-                answer::doubt(record, &first.ranked, first.best.len()).unwrap_or_default()
-            };
-            say("  ", &format!("Use {}{kind}.", answer::either(&names)));
+            let hidden = most(verdicts.iter().map(|verdict| verdict.hidden(record, &in_all)));
+            say(
+                "  ",
+                &match names.len() {
+                    1 => {
+                        let doubt = answer::doubt(record, &first.ranked, first.best.len());
+                        format!("Use {}{}.", names[0], doubt.unwrap_or_default())
+                    }
+                    _ if answer::alike(hidden) => {
+                        format!("Use {}, not told apart: {}.", answer::either(&names), answer::hiding(hidden))
+                    }
+                    _ => {
+                        format!("Undecided between {}: {}.", answer::listed(&names), answer::hiding(hidden))
+                    }
+                },
+            );
             for line in self.settings(record, &verdicts, &in_all) {
                 say("  ", &line);
             }
@@ -216,16 +226,24 @@ impl Workload {
         let Some(verdict) = verdicts.first() else { return lines };
         let cell_of = |model: &str| verdict.load.cells.iter().copied().find(|cell| cell.model == model);
         // The engine's drivers are what our own tools run on; ranked among themselves, since by hand is not for sale.
-        let (engines, even) = verdict.engines(record);
-        if let Some(cheapest) = engines.first() {
-            let others: Vec<Vec<String>> =
-                verdicts.iter().skip(1).map(|other| other.engines(record).1).collect();
+        let engines = verdict.engines(record);
+        if let Some(cheapest) = engines.even.first() {
+            let others: Vec<Engines<'_>> =
+                verdicts.iter().skip(1).map(|other| other.engines(record)).collect();
+            let drivers = engines.even.iter().filter_map(|cell| cell.driver.clone());
             let both: Vec<String> =
-                even.into_iter().filter(|driver| others.iter().all(|even| even.contains(driver))).collect();
-            let equal = if both.len() > 1 { ", which are equal here" } else { "" };
+                drivers.filter(|driver| others.iter().all(|other| other.has(driver))).collect();
+            let all = others.iter().chain([&engines]);
+            let apart = match both.len() {
+                0 | 1 => String::new(),
+                _ => {
+                    let hidden = most(all.map(|engines| engines.hidden(record, &both)));
+                    format!(", not told apart: {}", answer::hiding(hidden))
+                }
+            };
             lines.push(match both.is_empty() {
                 false => format!(
-                    "Ringroad's tools and programs on its engine: --driver {} ({} of CPU per request){equal}.",
+                    "Ringroad's tools and programs on its engine: --driver {} ({} of CPU per request){apart}.",
                     answer::either(&both),
                     answer::cpu(cheapest),
                 ),
@@ -394,17 +412,20 @@ impl<'a> Verdict<'a> {
         Verdict { load, ranked, best, too_small }
     }
 
-    /// The engine's cells, the cheapest first, and the drivers of those that are as cheap.
-    fn engines(&self, record: &Record) -> (Vec<&'a Cell>, Vec<String>) {
-        let engines: Vec<&Cell> =
-            self.ranked.iter().copied().filter(|cell| cell.model.starts_with("engine-")).collect();
-        let Some(cheapest) = engines.first() else { return (engines, Vec::new()) };
-        let even = engines
-            .iter()
-            .filter(|cell| matches!(answer::standing(record, cell, cheapest), Some(Standing::Even(_))))
-            .filter_map(|cell| cell.driver.clone())
-            .collect();
-        (engines, even)
+    /// The engine's cells that are as cheap as the cheapest of them.
+    fn engines(&self, record: &Record) -> Engines<'a> {
+        let mut engines = self.ranked.iter().copied().filter(|cell| cell.model.starts_with("engine-"));
+        let Some(cheapest) = engines.next() else { return Engines { even: Vec::new() } };
+        let is_even =
+            |cell: &&Cell| matches!(answer::standing(record, cell, cheapest), Some(Standing::Even(_)));
+        Engines { even: [cheapest].into_iter().chain(engines.filter(is_even)).collect() }
+    }
+
+    /// What may hide between the cheapest and these, all of them among the best.
+    fn hidden(&self, record: &Record, models: &[&str]) -> f64 {
+        let these: Vec<&Cell> =
+            self.best.iter().copied().filter(|cell| models.contains(&cell.model.as_str())).collect();
+        self.best.first().map_or(0.0, |cheapest| answer::hidden(record, cheapest, &these))
     }
 
     fn names(&self) -> String {
@@ -459,13 +480,38 @@ impl<'a> Verdict<'a> {
     }
 }
 
+/// Programs on the engine under one load that could not be told from the cheapest of them, which is the first.
+struct Engines<'a> {
+    even: Vec<&'a Cell>,
+}
+
+impl Engines<'_> {
+    fn has(&self, driver: &str) -> bool {
+        self.even.iter().any(|cell| cell.driver.as_deref() == Some(driver))
+    }
+
+    /// What may hide between the cheapest and those on these drivers.
+    fn hidden(&self, record: &Record, drivers: &[String]) -> f64 {
+        let is_one = |cell: &&Cell| cell.driver.as_ref().is_some_and(|driver| drivers.contains(driver));
+        let these: Vec<&Cell> = self.even.iter().copied().filter(is_one).collect();
+        self.even.first().map_or(0.0, |cheapest| answer::hidden(record, cheapest, &these))
+    }
+}
+
+fn most(hidden: impl Iterator<Item = f64>) -> f64 {
+    hidden.fold(0.0, f64::max)
+}
+
 /// Advice where no workload was described: what the record says for each situation people ask about.
 pub fn general(record: &Record, width: usize) -> String {
     let mut out = String::from("Which to use on this machine:\n\n");
     for row in guide::rows(record) {
         out.push_str(&format!("{}\n", row.situation));
         let lines = match row.advice {
-            Ok(advice) => format!("use {}: {} ({})", advice.best, advice.evidence, advice.load),
+            Ok(advice) => {
+                let verb = if advice.is_told { "use " } else { "" };
+                format!("{verb}{}: {} ({})", advice.best, advice.evidence, advice.load)
+            }
             Err(suite) => format!("not measured here; `ringroad lab run {suite}` would"),
         };
         put(&mut out, "  ", &lines, width);
@@ -576,6 +622,32 @@ mod tests {
         assert!(!used(&advice(&record, &asked(64))).contains("too few runs"));
         record.cells.iter_mut().for_each(|cell| cell.runs.truncate(3));
         assert!(used(&advice(&record, &asked(64))).contains("too few runs"));
+    }
+
+    #[test]
+    fn where_much_may_hide_nothing_is_advised_and_what_would_tell_is_said() {
+        let mut record = sample::quick();
+        for (model, driver) in [("epoll-lt", "epoll"), ("uring", "io_uring")] {
+            for (nth, cell) in record.cells.iter_mut().filter(|cell| cell.model == model).enumerate() {
+                cell.model = format!("engine-{driver}");
+                sample::set_cpu(cell, 4.0, 0.012, nth as u64);
+            }
+        }
+        sample::set_ratios(&mut record);
+        let told = |record: &Record| advice(record, &asked(64)).text.replace("\n    ", " ");
+        let text = told(&record);
+        assert!(
+            text.contains("  Use ") && text.contains(", not told apart: a difference of up to "),
+            "{text}"
+        );
+        let engines = |text: &str| text.lines().find(|line| line.contains("--driver")).unwrap().to_owned();
+        assert!(engines(&text).contains("), not told apart: a difference of up to "), "{text}");
+        record.control.iter_mut().for_each(|control| control.ratio.high = 1.6);
+        let text = told(&record);
+        assert!(text.contains("  Undecided between ") && !text.contains("  Use "), "{text}");
+        assert_eq!(text.matches("more blocks or a quieter machine would.").count(), 2, "{text}");
+        assert!(!text.contains("are equal") && !text.contains("equal in cost"), "{text}");
+        assert!(general(&record, 200).contains("A few busy connections\n  undecided between "));
     }
 
     #[test]

@@ -14,9 +14,10 @@ mod words;
 
 pub(crate) use doubts::{Doubt, Doubts, doubts, noise};
 pub(crate) use pages::pages;
-pub(crate) use standing::{Standing, control, ranked, standing, usable};
+pub(crate) use standing::{Standing, alike, control, hidden, ranked, standing, usable};
 pub(crate) use words::{
-    act, circumstances, cpu, either, full_stop, listed, named, percent, sentence, sentence_start,
+    act, circumstances, cpu, either, full_stop, hiding, listed, named, percent, range, sentence,
+    sentence_start,
 };
 
 use super::claims;
@@ -128,13 +129,16 @@ fn lead(record: &Record, load: &Load<'_>) -> String {
             cpu(first)
         );
     }
+    let hidden = hidden(record, first, &cells[..even]);
     if even > NAMED_MAX {
-        let (low, high) = (cpu(first), cpu(cells[even - 1]));
         let all = if even == cells.len() { "all " } else { "" };
         let of = if even == cells.len() { String::new() } else { format!("{} of ", in_letters(even)) };
+        let so = if alike(hidden) { ", so any of them will do" } else { "" };
         return format!(
-            "{place}, {all}{of}{} ways {act} cost the same within the noise of this run, {low} to {high} of CPU: any of them will do.",
-            in_letters(cells.len())
+            "{place}, {all}{of}{} ways {act} could not be told apart, {} of CPU: {}{so}.",
+            in_letters(cells.len()),
+            range(&cells[..even]),
+            hiding(hidden),
         );
     }
     if even > 1 {
@@ -147,8 +151,9 @@ fn lead(record: &Record, load: &Load<'_>) -> String {
             })
             .collect();
         return format!(
-            "{place}, the cheapest ways {act} were {}: equal within the noise of this run.",
-            listed(&names)
+            "{place}, the cheapest ways {act} were {}, which could not be told apart: {}.",
+            listed(&names),
+            hiding(hidden),
         );
     }
     let doubt = doubt(record, &cells, even).unwrap_or_default();
@@ -195,29 +200,11 @@ fn without_cost(load: &Load<'_>) -> String {
 fn ranking(record: &Record, load: &Load<'_>) -> Vec<String> {
     let (cells, even) = ranked(record, load);
     let mut sentences = Vec::new();
-    let Some(first) = cells.first() else {
-        return sentences;
-    };
     if let Some(others) = costlier(record, &cells, even) {
         sentences.push(format!("{}.", sentence_start(&others)));
     }
     if even > NAMED_MAX {
-        sentences.push(format!("{}.", sentence_start(&format!("equal are {}", named(&cells[..even])))));
-    }
-    if even > 1 {
-        let seen = cells[1..even]
-            .iter()
-            .filter_map(|cell| match standing(record, cell, first) {
-                Some(Standing::Even(Some(seen))) => Some(seen),
-                _ => None,
-            })
-            .fold(f64::NAN, f64::max);
-        if seen.is_finite() {
-            sentences.push(format!(
-                "Between those called equal, a difference of {} or more would have been seen.",
-                percent(seen)
-            ));
-        }
+        sentences.push(format!("Those not told apart are {}.", named(&cells[..even])));
     }
     sentences.extend(system_calls(&cells));
     sentences.extend(client_bound(load));
@@ -272,7 +259,7 @@ pub(crate) fn costlier(record: &Record, cells: &[&Cell], even: usize) -> Option<
     (!said.is_empty()).then(|| said.join("; "))
 }
 
-/// Up to so many that are equal are named in the first sentence; more are counted there and named behind it.
+/// Up to so many that are not told apart are named in the first sentence; more are counted there and named behind it.
 const NAMED_MAX: usize = 3;
 
 fn system_calls(cells: &[&Cell]) -> Option<String> {
@@ -323,7 +310,13 @@ fn further(record: &Record, load: &Load<'_>) -> String {
         .iter()
         .map(|cell| format!("{} ({})", figure::in_words(&cell.model), cpu(cell)))
         .collect();
-    let kind = if names.len() > 1 { "cheapest, equal within the noise, were" } else { "cheapest was" };
+    let (kind, hides) = match names.len() {
+        1 => ("cheapest was", String::new()),
+        _ => {
+            let hidden = percent(hidden(record, first, &cells[..even]));
+            ("cheapest were", format!(", between which up to {hidden} may hide"))
+        }
+    };
     let worst = cells.last().filter(|_| cells.len() > even.max(1)).and_then(|cell| {
         match standing(record, cell, first)? {
             Standing::Apart(ratio) | Standing::Untold(Some(ratio)) => {
@@ -333,7 +326,7 @@ fn further(record: &Record, load: &Load<'_>) -> String {
         }
     });
     let doubt = doubt(record, &cells, even).unwrap_or_default();
-    format!("{}: {kind} {}{doubt}{}.", load.title, listed(&names), worst.unwrap_or_default())
+    format!("{}: {kind} {}{hides}{doubt}{}.", load.title, listed(&names), worst.unwrap_or_default())
 }
 
 /// What no suite of the lab covers: what the record itself shows to be absent, and what the way of measuring leaves
@@ -406,15 +399,16 @@ mod tests {
     }
 
     #[test]
-    fn a_tie_within_the_noise_names_both_and_what_would_have_been_seen() {
+    fn a_tie_within_the_noise_names_both_and_what_may_hide_between_them() {
         let record =
             with_cpu(&[("epoll-et", 4.0, 0.02), ("uring-multishot", 4.01, 0.02), ("poll", 6.0, 0.02)]);
         let answer = Answer::of(&record);
         assert!(answer.lead.contains("edge-triggered epoll ("), "{}", answer.lead);
         assert!(answer.lead.contains("multishot io_uring ("), "{}", answer.lead);
-        assert!(answer.lead.ends_with("equal within the noise of this run."), "{}", answer.lead);
+        let lead = plain(&answer.lead);
+        let hides = lead.split_once(", which could not be told apart: a difference of up to ").unwrap().1;
+        assert!(hides.ends_with(" % may hide between them."), "{lead}");
         assert!(!answer.lead.contains(" poll ("), "{}", answer.lead);
-        assert!(answer.ranking.iter().any(|s| s.contains("would have been seen")), "{:?}", answer.ranking);
     }
 
     #[test]
@@ -423,7 +417,7 @@ mod tests {
         let mut record = with_cpu(&times);
         assert!(Answer::of(&record).lead.contains("the cheapest way"));
         record.control[0].ratio = Interval { low: 0.95, mid: 1.0, high: 1.05 };
-        assert!(Answer::of(&record).lead.contains("equal within the noise"));
+        assert!(Answer::of(&record).lead.contains("could not be told apart"));
     }
 
     #[test]
@@ -484,26 +478,70 @@ mod tests {
         assert!(!not_measured(&record).join("; ").contains("given rate"));
     }
 
-    #[test]
-    fn many_that_are_equal_are_counted_first_and_named_behind() {
+    /// Four that cost much the same and one that costs twice that, with so much noise in their runs.
+    fn four_alike(noise: f64) -> Record {
         let mut record = with_cpu(&[
-            ("epoll-et", 4.0, 0.02),
-            ("epoll-lt", 4.01, 0.02),
-            ("uring", 4.0, 0.02),
-            ("uring-multishot", 4.01, 0.02),
+            ("epoll-et", 4.0, noise),
+            ("epoll-lt", 4.01, noise),
+            ("uring", 4.0, noise),
+            ("uring-multishot", 4.01, noise),
             ("threads", 8.0, 0.01),
         ]);
         record.control[0].ratio = Interval { low: 0.97, mid: 1.0, high: 1.03 };
+        record
+    }
+
+    #[test]
+    fn many_that_are_not_told_apart_are_counted_first_and_named_behind() {
+        let mut record = four_alike(0.02);
         let answer = Answer::of(&record);
+        let lead = plain(&answer.lead);
         assert!(
-            answer.lead.contains("four of five ways to answer an HTTP request cost the same"),
-            "{}",
-            answer.lead
+            lead.contains("four of five ways to answer an HTTP request could not be told apart, 3.9"),
+            "{lead}"
         );
+        assert!(lead.ends_with(" % may hide between them, so any of them will do."), "{lead}");
         let said = answer.ranking.join(" ");
         assert!(said.starts_with("A thread per connection cost 2.0"), "{said}");
-        assert!(said.contains("Equal are ") && said.contains("single-shot io_uring ("), "{said}");
+        assert!(
+            said.contains("Those not told apart are ") && said.contains("single-shot io_uring ("),
+            "{said}"
+        );
         record.cells.retain(|cell| cell.model != "threads");
         assert!(Answer::of(&record).lead.contains("all four ways to answer"), "{}", Answer::of(&record).lead);
+    }
+
+    #[test]
+    fn where_much_may_hide_nothing_is_called_as_good_as_another() {
+        let mut record = four_alike(0.02);
+        record.control[0].ratio = Interval { low: 0.8, mid: 1.0, high: 1.6 };
+        for named in [4, 2] {
+            record.cells.retain(|cell| named == 4 || !matches!(cell.model.as_str(), "epoll-lt" | "uring"));
+            let short = plain(&Answer::of(&record).short());
+            assert!(
+                short.contains("could not be told apart") && short.contains("difference of up to 6"),
+                "{short}"
+            );
+            assert!(
+                short.contains(
+                    "so this run cannot tell which is cheaper; more blocks or a quieter machine would."
+                ),
+                "{short}"
+            );
+            for word in ["equal", "will do", "the same"] {
+                assert!(!short.contains(word), "{word}: {short}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_load_says_what_may_hide_between_those_it_names_together() {
+        let mut record = sample::quick();
+        record.cells.retain(|cell| matches!(cell.model.as_str(), "epoll-et" | "uring-multishot"));
+        let further = plain(&Answer::of(&record).further[0]);
+        assert!(
+            further.contains("), between which up to ") && further.ends_with(" % may hide."),
+            "{further}"
+        );
     }
 }

@@ -100,8 +100,10 @@ pub(crate) struct Row {
 pub(crate) struct Advice {
     /// The load it stands on.
     pub(crate) load: String,
-    /// `multishot io_uring`, `any of … and …`.
+    /// `multishot io_uring`, `any of … and …`; `undecided between … and …` where it is not told.
     pub(crate) best: String,
+    /// Whether there is one to use: not where much may hide between those that could not be told apart.
+    pub(crate) is_told: bool,
     /// What it costs, and what the others cost.
     pub(crate) evidence: String,
 }
@@ -145,20 +147,19 @@ fn of_load(record: &Record, load: &Load<'_>) -> Option<Advice> {
     let first = cells.first()?;
     let names: Vec<String> =
         cells[..even.max(1)].iter().map(|cell| figure::in_words(&cell.model).to_owned()).collect();
+    let hidden = answer::hidden(record, first, &cells[..even]);
+    let is_told = answer::alike(hidden);
     let best = match names.len() {
+        all if !is_told && all == cells.len() => "undecided between all of them".to_owned(),
+        _ if !is_told => format!("undecided between {}", answer::listed(&names)),
         1 => names[0].clone(),
         all if all == cells.len() => "whichever you like".to_owned(),
         2 | 3 => answer::either(&names),
         _ => format!("any of {}", answer::listed(&names)),
     };
-    let cost = match even {
-        0 | 1 => answer::cpu(first),
-        _ => format!("{} to {}", answer::cpu(first), answer::cpu(cells[even - 1])),
-    };
-    let equal = match even {
-        0 | 1 => "",
-        all if all == cells.len() => ", all equal within the noise",
-        _ => ", equal within the noise",
+    let (cost, apart) = match even {
+        0 | 1 => (answer::cpu(first), String::new()),
+        _ => (answer::range(&cells[..even]), format!(", not told apart: {}", answer::hiding(hidden))),
     };
     let doubt = answer::doubt(record, &cells, even).unwrap_or_default();
     let others = match answer::costlier(record, &cells, even) {
@@ -168,7 +169,8 @@ fn of_load(record: &Record, load: &Load<'_>) -> Option<Advice> {
     Some(Advice {
         load: load.title.clone(),
         best,
-        evidence: format!("{cost} of CPU per request{equal}{doubt}{others}."),
+        is_told,
+        evidence: format!("{cost} of CPU per request{apart}{doubt}{others}."),
     })
 }
 
@@ -200,6 +202,7 @@ fn least_memory(record: &Record) -> Option<Advice> {
     Some(Advice {
         load: load.title.clone(),
         best: figure::in_words(&best.model).to_owned(),
+        is_told: true,
         evidence: format!("{} in the process{kernel}{others}.", Figure::Memory.spell(memory.process)),
     })
 }
@@ -267,6 +270,22 @@ mod tests {
         assert!(advice.evidence.contains("too few runs"), "{} {}", advice.best, advice.evidence);
         let sure = row(&sample::quick(), "A few busy connections").advice.ok().unwrap();
         assert!(!sure.evidence.contains("too few runs"), "{}", sure.evidence);
+    }
+
+    #[test]
+    fn where_much_may_hide_none_is_advised_and_what_would_tell_is_said() {
+        let mut record = sample::quick();
+        let of = |record: &Record| row(record, "A few busy connections").advice.ok().unwrap();
+        let advice = of(&record);
+        assert!(advice.is_told, "{}", advice.best);
+        assert!(advice.evidence.contains(", not told apart: a difference of up to "), "{}", advice.evidence);
+        record.control.iter_mut().for_each(|control| control.ratio.high = 1.6);
+        let advice = of(&record);
+        assert!(!advice.is_told && advice.best.starts_with("undecided between "), "{}", advice.best);
+        assert!(advice.evidence.contains("more blocks or a quieter machine would"), "{}", advice.evidence);
+        // Also where all are in it.
+        record.cells.retain(|cell| matches!(cell.model.as_str(), "epoll-et" | "uring-multishot"));
+        assert_eq!(of(&record).best, "undecided between all of them");
     }
 
     #[test]

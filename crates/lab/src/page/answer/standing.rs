@@ -143,6 +143,25 @@ pub(crate) fn ranked<'a>(record: &Record, load: &Load<'a>) -> (Vec<&'a Cell>, us
     (cells, even)
 }
 
+/// More than this may not hide between programs that are called as good as each other: a tenth of the CPU is what people
+/// change their way of doing I/O for, and about what most ways that the lab compares are apart.
+const HIDES_MAX: f64 = 0.10;
+
+/// The largest difference that may hide between the cheapest and those that could not be told from it; 0 where there is
+/// none but itself.
+pub(crate) fn hidden(record: &Record, cheapest: &Cell, even: &[&Cell]) -> f64 {
+    let hidden = even.iter().filter_map(|cell| match standing(record, cell, cheapest) {
+        Some(Standing::Even(hidden)) => hidden,
+        _ => None,
+    });
+    hidden.fold(0.0, f64::max)
+}
+
+/// Whether programs between which so much may hide are as good as each other.
+pub(crate) fn alike(hidden: f64) -> bool {
+    hidden <= HIDES_MAX
+}
+
 /// CPU per request in a run, if it is a number to divide by.
 fn cpu(run: &Run) -> Option<f64> {
     Figure::Cpu.in_run(run).filter(|cpu| *cpu > 0.0)

@@ -4,6 +4,7 @@
 
 use super::super::figure::{self, Figure};
 use super::super::shape::Load;
+use super::alike;
 use ringroad_measure::record::Cell;
 
 /// A text that starts with a capital and ends with a stop.
@@ -64,6 +65,26 @@ pub(crate) fn percent(share: f64) -> String {
 
 pub(crate) fn cpu(cell: &Cell) -> String {
     Figure::Cpu.value(cell).map_or_else(|| figure::UNKNOWN.to_owned(), |value| Figure::Cpu.spell(value))
+}
+
+/// What the cheapest and the dearest of them cost: `3.91 µs to 4.12 µs`.
+pub(crate) fn range(cells: &[&Cell]) -> String {
+    let costs = || cells.iter().filter_map(|cell| Figure::Cpu.value(cell));
+    let least = costs().reduce(f64::min).zip(costs().reduce(f64::max));
+    least.map_or_else(
+        || figure::UNKNOWN.to_owned(),
+        |(low, high)| format!("{} to {}", Figure::Cpu.spell(low), Figure::Cpu.spell(high)),
+    )
+}
+
+/// What may hide between those that could not be told apart, as a clause; where that is too much to choose by, what would
+/// tell.
+pub(crate) fn hiding(hidden: f64) -> String {
+    let hides = format!("a difference of up to {} may hide between them", percent(hidden));
+    if alike(hidden) {
+        return hides;
+    }
+    format!("{hides}, so this run cannot tell which is cheaper; more blocks or a quieter machine would")
 }
 
 /// Names with their cost, as a list.
