@@ -22,14 +22,7 @@ pub(super) fn trust(record: &Record, lists: bool) -> String {
             "INVALID: some numbers do not mean what their names say; do not use them.".to_owned()
         }
     });
-    if record.blocks > 0 {
-        let plural = if record.blocks == 1 { "block" } else { "blocks, each" };
-        said.push(format!(
-            "{} results from {} {plural} with every program once, in random order, as a fresh process.",
-            figure::count(ran as u64),
-            figure::count(u64::from(record.blocks)),
-        ));
-    }
+    said.extend(runs(record));
     said.extend(turns(record));
     said.extend(answer::noise(record));
     said.extend(clients(record));
@@ -83,6 +76,28 @@ pub(super) fn trust(record: &Record, lists: bool) -> String {
         ));
     }
     block("May these numbers be believed?", &html)
+}
+
+/// How many runs the results are of.
+fn runs(record: &Record) -> Option<String> {
+    let of = || record.cells.iter().filter(|cell| cell.skipped.is_none()).map(|cell| cell.runs.len());
+    let (least, most) = (of().min()?, of().max()?);
+    let results = figure::count(of().count() as u64);
+    // An old record has none of its runs.
+    if most == 0 || (least == most && most == record.blocks as usize) {
+        let plural = if record.blocks == 1 { "block" } else { "blocks, each" };
+        return (record.blocks > 0).then(|| {
+            format!(
+                "{results} results from {} {plural} with every program once, in random order, as a fresh process.",
+                figure::count(u64::from(record.blocks)),
+            )
+        });
+    }
+    let range = if least == most { String::new() } else { format!("{least} to ") };
+    let plural = if most == 1 { "" } else { "s" };
+    Some(format!(
+        "{results} results of {range}{most} run{plural} each, in random order, every run of a fresh process."
+    ))
 }
 
 /// That programs ran side by side, where they did.
@@ -168,6 +183,22 @@ mod tests {
     use super::super::sample;
     use super::*;
     use ringroad_measure::record::{CrossCheck, Interval};
+
+    #[test]
+    fn where_results_have_more_and_fewer_runs_the_page_says_from_how_many_to_how_many() {
+        let mut record = sample::quick();
+        assert!(trust(&record, true).contains("14 results from 10 blocks, each with every program once,"));
+        for cell in &mut record.cells[..7] {
+            cell.runs.truncate(3);
+        }
+        let html = trust(&record, true);
+        assert!(html.contains("14 results of 3 to 10 runs each, in random order"), "{html}");
+        assert!(!html.contains("every program once"), "{html}");
+        record.cells.iter_mut().for_each(|cell| cell.runs.truncate(1));
+        assert!(trust(&record, true).contains("14 results of 1 run each,"));
+        record.cells.iter_mut().for_each(|cell| cell.runs.clear());
+        assert!(trust(&record, true).contains("14 results from 10 blocks"), "an old record has no runs");
+    }
 
     #[test]
     fn the_page_says_so_where_programs_took_turns() {

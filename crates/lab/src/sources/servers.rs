@@ -213,12 +213,29 @@ fn figure_of(cell: &Cell, figure: &str) -> Result<Figure, String> {
     }
 }
 
-/// Connections that were all answered.
+/// Connections that got an answer, in the run with fewest. Too few is a figure like any other, since some documents claim
+/// just that; none is only where it did not start, or where all were answered once and then it failed.
 fn served(cell: &Cell) -> Result<Figure, String> {
-    match &cell.skipped {
-        Some(reason) => Err(format!("it did not run here: {reason}")),
-        None if all_served(cell) => Ok(Figure::of(f64::from(cell.connections))),
-        None => Err(format!("its run here failed: {}", cell.verdict)),
+    if let Some(reason) = &cell.skipped {
+        return Err(format!("it did not run here: {reason}"));
+    }
+    let failed = || Err(format!("its run here failed: {}", cell.verdict));
+    if cell.runs.is_empty() {
+        return failed();
+    }
+    let reasons = || cell.verdict.reasons.iter();
+    let fewest = reasons().filter_map(|caveat| match caveat {
+        Caveat::NotServed { served, .. } => Some(*served),
+        _ => None,
+    });
+    match fewest.min() {
+        Some(served) => Ok(Figure::of(f64::from(served))),
+        None if reasons()
+            .any(|caveat| matches!(caveat, Caveat::ServerFailed { .. } | Caveat::NothingMeasured)) =>
+        {
+            failed()
+        }
+        None => Ok(Figure::of(f64::from(cell.connections))),
     }
 }
 
@@ -232,8 +249,13 @@ fn all_served(cell: &Cell) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::catalogue::Catalogue;
+    use super::super::judge;
     use super::*;
     use crate::page::sample;
+    use ringroad_measure::Verdict;
+    use ringroad_measure::claim::{Claim, Outcome};
+    use ringroad_measure::record::Errors;
 
     fn all() -> Vec<String> {
         ["000", "001", "002", "003", "004"].map(str::to_owned).to_vec()
@@ -270,7 +292,7 @@ mod tests {
     fn the_figures_of_a_cell_are_in_the_units_of_the_claims() {
         let mut record = sample::quick();
         let cell = &mut record.cells[0];
-        cell.verdict = ringroad_measure::Verdict::valid();
+        cell.verdict = Verdict::valid();
         cell.server.rss_bytes = Some(3_000_000);
         cell.runs = vec![Run { rps: 100_000.0, p99_us: Some(400.0), ..Run::default() }];
         let part = &parts(&["003".to_owned()], false, Path::new("peers")).unwrap()[0];
@@ -290,11 +312,67 @@ mod tests {
         let cell = &mut record.cells[0];
         cell.server.rss_bytes = Some(3_000_000);
         cell.runs = vec![Run::default()];
-        cell.verdict = ringroad_measure::Verdict::of([Caveat::LittlesLaw { off: -0.4 }]);
+        cell.verdict = Verdict::of([Caveat::LittlesLaw { off: -0.4 }]);
         assert!(figure_of(cell, "rps").unwrap_err().contains("not to be believed"));
         assert!(figure_of(cell, "rss").is_ok() && figure_of(cell, "served").is_ok());
-        cell.verdict = ringroad_measure::Verdict::of([Caveat::NotServed { wanted: 64, served: 3 }]);
-        assert!(figure_of(cell, "rss").is_err() && figure_of(cell, "served").is_err());
+        cell.verdict = Verdict::of([Caveat::NotServed { wanted: 64, served: 3 }]);
+        assert!(figure_of(cell, "rss").is_err());
+    }
+
+    #[test]
+    fn who_serves_too_few_has_a_figure_and_who_did_not_start_has_none() {
+        let mut cell = sample::quick().cells[0].clone();
+        let served = |cell: &Cell| figure_of(cell, "served").map(|figure| figure.value);
+        cell.verdict = Verdict::valid();
+        assert_eq!(served(&cell), Ok(64.0));
+        let refused = |served| Caveat::NotServed { wanted: 64, served };
+        let reset = Errors { reset: 61, ..Errors::default() };
+        cell.errors = reset;
+        cell.verdict = Verdict::of([refused(40), refused(3), Caveat::Failures { errors: reset, sent: 700 }]);
+        assert_eq!(served(&cell), Ok(3.0), "the run with fewest counts");
+        // All were answered once, and then it was gone: that is no number of connections.
+        let gone = Caveat::ServerFailed { how: "it ended by signal 9".into() };
+        cell.verdict = Verdict::of([gone]);
+        assert!(served(&cell).unwrap_err().contains("signal 9"));
+        cell.verdict = Verdict::of([Caveat::ServerFailed { how: "it did not start".into() }]);
+        cell.runs.clear();
+        assert!(served(&cell).unwrap_err().contains("it did not start"));
+    }
+
+    /// What documents claim of servers that fail can come out both ways, and so can what they claim of those that hold.
+    #[test]
+    fn claims_of_what_is_served_come_out_both_ways() {
+        let judged = |program: &str, connections: u32, served: u32| {
+            let mut record = sample::quick();
+            let cell = &mut record.cells[0];
+            (cell.model, cell.load) = (program.to_owned(), format!("echo-{connections}"));
+            cell.connections = connections;
+            cell.verdict = Verdict::of(Caveat::not_served(connections, served));
+            let part = &parts(&["003".to_owned()], false, Path::new("peers")).unwrap()[0];
+            let figures = figures(part, &record).into_iter().collect();
+            judge::claims(&Catalogue::built_in().unwrap(), &figures, "nobody measured it")
+        };
+        let outcome =
+            |claims: &[Claim], id: &str| claims.iter().find(|claim| claim.id == id).unwrap().outcome;
+        for (id, program, connections, fails_at) in [
+            ("003-memory/blocking/10000", "threads", 10_000, 4_900),
+            ("003-no-1000-threads", "threads", 1_000, 999),
+            ("003-timeline/threads/connections", "threads", 10_000, 99),
+            ("003-kqueue-select/connections/scan", "poll", 10_000, 9_000),
+        ] {
+            let claims = judged(program, connections, fails_at);
+            assert_eq!(outcome(&claims, id), Outcome::Reproduced, "{id}");
+            let claims = judged(program, connections, connections);
+            assert_eq!(outcome(&claims, id), Outcome::NotReproduced, "{id}");
+        }
+        for (id, program) in [
+            ("003-c10k", "epoll-et"),
+            ("001-one-process", "epoll-et"),
+            ("003-timeline/poll/connections", "poll"),
+        ] {
+            assert_eq!(outcome(&judged(program, 10_000, 10_000), id), Outcome::Reproduced, "{id}");
+            assert_eq!(outcome(&judged(program, 10_000, 1_000), id), Outcome::NotReproduced, "{id}");
+        }
     }
 
     #[test]
