@@ -65,11 +65,13 @@ fn a_directory_is_shared_with_a_worker_that_has_nothing_to_do() {
             drop(threads);
             if alone {
                 // The other worker may be on its way still.
-                std::thread::sleep(Duration::from_millis(2));
+                std::thread::sleep(Duration::from_millis(20));
             }
         };
         let told = Told { entry: Some(&by), ..Told::default() };
-        let report = run(&source, &target, &Options { jobs: Some(2), ..archive(engine) }, &told);
+        // What a ring has in flight is shared with nobody.
+        let options = Options { jobs: Some(2), in_flight: Some(4), ..archive(engine) };
+        let report = run(&source, &target, &options, &told);
         assert!(report.is_success(), "{engine:?}: {:?}", told.errors.lock().unwrap());
         assert_same(&source, &target);
         assert_eq!(report.totals.files, 100, "{engine:?}");
