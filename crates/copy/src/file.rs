@@ -32,7 +32,8 @@ pub(crate) const CREATE: OFlags = OFlags::WRONLY
     .union(OFlags::CLOEXEC)
     .union(OFlags::NOCTTY);
 
-/// How a source is opened. Not blocking: a FIFO must not hold us where a cancel does not reach us.
+/// How a source is opened. Not blocking: a FIFO must not hold us where a cancel does not reach us; for a lease we wait
+/// ourselves (`lease.rs`).
 pub(crate) const SOURCE_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOCTTY).union(OFlags::NONBLOCK);
 
@@ -92,7 +93,9 @@ impl Worker<'_, '_> {
             }
             return Ok(Outcome::Skipped(skip));
         }
-        let opened = self.open_source(entry, known)?;
+        let Some(opened) = self.open_source(entry, known)? else {
+            return Ok(Outcome::Skipped(Skip::Stopped));
+        };
         // Nothing is made before there is something to put into it.
         let waits = opened.facts.kind != FileType::RegularFile;
         if waits && !crate::content::is_ready(opened.fd.as_fd(), self.run.control) {
@@ -125,15 +128,21 @@ impl Worker<'_, '_> {
         }
     }
 
-    fn open_source(&mut self, entry: &Entry<'_>, known: Option<&Facts>) -> Result<Opened<'static>, Error> {
+    /// `None`: the copy was stopped while somebody had the file for himself.
+    fn open_source(
+        &mut self,
+        entry: &Entry<'_>,
+        known: Option<&Facts>,
+    ) -> Result<Option<Opened<'static>>, Error> {
         let expected = known.map_or(FileType::RegularFile, |facts| facts.kind);
         let mut flags = SOURCE_FLAGS;
         if !entry.follow {
             flags |= OFlags::NOFOLLOW;
         }
-        let fd = self.clock.call(For::Open, || {
+        let fd = self.open_leased(For::Open, || {
             rustix::fs::openat(entry.handles.source(), entry.source, flags, Mode::empty())
         });
+        let Some(fd) = fd else { return Ok(None) };
         let fd = fd.map_err(|why| self.open_error(entry, expected, why))?;
         let facts = self.clock.call(For::Open, || rustix::fs::fstat(&fd));
         let facts = Facts::from(facts.map_err(|why| entry.source_error(ErrorKind::Stat, why))?);
@@ -143,7 +152,7 @@ impl Worker<'_, '_> {
             return Err(Error::plain(ErrorKind::Replaced, entry.source_path()));
         }
         let attributes = self.attributes_of(fd.as_fd());
-        Ok(Opened { fd, facts, ahead: None, attributes })
+        Ok(Some(Opened { fd, facts, ahead: None, attributes }))
     }
 
     /// The names of a source's attributes, where they are to be preserved. What cannot be listed is listed again,
@@ -253,7 +262,8 @@ impl Worker<'_, '_> {
             .map_err(|why| entry.source_error(ErrorKind::Read, why))?;
         let there = entry.target_side(plan::follows_target(self.run.options, opened.facts.kind))?;
         match self.existing(entry, opened, &there, How::InPlace)? {
-            Some(target) => self.finished(entry, opened, target, None),
+            Some(Ok(target)) => self.finished(entry, opened, target, None),
+            Some(Err(skip)) => Ok(Outcome::Skipped(skip)),
             None => Err(create_error(entry, Errno::BUSY)),
         }
     }
@@ -523,7 +533,7 @@ impl Worker<'_, '_> {
                 Ok(How::Remove) => self.remove(entry)?,
                 Ok(how @ (How::Swap | How::InPlace)) => {
                     if let Some(target) = self.existing(entry, opened, &target, how)? {
-                        return Ok(Ok(target));
+                        return Ok(target);
                     }
                 }
                 Ok(How::Merge) => {
@@ -536,14 +546,14 @@ impl Worker<'_, '_> {
     }
 
     /// Opens an existing target for writing, or a new file that will take its name. `None`: it is gone, and the
-    /// target can be made anew.
+    /// target can be made anew. It is skipped where the copy was stopped while somebody had it for himself.
     fn existing(
         &mut self,
         entry: &Entry<'_>,
         opened: &Opened<'_>,
         target: &Side,
         how: How,
-    ) -> Result<Option<Target>, Error> {
+    ) -> Result<Option<Result<Target, Skip>>, Error> {
         let options = self.run.options;
         let to = entry.handles.target();
         let there = target.file.unwrap_or(target.link);
@@ -560,7 +570,9 @@ impl Worker<'_, '_> {
             flags |= OFlags::CREATE;
         }
         let mode = Mode::from_raw_mode(creation_mode(options, &opened.facts, false, true));
-        let fd = match self.clock.call(For::Create, || rustix::fs::openat(to, entry.target, flags, mode)) {
+        let open = || rustix::fs::openat(to, entry.target, flags, mode);
+        let Some(fd) = self.open_leased(For::Create, open) else { return Ok(Some(Err(Skip::Stopped))) };
+        let fd = match fd {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
             Err(_) if options.force => {
@@ -589,7 +601,7 @@ impl Worker<'_, '_> {
             && !Named::Open(fd.as_fd()).has_attributes()
             && let Some(target) = self.swap(entry, &now)?
         {
-            return Ok(Some(target));
+            return Ok(Some(Ok(target)));
         }
         let mut sole = None;
         if now.kind == FileType::RegularFile && !options.attributes_only {
@@ -606,7 +618,7 @@ impl Worker<'_, '_> {
                 .map_err(|why| create_error(entry, why))?;
         }
         let (place, room) = (Place::Existing, Room::default());
-        Ok(Some(Target { fd, place, room, mode: None, plain_mode: None, _sole: sole }))
+        Ok(Some(Ok(Target { fd, place, room, mode: None, plain_mode: None, _sole: sole })))
     }
 
     /// A new file that will take the existing one's name, owner and mode. `None`: that is not possible here.

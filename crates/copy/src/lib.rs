@@ -31,6 +31,7 @@ mod error;
 mod exclude;
 mod file;
 mod flight;
+mod lease;
 mod leftover;
 mod links;
 mod manifest;

@@ -182,7 +182,7 @@ impl Worker<'_, '_> {
         if result < 0 {
             let why = Errno::from_raw_os_error(-result);
             if matches!(why, Errno::INTR | Errno::AGAIN | Errno::CANCELED) {
-                // The plain call will wait, or say it better.
+                // The plain way waits for whoever has a lease, or says it better.
                 self.copy_landed(flight, index, None);
                 return Ok(());
             }

@@ -9,6 +9,7 @@ mod engines;
 mod extras;
 mod faults;
 mod image;
+mod leases;
 mod races;
 mod support;
 mod tree;

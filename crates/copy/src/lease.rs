@@ -1,0 +1,36 @@
+//! Opening a file that somebody may hold a lease on: a file server that gave it to a client (Samba's oplocks, the
+//! kernel's NFS delegations), or a program by `fcntl(F_SETLEASE)`.
+//!
+//! Files are opened here without blocking, and such an open is answered with EAGAIN where the lease is against it: its
+//! holder is told, and has until `/proc/sys/fs/lease-break-time` to give it up, after which the kernel takes it. A plain
+//! open would wait for that where no cancel reaches it. So we come again until the file can be had.
+
+use crate::clock::For;
+use crate::worker::Worker;
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+/// Between two tries: at first as long as a holder takes that is there, then as seldom as a cancel may wait.
+const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(100)];
+
+impl Worker<'_, '_> {
+    /// Opens a file, waiting until nobody has a lease against it. `None`: the copy was stopped meanwhile.
+    pub(crate) fn open_leased(
+        &mut self,
+        what: For,
+        mut open: impl FnMut() -> rustix::io::Result<OwnedFd>,
+    ) -> Option<rustix::io::Result<OwnedFd>> {
+        let [mut pause, longest] = PAUSES;
+        loop {
+            match self.clock.call(what, &mut open) {
+                Err(Errno::AGAIN) if self.run.stopped() => return None,
+                Err(Errno::AGAIN) => {
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(longest);
+                }
+                answer => return Some(answer),
+            }
+        }
+    }
+}
