@@ -85,8 +85,8 @@ pub(crate) struct Dir {
     handles: Mutex<Slot>,
     pub(crate) facts: Facts,
     target_identity: (u64, u64),
-    /// Made by this copy: nothing was in it.
-    pub(crate) fresh: bool,
+    /// Made by this copy, or by one that was stopped and is gone on with: it has the mode it was made with, to be filled.
+    pub(crate) unfinished: bool,
     /// Links of the source are followed here and below.
     pub(crate) follow: bool,
     pub(crate) pending: AtomicUsize,
@@ -117,7 +117,7 @@ pub(crate) struct Child {
     pub(crate) flags: (OFlags, OFlags),
     pub(crate) facts: Facts,
     pub(crate) target_identity: (u64, u64),
-    pub(crate) fresh: bool,
+    pub(crate) unfinished: bool,
     pub(crate) follow: bool,
     pub(crate) device: u64,
 }
@@ -140,7 +140,7 @@ impl Dir {
             handles: Mutex::new(Slot { weak: Arc::downgrade(&handles), strong: Some(handles) }),
             facts,
             target_identity: facts.identity(),
-            fresh: false,
+            unfinished: false,
             follow: false,
             pending: AtomicUsize::new(1),
             newborn_owner: OnceLock::new(),
@@ -175,7 +175,7 @@ impl Dir {
             handles: Mutex::new(slot),
             facts: child.facts,
             target_identity: child.target_identity,
-            fresh: child.fresh,
+            unfinished: child.unfinished,
             follow: child.follow,
             pending: AtomicUsize::new(1),
             newborn_owner: OnceLock::new(),

@@ -45,7 +45,8 @@ impl Worker<'_, '_> {
         let options = self.run.options;
         let preserve = options.preserve;
         let keeps = preserve.mode || preserve.ownership || preserve.timestamps || options.resume;
-        let narrow = dir.fresh && !options.default_modes && !preserve.mode && dir.facts.mode & 0o700 != 0o700;
+        let new = dir.unfinished && !options.default_modes && !preserve.mode;
+        let narrow = new && dir.facts.mode & 0o700 != 0o700;
         let mut errors = Vec::new();
         let syncs = options.durability == Durability::File;
         if keeps || narrow || syncs || preserve.xattr != crate::Demand::No {
@@ -63,9 +64,14 @@ impl Worker<'_, '_> {
                         names: None,
                         owner: now.map(|now| (now.uid, now.gid)),
                         mode: now.map(|now| now.mode),
-                        plain_mode: self.run.me.widened(options, &dir.facts).filter(|_| dir.fresh).or_else(
-                            || now.filter(|_| narrow).map(|now| now.mode & (!0o700 | dir.facts.mode)),
-                        ),
+                        plain_mode: self
+                            .run
+                            .me
+                            .widened(options, &dir.facts)
+                            .filter(|_| dir.unfinished)
+                            .or_else(|| {
+                                now.filter(|_| narrow).map(|now| now.mode & (!0o700 | dir.facts.mode))
+                            }),
                     };
                     let mut fail = |error: Error| errors.push(Error { path: dir.target_path(), ..error });
                     finish.before_times(&mut self.clock, &mut fail);
@@ -193,10 +199,14 @@ impl Worker<'_, '_> {
             Ok(opened) => opened,
             Err(why) => return Err(Error::system(ErrorKind::Access, entry.target_path(), why)),
         };
-        let target_identity = match rustix::fs::fstat(&opened_target) {
-            Ok(stat) => Facts::from(stat).identity(),
+        let there = match rustix::fs::fstat(&opened_target) {
+            Ok(stat) => Facts::from(stat),
             Err(why) => return Err(Error::system(ErrorKind::Stat, entry.target_path(), why)),
         };
+        let target_identity = there.identity();
+        // Before anything is done in it, which would change its time.
+        let unfinished =
+            fresh || run.me.left_unfinished(options, &facts, &there, mode_to_fill(options, &facts));
         if options.durability == Durability::End {
             run.writes_to(&opened_target, target_identity.0);
         }
@@ -230,7 +240,7 @@ impl Worker<'_, '_> {
             flags: (nofollow, target_flags),
             facts,
             target_identity,
-            fresh,
+            unfinished,
             follow: options.dereference == crate::Dereference::Always,
             device,
         };
@@ -251,15 +261,7 @@ impl Worker<'_, '_> {
     ) -> Result<(Option<CString>, bool, Option<PathBuf>), Error> {
         let options = self.run.options;
         let Entry { handles, target, .. } = *entry;
-        // The sticky bit is the one special bit that mkdir(2) takes, and that a copy has without being asked.
-        let mode = if options.default_modes {
-            0o777 | facts.mode & 0o1000
-        } else if options.preserve.mode || options.preserve.ownership {
-            // Nobody else's until what is in it has its own mode.
-            0o700
-        } else {
-            facts.mode & 0o1777 | 0o700
-        };
+        let mode = mode_to_fill(options, facts);
         let mut backup = None;
         for _ in 0..2 {
             let made = self.clock.call(For::Create, || {
@@ -320,6 +322,19 @@ fn top(dir: &Arc<Dir>) -> Option<&Dir> {
         this = parent;
     }
     None
+}
+
+/// The mode a directory is made with, so that it can be filled.
+fn mode_to_fill(options: &Options, source: &Facts) -> u32 {
+    // The sticky bit is the one special bit that mkdir(2) takes, and that a copy has without being asked.
+    if options.default_modes {
+        0o777 | source.mode & 0o1000
+    } else if options.preserve.mode || options.preserve.ownership {
+        // Nobody else's until what is in it has its own mode.
+        0o700
+    } else {
+        source.mode & 0o1777 | 0o700
+    }
 }
 
 fn keep_link(options: &Options) -> OFlags {

@@ -70,6 +70,14 @@ impl Me {
         let narrowed = options.preserve.ownership && !options.preserve.mode && !options.default_modes;
         (narrowed && self.umask_is_known).then_some(source.mode & 0o777 & !self.umask)
     }
+
+    /// Whether a directory that is there was made by a copy that was stopped before it was finished: it is ours, has
+    /// exactly the mode that it was `made` with, to be filled, and not its source's time, which comes last.
+    pub(crate) fn left_unfinished(self, options: &Options, source: &Facts, there: &Facts, made: u32) -> bool {
+        // A setgid bit comes from the directory above.
+        let as_made = self.umask_is_known && there.mode & !0o2000 == made & !self.umask;
+        options.resume && as_made && there.uid == self.uid && there.mtime != source.mtime
+    }
 }
 
 /// The mode a new file is made with.

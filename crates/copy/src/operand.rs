@@ -34,7 +34,8 @@ pub(crate) struct Operand {
 struct Parent {
     source: PathBuf,
     target: PathBuf,
-    /// Made by this copy: the mode it shall have, less the mask, and those of its bits that wait for owner and list.
+    /// Made by this copy, or by one that was stopped and is gone on with: the mode it shall have, less the mask, and
+    /// those of its bits that wait for owner and list.
     made: Option<(u32, u32)>,
 }
 
@@ -316,7 +317,8 @@ fn make_each(run: &Run<'_>, operand: &Operand, passed: &mut Vec<Parent>) -> Resu
         let mode = if options.default_modes { 0o777 } else { facts.mode & 0o1777 };
         // Bits for others than the owner mean something only when owner, group and access list are right.
         let waits = if options.preserve.ownership || options.preserve.mode { facts.mode & 0o077 } else { 0 };
-        let made = rustix::fs::mkdirat(&at, &*name, Mode::from_raw_mode(mode & !waits | 0o700));
+        let to_fill = mode & !waits | 0o700;
+        let made = rustix::fs::mkdirat(&at, &*name, Mode::from_raw_mode(to_fill));
         let parent = |made| Parent { source: source.clone(), target: path.clone(), made };
         match made {
             Ok(()) => {
@@ -338,6 +340,13 @@ fn make_each(run: &Run<'_>, operand: &Operand, passed: &mut Vec<Parent>) -> Resu
         at = open_to_fill(at.as_fd(), &*name, OFlags::empty())
             .map_err(|why| Error::system(ErrorKind::Parent, path.clone(), why))?
             .0;
+        if options.resume
+            && let Some(parent) = passed.last_mut().filter(|parent| parent.made.is_none())
+            && let Ok(there) = rustix::fs::fstat(&at).map(Facts::from)
+            && run.me.left_unfinished(options, &facts, &there, to_fill)
+        {
+            parent.made = Some((mode, waits));
+        }
     }
     Ok(at)
 }

@@ -66,7 +66,7 @@ pub fn copy(
         written: Mutex::default(),
         clocks: Mutex::new(Clock::new(options.explain)),
         workers: 1.into(),
-        me: Me::now(options.preserve.mode || options.preserve.ownership),
+        me: Me::now(options.preserve.mode || options.preserve.ownership || options.resume),
         exclude: Excluded::by(&options.exclude)?,
         full: false.into(),
         mismatches: 0.into(),

@@ -11,5 +11,6 @@ mod faults;
 mod image;
 mod leases;
 mod races;
+mod resume;
 mod support;
 mod tree;
