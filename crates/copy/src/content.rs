@@ -6,6 +6,7 @@
 use crate::clock::{Clock, For};
 use crate::options::{Options, Reflink, Sparse};
 use crate::plan::Facts;
+use crate::progress::Ahead;
 use crate::report::{Control, Holes, Means, Method};
 use crate::sample::Sample;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -97,6 +98,8 @@ impl Cloning {
 pub(crate) struct Transfer<'a> {
     pub(crate) options: &'a Options,
     pub(crate) control: &'a Control,
+    /// What is told of it meanwhile.
+    pub(crate) told: &'a mut Ahead,
     pub(crate) cloning: &'a Cloning,
     pub(crate) source: BorrowedFd<'a>,
     pub(crate) target: BorrowedFd<'a>,
@@ -214,6 +217,7 @@ impl Transfer<'_> {
                 Ok(step) => {
                     self.method.offload = Means::Yes;
                     *moved += step as u64;
+                    self.tell(step as u64);
                     if step < want && *moved == self.facts.size {
                         return Ok(true);
                     }
@@ -269,11 +273,16 @@ impl Transfer<'_> {
             self.take_piece(clock, piece, tail)?;
             *moved += got as u64;
             left -= got as u64;
+            self.tell(got as u64);
             if small && *moved == size {
                 break;
             }
         }
         Ok(())
+    }
+
+    fn tell(&mut self, bytes: u64) {
+        self.told.moved(&self.control.counts, bytes, self.facts.size);
     }
 
     /// Hashes and writes a piece, or leaves out its zeros.
@@ -390,6 +399,7 @@ impl Transfer<'_> {
                 .call(For::Read, || rustix::fs::seek(self.source, SeekFrom::Start(data)))
                 .map_err(Fault::Read)?;
             self.hash_zeros(data - at);
+            self.tell(data - at);
             tail += data - at;
             if self.options.sparse == Sparse::Auto {
                 self.skip(clock, std::mem::take(&mut tail))?;

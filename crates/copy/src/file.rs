@@ -290,11 +290,13 @@ impl Worker<'_, '_> {
             let moved = match done.take() {
                 Some(moved) => moved,
                 None => {
+                    self.begin_anew();
                     let looks = self.looks && facts.kind == FileType::RegularFile && facts.size > 0;
                     let transfer = Transfer {
                         options,
                         sparse: options.sparse,
                         control: self.run.control,
+                        told: &mut self.ahead,
                         cloning,
                         source: opened.fd.as_fd(),
                         target: target.fd.as_fd(),

@@ -12,6 +12,7 @@ use crate::content::ALIGNMENT;
 use crate::dir::{Dir, Handles};
 use crate::file::Target;
 use crate::plan::Facts;
+use crate::progress::Ahead;
 use crate::queue::Names;
 use ringroad_uring::abi::setup::{IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_SINGLE_ISSUER};
 use ringroad_uring::{Ring, SetupError, Sqe, Wait};
@@ -66,6 +67,8 @@ pub(crate) struct Slot {
     /// Bytes in the pipe.
     pub(crate) held: u32,
     pub(crate) moved: u64,
+    /// What was told of that.
+    pub(crate) ahead: Ahead,
     /// The mode the target is made with.
     pub(crate) mode: u32,
     pub(crate) attributes: Option<Vec<u8>>,
@@ -121,6 +124,7 @@ impl Flight {
             pipe: None,
             held: 0,
             moved: 0,
+            ahead: Ahead::default(),
             mode: 0,
             attributes: None,
         };

@@ -40,6 +40,7 @@ mod operand;
 mod options;
 mod place;
 mod plan;
+mod progress;
 mod queue;
 mod report;
 mod ring;
@@ -57,5 +58,7 @@ pub use options::{
     Backup, BackupKind, Demand, Dereference, Destination, Durability, Engine, Link, Options, Order, Preserve,
     Reflink, Sparse, Update,
 };
-pub use report::{Choice, Control, Event, Holes, Kind, Means, Method, Observer, Phase, Report, Skip, Totals};
+pub use report::{
+    Choice, Control, Event, Holes, Kind, Means, Method, Observer, Phase, Report, Skip, Totals, Underway,
+};
 pub use run::copy;

@@ -79,6 +79,20 @@ fn name_in_directory(source: &Path) -> OsString {
     if name.is_empty() || name == ".." { OsString::from(".") } else { name }
 }
 
+/// How many operands are looked at before their turn.
+const LOOKED_AT: usize = 64;
+
+/// How many of the operands, from the first on, may have entries to be found in them. Those that do not are files: with
+/// them how much there is to do is known before they are copied, which may take long.
+fn may_hold_entries(run: &Run<'_>, sources: &[PathBuf]) -> usize {
+    if !run.options.recursive {
+        return 0;
+    }
+    let known = sources.len().saturating_sub(LOOKED_AT);
+    let last = sources.iter().skip(known).rposition(|source| source.is_dir());
+    last.map_or(known, |at| known + at + 1)
+}
+
 /// Copies the operands: one after the other where order could matter, else as work for everybody. `drain` is
 /// called to wait for what was given out.
 pub(crate) fn operands(
@@ -94,8 +108,13 @@ pub(crate) fn operands(
     let mut cleared: Option<Arc<Dir>> = None;
     let mut names: HashSet<OsString> = HashSet::new();
     let mut seen = Seen::default();
-    for source in sources {
-        worker.tally.scanned += 1;
+    worker.tally.scanned += sources.len() as u64;
+    worker.flush();
+    let holding = may_hold_entries(run, sources);
+    for (at, source) in sources.iter().enumerate() {
+        if at == holding {
+            worker.found();
+        }
         if run.stopped() {
             worker.tally.skipped += 1;
             continue;
@@ -134,6 +153,9 @@ pub(crate) fn operands(
                 worker.tell(error);
             }
         }
+    }
+    if holding >= sources.len() {
+        worker.found();
     }
     drain(worker);
     worker.finish_parents(&parents);

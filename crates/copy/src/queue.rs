@@ -8,7 +8,7 @@
 //! as that one is between two files ([`Queue::starves`]).
 //!
 //! INVARIANT: `outstanding` counts tasks that wait or run. A task adds what it makes before it is done, so zero
-//! means that nothing more will come.
+//! means that nothing more will come. So does `finding`, for entries to be found.
 
 use crate::dir::{Dir, Handles};
 use crate::links::Waiter;
@@ -78,6 +78,13 @@ pub(crate) enum Task {
     Directories(Arc<Dir>, Names),
 }
 
+impl Task {
+    /// Whether there may be entries in it that nobody has seen.
+    fn finds(&self) -> bool {
+        matches!(self, Task::Scan(..) | Task::Directories(..))
+    }
+}
+
 /// The stack.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
@@ -85,6 +92,8 @@ pub(crate) struct Queue {
     changed: Condvar,
     /// Workers that wait for a task; written under the lock.
     idle: AtomicUsize,
+    /// Tasks that may find entries, and one for the operands as long as they may.
+    finding: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -96,6 +105,11 @@ struct State {
 }
 
 impl Queue {
+    /// Nothing waits, and the operands are to come.
+    pub(crate) fn new() -> Queue {
+        Queue { finding: AtomicUsize::new(1), ..Queue::default() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -107,6 +121,10 @@ impl Queue {
         state.waiting.extend(tasks);
         let more = state.waiting.len() - before;
         state.outstanding += more;
+        let listings = state.waiting.iter().skip(before).filter(|task| task.finds()).count();
+        if listings > 0 {
+            self.finding.fetch_add(listings, Ordering::Relaxed);
+        }
         let idle = self.idle.load(Ordering::Relaxed);
         drop(state);
         for _ in 0..more.min(idle) {
@@ -164,6 +182,12 @@ impl Queue {
         state.abandoned = true;
         drop(state);
         self.changed.notify_all();
+    }
+
+    /// A task that finds entries is done, or the operands are. Returns whether it was the last.
+    pub(crate) fn found(&self) -> bool {
+        // AcqRel: the last sees what all of them have counted.
+        self.finding.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
     /// How many tasks wait.

@@ -183,6 +183,17 @@ impl Totals {
     }
 }
 
+/// Files that are being copied and large enough to be waited for, from 1 MiB on. None when a copy is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Underway {
+    /// How many.
+    pub files: u64,
+    /// Their sizes together.
+    pub bytes: u64,
+    /// Bytes of them that are in their copies: they are among [`Totals::bytes`] already.
+    pub moved: u64,
+}
+
 /// The handle on a running copy: shared with a signal handler's thread, a progress line.
 #[derive(Debug, Default)]
 pub struct Control {
@@ -199,7 +210,11 @@ pub(crate) struct Counts {
     pub(crate) failed: AtomicU64,
     pub(crate) files: AtomicU64,
     pub(crate) directories: AtomicU64,
+    /// With those that are told ahead (`progress.rs`).
     pub(crate) bytes: AtomicU64,
+    pub(crate) underway_files: AtomicU64,
+    pub(crate) underway_bytes: AtomicU64,
+    pub(crate) underway_moved: AtomicU64,
     pub(crate) bytes_shared: AtomicU64,
     pub(crate) verified: AtomicU64,
     pub(crate) errors: AtomicU64,
@@ -226,12 +241,23 @@ impl Control {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Whether every entry has been found, so that `scanned` is the whole.
+    /// Whether every entry has been found, so that `scanned` in [`totals`](Self::totals) asked for later is the whole.
     pub fn scan_is_done(&self) -> bool {
-        self.scan_done.load(Ordering::Relaxed)
+        self.scan_done.load(Ordering::Acquire)
     }
 
-    /// The counts so far.
+    /// Large files that are being copied now.
+    pub fn underway(&self) -> Underway {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counts = &self.counts;
+        Underway {
+            files: of(&counts.underway_files),
+            bytes: of(&counts.underway_bytes),
+            moved: of(&counts.underway_moved),
+        }
+    }
+
+    /// The counts so far: small files some at a time, and the bytes of large ones as they are moved.
     pub fn totals(&self) -> Totals {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counts = &self.counts;

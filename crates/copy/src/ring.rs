@@ -241,6 +241,7 @@ impl Worker<'_, '_> {
     /// Copies a file by plain calls; `got` bytes of it are in the slot's memory.
     pub(crate) fn copy_landed(&mut self, flight: &mut Flight, index: usize, got: Option<usize>) {
         let Some(slot) = flight.slots.get_mut(index) else { return };
+        self.told += slot.ahead.end(&self.run.control.counts);
         let Some((fd, facts)) = slot.source.take() else {
             return self.with_entry(flight, index, |worker, entry| worker.regular(entry, None));
         };
@@ -267,7 +268,8 @@ impl Worker<'_, '_> {
         index: usize,
         end: impl FnOnce(&mut Self, &Entry<'_>) -> Result<crate::entry::Outcome, Error>,
     ) {
-        let Some(slot) = flight.slots.get(index) else { return };
+        let Some(slot) = flight.slots.get_mut(index) else { return };
+        self.told += slot.ahead.end(&self.run.control.counts);
         let Some(batch) = slot.batch.clone() else { return };
         if let Some((name, _)) = batch.names.get(slot.at) {
             let entry = entry_of(&batch, name);

@@ -56,7 +56,7 @@ pub fn copy(
         options,
         observer,
         control,
-        queue: Queue::default(),
+        queue: Queue::new(),
         budget: Budget::new(descriptors_for_directories()),
         links: Links::of_operands(sources.len()),
         chosen,

@@ -86,6 +86,8 @@ impl Worker<'_, '_> {
                 let put = result as u32;
                 slot.held = slot.held.saturating_sub(put);
                 slot.moved += u64::from(put);
+                let size = slot.source.as_ref().map_or(0, |(_, facts)| facts.size);
+                slot.ahead.moved(&self.run.control.counts, u64::from(put), size);
                 if slot.held > 0 {
                     return flight.splice_out(index);
                 }

@@ -16,8 +16,9 @@ use crate::links::Links;
 use crate::manifest::Manifest;
 use crate::metadata::Me;
 use crate::options::Options;
+use crate::progress::Ahead;
 use crate::queue::{Names, Queue, Task};
-use crate::report::{Control, Event, Kind, Observer, Skip, Totals, count};
+use crate::report::{Control, Event, Kind, Observer, Skip, Totals};
 use crate::sample::Sample;
 use crate::writers::Writers;
 use rustix::fs::FileType;
@@ -131,6 +132,10 @@ pub(crate) struct Worker<'r, 'a> {
     pub(crate) buffer: Buffer,
     pub(crate) clock: Clock,
     pub(crate) tally: Totals,
+    /// What was told of the file at hand.
+    pub(crate) ahead: Ahead,
+    /// Bytes told of files that have ended, to be taken back with the next flush.
+    pub(crate) told: u64,
     /// Whether the files of this batch are looked at, and what was seen so far, from batch to batch.
     pub(crate) looks: bool,
     pub(crate) sample: Sample,
@@ -147,6 +152,8 @@ impl<'r, 'a> Worker<'r, 'a> {
             buffer: Buffer::new(crate::content::BUFFER_BYTES),
             clock: Clock::new(run.options.explain),
             tally: Totals::default(),
+            ahead: Ahead::default(),
+            told: 0,
             looks: false,
             sample: Sample::default(),
             listing: Vec::new(),
@@ -197,43 +204,26 @@ impl<'r, 'a> Worker<'r, 'a> {
         }
     }
 
-    /// Adds what was counted here to what all can see.
-    pub(crate) fn flush(&mut self) {
-        let counts = &self.run.control.counts;
-        let tally = std::mem::take(&mut self.tally);
-        for (counter, more) in [
-            (&counts.scanned, tally.scanned),
-            (&counts.copied, tally.copied),
-            (&counts.skipped, tally.skipped),
-            (&counts.failed, tally.failed),
-            (&counts.files, tally.files),
-            (&counts.directories, tally.directories),
-            (&counts.bytes, tally.bytes),
-            (&counts.bytes_shared, tally.bytes_shared),
-            (&counts.verified, tally.verified),
-            (&counts.errors, tally.errors),
-        ] {
-            if more > 0 {
-                count(counter, more);
-            }
-        }
-    }
-
     pub(crate) fn task(&mut self, task: Task) {
         match task {
-            Task::Scan(dir, handles) => self.scan(dir, handles),
+            Task::Scan(dir, handles) => {
+                self.scan(dir, handles);
+                self.found();
+            }
             Task::Files(dir, names, range) => {
                 self.files(&dir, &names, range);
                 self.release(dir);
             }
             Task::Name(waiter) => self.waited(waiter),
             Task::Directories(dir, mut names) => {
-                let Some(name) = names.pop() else { return };
-                let rest = !names.is_empty();
-                if rest {
-                    self.run.queue.push([Task::Directories(Arc::clone(&dir), names)]);
+                if let Some(name) = names.pop() {
+                    let rest = !names.is_empty();
+                    if rest {
+                        self.run.queue.push([Task::Directories(Arc::clone(&dir), names)]);
+                    }
+                    self.directory_entry(&dir, &name);
                 }
-                self.directory_entry(&dir, &name);
+                self.found();
             }
         }
     }
@@ -385,6 +375,7 @@ impl<'r, 'a> Worker<'r, 'a> {
                 self.tell(error);
             }
         }
+        self.show();
     }
 
     /// Puts a file into the manifest: with the hash of what was copied, or of what is `there` already.

@@ -2,7 +2,7 @@
 
 use super::talk::Talk;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use ringroad_copy::{Control, Totals};
+use ringroad_copy::{Control, Totals, Underway};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -42,26 +42,27 @@ impl Over {
 pub(super) fn watch(control: &Control, talk: &Talk, bar: Option<&ProgressBar>, over: &Over) {
     let begun = Instant::now();
     while !over.wait(EVERY) {
-        let (totals, elapsed) = (control.totals(), begun.elapsed());
+        // Asked first: what was found until then is the whole.
         let scan_done = control.scan_is_done();
+        let (totals, elapsed) = (control.totals(), begun.elapsed());
         if let Some(bar) = bar {
-            bar.set_message(line(&totals, elapsed, scan_done));
+            bar.set_message(line(&totals, &control.underway(), elapsed, scan_done));
         }
         talk.progress(&totals, elapsed.as_secs_f64(), scan_done);
     }
 }
 
 /// `12,345 of 100,000 files, 1.2 GiB, 34,567 files/s, 98.7 MiB/s, 3 s left`.
-fn line(totals: &Totals, elapsed: Duration, scan_done: bool) -> String {
+fn line(totals: &Totals, underway: &Underway, elapsed: Duration, scan_done: bool) -> String {
     use indicatif::{BinaryBytes, HumanCount};
     let seconds = elapsed.as_secs_f64().max(0.001);
     let ended = totals.copied + totals.skipped + totals.failed;
     let rate = ended as f64 / seconds;
-    let left = totals.scanned.saturating_sub(ended) as f64 / rate.max(0.001);
     // Until everything is found, what is left can only grow.
-    let (of, left) = match scan_done {
-        true => (HumanCount(totals.scanned).to_string(), format!("{left:.0} s left")),
-        false => (format!("{}+", HumanCount(totals.scanned)), "still finding files".to_string()),
+    let (of, left) = match (scan_done, left(totals, underway, seconds)) {
+        (false, _) => (format!("{}+", HumanCount(totals.scanned)), "still finding files".to_string()),
+        (true, Some(left)) => (HumanCount(totals.scanned).to_string(), format!("{left:.0} s left")),
+        (true, None) => (HumanCount(totals.scanned).to_string(), "time left unknown".to_string()),
     };
     let mut line = format!(
         "{} of {of} files, {}, {} files/s, {}/s, {left}",
@@ -76,6 +77,21 @@ fn line(totals: &Totals, elapsed: Duration, scan_done: bool) -> String {
     line
 }
 
+/// Seconds until the end if all goes on as it went: the rest of the large files at the rate of bytes, and what is not
+/// begun at the rate of entries. `None`: nothing was done yet.
+fn left(totals: &Totals, underway: &Underway, seconds: f64) -> Option<f64> {
+    let ended = totals.copied + totals.skipped + totals.failed;
+    let moved = underway.moved.min(underway.bytes);
+    let share = moved as f64 / underway.bytes.max(1) as f64;
+    let done = ended as f64 + underway.files as f64 * share;
+    let to_begin = totals.scanned.saturating_sub(ended + underway.files);
+    let to_move = underway.bytes - moved;
+    if done == 0.0 {
+        return None;
+    }
+    Some(seconds * (to_begin as f64 / done + to_move as f64 / totals.bytes.max(1) as f64))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,9 +99,30 @@ mod tests {
     #[test]
     fn time_left_is_told_only_when_everything_is_found() {
         let totals = Totals { scanned: 4000, copied: 1000, files: 1000, bytes: 1 << 20, ..Totals::default() };
-        let found = line(&totals, Duration::from_secs(1), true);
+        let none = Underway::default();
+        let found = line(&totals, &none, Duration::from_secs(1), true);
         assert_eq!(found, "1,000 of 4,000 files, 1.00 MiB, 1,000 files/s, 1.00 MiB/s, 3 s left");
-        let finding = line(&totals, Duration::from_secs(1), false);
+        let finding = line(&totals, &none, Duration::from_secs(1), false);
         assert!(finding.contains("4,000+") && !finding.contains("left"), "{finding}");
+        let begun = line(&Totals { scanned: 3, ..Totals::default() }, &none, Duration::from_secs(1), true);
+        assert!(begun.ends_with("time left unknown"), "{begun}");
+    }
+
+    #[test]
+    fn of_large_files_the_time_left_follows_their_bytes() {
+        const GIB: u64 = 1 << 30;
+        let seconds = Duration::from_secs(10);
+        // The only one, a quarter of it.
+        let one = Totals { scanned: 1, bytes: GIB, ..Totals::default() };
+        let quarter = Underway { files: 1, bytes: 4 * GIB, moved: GIB };
+        let told = line(&one, &quarter, seconds, true);
+        assert_eq!(told, "0 of 1 files, 1.00 GiB, 0 files/s, 102.40 MiB/s, 30 s left");
+        // Two at a time, half of both; two more like them are to come.
+        let four = Totals { scanned: 4, bytes: 4 * GIB, ..Totals::default() };
+        let halves = Underway { files: 2, bytes: 8 * GIB, moved: 4 * GIB };
+        assert!(line(&four, &halves, seconds, true).ends_with(" 30 s left"));
+        // A pipe, whose size nobody knows, and which gave more than that.
+        let pipe = Underway { files: 1, bytes: 0, moved: GIB };
+        assert!(line(&one, &pipe, seconds, true).ends_with("time left unknown"));
     }
 }

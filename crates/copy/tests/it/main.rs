@@ -10,6 +10,7 @@ mod extras;
 mod faults;
 mod image;
 mod leases;
+mod progress;
 mod races;
 mod resume;
 mod support;
