@@ -9,7 +9,7 @@ use crate::entry::Entry;
 use crate::error::{Error, ErrorKind};
 use crate::file::{Broken, Opened, Place, Target};
 use crate::options::Durability;
-use crate::plan::Facts;
+use crate::plan::{self, Facts};
 use crate::worker::Worker;
 use rustix::fs::{Advice, Mode, OFlags};
 use rustix::io::Errno;
@@ -67,13 +67,24 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// The hash of what is at an entry's target, where that is a regular file.
+    /// The hash of what is at an entry's target, where that is a regular file; or behind it, where the target is a link
+    /// that is written through.
     pub(crate) fn hash_target(&mut self, entry: &Entry<'_>) -> Result<Option<blake3::Hash>, Error> {
         let failed = |why| entry.target_error(ErrorKind::Read, why);
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
-        let fd = match rustix::fs::openat(entry.handles.target(), entry.target, flags, Mode::empty()) {
+        let open = |nofollow: OFlags| {
+            // A link may lead to a terminal.
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY | nofollow;
+            rustix::fs::openat(entry.handles.target(), entry.target, flags, Mode::empty())
+        };
+        let mut opened = open(OFlags::NOFOLLOW);
+        if matches!(opened, Err(Errno::LOOP))
+            && plan::follows_target(self.run.options, entry.source_facts()?.kind)
+        {
+            opened = open(OFlags::empty());
+        }
+        let fd = match opened {
             Ok(fd) => fd,
-            // A link, a socket: nothing to hash.
+            // A link that is copied as one, a socket: nothing to hash.
             Err(Errno::LOOP | Errno::NXIO) => return Ok(None),
             Err(why) => return Err(failed(why)),
         };

@@ -213,6 +213,30 @@ fn a_file_written_through_a_link_has_its_own_size_in_the_manifest() {
 }
 
 #[test]
+fn what_was_written_through_a_link_stays_in_the_manifest_when_it_is_passed_over() {
+    for &engine in engines() {
+        let (place, source, target) = folders();
+        std::fs::create_dir(&target).unwrap();
+        std::fs::write(source.join("f"), "contents").unwrap();
+        std::os::unix::fs::symlink("f", source.join("l")).unwrap();
+        std::os::unix::fs::symlink("../other", target.join("f")).unwrap();
+        std::fs::write(place.path().join("other"), "").unwrap();
+        let manifest = place.path().join("list");
+        // A link that is copied as one is never in it.
+        let expected = format!("{}  f\n", blake3::hash(b"contents").to_hex());
+        let (copied, resumed) = ((false, Update::All), (true, Update::All));
+        for (resume, update) in [copied, resumed, (false, Update::None)] {
+            let options = Options { resume, update, manifest: Some(manifest.clone()), ..archive(engine) };
+            let report = clean(&source, &target, &options);
+            let passed_over = resume || update == Update::None;
+            assert_eq!(report.totals.files, u64::from(!passed_over), "{engine:?}");
+            let listed = std::fs::read_to_string(&manifest).unwrap();
+            assert_eq!(listed, expected, "{engine:?}, resume: {resume}, {update:?}");
+        }
+    }
+}
+
+#[test]
 fn a_manifest_of_json_lines_keeps_names_that_are_not_utf_8() {
     use std::os::unix::ffi::OsStrExt;
     let (place, source, target) = folders();
