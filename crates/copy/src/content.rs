@@ -111,7 +111,8 @@ pub(crate) struct Transfer<'a> {
     pub(crate) sparse: Sparse,
     /// Whether both sides go past the page cache now.
     pub(crate) direct: bool,
-    /// Sees every byte, in order, where one is given; then nothing moves past us.
+    /// Sees every byte, in order, where one is given; then nothing moves past us. What must be cloned does, and is read
+    /// for it.
     pub(crate) hasher: Option<&'a mut blake3::Hasher>,
     /// Is to learn whether the source is cached, where one is given.
     pub(crate) sample: Option<&'a mut Sample>,
@@ -139,7 +140,7 @@ impl Transfer<'_> {
         if regular && self.options.reflink != Reflink::Never && self.facts.size > 0 {
             let must = self.options.reflink == Reflink::Always;
             self.method.reflink = Means::Unsupported;
-            if self.hasher.is_some() {
+            if self.hasher.is_some() && !must {
                 self.method.reflink = Means::Avoided;
             } else if must || !self.cloning.is_refused() {
                 match clock.call(For::Write, || rustix::fs::ioctl_ficlone(self.target, self.source)) {
@@ -147,6 +148,7 @@ impl Transfer<'_> {
                         self.cloning.worked();
                         let size = self.facts.size;
                         self.method.reflink = Means::Yes;
+                        self.hash_source(clock, buffer)?;
                         return Ok(Moved { bytes: size, shared: size, method: self.method });
                     }
                     Err(why) if must => return Err(Fault::Clone(why)),
@@ -191,6 +193,17 @@ impl Transfer<'_> {
         }
         self.pieces(clock, buffer, u64::MAX, &mut moved, &mut tail)?;
         self.end(clock, moved, tail)
+    }
+
+    /// Shows a cloned source to the hasher. These are the clone's bytes too, unless somebody wrote meanwhile, which the
+    /// facts will tell.
+    fn hash_source(&mut self, clock: &mut Clock, buffer: &mut [u8]) -> Result<(), Fault> {
+        let Some(hasher) = self.hasher.take() else { return Ok(()) };
+        if self.options.direct {
+            self.go_direct(true);
+        }
+        let whole = crate::verify::hash_file(self.source, hasher, self.control, clock, buffer);
+        if whole.map_err(Fault::Read)? { Ok(()) } else { Err(Fault::Cancelled) }
     }
 
     /// A pipe or a device takes every zero.

@@ -3,13 +3,14 @@
 //! What is compared is what the file systems answer now. Without [`Durability::File`](crate::Durability::File) or
 //! `direct` that is mostly the page cache: it finds what went wrong on the way there, not what the disk does later.
 
-use crate::clock::For;
+use crate::clock::{Clock, For};
 use crate::content::ALIGNMENT;
 use crate::entry::Entry;
 use crate::error::{Error, ErrorKind};
 use crate::file::{Broken, Opened, Place, Target};
 use crate::options::Durability;
 use crate::plan::{self, Facts};
+use crate::report::Control;
 use crate::worker::Worker;
 use rustix::fs::{Advice, Mode, OFlags};
 use rustix::io::Errno;
@@ -93,17 +94,31 @@ impl Worker<'_, '_> {
             return Ok(None);
         }
         let mut hasher = blake3::Hasher::new();
-        let buffer = self.buffer.bytes();
-        let mut at = 0;
-        loop {
-            let got = self.clock.call(For::Read, || read_full(fd.as_fd(), buffer, at)).map_err(failed)?;
-            hasher.update(buffer.get(..got).unwrap_or_default());
-            if got < buffer.len() {
-                return Ok(Some(hasher.finalize()));
-            }
-            at += got as u64;
-        }
+        let (control, buffer) = (self.run.control, self.buffer.bytes());
+        let whole = hash_file(fd.as_fd(), &mut hasher, control, &mut self.clock, buffer).map_err(failed)?;
+        Ok(whole.then(|| hasher.finalize()))
     }
+}
+
+/// Adds all bytes of a file to `hasher`, from its beginning, wherever the descriptor stands. `false`: the copy was
+/// cancelled.
+pub(crate) fn hash_file(
+    fd: BorrowedFd<'_>,
+    hasher: &mut blake3::Hasher,
+    control: &Control,
+    clock: &mut Clock,
+    buffer: &mut [u8],
+) -> rustix::io::Result<bool> {
+    let mut at = 0;
+    while !control.is_cancelled() {
+        let got = clock.call(For::Read, || read_full(fd, buffer, at))?;
+        hasher.update(buffer.get(..got).unwrap_or_default());
+        if got < buffer.len() {
+            return Ok(true);
+        }
+        at += got as u64;
+    }
+    Ok(false)
 }
 
 /// Fills `buffer` from `at` on, or less at the end.
@@ -115,12 +130,15 @@ fn read_full(fd: BorrowedFd<'_>, buffer: &mut [u8], at: u64) -> rustix::io::Resu
             Ok(0) => break,
             Ok(got) => filled += got,
             Err(Errno::INTR) => {}
-            // Past the cache, a file's odd end can be read only from its last whole block on.
-            Err(Errno::INVAL) if filled > 0 => {
+            // Past the cache, a file's odd end can be read only from its last whole block on; and some file systems want
+            // more than a block.
+            Err(why) => {
                 let flags = rustix::fs::fcntl_getfl(fd)?;
+                if why != Errno::INVAL || !flags.contains(OFlags::DIRECT) {
+                    return Err(why);
+                }
                 rustix::fs::fcntl_setfl(fd, flags.difference(OFlags::DIRECT))?;
             }
-            Err(why) => return Err(why),
         }
     }
     Ok(filled)

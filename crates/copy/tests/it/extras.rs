@@ -2,7 +2,7 @@
 
 use crate::image::Image;
 use crate::support::{Told, archive, clean, engines, folders, many, ring_engines, run, run_with};
-use ringroad_copy::{Control, Durability, Engine, Options, Update};
+use ringroad_copy::{Control, Durability, Engine, ErrorKind, Options, Reflink, Update};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -129,6 +129,20 @@ fn a_manifest_with_a_directorys_name_is_refused_before_anything_is_copied() {
     }
 }
 
+/// What `b3sum` says of all files below, by name.
+fn as_b3sum_lists(folder: &Path) -> String {
+    let line = |(path, bytes): (std::path::PathBuf, Vec<u8>)| {
+        let name = path.strip_prefix(folder).unwrap().to_str().unwrap().to_string();
+        let escaped = name.replace('\\', "\\\\").replace('\n', "\\n");
+        let mark = if escaped == name { "" } else { "\\" };
+        let line = format!("{mark}{}  {escaped}\n", blake3::hash(&bytes).to_hex());
+        (name.into_bytes(), line)
+    };
+    let lines: std::collections::BTreeMap<_, _> =
+        crate::support::files(folder).into_iter().map(line).collect();
+    lines.into_values().collect()
+}
+
 #[test]
 fn the_manifest_lists_every_file_sorted_as_b3sum_does() {
     for &engine in engines() {
@@ -140,23 +154,9 @@ fn the_manifest_lists_every_file_sorted_as_b3sum_does() {
         let manifest = place.path().join("manifest");
         options.manifest = Some(manifest.clone());
         clean(&source, &target, &options);
-        let text = std::fs::read_to_string(&manifest).unwrap();
-        let mut expected: Vec<(Vec<u8>, String)> = crate::support::files(&target)
-            .into_iter()
-            .map(|(path, bytes)| {
-                let name = path.strip_prefix(&target).unwrap().to_str().unwrap().to_string();
-                let hash = blake3::hash(&bytes).to_hex();
-                let line = if name.contains('\\') {
-                    format!("\\{hash}  back\\\\slash\\nline\n")
-                } else {
-                    format!("{hash}  {name}\n")
-                };
-                (name.into_bytes(), line)
-            })
-            .collect();
-        expected.sort();
-        let expected: String = expected.into_iter().map(|(_, line)| line).collect();
-        assert_eq!(text, expected, "{engine:?}");
+        let expected = as_b3sum_lists(&target);
+        assert!(expected.contains("  back\\\\slash\\nline\n"), "{expected}");
+        assert_eq!(std::fs::read_to_string(&manifest).unwrap(), expected, "{engine:?}");
 
         // Again, with nothing to copy: the list is as whole.
         options.resume = true;
@@ -232,6 +232,47 @@ fn what_was_written_through_a_link_stays_in_the_manifest_when_it_is_passed_over(
             assert_eq!(report.totals.files, u64::from(!passed_over), "{engine:?}");
             let listed = std::fs::read_to_string(&manifest).unwrap();
             assert_eq!(listed, expected, "{engine:?}, resume: {resume}, {update:?}");
+        }
+    }
+}
+
+#[test]
+fn a_clone_that_must_be_and_cannot_is_an_error_with_a_manifest_as_without() {
+    for &engine in engines() {
+        let (place, source, target) = folders();
+        many(&source, 10, 3000);
+        let mut options = Options { reflink: Reflink::Always, ..archive(engine) };
+        let told = Told::default();
+        if run(&source, &target, &options, &told).totals.bytes_shared > 0 {
+            return eprintln!("skipped: this file system can clone");
+        }
+        assert_eq!(*told.kinds.lock().unwrap(), [ErrorKind::Clone; 10], "{engine:?}");
+        options.manifest = Some(place.path().join("list"));
+        let told = Told::default();
+        run(&source, &target, &options, &told);
+        assert_eq!(*told.kinds.lock().unwrap(), [ErrorKind::Clone; 10], "{engine:?}, with a manifest");
+        assert_eq!(crate::support::files(&target).len(), 0, "{engine:?}");
+    }
+}
+
+#[test]
+fn a_clone_that_must_be_is_one_with_a_manifest_too_and_is_listed() {
+    let Some(image) = Image::of(&["mkfs.xfs", "-q", "-f"], 400 << 20) else { return };
+    let source = image.mounted.join("source");
+    std::fs::create_dir(&source).unwrap();
+    // More than one read of the longest, and an odd end.
+    many(&source, 50, 20_001);
+    std::fs::write(source.join("long"), crate::tree::noise(3_000_001, 7)).unwrap();
+    let manifest = image.mounted.join("list");
+    for &engine in engines() {
+        for direct in [false, true] {
+            let target = image.mounted.join(format!("{}-{direct}", engine.name()));
+            let (reflink, list) = (Reflink::Always, Some(manifest.clone()));
+            let options = Options { reflink, direct, manifest: list, ..archive(engine) };
+            let report = clean(&source, &target, &options);
+            assert_eq!(report.totals.bytes_shared, 50 * 20_001 + 3_000_001, "{engine:?}, direct: {direct}");
+            let listed = std::fs::read_to_string(&manifest).unwrap();
+            assert_eq!(listed, as_b3sum_lists(&target), "{engine:?}, direct: {direct}");
         }
     }
 }
