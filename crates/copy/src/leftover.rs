@@ -116,6 +116,11 @@ pub(crate) fn create_beside(path: &Path, maker: Maker) -> io::Result<(PathBuf, F
     }
 }
 
+/// Whether `maker` makes, or made, a file of this name beside `path`.
+pub(crate) fn is_made_beside(path: &Path, maker: Maker, name: &CStr) -> bool {
+    Maker::of(front(path), name) == Some(maker)
+}
+
 /// The folder that a file is in, as it can be opened.
 pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))

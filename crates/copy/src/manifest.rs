@@ -11,6 +11,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -79,6 +80,11 @@ impl Manifest {
         held.bytes += key.len() + line.len() + 64;
         held.lines.push((key, line.into()));
         if held.bytes > HELD_BYTES { self.put_aside(&mut held) } else { Ok(()) }
+    }
+
+    /// Whether a file of this name is the manifest in the making: it may lie in a source, and is no part of it.
+    pub(crate) fn is_made_as(&self, name: &CStr) -> bool {
+        leftover::is_made_beside(&self.path, self.maker, name)
     }
 
     fn put_aside(&self, held: &mut Held) -> io::Result<()> {

@@ -55,6 +55,9 @@ impl Worker<'_, '_> {
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
             }
+            if run.manifest.as_ref().is_some_and(|manifest| manifest.is_made_as(name)) {
+                continue;
+            }
             self.tally.scanned += 1;
             // What the listing does not say, or what a followed link leads to, is found out here: directories go
             // another way than files.

@@ -278,6 +278,26 @@ fn a_clone_that_must_be_is_one_with_a_manifest_too_and_is_listed() {
 }
 
 #[test]
+fn a_manifest_in_the_making_below_a_source_is_no_part_of_the_copy_and_one_from_before_is() {
+    for &engine in engines() {
+        let (_place, source, target) = folders();
+        many(&source, 20, 10);
+        let list = source.join("list");
+        let options = Options { manifest: Some(list.clone()), ..archive(engine) };
+        let report = clean(&source, &target, &options);
+        assert_eq!(crate::support::files(&target).len(), 20, "{engine:?}");
+        assert_eq!(report.totals.scanned, 20 + 11, "{engine:?}: and it is not counted");
+        let first = std::fs::read_to_string(&list).unwrap();
+        assert_eq!(first, as_b3sum_lists(&target), "{engine:?}");
+
+        clean(&source, &target, &options);
+        assert_eq!(crate::support::files(&target).len(), 21, "{engine:?}");
+        assert_eq!(std::fs::read_to_string(target.join("list")).unwrap(), first, "{engine:?}: as it was");
+        assert_eq!(std::fs::read_to_string(&list).unwrap(), as_b3sum_lists(&target), "{engine:?}");
+    }
+}
+
+#[test]
 fn a_manifest_of_json_lines_keeps_names_that_are_not_utf_8() {
     use std::os::unix::ffi::OsStrExt;
     let (place, source, target) = folders();
