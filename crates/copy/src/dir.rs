@@ -84,7 +84,7 @@ pub(crate) struct Dir {
     flags: (OFlags, OFlags),
     handles: Mutex<Slot>,
     pub(crate) facts: Facts,
-    target_identity: (u64, u64),
+    pub(crate) target_identity: (u64, u64),
     /// Made by this copy, or by one that was stopped and is gone on with: it has the mode it was made with, to be filled.
     pub(crate) unfinished: bool,
     /// Links of the source are followed here and below.

@@ -122,6 +122,13 @@ impl Worker<'_, '_> {
     /// Copies one entry of any kind.
     pub(crate) fn entry(&mut self, entry: &Entry<'_>) -> Result<Outcome, Error> {
         let options = self.run.options;
+        // What is found in a directory was asked when it was listed.
+        if entry.operand
+            && let Some(manifest) = &self.run.manifest
+            && let Some(error) = manifest.refuses(entry.dir, entry.source, entry.target)
+        {
+            return Err(error);
+        }
         let plain = options.link == Link::No && !self.run.looks_first;
         if entry.kind == Some(FileType::RegularFile) && plain {
             return self.regular(entry, None);

@@ -115,6 +115,8 @@ pub enum ErrorKind {
     Mismatch,
     /// The manifest could not be written.
     Manifest,
+    /// The manifest will be where this would be copied to. P is the target, O the source.
+    OntoManifest,
     /// A source of an unknown type: `'P' has unknown file type`
     UnknownType,
     /// `with --parents, the destination must be a directory`, or a parent of O could not be made. P is it.
@@ -152,9 +154,8 @@ impl ErrorKind {
             PreserveXattr => "set extended attributes",
             OmittedDirectory | SameFile | IntoItself | CyclicLink | DirectoryByOther | OtherByDirectory
             | JustCreated | ThroughJustCreated | SourceTwice | DirectoryTwice | NotReplacing
-            | DanglingTarget | HardLinkToDirectory | RelativeSymlink | Replaced | Changed | UnknownType => {
-                "copy"
-            }
+            | DanglingTarget | HardLinkToDirectory | RelativeSymlink | Replaced | Changed | OntoManifest
+            | UnknownType => "copy",
             Mismatch => "verify",
             Manifest => "write manifest",
             Parent => "make parent directory",
@@ -182,6 +183,7 @@ impl ErrorKind {
             Replaced => "it was replaced by something else while being copied",
             Changed => "it changed while being copied, twice (copy it when its writer is done)",
             Mismatch => "the copy differs from its source",
+            OntoManifest => "the manifest will be written there (give one of the two another name)",
             UnknownType => "its file type is unknown",
             _ => return None,
         })

@@ -5,6 +5,8 @@
 //! which they came, in a run and from run to run. The manifest appears under its name when it is whole; until then it
 //! is a copy in the making, whose name and end are `leftover.rs`'s.
 
+use crate::dir::Dir;
+use crate::error::{Error, ErrorKind};
 use crate::leftover::{self, Maker};
 use crate::plan::Facts;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
@@ -25,6 +27,8 @@ const HELD_BYTES: usize = 8 << 20;
 #[derive(Debug)]
 pub(crate) struct Manifest {
     path: PathBuf,
+    /// Which directory it will be in.
+    folder: (u64, u64),
     temporary: PathBuf,
     maker: Maker,
     json: bool,
@@ -61,9 +65,11 @@ impl Manifest {
         if !named || path.is_dir() {
             return Err(io::Error::from(io::ErrorKind::IsADirectory));
         }
+        let folder = Facts::from(rustix::fs::stat(leftover::folder_of(path))?).identity();
         let (temporary, out) = leftover::create_beside(path, maker)?;
         Ok(Manifest {
             path: path.to_path_buf(),
+            folder,
             temporary,
             maker,
             json: path.extension().is_some_and(|end| end == "ndjson"),
@@ -85,6 +91,17 @@ impl Manifest {
     /// Whether a file of this name is the manifest in the making: it may lie in a source, and is no part of it.
     pub(crate) fn is_made_as(&self, name: &CStr) -> bool {
         leftover::is_made_beside(&self.path, self.maker, name)
+    }
+
+    /// The error of what would be copied to where the manifest will be: it would be lost when the manifest takes its name,
+    /// and be listed all the same.
+    pub(crate) fn refuses(&self, dir: &Dir, source: &CStr, target: &CStr) -> Option<Error> {
+        let name = target.to_bytes();
+        // A directory may be named with a slash behind it.
+        let name = name.strip_suffix(b"/").unwrap_or(name);
+        let same = self.path.file_name().is_some_and(|own| own.as_bytes() == name);
+        (same && dir.target_identity == self.folder)
+            .then(|| Error::plain(ErrorKind::OntoManifest, dir.target_of(target)).with(dir.source_of(source)))
     }
 
     fn put_aside(&self, held: &mut Held) -> io::Result<()> {

@@ -73,6 +73,12 @@ impl Worker<'_, '_> {
                 self.skip_excluded(&dir, name);
                 continue;
             }
+            if let Some(error) = run.manifest.as_ref().and_then(|manifest| manifest.refuses(&dir, name, name))
+            {
+                self.tally.failed += 1;
+                self.tell(error);
+                continue;
+            }
             let into = if kind == FileType::Directory { &mut directories } else { &mut files };
             into.push(name, entry.ino(), kind);
         }

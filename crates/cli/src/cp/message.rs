@@ -179,6 +179,7 @@ impl Voice {
             Changed => format!("{path} changed while being copied"),
             Mismatch => format!("{path} differs from its source {other}"),
             Manifest => format!("error writing {path}"),
+            OntoManifest => format!("will not copy {other} to {path}, where the manifest will be"),
             UnknownType => format!("{path} has unknown file type"),
             Parent => format!("cannot make directory {path}"),
             kind => format!("{}, on {path}", kind.what()),

@@ -298,6 +298,42 @@ fn a_manifest_in_the_making_below_a_source_is_no_part_of_the_copy_and_one_from_b
 }
 
 #[test]
+fn what_would_be_copied_to_where_the_manifest_will_be_is_an_error() {
+    let tells = |engine, report: &ringroad_copy::Report, told: &Told<'_>| {
+        let errors = told.errors.lock().unwrap();
+        assert_eq!(*told.kinds.lock().unwrap(), [ErrorKind::OntoManifest], "{engine:?}: {errors:?}");
+        assert!(errors[0].contains("target/list") && errors[0].contains("source/list"), "{errors:?}");
+        assert_eq!(report.totals.failed, 1, "{engine:?}");
+    };
+    for &engine in engines() {
+        for folder in [false, true] {
+            let (place, source, target) = folders();
+            std::fs::create_dir(&target).unwrap();
+            many(&source, 20, 10);
+            let list = source.join("list");
+            if folder { std::fs::create_dir(&list) } else { std::fs::write(&list, "a user's") }.unwrap();
+            // The same place by another name, and the same name in another place.
+            let link = place.path().join("link");
+            std::os::unix::fs::symlink("target", &link).unwrap();
+            std::fs::write(source.join("d1/list"), "").unwrap();
+            let options = Options { manifest: Some(link.join("list")), ..archive(engine) };
+            let told = Told::default();
+            let report = run(&source, &target, &options, &told);
+            tells(engine, &report, &told);
+            // What is listed is what is there.
+            let kept = place.path().join("kept");
+            std::fs::rename(target.join("list"), &kept).unwrap();
+            let listed = std::fs::read_to_string(kept).unwrap();
+            assert_eq!(listed, as_b3sum_lists(&target), "{engine:?}");
+            assert_eq!(listed.lines().count(), 21, "{engine:?}");
+
+            let told = Told::default();
+            tells(engine, &run(&list, &target.join("list"), &options, &told), &told);
+        }
+    }
+}
+
+#[test]
 fn a_manifest_of_json_lines_keeps_names_that_are_not_utf_8() {
     use std::os::unix::ffi::OsStrExt;
     let (place, source, target) = folders();

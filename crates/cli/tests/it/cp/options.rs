@@ -278,6 +278,20 @@ fn the_manifest_is_what_b3sum_checks() {
 }
 
 #[test]
+fn a_manifest_does_not_take_the_place_of_a_copy_in_silence() {
+    let folder = folder();
+    fs::create_dir(folder.path().join("d")).unwrap();
+    let outcome = cp(&folder, ["-rT", "--manifest", "d/a", "s", "d"]);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let said = outcome.stderr.lines().next().unwrap();
+    let why = "the manifest will be written there (give one of the two another name)";
+    assert_eq!(said, format!("ringroad: copy, on d/a (with s/a): {why}"));
+    let text = fs::read_to_string(folder.path().join("d/a")).unwrap();
+    let paths: Vec<&str> = text.lines().map(|line| line.split_once("  ").unwrap().1).collect();
+    assert_eq!(paths, ["cache/d", "in/b.jpg", "in/c.txt"], "{text}");
+}
+
+#[test]
 fn the_manifest_in_json_has_sizes_and_times() {
     let folder = folder();
     fs::write(folder.path().join("s").join(bytes(b"\xff")), "y").unwrap();
