@@ -39,13 +39,17 @@ impl Room {
     }
 }
 
-/// A name for a copy of `tree` in `folder`, where nothing has that name. Waits where room had to be made, unless `stop`
-/// is set meanwhile.
-pub(crate) fn fresh(folder: &Path, tree: Room, stop: &AtomicBool) -> io::Result<PathBuf> {
+/// Where in the folder for trees they lie.
+const FOLDER: &str = "copies";
+
+/// A name for a copy of `tree` below `scratch`, where nothing has that name. Waits where room had to be made, unless
+/// `stop` is set meanwhile.
+pub(crate) fn fresh(scratch: &Path, tree: Room, stop: &AtomicBool) -> io::Result<PathBuf> {
+    let folder = &scratch.join(FOLDER);
     fs::create_dir_all(folder)?;
     let mut there = fs::read_dir(folder)?.count();
     if there > 0 && !Room::of(folder)?.has_room_for(tree) {
-        fs::remove_dir_all(folder)?;
+        clear(scratch)?;
         fs::create_dir(folder)?;
         there = 0;
         rustix::fs::sync();
@@ -57,6 +61,14 @@ pub(crate) fn fresh(folder: &Path, tree: Room, stop: &AtomicBool) -> io::Result<
     Ok(folder.join(there.to_string()))
 }
 
+/// Removes all copies, when nothing will be measured any more.
+pub(crate) fn clear(scratch: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(scratch.join(FOLDER)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -65,25 +77,28 @@ mod tests {
     #[test]
     fn a_copy_takes_no_name_that_is_there_and_removes_nothing_while_there_is_room() {
         let place = tempfile::tempdir().unwrap();
-        let (folder, stop) = (place.path().join("copies"), AtomicBool::new(false));
+        let (folder, stop) = (place.path(), AtomicBool::new(false));
         let small = Room { bytes: 1, files: 1 };
         if !Room::of(place.path()).unwrap().has_room_for(small) {
             return eprintln!("skipped: the disk is nearly full");
         }
-        let first = fresh(&folder, small, &stop).unwrap();
+        let first = fresh(folder, small, &stop).unwrap();
         fs::write(&first, "a copy").unwrap();
-        let second = fresh(&folder, small, &stop).unwrap();
+        let second = fresh(folder, small, &stop).unwrap();
         assert!(first.exists() && !second.exists());
+        clear(folder).unwrap();
+        assert!(!first.exists());
+        clear(folder).unwrap();
     }
 
     #[test]
     fn without_room_what_was_copied_goes_and_whoever_stops_is_not_kept_waiting() {
         let place = tempfile::tempdir().unwrap();
-        let (folder, stop) = (place.path().join("copies"), AtomicBool::new(true));
+        let (folder, stop) = (place.path(), AtomicBool::new(true));
         let large = Room { bytes: 1 << 60, files: 1 };
-        let first = fresh(&folder, large, &stop).unwrap();
+        let first = fresh(folder, large, &stop).unwrap();
         fs::create_dir(&first).unwrap();
-        assert_eq!(fresh(&folder, large, &stop).unwrap(), first);
+        assert_eq!(fresh(folder, large, &stop).unwrap(), first);
         assert!(!first.exists());
     }
 

@@ -31,7 +31,7 @@ struct Content {
 }
 
 impl Bench<'_> {
-    /// Runs one program on one tree. The source is made if it is not there yet; it stays, and so does the copy.
+    /// Runs one program on one tree. The source is made if it is not there yet; it stays, and so does the copy, until the run is over.
     ///
     /// # Errors
     /// [`Failure`] says what to do with the cell.
@@ -44,7 +44,7 @@ impl Bench<'_> {
         let content =
             content_of(&source, &mut |_| Ok(())).map_err(|error| failed("look at the tree", error))?;
         let room = Room { bytes: content.bytes, files: content.files };
-        let target = copies::fresh(&scratch.join("copies"), room, self.stop)
+        let target = copies::fresh(scratch, room, self.stop)
             .map_err(|error| failed("find a place for the copy", error))?;
         prepare(&source, content, tree.cold).map_err(|error| match error.kind() {
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem if tree.cold => {

@@ -3,6 +3,7 @@
 //! Start at [`run`]; [`resume`] goes on with what was stopped.
 
 use crate::collect::{self, CellRuns, Frame};
+use crate::copies;
 use crate::error::{Error, SuiteError};
 use crate::event::{Event, Observer};
 use crate::journal::{Begun, Journal, Kept};
@@ -182,6 +183,10 @@ fn go_on(
         journal: journal.as_mut(),
     }
     .all(kept.blocks)?;
+    if let Some(scratch) = scratch {
+        // What cannot be removed, its owner finds when he removes the folder.
+        let _ = copies::clear(scratch);
+    }
     let interrupted = blocks < suite.repeats;
     progress.tell(&Event::Finished { interrupted, blocks });
     let shared_core = cores.shared();

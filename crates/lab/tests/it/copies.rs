@@ -33,8 +33,14 @@ fn cell<'a>(record: &'a Record, model: &str) -> &'a Cell {
 }
 
 #[test]
-fn a_copy_is_timed_and_counted_by_its_files_and_removed() {
+fn a_copy_is_timed_and_counted_by_its_files_and_removed_when_the_run_is_over() {
     let folder = tempfile::tempdir().unwrap();
+    // Fails where its copy of the block before is gone, or is to be made again.
+    let memory = tempfile::NamedTempFile::new().unwrap();
+    let memory = memory.path().display();
+    let remembers = format!(
+        "old=$(cat {memory}); echo $1 > {memory}; cp -r $0 $1; test -z \"$old\" || {{ test \"$old\" != $1 && test -d \"$old\"; }}"
+    );
     let suite = suite(&[
         ("whole", "cp -r $0 $1"),
         ("loses-one", "cp -r $0 $1; find $1 -type f | head -n 1 | xargs rm"),
@@ -42,6 +48,7 @@ fn a_copy_is_timed_and_counted_by_its_files_and_removed() {
         ("fails", "echo the disk is full >&2; exit 1"),
         ("is-not-there", "no-such-copier $0 $1"),
         ("cannot", "echo no such engine here >&2; exit 2"),
+        ("remembers", &remembers),
     ]);
     let record = run(&suite, Some(folder.path()));
     let whole = cell(&record, "whole");
@@ -54,6 +61,7 @@ fn a_copy_is_timed_and_counted_by_its_files_and_removed() {
     assert_eq!(wrong, None, "{}", whole.verdict);
     assert!(!whole.verdict.reasons.iter().any(|why| matches!(why, Caveat::WindowTooShort { .. })));
     assert!(whole.rps.unwrap() > 0.0 && whole.server.cpu_us_per_request.is_some());
+    assert_eq!(cell(&record, "remembers").completed, 24, "no copy is removed while others run");
     for (model, words) in [
         ("loses-one", "its copy has 11 files with 11000 bytes, and the tree 12 with 12000"),
         ("cuts-one", "its copy has 12 files with 11001 bytes"),
