@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Left free whatever happens.
-const SPARE_BYTES: u64 = 2 << 30;
+pub(crate) const SPARE_BYTES: u64 = 2 << 30;
 /// How long ext4 remembers a deletion that was written out, and a second.
 const RECENT: Duration = Duration::from_secs(61);
 
@@ -26,7 +26,7 @@ pub(crate) struct Room {
 
 impl Room {
     /// Of the file system that a folder is on. One that does not count its inodes has enough.
-    fn of(folder: &Path) -> io::Result<Room> {
+    pub(crate) fn of(folder: &Path) -> io::Result<Room> {
         let facts = rustix::fs::statvfs(folder)?;
         let files = if facts.f_files == 0 { u64::MAX } else { facts.f_favail };
         Ok(Room { bytes: facts.f_bavail * facts.f_frsize, files })

@@ -7,6 +7,7 @@
 use super::slow::SlowDisk;
 use super::sum::Figure;
 use super::{INTERRUPTED, Named, Setting};
+use crate::copies::{Room, SPARE_BYTES};
 use crate::dataset::{self, Dataset};
 use crate::program::{Program, Start, slice, wait_any};
 use ringroad_host::syscalls::Counter;
@@ -18,8 +19,6 @@ use std::time::Instant;
 
 /// Files in each of the document's trees.
 const FILES: u64 = 100_000;
-/// Left free on the disk whatever happens.
-const SPARE_BYTES: u64 = 2 << 30;
 
 /// A tree of the document, and how much of it is copied.
 struct Tree {
@@ -199,9 +198,9 @@ impl Place {
     }
 
     fn free(&self) -> Result<u64, String> {
-        let facts = rustix::fs::statvfs(&self.path)
+        let room = Room::of(&self.path)
             .map_err(|error| format!("look at the disk of {}: {error}", self.path.display()))?;
-        Ok(facts.f_bavail * facts.f_frsize)
+        Ok(room.bytes)
     }
 
     /// A file system in memory is never cold.
