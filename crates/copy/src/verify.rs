@@ -77,12 +77,14 @@ impl Worker<'_, '_> {
             let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY | nofollow;
             rustix::fs::openat(entry.handles.target(), entry.target, flags, Mode::empty())
         };
-        let mut opened = open(OFlags::NOFOLLOW);
-        if matches!(opened, Err(Errno::LOOP))
+        let mut opened = self.open_leased(For::Open, || open(OFlags::NOFOLLOW));
+        if matches!(opened, Some(Err(Errno::LOOP)))
             && plan::follows_target(self.run.options, entry.source_facts()?.kind)
         {
-            opened = open(OFlags::empty());
+            opened = self.open_leased(For::Open, || open(OFlags::empty()));
         }
+        // Stopped while somebody had a lease on it: there will be no manifest.
+        let Some(opened) = opened else { return Ok(None) };
         let fd = match opened {
             Ok(fd) => fd,
             // A link that is copied as one, a socket: nothing to hash.

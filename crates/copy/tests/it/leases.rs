@@ -106,6 +106,21 @@ fn a_target_that_somebody_reads_by_a_lease_is_written_when_he_gives_it_up_and_ke
 }
 
 #[test]
+fn a_target_that_is_passed_over_is_listed_when_whoever_has_it_for_himself_gives_it_up() {
+    for &engine in engines() {
+        let (place, source, target) = folders();
+        many(&source, 30, 1000);
+        let list = place.path().join("list");
+        let options = Options { resume: true, manifest: Some(list.clone()), ..archive(engine) };
+        clean(&source, &target, &options);
+        let first = std::fs::read(&list).unwrap();
+        let Some(lease) = Lease::take(&target.join("d1/f1"), libc::F_WRLCK) else { return };
+        beside(|| lease.give_up(), || clean(&source, &target, &options));
+        assert!(std::fs::read(&list).unwrap() == first, "{engine:?}: the list is another");
+    }
+}
+
+#[test]
 fn a_copy_that_is_stopped_waits_for_no_lease_and_leaves_the_target_as_it_was() {
     for &engine in engines() {
         for of_source in [false, true] {
