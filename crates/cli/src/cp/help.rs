@@ -55,7 +55,8 @@ const OURS: &str = "
 Beyond it:
       --resume                  skip files whose type, size and time in ns match; keeps times
       --verify                  read every copy again and compare
-      --manifest FILE           write the BLAKE3 hash of every file, as b3sum does (or as .ndjson)
+      --manifest FILE           write the BLAKE3 hash of every file, as b3sum does (or as .ndjson);
+                            to check: cd DESTINATION && b3sum --check FILE
       --exclude GLOB            leave out what matches, GLOB/ directories only; may be repeated
       --engine NAME             auto, threads, ring, ring-splice
       --driver NAME             auto, io_uring (the same as --engine ring), threads
