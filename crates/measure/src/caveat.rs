@@ -270,7 +270,8 @@ pub enum Caveat {
         /// More than may be.
         too_many: bool,
     },
-    /// A sentence from a record, or a reason no variant has. [`Caveat::level`] calls it suspect.
+    /// A sentence from a record, or a reason no variant has. [`Caveat::level`] calls it suspect, unless it is one that is
+    /// INVALID whatever its numbers are: those are known by their words. For others the level stands in their [`Verdict`].
     Other(String),
 }
 
@@ -449,10 +450,18 @@ impl Caveat {
             | Caveat::Unknown { .. }
             | Caveat::SharedCore
             | Caveat::HarnessBusy { .. }
-            | Caveat::Interrupted { .. }
-            | Caveat::Other(_) => Level::Suspect,
+            | Caveat::Interrupted { .. } => Level::Suspect,
+            Caveat::Other(sentence) => worse_if(is_invalid_by_its_words(sentence)),
         }
     }
+}
+
+/// A sentence read back from a record whose kind is INVALID whatever its numbers are.
+fn is_invalid_by_its_words(sentence: &str) -> bool {
+    ["the client counted ", "not one answer came ", "the program under test failed ("]
+        .iter()
+        .any(|begin| sentence.starts_with(begin))
+        || sentence.contains(" connections never got an answer: ")
 }
 
 /// `value > limit`, where a value that is no number counts as outside: a broken measurement must not pass.
@@ -812,5 +821,20 @@ mod tests {
         }
         let text = serde_json::to_string(&Verdict::of([Caveat::Other("why.".into())])).unwrap();
         assert_eq!(text, r#"{"level":"SUSPECT","reasons":["why."]}"#);
+    }
+
+    #[test]
+    fn a_sentence_that_is_invalid_whatever_its_numbers_are_is_so_when_read_back() {
+        for caveat in every() {
+            let always = matches!(
+                caveat,
+                Caveat::CountsDiffer { .. }
+                    | Caveat::NothingMeasured
+                    | Caveat::NotServed { .. }
+                    | Caveat::ServerFailed { .. }
+            );
+            let back = Caveat::Other(caveat.to_string());
+            assert_eq!(back.level() == Level::Invalid, always, "{caveat}");
+        }
     }
 }

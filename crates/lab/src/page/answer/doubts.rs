@@ -69,7 +69,7 @@ impl Doubts {
     }
 }
 
-/// A sentence read back from a file has lost its level; the worst comes first and has the stated one.
+/// A sentence read back from a file may have lost its level; the worst comes first and has the stated one.
 fn level_of(nth: usize, stated: Level, reason: &Caveat) -> Level {
     if nth == 0 { stated } else { reason.level() }
 }
@@ -162,6 +162,17 @@ mod tests {
         let read: Record = serde_json::from_str(&text).unwrap();
         assert_eq!(doubts(&read)[0].level, Level::Invalid);
         assert_eq!(Answer::of(&read).short(), Answer::of(&record).short());
+    }
+
+    #[test]
+    fn two_counts_that_differ_are_one_doubt_when_read_back_and_invalid() {
+        let mut record = with_cpu(&[("epoll-et", 4.0, 0.001), ("threads", 8.0, 0.001)]);
+        let differ = |client| Caveat::CountsDiffer { what: "requests", client, server: 9 };
+        record.cells[0].verdict = Verdict::of([differ(15_942_144), differ(17_589_120)]);
+        sample::judge(&mut record);
+        let read: Record = serde_json::from_str(&serde_json::to_string(&record).unwrap()).unwrap();
+        let doubts = doubts(&read);
+        assert_eq!((doubts.len(), doubts[0].level, doubts[0].cases.len()), (1, Level::Invalid, 2));
     }
 
     #[test]
