@@ -213,7 +213,7 @@ impl Workload {
             }
         }
         say("", "");
-        if let Some(noise) = answer::noise(record) {
+        if let Some(noise) = answer::noise(record, loads.iter().copied()) {
             say("", &noise);
         }
         say("", &from(record));
@@ -648,6 +648,30 @@ mod tests {
         assert_eq!(text.matches("more blocks or a quieter machine would.").count(), 2, "{text}");
         assert!(!text.contains("are equal") && !text.contains("equal in cost"), "{text}");
         assert!(general(&record, 200).contains("A few busy connections\n  undecided between "));
+    }
+
+    #[test]
+    fn the_noise_that_is_told_is_that_of_the_evidence() {
+        let mut record = sample::quick();
+        record.cells.retain(|cell| matches!(cell.model.as_str(), "epoll-et" | "poll"));
+        for cell in record.cells.iter_mut() {
+            sample::set_cpu(cell, if cell.model == "poll" { 4.4 } else { 4.0 }, 0.001, 1);
+        }
+        sample::set_ratios(&mut record);
+        record.control[0].ratio.high = 1.03;
+        record.control[1].ratio.high = 1.30;
+        let advice = advice(&record, &Workload { protocol: Some("http".to_owned()), ..asked(64) });
+        let text = advice.text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(used(&advice).contains("Use edge-triggered epoll."), "10 % is claimed: {text}");
+        assert!(
+            text.contains("reaches 3.0 % from equal. A difference smaller than this is not claimed."),
+            "{text}"
+        );
+        assert!(!text.contains("30 %"), "{text}");
+        let table = table::text(&record, 100, false);
+        assert!(table.contains("30 %") && !table.contains("is not claimed"), "{table}");
+        let page = crate::page::html(&record);
+        assert!(page.contains("own control") && !page.contains("is not claimed"));
     }
 
     #[test]

@@ -214,7 +214,7 @@ fn notes(record: &Record, loads: &[Load<'_>]) -> Vec<String> {
         notes.push("– unknown on this machine.".to_owned());
     }
     notes.extend(answer::pages(record));
-    notes.extend(answer::noise(record));
+    notes.extend(answer::noise(record, loads));
     notes
 }
 

@@ -24,7 +24,7 @@ pub(super) fn trust(record: &Record, lists: bool) -> String {
     });
     said.extend(runs(record));
     said.extend(turns(record));
-    said.extend(answer::noise(record));
+    said.extend(answer::noise(record, &shape::loads(record)));
     said.extend(clients(record));
     said.extend(answer::pages(record));
     if let Some(share) = record.harness_cpu_share.filter(|share| share.is_finite()) {

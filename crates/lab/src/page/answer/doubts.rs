@@ -3,7 +3,8 @@
 //! Start at [`doubts`] and [`warning`]; for some cells of several records at [`Doubts`].
 
 use super::super::figure;
-use super::super::shape;
+use super::super::shape::{self, Load};
+use super::standing::control;
 use super::words::{percent, sentence, sentence_start};
 use ringroad_measure::record::{Cell, Record};
 use ringroad_measure::{Caveat, Level};
@@ -74,20 +75,31 @@ fn level_of(nth: usize, stated: Level, reason: &Caveat) -> Level {
     if nth == 0 { stated } else { reason.level() }
 }
 
-/// What the A/A control says of the noise, as a sentence.
-pub(crate) fn noise(record: &Record) -> Option<String> {
-    let widest = record
-        .control
-        .iter()
-        .map(|control| control.ratio.reach())
-        .filter(|r| r.is_finite())
-        .fold(None, |widest: Option<f64>, r| Some(widest.map_or(r, |w| w.max(r))))?;
+/// What the A/A controls of these loads say of the noise, in a sentence or two.
+pub(crate) fn noise<'l, 'a: 'l>(
+    record: &Record,
+    loads: impl IntoIterator<Item = &'l Load<'a>>,
+) -> Option<String> {
+    let reaches: Vec<(&str, f64)> = loads
+        .into_iter()
+        .filter_map(|load| Some((load.title.as_str(), control(record, load.name)?.reach())))
+        .collect();
+    let (load, widest) = reaches.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let widest = percent(*widest);
+    let (reaches, so) = match reaches.len() {
+        1 => (
+            format!("reaches {widest} from equal"),
+            "A difference smaller than this is not claimed.".to_owned(),
+        ),
+        _ => (
+            format!("reaches at most {widest} from equal, under {load}"),
+            "Differences under a load are held against that load's own control.".to_owned(),
+        ),
+    };
     let baseline = record.baseline.as_deref().map_or("The baseline", figure::in_words);
     Some(format!(
-        "{} was also measured against itself: the 95 % interval of that ratio reaches {} from equal at most. A difference smaller than \
-         this is not claimed.",
+        "{} was also measured against itself: the 95 % interval of that ratio {reaches}. {so}",
         sentence_start(baseline),
-        percent(widest),
     ))
 }
 
@@ -146,6 +158,7 @@ mod tests {
     use super::super::tests::with_cpu;
     use super::*;
     use ringroad_measure::Verdict;
+    use ringroad_measure::record::Interval;
 
     #[test]
     fn doubts_that_differ_in_numbers_only_come_together_worst_first() {
@@ -173,6 +186,22 @@ mod tests {
         let read: Record = serde_json::from_str(&serde_json::to_string(&record).unwrap()).unwrap();
         let doubts = doubts(&read);
         assert_eq!((doubts.len(), doubts[0].level, doubts[0].cases.len()), (1, Level::Invalid, 2));
+    }
+
+    #[test]
+    fn the_noise_of_many_loads_is_the_widest_with_its_load_and_speaks_for_no_other() {
+        let mut record = sample::quick();
+        record.control[0].ratio = Interval { low: 0.99, mid: 1.0, high: 1.03 };
+        record.control[1].ratio = Interval { low: 0.70, mid: 1.0, high: 1.1 };
+        let loads = shape::loads(&record);
+        let both = noise(&record, &loads).unwrap().replace('\u{a0}', " ");
+        assert!(both.contains("reaches at most 30 % from equal, under Echo, 64 connections. "), "{both}");
+        assert!(!both.contains("is not claimed"), "{both}");
+        let first = noise(&record, &loads[..1]).unwrap().replace('\u{a0}', " ");
+        assert!(
+            first.ends_with("reaches 3.0 % from equal. A difference smaller than this is not claimed."),
+            "{first}"
+        );
     }
 
     #[test]
