@@ -32,16 +32,19 @@ pub(crate) fn section(record: &Record, lists: bool) -> String {
     sections::section(
         "Claimed and measured",
         "What the documents state, and what came out on this machine.",
-        "A dot is what was measured, divided by what was claimed; 1 is the claim itself, 2 is twice as much. Whether more is \
-         better depends on the figure. Hollow dots are the nearest thing that could be measured and decide nothing.",
+        "A dot is what was measured, or what the document's own figures make, divided by what was claimed; 1 is the claim \
+         itself, 2 is twice as much. Whether more is better depends on the figure. Hollow dots are the nearest thing that could be measured and decide nothing.",
         &html,
     )
 }
 
-/// How many came out as claimed, in a sentence or two.
+/// How many came out as claimed, in a sentence or two; what was only computed from the document's own figures is no test.
 pub(crate) fn summary(claims: &[Claim]) -> String {
-    let of = |outcome: Outcome| claims.iter().filter(|claim| claim.outcome == outcome).count();
-    let (yes, no) = (of(Outcome::Reproduced), of(Outcome::NotReproduced));
+    let of = |origin: Origin, outcome: Outcome| {
+        claims.iter().filter(|claim| claim.origin == Some(origin) && claim.outcome == outcome).count()
+    };
+    let both = |origin: Origin| (of(origin, Outcome::Reproduced), of(origin, Outcome::NotReproduced));
+    let ((yes, no), (follow, contradict)) = (both(Origin::Measured), both(Origin::Computed));
     let count = |number: usize| figure::count(number as u64);
     let mut text = format!(
         "Of {} published figures {} could be tested here: {} came out as claimed, {} did not.",
@@ -50,6 +53,14 @@ pub(crate) fn summary(claims: &[Claim]) -> String {
         count(yes),
         count(no),
     );
+    if follow + contradict > 0 {
+        text.push_str(&format!(
+            " {} more were computed from their documents' own figures: {} follow from them, {} do not.",
+            count(follow + contradict),
+            count(follow),
+            count(contradict),
+        ));
+    }
     let held: Vec<bool> = claims.iter().filter_map(|claim| claim.little?.agrees()).collect();
     let broken = held.iter().filter(|agrees| !**agrees).count();
     if broken > 0 {
@@ -204,7 +215,7 @@ fn remarks(claim: &Claim) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::super::sample;
     use super::*;
 
@@ -278,6 +289,19 @@ mod tests {
             "Of 4 published figures 2 could be tested here: 1 came out as claimed, 1 did not. 1 of the 2 that state a rate, a \
              latency and the connections contradict themselves: by Little's law that many connections would have had to be in \
              flight, and were not."
+        );
+    }
+
+    #[test]
+    fn what_was_computed_from_the_documents_own_figures_is_not_counted_as_tested() {
+        let [yes, no, ..] = &sample::claims()[..] else { panic!("two that were measured") };
+        let [mut yes, mut no] = [yes.clone(), no.clone()];
+        (yes.little, no.little) = (None, None);
+        let computed = Claim { origin: Some(Origin::Computed), ..yes.clone() };
+        assert_eq!(
+            summary(&[yes, no, computed.clone(), computed.clone(), computed]),
+            "Of 5 published figures 2 could be tested here: 1 came out as claimed, 1 did not. 3 more were computed from their \
+             documents' own figures: 3 follow from them, 0 do not."
         );
     }
 }
