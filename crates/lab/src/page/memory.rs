@@ -14,8 +14,8 @@ const CONNECTIONS_MIN: u32 = 200;
 pub(crate) struct PerConnection {
     /// In the process.
     pub(crate) process: f64,
-    /// In the kernel: the slab of the whole machine, so both ends of each connection. Threads' kernel stacks are
-    /// not in it.
+    /// In the kernel: slab, threads' stacks and page tables of the whole machine, so both ends of each connection. In
+    /// records that have [the slab alone](slab_alone), that.
     pub(crate) kernel: Option<f64>,
 }
 
@@ -28,6 +28,13 @@ pub(crate) fn of(record: &Record, cell: &Cell) -> Option<PerConnection> {
     let grown = cell.server.rss_growth_bytes.map(|bytes| bytes as f64 / connections);
     let process = grown.or_else(|| slope(record, cell))?;
     Some(PerConnection { process, kernel: cell.server.kernel_bytes.map(|bytes| bytes as f64 / connections) })
+}
+
+/// Whether of the kernel's memory the slab alone is in this record: it was so until each run said what the kernel's memory
+/// grew by.
+pub(crate) fn slab_alone(record: &Record) -> bool {
+    let mut cells = record.cells.iter().filter(|cell| cell.server.kernel_bytes.is_some()).peekable();
+    cells.peek().is_some() && cells.all(|cell| cell.runs.iter().all(|run| run.kernel_bytes.is_none()))
 }
 
 /// How much larger the process is than with the fewest connections, per connection more.
@@ -83,5 +90,19 @@ mod tests {
     fn few_connections_tell_nothing_of_one() {
         let record = sample::quick();
         assert!(record.cells.iter().all(|cell| of(&record, cell).is_none()));
+    }
+
+    #[test]
+    fn a_record_whose_runs_do_not_say_what_the_kernel_held_has_the_slab_alone() {
+        let mut record = sample::floor();
+        assert!(slab_alone(&record));
+        let page = super::super::html(&record);
+        assert!(page.contains("The stacks of threads are not in it.") && !page.contains("a stack for each"));
+        cell(&mut record, 1000).runs[0].kernel_bytes = Some(4096);
+        assert!(!slab_alone(&record));
+        let page = super::super::html(&record);
+        assert!(page.contains("and a stack for each thread.") && !page.contains("are not in it"));
+        record.cells.iter_mut().for_each(|cell| cell.server.kernel_bytes = None);
+        assert!(!slab_alone(&record), "of what is unknown nothing is said");
     }
 }

@@ -6,6 +6,7 @@
 use super::answer;
 use super::charts;
 use super::figure::Figure;
+use super::memory;
 use super::shape::{self, Axis, Family, Load};
 use super::spectrum;
 use super::svg::escape;
@@ -166,7 +167,7 @@ impl<'a> Drawing<'_, 'a> {
         if self.detail != Detail::Least {
             html.push_str(&folded("The numbers", &tables::of_figure(record, self.loads, figure)));
         }
-        section(charts::heading(figure), figure.gist(), beside(figure), &html)
+        section(charts::heading(figure), figure.gist(), beside(record, figure), &html)
     }
 
     /// Whether a load gets a chart of its own for a figure.
@@ -287,7 +288,7 @@ impl<'a> Drawing<'_, 'a> {
 }
 
 /// What to know to read the charts of a figure.
-fn beside(figure: Figure) -> &'static str {
+fn beside(record: &Record, figure: Figure) -> &'static str {
     match figure {
         Figure::Cpu => {
             "Bars in colour are the cheapest, or cannot be told from it. The first piece of a bar is the program's own code, \
@@ -300,6 +301,10 @@ fn beside(figure: Figure) -> &'static str {
              rare slow answers can be read."
         }
         Figure::Rate => "The word behind a number is what limited it: server, client, or neither.",
+        Figure::Memory if !memory::slab_alone(record) => {
+            "The kernel's part is the growth of its slab, its threads' stacks and its page tables on the whole machine: \
+             sockets, files, and what epoll and io_uring keep, for both ends of each connection, and a stack for each thread."
+        }
         Figure::Memory => {
             "The kernel's part is the growth of its slab on the whole machine: sockets, files, and what epoll and io_uring \
              keep, for both ends of each connection. The stacks of threads are not in it."
