@@ -174,7 +174,8 @@ fn of_load(record: &Record, load: &Load<'_>) -> Option<Advice> {
     })
 }
 
-/// Who holds least for a connection, by the process; what the kernel holds is said and much the same for all.
+/// Who holds least for a connection, by the process, and all whose runs overlap that one's; what the kernel holds is said
+/// and much the same for all.
 fn least_memory(record: &Record) -> Option<Advice> {
     let loads = shape::loads(record);
     let load =
@@ -193,17 +194,33 @@ fn least_memory(record: &Record) -> Option<Advice> {
     let kernel = memory.kernel.map_or_else(String::new, |kernel| {
         format!(" and {} in the kernel, for both ends", figure::bytes(kernel))
     });
-    let (worst, most) = known.last()?;
-    let others = if known.len() > 1 {
-        format!("; most {}, {}", figure::in_words(&worst.model), figure::bytes(most.process))
-    } else {
-        String::new()
+    let (mut low, mut high) = memory::range(best).unwrap_or((memory.process, memory.process));
+    let reached = high;
+    let overlaps = |cell: &Cell| memory::range(cell).is_some_and(|(least, _)| least <= reached);
+    let (named, others): (Vec<_>, Vec<_>) =
+        known.iter().partition(|(cell, _)| std::ptr::eq(*cell, *best) || overlaps(cell));
+    for (least, most) in named.iter().filter_map(|(cell, _)| memory::range(cell)) {
+        (low, high) = (low.min(least), high.max(most));
+    }
+    let names: Vec<String> = named.iter().map(|(cell, _)| figure::in_words(&cell.model).to_owned()).collect();
+    let is_told = names.len() == 1 || high == low || answer::alike(high / low - 1.0);
+    let process = match names.len() {
+        1 => Figure::Memory.spell(memory.process),
+        _ => format!("{} to {}", Figure::Memory.spell(low), Figure::Memory.spell(high)),
     };
+    let apart = if names.len() == 1 { "" } else { ", not told apart: their runs overlap" };
+    let others = others.last().map_or_else(String::new, |(worst, most)| {
+        format!("; most {}, {}", figure::in_words(&worst.model), figure::bytes(most.process))
+    });
     Some(Advice {
         load: load.title.clone(),
-        best: figure::in_words(&best.model).to_owned(),
-        is_told: true,
-        evidence: format!("{} in the process{kernel}{others}.", Figure::Memory.spell(memory.process)),
+        best: if is_told {
+            answer::either(&names)
+        } else {
+            format!("undecided between {}", answer::listed(&names))
+        },
+        is_told,
+        evidence: format!("{process} in the process{kernel}{apart}{others}."),
     })
 }
 
@@ -323,5 +340,38 @@ mod tests {
         assert!(row(&record, "Work in the application").advice.is_ok());
         assert!(row(&record, "A new connection for each request").advice.is_ok());
         assert!(row(&record, "A few busy connections").advice.is_err());
+    }
+
+    /// 10,000 connections held by two programs, with so many bytes of the process for each in each run.
+    fn held(one: [u64; 6], other: [u64; 6]) -> Advice {
+        let mut record = sample::idle();
+        record
+            .cells
+            .retain(|cell| cell.connections == 10_000 && matches!(cell.model.as_str(), "epoll-et" | "uring"));
+        for cell in &mut record.cells {
+            let bytes = if cell.model == "epoll-et" { one } else { other };
+            cell.runs.truncate(6);
+            for (run, bytes) in cell.runs.iter_mut().zip(bytes) {
+                run.rss_growth_bytes = Some(bytes * 10_000);
+            }
+            cell.server.rss_growth_bytes =
+                ringroad_measure::record::ServerCost::of_runs(&cell.runs, None).rss_growth_bytes;
+        }
+        row(&record, "Least memory for each open connection").advice.ok().unwrap()
+    }
+
+    #[test]
+    fn whose_runs_overlap_those_of_the_least_is_named_with_it() {
+        let advice = held([109, 109, 109, 109, 115, 122], [109, 109, 109, 115, 115, 122]);
+        assert_eq!(advice.best, "undecided between edge-triggered epoll and single-shot io_uring");
+        assert!(!advice.is_told);
+        let said = advice.evidence.replace('\u{a0}', " ");
+        assert!(said.starts_with("109 B to 122 B in the process"), "{said}");
+        assert!(said.ends_with(", not told apart: their runs overlap."), "{said}");
+        let near = held([109, 109, 109, 109, 110, 111], [109, 109, 110, 111, 111, 112]);
+        assert!(near.is_told && near.best == "edge-triggered epoll or single-shot io_uring", "{}", near.best);
+        let apart = held([109, 109, 109, 109, 115, 122], [123, 123, 124, 125, 125, 126]);
+        assert!(apart.is_told && apart.best == "edge-triggered epoll", "{}", apart.best);
+        assert!(apart.evidence.contains("; most single-shot io_uring, 124"), "{}", apart.evidence);
     }
 }
