@@ -6,7 +6,7 @@
 //!
 //! Start at [`Plan::of`].
 
-use crate::suite::{ARGUMENTS, Client, Load, Suite};
+use crate::suite::{ARGUMENTS, Client, Load, Protocol, Server, Suite};
 use crate::table;
 use ringroad_measure::caveat::REPEATS_MIN;
 use std::borrow::Cow;
@@ -67,9 +67,12 @@ impl Plan {
         let mut check = None;
         for (load_index, load) in suite.loads.iter().enumerate() {
             for (server_index, server) in suite.servers.iter().enumerate() {
-                if !server.protocols.contains(&load.protocol) {
+                let mute = !server.protocols.contains(&load.protocol);
+                // A suite says itself who runs where; whoever adds a program wants it everywhere.
+                if mute && !server.added {
                     continue;
                 }
+                let mute = mute.then(|| cannot_speak(server, load.protocol));
                 let too_many = server.max_connections.filter(|most| load.connections > *most).map(|most| {
                     let why = server.max_connections_reason.as_deref().unwrap_or("its stated limit");
                     format!("takes at most {most} connections: {why}")
@@ -77,7 +80,7 @@ impl Plan {
                 let deaf = (!load.arguments.is_empty() && !server.takes_arguments()).then(|| {
                     format!("cannot be told {}: its command has no {ARGUMENTS}", load.arguments.join(" "))
                 });
-                let skipped = too_many.or(deaf);
+                let skipped = mute.or(too_many).or(deaf);
                 let cell = PlannedCell { server: server_index, load: load_index, role: Role::Cell, skipped };
                 if suite.baseline.as_ref() == Some(&server.id) && cell.skipped.is_none() {
                     if suite.control {
@@ -189,6 +192,18 @@ impl Plan {
             }
         }
         text
+    }
+}
+
+/// Why an added program is not put under a load of this protocol, and what would change it.
+fn cannot_speak(server: &Server, protocol: Protocol) -> String {
+    let copies = server.protocols.contains(&Protocol::Files);
+    match protocol {
+        Protocol::Files => "copies no files: a copier has {source} and {target} in its command".to_owned(),
+        Protocol::Echo | Protocol::Http if copies => "copies files and serves nobody".to_owned(),
+        Protocol::Echo | Protocol::Http => {
+            format!("speaks HTTP only: with {{protocol}} in its command it is asked for {protocol} too")
+        }
     }
 }
 
@@ -304,6 +319,34 @@ connections = [100, 101]
             "{told}"
         );
         assert_eq!(plan.blocks, vec![vec![0], vec![0]]);
+    }
+
+    #[test]
+    fn an_added_program_is_under_every_load_or_says_why_not() {
+        let why = |suite: &str, program: &str| -> Vec<Option<String>> {
+            let mut suite = Suite::load(suite).unwrap();
+            suite.add(program).unwrap();
+            let mine = suite.servers.len() - 1;
+            let plan = Plan::of(&suite, 7);
+            assert!(plan.text(&suite, 400).contains("mine"));
+            let loads = plan.cells.into_iter().filter(|cell| cell.server == mine);
+            loads.map(|cell| cell.skipped).collect()
+        };
+        let quick = why("quick", "mine=./server {port}");
+        assert_eq!(quick.len(), Suite::quick().unwrap().loads.len());
+        assert!(quick.contains(&None), "it speaks HTTP: {quick:?}");
+        let echo = why("active-share", "mine=./server {port}");
+        assert!(!echo.is_empty(), "every load has its cell");
+        assert!(
+            echo.iter()
+                .all(|why| why.as_ref().is_some_and(|why| why.contains("with {protocol} in its command"))),
+            "{echo:?}"
+        );
+        assert!(why("active-share", "mine=./server {port} {protocol}").iter().all(Option::is_none));
+        let copies = why("files", "mine=./server {port}");
+        assert!(!copies.is_empty() && copies[0].as_ref().unwrap().contains("{source}"), "{copies:?}");
+        let serves = why("quick", "mine=mycp {source} {target}");
+        assert!(serves.iter().all(|why| why.as_ref().unwrap().contains("serves nobody")), "{serves:?}");
     }
 
     #[test]

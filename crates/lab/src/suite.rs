@@ -103,6 +103,9 @@ pub struct Server {
     pub hint: Option<String>,
     /// It answers with a page of its own: answers must be alike, whatever body the load names.
     pub own_page: bool,
+    /// The user added it to the suite.
+    #[serde(default)]
+    pub added: bool,
 }
 
 impl Server {
@@ -361,6 +364,7 @@ impl Suite {
             ready_timeout_s: ADDED_READY_TIMEOUT_S,
             hint: None,
             own_page: true,
+            added: true,
         });
         // The budget is for the suite's own programs.
         self.budget_s = None;

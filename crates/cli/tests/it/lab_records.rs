@@ -158,6 +158,23 @@ fn a_program_of_the_users_is_a_row_beside_the_suites() {
 }
 
 #[test]
+fn a_plan_says_why_an_added_program_sits_out() {
+    let told = run(&mut ringroad([
+        "lab",
+        "run",
+        "active-share",
+        "--only",
+        "epoll-et",
+        "--with",
+        "mine=./server {port}",
+        "--plan",
+    ]));
+    assert_eq!(told.code, Some(0), "{told:?}");
+    let text = told.text();
+    assert!(text.contains("not mine: speaks HTTP only: with {protocol} in its command"), "{text}");
+}
+
+#[test]
 fn an_interrupted_run_goes_on_where_it_was_and_ends_as_a_whole_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = suite(folder.path());

@@ -339,6 +339,7 @@ fn check_server(raw: &RawServer, at: &Place<'_>) -> Result<Vec<Server>, SuiteErr
             ready_timeout_s,
             hint: raw.hint.clone(),
             own_page: raw.own_page,
+            added: false,
         })
         .collect())
 }

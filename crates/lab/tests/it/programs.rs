@@ -25,6 +25,7 @@ fn server(script: &str, ready: Ready) -> Server {
         ready_timeout_s: 60.0,
         hint: None,
         own_page: false,
+        added: false,
     }
 }
 
