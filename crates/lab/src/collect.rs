@@ -8,10 +8,11 @@ use crate::suite::{Keep, Load, Protocol, Suite};
 use crate::verdict::{self, middle};
 use ringroad_measure::caveat::REPEATS_MIN;
 use ringroad_measure::record::{
-    Cell, Control, CrossCheck, Details, Errors, Latencies, Loop, Record, Run, SCHEMA, ServerCost,
+    Cell, Control, CrossCheck, Details, Errors, Latencies, Loop, Program, Record, Run, SCHEMA, ServerCost,
 };
 use ringroad_measure::{Caveat, Comparison, Finding, Histogram, Verdict, ratios};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
 /// Everything that happened, per cell of the plan.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +34,8 @@ pub struct Frame {
     pub started: String,
     /// Facts about the machine and who was pinned where.
     pub host: Map<String, Value>,
+    /// What each server's name stands for.
+    pub programs: BTreeMap<String, Program>,
     /// Blocks completed.
     pub blocks: u32,
     /// Stopped by the caller.
@@ -50,6 +53,7 @@ pub fn record(suite: &Suite, plan: &Plan, runs: &[CellRuns], frame: Frame) -> Re
     let mut cells = Vec::new();
     for (index, planned) in plan.cells.iter().enumerate().filter(|(_, cell)| cell.role == Role::Cell) {
         let mut cell = cell(suite, plan, runs, index, frame.shared_core);
+        cell.details.program = frame.programs.get(&cell.model).filter(|_| cell.skipped.is_none()).cloned();
         let control = controls[planned.load].as_ref();
         if let Some((control, Finding::Slower { by, .. } | Finding::Faster { by, .. })) = control
             && cell.skipped.is_none()

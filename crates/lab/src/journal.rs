@@ -6,10 +6,13 @@
 
 use crate::collect::CellRuns;
 use crate::error::Error;
+use crate::identity;
 use crate::run::Measured;
 use crate::suite::Suite;
+use ringroad_measure::record::Program;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -34,6 +37,9 @@ pub struct Begun {
     pub started: String,
     /// Facts about the machine and who was pinned where.
     pub host: Map<String, Value>,
+    /// What each server's name stands for.
+    #[serde(default)]
+    pub programs: BTreeMap<String, Program>,
 }
 
 impl Begun {
@@ -46,7 +52,8 @@ impl Begun {
         host: Map<String, Value>,
     ) -> Begun {
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        Begun { journal: FORMAT.to_owned(), version, suite, seed, command, started, host }
+        let programs = identity::of_suite(&suite);
+        Begun { journal: FORMAT.to_owned(), version, suite, seed, command, started, host, programs }
     }
 }
 

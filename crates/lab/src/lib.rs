@@ -7,7 +7,8 @@
 //!
 //! Data moves one way: [`suite`] → [`plan`] → [`run`] (with [`program`] and [`client`]) → [`verdict`] →
 //! [`collect`] → the record, from which [`page`] and [`table`] draw, [`advise`] advises and [`compare`] tells two apart.
-//! Beside it [`journal`] keeps what was done, so that a run that was stopped can go on. Start at [`runner::run`].
+//! Beside it [`journal`] keeps what was done, so that a run that was stopped can go on, and `identity` knows which programs
+//! their names stood for. Start at [`runner::run`].
 #![forbid(unsafe_code)]
 
 pub mod advise;
@@ -18,6 +19,7 @@ mod copies;
 pub mod dataset;
 pub mod error;
 pub mod event;
+mod identity;
 mod job;
 pub mod journal;
 pub mod page;

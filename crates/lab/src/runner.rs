@@ -6,6 +6,7 @@ use crate::collect::{self, CellRuns, Frame};
 use crate::copies;
 use crate::error::{Error, SuiteError};
 use crate::event::{Event, Observer};
+use crate::identity;
 use crate::journal::{Begun, Journal, Kept};
 use crate::pin::{Cores, Pinned};
 use crate::plan::{Plan, Role, cell_name};
@@ -16,9 +17,6 @@ use ringroad_measure::Record;
 use ringroad_measure::merge::{BUILD, other_machine};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
-use std::fs::File;
-use std::hash::{DefaultHasher, Hasher};
-use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -128,6 +126,13 @@ pub fn resume(
                 .to_owned(),
         ));
     }
+    for (name, now) in identity::of_suite(&kept.begun.suite) {
+        if let Some(how) = kept.begun.programs.get(&name).and_then(|then| then.difference(&now)) {
+            return Err(no(format!(
+                "{name} is another program than when it was begun ({how}), and the blocks of a run are of one: begin anew"
+            )));
+        }
+    }
     go_on(kept, Some(journal), &cores, options, observer, stop)
 }
 
@@ -190,8 +195,8 @@ fn go_on(
     let interrupted = blocks < suite.repeats;
     progress.tell(&Event::Finished { interrupted, blocks });
     let shared_core = cores.shared();
-    let Begun { command, started, host, .. } = kept.begun.clone();
-    let frame = Frame { command, started, host, blocks, interrupted, shared_core };
+    let Begun { command, started, host, programs, .. } = kept.begun.clone();
+    let frame = Frame { command, started, host, programs, blocks, interrupted, shared_core };
     Ok(collect::record(suite, &plan, &cells, frame))
 }
 
@@ -373,28 +378,13 @@ fn rule(suite: &Suite, key: &str, message: String) -> SuiteError {
     SuiteError { file: suite.name.clone(), line: None, key: Some(key.to_owned()), message }
 }
 
-/// A hash of the program's file. It tells builds of one machine apart and protects against nothing else.
-fn build_of(program: &Path) -> io::Result<String> {
-    let mut file = BufReader::with_capacity(1 << 16, File::open(program)?);
-    let mut hasher = DefaultHasher::new();
-    loop {
-        let bytes = file.fill_buf()?;
-        if bytes.is_empty() {
-            return Ok(format!("{:016x}", hasher.finish()));
-        }
-        hasher.write(bytes);
-        let used = bytes.len();
-        file.consume(used);
-    }
-}
-
 /// The machine's facts, which build of the program runs, and who was pinned where.
 fn host(cores: &Cores, ringroad: &Path) -> Map<String, Value> {
     let mut host = match serde_json::to_value(ringroad_host::facts()) {
         Ok(Value::Object(map)) => map,
         _ => Map::new(),
     };
-    if let Ok(build) = build_of(ringroad) {
+    if let Ok(build) = identity::of_file(ringroad) {
         host.insert(BUILD.to_owned(), json!(build));
     }
     host.insert(

@@ -199,10 +199,28 @@ fn join(cell: &mut Cell, other: Cell) -> Result<(), MergeError> {
     // In open loop the histogram is that of the responses; of the service there is none to add.
     let service = percentiles.filter(|_| cell.kind == Loop::Closed);
     cell.latency_us = Latencies { response: percentiles, service, lag: None };
-    // These are of one run each, but for who put the load on, and by which turns.
-    let client = cell.details.client.take().filter(|client| Some(client) == other.details.client.as_ref());
+    // These are of one run each, but for what was started, who put the load on, and by which turns.
+    let mut doubts: Vec<Caveat> = Vec::new();
+    let program = cell.details.program.take().zip(other.details.program).and_then(|(mine, theirs)| {
+        let Some(how) = mine.difference(&theirs) else { return Some(mine) };
+        doubts.push(Caveat::Other(format!(
+            "it is merged from runs of different programs of one name ({how}): give each a name of its own."
+        )));
+        None
+    });
+    let client = cell.details.client.take().zip(other.details.client).map(|(mine, theirs)| {
+        let names = unique(mine.split("; ").chain(theirs.split("; ")));
+        if names.len() > unique(mine.split("; ")).len() || names.len() > unique(theirs.split("; ")).len() {
+            doubts.push(Caveat::Other(
+                "it is merged from runs under different clients: who sends decides a little of what a request costs, so \
+                 merge records of one."
+                    .to_owned(),
+            ));
+        }
+        names.join("; ")
+    });
     (cell.series, cell.details) =
-        (None, Details { client, turn_s: other.details.turn_s, ..Details::default() });
+        (None, Details { client, program, turn_s: other.details.turn_s, ..Details::default() });
     cell.histogram = histogram.map(|histogram| histogram.to_base64());
     let middle = |figure: fn(&Run) -> Option<f64>| {
         summary::median(&cell.runs.iter().filter_map(figure).collect::<Vec<f64>>())
@@ -218,8 +236,10 @@ fn join(cell: &mut Cell, other: Cell) -> Result<(), MergeError> {
     }
     // Runs that were too few alone may be enough together.
     let reasons = cell.verdict.reasons.drain(..).chain(other.verdict.reasons);
-    let kept: Vec<Caveat> =
-        reasons.filter(|why| Some(why) != few.as_ref() && Some(why) != few_there.as_ref()).collect();
+    let kept: Vec<Caveat> = reasons
+        .filter(|why| Some(why) != few.as_ref() && Some(why) != few_there.as_ref())
+        .chain(doubts)
+        .collect();
     let level = cell.verdict.level.max(other.verdict.level);
     let few = Caveat::too_few_repeats(cell.runs.len() as u32);
     let nothing_left = kept.is_empty();

@@ -12,6 +12,7 @@ use crate::claim::Claim;
 use crate::summary;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
 /// The `schema` string this version writes and reads.
 pub const SCHEMA: &str = "ringroad.record/1";
@@ -181,12 +182,41 @@ pub struct Details {
     /// Who put the load on, and over which driver: `load, io_uring`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
+    /// What was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<Program>,
     /// It ran side by side with the others under its load, in turns of so many seconds; absent: alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn_s: Option<f64>,
     /// The same cell with another client in the same blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cross_check: Option<CrossCheck>,
+}
+
+/// What was started for a cell, so that two programs of one name can be told apart.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Program {
+    /// The command, word by word, as the suite has it.
+    pub command: Vec<String>,
+    /// The words of it that are files, each with a hash. Our own program is not among them: the host's facts name its build.
+    #[serde(default)]
+    pub files: BTreeMap<String, String>,
+}
+
+impl Program {
+    /// In what the other is another program, as a clause; `None` if in nothing that both know.
+    pub fn difference(&self, other: &Program) -> Option<String> {
+        if self.command.len() != other.command.len() {
+            return Some("their commands differ".to_owned());
+        }
+        self.command.iter().zip(&other.command).find_map(|(mine, theirs)| {
+            match (self.files.get(mine), other.files.get(theirs)) {
+                // The same file may lie at two places.
+                (Some(one), Some(two)) => (one != two).then(|| format!("the file {mine} differs")),
+                _ => (mine != theirs).then(|| "their commands differ".to_owned()),
+            }
+        })
+    }
 }
 
 /// A cell held against what another client made of it in the same blocks.

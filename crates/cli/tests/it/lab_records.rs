@@ -1,10 +1,11 @@
 //! What is done with records once they are there: compared, merged, drawn together, gone on with; the list of suites;
 //! and a program of the user's as a row. Figures are not looked at: a window lasts a tenth of a second.
 
-use crate::support::{Kill, Lines, installed, own_copy, processes_with, ringroad, run};
+use crate::support::{BINARY, Kill, Lines, installed, own_copy, processes_with, ringroad, run};
 use ringroad_measure::record::Record;
 use rustix::process::Signal;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -157,6 +158,13 @@ fn a_program_of_the_users_is_a_row_beside_the_suites() {
     assert!(wrong.stderr.contains("{port}"), "{wrong:?}");
 }
 
+/// A script that starts a server of ours, as a program that is not ours.
+fn script(path: &Path, comment: &str) {
+    let text = format!("#!/bin/sh\n# {comment}\nexec '{BINARY}' lab server --model poll --listen \"$1\"\n");
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
 #[test]
 fn a_plan_says_why_an_added_program_sits_out() {
     let told = run(&mut ringroad([
@@ -172,6 +180,64 @@ fn a_plan_says_why_an_added_program_sits_out() {
     assert_eq!(told.code, Some(0), "{told:?}");
     let text = told.text();
     assert!(text.contains("not mine: speaks HTTP only: with {protocol} in its command"), "{text}");
+}
+
+#[test]
+fn two_programs_of_one_name_are_merged_with_a_doubt() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = suite(folder.path());
+    let outs = ["a", "b"].map(|name| {
+        let tool = folder.path().join(name);
+        script(&tool, name);
+        let out = folder.path().join(format!("out-{name}"));
+        let mine = format!("mine={} {{addr}}", tool.display());
+        let outcome =
+            run(ringroad(["lab", "run", "--repeats=1", "--only=epoll-et", "--with", &mine, "--out"])
+                .arg(&out)
+                .arg(&path));
+        assert!(matches!(outcome.code, Some(0 | 5)), "{outcome:?}");
+        out
+    });
+    let both = folder.path().join("both.json");
+    let merged = run(ringroad(["lab", "merge", "--out"]).arg(&both).args(&outs));
+    assert_eq!(merged.code, Some(0), "{merged:?}");
+    let sum: Record = serde_json::from_str(&fs::read_to_string(&both).unwrap()).unwrap();
+    for cell in sum.cells.iter().filter(|cell| cell.load == "http-4") {
+        let said = cell.verdict.to_string();
+        assert_eq!(
+            said.contains("different programs of one name"),
+            cell.model == "mine",
+            "{}: {said}",
+            cell.id
+        );
+    }
+}
+
+#[test]
+fn a_run_whose_program_was_changed_meanwhile_is_not_gone_on_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = suite(folder.path());
+    let (tool, out) = (folder.path().join("tool.sh"), folder.path().join("out"));
+    script(&tool, "first");
+    let mine = format!("mine={} {{addr}}", tool.display());
+    let mut command =
+        ringroad(["lab", "run", "-v", "--repeats=1000", "--only=epoll-et", "--with", &mine, "--out"]);
+    command.arg(&out).arg(&path).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut process = Kill(command.spawn().unwrap());
+    let errors = Lines::of(process.0.stderr.take().unwrap());
+    while !errors.next().unwrap().contains("block 2") {}
+    process.signal(Signal::INT);
+    assert_eq!(process.wait(), Some(130));
+    let journal = fs::read_to_string(out.join("journal.jsonl")).unwrap();
+    script(&tool, "second");
+    let resumed = run(ringroad(["lab", "run", "--resume"]).arg(&out));
+    assert_eq!(resumed.code, Some(1), "{resumed:?}");
+    assert!(resumed.stderr.contains("mine is another program than when it was begun"), "{resumed:?}");
+    assert_eq!(
+        fs::read_to_string(out.join("journal.jsonl")).unwrap(),
+        journal,
+        "what was done is still there"
+    );
 }
 
 #[test]

@@ -114,8 +114,13 @@ fn turns(record: &Record) -> Option<String> {
 fn clients(record: &Record) -> Option<String> {
     let mut names: Vec<String> = Vec::new();
     for cell in record.cells.iter().filter(|cell| cell.skipped.is_none()) {
-        let name = cell.details.client.as_deref().map(client_in_words);
-        names.extend(name.filter(|name| !names.contains(name)));
+        // Of a merged record it may be several.
+        for client in cell.details.client.iter().flat_map(|clients| clients.split("; ")) {
+            let name = client_in_words(client);
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
     }
     if names.is_empty() {
         return None;
@@ -236,7 +241,7 @@ mod tests {
             rate: Interval { low: 0.97, mid: 1.25, high: 1.31 },
             cpu: None,
         });
-        record.cells[1].details.client = Some("small, epoll".to_owned());
+        record.cells[1].details.client = Some("load, io_uring; small, epoll".to_owned());
         let html = trust(&record, true);
         assert!(html.contains("on io_uring, and by the lab&#39;s small client on epoll."), "{html}");
         assert!(html.contains("As a check the lab&#39;s small client on epoll, which"), "{html}");

@@ -4,7 +4,7 @@ use ringroad_measure::caveat::{Caveat, Level, Verdict};
 use ringroad_measure::histogram::Histogram;
 use ringroad_measure::merge::{MergeError, merge, other_machine};
 use ringroad_measure::record::{
-    Cell, Control, Errors, Interval, Latencies, Loop, Record, Run, SCHEMA, ServerCost,
+    Cell, Control, Errors, Interval, Latencies, Loop, Program, Record, Run, SCHEMA, ServerCost,
 };
 use serde_json::{Map, json};
 
@@ -214,6 +214,65 @@ fn records_of_different_builds_are_merged_with_a_doubt() {
     let unknown = once_more(&once_more(&unknown));
     assert_eq!(merge(&[unknown.clone(), first.clone()]).unwrap().verdict.level, Level::Valid);
     assert_eq!(merge(&[unknown, first, other]).unwrap().verdict.level, Level::Suspect);
+}
+
+/// A record of one program, started by `command`, whose first word is a file with this hash.
+fn started(command: &str, hash: &str, at: f64) -> Record {
+    let mut record = record("quick", vec![cell("mine", [4.0; 3])]);
+    let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
+    let files = [(words[0].clone(), hash.to_owned())].into();
+    record.cells[0].details.program = Some(Program { command: words, files });
+    record.cells[0].runs.iter_mut().for_each(|run| run.at_s = at);
+    record
+}
+
+#[test]
+fn runs_of_different_programs_of_one_name_are_merged_with_a_doubt() {
+    let first = started("/a/server {port}", "01", 0.0);
+    let verdict = |other: Record| {
+        let merged = merge(&[from_file(&first), from_file(&other)]).unwrap();
+        let is_known = merged.cells[0].details.program.is_some();
+        (merged.cells[0].verdict.level, is_known, merged.verdict.to_string())
+    };
+    assert_eq!(verdict(started("/a/server {port}", "01", 9.0)).0, Level::Valid);
+    assert_eq!(
+        verdict(started("/b/server {port}", "01", 9.0)).0,
+        Level::Valid,
+        "the same file at another place"
+    );
+    for other in [
+        started("/b/server {port}", "02", 9.0),
+        started("/a/server {port}", "02", 9.0),
+        started("/a/server {port} -v", "01", 9.0),
+        started("/a/server {addr}", "01", 9.0),
+    ] {
+        let (level, is_known, said) = verdict(other);
+        assert_eq!((level, is_known), (Level::Suspect, false));
+        assert!(said.contains("different programs of one name"), "{said}");
+    }
+    let mut unknown = once_more(&first);
+    unknown.cells[0].details.program = None;
+    assert_eq!(verdict(unknown).0, Level::Valid, "of what is unknown nothing is said");
+}
+
+#[test]
+fn runs_under_different_clients_are_merged_with_a_doubt_and_name_both() {
+    let under = |client: &str, at: f64| {
+        let mut record = started("/a/server {port}", "01", at);
+        record.cells[0].details.client = Some(client.to_owned());
+        record
+    };
+    let first = under("load, io_uring", 0.0);
+    let same = merge(&[first.clone(), under("load, io_uring", 9.0)]).unwrap();
+    assert_eq!(same.cells[0].verdict.level, Level::Valid);
+    assert_eq!(same.cells[0].details.client.as_deref(), Some("load, io_uring"));
+    let merged = merge(&[first, under("small, epoll", 9.0)]).unwrap();
+    assert_eq!(merged.cells[0].details.client.as_deref(), Some("load, io_uring; small, epoll"));
+    assert_eq!(merged.cells[0].verdict.level, Level::Suspect);
+    assert!(merged.verdict.to_string().contains("different clients"), "{}", merged.verdict);
+    // Said once, however many follow.
+    let third = merge(&[from_file(&merged), under("small, epoll", 18.0)]).unwrap();
+    assert_eq!(third.cells[0].verdict.reasons.len(), 1, "{}", third.cells[0].verdict);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use ringroad_measure::claim::{Claim, Little, Origin, Outcome, Place, Sense};
 use ringroad_measure::histogram::Histogram;
 use ringroad_measure::record::{
     Ceiling, Cell, Control, CrossCheck, Details, Errors, Handshakes, Held, Interval, Knee, Latencies,
-    Limiter, Loop, Record, Run, SCHEMA, ServerCost, Stage,
+    Limiter, Loop, Program, Record, Run, SCHEMA, ServerCost, Stage,
 };
 use serde_json::{Map, Value, json};
 
@@ -107,6 +107,10 @@ fn full() -> Record {
                 probes: 12,
             }),
             client: Some("load, io_uring".into()),
+            program: Some(Program {
+                command: vec!["./server".into(), "{port}".into()],
+                files: [("./server".to_owned(), "01ab".to_owned())].into(),
+            }),
             turn_s: Some(0.02),
             cross_check: Some(CrossCheck {
                 client: "small, epoll".into(),
