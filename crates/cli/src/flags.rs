@@ -27,7 +27,7 @@ pub(crate) struct Common {
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
     /// The kernel interface: auto, io_uring, epoll, poll, select, threads (also RINGROAD_DRIVER; a named one is used or
-    /// refused)
+    /// refused; not for lab; cp takes auto, io_uring, threads)
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) driver: Option<Wish>,
 }
@@ -261,6 +261,9 @@ pub(crate) struct CatFlags {
 pub(crate) struct LabFlags {
     #[command(subcommand)]
     pub(crate) act: Option<LabAct>,
+    /// That of every verb, out of sight here: the lab's models name their drivers
+    #[arg(long, global = true, hide = true, value_name = "NAME")]
+    pub(crate) driver: Option<Wish>,
     #[command(flatten)]
     pub(crate) run: RunFlags,
 }
@@ -281,6 +284,7 @@ pub(crate) enum LabAct {
     /// List the suites there are: what each asks, and how long it takes
     Suites,
     /// Test the figures of the documents this project began with, and put them beside what comes out here: eight minutes
+    /// (one that is interrupted begins anew)
     Sources(SourcesFlags),
     /// Print the table of records made earlier, several as one, and make their page again
     Report {

@@ -30,11 +30,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::{env, fs};
 
 pub(crate) fn run(flags: Box<LabFlags>, common: &Common) -> ExitCode {
-    if common.driver.is_some() {
+    let LabFlags { act, driver, run } = *flags;
+    if common.driver.or(driver).is_some() {
         say("--driver: the lab's models name their drivers (--model, or a suite)");
         return ExitCode::from(USAGE);
     }
-    let LabFlags { act, run } = *flags;
     let code = match act {
         None => suite("quick", &run, common),
         Some(LabAct::Quick(run)) => suite("quick", &run, common),
@@ -210,7 +210,7 @@ fn suites() -> Result<u8, Complaint> {
         let suite = Suite::load(name).map_err(refused)?;
         let seconds = fitting_plan(&suite)?.estimate(&suite).as_secs_f64();
         let time =
-            if seconds < 90.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) };
+            if seconds < 180.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) };
         text.push_str(&format!("{name:<14}{time:>7}  {}\n", suite.title));
     }
     text.push_str("\nringroad lab run NAME, with --plan to see what it would do; a suite of your own is a TOML file\n(docs/SUITES.md).\n");

@@ -51,6 +51,8 @@ fn suites_are_listed_with_what_they_ask_and_each_can_be_named() {
     let list = run(&mut ringroad(["lab", "suites"]));
     assert_eq!((list.code, list.stderr.as_str()), (Some(0), ""));
     let text = list.text();
+    let quick: Vec<&str> = text.lines().find(|line| line.starts_with("quick ")).unwrap().split(' ').collect();
+    assert!(quick.contains(&"s") && !quick.contains(&"min"), "two and a half minutes are not two: {quick:?}");
     for name in
         ["quick", "models", "active-share", "payload", "pipeline", "churn", "idle", "work", "experiments"]
     {

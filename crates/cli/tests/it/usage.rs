@@ -32,6 +32,24 @@ fn help_lists_the_verbs_and_the_acts_of_lab() {
     );
 }
 
+/// What all verbs have but the lab, which refuses it.
+#[test]
+fn the_lab_offers_no_driver_and_refuses_one() {
+    assert!(run(&mut ringroad(["cat", "--help"])).text().contains("--driver"));
+    for act in [&["lab", "--help"][..], &["lab", "run", "--help"], &["lab", "suites", "--help"]] {
+        assert!(!run(&mut ringroad(act)).text().contains("--driver"), "{act:?}");
+    }
+    for words in [
+        &["lab", "--driver", "epoll"][..],
+        &["lab", "suites", "--driver", "epoll"],
+        &["--driver", "epoll", "lab", "suites"],
+    ] {
+        let outcome = run(&mut ringroad(words));
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        assert!(outcome.stderr.contains("name their drivers"), "{outcome:?}");
+    }
+}
+
 #[test]
 fn the_version_is_the_packages() {
     let outcome = run(&mut ringroad(["--version"]));
