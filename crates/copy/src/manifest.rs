@@ -3,33 +3,40 @@
 //! Lines are held up to a few megabytes, then sorted and put aside in a file without a name; at the end the runs
 //! are merged. A path that was written twice is listed as it was written last: lines of one path keep the order in
 //! which they came, in a run and from run to run. The manifest appears under its name when it is whole; until then it
-//! is a copy in the making, whose name and end are `leftover.rs`'s.
+//! is a copy in the making, whose name and end are `leftover.rs`'s. A link leads to that name, as from a shell's `>`; a
+//! FIFO, a device or a descriptor of this process (`/dev/stdout`) stays what it is and is written to, at the end.
 
 use crate::dir::Dir;
 use crate::error::{Error, ErrorKind};
 use crate::leftover::{self, Maker};
 use crate::plan::Facts;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC};
+use rustix::io::Errno;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::ffi::CStr;
+use std::ffi::{CStr, OsString};
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 /// Bytes of lines held before they are put aside.
 const HELD_BYTES: usize = 8 << 20;
+/// Links that are followed, as many as by the kernel.
+const LINKS_MAX: usize = 40;
 
 /// A manifest in the making.
 #[derive(Debug)]
 pub(crate) struct Manifest {
+    /// The file that it and what is put aside are made beside.
     path: PathBuf,
-    /// Which directory it will be in.
-    folder: (u64, u64),
-    temporary: PathBuf,
+    /// What will have the name `path`. `None`: the lines go into what is there.
+    temporary: Option<PathBuf>,
+    /// The names that it takes or is reached by.
+    names: Vec<Place>,
     maker: Maker,
     json: bool,
     out: Mutex<Option<File>>,
@@ -38,6 +45,9 @@ pub(crate) struct Manifest {
 
 /// A path, by whose bytes lines are sorted, and its whole line.
 type Keyed = (Box<[u8]>, Box<[u8]>);
+
+/// A name, and which directory it is in.
+type Place = ((u64, u64), OsString);
 
 #[derive(Debug, Default)]
 struct Held {
@@ -59,23 +69,40 @@ struct Line<'a> {
 impl Manifest {
     /// Makes sure that it can be written, before anything is copied.
     pub(crate) fn create(path: &Path, maker: Maker) -> io::Result<Manifest> {
-        // `list/` is a directory's name, whatever is there.
-        let named =
-            path.file_name().is_some_and(|name| path.as_os_str().as_bytes().ends_with(name.as_bytes()));
-        if !named || path.is_dir() {
-            return Err(io::Error::from(io::ErrorKind::IsADirectory));
-        }
-        let folder = Facts::from(rustix::fs::stat(leftover::folder_of(path))?).identity();
-        let (temporary, out) = leftover::create_beside(path, maker)?;
-        Ok(Manifest {
-            path: path.to_path_buf(),
-            folder,
-            temporary,
-            maker,
-            json: path.extension().is_some_and(|end| end == "ndjson"),
-            out: Mutex::new(Some(out)),
-            held: Mutex::default(),
-        })
+        let json = path.extension().is_some_and(|end| end == "ndjson");
+        let (mut path, mut names, own) = behind_links(path)?;
+        let there = match rustix::fs::stat(&path) {
+            Ok(there) => Some(Facts::from(there)),
+            Err(Errno::NOENT) => None,
+            Err(why) => return Err(why.into()),
+        };
+        let (temporary, out) = match there.map(|there| there.kind) {
+            Some(FileType::Directory) => return Err(io::ErrorKind::IsADirectory.into()),
+            None | Some(FileType::RegularFile) if !own => {
+                let (temporary, out) = leftover::create_beside(&path, maker)?;
+                (Some(temporary), out)
+            }
+            kind => {
+                let mut flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+                // What was written to an open file before stays.
+                flags.set(OFlags::APPEND, kind == Some(FileType::RegularFile));
+                let out = match there.filter(|_| own).and_then(standard) {
+                    Some(out) => out,
+                    None => rustix::fs::openat(CWD, &path, flags, Mode::empty())?,
+                };
+                // Beside a device no files are made.
+                path = std::env::temp_dir().join("ringroad-manifest");
+                names.clear();
+                (None, out.into())
+            }
+        };
+        let (out, held) = (Mutex::new(Some(out)), Mutex::default());
+        Ok(Manifest { path, temporary, names, maker, json, out, held })
+    }
+
+    /// The file that it is made beside, to take its name.
+    pub(crate) fn made_beside(&self) -> Option<&Path> {
+        self.temporary.is_some().then_some(&*self.path)
     }
 
     /// Adds one file.
@@ -99,8 +126,10 @@ impl Manifest {
         let name = target.to_bytes();
         // A directory may be named with a slash behind it.
         let name = name.strip_suffix(b"/").unwrap_or(name);
-        let same = self.path.file_name().is_some_and(|own| own.as_bytes() == name);
-        (same && dir.target_identity == self.folder)
+        let same = |(folder, own): &Place| *folder == dir.target_identity && own.as_bytes() == name;
+        self.names
+            .iter()
+            .any(same)
             .then(|| Error::plain(ErrorKind::OntoManifest, dir.target_of(target)).with(dir.source_of(source)))
     }
 
@@ -121,15 +150,21 @@ impl Manifest {
         Ok(())
     }
 
-    /// Writes everything, sorted, and gives the file its name; or leaves nothing.
+    /// Writes everything, sorted, and gives the file its name; where that fails there is none of it.
     pub(crate) fn finish(&self) -> io::Result<()> {
         let out = self.out.lock().unwrap_or_else(PoisonError::into_inner).take();
         let written = self.write_into(out.ok_or_else(|| io::Error::other("finished before"))?);
         if written.is_err() {
-            // The first error is the one to be told; a part that stays is named as one.
-            let _ = std::fs::remove_file(&self.temporary);
+            self.remove();
         }
         written
+    }
+
+    /// Removes what was begun. There is a first error to be told, or nobody left to tell; a part that stays is named as one.
+    fn remove(&self) {
+        if let Some(temporary) = &self.temporary {
+            let _ = std::fs::remove_file(temporary);
+        }
     }
 
     fn write_into(&self, out: File) -> io::Result<()> {
@@ -156,8 +191,9 @@ impl Manifest {
         }
         // It stays open, and with that locked, until it has its name.
         let out = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+        let Some(temporary) = &self.temporary else { return Ok(()) };
         out.sync_data()?;
-        std::fs::rename(&self.temporary, &self.path)
+        std::fs::rename(temporary, &self.path)
     }
 
     /// A file without a name, which goes when it is closed.
@@ -180,10 +216,42 @@ impl Drop for Manifest {
     fn drop(&mut self) {
         let unfinished = self.out.get_mut().unwrap_or_else(PoisonError::into_inner).is_some();
         if unfinished {
-            // Nobody is left to tell; a part that stays is named as one.
-            let _ = std::fs::remove_file(&self.temporary);
+            self.remove();
         }
     }
+}
+
+/// Our standard output or error, where that is the file `there`: with its position, so that who writes to it afterwards does
+/// not write over the list.
+fn standard(there: Facts) -> Option<OwnedFd> {
+    let (out, error) = (io::stdout(), io::stderr());
+    let is_there = |fd: &BorrowedFd<'_>| {
+        rustix::fs::fstat(fd).is_ok_and(|it| Facts::from(it).identity() == there.identity())
+    };
+    let standard = [out.as_fd(), error.as_fd()].into_iter().find(is_there)?;
+    standard.try_clone_to_owned().ok()
+}
+
+/// Where links lead from `path`, which need not be there; the names on the way; and whether it is a descriptor of a process,
+/// which /proc shows as a link and only the kernel can follow.
+fn behind_links(path: &Path) -> io::Result<(PathBuf, Vec<Place>, bool)> {
+    let mut path = path.to_path_buf();
+    let mut names = Vec::new();
+    while names.len() <= LINKS_MAX {
+        // `list/` is a directory's name, whatever is there.
+        let name = path.file_name().filter(|name| path.as_os_str().as_bytes().ends_with(name.as_bytes()));
+        let Some(name) = name else { return Err(io::ErrorKind::IsADirectory.into()) };
+        let folder = leftover::folder_of(&path);
+        names.push((Facts::from(rustix::fs::stat(folder)?).identity(), name.to_os_string()));
+        if !path.is_symlink() {
+            return Ok((path, names, false));
+        }
+        if rustix::fs::statfs(folder)?.f_type == PROC_SUPER_MAGIC {
+            return Ok((path, names, true));
+        }
+        path = folder.join(std::fs::read_link(&path)?);
+    }
+    Err(Errno::LOOP.into())
 }
 
 /// By path; lines of one path as they came.

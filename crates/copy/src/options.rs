@@ -61,7 +61,8 @@ pub struct Options {
     /// Writes the BLAKE3 hash of every regular file: one line `HASH  PATH` as `b3sum` does, sorted by bytes,
     /// paths relative to the destination; JSON lines when the name ends in `.ndjson`. It may be made below a source:
     /// then a file of its name that is there from before is copied as it was, and replaced when all is copied. What would
-    /// be copied to its own place is an error.
+    /// be copied to its own place is an error. Where the name is a link, the list is made where that leads. A FIFO or a
+    /// device is opened at once, and written to when all is copied.
     pub manifest: Option<PathBuf>,
     /// Files are read and written past the page cache (`O_DIRECT`), where the file system can.
     pub direct: bool,

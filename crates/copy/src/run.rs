@@ -85,7 +85,7 @@ pub fn copy(
     };
     observer.event(Event::Start(&choice));
     let mut main = Worker::new(&run);
-    if let Some(path) = &options.manifest {
+    if let Some(path) = run.manifest.as_ref().and_then(Manifest::made_beside) {
         main.remove_leftovers_of(path);
     }
     let mut workers = 1;

@@ -153,7 +153,7 @@ fn copy(request: &Request, voice: Voice) -> u8 {
 /// `nohup` a copy outlives its terminal.
 ///
 /// Two waits are not the copy's to end: for an answer to a question, and for somebody to read from a FIFO that is
-/// copied *to*. The first is left at once, the second after [`PATIENCE`]; nothing is half-written in either.
+/// copied *to* or takes the manifest. The first is left at once, the second after [`PATIENCE`]; nothing is half-written in either.
 fn cancel_on_signals(
     control: &Arc<Control>,
     asking: &Arc<AtomicBool>,

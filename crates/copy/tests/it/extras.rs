@@ -129,6 +129,73 @@ fn a_manifest_with_a_directorys_name_is_refused_before_anything_is_copied() {
     }
 }
 
+#[test]
+fn a_manifest_goes_into_a_fifo_or_a_device_and_that_stays_what_it_is() {
+    use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+    for &engine in engines() {
+        let (place, source, target) = folders();
+        many(&source, 50, 10);
+        let [fifo, null] = ["fifo", "null"].map(|name| place.path().join(name));
+        let mode = Mode::from_raw_mode(0o600);
+        mknodat(CWD, &fifo, FileType::Fifo, mode, 0).unwrap();
+        let mut options = Options { manifest: Some(fifo.clone()), ..archive(engine) };
+        let read = std::thread::spawn({
+            let fifo = fifo.clone();
+            move || std::fs::read_to_string(fifo).unwrap()
+        });
+        clean(&source, &target, &options);
+        let kind = |path: &Path| FileType::from_raw_mode(path.symlink_metadata().unwrap().mode());
+        assert_eq!(kind(&fifo), FileType::Fifo, "{engine:?}");
+        assert_eq!(read.join().unwrap(), as_b3sum_lists(&target), "{engine:?}");
+
+        if let Err(why) = mknodat(CWD, &null, FileType::CharacterDevice, mode, makedev(1, 3)) {
+            eprintln!("skipped: a manifest into a device: {why}");
+            continue;
+        }
+        options.manifest = Some(null.clone());
+        clean(&source, &target, &options);
+        assert_eq!(kind(&null), FileType::CharacterDevice, "{engine:?}");
+        assert_eq!(
+            std::fs::read_dir(place.path()).unwrap().count(),
+            4,
+            "{engine:?}: nothing is left beside it"
+        );
+    }
+}
+
+#[test]
+fn a_manifest_through_a_link_is_where_the_link_leads_and_the_link_stays() {
+    for &engine in engines() {
+        for there in [true, false] {
+            let (place, source, target) = folders();
+            many(&source, 10, 10);
+            let [real, links] = ["real", "links"].map(|name| place.path().join(name));
+            std::fs::create_dir(&links).unwrap();
+            std::os::unix::fs::symlink("../real", links.join("one")).unwrap();
+            std::os::unix::fs::symlink("one", links.join("two")).unwrap();
+            if there {
+                std::fs::write(&real, "old").unwrap();
+            }
+            let options = Options { manifest: Some(links.join("two")), ..archive(engine) };
+            clean(&source, &target, &options);
+            assert!(links.join("two").is_symlink() && links.join("one").is_symlink(), "{engine:?}");
+            assert_eq!(
+                std::fs::read_to_string(&real).unwrap(),
+                as_b3sum_lists(&target),
+                "{engine:?}, {there}"
+            );
+            assert_eq!(std::fs::read_dir(&links).unwrap().count(), 2, "{engine:?}");
+
+            // Copied to any name on the way it would be lost.
+            for name in [&real, &links.join("one"), &links.join("two")] {
+                let told = Told::default();
+                run(&source.join("d1/f1"), name, &options, &told);
+                assert_eq!(*told.kinds.lock().unwrap(), [ErrorKind::OntoManifest], "{engine:?}: {name:?}");
+            }
+        }
+    }
+}
+
 /// What `b3sum` says of all files below, by name.
 fn as_b3sum_lists(folder: &Path) -> String {
     let line = |(path, bytes): (std::path::PathBuf, Vec<u8>)| {

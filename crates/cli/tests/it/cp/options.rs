@@ -278,6 +278,32 @@ fn the_manifest_is_what_b3sum_checks() {
 }
 
 #[test]
+fn a_manifest_goes_to_standard_output_whatever_that_is() {
+    let folder = folder();
+    // As /dev/stdout, which is the whole system's.
+    std::os::unix::fs::symlink("/proc/self/fd/1", folder.path().join("stdout")).unwrap();
+    let copy = "\"$0\" cp -r --manifest";
+    for (nth, script) in [
+        format!("{copy} stdout s d0"),
+        format!("{copy} stdout s d1 | cat"),
+        format!("{copy} stdout s d2 >out; cat out"),
+        format!("({copy} stdout s d3; echo after) >out; head -n -1 out; tail -n 1 out | grep -qx after"),
+        format!("echo before >out; {copy} stdout s d4 >>out; tail -n +2 out; grep -qx before out"),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let outcome =
+            run(Command::new("sh").args(["-c", script.as_str(), BINARY]).current_dir(folder.path()));
+        done(&outcome);
+        let said = outcome.text();
+        let listed: Vec<_> = said.lines().map(|line| line.split_once("  ").unwrap().1).collect();
+        assert_eq!(listed, ["a", "cache/d", "in/b.jpg", "in/c.txt"], "{script}");
+        assert!(folder.path().join(format!("d{nth}/a")).exists(), "{script}");
+    }
+}
+
+#[test]
 fn a_manifest_does_not_take_the_place_of_a_copy_in_silence() {
     let folder = folder();
     fs::create_dir(folder.path().join("d")).unwrap();
