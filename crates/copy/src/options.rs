@@ -54,7 +54,9 @@ pub struct Options {
     /// end it is about directories only. One that names nothing is refused.
     pub exclude: Vec<String>,
     /// A file whose target has the same type, size and modification time (nanoseconds) is not copied again.
-    /// Times are preserved, whatever [`Preserve::timestamps`] says: the next resume needs them.
+    /// Times are preserved, whatever [`Preserve::timestamps`] says: the next resume needs them. With [`Update::Older`]
+    /// a file of another size is copied although its target is younger, as torn ones are; with [`Update::None`] and
+    /// [`Update::NoneFail`] they would stay, and the copy is refused.
     pub resume: bool,
     /// Each copied file is read again, with its source, and compared.
     pub verify: bool,

@@ -165,6 +165,8 @@ pub(crate) fn decide(options: &Options, question: &Question) -> Action {
     match options.update {
         _ if directory => {}
         Update::All => {}
+        // What a stopped copy left torn is younger than its source, and shows by its size.
+        Update::Older if options.resume && regular && to.kind == from.kind && to.size != from.size => {}
         Update::Older if is_as_young(options, &from, &to) => return Action::Skip(Skip::NotOlder),
         Update::Older => {}
         Update::None => return Action::Skip(Skip::Exists),
@@ -447,6 +449,22 @@ mod tests {
         let mut longer = same;
         longer.target.file.as_mut().unwrap().size += 1;
         assert_eq!(decide(&resume, &longer), Action::Replace(How::Swap));
+    }
+
+    #[test]
+    fn resume_copies_again_what_has_another_size_also_where_it_is_younger_and_update_asks_for_age() {
+        let options = Options { resume: true, update: Update::Older, ..recursive() };
+        let mut younger = question(side(FILE, 1), side(FILE, 2));
+        younger.target.file.as_mut().unwrap().mtime.0 += 60;
+        younger.target.link = younger.target.file.unwrap();
+        assert_eq!(decide(&options, &younger), Action::Skip(Skip::NotOlder));
+        for size in [9, 11] {
+            younger.target.link.size = size;
+            younger.target.file.as_mut().unwrap().size = size;
+            assert_eq!(decide(&options, &younger), Action::Replace(How::Swap), "{size}");
+            let without = Options { resume: false, ..options.clone() };
+            assert_eq!(decide(&without, &younger), Action::Skip(Skip::NotOlder), "{size}");
+        }
     }
 
     #[test]

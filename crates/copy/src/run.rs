@@ -42,6 +42,11 @@ pub fn copy(
     if options.jobs.is_some_and(|jobs| !(1..=1024).contains(&jobs)) {
         return Err(Refusal::Options("jobs: 1 to 1024".to_string()));
     }
+    if options.resume && matches!(options.update, Update::None | Update::NoneFail) {
+        let why = "resume cannot be combined with what leaves every existing file as it is (-n, --update=none, \
+                   --update=none-fail): what a stopped copy left torn would stay so";
+        return Err(Refusal::Options(why.to_string()));
+    }
     let chosen = choose::choose(options, sources)?;
     let choice = chosen.choice.clone();
     let maker = OnceLock::new();

@@ -73,6 +73,8 @@ Beyond it:
 const NOTES: &str = "
 CONTROL is none or off, simple or never, existing or nil, numbered or t; without it VERSION_CONTROL is asked, and
 SIMPLE_BACKUP_SUFFIX for the suffix, which is ~ otherwise. Long options may be abbreviated.
+With --resume, -u also replaces what is younger and has another size, as what a stopped copy left torn; with -n,
+--update=none and --update=none-fail that would stay, and both together are refused.
 A manifest may be made below SOURCE: a file that it replaces there is copied as it was. What would be copied to where
 the manifest will be is an error. Into a FIFO or a device it is written at the end: --manifest /dev/stdout, >(sort).
 Exit codes: 0 done, 1 something failed. Of `ringroad cp` also: 2 bad usage or an unusable engine, 3 destination

@@ -35,6 +35,35 @@ fn resume_copies_what_differs_in_size_or_time_and_nothing_else() {
     }
 }
 
+#[test]
+fn resume_mends_a_torn_file_also_where_only_older_ones_are_replaced() {
+    for &engine in engines() {
+        let (_place, source, target) = folders();
+        many(&source, 20, 1000);
+        let mut options = archive(engine);
+        (options.resume, options.update) = (true, Update::Older);
+        clean(&source, &target, &options);
+        std::fs::write(target.join("d1/f1"), "torn").unwrap();
+        dated(&target.join("d1/f1"), 60);
+        // Whole, and younger.
+        dated(&target.join("d2/f2"), 60);
+        assert_eq!(clean(&source, &target, &options).totals.files, 1, "{engine:?}");
+        crate::support::assert_no_torn_file(&source, &target);
+    }
+}
+
+#[test]
+fn resume_is_refused_where_a_torn_file_would_stay() {
+    for update in [Update::None, Update::NoneFail] {
+        let (_place, source, target) = folders();
+        let options = Options { resume: true, update, ..archive(Engine::Auto) };
+        let to = ringroad_copy::Destination::At(target.clone());
+        let refused = ringroad_copy::copy(&[source], &to, &options, &(), &Control::new());
+        assert!(matches!(refused, Err(ringroad_copy::Refusal::Options(_))), "{update:?}: {refused:?}");
+        assert!(!target.exists());
+    }
+}
+
 /// The name that is missing may come before or after the one that is there.
 #[test]
 fn resume_links_a_missing_name_to_the_copy_that_is_there() {

@@ -59,6 +59,8 @@ fn mistakes_are_said_in_the_house_form_with_exit_2() {
         (&["--in-flight", "5000", "a", "b"], "--in-flight 5000"),
         (&["--exclude", "[", "s", "d", "-r"], "["),
         (&["--durability", "always", "a", "b"], "always"),
+        (&["--resume", "-n", "a", "b"], "-n"),
+        (&["--resume", "--update=none-fail", "a", "b"], "--update=none-fail"),
     ] {
         let outcome = cp(&folder, words);
         assert_eq!(outcome.code, Some(2), "{words:?}: {outcome:?}");
