@@ -377,7 +377,12 @@ impl Worker<'_, '_> {
                 .call(For::Sync, || rustix::fs::fsync(&target.fd))
                 .map_err(|why| Broken::new(entry.target_error(ErrorKind::Sync, why)))?;
         }
-        finish.times(&mut self.clock, &mut fail);
+        // With its source's time the next resume would pass over it, and what it lacks would not be told again.
+        if errors.is_empty() || !options.resume {
+            finish.times(&mut self.clock, &mut |error| {
+                errors.push(Error { path: entry.target_path(), ..error })
+            });
+        }
         Ok(self.first_of(errors).err())
     }
 

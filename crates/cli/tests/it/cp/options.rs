@@ -515,6 +515,30 @@ fn an_access_list_that_cannot_be_kept_is_told_and_gives_its_rights_to_nobody() {
 }
 
 #[test]
+fn resume_tells_again_what_a_copy_lacks_until_it_has_it() {
+    if !is_root() || !installed("unshare") {
+        return skip("a target without attributes", "needs root and unshare");
+    }
+    let folder = folder();
+    let flags = rustix::fs::XattrFlags::empty();
+    if let Err(why) = rustix::fs::setxattr(folder.path().join("s/a"), "user.mark", b"1", flags) {
+        return skip("a target without attributes", &why.to_string());
+    }
+    for engine in engines() {
+        let script = "mkdir -p m; mount -t ramfs none m || exit 77
+            copy() { \"$0\" cp -rT --preserve=xattr --resume --engine \"$1\" s m 2>/dev/null; echo $?; }
+            copy; copy; test m/in/b.jpg -nt s/in/b.jpg; echo $?";
+        let script = script.replace("$1", engine);
+        let mut shell = Command::new("unshare");
+        let outcome = run(shell.args(["-m", "sh", "-c", &script, BINARY]).current_dir(folder.path()));
+        if outcome.code == Some(77) {
+            return skip("a target without attributes", &outcome.stderr);
+        }
+        assert_eq!(outcome.text(), "1\n1\n1\n", "{engine}: {outcome:?}");
+    }
+}
+
+#[test]
 fn a_mode_that_forbids_writing_is_asked_about_in_gnus_words() {
     if is_root() {
         // Run as somebody whom the mode concerns, if the system has such a user.
