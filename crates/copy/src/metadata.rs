@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Timespec, Timestamps, Uid, Xat
 use rustix::io::Errno;
 use std::borrow::Cow;
 use std::ffi::{CStr, CString};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 const ACL: &[&[u8]] = &[ACL_ACCESS, b"system.posix_acl_default"];
@@ -33,13 +33,7 @@ pub(crate) struct Me {
 impl Me {
     /// `umask`: whether the mask will be asked for; finding it takes longer than copying a file.
     pub(crate) fn now(umask: bool) -> Me {
-        // umask(2) tells the mask only by changing it, for every thread; /proc tells without.
-        let status = if umask { std::fs::read_to_string("/proc/self/status") } else { Ok(String::new()) };
-        let status = status.unwrap_or_default();
-        let umask = status
-            .lines()
-            .find_map(|line| line.strip_prefix("Umask:"))
-            .and_then(|digits| u32::from_str_radix(digits.trim(), 8).ok());
+        let umask = umask.then(|| umask_of_status().unwrap_or_else(umask_by_change));
         Me {
             uid: rustix::process::geteuid().as_raw(),
             umask: umask.unwrap_or(0o077),
@@ -78,6 +72,21 @@ impl Me {
         let as_made = self.umask_is_known && there.mode & !0o2000 == made & !self.umask;
         options.resume && as_made && there.uid == self.uid && there.mtime != source.mtime
     }
+}
+
+/// The mask as /proc tells it.
+fn umask_of_status() -> Option<u32> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let digits = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
+    u32::from_str_radix(digits.trim(), 8).ok()
+}
+
+/// The mask as umask(2) tells it, which is only by changing it, for every thread. For that moment, before there are workers,
+/// it takes more away rather than less.
+fn umask_by_change() -> u32 {
+    let mask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
+    rustix::process::umask(mask);
+    mask.as_raw_mode()
 }
 
 /// The mode a new file is made with.
@@ -220,8 +229,8 @@ impl Finish<'_> {
         match self.target {
             Named::Open(fd) => rustix::fs::fchmod(fd, mode),
             Named::Name(at, name) => {
-                // chmod follows links, and there is no flag against it before Linux 6.6: so the name is held by a
-                // descriptor that cannot be a link to elsewhere, and changed through that.
+                // chmod follows links, so the name is held by a descriptor that cannot be a link to elsewhere, and changed
+                // through that: by /proc, and where that is missing by a call that there is from Linux 6.6 on.
                 let held = rustix::fs::openat(
                     at,
                     name,
@@ -231,12 +240,18 @@ impl Finish<'_> {
                 if Facts::from(rustix::fs::fstat(&held)?).kind == rustix::fs::FileType::Symlink {
                     return Err(Errno::LOOP);
                 }
-                rustix::fs::chmodat(
-                    CWD,
-                    format!("/proc/self/fd/{}", held.as_raw_fd()),
-                    mode,
-                    AtFlags::empty(),
-                )
+                let path = format!("/proc/self/fd/{}", held.as_raw_fd());
+                match rustix::fs::chmodat(CWD, path, mode, AtFlags::empty()) {
+                    Err(Errno::NOENT) => match crate::sys::chmod_held(held.as_fd(), mode) {
+                        // Old kernels do not know the call, and old filters forbid it. It was no link a moment ago, and
+                        // there is no other way left.
+                        Err(Errno::NOSYS | Errno::PERM) => {
+                            rustix::fs::chmodat(at, name, mode, AtFlags::empty())
+                        }
+                        changed => changed,
+                    },
+                    changed => changed,
+                }
             }
         }
     }
@@ -349,11 +364,18 @@ impl Named<'_> {
 
     /// The attributes' names, each with its NUL.
     pub(crate) fn list(&self) -> rustix::io::Result<Vec<u8>> {
-        grow(|buffer| match (self, self.path()) {
+        let listed = grow(|buffer| match (self, self.path()) {
             (Named::Open(fd), _) => rustix::fs::flistxattr(fd, buffer),
             (_, Some(path)) => rustix::fs::llistxattr(&path, buffer),
             (_, None) => Ok(0),
-        })
+        });
+        match (self, listed) {
+            // Without /proc nothing can be asked about by name. It is no file or directory, which have nearly all there are.
+            (Named::Name(at, name), Err(Errno::NOENT)) if crate::dir::lstat(*at, name).is_ok() => {
+                Ok(Vec::new())
+            }
+            (_, listed) => listed,
+        }
     }
 
     fn get(&self, attribute: &CStr) -> rustix::io::Result<Vec<u8>> {

@@ -514,6 +514,34 @@ fn an_access_list_that_cannot_be_kept_is_told_and_gives_its_rights_to_nobody() {
     assert_eq!(outcome.stderr, said.concat());
 }
 
+/// As in a chroot or an initial ramdisk.
+#[test]
+fn without_proc_modes_are_kept_and_what_has_no_attributes_lacks_none() {
+    if !is_root() || !installed("unshare") {
+        return skip("copying without /proc", "needs root and unshare");
+    }
+    let folder = folder();
+    std::os::unix::fs::symlink(BINARY, folder.path().join("cp")).unwrap();
+    let script =
+        "umask 022; mkdir t; echo x >t/f; mkfifo t/p; ln -s f t/l; chmod 666 t/p; chmod 644 t/f; chmod 2751 t
+        for name in f p l; do chown -h 65534 t/$name; done
+        mount -t tmpfs none /proc || exit 77
+        ./cp -a t a; echo $?; stat -c '%A %u' a a/f a/p a/l
+        ./cp -r --preserve=ownership t o; echo $?; stat -c '%A %u' o/f o/p
+        ./cp -rd --preserve=xattr t x; echo $?; stat -c %A x/p
+        ./cp -r t r; echo $?; stat -c '%A' r r/f r/p";
+    let mut shell = Command::new("unshare");
+    let outcome = run(shell.args(["-m", "sh", "-c", script]).current_dir(folder.path()).env("LC_ALL", "C"));
+    if outcome.code == Some(77) {
+        return skip("copying without /proc", &outcome.stderr);
+    }
+    let of_archive = "drwxr-s--x 0\n-rw-r--r-- 65534\nprw-rw-rw- 65534\nlrwxrwxrwx 65534\n";
+    let plain = "drwxr-x--x\n-rw-r--r--\nprw-r--r--\n";
+    let owned = "-rw-r--r-- 65534\nprw-r--r-- 65534\n";
+    assert_eq!(outcome.text(), format!("0\n{of_archive}0\n{owned}0\nprw-r--r--\n0\n{plain}"), "{outcome:?}");
+    assert_eq!(outcome.stderr, "");
+}
+
 #[test]
 fn resume_tells_again_what_a_copy_lacks_until_it_has_it() {
     if !is_root() || !installed("unshare") {
