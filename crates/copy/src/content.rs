@@ -137,8 +137,9 @@ impl Transfer<'_> {
         let kernel = regular && unseen && self.facts.size >= IN_KERNEL_BYTES;
         let never = self.options.reflink == Reflink::Never;
         self.method.reflink = if never { Means::No } else { Means::Unknown };
-        if regular && self.options.reflink != Reflink::Never && self.facts.size > 0 {
-            let must = self.options.reflink == Reflink::Always;
+        let must = self.options.reflink == Reflink::Always;
+        // What has no bytes need not be cloned, unless it must be; and what says so may have some, as in /proc.
+        if regular && self.options.reflink != Reflink::Never && (self.facts.size > 0 || must) {
             self.method.reflink = Means::Unsupported;
             if self.hasher.is_some() && !must {
                 self.method.reflink = Means::Avoided;

@@ -382,6 +382,10 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "verbose into directories",
         "echo x >a; mkdir -p d s/t; cp -v a d; cp -v a d/; cp -v ./a d; cp -rv s/ d; cp -rv s/. d; cp -rvT s n; cp -vt d a",
     ),
+    (
+        "reflink of what is empty or says so",
+        "touch e; cp --reflink=always e f; code; cp --reflink=always /proc/version v; code; rm -f f v",
+    ),
     ("a full device", "echo x >a; cp a /dev/full; code; cp -v a b >/dev/full"),
     ("a closed output", "echo x >a; cp a c >&-; code; cp a d </dev/null 2>&-; code; cp nope e 2>&-"),
     // Odd things.
