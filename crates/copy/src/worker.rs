@@ -415,7 +415,10 @@ impl<'r, 'a> Worker<'r, 'a> {
         if !error.is_warning() {
             self.tally.errors += 1;
         }
-        if error.is_full() {
+        // A device or a pipe at the target that has no room says nothing about the files beside it.
+        let elsewhere =
+            || std::fs::metadata(&error.path).is_ok_and(|there| !there.is_file() && !there.is_dir());
+        if error.is_full() && !elsewhere() {
             self.run.full.store(true, Ordering::Relaxed);
         }
         if error.kind == ErrorKind::Mismatch {

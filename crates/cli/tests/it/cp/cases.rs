@@ -386,6 +386,10 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "reflink of what is empty or says so",
         "touch e; cp --reflink=always e f; code; cp --reflink=always /proc/version v; code; rm -f f v",
     ),
+    (
+        "a full device among others",
+        "mkdir o; for f in a b c; do echo $f >$f; done; ln -s /dev/full o/b; cp a b c o; code; cat o/a o/c",
+    ),
     ("a full device", "echo x >a; cp a /dev/full; code; cp -v a b >/dev/full"),
     ("a closed output", "echo x >a; cp a c >&-; code; cp a d </dev/null 2>&-; code; cp nope e 2>&-"),
     // Odd things.
