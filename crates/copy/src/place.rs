@@ -50,9 +50,14 @@ impl Worker<'_, '_> {
             just_created: entry.operand && self.run.was_created(entry, target.link.identity()),
         };
         match plan::decide(self.run.options, &question) {
-            // What could never be opened is what -f removes.
-            Action::Refuse(ErrorKind::DanglingTarget) if self.run.options.force && entry.target_loops() => {
-                Ok(Ok(How::Remove))
+            Action::Refuse(ErrorKind::DanglingTarget) if entry.target_loops() => {
+                // What could never be opened is what -f removes.
+                let force = self.run.options.force;
+                if force {
+                    Ok(Ok(How::Remove))
+                } else {
+                    Err(entry.target_error(ErrorKind::Stat, Errno::LOOP))
+                }
             }
             Action::Skip(why) => Ok(Err(why)),
             Action::Refuse(kind @ (ErrorKind::SameFile | ErrorKind::HardLinkToDirectory)) => {

@@ -390,6 +390,10 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "a full device among others",
         "mkdir o; for f in a b c; do echo $f >$f; done; ln -s /dev/full o/b; cp a b c o; code; cat o/a o/c",
     ),
+    (
+        "a target that is a link in a circle",
+        "echo x >a; ln -s l l; cp a l; code; mkdir d s; echo y >s/f; ln -s f d/f; cp s/f d; code; cp -rT s d; code; cp -f a l; code; cat l; readlink d/f",
+    ),
     ("a full device", "echo x >a; cp a /dev/full; code; cp -v a b >/dev/full"),
     ("a closed output", "echo x >a; cp a c >&-; code; cp a d </dev/null 2>&-; code; cp nope e 2>&-"),
     // Odd things.
