@@ -96,7 +96,7 @@ fn umask_by_change() -> u32 {
 /// bits are the most that anybody named gets, and say nothing about the group.
 pub(crate) fn creation_mode(options: &Options, source: &Facts, owner_is_right: bool, acl: bool) -> u32 {
     if options.default_modes {
-        return 0o666;
+        return if source.kind == rustix::fs::FileType::Socket { 0o777 } else { 0o666 };
     }
     let mode = source.mode & 0o777;
     let waits = (options.preserve.ownership && !owner_is_right) || (options.preserve.mode && acl);

@@ -14,7 +14,7 @@ pub struct Options {
     pub dereference: Dereference,
     /// `--preserve`: which properties the copy takes from its source.
     pub preserve: Preserve,
-    /// `--no-preserve=mode` was given: new files get 0666 (directories 0777) less the umask instead of the
+    /// `--no-preserve=mode` was given: new files get 0666 (directories and sockets 0777) less the umask instead of the
     /// source's permission bits less the umask.
     pub default_modes: bool,
     /// `--parents`: the directories named in a source are made below the destination.

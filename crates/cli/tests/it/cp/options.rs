@@ -514,6 +514,16 @@ fn an_access_list_that_cannot_be_kept_is_told_and_gives_its_rights_to_nobody() {
     assert_eq!(outcome.stderr, said.concat());
 }
 
+#[test]
+fn a_socket_without_its_mode_gets_what_its_maker_would_give_it() {
+    let folder = folder();
+    let _socket = std::os::unix::net::UnixListener::bind(folder.path().join("s/socket")).unwrap();
+    let script = "umask 022; \"$0\" cp -r --no-preserve=mode s d; stat -c %A d/socket d/a";
+    let outcome = run(Command::new("sh").args(["-c", script, BINARY]).current_dir(folder.path()));
+    done(&outcome);
+    assert_eq!(outcome.text(), "srwxr-xr-x\n-rw-r--r--\n");
+}
+
 /// As in a chroot or an initial ramdisk.
 #[test]
 fn without_proc_modes_are_kept_and_what_has_no_attributes_lacks_none() {
