@@ -125,7 +125,13 @@ fn copy(request: &Request, voice: Voice) -> u8 {
     }
     let report = match ended {
         Ok(report) => report,
-        Err(refusal) => return voice.refusal(&refusal),
+        Err(refusal) => {
+            let code = voice.refusal(&refusal);
+            talk.refused(&refusal, code);
+            // There is an error to end with already.
+            let _ = talk.finish();
+            return code;
+        }
     };
     let mut code = voice.code(&report);
     if talk.declined() {

@@ -4,7 +4,9 @@
 
 use super::message::Voice;
 use base64::Engine as _;
-use ringroad_copy::{Choice, Error, Event, Holes, Means, Method, Observer, Phase, Report, Skip, Totals};
+use ringroad_copy::{
+    Choice, Error, Event, Holes, Means, Method, Observer, Phase, Refusal, Report, Skip, Totals,
+};
 use serde_json::{Map, Value, json};
 use std::ffi::OsStr;
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -112,6 +114,8 @@ impl Talk {
         if self.json {
             let mut event = counts("done", &report.totals);
             event.insert("elapsed_s".into(), json!(report.elapsed.as_secs_f64()));
+            event.insert("engine".into(), json!(report.choice.engine.name()));
+            event.insert("why".into(), json!(report.choice.why));
             event.insert("workers".into(), json!(report.workers));
             event.insert("mismatches".into(), json!(report.mismatches));
             event.insert("full".into(), json!(report.full));
@@ -121,6 +125,30 @@ impl Talk {
                 let phases: Vec<Value> = report.phases.iter().map(phase).collect();
                 event.insert("phases".into(), json!(phases));
             }
+            self.line(&Value::Object(event).to_string());
+        }
+    }
+
+    /// A copy that did not begin: its error, and its end.
+    pub(super) fn refused(&self, refusal: &Refusal, exit_code: u8) {
+        if self.json {
+            let mut event = Map::new();
+            event.insert("event".into(), json!("error"));
+            event.insert("warning".into(), json!(false));
+            if let Refusal::Manifest(file, error) = refusal {
+                event.insert("what".into(), json!("create manifest"));
+                event.insert("why".into(), json!(crate::complaint::why(error)));
+                path(&mut event, "path", file.as_os_str());
+                if let Some(errno) = error.raw_os_error() {
+                    event.insert("errno".into(), json!(errno));
+                }
+            } else {
+                event.insert("what".into(), json!("begin"));
+                event.insert("why".into(), json!(refusal.to_string()));
+            }
+            self.line(&Value::Object(event).to_string());
+            let mut event = counts("done", &Totals { errors: 1, ..Totals::default() });
+            event.insert("exit_code".into(), json!(exit_code));
             self.line(&Value::Object(event).to_string());
         }
     }

@@ -261,6 +261,36 @@ fn a_path_that_is_no_text_comes_whole_in_json() {
 }
 
 #[test]
+fn a_copy_that_is_refused_has_its_error_and_its_end_among_the_events() {
+    let folder = folder();
+    for (words, code, what, path) in [
+        (&["--exclude", "["][..], 2, "begin", Value::Null),
+        (&["--manifest", "s"], 1, "create manifest", Value::from("s")),
+    ] {
+        let outcome = cp(&folder, [&["-r", "--json"][..], words, &["s", "d"]].concat());
+        assert_eq!(outcome.code, Some(code), "{outcome:?}");
+        let events = events(&outcome);
+        let error = named(&events, "error")[0];
+        assert_eq!((&error["what"], &error["path"]), (&Value::from(what), &path), "{error}");
+        assert!(error["why"].as_str().is_some_and(|why| outcome.stderr.contains(why)), "{error} {outcome:?}");
+        let done = events.last().unwrap();
+        assert_eq!((&done["event"], &done["exit_code"]), (&Value::from("done"), &Value::from(code)));
+        assert_eq!(done["scanned"], 0);
+    }
+}
+
+#[test]
+fn the_last_event_has_the_engine_that_the_copy_came_to() {
+    let folder = folder();
+    for engine in engines() {
+        let outcome = cp(&folder, ["-r", "--json", "--engine", engine, "s", "d"]);
+        let events = events(&outcome);
+        assert_eq!(events.last().unwrap()["engine"], *engine, "{outcome:?}");
+        assert!(events.last().unwrap()["why"].is_string(), "{outcome:?}");
+    }
+}
+
+#[test]
 fn the_manifest_is_what_b3sum_checks() {
     let folder = folder();
     fs::write(folder.path().join("s/new\nline"), "y").unwrap();
