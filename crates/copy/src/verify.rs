@@ -15,7 +15,7 @@ use crate::worker::Worker;
 use rustix::fs::{Advice, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 impl Worker<'_, '_> {
     /// Compares a copy that has all its bytes with its source.
@@ -33,7 +33,12 @@ impl Worker<'_, '_> {
             if matches!(target.place, Place::Existing) { OFlags::empty() } else { OFlags::NOFOLLOW };
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | nofollow;
         let failed = |why: Errno| Broken::new(entry.target_error(ErrorKind::Read, why));
-        let again = rustix::fs::openat(entry.handles.target(), name, flags, Mode::empty()).map_err(failed)?;
+        let open = || rustix::fs::openat(entry.handles.target(), name, flags, Mode::empty());
+        let again = match open() {
+            Err(Errno::ACCESS) => as_reader(target.fd.as_fd(), open),
+            opened => opened,
+        };
+        let again = again.map_err(failed)?;
         let identity = |fd| rustix::fs::fstat(fd).map(|stat| Facts::from(stat).identity());
         if identity(again.as_fd()).map_err(failed)? != identity(target.fd.as_fd()).map_err(failed)? {
             return Err(Broken::new(Error::plain(ErrorKind::Replaced, entry.target_path())));
@@ -100,6 +105,17 @@ impl Worker<'_, '_> {
         let whole = hash_file(fd.as_fd(), &mut hasher, control, &mut self.clock, buffer).map_err(failed)?;
         Ok(whole.then(|| hasher.finalize()))
     }
+}
+
+/// Opens a copy that its owner, who we are, may not read: its source was for others. So the right is given for this moment.
+fn as_reader(
+    copy: BorrowedFd<'_>,
+    open: impl Fn() -> rustix::io::Result<OwnedFd>,
+) -> rustix::io::Result<OwnedFd> {
+    let mode = Mode::from_raw_mode(rustix::fs::fstat(copy)?.st_mode & 0o7777);
+    rustix::fs::fchmod(copy, mode | Mode::RUSR)?;
+    let opened = open();
+    rustix::fs::fchmod(copy, mode).and(opened)
 }
 
 /// Adds all bytes of a file to `hasher`, from its beginning, wherever the descriptor stands. `false`: the copy was

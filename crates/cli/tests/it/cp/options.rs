@@ -607,6 +607,32 @@ fn resume_tells_again_what_a_copy_lacks_until_it_has_it() {
 }
 
 #[test]
+fn a_copy_that_its_owner_may_not_read_is_verified_all_the_same() {
+    if !is_root() {
+        return skip("a source for its group only", "needs root to become somebody of it");
+    }
+    let folder = folder();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let source = folder.path().join("g");
+    fs::write(&source, "contents").unwrap();
+    std::os::unix::fs::chown(&source, None, Some(65_534)).unwrap();
+    fs::set_permissions(&source, fs::Permissions::from_mode(0o040)).unwrap();
+    let copy = crate::support::own_copy(folder.path());
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+    for engine in engines() {
+        for words in [&["--verify"][..], &["--verify", "-p"]] {
+            let mut command = Command::new(&copy);
+            command.args(["cp", "--engine", engine]).args(words).args(["g", "h"]);
+            done(&run(command.current_dir(folder.path()).uid(65_534).gid(65_534)));
+            let made = folder.path().join("h");
+            assert_eq!(fs::read(&made).unwrap(), b"contents", "{engine}");
+            assert_eq!(made.metadata().unwrap().mode() & 0o7777, 0o040, "{engine}: {words:?}");
+            fs::remove_file(made).unwrap();
+        }
+    }
+}
+
+#[test]
 fn a_mode_that_forbids_writing_is_asked_about_in_gnus_words() {
     if is_root() {
         // Run as somebody whom the mode concerns, if the system has such a user.
