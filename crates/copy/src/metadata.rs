@@ -171,6 +171,8 @@ impl Finish<'_> {
                     let group = clock.call(For::Metadata, || self.chown(None, self.facts.gid));
                     mode &= if group.is_ok() { !0o4000 } else { !0o6000 };
                     let is_ours = self.owner.is_some_and(|(uid, _)| uid == self.facts.uid);
+                    // Of a directory the bit protects what is in it, whoever has it.
+                    mode &= if self.facts.kind == rustix::fs::FileType::Directory { !0 } else { !0o1000 };
                     mode |= if group.is_ok() && is_ours { self.facts.mode & 0o4000 } else { 0 };
                 }
                 Err(why) => {

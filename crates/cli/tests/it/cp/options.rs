@@ -633,6 +633,27 @@ fn a_copy_that_its_owner_may_not_read_is_verified_all_the_same() {
 }
 
 #[test]
+fn without_its_owner_a_file_has_no_sticky_bit_and_a_directory_keeps_it() {
+    if !is_root() {
+        return skip("owners that cannot be kept", "needs root to become somebody else");
+    }
+    let folder = folder();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let source = folder.path().join("sticky");
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("a"), "alpha").unwrap();
+    fs::set_permissions(source.join("a"), fs::Permissions::from_mode(0o1644)).unwrap();
+    fs::set_permissions(&source, fs::Permissions::from_mode(0o1777)).unwrap();
+    let copy = crate::support::own_copy(folder.path());
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new(&copy);
+    command.args(["cp", "-a", "sticky", "d"]).current_dir(folder.path()).uid(65_534).gid(65_534);
+    done(&run(&mut command));
+    let mode = |name: &str| folder.path().join(name).metadata().unwrap().mode() & 0o7777;
+    assert_eq!((mode("d"), mode("d/a")), (0o1777, 0o644));
+}
+
+#[test]
 fn a_mode_that_forbids_writing_is_asked_about_in_gnus_words() {
     if is_root() {
         // Run as somebody whom the mode concerns, if the system has such a user.
