@@ -250,7 +250,7 @@ impl Worker<'_, '_> {
         } else {
             self.release(child);
         }
-        Ok(Outcome::Descended)
+        Ok(Outcome::Descended { new: fresh })
     }
 
     /// Makes the target of a directory, or finds it. `None`: it stays out.

@@ -46,8 +46,10 @@ pub(crate) enum Outcome {
         method: Option<Method>,
     },
     Skipped(Skip),
-    /// A directory: its scan is on the stack, and its end counts it.
-    Descended,
+    /// A directory: its scan is on the stack, and its end counts it. `new`: it was made, and nothing is in it yet.
+    Descended {
+        new: bool,
+    },
     /// A name of a file that is being copied: it comes back.
     Waiting,
 }

@@ -1,7 +1,7 @@
 //! What the user named: where each source goes, in which order, and the directories of `--parents`.
 
 use crate::clock::For;
-use crate::dir::{Dir, itself, open_to_fill};
+use crate::dir::{Dir, itself, lstat, open_to_fill};
 use crate::entry::{Entry, Outcome};
 use crate::error::{Error, ErrorKind};
 use crate::metadata::Finish;
@@ -12,7 +12,7 @@ use crate::worker::{Run, Worker};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
@@ -93,6 +93,60 @@ fn may_hold_entries(run: &Run<'_>, sources: &[PathBuf]) -> usize {
     last.map_or(known, |at| known + at + 1)
 }
 
+/// What the directories among the operands have left to be done until it is waited for. All of them are filled at once, by
+/// everybody, and a file is copied at once: so it comes before what is in the directories that were named before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Left {
+    Nothing,
+    /// Directories that this copy made. What will be written lies in them, under names that are free.
+    New,
+    /// Directories that were there. Through links in them any file may be written.
+    Merged,
+}
+
+impl Left {
+    /// Whether this has to be done before an operand is copied, as far as its source tells. Many operands of both kinds
+    /// (`cp -r from/* to`) are not waited for where `to` was empty; over a tree that is there each file is in its turn.
+    fn comes_before(self, run: &Run<'_>, source: &Path, directory: bool) -> bool {
+        match self {
+            Left::Nothing => false,
+            // Links that are followed in a source may lead to where the file will be.
+            Left::New => !directory && run.options.dereference == Dereference::Always,
+            Left::Merged => !directory || is_in_own(run, source),
+        }
+    }
+
+    /// Whether this has to be done before a file is copied, as far as its target tells: one that is there as a link or with
+    /// other names may be one of what is left to be made, or lead to it.
+    fn comes_before_target(self, run: &Run<'_>, dir: &Dir, target: &CStr) -> bool {
+        if self == Left::Nothing {
+            return false;
+        }
+        let Ok(handles) = dir.handles(&run.budget) else { return false };
+        match lstat(handles.target(), target) {
+            Ok(there) => there.kind != FileType::RegularFile || there.nlink > 1,
+            Err(why) => why != Errno::NOENT,
+        }
+    }
+}
+
+/// Whether a directory lies in one that was made or merged for an operand; in doubt it does.
+fn is_in_own(run: &Run<'_>, directory: &Path) -> bool {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let identity = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| Facts::from(stat).identity());
+    let Ok(mut at) = rustix::fs::open(directory, flags, Mode::empty()) else { return true };
+    loop {
+        let above = rustix::fs::openat(&at, c"..", flags, Mode::empty());
+        let Ok(above) = above else { return true };
+        match (identity(&at), identity(&above)) {
+            (Ok(here), _) if run.is_own(here) => return true,
+            (Ok(here), Ok(there)) if here == there => return false,
+            (Ok(_), Ok(_)) => at = above,
+            _ => return true,
+        }
+    }
+}
+
 /// Copies the operands: one after the other where order could matter, else as work for everybody. `drain` is
 /// called to wait for what was given out.
 pub(crate) fn operands(
@@ -103,6 +157,7 @@ pub(crate) fn operands(
     drain: &mut dyn FnMut(&mut Worker<'_, '_>),
 ) {
     let mut merging = false;
+    let mut left = Left::Nothing;
     let mut parents = Parents::default();
     let mut last = None;
     let mut cleared: Option<Arc<Dir>> = None;
@@ -121,7 +176,16 @@ pub(crate) fn operands(
         }
         let source = if run.options.strip_trailing_slashes { stripped(source) } else { source.clone() };
         let name = if run.options.parents { source.as_os_str().to_owned() } else { base(&source) };
-        if is_repeated(run, worker, &source, &name, &mut seen) {
+        let mut found = facts_of(run, &source);
+        if found.is_err() && left != Left::Nothing {
+            // Perhaps it is one of what is to be made.
+            drain(worker);
+            left = Left::Nothing;
+            found = facts_of(run, &source);
+        }
+        let facts = found.ok();
+        let directory = facts.is_some_and(|facts| facts.kind == FileType::Directory);
+        if facts.is_some_and(|facts| is_repeated(run, worker, &source, &facts, &name, &mut seen)) {
             worker.tally.skipped += 1;
             continue;
         }
@@ -131,8 +195,10 @@ pub(crate) fn operands(
         let merges = target == ".";
         let taken = !names.insert(if run.options.parents { name } else { target });
         // An operand that is a directory waits with both its sides open.
-        if taken || merges || merging || run.budget.is_spent() {
+        let waits = left.comes_before(run, &source, directory);
+        if taken || merges || merging || waits || run.budget.is_spent() {
             drain(worker);
+            left = Left::Nothing;
         }
         merging = merges;
         match place(run, &source, destination, &mut last, &mut parents) {
@@ -145,8 +211,12 @@ pub(crate) fn operands(
                     worker.remove_leftovers(handles.target(), || dir.target_path());
                     cleared = Some(Arc::clone(&dir));
                 }
+                if !directory && left.comes_before_target(run, &dir, &operand.target) {
+                    drain(worker);
+                    left = Left::Nothing;
+                }
                 // Without parallel work there is nothing to win by handing it out.
-                worker.operand(&dir, &operand);
+                left = left.max(worker.operand(&dir, &operand));
             }
             Err(error) => {
                 worker.tally.failed += 1;
@@ -177,17 +247,22 @@ fn is_same(one: &Path, other: &Path) -> bool {
     one == other || matches!((identity(one), identity(other)), (Ok(one), Ok(other)) if one == other)
 }
 
+/// What an operand is.
+fn facts_of(run: &Run<'_>, source: &Path) -> rustix::io::Result<Facts> {
+    let follow = run.options.dereference != Dereference::Never;
+    let stat = if follow { rustix::fs::stat(source) } else { rustix::fs::lstat(source) };
+    stat.map(Facts::from)
+}
+
 /// Whether an operand was given before, which is told and not an error.
 fn is_repeated(
     run: &Run<'_>,
     worker: &mut Worker<'_, '_>,
     source: &Path,
+    facts: &Facts,
     name: &OsStr,
     seen: &mut Seen,
 ) -> bool {
-    let follow = run.options.dereference != Dereference::Never;
-    let stat = if follow { rustix::fs::stat(source) } else { rustix::fs::lstat(source) };
-    let Ok(facts) = stat.map(Facts::from) else { return false };
     let directory = facts.kind == FileType::Directory;
     if (directory && !run.options.recursive) || run.options.backup.is_some() {
         return false;
@@ -287,9 +362,7 @@ fn place(
 fn open_target(run: &Run<'_>, source: &Path, below: &Path, name: &OsStr) -> Result<OwnedFd, Error> {
     let path = if below.as_os_str().is_empty() { Path::new(".") } else { below };
     open(path).map_err(|why| {
-        let follow = run.options.dereference != Dereference::Never;
-        let facts = if follow { rustix::fs::stat(source) } else { rustix::fs::lstat(source) };
-        let kind = match facts.map(|facts| Facts::from(facts).kind) {
+        let kind = match facts_of(run, source).map(|facts| facts.kind) {
             Err(why) => return Error::system(ErrorKind::Stat, source.to_path_buf(), why),
             Ok(FileType::Directory) if !run.options.recursive => {
                 return Error::plain(ErrorKind::OmittedDirectory, source.to_path_buf());
@@ -374,13 +447,14 @@ fn make_each(run: &Run<'_>, operand: &Operand, passed: &mut Vec<Parent>) -> Resu
 }
 
 impl Worker<'_, '_> {
-    /// Copies one operand.
-    pub(crate) fn operand(&mut self, dir: &Arc<Dir>, operand: &Operand) {
+    /// Copies one operand. Of a directory the entries are left.
+    fn operand(&mut self, dir: &Arc<Dir>, operand: &Operand) -> Left {
         let handles = match dir.handles(&self.run.budget) {
             Ok(handles) => handles,
             Err(error) => {
                 self.tally.failed += 1;
-                return self.tell(error);
+                self.tell(error);
+                return Left::Nothing;
             }
         };
         let entry = Entry {
@@ -406,7 +480,13 @@ impl Worker<'_, '_> {
             }
         }
         debug_assert!(!matches!(outcome, Ok(Outcome::Skipped(Skip::Twice))));
+        let left = match outcome {
+            Ok(Outcome::Descended { new: true }) => Left::New,
+            Ok(Outcome::Descended { new: false }) => Left::Merged,
+            _ => Left::Nothing,
+        };
         self.account(&entry, outcome);
+        left
     }
 
     /// Gives the directories of `--parents` their attributes, innermost first, when nothing changes in them any

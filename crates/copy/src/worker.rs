@@ -336,7 +336,7 @@ impl<'r, 'a> Worker<'r, 'a> {
             kind: Some(FileType::Directory),
         };
         let outcome = self.entry(&entry);
-        let descended = matches!(outcome, Ok(Outcome::Descended));
+        let descended = matches!(outcome, Ok(Outcome::Descended { .. }));
         self.account(&entry, outcome);
         if !descended {
             self.release(Arc::clone(dir));
@@ -369,7 +369,7 @@ impl<'r, 'a> Worker<'r, 'a> {
                 }
             }
             // Counted by whoever ends it.
-            Ok(Outcome::Descended | Outcome::Waiting) => {}
+            Ok(Outcome::Descended { .. } | Outcome::Waiting) => {}
             Err(error) => {
                 self.tally.failed += 1;
                 self.tell(error);

@@ -95,6 +95,18 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "what merges into the destination comes in its turn",
         "mkdir -p a/x b/s s d e g h i k; for i in a b/s; do echo base >$i/f; done; echo override >f; echo override >s/f; cp -r a/. f d; code; cp -r b/. s e; code; cp -rn a/. f g; cp -r f a/. h; code; cp -r s b/. i; code; cp -r a/x/.. f k; code; cat d/f e/s/f g/f h/f i/s/f k/f",
     ),
+    (
+        "a file comes after the directory before it",
+        "mkdir a; echo base >a/f; echo over >b; for d in 1 2 3 4 5; do mkdir -p $d/a; echo o >$d/a/f; echo o >$d/b; done; ln -f 1/a/f 1/b; ln -sf a/f 2/b; ln -sf ../b 3/a/f; rm -r 4/a; ln -sf a/f 4/b; rm 5/b; ln -sf ../b 5/a/f; for d in 1 2 3 4 5; do cp -r a b $d; code; done; cat ?/a/f ?/b",
+    ),
+    (
+        "a directory whose links are followed to a file after it",
+        "mkdir a d e; ln -s ../d/b a/l; echo over >b; cp -rL a b d; code; echo old >e/b; ln -sf ../e/b a/l; cp -rL a b e; code; cat e/a/l; find d | sort",
+    ),
+    (
+        "an operand that the one before it makes",
+        "mkdir -p a/t w x/a/t y; echo 1 >a/f; echo 2 >a/t/g; echo old >x/a/f; cp -r a w/a/f w; code; cp -r a x/a/f x/a/t x; code; cp -ra a y/a/t y/a/t/g y; code; cat w/f x/f x/t/g y/g; find w x y | sort",
+    ),
     // What is not done.
     ("a directory without -r", "mkdir s; cp s d; code; echo x >a; mkdir e; cp a s e; code; ls e"),
     (
