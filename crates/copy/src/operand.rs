@@ -347,11 +347,19 @@ fn place(
         open_target(run, source, &below, &target)
     };
     let opened = opened?;
-    let here =
-        open(Path::new(".")).map_err(|why| Error::system(ErrorKind::Access, PathBuf::from("."), why))?;
+    let here = open(Path::new("."));
+    // Where the working directory may not be entered, only what is named from it cannot be reached.
+    let closed = here.as_ref().is_err_and(|why| *why == Errno::ACCESS);
+    let here = if closed && source.is_absolute() { open(Path::new("/")) } else { here };
+    let here = here.map_err(|why| {
+        let (kind, path) =
+            if closed { (ErrorKind::Stat, source) } else { (ErrorKind::Access, Path::new(".")) };
+        Error::system(kind, path.to_path_buf(), why)
+    })?;
     let dir = Dir::place(here, opened, below.clone())
         .map_err(|why| Error::system(ErrorKind::Stat, below.clone(), why))?;
-    if !make_parents {
+    // Not the root: the next source may be named from the working directory.
+    if !make_parents && !closed {
         *last = Some((below, Arc::clone(&dir)));
     }
     Ok((dir, operand))

@@ -672,3 +672,38 @@ fn a_mode_that_forbids_writing_is_asked_about_in_gnus_words() {
         skip("the question about protected files", "needs root to become somebody else");
     }
 }
+
+#[test]
+fn in_a_working_directory_that_may_not_be_entered_absolute_paths_are_copied_and_relative_ones_told() {
+    if !is_root() || !installed("setpriv") {
+        return skip("a working directory that may not be entered", "needs root and setpriv");
+    }
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    let set = |name: &str, mode| fs::set_permissions(at(name), fs::Permissions::from_mode(mode)).unwrap();
+    fs::create_dir(at("closed")).unwrap();
+    fs::create_dir(at("d")).unwrap();
+    fs::write(at("closed/x"), "x").unwrap();
+    let copy = crate::support::own_copy(folder.path());
+    for (name, mode) in [("", 0o755), ("closed", 0o700), ("d", 0o777)] {
+        set(name, mode);
+    }
+    done(&run(Command::new("chmod").args(["-R", "a+rX"]).arg(at("s"))));
+    let copied = |sources: &[&str], to: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy).args(["cp", "-r"]);
+        for source in sources {
+            command.arg(if source.starts_with('x') { PathBuf::from(source) } else { at(source) });
+        }
+        run(command.arg(at(to)).current_dir(at("closed")))
+    };
+    done(&copied(&["s/a"], "d/one"));
+    done(&copied(&["s/a", "s/in"], "d"));
+    assert_eq!(differences(&at("s/in"), &at("d/in"), CONTENTS), [""; 0]);
+    // One after the other, to the same place.
+    let outcome = copied(&["s/cache", "x", "s/in/c.txt"], "d");
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let said: Vec<&str> = outcome.stderr.lines().collect();
+    assert!(said.len() == 2 && said[0] == "ringroad: stat, on x: Permission denied", "{outcome:?}");
+    assert!(at("d/cache/d").exists() && at("d/c.txt").exists() && !at("d/x").exists());
+}
