@@ -13,11 +13,11 @@ use crate::content::Cloning;
 use crate::error::{Error, ErrorKind};
 use crate::metadata::Named;
 use crate::plan::Facts;
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::path::Arg;
 use std::ffi::{CStr, CString, OsStr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -87,6 +87,8 @@ pub(crate) struct Dir {
     pub(crate) target_identity: (u64, u64),
     /// Made by this copy, or by one that was stopped and is gone on with: it has the mode it was made with, to be filled.
     pub(crate) unfinished: bool,
+    /// Owner's bits that it has only as long as it is filled, since the mask or a default ACL took them.
+    pub(crate) lent: u32,
     /// Links of the source are followed here and below.
     pub(crate) follow: bool,
     pub(crate) pending: AtomicUsize,
@@ -118,6 +120,7 @@ pub(crate) struct Child {
     pub(crate) facts: Facts,
     pub(crate) target_identity: (u64, u64),
     pub(crate) unfinished: bool,
+    pub(crate) lent: u32,
     pub(crate) follow: bool,
     pub(crate) device: u64,
 }
@@ -141,6 +144,7 @@ impl Dir {
             facts,
             target_identity: facts.identity(),
             unfinished: false,
+            lent: 0,
             follow: false,
             pending: AtomicUsize::new(1),
             newborn_owner: OnceLock::new(),
@@ -176,6 +180,7 @@ impl Dir {
             facts: child.facts,
             target_identity: child.target_identity,
             unfinished: child.unfinished,
+            lent: child.lent,
             follow: child.follow,
             pending: AtomicUsize::new(1),
             newborn_owner: OnceLock::new(),
@@ -364,6 +369,28 @@ pub(crate) fn open_to_fill<P: Arg + Copy>(
     match open(flags) {
         Err(Errno::ACCESS) => open(flags | OFlags::PATH),
         answer => answer,
+    }
+}
+
+/// Gives the owner of a directory that was made what is needed to fill it, and opens it for that where it could not be.
+/// `opened` is what [`open_to_fill`] returned, `mode` what the directory has. What cannot be given is missed, and told, when
+/// it is filled; where modes mean nothing it is not.
+pub(crate) fn let_fill(opened: (OwnedFd, OFlags), mode: u32) -> (OwnedFd, OFlags) {
+    if mode & 0o700 == 0o700 {
+        return opened;
+    }
+    let mode = Mode::from_raw_mode(mode | 0o700);
+    let (held, flags) = opened;
+    if !flags.contains(OFlags::PATH) {
+        let _ = rustix::fs::fchmod(&held, mode);
+        return (held, flags);
+    }
+    // Of what is held by its path alone the mode is set through that.
+    let path = format!("/proc/self/fd/{}", held.as_raw_fd());
+    let given = rustix::fs::chmodat(CWD, path, mode, AtFlags::empty());
+    match given.and_then(|()| rustix::fs::openat(&held, c".", OPEN_DIRECTORY, Mode::empty())) {
+        Ok(opened) => (opened, flags.difference(OFlags::PATH)),
+        Err(_) => (held, flags),
     }
 }
 

@@ -1,7 +1,7 @@
 //! One directory: made or found, entered, and finished when nothing more changes in it.
 
 use crate::clock::For;
-use crate::dir::{Child, Dir, OPEN_DIRECTORY, lstat, open_to_fill};
+use crate::dir::{Child, Dir, OPEN_DIRECTORY, let_fill, lstat, open_to_fill};
 use crate::entry::{Entry, Outcome};
 use crate::error::{Error, ErrorKind};
 use crate::metadata::{Finish, Named};
@@ -45,11 +45,12 @@ impl Worker<'_, '_> {
         let options = self.run.options;
         let preserve = options.preserve;
         let keeps = preserve.mode || preserve.ownership || preserve.timestamps || options.resume;
-        let new = dir.unfinished && !options.default_modes && !preserve.mode;
-        let narrow = new && dir.facts.mode & 0o700 != 0o700;
+        // The owner's bits that it has only to be filled.
+        let narrowed = if options.default_modes { 0 } else { 0o700 & !dir.facts.mode };
+        let lent = if dir.unfinished && !preserve.mode { dir.lent | narrowed } else { 0 };
         let mut errors = Vec::new();
         let syncs = options.durability == Durability::File;
-        if keeps || narrow || syncs || preserve.xattr != crate::Demand::No {
+        if keeps || lent != 0 || syncs || preserve.xattr != crate::Demand::No {
             match dir.handles(&self.run.budget) {
                 Err(error) => errors.push(error),
                 Ok(handles) => {
@@ -69,9 +70,7 @@ impl Worker<'_, '_> {
                             .me
                             .widened(options, &dir.facts)
                             .filter(|_| dir.unfinished)
-                            .or_else(|| {
-                                now.filter(|_| narrow).map(|now| now.mode & (!0o700 | dir.facts.mode))
-                            }),
+                            .or_else(|| now.filter(|_| lent != 0).map(|now| now.mode & !lent)),
                     };
                     let mut fail = |error: Error| errors.push(Error { path: dir.target_path(), ..error });
                     finish.before_times(&mut self.clock, &mut fail);
@@ -185,28 +184,26 @@ impl Worker<'_, '_> {
         }
         let (made, fresh, backup) = self.target_directory(entry, &facts)?;
         let Some(made) = made else { return Ok(Outcome::Skipped(Skip::Exists)) };
-        let opened_target = open_to_fill(handles.target(), &*made, keep_link(options)).and_then(|opened| {
-            if opened.1.contains(OFlags::PATH) {
-                // What is held by its path was not asked yet whether it may be entered, and cannot be synced.
-                rustix::fs::statat(&opened.0, c".", AtFlags::empty())?;
-                if options.durability != Durability::None {
-                    return Err(Errno::ACCESS);
-                }
-            }
-            Ok(opened)
-        });
-        let (opened_target, target_flags) = match opened_target {
-            Ok(opened) => opened,
-            Err(why) => return Err(Error::system(ErrorKind::Access, entry.target_path(), why)),
-        };
-        let there = match rustix::fs::fstat(&opened_target) {
+        let denied = |why| Error::system(ErrorKind::Access, entry.target_path(), why);
+        let opened_target = open_to_fill(handles.target(), &*made, keep_link(options)).map_err(denied)?;
+        let there = match rustix::fs::fstat(&opened_target.0) {
             Ok(stat) => Facts::from(stat),
             Err(why) => return Err(Error::system(ErrorKind::Stat, entry.target_path(), why)),
         };
         let target_identity = there.identity();
         // Before anything is done in it, which would change its time.
-        let unfinished =
-            fresh || run.me.left_unfinished(options, &facts, &there, mode_to_fill(options, &facts));
+        let left = !fresh && run.me.left_unfinished(options, &facts, &there, mode_to_fill(options, &facts));
+        let unfinished = fresh || left;
+        let lent = 0o700 & if left { run.me.umask } else { !there.mode };
+        let (opened_target, target_flags) =
+            if unfinished { let_fill(opened_target, there.mode) } else { opened_target };
+        if target_flags.contains(OFlags::PATH) {
+            // What is held by its path was not asked yet whether it may be entered, and cannot be synced.
+            rustix::fs::statat(&opened_target, c".", AtFlags::empty()).map_err(denied)?;
+            if options.durability != Durability::None {
+                return Err(denied(Errno::ACCESS));
+            }
+        }
         if options.durability == Durability::End {
             run.writes_to(&opened_target, target_identity.0);
         }
@@ -241,6 +238,7 @@ impl Worker<'_, '_> {
             facts,
             target_identity,
             unfinished,
+            lent,
             follow: options.dereference == crate::Dereference::Always,
             device,
         };

@@ -66,10 +66,12 @@ impl Me {
     }
 
     /// Whether a directory that is there was made by a copy that was stopped before it was finished: it is ours, has
-    /// exactly the mode that it was `made` with, to be filled, and not its source's time, which comes last.
+    /// exactly the mode that it was `made` with, to be filled, or was given then where the mask took what its owner needs for
+    /// that, and not its source's time, which comes last.
     pub(crate) fn left_unfinished(self, options: &Options, source: &Facts, there: &Facts, made: u32) -> bool {
         // A setgid bit comes from the directory above.
-        let as_made = self.umask_is_known && there.mode & !0o2000 == made & !self.umask;
+        let came_out = made & !self.umask;
+        let as_made = self.umask_is_known && [came_out, came_out | 0o700].contains(&(there.mode & !0o2000));
         options.resume && as_made && there.uid == self.uid && there.mtime != source.mtime
     }
 }

@@ -1,7 +1,7 @@
 //! What the user named: where each source goes, in which order, and the directories of `--parents`.
 
 use crate::clock::For;
-use crate::dir::{Dir, itself, lstat, open_to_fill};
+use crate::dir::{Dir, itself, let_fill, lstat, open_to_fill};
 use crate::entry::{Entry, Outcome};
 use crate::error::{Error, ErrorKind};
 use crate::metadata::Finish;
@@ -34,8 +34,8 @@ pub(crate) struct Operand {
 struct Parent {
     source: PathBuf,
     target: PathBuf,
-    /// Made by this copy, or by one that was stopped and is gone on with: the mode it shall have, less the mask, and
-    /// those of its bits that wait for owner and list.
+    /// Made by this copy, or by one that was stopped and is gone on with: the mode it shall have, less the mask; as to its
+    /// owner it is what came out. And those of its bits that wait for owner and list.
     made: Option<(u32, u32)>,
 }
 
@@ -440,16 +440,21 @@ fn make_each(run: &Run<'_>, operand: &Operand, passed: &mut Vec<Parent>) -> Resu
             Err(Errno::EXIST) => passed.push(parent(None)),
             Err(why) => return Err(Error::system(ErrorKind::Parent, path, why)),
         }
-        at = open_to_fill(at.as_fd(), &*name, OFlags::empty())
-            .map_err(|why| Error::system(ErrorKind::Parent, path.clone(), why))?
-            .0;
-        if options.resume
-            && let Some(parent) = passed.last_mut().filter(|parent| parent.made.is_none())
-            && let Ok(there) = rustix::fs::fstat(&at).map(Facts::from)
-            && run.me.left_unfinished(options, &facts, &there, to_fill)
-        {
-            parent.made = Some((mode, waits));
+        let failed = |why| Error::system(ErrorKind::Parent, path.clone(), why);
+        let opened = open_to_fill(at.as_fd(), &*name, OFlags::empty()).map_err(failed)?;
+        let there = Facts::from(rustix::fs::fstat(&opened.0).map_err(failed)?);
+        if let Some(parent) = passed.last_mut() {
+            let came_out = match parent.made {
+                Some(_) => Some(there.mode),
+                None => run
+                    .me
+                    .left_unfinished(options, &facts, &there, to_fill)
+                    .then_some(to_fill & !run.me.umask),
+            };
+            parent.made = came_out.map(|came_out| (mode & (!0o700 | came_out), waits));
         }
+        let made = passed.last().is_some_and(|parent| parent.made.is_some());
+        at = if made { let_fill(opened, there.mode) } else { opened }.0;
     }
     Ok(at)
 }

@@ -456,6 +456,10 @@ pub(super) const UNPRIVILEGED: &[(&str, &str)] = &[
         "mkdir -p s/t d/s/t e/s/t g/s/t; echo x >s/t/f; touch -d 2001-01-01 s/t; chmod 300 d/s/t e/s e/s/t; cp -r s d; code; stat -c %a d/s/t; chmod 700 d/s/t; cat d/s/t/f; chmod 300 d/s/t; cp -a s d; code; stat -c '%a %y' d/s/t; cp --parents s/t/f e; code; chmod 700 e/s e/s/t; chmod 100 g/s/t; cp -r s g; code; chmod 700 g/s/t; find d e g | sort",
     ),
     (
+        "masks that take what the owner needs",
+        "mkdir -p s/e; mkdir -m 500 s/n; echo x >s/e/f; for m in 222 300 777; do mkdir r$m a$m n$m o$m p$m q$m; (umask $m; cp -r s r$m; code; cp -a s a$m; code; cp -r --no-preserve=mode s n$m; code; cp -r --preserve=ownership s o$m; code; cp -r --parents s/e p$m; code; cp -p --parents s/e/f q$m; code); done",
+    ),
+    (
         "targets that may not be written",
         "echo new >a; echo old >b; chmod 444 b; cp a b; code; cat b; cp -f a b; code; cat b; stat -c %a b; chmod 444 b; cp -v --remove-destination a b; code; chmod 444 b; cp -fv a b; code; ln -s b l; chmod 444 b; cp -f a l; code; ls -l l | cut -c1",
     ),

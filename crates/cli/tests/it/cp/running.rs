@@ -3,7 +3,7 @@
 use super::engines;
 use super::tree::noise;
 use crate::cat::denied;
-use crate::support::{BINARY, Kill, Lines, ringroad, run, until};
+use crate::support::{BINARY, Kill, Lines, is_root, own_copy, ringroad, run, skip, until};
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::fs::{self, File, OpenOptions};
@@ -167,6 +167,55 @@ fn a_directory_of_parents_is_its_owners_alone_until_the_copy_is_over() {
     drop(writer);
     assert_eq!(child.wait(), Some(0));
     assert_eq!(mode("d/s"), 0o750);
+}
+
+/// While it is filled a directory is its owner's to fill, whatever the mask says, and so is what a stopped copy leaves.
+#[test]
+fn what_is_stopped_under_a_mask_that_takes_the_owners_rights_is_gone_on_with() {
+    if !is_root() {
+        return skip(
+            "a mask that takes the owner's rights",
+            "needs root to become somebody whom it concerns",
+        );
+    }
+    for mask in ["222", "777"] {
+        for words in ["-r s", "-a s", "-r --parents s/e"] {
+            let (folder, fifo) = with_fifo();
+            let at = |name: &str| folder.path().join(name);
+            let open = |name: &str| fs::set_permissions(at(name), PermissionsExt::from_mode(0o777)).unwrap();
+            let mode = |name: &str| at(name).metadata().unwrap().permissions().mode() & 0o7777;
+            fs::create_dir_all(at("s/e")).unwrap();
+            fs::write(at("s/e/f"), "x").unwrap();
+            ["", "fifo"].iter().for_each(|name| open(name));
+            let program = own_copy(folder.path());
+            let start = |to: &str| {
+                fs::create_dir_all(at(to)).unwrap();
+                open(to);
+                let script = format!("umask {mask}; exec \"$0\" cp --resume --copy-contents {words} {to}");
+                let mut shell = Command::new("sh");
+                shell.args(["-c", &script]).arg(&program).current_dir(folder.path()).uid(65_534).gid(65_534);
+                Kill(shell.stderr(Stdio::null()).spawn().unwrap())
+            };
+            assert_eq!(start("whole").wait(), Some(0), "{mask}: {words}");
+            let waits = at("s/e/fifo");
+            fs::rename(&fifo, &waits).unwrap();
+            let mut stopped = start("d");
+            // Opened only when the copier has opened it.
+            let writer = OpenOptions::new().write(true).open(&waits).unwrap();
+            stopped.signal(Signal::TERM);
+            assert_ne!(stopped.wait(), Some(0), "{mask}: {words}");
+            drop(writer);
+            for name in ["d/s", "d/s/e"] {
+                assert_eq!(mode(name) & 0o700, 0o700, "{mask}: {words}: {name}");
+            }
+            fs::remove_file(&waits).unwrap();
+            assert_eq!(start("d").wait(), Some(0), "{mask}: {words}");
+            for name in ["s", "s/e", "s/e/f"] {
+                let (found, wanted) = (mode(&format!("d/{name}")), mode(&format!("whole/{name}")));
+                assert_eq!(found, wanted, "{mask}: {words}: {name}, {found:o} and not {wanted:o}");
+            }
+        }
+    }
 }
 
 #[test]
