@@ -13,7 +13,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString, OsStr, OsString};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -44,10 +44,13 @@ struct Parent {
 struct Parents {
     list: Vec<Parent>,
     known: HashSet<PathBuf>,
+    /// What they are in.
+    below: PathBuf,
 }
 
 impl Parents {
-    fn add(&mut self, parents: Vec<Parent>) {
+    fn add(&mut self, parents: Vec<Parent>, below: &Path) {
+        self.below = below.to_path_buf();
         for parent in parents {
             if self.known.insert(parent.source.clone()) {
                 self.list.push(parent);
@@ -356,7 +359,7 @@ fn place(
             if closed { (ErrorKind::Stat, source) } else { (ErrorKind::Access, Path::new(".")) };
         Error::system(kind, path.to_path_buf(), why)
     })?;
-    let dir = Dir::place(here, opened, below.clone())
+    let dir = Dir::place(here.0, opened, below.clone())
         .map_err(|why| Error::system(ErrorKind::Stat, below.clone(), why))?;
     // Not the root: the next source may be named from the working directory.
     if !make_parents && !closed {
@@ -369,7 +372,7 @@ fn place(
 /// of the source if there is none.
 fn open_target(run: &Run<'_>, source: &Path, below: &Path, name: &OsStr) -> Result<OwnedFd, Error> {
     let path = if below.as_os_str().is_empty() { Path::new(".") } else { below };
-    open(path).map_err(|why| {
+    let opened = open(path).map_err(|why| {
         let kind = match facts_of(run, source).map(|facts| facts.kind) {
             Err(why) => return Error::system(ErrorKind::Stat, source.to_path_buf(), why),
             Ok(FileType::Directory) if !run.options.recursive => {
@@ -382,12 +385,23 @@ fn open_target(run: &Run<'_>, source: &Path, below: &Path, name: &OsStr) -> Resu
             Ok(_) => ErrorKind::Create,
         };
         Error::system(kind, below.join(name), why)
-    })
+    })?;
+    can_be_synced(run, opened, path)
 }
 
 /// A directory of the user's, links followed.
-fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
-    open_to_fill(CWD, path, OFlags::empty()).map(|(opened, _)| opened)
+fn open(path: &Path) -> rustix::io::Result<(OwnedFd, OFlags)> {
+    open_to_fill(CWD, path, OFlags::empty())
+}
+
+/// A directory to make things in, which has to be one that can be synced where that was asked for: not one that is held by
+/// its path alone. Said before anything is made in it.
+fn can_be_synced(run: &Run<'_>, opened: (OwnedFd, OFlags), path: &Path) -> Result<OwnedFd, Error> {
+    let (opened, flags) = opened;
+    if run.options.durability != Durability::None && flags.contains(OFlags::PATH) {
+        return Err(Error::system(ErrorKind::Access, path.to_path_buf(), Errno::ACCESS));
+    }
+    Ok(opened)
 }
 
 /// Makes the directories of `--parents`, and notes those that are to be finished.
@@ -397,7 +411,7 @@ fn make_directories(run: &Run<'_>, operand: &Operand, found: &mut Parents) -> Re
     // As GNU has it: where the directory of the target was there already, those above it stay as they are. What
     // `--resume` goes on with was perhaps made, and not finished.
     if run.options.resume || passed.iter().any(|parent| parent.made.is_some()) {
-        found.add(passed);
+        found.add(passed, &operand.below);
     }
     opened
 }
@@ -405,9 +419,9 @@ fn make_directories(run: &Run<'_>, operand: &Operand, found: &mut Parents) -> Re
 /// Makes the directories of `--parents`, one below the other, or finds them.
 fn make_each(run: &Run<'_>, operand: &Operand, passed: &mut Vec<Parent>) -> Result<OwnedFd, Error> {
     let options = run.options;
-    let mut at =
-        open(&operand.below).map_err(|why| Error::system(ErrorKind::Access, operand.below.clone(), why))?;
     let mut path = operand.below.clone();
+    let opened = open(&path).map_err(|why| Error::system(ErrorKind::Access, path.clone(), why))?;
+    let mut at = can_be_synced(run, opened, &path)?;
     // Nothing is made for a source that is not there.
     let source = Path::new(crate::dir::os(&operand.source));
     rustix::fs::lstat(source).map_err(|why| Error::system(ErrorKind::Stat, source.to_path_buf(), why))?;
@@ -454,7 +468,7 @@ fn make_each(run: &Run<'_>, operand: &Operand, passed: &mut Vec<Parent>) -> Resu
             parent.made = came_out.map(|came_out| (mode & (!0o700 | came_out), waits));
         }
         let made = passed.last().is_some_and(|parent| parent.made.is_some());
-        at = if made { let_fill(opened, there.mode) } else { opened }.0;
+        at = can_be_synced(run, if made { let_fill(opened, there.mode) } else { opened }, &path)?;
     }
     Ok(at)
 }
@@ -480,17 +494,17 @@ impl Worker<'_, '_> {
             kind: None,
         };
         let outcome = self.entry(&entry);
-        if let Ok(Outcome::Copied { .. }) = &outcome {
+        let copied = matches!(outcome, Ok(Outcome::Copied { .. }));
+        if copied {
             self.run.created(&entry);
-            match self.run.options.durability {
-                Durability::None => {}
-                Durability::End => self.run.writes_to(&handles.target, dir.facts.dev),
-                Durability::File => {
-                    if let Err(why) = self.clock.call(For::Sync, || rustix::fs::fsync(handles.target())) {
-                        self.tell(Error::system(ErrorKind::Sync, dir.target_path(), why));
-                    }
-                }
+        }
+        match self.run.options.durability {
+            Durability::End if copied => self.run.writes_to(&handles.target, dir.facts.dev),
+            // A directory has its name from now on.
+            Durability::File if copied || matches!(outcome, Ok(Outcome::Descended { .. })) => {
+                self.sync(handles.target(), || dir.target_path());
             }
+            _ => {}
         }
         debug_assert!(!matches!(outcome, Ok(Outcome::Skipped(Skip::Twice))));
         let left = match outcome {
@@ -502,6 +516,20 @@ impl Worker<'_, '_> {
         left
     }
 
+    /// `--durability=file` of a directory in which something got its name.
+    fn sync(&mut self, directory: BorrowedFd<'_>, path: impl FnOnce() -> PathBuf) {
+        if let Err(why) = self.clock.call(For::Sync, || rustix::fs::fsync(directory)) {
+            self.tell(Error::system(ErrorKind::Sync, path(), why));
+        }
+    }
+
+    fn sync_at(&mut self, path: &Path) {
+        match open(path) {
+            Ok((directory, _)) => self.sync(directory.as_fd(), || path.to_path_buf()),
+            Err(why) => self.tell(Error::system(ErrorKind::Sync, path.to_path_buf(), why)),
+        }
+    }
+
     /// Gives the directories of `--parents` their attributes, innermost first, when nothing changes in them any
     /// more.
     fn finish_parents(&mut self, parents: &Parents) {
@@ -511,13 +539,18 @@ impl Worker<'_, '_> {
             return;
         }
         let keeps = preserve.mode || preserve.ownership || preserve.timestamps;
+        let syncs = options.durability == Durability::File;
         for Parent { source, target, made } in parents.list.iter().rev() {
             let narrowed = made.filter(|(mode, waits)| mode & 0o700 != 0o700 || *waits != 0);
-            if !keeps && narrowed.is_none() {
+            if !keeps && !syncs && narrowed.is_none() {
                 continue;
             }
-            let open = |path: &Path| open_to_fill(CWD, path, OFlags::empty());
-            let (Ok((from, from_flags)), Ok((to, to_flags))) = (open(source), open(target)) else { continue };
+            let (Ok((from, from_flags)), Ok((to, to_flags))) = (open(source), open(target)) else {
+                if syncs {
+                    self.sync_at(target);
+                }
+                continue;
+            };
             let facts = |fd: &OwnedFd| rustix::fs::fstat(fd).map(Facts::from);
             let (Ok(facts), Ok(now)) = (facts(&from), facts(&to)) else { continue };
             let me = self.run.me;
@@ -535,8 +568,15 @@ impl Worker<'_, '_> {
             let mut errors = Vec::new();
             let mut fail = |error: Error| errors.push(Error { path: target.clone(), ..error });
             finish.before_times(&mut self.clock, &mut fail);
+            if syncs {
+                self.sync(to.as_fd(), || target.clone());
+            }
             finish.times(&mut self.clock, &mut fail);
             errors.into_iter().for_each(|error| self.tell(error));
+        }
+        if syncs && !parents.list.is_empty() {
+            // The outermost got its name there, perhaps.
+            self.sync_at(&parents.below);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::image::Image;
 use crate::support::{Told, archive, clean, engines, folders, many, ring_engines, run, run_with};
-use ringroad_copy::{Control, Durability, Engine, ErrorKind, Options, Reflink, Update};
+use ringroad_copy::{Control, Destination, Durability, Engine, ErrorKind, Options, Reflink, Update, copy};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -570,10 +570,30 @@ fn every_durability_copies_the_same() {
         match durability {
             Durability::None => assert_eq!(syncs, 0),
             Durability::End => assert_eq!(syncs, 1),
-            Durability::File => assert_eq!(syncs, 30 + 11, "each file, each directory"),
+            Durability::File => assert_eq!(syncs, 30 + 11 + 1, "each file, each directory, the target's own"),
         }
         crate::support::assert_no_torn_file(&source, &target);
     }
+}
+
+#[test]
+fn with_durability_of_files_every_directory_of_parents_is_synced_and_what_it_is_in() {
+    let (_place, source, target) = folders();
+    many(&source, 30, 100);
+    std::fs::create_dir(&target).unwrap();
+    let options =
+        Options { durability: Durability::File, explain: true, parents: true, ..archive(Engine::Auto) };
+    let to = Destination::Into(target);
+    // The first makes the directories; the second finds them.
+    let operands = [source.join("d1"), source.join("d2/f2")];
+    let report = copy(&operands, &to, &options, &(), &Control::new()).unwrap();
+    assert!(report.is_success(), "{report:?}");
+    let syncs = report.phases.iter().find(|phase| phase.name == "sync").unwrap().calls;
+    let below_root = source.components().count() as u64 - 1;
+    let files = 3 + 1;
+    let directories = 1 + (below_root + 1) + 1;
+    let places = 2;
+    assert_eq!(syncs, files + directories + places, "{report:?}");
 }
 
 #[test]

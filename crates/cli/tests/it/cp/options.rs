@@ -673,6 +673,37 @@ fn a_mode_that_forbids_writing_is_asked_about_in_gnus_words() {
     }
 }
 
+/// What cannot be opened cannot be synced: that is said before, and not when the copy is there.
+#[test]
+fn into_a_directory_that_may_not_be_listed_nothing_is_copied_with_durability() {
+    if !is_root() {
+        return skip("a directory that may not be listed", "needs root to become somebody else");
+    }
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    let set = |name: &str, mode| fs::set_permissions(at(name), fs::Permissions::from_mode(mode)).unwrap();
+    fs::create_dir_all(at("wx/s")).unwrap();
+    for (name, mode) in [("", 0o755), ("wx/s", 0o333), ("wx", 0o333)] {
+        set(name, mode);
+    }
+    let program = crate::support::own_copy(folder.path());
+    let copied = |words: &str| {
+        let mut copy = Command::new(&program);
+        run(copy.arg("cp").args(words.split(' ')).current_dir(folder.path()).uid(65_534).gid(65_534))
+    };
+    for durability in ["end", "file"] {
+        for words in ["s/a wx/f", "-r s/in wx", "--parents s/in/c.txt wx"] {
+            let outcome = copied(&format!("--durability {durability} {words}"));
+            assert_eq!(outcome.code, Some(1), "{outcome:?}");
+            let said = outcome.stderr.lines().next();
+            assert_eq!(said, Some("ringroad: open directory, on wx: Permission denied"), "{words}");
+        }
+    }
+    let made: Vec<_> = fs::read_dir(at("wx")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(made == ["s"] && fs::read_dir(at("wx/s")).unwrap().next().is_none(), "{made:?}");
+    done(&copied("s/a wx/f"));
+}
+
 #[test]
 fn in_a_working_directory_that_may_not_be_entered_absolute_paths_are_copied_and_relative_ones_told() {
     if !is_root() || !installed("setpriv") {
