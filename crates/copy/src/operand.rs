@@ -267,7 +267,8 @@ fn is_repeated(
     seen: &mut Seen,
 ) -> bool {
     let directory = facts.kind == FileType::Directory;
-    if (directory && !run.options.recursive) || run.options.backup.is_some() {
+    // With backups each file is copied, and the one before is kept.
+    if (directory && !run.options.recursive) || (!directory && run.options.backup.is_some()) {
         return false;
     }
     let places = seen.entry((facts.dev, facts.ino, name.to_owned())).or_default();

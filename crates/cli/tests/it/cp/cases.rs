@@ -374,6 +374,10 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "mkdir s d; echo 1 >s/f; echo 2 >d/f; ln -s x s/l; ln -s y d/l; cp -rbT s d; cp -rbvT s d; find d | sort; cp -rb s d; cp -rb s d; find d | sort",
     ),
     (
+        "backups of operands given twice",
+        "mkdir s d e; echo 1 >s/f; echo 2 >a; cp -rb s s a a d; code; cp -rb s e; cp -r --backup=numbered s s ./s e; code; find d e | sort",
+    ),
+    (
         "a backup that would destroy the source",
         "echo 1 >a; echo 2 >a~; cp -b a~ a; code; cat a a~; cp --backup=simple a~ a; code; cp -S .o a a.o; cp -b -S .o a.o a; code",
     ),
