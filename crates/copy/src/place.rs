@@ -142,7 +142,11 @@ impl Worker<'_, '_> {
         let to = entry.handles.target();
         let highest = match backup.kind {
             BackupKind::Simple => None,
-            BackupKind::Numbered | BackupKind::Existing => highest_backup(entry).map_err(failed)?,
+            BackupKind::Numbered | BackupKind::Existing => match highest_backup(entry) {
+                // A directory that may be written and not listed: as if there were none, and what is there stays.
+                Err(Errno::ACCESS) => None,
+                highest => highest.map_err(failed)?,
+            },
         };
         let numbered = backup.kind == BackupKind::Numbered || highest.is_some();
         let mut number = highest.unwrap_or(0) + 1;
@@ -162,21 +166,18 @@ impl Worker<'_, '_> {
                 }
             }
             let renamed = if numbered {
-                rustix::fs::renameat_with(to, entry.target, to, &*name, RenameFlags::NOREPLACE).or_else(
-                    |why| {
-                        if why == Errno::INVAL {
-                            rustix::fs::renameat(to, entry.target, to, &*name)
-                        } else {
-                            Err(why)
-                        }
-                    },
-                )
+                match rustix::fs::renameat_with(to, entry.target, to, &*name, RenameFlags::NOREPLACE) {
+                    // There is no such rename here.
+                    Err(Errno::INVAL) if lstat(to, &name).is_ok() => Err(Errno::EXIST),
+                    Err(Errno::INVAL) => rustix::fs::renameat(to, entry.target, to, &*name),
+                    renamed => renamed,
+                }
             } else {
                 rustix::fs::renameat(to, entry.target, to, &*name)
             };
             match renamed {
                 Ok(()) => return Ok(name),
-                // Somebody made a backup of this number meanwhile.
+                // A backup of this number could not be listed, or was made meanwhile.
                 Err(Errno::EXIST) if numbered => number += 1,
                 // A name that has no room for the suffix is cut to make room for a tilde, by one byte more than it takes, as GNU does it.
                 Err(Errno::NAMETOOLONG) if !numbered => {

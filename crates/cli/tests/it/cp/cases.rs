@@ -460,6 +460,10 @@ pub(super) const UNPRIVILEGED: &[(&str, &str)] = &[
         "mkdir -p s/t d/s/t e/s/t g/s/t; echo x >s/t/f; touch -d 2001-01-01 s/t; chmod 300 d/s/t e/s e/s/t; cp -r s d; code; stat -c %a d/s/t; chmod 700 d/s/t; cat d/s/t/f; chmod 300 d/s/t; cp -a s d; code; stat -c '%a %y' d/s/t; cp --parents s/t/f e; code; chmod 700 e/s e/s/t; chmod 100 g/s/t; cp -r s g; code; chmod 700 g/s/t; find d e g | sort",
     ),
     (
+        "backups where it may be written and not listed",
+        "mkdir wx; echo old >wx/f; echo 1 >a; echo 2 >b; chmod 311 wx; cp -b a wx/f; code; cp --backup=numbered b wx/f; code; chmod 755 wx; ls wx; cat wx/*",
+    ),
+    (
         "masks that take what the owner needs",
         "mkdir -p s/e; mkdir -m 500 s/n; echo x >s/e/f; for m in 222 300 777; do mkdir r$m a$m n$m o$m p$m q$m; (umask $m; cp -r s r$m; code; cp -a s a$m; code; cp -r --no-preserve=mode s n$m; code; cp -r --preserve=ownership s o$m; code; cp -r --parents s/e p$m; code; cp -p --parents s/e/f q$m; code); done",
     ),

@@ -673,6 +673,30 @@ fn a_mode_that_forbids_writing_is_asked_about_in_gnus_words() {
     }
 }
 
+/// GNU's 9.1 tries the first number for ever once it is taken.
+#[test]
+fn numbered_backups_that_cannot_be_listed_are_counted_up_to() {
+    if !is_root() {
+        return skip("a directory that may not be listed", "needs root to become somebody else");
+    }
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir(at("wx")).unwrap();
+    for (name, mode) in [("", 0o755), ("wx", 0o333)] {
+        fs::set_permissions(at(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let program = crate::support::own_copy(folder.path());
+    for text in ["1", "2", "3", "4"] {
+        fs::write(at("a"), text).unwrap();
+        let mut copy = Command::new(&program);
+        copy.args(["cp", "--backup=numbered", "a", "wx/f"]).current_dir(folder.path());
+        done(&run(copy.uid(65_534).gid(65_534)));
+    }
+    for (name, text) in [("f.~1~", "1"), ("f.~2~", "2"), ("f.~3~", "3"), ("f", "4")] {
+        assert_eq!(fs::read_to_string(at("wx").join(name)).unwrap(), text, "{name}");
+    }
+}
+
 /// What cannot be opened cannot be synced: that is said before, and not when the copy is there.
 #[test]
 fn into_a_directory_that_may_not_be_listed_nothing_is_copied_with_durability() {
