@@ -22,19 +22,23 @@ pub(crate) use words::{
 
 use super::claims;
 use super::figure::{self, Figure};
+use super::guide;
 use super::shape::{self, Load};
 use doubts::warning;
 use growth::growth;
 use ringroad_measure::record::{Cell, Limiter, Loop, Record};
 use words::in_letters;
 
+/// The suite that asks for memory, so that the answer opens with it.
+const OF_MEMORY: &str = "idle";
+
 /// What a record says, in plain language. Every string is a sentence or several, not yet escaped.
 pub(crate) struct Answer {
     /// Why these numbers need care; present unless the verdict is VALID. Read it first.
     pub(crate) warning: Option<String>,
-    /// Who was cheapest under the main load.
+    /// Who was cheapest under the main load, or held least memory where that was asked.
     pub(crate) lead: String,
-    /// How the others did under the main load.
+    /// How the others did under the main load, and where memory was asked, what a request cost.
     pub(crate) ranking: Vec<String>,
     /// One sentence for each further load.
     pub(crate) further: Vec<String>,
@@ -49,18 +53,26 @@ impl Answer {
     pub(crate) fn of(record: &Record) -> Self {
         let loads = shape::loads(record);
         let main = main_load(&loads);
+        let memory =
+            if record.suite.as_deref() == Some(OF_MEMORY) { guide::least_memory(record) } else { None };
+        let cost = |load| lead(record, load);
+        let cost_behind = memory.as_ref().and(main).map(cost);
         Answer {
             warning: warning(record),
             lead: match main {
                 // A run about what others published is not about one load of ours.
                 Some(_) if !record.claims.is_empty() => claims::summary(&record.claims),
-                Some(load) => lead(record, load),
+                Some(load) => memory.map_or_else(|| cost(load), |least| least.as_lead()),
                 None => nothing_ran(record),
             },
-            ranking: main
-                .filter(|_| record.claims.is_empty())
-                .map(|load| ranking(record, load))
-                .unwrap_or_default(),
+            ranking: cost_behind
+                .into_iter()
+                .chain(
+                    main.filter(|_| record.claims.is_empty())
+                        .map(|load| ranking(record, load))
+                        .unwrap_or_default(),
+                )
+                .collect(),
             further: loads
                 .iter()
                 .filter(|load| main.is_some_and(|main| !std::ptr::eq(main, *load)))

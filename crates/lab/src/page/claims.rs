@@ -55,10 +55,11 @@ pub(crate) fn summary(claims: &[Claim]) -> String {
     );
     if follow + contradict > 0 {
         text.push_str(&format!(
-            " {} more were computed from their documents' own figures: {} follow from them, {} do not.",
+            " {} more were computed from their documents' own figures: {} follow from them, {} {} not.",
             count(follow + contradict),
             count(follow),
             count(contradict),
+            if contradict == 1 { "does" } else { "do" },
         ));
     }
     let held: Vec<bool> = claims.iter().filter_map(|claim| claim.little?.agrees()).collect();

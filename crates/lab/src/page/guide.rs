@@ -108,6 +108,19 @@ pub(crate) struct Advice {
     pub(crate) evidence: String,
 }
 
+impl Advice {
+    /// As the sentence that a page about memory opens with.
+    pub(crate) fn as_lead(&self) -> String {
+        let Advice { load, best, is_told, evidence } = self;
+        let what = if *is_told {
+            "an open connection held least with"
+        } else {
+            "who held least for an open connection is"
+        };
+        format!("On this machine, under {load}, {what} {best}: {evidence}")
+    }
+}
+
 /// A row for each situation, measured ones first.
 pub(crate) fn rows(record: &Record) -> Vec<Row> {
     let loads = shape::loads(record);
@@ -176,7 +189,7 @@ fn of_load(record: &Record, load: &Load<'_>) -> Option<Advice> {
 
 /// Who holds least for a connection, by the process, and all whose runs overlap that one's; what the kernel holds is said
 /// and much the same for all.
-fn least_memory(record: &Record) -> Option<Advice> {
+pub(crate) fn least_memory(record: &Record) -> Option<Advice> {
     let loads = shape::loads(record);
     let load =
         loads
@@ -344,6 +357,10 @@ mod tests {
 
     /// 10,000 connections held by two programs, with so many bytes of the process for each in each run.
     fn held(one: [u64; 6], other: [u64; 6]) -> Advice {
+        row(&holding(one, other), "Least memory for each open connection").advice.ok().unwrap()
+    }
+
+    fn holding(one: [u64; 6], other: [u64; 6]) -> Record {
         let mut record = sample::idle();
         record
             .cells
@@ -357,7 +374,28 @@ mod tests {
             cell.server.rss_growth_bytes =
                 ringroad_measure::record::ServerCost::of_runs(&cell.runs, None).rss_growth_bytes;
         }
-        row(&record, "Least memory for each open connection").advice.ok().unwrap()
+        record
+    }
+
+    #[test]
+    fn where_memory_was_asked_the_page_opens_with_it_and_the_cost_of_a_request_follows() {
+        let mut record = holding([109, 109, 109, 109, 115, 122], [123, 123, 124, 125, 125, 126]);
+        let answer = |record: &Record| answer::Answer::of(record);
+        assert!(
+            answer(&record).lead.contains("of CPU"),
+            "another suite's question: {}",
+            answer(&record).lead
+        );
+        record.suite = Some("idle".to_owned());
+        let said = answer(&record);
+        let lead = said.lead.replace('\u{a0}', " ");
+        let begin = "On this machine, under HTTP, 10,000 connections, 1 % active, an open connection held least with \
+                     edge-triggered epoll: 109 B in the process";
+        assert!(lead.starts_with(begin), "{lead}");
+        assert!(said.ranking[0].contains("of CPU"), "{}", said.ranking[0]);
+        record.cells.iter_mut().for_each(|cell| cell.server.rss_growth_bytes = None);
+        record.cells.iter_mut().for_each(|cell| cell.server.rss_bytes = None);
+        assert!(answer(&record).lead.contains("of CPU"), "nothing known: {}", answer(&record).lead);
     }
 
     #[test]
