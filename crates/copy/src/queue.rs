@@ -156,6 +156,13 @@ impl Queue {
         self.lock().waiting.pop()
     }
 
+    /// The next task, if there is one now and it is `fit`.
+    pub(crate) fn try_take_if(&self, fit: impl FnOnce(&Task) -> bool) -> Option<Task> {
+        let mut state = self.lock();
+        let fits = state.waiting.last().is_some_and(fit);
+        if fits { state.waiting.pop() } else { None }
+    }
+
     /// Whether a worker waits and nothing is there for it. Without the lock while all are busy: asked before every
     /// file.
     pub(crate) fn starves(&self) -> bool {

@@ -153,6 +153,12 @@ fn work_together(run: &Run<'_>, main: &mut Worker<'_, '_>, jobs: usize) -> usize
     }
     // Those of the time before have ended.
     run.workers.store(1, Ordering::Relaxed);
+    if jobs > 1 && !run.chosen.rings_now() {
+        main.work_alone();
+        if run.queue.waiting() == 0 {
+            return 1;
+        }
+    }
     std::thread::scope(|scope| {
         for _ in 1..jobs {
             spawn(scope, run);

@@ -290,8 +290,16 @@ fn the_number_of_workers_does_not_grow_with_the_operands_that_wait_for_each_othe
     sources.iter().for_each(|source| std::fs::create_dir_all(source).unwrap());
     let options = Options { jobs: Some(3), ..archive(Engine::Threads) };
     let to = ringroad_copy::Destination::Into(target);
-    let report = ringroad_copy::copy(&sources, &to, &options, &(), &Control::new()).unwrap();
-    assert!(report.is_success() && report.workers == 3, "{report:?}");
+    let workers = || {
+        let report = ringroad_copy::copy(&sources, &to, &options, &(), &Control::new()).unwrap();
+        assert!(report.is_success(), "{report:?}");
+        report.workers
+    };
+    assert_eq!(workers(), 1, "there is too little for a thread");
+    for (folder, at) in sources.iter().flat_map(|folder| (0..40).map(move |at| (folder, at))) {
+        std::fs::write(folder.join(format!("{at}")), "contents").unwrap();
+    }
+    assert_eq!(workers(), 3);
 }
 
 #[test]
