@@ -201,13 +201,19 @@ fn join(cell: &mut Cell, other: Cell) -> Result<(), MergeError> {
     cell.latency_us = Latencies { response: percentiles, service, lag: None };
     // These are of one run each, but for what was started, who put the load on, and by which turns.
     let mut doubts: Vec<Caveat> = Vec::new();
-    let program = cell.details.program.take().zip(other.details.program).and_then(|(mine, theirs)| {
-        let Some(how) = mine.difference(&theirs) else { return Some(mine) };
-        doubts.push(Caveat::Other(format!(
-            "it is merged from runs of different programs of one name ({how}): give each a name of its own."
-        )));
-        None
-    });
+    let program = match (cell.details.program.take(), other.details.program) {
+        (Some(mine), Some(theirs)) => match mine.difference(&theirs) {
+            None => Some(mine),
+            Some(how) => {
+                doubts.push(Caveat::Other(format!(
+                    "it is merged from runs of different programs of one name ({how}): give each a name of its own."
+                )));
+                None
+            }
+        },
+        // What is unknown differs from nothing, and hides no difference between two others.
+        (mine, theirs) => mine.or(theirs),
+    };
     let client = cell.details.client.take().zip(other.details.client).map(|(mine, theirs)| {
         let names = unique(mine.split("; ").chain(theirs.split("; ")));
         if names.len() > unique(mine.split("; ")).len() || names.len() > unique(theirs.split("; ")).len() {

@@ -252,7 +252,10 @@ fn runs_of_different_programs_of_one_name_are_merged_with_a_doubt() {
     }
     let mut unknown = once_more(&first);
     unknown.cells[0].details.program = None;
-    assert_eq!(verdict(unknown).0, Level::Valid, "of what is unknown nothing is said");
+    assert_eq!(verdict(unknown.clone()).0, Level::Valid, "of what is unknown nothing is said");
+    let other = started("/a/server {port}", "02", 18.0);
+    let merged = merge(&[from_file(&first), from_file(&unknown), from_file(&other)]).unwrap();
+    assert_eq!(merged.cells[0].verdict.level, Level::Suspect, "{}", merged.verdict);
 }
 
 #[test]
