@@ -244,7 +244,8 @@ impl Engine {
 /// In which order the files of one directory are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// By inode number within windows of 65536 entries: near the order on a disk that has one.
+    /// By inode number within windows of 65536 entries: near the order on a disk that has one. Directories are dealt
+    /// to as many stretches of it as there are workers.
     #[default]
     Inode,
     /// As the directory lists them.

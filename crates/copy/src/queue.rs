@@ -51,6 +51,24 @@ impl Names {
         self.index.sort_unstable_by_key(|name| name.ino);
     }
 
+    /// Orders names for [`Names::pop`]: each of `workers` who take them by turns gets a stretch of the inodes, and
+    /// goes through it forwards. A file system that reads ahead does so for each of them, and they do not wait for
+    /// the same block (docs/adr/0012).
+    pub(crate) fn deal_by_inode(&mut self, workers: usize) {
+        self.sort_by_inode();
+        let stretch = self.index.len().div_ceil(workers.max(1)).max(1);
+        let stretches: Vec<&[Name]> = self.index.chunks(stretch).collect();
+        let turns = (0..stretch).flat_map(|at| stretches.iter().filter_map(move |names| names.get(at)));
+        let mut taken: Vec<Name> = turns.copied().collect();
+        taken.reverse();
+        self.index = taken;
+    }
+
+    /// Orders names so that [`Names::pop`] takes the first pushed first.
+    pub(crate) fn reverse(&mut self) {
+        self.index.reverse();
+    }
+
     pub(crate) fn get(&self, at: usize) -> Option<(&CStr, FileType)> {
         let name = self.index.get(at)?;
         let bytes = self.bytes.get(name.start as usize..name.end as usize)?;
@@ -200,5 +218,58 @@ impl Queue {
     /// How many tasks wait.
     pub(crate) fn waiting(&self) -> usize {
         self.lock().waiting.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+
+    fn names(inodes: impl IntoIterator<Item = u64>) -> Names {
+        let mut names = Names::default();
+        for ino in inodes {
+            let name = CString::new(ino.to_string()).unwrap_or_default();
+            names.push(&name, ino, FileType::Directory);
+        }
+        names
+    }
+
+    fn taken(mut names: Names) -> Vec<u64> {
+        std::iter::from_fn(|| names.pop()).filter_map(|name| name.to_string_lossy().parse().ok()).collect()
+    }
+
+    #[test]
+    fn workers_who_take_directories_by_turns_each_go_forwards_through_a_stretch_of_inodes() {
+        let mut dealt = names([5, 3, 8, 1, 4, 7, 2, 6]);
+        dealt.deal_by_inode(2);
+        assert_eq!(taken(dealt), [1, 5, 2, 6, 3, 7, 4, 8]);
+    }
+
+    #[test]
+    fn one_worker_takes_directories_in_the_order_of_their_inodes() {
+        let mut dealt = names([5, 3, 1, 4, 2]);
+        dealt.deal_by_inode(1);
+        assert_eq!(taken(dealt), [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn dealing_loses_no_name_whatever_the_number_of_workers() {
+        for count in 0..20 {
+            for workers in 1..8 {
+                let mut dealt = names((0..count).rev());
+                dealt.deal_by_inode(workers);
+                let mut all = taken(dealt);
+                all.sort_unstable();
+                assert_eq!(all, (0..count).collect::<Vec<_>>(), "{count} names, {workers} workers");
+            }
+        }
+    }
+
+    #[test]
+    fn names_in_the_order_of_the_listing_are_taken_first_to_last() {
+        let mut listed = names([5, 3, 8]);
+        listed.reverse();
+        assert_eq!(taken(listed), [5, 3, 8]);
     }
 }

@@ -86,9 +86,12 @@ impl Worker<'_, '_> {
         if let Some(why) = failed {
             self.tell(Error::system(ErrorKind::ReadDirectory, dir.source_path(), why));
         }
-        if run.options.order == Order::Inode {
-            files.sort_by_inode();
-            directories.sort_by_inode();
+        match run.options.order {
+            Order::Inode => {
+                files.sort_by_inode();
+                directories.deal_by_inode(run.chosen.choice.jobs);
+            }
+            Order::Directory => directories.reverse(),
         }
         let mut tasks = Vec::new();
         dir.pending.fetch_add(directories.len(), Ordering::Relaxed);
