@@ -5,7 +5,7 @@ use crate::support::{Told, archive, clean, engines, folders, many, ring_engines,
 use crate::tree::{Abilities, build, deep, directory, everything, file, hard_link};
 use ringroad_copy::{Engine, Options, Order, Sparse};
 use std::collections::HashSet;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -47,6 +47,32 @@ fn many_small_files_arrive_whole_by_every_engine_in_either_order() {
             assert_eq!(report.totals.bytes, 300 * 4096);
             assert_same(&source, &target);
         }
+    }
+}
+
+#[test]
+fn one_worker_goes_through_folders_forwards_by_inode_or_as_they_are_listed() {
+    for order in [Order::Inode, Order::Directory] {
+        let (_place, source, target) = folders();
+        for at in 0..50 {
+            std::fs::create_dir(source.join(format!("d{}", at * 7 % 50))).unwrap();
+        }
+        let mut wanted: Vec<_> = std::fs::read_dir(&source)
+            .unwrap()
+            .map(|entry| entry.map(|entry| (entry.ino(), entry.path())).unwrap())
+            .collect();
+        if order == Order::Inode {
+            wanted.sort();
+        }
+        let seen = Mutex::new(Vec::new());
+        let remember = |folder: &Path, _: &Path| seen.lock().unwrap().push(folder.to_path_buf());
+        let told = Told { entry: Some(&remember), ..Told::default() };
+        let options = Options { order, jobs: Some(1), ..archive(Engine::Threads) };
+        assert!(run(&source, &target, &options, &told).is_success());
+        let seen = seen.into_inner().unwrap();
+        let below: Vec<_> = seen.into_iter().filter(|folder| *folder != source).collect();
+        let wanted: Vec<_> = wanted.into_iter().map(|(_, folder)| folder).collect();
+        assert_eq!(below, wanted, "{order:?}");
     }
 }
 
