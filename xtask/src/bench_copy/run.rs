@@ -1,8 +1,8 @@
 //! One run of one contestant: the state it finds, the clock around it, and what it cost.
 //!
 //! Hosts of virtual machines take free memory back, so the first touch of a page can cost a hundred times a
-//! later one: before each run everything is written out, caches are dropped, memory for a copy is touched, and for a
-//! warm run the source is read. Dropping caches drops programs too, and loading one from a disk can take longer than
+//! later one: before each run everything is written out, caches are dropped, for a warm run the source is read, and
+//! memory for the run is touched. Dropping caches drops programs too, and loading one from a disk can take longer than
 //! copying a thousand files: so each is read and run once, on one file in memory. Nothing of that is timed. Targets are new each time and stay (`place.rs` says why).
 
 use nix::sys::resource::{UsageWho, getrusage};
@@ -105,12 +105,18 @@ fn prepare(words: &[&str], cell: &Cell<'_>) -> io::Result<()> {
     if rustix::process::geteuid().is_root() {
         fs::write("/proc/sys/vm/drop_caches", "3")?;
     }
-    touch_memory(cell.bytes);
-    rehearse(words, cell)?;
     if !cell.cold {
         read_back(cell.source)?;
     }
-    Ok(())
+    touch_memory(memory_taken(cell));
+    rehearse(words, cell)
+}
+
+/// What a run fills from now on: the pages of the copy, of a source that is not there yet, and those of an image that
+/// either lies in. What is read before the run must not use up what was touched for it: so it comes first.
+fn memory_taken(cell: &Cell<'_>) -> u64 {
+    let trees = if cell.cold { 2 } else { 1 };
+    2 * trees * cell.bytes + (512 << 20)
 }
 
 /// Has a program loaded, with all it needs. Whether it can copy is the timed run's business.
@@ -128,10 +134,10 @@ fn rehearse(words: &[&str], cell: &Cell<'_>) -> io::Result<()> {
     start(&words)?.wait_with_output().map(drop)
 }
 
-/// Makes the host give memory to this machine before the clock runs: what two trees take, but no more than is free.
+/// Makes the host give memory to this machine before the clock runs, but no more than half of what is free.
 fn touch_memory(bytes: u64) {
     let free = ringroad_host::facts::facts().memory_available_bytes.unwrap_or(0);
-    let wanted = (2 * bytes + (512 << 20)).min(free / 2);
+    let wanted = bytes.min(free / 2);
     let Ok(wanted) = usize::try_from(wanted) else { return };
     let mut memory: Vec<u8> = Vec::new();
     if memory.try_reserve_exact(wanted).is_ok() {
@@ -323,6 +329,13 @@ mod tests {
         let one = timed(&["cp", "-r", "SOURCE", "TARGET"], &here.cell(), true).unwrap().unwrap();
         assert!(one.seconds > 0.0 && one.cpu_s >= 0.0, "{one:?}");
         assert!(here.folder.path().join("t/a").is_file());
+    }
+
+    #[test]
+    fn a_run_whose_source_is_not_cached_is_given_memory_for_it_too() {
+        let here = here();
+        let run = |cold| memory_taken(&Cell { cold, bytes: 1000, ..here.cell() });
+        assert_eq!(run(true) - run(false), 2000);
     }
 
     #[test]
