@@ -77,6 +77,37 @@ fn one_worker_goes_through_folders_forwards_by_inode_or_as_they_are_listed() {
 }
 
 #[test]
+fn each_worker_has_a_folder_of_its_own_while_there_is_one_that_nobody_has_begun() {
+    // In memory, if there is some: thousands of files are removed at the end.
+    let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let source = place.path().join("source");
+    for folder in ["a", "b", "c"] {
+        let folder = source.join(folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        for at in 0..1500 {
+            std::fs::write(folder.join(at.to_string()), "").unwrap();
+        }
+    }
+    for &engine in engines() {
+        let seen = Mutex::new(Vec::new());
+        let remember = |file: &Path, _: &Path| {
+            let folder = file.parent().unwrap().to_path_buf();
+            seen.lock().unwrap().push((folder, std::thread::current().id()));
+        };
+        let told = Told { entry: Some(&remember), ..Told::default() };
+        let options = Options { jobs: Some(2), ..archive(engine) };
+        assert!(run(&source, &place.path().join(engine.name()), &options, &told).is_success());
+        let mut seen = seen.into_inner().unwrap();
+        seen.retain(|(folder, _)| folder.parent() == Some(&source));
+        let mut begun = HashSet::new();
+        let first = seen.iter().map(|(folder, _)| begun.insert(folder));
+        let last = first.enumerate().filter(|(_, first)| *first).map(|(at, _)| at).last().unwrap();
+        let pairs: HashSet<_> = seen.iter().take(last).collect();
+        assert_eq!((pairs.len(), begun.len()), (2, 3), "{engine:?}: two workers in one folder");
+    }
+}
+
+#[test]
 fn a_directory_is_shared_with_a_worker_that_has_nothing_to_do() {
     for &engine in engines() {
         let (_place, source, target) = folders();
