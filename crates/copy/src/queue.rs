@@ -4,8 +4,9 @@
 //! A directory is listed in windows; what remains of the listing waits *below* the work its last window made. So
 //! at any time a bounded number of names is held for each level of the tree, however many a directory has.
 //!
-//! Files are handed out in batches, mostly a whole folder: two workers in one wait for its lock. A worker that has nothing to do gets half of what is left of another's batch, as soon
-//! as that one is between two files ([`Queue::starves`]).
+//! Files are handed out in batches, mostly a whole folder's: two workers in one folder wait for its lock. A worker that
+//! has nothing to do gets half of what is left of another's batch, as soon as that one is between two files
+//! ([`Queue::starves`]).
 //!
 //! INVARIANT: `outstanding` counts tasks that wait or run. A task adds what it makes before it is done, so zero
 //! means that nothing more will come. So does `finding`, for entries to be found.
