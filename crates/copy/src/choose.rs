@@ -61,11 +61,11 @@ impl Chosen {
         self.is_cold() && self.threads_when_cold.load(Ordering::Relaxed)
     }
 
-    /// Files given to a worker at a time, of a folder's `files`. All of them: so each worker is in a folder of its own,
+    /// Files given to a worker at a time, of a folder's `files`; at least one. Mostly all of them: so each worker is in a folder of its own,
     /// and does not wait for the lock of another's, as long as there are folders; a worker that finds none gets half of
     /// what another has left. Threads that wait for a disk get few, so that those who join them find some.
     pub(crate) fn batch(&self, files: usize) -> usize {
-        if self.threads_now() { files.min(64) } else { files }
+        if self.threads_now() { 64 } else { files.max(1) }
     }
 
     /// There is no ring after all.

@@ -301,7 +301,7 @@ impl<'r, 'a> Worker<'r, 'a> {
     /// Files as batches, pending in their directory; the last is the first to be copied, so that on the stack it lies
     /// on top and files are read in order.
     pub(crate) fn batches(&self, dir: &Arc<Dir>, names: &Arc<Names>, files: Range<usize>) -> Vec<Task> {
-        let size = self.run.chosen.batch(files.len()).max(1);
+        let size = self.run.chosen.batch(files.len());
         let starts = files.clone().step_by(size).rev();
         let tasks: Vec<Task> = starts
             .map(|start| {

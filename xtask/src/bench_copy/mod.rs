@@ -261,7 +261,7 @@ impl<'p> Bench<'p> {
                 target: &target,
                 cold: found.cell.cold,
                 sync: found.cell.sync,
-                bytes,
+                bytes: room,
             };
             let title = found.cell.title();
             match run::timed(command_of(name), &cell, block == 0 && *name != FLOOR)? {
