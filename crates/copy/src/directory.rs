@@ -70,6 +70,7 @@ impl Worker<'_, '_> {
                             .me
                             .widened(options, &dir.facts)
                             .filter(|_| dir.unfinished)
+                            .map(|mode| mode | inherited(now))
                             .or_else(|| now.filter(|_| lent != 0).map(|now| now.mode & !lent)),
                     };
                     let mut fail = |error: Error| errors.push(Error { path: dir.target_path(), ..error });
@@ -124,10 +125,12 @@ impl Worker<'_, '_> {
             facts: &facts,
             owner: now.map(|now| (now.uid, now.gid)),
             mode: None,
-            plain_mode: self.run.me.of_directory(options, &facts).or_else(|| {
-                // Without the mask: what it got, less what it got to be filled.
-                now.filter(|_| !options.default_modes).map(|now| now.mode & (!0o700 | facts.mode))
-            }),
+            plain_mode: self.run.me.of_directory(options, &facts).map(|mode| mode | inherited(now)).or_else(
+                || {
+                    // Without the mask: what it got, less what it got to be filled.
+                    now.filter(|_| !options.default_modes).map(|now| now.mode & (!0o700 | facts.mode))
+                },
+            ),
             names: None,
         };
         let mut errors = Vec::new();
@@ -320,6 +323,11 @@ fn top(dir: &Arc<Dir>) -> Option<&Dir> {
         this = parent;
     }
     None
+}
+
+/// The setgid bit that a directory was made with: it comes from the one above, and goes on to what is made below.
+fn inherited(now: Option<Facts>) -> u32 {
+    now.map_or(0, |now| now.mode & 0o2000)
 }
 
 /// The mode a directory is made with, so that it can be filled.

@@ -62,7 +62,9 @@ impl Me {
     /// preserved: what it would have had at once.
     pub(crate) fn widened(self, options: &Options, source: &Facts) -> Option<u32> {
         let narrowed = options.preserve.ownership && !options.preserve.mode && !options.default_modes;
-        (narrowed && self.umask_is_known).then_some(source.mode & 0o777 & !self.umask)
+        // A directory has its sticky bit without being asked.
+        let bits = if source.kind == rustix::fs::FileType::Directory { 0o1777 } else { 0o777 };
+        (narrowed && self.umask_is_known).then_some(source.mode & bits & !self.umask)
     }
 
     /// Whether a directory that is there was made by a copy that was stopped before it was finished: it is ours, has

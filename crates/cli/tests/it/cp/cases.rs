@@ -242,7 +242,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
     ),
     (
         "modes of directories",
-        "mkdir -m 700 s; mkdir -m 1777 s/t; mkdir -m 2775 s/g; mkdir -m 555 s/r; cp -r s d; cp -rp s p; cp -r --no-preserve=mode s n; for i in d p n; do stat -c '%n %a' $i $i/*; done",
+        "mkdir -m 700 s; mkdir -m 1777 s/t; mkdir -m 2775 s/g; mkdir -m 555 s/r; cp -r s d; cp -rp s p; cp -r --no-preserve=mode s n; cp -r --preserve=ownership s o; mkdir -m 2755 q; cp -r --preserve=ownership s q/a; cp -r s q/b; for i in d p n o q/a q/b; do stat -c '%n %a' $i $i/*; done",
     ),
     (
         "modes under another umask",
