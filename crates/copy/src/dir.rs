@@ -291,7 +291,7 @@ impl Dir {
             dir = this.parent.as_deref();
         }
         for name in names.iter().rev() {
-            path.push(os(name));
+            path.push(without_slashes(os(name)));
         }
         path
     }
@@ -402,6 +402,13 @@ pub(crate) fn itself(opened: BorrowedFd<'_>, flags: OFlags) -> Named<'_> {
 /// A name as the rest of the library writes paths.
 pub(crate) fn os(name: &CStr) -> &OsStr {
     OsStr::from_bytes(name.to_bytes())
+}
+
+/// A path without the slashes behind it, but not without the root.
+pub(crate) fn without_slashes(name: &OsStr) -> &OsStr {
+    let bytes = name.as_bytes();
+    let end = bytes.iter().rposition(|byte| *byte != b'/').map_or(bytes.len().min(1), |at| at + 1);
+    OsStr::from_bytes(bytes.get(..end).unwrap_or_default())
 }
 
 /// `Path::push` without its wish to make an empty name a trailing slash.

@@ -271,7 +271,7 @@ impl Worker<'_, '_> {
             match made {
                 Ok(()) => return Ok((Some(target.to_owned()), true, backup)),
                 Err(Errno::EXIST) => {}
-                Err(why) => return Err(Error::system(ErrorKind::CreateDirectory, entry.target_path(), why)),
+                Err(why) => return Err(entry.not_made(ErrorKind::CreateDirectory, why)),
             }
             let side = entry.target_side(plan::follows_target(options, FileType::Directory))?;
             let question = Question {

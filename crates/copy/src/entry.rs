@@ -3,16 +3,16 @@
 //! Leaves to others: regular files (`file.rs`), what to do where the target exists (`plan.rs`), and making that
 //! room (`place.rs`). Start at [`Worker::entry`].
 
-use crate::clock::For;
+use crate::clock::{Clock, For};
 use crate::dir::{Dir, Handles, lstat, stat};
 use crate::error::{Error, ErrorKind};
 use crate::links::{Claim, Made, Waiter};
 use crate::metadata::{Finish, Named};
 use crate::options::Link;
 use crate::place::Room;
-use crate::plan::{Facts, Side};
+use crate::plan::{self, Facts, How, Side};
 use crate::queue::Task;
-use crate::report::{Kind, Method, Skip};
+use crate::report::{Event, Kind, Method, Skip};
 use crate::worker::Worker;
 use rustix::fs::{AtFlags, FileType, Mode};
 use rustix::io::Errno;
@@ -76,6 +76,14 @@ impl Entry<'_> {
 
     pub(crate) fn target_error(&self, kind: ErrorKind, why: Errno) -> Error {
         Error::system(kind, self.target_path(), why)
+    }
+
+    /// Why the target could not be made: by what was tried, or where whether it is there cannot even be asked, by that.
+    pub(crate) fn not_made(&self, kind: ErrorKind, why: Errno) -> Error {
+        let barred = matches!(why, Errno::ACCESS | Errno::NOTDIR)
+            && lstat(self.handles.target(), self.target) == Err(why);
+        let kind = if barred || matches!(why, Errno::NAMETOOLONG) { ErrorKind::Stat } else { kind };
+        self.target_error(kind, why)
     }
 
     /// The source's facts, of what it leads to where links are followed.
@@ -302,16 +310,25 @@ impl Worker<'_, '_> {
     }
 
     /// `--symbolic-link`.
-    fn symbolic_link_to(&mut self, entry: &Entry<'_>, _: &Facts) -> Result<Outcome, Error> {
+    fn symbolic_link_to(&mut self, entry: &Entry<'_>, facts: &Facts) -> Result<Outcome, Error> {
         let text = entry.source_path();
         if !text.is_absolute() && !entry.dir.is_here(entry.handles) {
+            // What stays as it is, or may not be replaced, is told as that.
+            if let Some((skip, _)) = self.skips(entry)? {
+                return Ok(Outcome::Skipped(skip));
+            }
             return Err(Error::plain(ErrorKind::RelativeSymlink, entry.target_path()));
         }
         let to = entry.handles.target();
         let said = text.clone();
-        self.make_link(entry, ErrorKind::CreateSymlink, Kind::Symlink, text, |name| {
+        let made = self.make_link(entry, ErrorKind::CreateSymlink, Kind::Symlink, text, |name| {
             rustix::fs::symlinkat(&said, to, name)
-        })
+        })?;
+        // Of what it leads to such a link has the times, where they are preserved, and nothing else.
+        if self.run.options.preserve.timestamps && matches!(made, Outcome::Copied { .. }) {
+            self.by_name(entry, facts, |finish, clock, fail| finish.times(clock, fail))?;
+        }
+        Ok(made)
     }
 
     fn make_link(
@@ -322,22 +339,36 @@ impl Worker<'_, '_> {
         other: PathBuf,
         link: impl Fn(&CStr) -> rustix::io::Result<()>,
     ) -> Result<Outcome, Error> {
-        let failed = |why| entry.target_error(failing, why).with(other.clone());
+        let failed = |why| entry.not_made(failing, why).with(other.clone());
         match self.clock.call(For::Create, || link(entry.target)) {
             Ok(()) => return Ok(Outcome::without_contents(kind, None)),
             Err(Errno::EXIST) => {}
             Err(why) => return Err(failed(why)),
         }
-        let room = match self.make_room(entry, &entry.source_side()?)? {
-            Ok(room) => room,
+        let source = entry.source_side()?;
+        let followed = plan::follows_target(self.run.options, source.copied(entry.follow).kind);
+        let target = entry.target_side(followed)?;
+        let mut room = Room::default();
+        let made = match self.decide(entry, &source, &target)? {
             Err(skip) => return Ok(Outcome::Skipped(skip)),
-        };
-        let made = match self.clock.call(For::Create, || link(entry.target)) {
+            // What is there stays until the link is.
+            Ok(How::Remove) => {
+                let made = self.link_over(entry, &link);
+                if made.is_ok() && self.run.wants_entries {
+                    self.run.observer.event(Event::Removed(&entry.target_path()));
+                }
+                made
+            }
             // It was asked about, and is to be replaced; a question about a symbolic link changes nothing.
-            Err(Errno::EXIST) if self.run.options.interactive && kind == Kind::HardLink => {
+            Ok(how) if how != How::Backup && self.run.options.interactive && kind == Kind::HardLink => {
                 self.link_over(entry, &link)
             }
-            made => made,
+            Ok(how) => {
+                if how == How::Backup {
+                    room = self.back_up_room(entry)?;
+                }
+                self.clock.call(For::Create, || link(entry.target))
+            }
         };
         if let Err(why) = made {
             self.undo(entry, &room);
@@ -398,7 +429,7 @@ impl Worker<'_, '_> {
         kind: Kind,
         make: impl Fn(u32) -> rustix::io::Result<()>,
     ) -> Result<Outcome, Error> {
-        let failed = |why| entry.target_error(failing, why);
+        let failed = |why| entry.not_made(failing, why);
         let options = self.run.options;
         let mode = crate::metadata::creation_mode(options, facts, false, true);
         let mut room = Room::default();
@@ -417,7 +448,23 @@ impl Worker<'_, '_> {
             }
             Err(why) => return Err(failed(why)),
         }
-        let preserve = options.preserve;
+        self.by_name(entry, facts, |finish, clock, fail| {
+            finish.before_times(clock, fail);
+            finish.times(clock, fail);
+        })?;
+        Ok(Outcome::without_contents(kind, room.backup_path(entry)))
+    }
+
+    /// Gives attributes to what cannot be opened, or where that would do something.
+    fn by_name(
+        &mut self,
+        entry: &Entry<'_>,
+        facts: &Facts,
+        give: impl FnOnce(&Finish<'_>, &mut Clock, &mut dyn FnMut(Error)),
+    ) -> Result<(), Error> {
+        let options = self.run.options;
+        let now =
+            options.preserve.ownership.then(|| lstat(entry.handles.target(), entry.target).ok()).flatten();
         let finish = Finish {
             options,
             me: self.run.me,
@@ -425,20 +472,14 @@ impl Worker<'_, '_> {
             target: Named::Name(entry.handles.target(), entry.target),
             facts,
             names: None,
-            owner: if preserve.ownership {
-                lstat(entry.handles.target(), entry.target).ok().map(|now| (now.uid, now.gid))
-            } else {
-                None
-            },
+            owner: now.map(|now| (now.uid, now.gid)),
             mode: None,
             plain_mode: self.run.me.widened(options, facts),
         };
         let mut errors = Vec::new();
         let mut fail = |error: Error| errors.push(Error { path: entry.target_path(), ..error });
-        finish.before_times(&mut self.clock, &mut fail);
-        finish.times(&mut self.clock, &mut fail);
-        self.first_of(errors)?;
-        Ok(Outcome::without_contents(kind, room.backup_path(entry)))
+        give(&finish, &mut self.clock, &mut fail);
+        self.first_of(errors)
     }
 
     /// Of several errors of one entry the first is its own; the others are told beside it.

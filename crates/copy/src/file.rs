@@ -82,9 +82,10 @@ pub(crate) enum Place {
 impl Worker<'_, '_> {
     /// Copies the contents of a file. `known`: what was found at the name before.
     pub(crate) fn regular(&mut self, entry: &Entry<'_>, known: Option<&Facts>) -> Result<Outcome, Error> {
-        if self.run.looks_first
-            && let Ok(link) = lstat(entry.handles.target(), entry.target)
-            && let Some((skip, facts)) = self.skips(entry, link)?
+        // Opening a FIFO waits for a writer: not where there is no place for what he says.
+        let may_wait = known.is_some_and(|facts| facts.kind != FileType::RegularFile);
+        if (self.run.looks_first || may_wait)
+            && let Some((skip, facts)) = self.skips(entry)?
         {
             if matches!(skip, Skip::NotOlder | Skip::Resumed) {
                 // It is kept, and is the copy its other names are linked to; or one of them was copied before,
@@ -93,8 +94,15 @@ impl Worker<'_, '_> {
             }
             return Ok(Outcome::Skipped(skip));
         }
-        let Some(opened) = self.open_source(entry, known)? else {
-            return Ok(Outcome::Skipped(Skip::Stopped));
+        let opened = match self.open_source(entry, known) {
+            Ok(Some(opened)) => opened,
+            Ok(None) => return Ok(Outcome::Skipped(Skip::Stopped)),
+            // That it would not have been copied anyway says more.
+            Err(error) => match self.skips(entry) {
+                Ok(Some((skip, _))) => return Ok(Outcome::Skipped(skip)),
+                Err(refused) if refused.kind != ErrorKind::DanglingTarget => return Err(refused),
+                _ => return Err(error),
+            },
         };
         // Nothing is made before there is something to put into it.
         let waits = opened.facts.kind != FileType::RegularFile;
@@ -109,9 +117,11 @@ impl Worker<'_, '_> {
         self.linked(entry, &opened.facts, |worker| worker.contents(entry, opened))
     }
 
-    /// Whether the entry stays out, found without opening anything; and the source's facts.
-    fn skips(&mut self, entry: &Entry<'_>, link: Facts) -> Result<Option<(Skip, Facts)>, Error> {
+    /// Whether the entry stays out because of a target that is there, found without opening anything; and the source's
+    /// facts. An error where it may not be replaced.
+    pub(crate) fn skips(&mut self, entry: &Entry<'_>) -> Result<Option<(Skip, Facts)>, Error> {
         let options = self.run.options;
+        let Ok(link) = lstat(entry.handles.target(), entry.target) else { return Ok(None) };
         if options.interactive {
             // The question is asked when the target is found, once.
             return Ok(None);
@@ -512,7 +522,7 @@ impl Worker<'_, '_> {
                 }
                 Err(Errno::EXIST) => {}
                 Err(Errno::ISDIR) if entry.target.to_bytes().ends_with(b"/") => {
-                    return Err(entry.target_error(ErrorKind::Create, Errno::NOTDIR));
+                    return Err(create_error(entry, Errno::NOTDIR));
                 }
                 Err(why) => {
                     self.undo(entry, &room);
@@ -706,10 +716,9 @@ fn broken(entry: &Entry<'_>, fault: Fault) -> Broken {
 }
 
 fn create_error(entry: &Entry<'_>, why: Errno) -> Error {
-    let barred = why == Errno::ACCESS && lstat(entry.handles.target(), entry.target) == Err(why);
-    if matches!(why, Errno::NAMETOOLONG | Errno::LOOP) || barred {
-        // Such a name cannot even be asked about.
-        return entry.target_error(ErrorKind::Stat, why);
+    let kind = if why == Errno::LOOP { ErrorKind::Stat } else { ErrorKind::Create };
+    match entry.not_made(kind, why) {
+        error if error.kind == ErrorKind::Create => error.with(entry.source_path()),
+        error => error,
     }
-    entry.target_error(ErrorKind::Create, why).with(entry.source_path())
 }

@@ -1,11 +1,11 @@
 //! What the user named: where each source goes, in which order, and the directories of `--parents`.
 
 use crate::clock::For;
-use crate::dir::{Dir, itself, let_fill, lstat, open_to_fill};
+use crate::dir::{Dir, itself, let_fill, lstat, open_to_fill, without_slashes};
 use crate::entry::{Entry, Outcome};
 use crate::error::{Error, ErrorKind};
 use crate::metadata::Finish;
-use crate::options::{Dereference, Destination, Durability};
+use crate::options::{Dereference, Destination, Durability, Link};
 use crate::plan::Facts;
 use crate::report::{Event, Kind, Skip};
 use crate::worker::{Run, Worker};
@@ -61,9 +61,7 @@ impl Parents {
 
 /// Removes trailing slashes, but not from the root.
 fn stripped(path: &Path) -> PathBuf {
-    let bytes = path.as_os_str().as_bytes();
-    let end = bytes.iter().rposition(|byte| *byte != b'/').map_or(bytes.len().min(1), |at| at + 1);
-    PathBuf::from(OsStr::from_bytes(bytes.get(..end).unwrap_or_default()))
+    PathBuf::from(without_slashes(path.as_os_str()))
 }
 
 /// The last component, slashes and all gone; `.` and `..` stay what they are.
@@ -73,6 +71,12 @@ fn base(path: &Path) -> OsString {
     let bytes = bytes.get(..end).unwrap_or_default();
     let start = bytes.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
     OsString::from_vec(bytes.get(start..).unwrap_or_default().to_vec())
+}
+
+/// What stands before the last component. Not by `Path::parent`, which takes `s/.` for `s`.
+fn before(path: &Path, base: &OsStr) -> PathBuf {
+    let bytes = path.as_os_str().as_bytes();
+    PathBuf::from(OsStr::from_bytes(bytes.strip_suffix(base.as_bytes()).unwrap_or(bytes)))
 }
 
 /// The name that the copy of `source` gets in the directory it goes into. `cp -r dir/.. into` merges into that
@@ -300,12 +304,8 @@ fn place(
     let (below, target) = match destination {
         Destination::Into(directory) if run.options.parents => {
             let name = base(source);
-            let plain = stripped(source);
-            let plain = plain.as_os_str().as_bytes();
-            // Not by `Path::parent`, which takes `s/.` for `s`.
-            let above = plain.strip_suffix(name.as_bytes()).unwrap_or(plain);
-            let mut above: PathBuf = Path::new(OsStr::from_bytes(above)).components().collect();
-            let mut below = directory.clone();
+            let mut above: PathBuf = before(&stripped(source), &name).components().collect();
+            let mut below = stripped(directory);
             below.extend(above.components().filter(|part| !matches!(part, Component::RootDir)));
             while !above.as_os_str().is_empty() && above != Path::new("/") {
                 parents.push(above.clone());
@@ -314,20 +314,22 @@ fn place(
             parents.reverse();
             (below, if name.is_empty() { OsString::from(".") } else { name })
         }
-        Destination::Into(directory) => (directory.clone(), name_in_directory(source)),
+        Destination::Into(directory) => (stripped(directory), name_in_directory(source)),
         Destination::At(target) if target.as_os_str().is_empty() => {
             return Err(Error::system(ErrorKind::Create, PathBuf::new(), Errno::NOENT));
         }
         Destination::At(target) => {
             let plain = stripped(target);
             let mut name = base(target);
-            if target.as_os_str().as_bytes().ends_with(b"/") && !name.is_empty() {
-                name.push("/");
-            }
-            let parent = plain.parent().map(Path::to_path_buf).unwrap_or_default();
-            if name.is_empty() || name == "." || name == ".." || name == "./" || name == "../" {
+            if name.is_empty() || name == ".." {
                 (plain, OsString::from("."))
             } else {
+                let parent = stripped(&before(&plain, &name));
+                if name != "." {
+                    // Slashes behind it ask for a directory, and are told as they were given.
+                    let slashes = target.as_os_str().as_bytes().get(plain.as_os_str().len()..);
+                    name.push(OsStr::from_bytes(slashes.unwrap_or_default()));
+                }
                 (parent, name)
             }
         }
@@ -382,6 +384,11 @@ fn open_target(run: &Run<'_>, source: &Path, below: &Path, name: &OsStr) -> Resu
             // Whether the target exists cannot even be asked.
             Ok(_) if why != Errno::NOENT => ErrorKind::Stat,
             Ok(FileType::Directory) => ErrorKind::CreateDirectory,
+            Ok(_) if run.options.link != Link::No => {
+                let symbolic = run.options.link == Link::Symbolic;
+                let kind = if symbolic { ErrorKind::CreateSymlink } else { ErrorKind::CreateHardLink };
+                return Error::system(kind, below.join(name), why).with(source.to_path_buf());
+            }
             Ok(FileType::Symlink) => ErrorKind::CreateSymlink,
             Ok(_) => ErrorKind::Create,
         };

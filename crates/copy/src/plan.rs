@@ -200,22 +200,16 @@ pub(crate) fn decide(options: &Options, question: &Question) -> Action {
         Dereference::Operands => !operand,
         Dereference::Always => false,
     };
+    let other_names = options.preserve.links && target.link.nlink > 1 && !target.is_symlink();
     let must_go = options.remove_destination
-        || linking
-        || (!options.attributes_only
-            && options.preserve.links
-            && target.link.nlink > 1
-            && !target.is_symlink())
-        || (never_followed && !regular && !options.attributes_only);
-    if must_go && options.link == Link::Hard && !options.force && !options.remove_destination {
-        // link(2) itself says that the name is taken.
-        return Action::Replace(How::InPlace);
-    }
-    if must_go && options.link == Link::Symbolic && !options.force && !options.remove_destination {
-        return Action::Replace(How::InPlace);
-    }
+        || (linking && options.force)
+        || (!options.attributes_only && (other_names || never_followed && !regular));
     if must_go {
         return Action::Replace(How::Remove);
+    }
+    if linking {
+        // The call itself says that the name is taken.
+        return Action::Replace(How::InPlace);
     }
     let simple = to.kind == FileType::RegularFile && to.nlink == 1 && !target.is_symlink();
     if simple && regular && !options.attributes_only {

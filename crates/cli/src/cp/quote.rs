@@ -62,9 +62,21 @@ pub(super) fn file(name: impl AsRef<OsStr>, charset: Charset) -> String {
 /// A file name that a shell takes as it is, as it is; others quoted.
 pub(super) fn bare(name: impl AsRef<OsStr>, charset: Charset) -> String {
     let bytes = name.as_ref().as_bytes();
-    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"%+,-./:@_".contains(byte);
+    // A brace alone is a word of the shell's, `#` and `~` mean something in front.
+    let plain = |(nth, byte): (usize, &u8)| match byte {
+        b'#' | b'~' => nth > 0,
+        b'{' | b'}' => bytes.len() > 1,
+        byte => byte.is_ascii_alphanumeric() || !byte.is_ascii() || b"%+,-./:@]_".contains(byte),
+    };
+    let shown = |piece: &Piece<'_>| matches!(piece, Piece::Shown(_));
     match std::str::from_utf8(bytes) {
-        Ok(text) if !text.is_empty() && bytes.iter().all(plain) => text.to_string(),
+        Ok(text)
+            if !text.is_empty()
+                && bytes.iter().enumerate().all(plain)
+                && pieces(bytes, charset).iter().all(shown) =>
+        {
+            text.to_string()
+        }
         _ => file(name, charset),
     }
 }

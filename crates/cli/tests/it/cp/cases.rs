@@ -47,8 +47,36 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "echo x >a; cp a b/; code; cp a/ b; code; mkdir d; cp -r d e/; code; cp a d/e/; code; ls",
     ),
     (
+        "slashes and dots behind targets in messages",
+        "echo x >a; echo y >b; mkdir d t; cp -v a d//; cp -v a b .//d///; cp -v --parents a d//; cp a t/../new///; code; cp a b//; code; cp a b/x; code; cp -T a d/.; code; cp -r t b/.; code; cp -r t b/; code; cp -v a .//d/c; cp d//a d//; code",
+    ),
+    (
         "stripped slashes",
         "echo x >a; mkdir d; ln -s d l; mkdir e; cp -d --strip-trailing-slashes l/ e; cp --strip-trailing-slashes a/ e; code; ls -l e/l | sed 's/.* e/e/'",
+    ),
+    (
+        "links over what is there",
+        "touch a x; echo old >b; ln b b2; ln -s x l; mkfifo p; cp -al a b; code; cp -al a b2; code; stat -c '%n %h' a b b2; echo 1 >c; cp -sRv l c; code; echo 2 >d; cp -sP a d; code; cp -sRn p d; code; cp -sR p d; code; cp -sRf a d; code; ln -s a e; cp -al x e; code; cp -al --attributes-only a b; code; rm -f e; ls -l | sed 's/.*[0-9] //'",
+    ),
+    (
+        "links into a directory that is not there",
+        "touch a; ln -s a l; mkfifo p; mkdir d; for n in a l p d nope; do for o in -l -s -rl -rs -al; do cp $o $n x/y; code; done; done",
+    ),
+    (
+        "times of links that are made",
+        "touch -d 2001-02-03 a; cp -as a l; cp -s a n; ln -s a k; touch -hd 2004-05-06 k; cp -ps k m; cp -as k m2; stat -c '%n %Y %F' l m m2; cp -asf a m; stat -c %Y m; test $(stat -c %Y n) -gt 1200000000; code; cp -as /bin/. t; stat -c %Y t; test $(stat -c %Y t/sh) = $(stat -c %Y /bin/sh); code; rm -r t",
+    ),
+    (
+        "slashes behind directories in messages",
+        "mkdir -p s/t; echo x >s/t/f; ln -s nope s/l; cp -rv s// new//; cp -rv s/// new/; code; cp -rL s// o//; code; mkdir d; cp -rv s//t// d//",
+    ),
+    (
+        "a fifo where a directory is",
+        "mkfifo p; mkdir d; timeout 20 cp -T p d; code; timeout 20 cp --attributes-only -T p d; code",
+    ),
+    (
+        "symbolic links that cannot be relative",
+        "mkdir d; for n in 'a~' '~a' 'a#' '{' '{}' ']' '[' 'a b' \"it's\" 'a@'; do touch -- \"$n\"; cp -s -- \"$n\" d; code; done; touch d/x x; cp -s d/x d; code; cp -sn x d; code; cp -s x d; code; ls d",
     ),
     ("empty names", "echo x >a; cp a ''; code; cp '' a; code; mkdir d; cp '' a d"),
     (
@@ -450,6 +478,14 @@ pub(super) const UNPRIVILEGED: &[(&str, &str)] = &[
     (
         "directories that may not be entered",
         "mkdir -p s/t; echo x >s/t/f; chmod 400 s/t; cp -r s d; code; chmod 700 s/t d/t; mkdir n; chmod 0 n; cp s/t/f n/; code; cp s/t/f n/g; code; chmod 700 n; find d n | sort",
+    ),
+    (
+        "targets in directories that may not be entered",
+        "mkdir d s; ln -s x l; mkfifo f; echo x >a; chmod 600 d; for n in s l f a; do cp -rP $n d; code; done; cp -l a d; code; cp -s $PWD/a d; code; chmod 700 d",
+    ),
+    (
+        "sources that may not be read and would not be copied",
+        "echo x >a; chmod 0 a; cp a a; code; mkdir -p d e/a; cp -T a d; code; cp a e; code",
     ),
     (
         "directories that may not be written",
