@@ -23,7 +23,10 @@ use place::Place;
 use plan::{Cell, Group, Plan};
 use result::Runs;
 use ringroad_host::facts::facts;
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use serde_json::{Value, json};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -105,12 +108,15 @@ struct Bench<'p> {
     random: fastrand::Rng,
     begun: Instant,
     found: Vec<Found<'p>>,
+    /// Held as long as this runs.
+    _alone: File,
 }
 
 impl<'p> Bench<'p> {
     fn new(root: &Path, plan: &'p Plan, words: &[String]) -> io::Result<Self> {
         let ringroad = crate::release_binary(root)?;
         std::fs::create_dir_all(&plan.dir)?;
+        let alone = alone_in(&plan.dir)?;
         std::fs::create_dir_all(plan.out.join("copy"))?;
         let host = facts();
         let command: Vec<&str> =
@@ -141,7 +147,16 @@ impl<'p> Bench<'p> {
             skipped: Some(NOT_REACHED.to_string()),
         });
         let random = fastrand::Rng::with_seed(plan.seed);
-        Ok(Bench { plan, ringroad, head, earlier, random, begun: Instant::now(), found: cells.collect() })
+        Ok(Bench {
+            plan,
+            ringroad,
+            head,
+            earlier,
+            random,
+            begun: Instant::now(),
+            found: cells.collect(),
+            _alone: alone,
+        })
     }
 
     fn run(mut self) -> io::Result<bool> {
@@ -302,6 +317,20 @@ impl<'p> Bench<'p> {
     }
 }
 
+/// A lock on the folder for trees and images: two runs in it would unmount each other's, and measure each other.
+fn alone_in(dir: &Path) -> io::Result<File> {
+    let lock = File::create(dir.join("lock"))?;
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(Errno::WOULDBLOCK) => {
+            let taken =
+                format!("another run is in {}: wait for it, or name a folder with --dir", dir.display());
+            Err(io::Error::other(taken))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// The options without the folders of this machine, which say nothing about the run.
 fn visible(words: &[String]) -> impl Iterator<Item = &str> {
     let pairs =
@@ -343,7 +372,18 @@ fn command_of(name: &str) -> &'static [&'static str] {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_second_run_in_a_folder_is_refused_until_the_first_is_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = alone_in(folder.path()).unwrap();
+        let refused = alone_in(folder.path()).unwrap_err().to_string();
+        assert!(refused.contains("another run") && refused.contains("--dir"), "{refused}");
+        drop(first);
+        assert!(alone_in(folder.path()).is_ok());
+    }
 
     #[test]
     fn folders_of_this_machine_stay_out_of_the_record() {

@@ -8,9 +8,9 @@
 use nix::sys::resource::{UsageWho, getrusage};
 use ringroad_host::{cpu, syscalls};
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -185,6 +185,8 @@ pub(super) fn timed(words: &[&str], cell: &Cell<'_>, check: bool) -> io::Result<
     let before = children_cpu()?;
     let begun = Instant::now();
     let mut child = start(&words)?;
+    let errors = child.stderr.take();
+    let said = std::thread::spawn(move || first_line(errors));
     let (status, peak_bytes) = wait_watching(&mut child)?;
     if cell.sync && status.success() {
         let root = fs::File::open(cell.target)?;
@@ -194,11 +196,7 @@ pub(super) fn timed(words: &[&str], cell: &Cell<'_>, check: bool) -> io::Result<
     let cpu_s = (children_cpu()? - before).as_secs_f64();
     let steal_share = cpu::machine()?.steal_share_since(&machine);
     if !status.success() {
-        let mut said = String::new();
-        if let Some(mut errors) = child.stderr.take() {
-            let _ = errors.read_to_string(&mut said);
-        }
-        return Ok(Err(format!("{status}: {}", said.lines().next().unwrap_or_default())));
+        return Ok(Err(format!("{status}: {}", said.join().unwrap_or_default())));
     }
     if check {
         let (source, target) = (contents(cell.source)?, contents(cell.target)?);
@@ -207,6 +205,17 @@ pub(super) fn timed(words: &[&str], cell: &Cell<'_>, check: bool) -> io::Result<
         }
     }
     Ok(Ok(One { seconds, cpu_s, peak_bytes, steal_share }))
+}
+
+/// What a program says first. It is heard to its end: a pipe that nobody empties stops who has more to say.
+fn first_line(errors: Option<ChildStderr>) -> String {
+    let mut line = Vec::new();
+    if let Some(mut errors) = errors.map(BufReader::new)
+        && errors.read_until(b'\n', &mut line).is_ok()
+    {
+        let _ = io::copy(&mut errors, &mut io::sink());
+    }
+    String::from_utf8_lossy(&line).trim_end().to_string()
 }
 
 /// How many regular files by any name, and bytes in them.
@@ -343,6 +352,9 @@ mod tests {
         let here = here();
         let failed = timed(&["sh", "-c", "echo why >&2; exit 3"], &here.cell(), true).unwrap().unwrap_err();
         assert!(failed.contains('3') && failed.contains("why"), "{failed}");
+        let much = ["timeout", "20", "sh", "-c", "echo why >&2; yes | head -c 300000 >&2; exit 3"];
+        let failed = timed(&much, &here.cell(), true).unwrap().unwrap_err();
+        assert!(failed.contains('3') && failed.ends_with(": why"), "more than a pipe holds: {failed}");
         let short = timed(&["mkdir", "TARGET"], &here.cell(), true).unwrap().unwrap_err();
         assert!(short.contains("(0, 0)") && short.contains("(1, 5)"), "{short}");
     }
