@@ -97,12 +97,7 @@ impl Worker<'_, '_> {
         let opened = match self.open_source(entry, known) {
             Ok(Some(opened)) => opened,
             Ok(None) => return Ok(Outcome::Skipped(Skip::Stopped)),
-            // That it would not have been copied anyway says more.
-            Err(error) => match self.skips(entry) {
-                Ok(Some((skip, _))) => return Ok(Outcome::Skipped(skip)),
-                Err(refused) if refused.kind != ErrorKind::DanglingTarget => return Err(refused),
-                _ => return Err(error),
-            },
+            Err(error) => return self.not_opened(entry, error),
         };
         // Nothing is made before there is something to put into it.
         let waits = opened.facts.kind != FileType::RegularFile;
@@ -110,6 +105,15 @@ impl Worker<'_, '_> {
             return Ok(Outcome::Skipped(Skip::Stopped));
         }
         self.opened(entry, &opened)
+    }
+
+    /// What becomes of an entry whose source could not be opened: that it would not have been copied anyway says more.
+    pub(crate) fn not_opened(&mut self, entry: &Entry<'_>, error: Error) -> Result<Outcome, Error> {
+        match self.skips(entry) {
+            Ok(Some((skip, _))) => Ok(Outcome::Skipped(skip)),
+            Err(refused) if refused.kind != ErrorKind::DanglingTarget => Err(refused),
+            _ => Err(error),
+        }
     }
 
     /// Copies a file whose source is open.

@@ -187,7 +187,8 @@ impl Worker<'_, '_> {
                 return Ok(());
             }
             self.with_entry(flight, index, |worker, entry| {
-                Err(worker.open_error(entry, FileType::RegularFile, why))
+                let error = worker.open_error(entry, FileType::RegularFile, why);
+                worker.not_opened(entry, error)
             });
             return Ok(());
         }

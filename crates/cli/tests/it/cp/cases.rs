@@ -485,7 +485,7 @@ pub(super) const UNPRIVILEGED: &[(&str, &str)] = &[
     ),
     (
         "sources that may not be read and would not be copied",
-        "echo x >a; chmod 0 a; cp a a; code; mkdir -p d e/a; cp -T a d; code; cp a e; code",
+        "echo x >a; chmod 0 a; cp a a; code; mkdir -p d e/a; cp -T a d; code; cp a e; code; mkdir -p s t/s/f; echo x >s/f; echo y >s/g; chmod 0 s/*; cp -r s t; code; find t",
     ),
     (
         "directories that may not be written",
