@@ -323,9 +323,7 @@ fn alone_in(dir: &Path) -> io::Result<File> {
     match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(lock),
         Err(Errno::WOULDBLOCK) => {
-            let taken =
-                format!("another run is in {}: wait for it, or name a folder with --dir", dir.display());
-            Err(io::Error::other(taken))
+            Err(io::Error::other(format!("another run is in {}: wait for its end", dir.display())))
         }
         Err(error) => Err(error.into()),
     }
@@ -380,7 +378,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let first = alone_in(folder.path()).unwrap();
         let refused = alone_in(folder.path()).unwrap_err().to_string();
-        assert!(refused.contains("another run") && refused.contains("--dir"), "{refused}");
+        assert!(refused.contains("another run") && refused.contains("wait for its end"), "{refused}");
         drop(first);
         assert!(alone_in(folder.path()).is_ok());
     }
