@@ -1,4 +1,4 @@
-//! Chores of this repository: `cargo xtask tidy`, `charts`, `bench NAME`, `peers`, `loom`, `asan`, `denied`, `dist`,
+//! Chores of this repository: `cargo xtask test`, `tidy`, `charts`, `bench NAME`, `peers`, `loom`, `asan`, `denied`, `dist`,
 //! `second-kernel` and `coreutils DIR`.
 //!
 //! `tidy` holds what the compiler cannot: which crate may import which, where unsafe may live, that every file
@@ -21,13 +21,15 @@ mod dist;
 mod peers;
 mod recorded;
 mod second_kernel;
+mod test;
 mod tidy;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 
-const USAGE: &str = "usage: cargo xtask tidy
+const USAGE: &str = "usage: cargo xtask test [ARGUMENT OF THE RUNNER]...
+       cargo xtask tidy
        cargo xtask charts
        cargo xtask bench NAME [arguments of `ringroad lab run`]
        cargo xtask bench copy [OPTION VALUE]...
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
+        Some((word, rest)) if word == "test" => test::test(&root, rest),
         Some((word, [])) if word == "tidy" => tidy(&root),
         Some((word, [name, rest @ ..])) if word == "bench" && name == "copy" => {
             bench_copy::bench(&root, rest)
