@@ -2,6 +2,8 @@
 
 #[path = "cases.rs"]
 pub(crate) mod cases;
+#[path = "messages.rs"]
+pub(crate) mod messages;
 
 pub(crate) mod api {
     use std::future::Future;
@@ -18,6 +20,11 @@ pub(crate) mod api {
 
     pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
         Builder::new_current_thread().enable_all().build().expect("epoll is here").block_on(future)
+    }
+
+    /// Starts a task that runs without a handle.
+    pub(crate) fn leave<F: Future<Output = ()> + Send + 'static>(future: F) {
+        drop(spawn(future));
     }
 
     pub(crate) async fn send<T>(sender: &Sender<T>, value: T) {
@@ -41,7 +48,7 @@ pub(crate) mod api {
     }
 
     pub(crate) async fn acquire(semaphore: &Semaphore) -> SemaphorePermit<'_> {
-        semaphore.acquire().await.expect("nobody closes it")
+        semaphore.acquire().await.expect("it is never closed")
     }
 
     pub(crate) async fn call_elsewhere(call: fn() -> u64) -> u64 {

@@ -2,9 +2,11 @@
 
 #[path = "cases.rs"]
 pub(crate) mod cases;
+#[path = "messages.rs"]
+pub(crate) mod messages;
 
 pub(crate) mod api {
-    use ringroad_engine::{JoinHandle, Name, Runtime, sync};
+    use ringroad_engine::{JoinHandle, DriverName, Runtime, sync};
     pub(crate) use ringroad_engine::{sync::Semaphore, time::sleep, yield_now};
     use std::future::Future;
 
@@ -14,7 +16,7 @@ pub(crate) mod api {
     };
 
     pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
-        Runtime::new(Name::Epoll).expect("epoll is here").block_on(future).expect("epoll works")
+        Runtime::new(DriverName::Epoll).expect("epoll is here").block_on(future).expect("epoll works")
     }
 
     pub(crate) fn spawn<F>(future: F) -> JoinHandle<F::Output>
@@ -23,6 +25,11 @@ pub(crate) mod api {
         F::Output: 'static,
     {
         ringroad_engine::spawn(future)
+    }
+
+    /// Starts a task that runs without a handle.
+    pub(crate) fn leave<F: Future<Output = ()> + 'static>(future: F) {
+        drop(ringroad_engine::spawn(future));
     }
 
     pub(crate) async fn send<T>(sender: &Sender<T>, value: T) {
