@@ -17,9 +17,9 @@ first_of() {
     done
 }
 
-# The folder of this run, with a configuration whose PORT, FOLDER and WHO are filled in.
+# The folder of this run, with a configuration in which PORT, FOLDER and `WHO` are filled in.
 folder=$here/run-$name-$port
-# Nobody is left to remove it when the server ends, so the next one does: what is old, and whose server is gone.
+# No process remains to remove it when the server ends, so the next run does: old folders without a server.
 find "$here" -maxdepth 1 -name "run-$name-*" -mmin +60 | while IFS= read -r old; do
     pid=$(cat "$old/nginx.pid" 2> /dev/null) && kill -0 "$pid" 2> /dev/null || rm -rf "$old"
 done
@@ -50,7 +50,7 @@ php-fpm)
     mkdir -p "$folder/nginx-tmp"
     # As root it must be told that this is meant.
     [ "$(id -u)" = 0 ] && as_root=-R
-    # It opens a session of its own, where nobody who ends this one finds it: so it ends when its parent does, which will be
+    # It opens a session of its own, out of reach of a signal to this one: so it ends when its parent does, which will be
     # nginx.
     setpriv --pdeathsig TERM "$fpm" -F -n $as_root -y "$folder/fpm.conf" &
     tries=0

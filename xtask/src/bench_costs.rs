@@ -1,12 +1,14 @@
-//! `cargo xtask bench costs`: what a spawn, a wake, a timer, a message cost on the engine, beside tokio.
+//! `cargo xtask bench costs`: what a spawn, a wake, a timer, a message cost on the engine, beside tokio,
+//! compio and monoio.
 //!
-//! The work is in `peers/costs`, a program of its own that does one case on one runtime and says what it cost. Here
-//! every case is run once per *block* on each runtime, in a new random order, so that what drifts between blocks drifts
-//! for both; ratios are taken within blocks. tokio runs twice under two names: what it differs from itself is noise.
+//! The work is in `peers/costs`, a program of its own that does one case on one runtime and says what it
+//! cost. Here every case is run once per *block* on each runtime, in a new random order, so that what drifts
+//! between blocks drifts for both; ratios are taken within blocks. tokio runs twice under two names: what it
+//! differs from itself is noise.
 //!
-//! The figure is CPU time per item, of all threads: what the machine's other work does to it is least. Instructions
-//! (`--instructions yes`) are counted by callgrind, over twice as many items less once as many, so that what begins and
-//! ends a process does not count; only where there is one thread. Start at [`bench`].
+//! The figure is CPU time per item, of all threads: what the machine's other work does to it is least.
+//! Instructions (`--instructions yes`) are counted by callgrind, over twice as many items less once as many,
+//! so that what begins and ends a process does not count; only where there is one thread. Start at [`bench`].
 
 use crate::recorded::{self, number};
 use ringroad_measure::summary::{median, median_interval};
@@ -23,8 +25,9 @@ const USAGE: &str = "usage: cargo xtask bench costs [OPTION VALUE]...
   --seed N           of the random order (default: by the clock; it is in the record)
   --out DIR          gets costs/record.json and costs/table.md (default: docs/results)";
 
-/// Who is measured: the name in the record, and what the program calls the runtime.
-const CONTESTANTS: [(&str, &str); 3] = [("ours", "ours"), (BASELINE, "tokio"), (CONTROL, "tokio")];
+/// The contestants: the name in the record, and what the program calls the runtime. Not all have all cases.
+const CONTESTANTS: [(&str, &str); 5] =
+    [("ours", "ours"), (BASELINE, "tokio"), (CONTROL, "tokio"), ("compio", "compio"), ("monoio", "monoio")];
 const BASELINE: &str = "tokio";
 const CONTROL: &str = "tokio again";
 
@@ -77,6 +80,8 @@ struct Case {
     name: String,
     items: u64,
     threads: u64,
+    /// The runtimes that have it.
+    runtimes: Vec<String>,
     /// By contestant.
     runs: [Runs; CONTESTANTS.len()],
 }
@@ -105,6 +110,9 @@ fn run(root: &Path, plan: &Plan) -> io::Result<String> {
             let (Some(case), Some((_, runtime))) = (cases.get_mut(*case), CONTESTANTS.get(*who)) else {
                 continue;
             };
+            if !case.runtimes.iter().any(|known| known == runtime) {
+                continue;
+            }
             let cost =
                 measured(Command::new(&program).args([runtime, &*case.name, &case.items.to_string()]))?;
             let per_item = |key: &str| {
@@ -139,13 +147,15 @@ fn run(root: &Path, plan: &Plan) -> io::Result<String> {
 /// Builds the program and says where it is.
 fn program(root: &Path) -> io::Result<PathBuf> {
     let folder = root.join("peers/costs");
-    let built =
-        Command::new(env!("CARGO")).current_dir(&folder).args(["build", "--release", "--quiet"]).status()?;
+    let built = Command::new(env!("CARGO"))
+        .current_dir(&folder)
+        .args(["build", "--release", "--quiet", "--examples"])
+        .status()?;
     if !built.success() {
         return Err(io::Error::other("building peers/costs failed"));
     }
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| folder.join("target"), PathBuf::from);
-    folder.join(target).join("release/peer-costs").canonicalize()
+    folder.join(target).join("release/examples/peer-costs").canonicalize()
 }
 
 fn list(program: &Path) -> io::Result<Vec<Case>> {
@@ -155,7 +165,9 @@ fn list(program: &Path) -> io::Result<Vec<Case>> {
         let mut words = line.split_whitespace();
         let name = words.next()?.to_string();
         let mut number = || words.next()?.parse().ok();
-        Some(Case { name, items: number()?, threads: number()?, runs: Default::default() })
+        let (items, threads) = (number()?, number()?);
+        let runtimes = words.map(str::to_string).collect();
+        Some(Case { name, items, threads, runtimes, runs: Default::default() })
     };
     let cases: Option<Vec<Case>> = text.lines().map(case).collect();
     cases.filter(|cases| !cases.is_empty()).ok_or_else(|| io::Error::other(format!("not a list: {text}")))
@@ -190,10 +202,14 @@ fn record(plan: &Plan, cases: &[Case]) -> Value {
 }
 
 fn case_record(case: &Case) -> Value {
-    let [ours, baseline, control] = &case.runs;
+    let [ours, baseline, control, compio, monoio] = &case.runs;
     let against =
         |runs: &Runs, noise: Option<Interval>| Comparison::of_blocks(&baseline.cpu_ns, &runs.cpu_ns, noise);
     let noise = against(control, None).map(|comparison| comparison.ratio);
+    let ours_over = |runs: &Runs| {
+        let comparison = Comparison::of_blocks(&runs.cpu_ns, &ours.cpu_ns, noise);
+        interval(comparison.map(|comparison| comparison.ratio))
+    };
     let contestants = case.runs.iter().zip(CONTESTANTS).map(|(runs, (name, _))| {
         json!({
             "name": name,
@@ -211,6 +227,8 @@ fn case_record(case: &Case) -> Value {
         "threads": case.threads,
         "ours_over_tokio": interval(against(ours, noise).map(|comparison| comparison.ratio)),
         "tokio_over_itself": interval(noise),
+        "ours_over_compio": ours_over(compio),
+        "ours_over_monoio": ours_over(monoio),
         "finding": against(ours, noise).map(|comparison| comparison.finding.to_string()),
         "contestants": contestants.collect::<Vec<_>>(),
     })
@@ -226,32 +244,39 @@ fn interval(interval: Option<Interval>) -> Value {
 /// The record for people: a pure function, so that it can be made again.
 fn table(record: &Value) -> String {
     let mut text = String::from(
-        "| | ours, ns | tokio, ns | ours over tokio | tokio over itself | instructions |\n|---|---|---|---|---|---|\n",
+        "| | ours, ns | tokio, ns | ours over tokio | tokio over itself | ours over compio | ours over monoio \
+         | instructions |\n|---|---|---|---|---|---|---|---|\n",
     );
     let mut memory = String::new();
     for case in record["cases"].as_array().into_iter().flatten() {
         let name = case["case"].as_str().unwrap_or_default();
-        let [ours, tokio] = [0, 1].map(|at| &case["contestants"][at]);
+        let [ours, tokio, compio, monoio] = [0, 1, 3, 4].map(|at| &case["contestants"][at]);
         let ns = |who: &Value| number(&who["cpu_ns_interval"]["mid"], 0);
         let ratio = |key: &str| {
+            if case[key].is_null() {
+                return "–".to_string();
+            }
             let [mid, low, high] = ["mid", "low", "high"].map(|edge| number(&case[key][edge], 2));
             format!("{mid} ({low} to {high})")
         };
         let counted = [ours, tokio].map(|who| number(&who["instructions"], 0)).join(" / ");
         text.push_str(&format!(
-            "| {name} | {} | {} | {} | {} | {counted} |\n",
+            "| {name} | {} | {} | {} | {} | {} | {} | {counted} |\n",
             ns(ours),
             ns(tokio),
             ratio("ours_over_tokio"),
             ratio("tokio_over_itself"),
+            ratio("ours_over_compio"),
+            ratio("ours_over_monoio"),
         ));
         if name == MEMORY {
-            let bytes = |key: &str| [ours, tokio].map(|who| number(&who[key], 0));
-            let ([heap, their_heap], [rss, their_rss]) = (bytes("heap_bytes"), bytes("rss_bytes"));
+            let bytes = |key: &str| [ours, tokio, compio, monoio].map(|who| number(&who[key], 0)).join(" | ");
             memory = format!(
-                "\n| bytes per parked task, of {} | ours | tokio |\n|---|---|---|\n| given out by the allocator | {heap} | \
-                 {their_heap} |\n| resident | {rss} | {their_rss} |\n",
-                case["items"]
+                "\n| bytes per parked task, of {} | ours | tokio | compio | monoio |\n|---|---|---|---|---|\n\
+                 | given out by the allocator | {} |\n| resident | {} |\n",
+                case["items"],
+                bytes("heap_bytes"),
+                bytes("rss_bytes")
             );
         }
     }
@@ -263,13 +288,14 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn case(name: &str, ours: &[f64], tokio: &[f64]) -> Case {
+    fn case(name: &str, ours: &[f64], tokio: &[f64], compio: &[f64]) -> Case {
         let runs = |cpu_ns: &[f64]| Runs {
             cpu_ns: cpu_ns.to_vec(),
             heap_bytes: vec![64.0; cpu_ns.len()],
             ..Runs::default()
         };
-        Case { name: name.to_string(), items: 10, threads: 1, runs: [runs(ours), runs(tokio), runs(tokio)] }
+        let runs = [runs(ours), runs(tokio), runs(tokio), runs(compio), runs(&[])];
+        Case { name: name.to_string(), items: 10, threads: 1, runtimes: Vec::new(), runs }
     }
 
     #[test]
@@ -278,10 +304,14 @@ mod tests {
         // The second half of the blocks ran on a machine half as fast.
         let tokio: Vec<f64> = (0..12).map(|block| if block < 6 { 100.0 } else { 200.0 }).collect();
         let ours: Vec<f64> = tokio.iter().map(|ns| ns * 0.8).collect();
-        let record = record(&plan, &[case("wake", &ours, &tokio), case(MEMORY, &ours, &tokio)]);
+        let compio: Vec<f64> = tokio.iter().map(|ns| ns * 1.6).collect();
+        let cases = [case("wake", &ours, &tokio, &compio), case(MEMORY, &ours, &tokio, &compio)];
+        let record = record(&plan, &cases);
         let text = table(&record);
-        assert!(text.contains("| 0.80 (0.80 to 0.80) | 1.00 (1.00 to 1.00) | - / - |"), "{text}");
-        assert!(text.contains("| given out by the allocator | 64 | 64 |"), "{text}");
+        // One that does not have the case has a dash.
+        let row = "| 0.80 (0.80 to 0.80) | 1.00 (1.00 to 1.00) | 0.50 (0.50 to 0.50) | – | - / - |";
+        assert!(text.contains(row), "{text}");
+        assert!(text.contains("| given out by the allocator | 64 | 64 | 64 | - |"), "{text}");
         assert!(record["cases"][0]["finding"].as_str().unwrap().starts_with("faster by 20"), "{record}");
     }
 

@@ -1,8 +1,9 @@
 //! `cargo xtask bench load`: what a request costs the client, beside `wrk`, on the same hand-written server.
 //!
-//! CPU time of the whole client process (user and system), per request it sent; server and client on a CPU each; the
-//! clients take turns in an order drawn anew each round, and what is compared are medians with their 95 % intervals.
-//! Then the rates of an open loop: asked for, achieved, and how late requests were sent. Start at [`bench`].
+//! CPU time of the whole client process (user and system), per request it sent; server and client on a CPU
+//! each; the clients take turns in an order drawn anew each round, and what is compared are medians with
+//! their 95 % intervals. Then the rates of an open loop: asked for, achieved, and how late requests were
+//! sent. Start at [`bench`].
 
 use nix::sys::resource::{UsageWho, getrusage};
 use ringroad_measure::summary::median_interval;
@@ -60,7 +61,7 @@ impl Options {
     }
 }
 
-/// Who is measured.
+/// The load generator that is measured.
 #[derive(Clone, Copy, PartialEq)]
 enum Client {
     Wrk,

@@ -1,8 +1,8 @@
 //! `cargo xtask charts`: the pictures of docs/learn, drawn from the records under docs/results.
 //!
-//! One for each page: CPU per request against connections, the page's own models in colour with their 95 % intervals, all
-//! others in grey behind them. Drawn and not painted, so that a test can hold each file against its record. Start at
-//! [`CHARTS`].
+//! One for each page: CPU per request against connections, the page's own models in colour with their 95 %
+//! intervals, all others in grey behind them. Drawn and not painted, so that a test can hold each file
+//! against its record. Start at [`CHARTS`].
 
 use ringroad_measure::record::{Cell, Interval, Record};
 use std::fmt::Write;
@@ -42,8 +42,8 @@ const BOTTOM: f64 = 252.0;
 /// Names closer than this would overlap.
 const NAME_STEP: f64 = 16.0;
 
-/// Colours that are told apart with any eyes, on white and on black (blue and orange of Okabe and Ito, lightened for the
-/// dark).
+/// Colours that are told apart with any eyes, on white and on black (blue and orange of Okabe and Ito,
+/// lightened for the dark).
 const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#333}.m{fill:#666;font-size:12px}.g{stroke:#ddd}\
 .o{stroke:#bbb;fill:none;stroke-width:1.5}.a,.b{fill:none;stroke-width:2.5}.a{stroke:#0072b2}.b{stroke:#d55e00}\
 .ta{fill:#0072b2}.tb{fill:#d55e00}.da{fill:#0072b2}.db{fill:#d55e00}.w{stroke-width:1.2}\

@@ -1,27 +1,66 @@
-//! `cargo xtask loom` and `cargo xtask asan`: the engine's tests under tools that see what a plain run does not.
+//! `cargo xtask loom`, `asan` and `miri`: tests under tools that see what a plain run does not.
 //!
-//! Loom runs what crosses threads in every order that matters. AddressSanitizer sees reads and writes of memory that
-//! is freed or never was ours; it needs a compiler option that is not stable, which RUSTC_BOOTSTRAP unlocks here and
-//! nowhere else. Neither sees what the *kernel* writes: for that the tests have buffers of pages (`memory.rs`).
-//! Each has a target folder of its own, since its flags would have everything built anew.
+//! Loom runs what crosses threads in every order that matters. AddressSanitizer sees reads and writes of
+//! memory that is freed or was never allocated; it needs a compiler option that is not stable, which
+//! RUSTC_BOOTSTRAP unlocks here and nowhere else. Miri interprets a program and finds undefined behaviour of
+//! other kinds; it makes no system calls, so it runs the engine on the simulated driver. None of them sees
+//! what the *kernel* writes: for that the tests have buffers of pages (`memory.rs`). Each has a target folder
+//! of its own, since its flags would have everything built anew.
 
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 
-/// Every order of events at the inbox of a runtime, and at a channel without bound.
+/// Every order of events at the inbox of a runtime, at the unbounded channel, between the threads driver and
+/// a worker of it, and at the blocking pool. Models of three threads are bounded in the interruptions of a
+/// thread; each says its bound.
 pub(crate) fn loom(root: &Path) -> ExitCode {
     let mut cargo = cargo(root, "loom");
     // Loom's dependencies take longer to optimise than the models to run.
     cargo.args(["--config", "profile.dev.package.\"*\".opt-level=0"]);
-    // A name of our own: some crates we depend on mean something else by plain `loom`, and do not compile with it.
+    // A name of our own: some crates we depend on mean something else by plain `loom`, and do not compile
+    // with it.
     cargo.args(["test", "--package", "ringroad-engine", "--lib", "--", "inbox", "sync::unbounded"]);
+    cargo.args(["driver::threads::model", "blocking"]);
     cargo.env("RUSTFLAGS", "--cfg ringroad_loom");
     run("loom", cargo)
 }
 
-/// The engine's tests under AddressSanitizer.
-pub(crate) fn asan(root: &Path) -> ExitCode {
+/// What AddressSanitizer looks at: a package, and the arguments of its tests in a sample.
+const ASAN: [(&str, &[&str]); 2] = [("ringroad-engine", &ENGINE_SAMPLE), ("ringroad-http", &HTTP_SAMPLE)];
+
+/// A sample of the engine's tests leaves out what takes longest and touches no other memory than the rest.
+/// Those are programs drawn by chance, crowds of connections, tests that count or start a process each, and
+/// three drivers that share their code with others.
+const ENGINE_SAMPLE: [&str; 10] = [
+    "--skip=seeds::",
+    "--skip=counts::",
+    "--skip=choose::",
+    "--skip=fork::",
+    "--skip=many",
+    "--skip=thousand",
+    "--skip=hundreds",
+    "--skip=::poll",
+    "--skip=::select",
+    "--skip=::io_uring_plain",
+];
+
+/// A sample of the HTTP library's tests: bodies, files and connections that change hands, where buffers pass
+/// between the protocol, the handlers and the kernel.
+const HTTP_SAMPLE: [&str; 9] = [
+    "bodies::",
+    "files::",
+    "zero_copy::",
+    "messages::",
+    "websocket::",
+    "replacing::",
+    "--skip=::epoll",
+    "--skip=::poll",
+    "--skip=::select",
+];
+
+/// The tests of the engine and of the HTTP library under AddressSanitizer; or a sample of them.
+pub(crate) fn asan(root: &Path, sample: bool) -> ExitCode {
     let target = match host() {
         Ok(target) => target,
         Err(error) => {
@@ -29,24 +68,105 @@ pub(crate) fn asan(root: &Path) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // What rustc supports it for, of what we run on.
+    // What rustc supports it for, of what the engine runs on.
     if !matches!(&*target, "x86_64-unknown-linux-gnu" | "aarch64-unknown-linux-gnu") {
         eprintln!("asan: skipped: there is no AddressSanitizer for {target}");
         return ExitCode::SUCCESS;
     }
-    let mut cargo = cargo(root, "asan");
-    cargo
-        .args(["test", "--package", "ringroad-engine", "--lib", "--tests", "--target", &target])
-        .env("RUSTC_BOOTSTRAP", "1")
-        .env("RUSTFLAGS", "-Zsanitizer=address")
-        // Some tests leak on purpose: what the kernel has not let go of.
-        .env("ASAN_OPTIONS", "detect_leaks=0");
-    // Twenty thousand seeds are for a run that is not three times slower.
-    if std::env::var_os("RINGROAD_SEEDS").is_none() {
-        cargo.env("RINGROAD_SEEDS", "1000");
+    for (package, of_sample) in ASAN {
+        let mut cargo = cargo(root, "asan");
+        cargo
+            .args(["test", "--package", package, "--lib", "--tests", "--target", &target])
+            .env("RUSTC_BOOTSTRAP", "1")
+            .env("RUSTFLAGS", "-Zsanitizer=address")
+            // Some tests leak on purpose: what the kernel has not let go of.
+            .env("ASAN_OPTIONS", "detect_leaks=0");
+        // Twenty thousand seeds are for a run that is not three times slower.
+        if std::env::var_os("RINGROAD_SEEDS").is_none() {
+            cargo.env("RINGROAD_SEEDS", "1000");
+        }
+        if sample {
+            cargo.arg("--").args(of_sample);
+        }
+        let ended = run("asan", cargo);
+        if ended != ExitCode::SUCCESS {
+            return ended;
+        }
     }
-    run("asan", cargo)
+    ExitCode::SUCCESS
 }
+
+/// The simulated driver and what is pure, under Miri, with a nightly compiler that has it.
+pub(crate) fn miri(root: &Path) -> ExitCode {
+    let has_miri = Command::new("cargo").args(["+nightly", "miri", "--version"]).output();
+    if !has_miri.is_ok_and(|output| output.status.success()) {
+        eprintln!("miri: not run: it is not installed (rustup +nightly component add miri rust-src)");
+        return ExitCode::FAILURE;
+    }
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), Into::into);
+    let mut cargo = Command::new("cargo");
+    cargo
+        .current_dir(root)
+        .env("CARGO_TARGET_DIR", target.join("miri"))
+        // Set by `cargo run` for the compiler it has chosen itself.
+        .env_remove("RUSTUP_TOOLCHAIN")
+        // The pool of buffers is mapped, and the clock of a test is read.
+        .env("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-permissive-provenance")
+        .args(["+nightly", "miri", "test", "--package", "ringroad-engine", "--lib", "--"])
+        .args(["driver::sim", "inflight", "wheel", "descriptor", "exec::tests"])
+        // Depth 8 of every order takes hours here.
+        .args(["--skip", "no_order_of_events"])
+        // Starts processes.
+        .args(["--skip", "choose::"])
+        // Make calls that the interpreter does not know.
+        .args(["--skip", "inflight::request"])
+        // Safe code, and hundreds of thousands of steps.
+        .args(["--skip", "timers_fire_at_their_tick"]);
+    run("miri", cargo)
+}
+
+/// A target of `fuzz/`, until it finds something or is stopped. Arguments go to libFuzzer
+/// (`-max_total_time=60`).
+///
+/// The flags are those of `cargo fuzz`, which wants targets to be binaries; ours are not (`fuzz/Cargo.toml`
+/// says why).
+pub(crate) fn fuzz(root: &Path, target: &str, words: &[String]) -> ExitCode {
+    let host = match host() {
+        Ok(host) => host,
+        Err(error) => {
+            eprintln!("fuzz: rustc -vV: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut cargo = cargo(root, "fuzz");
+    let corpus = root.join("fuzz/corpus").join(target);
+    if let Err(error) = std::fs::create_dir_all(&corpus) {
+        eprintln!("fuzz: create, on {}: {error}", corpus.display());
+        return ExitCode::FAILURE;
+    }
+    cargo
+        .current_dir(root.join("fuzz"))
+        .args(["run", "--release", "--target", &host, "--example", target, "--"])
+        .arg(corpus)
+        .args(words)
+        .env("RUSTC_BOOTSTRAP", "1")
+        .env("ASAN_OPTIONS", "detect_odr_violation=0")
+        .env("RUSTFLAGS", FUZZ_FLAGS);
+    match cargo.status() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("fuzz: cargo: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Coverage as libFuzzer reads it, AddressSanitizer, and the checks of a debug build.
+const FUZZ_FLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-module \
+    -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+    -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares \
+    -Ccodegen-units=1 -Cdebug-assertions -Coverflow-checks";
 
 fn cargo(root: &Path, name: &str) -> Command {
     let mut cargo = Command::new(env!("CARGO"));
@@ -79,10 +199,11 @@ fn run(what: &str, mut cargo: Command) -> ExitCode {
     }
 }
 
-/// Passes what is wanted of its output on as it comes, shows every line to `look`, and counts the tests that passed.
+/// Passes what is wanted of its output on as it comes, shows every line to `look`, and counts the tests that
+/// passed.
 pub(crate) fn follow(
     cargo: &mut Command,
-    wanted: fn(&str) -> bool,
+    wanted: impl Fn(&str) -> bool,
     look: &mut dyn FnMut(&str),
 ) -> io::Result<(ExitStatus, usize)> {
     let mut child = cargo.spawn()?;

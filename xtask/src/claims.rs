@@ -1,10 +1,11 @@
 //! That no table cell of the documents is missing in `docs/claims.toml`.
 //!
-//! The documents themselves are not in this repository: they are other people's. So the cells they have are listed here,
-//! by the first word of each row and the head of each column, and the claims are held against the list everywhere. Where
-//! the documents lie beside the checkout (`../shared/sources`), list and claims are held against the documents too:
-//! each row is found there with its figures in order and no other number beside them, each table drawn with bars is
-//! known row by row, and each figure of the text is quoted as it stands. Start at [`check`].
+//! The documents themselves are not in this repository: they are other people's. So the cells they have are
+//! listed here, by the first word of each row and the head of each column, and the claims are held against
+//! the list everywhere. Where the documents lie beside the checkout (`../shared/sources`), list and claims
+//! are held against the documents too: each row is found there with its figures in order and no other number
+//! beside them, each table drawn with bars is known row by row, and each figure of the text is quoted as it
+//! stands. Start at [`check`].
 
 use std::fs;
 use std::io;
@@ -13,7 +14,7 @@ use toml::{Table as Toml, Value};
 
 /// Where the claims are.
 pub(crate) const CLAIMS: &str = "docs/claims.toml";
-/// Where the documents are, if somebody has them: names begin with `000` to `004`.
+/// Where the documents are, if they are there: names begin with `000` to `004`.
 const DOCUMENTS: &str = "../shared/sources";
 /// What stands for a cell of words.
 const NO_FIGURE: &str = "–";
@@ -198,7 +199,8 @@ fn against_a_document(claims: &Toml, source: &str, document: &str) -> Vec<String
     findings
 }
 
-/// What is left of a line after its head without the figures; `None` if they are not all there, in this order.
+/// What is left of a line after its head without the figures; `None` if they are not all there, in this
+/// order.
 fn without(line: &str, head: &str, figures: &[String]) -> Option<String> {
     let mut rest = line.split_once(head)?.1;
     let mut left = String::new();

@@ -1,9 +1,9 @@
 //! `cargo xtask coreutils DIR`: GNU's own tests of `cp`, run on ours.
 //!
-//! DIR is a copy of the suite that lives outside this repository, since its licence is another one: coreutils'
-//! `tests/` and `init.cfg`, with gnulib's `tests/init.sh` put into `tests/`. Nothing is built there: a scratch
-//! folder looks to the tests like a finished build whose `src/cp` is our binary. Tests are named `same-file` or
-//! `tests/cp/same-file.sh`. Start at [`run`].
+//! DIR is a copy of the suite that lives outside this repository, since its licence is another one:
+//! coreutils' `tests/` and `init.cfg`, with gnulib's `tests/init.sh` put into `tests/`. Nothing is built
+//! there: a scratch folder looks to the tests like a finished build with our binary as `src/cp`. Tests are
+//! named `same-file` or `tests/cp/same-file.sh`. Start at [`run`].
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// Longer than any of these tests takes; one that hangs is killed and fails.
 const DEADLINE: Duration = Duration::from_secs(180);
 
-/// Whoever root becomes for the tests that root cannot run: nobody.
+/// The user that root becomes for the tests that root cannot run: user nobody.
 const NOBODY: u32 = 65_534;
 
 /// What the tests look up in a finished build's configuration.
@@ -38,7 +38,8 @@ enum Verdict {
     Failed(String),
 }
 
-/// Runs the suite, or the named tests of it, and prints a table. Exit code 1 if any fails, 2 if a name is no test's.
+/// Runs the suite, or the named tests of it, and prints a table. Exit code 1 if any fails, 2 if a name is no
+/// test's.
 pub(crate) fn run(root: &Path, words: &[String]) -> ExitCode {
     let Some((suite, names)) = words.split_first() else { return ExitCode::from(2) };
     let suite = match suite_at(Path::new(suite)) {
@@ -136,7 +137,8 @@ fn all_tests(suite: &Path) -> io::Result<Vec<String>> {
     Ok(tests)
 }
 
-/// Those of `all` that are named: `same-file`, or with the folder and the ending that its file has. Without names, all.
+/// Those of `all` that are named: `same-file`, or with the folder and the ending that its file has. Without
+/// names, all.
 fn chosen(all: Vec<String>, names: &[String]) -> Result<Vec<String>, Unknown> {
     let bare = |name: &str| {
         let name = name.strip_prefix("./").unwrap_or(name);
@@ -152,7 +154,7 @@ fn chosen(all: Vec<String>, names: &[String]) -> Result<Vec<String>, Unknown> {
     Ok(all.into_iter().filter(|test| wanted.is_empty() || wanted.contains(test)).collect())
 }
 
-/// The version of the system's tools: tests that run `cp` as somebody else take them for part of the build.
+/// The version of the system's tools: tests that run `cp` as another user take them for part of the build.
 fn tools_version() -> io::Result<String> {
     let said = Command::new("rm").arg("--version").output()?.stdout;
     let said = String::from_utf8_lossy(&said);
@@ -163,14 +165,14 @@ fn tools_version() -> io::Result<String> {
 /// Runs one test in a scratch build of its own.
 fn one(suite: &Path, test: &str, cp: &Path, user: Option<u32>) -> io::Result<Verdict> {
     let scratch = tempfile::tempdir()?;
-    // Tests that become somebody else must be able to come here.
+    // Tests that become another user must be able to enter this.
     fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755))?;
     let build = scratch.path().join("build");
     fs::create_dir_all(build.join("src"))?;
     for linked in ["tests", "init.cfg"] {
         symlink(suite.join(linked), build.join(linked))?;
     }
-    // A copy, since somebody else may have to run it, and since its name is what makes it cp.
+    // A copy, since another user may have to run it, and since its name makes it cp.
     fs::copy(cp, build.join("src/cp"))?;
     fs::write(build.join("config.h"), CONFIG)?;
     let limits = build.join("src/getlimits");

@@ -1,12 +1,14 @@
 //! `cargo xtask deny` and `cargo xtask denied`: programs where io_uring is forbidden, or epoll's newer wait.
 //!
-//! `deny WAY CALLS COMMAND...` runs a command under a filter of the kernel's, as containers have it: WAY is what the
-//! filter answers (EPERM, ENOSYS, EINVAL, KILL, TRAP), CALLS to which calls (`all`, `enter`, `register` of io_uring;
-//! `pwait2` of epoll). WAY `memlock` lets it lock no memory instead, as nobody. `denied` runs the suites of all that stands on the engine so, each way;
-//! `denied WAY CALLS` one way; `denied sample` what says most in a short time.
+//! `deny WAY CALLS COMMAND...` runs a command under a filter of the kernel's, as containers have it: WAY is
+//! what the filter answers (EPERM, ENOSYS, EINVAL, KILL, TRAP), CALLS to which calls (`all`, `enter`,
+//! `register` of io_uring; `pwait2` of epoll). WAY `memlock` lets it lock no memory instead, as user nobody.
+//! `denied` runs the suites of all that stands on the engine so, each way; `denied WAY CALLS` one way;
+//! `denied sample` what says most in a short time.
 
 use crate::checked;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use std::cell::Cell;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -65,7 +67,7 @@ fn filter(way: &str, calls: &str) -> Result<(), String> {
     seccompiler::apply_filter(&program).map_err(|why| why.to_string())
 }
 
-/// No locked memory, and nobody's rights: root is not held to the limit.
+/// No locked memory, and the rights of user nobody: root is not held to the limit.
 fn lock_nothing() -> Result<(), String> {
     use rustix::process::{Resource, Rlimit, setrlimit};
     use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
@@ -90,10 +92,13 @@ const SUITES: [(&str, &str); 5] = [
     ("ringroad-cli", "crates/cli"),
 ];
 
+/// The longest time for one test binary, in seconds. The longest takes a sixth of it on two cores.
+const SECONDS_MAX: &str = "1200";
+
 pub(crate) const ENGINE: &str = "ringroad-engine";
 
-/// The suites under denials: all ways, a sample of them, or the one named. What is about io_uring itself says why it is
-/// skipped; everything else passes.
+/// The suites under denials: all ways, a sample of them, or the one named. What is about io_uring itself says
+/// why it is skipped; everything else passes.
 pub(crate) fn denied(root: &Path, words: &[String]) -> ExitCode {
     let all = || SUITES.map(|(package, _)| package).to_vec();
     let ways: Vec<(&str, &str, Vec<&str>)> = match words {
@@ -139,12 +144,18 @@ pub(crate) fn denied(root: &Path, words: &[String]) -> ExitCode {
 fn run(root: &Path, way: &str, calls: &str, package: &str, binary: &str) -> bool {
     let Ok(this) = std::env::current_exe() else { return false };
     let folder = SUITES.iter().find(|(known, _)| *known == package).map_or("", |(_, folder)| folder);
-    let mut command = Command::new(this);
-    command.args(["deny", way, calls, binary]);
+    // A test that hangs is a failure here, and not the end of everything behind it.
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", SECONDS_MAX]).arg(this).args(["deny", way, calls, binary]);
     // The driver's own tests need a ring; the simulation, which no filter touches, is run elsewhere.
     command.args(["--skip", "driver::uring::", "--skip", "::sim", "--skip", "seeds::"]);
     command.current_dir(root.join(folder)).stdout(Stdio::piped());
-    let shown = |line: &str| line.starts_with("test result") || line.contains("FAILED");
+    // Of a test that fails, what it has printed as well: that stands behind all tests.
+    let fails = Cell::new(false);
+    let shown = |line: &str| {
+        fails.set(fails.get() || line == "failures:");
+        fails.get() || line.starts_with("test result") || line.contains("FAILED")
+    };
     match checked::follow(&mut command, shown, &mut |_| ()) {
         Ok((status, passed)) if status.success() && passed > 0 => true,
         // A package may have no tests inside.
@@ -160,9 +171,11 @@ fn run(root: &Path, way: &str, calls: &str, package: &str, binary: &str) -> bool
     }
 }
 
-/// The test binaries of a package, built. All of the workspace are built: one package alone would be built with
-/// features of its own, and most of the rest with it once more.
+/// The test binaries of a package, built. The whole workspace is built, with the features that all of it
+/// needs together, so that nothing is compiled again that `cargo xtask test` has compiled.
 pub(crate) fn test_binaries(root: &Path, package: &str) -> Result<Vec<String>, String> {
+    let manifest = SUITES.iter().find(|(known, _)| *known == package);
+    let manifest = manifest.and_then(|(_, folder)| root.join(folder).join("Cargo.toml").canonicalize().ok());
     let output = Command::new(env!("CARGO"))
         .current_dir(root)
         .args(["test", "--workspace", "--no-run", "--message-format", "json"])
@@ -173,12 +186,10 @@ pub(crate) fn test_binaries(root: &Path, package: &str) -> Result<Vec<String>, S
         return Err("the tests do not build".to_owned());
     }
     let text = String::from_utf8_lossy(&output.stdout);
-    let folder = package.strip_prefix("ringroad-").unwrap_or(package);
-    let manifest = format!("/crates/{folder}/Cargo.toml");
     let messages = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let binaries: Vec<String> = messages
         .filter(|message| message["profile"]["test"] == true)
-        .filter(|message| message["manifest_path"].as_str().is_some_and(|path| path.ends_with(&manifest)))
+        .filter(|message| message["manifest_path"].as_str().map(Path::new) == manifest.as_deref())
         .filter_map(|message| message["executable"].as_str().map(str::to_owned))
         .collect();
     if binaries.is_empty() { Err("no test binary was built".to_owned()) } else { Ok(binaries) }

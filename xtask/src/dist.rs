@@ -1,7 +1,10 @@
-//! `cargo xtask dist`: one static binary, tried in a root with nothing else in it.
+//! `cargo xtask dist [ARCH]` and `cargo xtask deb [ARCH]`: what a release consists of.
 //!
-//! It is linked against musl, which is made for static linking: a glibc linked so still loads its resolver at run time.
-//! What runs in an empty root needs no file of its system, so it can be copied into any container.
+//! `dist` links one static binary against musl, which is made for static linking: a glibc linked so still
+//! loads its resolver at run time. It runs the binary in a root with nothing else in it, then packs it with
+//! its manual pages and completions into an archive with a checksum. Another architecture than the host's
+//! needs a cross compiler for the C and assembly of two dependencies, and runs under QEMU's user mode. `deb`
+//! makes a Debian package of the same binary.
 
 use rustix::process::{Pid, Signal};
 use std::fs;
@@ -12,47 +15,199 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::time::Duration;
 
-pub(crate) fn dist(root: &Path) -> ExitCode {
-    match make(root) {
-        Ok(binary) => {
-            let bytes = fs::metadata(&binary).map_or(0, |about| about.len());
-            println!("dist: {} ({:.1} MiB)", binary.display(), bytes as f64 / f64::from(1 << 20));
+/// Architectures of a release, as Rust names them, with the compiler that Debian ships for each.
+const ARCHITECTURES: [(&str, &str); 2] =
+    [("x86_64", "x86_64-linux-gnu-gcc"), ("aarch64", "aarch64-linux-gnu-gcc")];
+
+/// Shells with completions in the archive, and the name of each file.
+const COMPLETIONS: [(&str, &str); 3] =
+    [("bash", "ringroad.bash"), ("zsh", "_ringroad"), ("fish", "ringroad.fish")];
+
+pub(crate) fn dist(root: &Path, words: &[String]) -> ExitCode {
+    ended("dist", Release::of(root, words).and_then(|release| release.archive()))
+}
+
+pub(crate) fn deb(root: &Path, words: &[String]) -> ExitCode {
+    ended("deb", Release::of(root, words).and_then(|release| release.package()))
+}
+
+fn ended(chore: &str, made: io::Result<PathBuf>) -> ExitCode {
+    match made {
+        Ok(file) => {
+            let bytes = fs::metadata(&file).map_or(0, |about| about.len());
+            println!("{chore}: {} ({:.1} MiB)", file.display(), bytes as f64 / f64::from(1 << 20));
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("dist: {error}");
+            eprintln!("{chore}: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
-fn make(root: &Path) -> io::Result<PathBuf> {
-    let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
-    let built = Command::new(env!("CARGO"))
-        .current_dir(root)
-        .args(["build", "--release", "--package", "ringroad-cli", "--target", &target])
-        // Two thirds of the file are lines for debuggers.
-        .args(["--config", "profile.release.strip=\"debuginfo\""])
-        // The C and assembly of a hash need a compiler for musl; they include no header of a C library, so any does.
-        .env(format!("CC_{}", target.replace('-', "_")), "cc")
-        .status()?;
-    if !built.success() {
-        let hint = format!("cargo build failed; if the target is missing: rustup target add {target}");
-        return Err(io::Error::other(hint));
-    }
-    let folder = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let folder = root.join(folder);
-    let made = folder.join(&target).join("release/ringroad");
-    let dist = folder.join("dist");
-    fs::create_dir_all(&dist)?;
-    let binary = dist.join("ringroad");
-    fs::copy(made, &binary)?;
-    is_static(&binary)?;
-    runs_alone(&binary)?;
-    Ok(binary)
+/// A release for one architecture.
+struct Release<'a> {
+    root: &'a Path,
+    architecture: &'static str,
+    compiler: &'static str,
+    /// `target`, wherever it is.
+    folder: PathBuf,
 }
 
-/// Asks for no loader: its program headers name no interpreter (elf(5)).
+impl<'a> Release<'a> {
+    fn of(root: &'a Path, words: &[String]) -> io::Result<Release<'a>> {
+        let wanted = words.first().map_or(std::env::consts::ARCH, String::as_str);
+        let Some((architecture, compiler)) = ARCHITECTURES.into_iter().find(|(name, _)| *name == wanted)
+        else {
+            let known = ARCHITECTURES.map(|(name, _)| name).join(", ");
+            return Err(io::Error::other(format!("no release for {wanted:?} (there are: {known})")));
+        };
+        let folder = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+        Ok(Release { root, architecture, compiler, folder: root.join(folder) })
+    }
+
+    fn is_foreign(&self) -> bool {
+        self.architecture != std::env::consts::ARCH
+    }
+
+    fn target(&self) -> String {
+        format!("{}-unknown-linux-musl", self.architecture)
+    }
+
+    /// Builds, tries and packs it all; answers where the archive is.
+    fn archive(&self) -> io::Result<PathBuf> {
+        let binary = self.binary()?;
+        let dist = self.folder.join("dist");
+        let name = format!("ringroad-{}-{}-linux", env!("CARGO_PKG_VERSION"), self.architecture);
+        let tree = dist.join(&name);
+        if tree.exists() {
+            fs::remove_dir_all(&tree)?;
+        }
+        fs::create_dir_all(&tree)?;
+        fs::copy(&binary, tree.join("ringroad"))?;
+        if !self.is_foreign() {
+            // Where the Dockerfile and scripts look for the host's binary.
+            fs::copy(&binary, dist.join("ringroad"))?;
+        }
+        for file in ["README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
+            fs::copy(self.root.join(file), tree.join(file))?;
+        }
+        self.documents(&binary, &tree)?;
+        let archive = format!("{name}.tar.gz");
+        // Sorted and without the times and owners of this machine, so that the same sources give the same
+        // bytes.
+        let mut tar = Command::new("tar");
+        tar.current_dir(&dist).args([
+            "--sort=name",
+            "--mtime=@0",
+            "--owner=0",
+            "--group=0",
+            "--numeric-owner",
+        ]);
+        done(tar.args(["--use-compress-program=gzip -n", "-cf", &archive, &name]))?;
+        let sums = Command::new("sha256sum").current_dir(&dist).arg(&archive).output()?;
+        expect("sha256sum", &sums, sums.status.success())?;
+        fs::write(dist.join(format!("{archive}.sha256")), &sums.stdout)?;
+        Ok(dist.join(archive))
+    }
+
+    /// A Debian package of the static binary, by cargo-deb; its contents are listed in
+    /// `crates/cli/Cargo.toml`.
+    fn package(&self) -> io::Result<PathBuf> {
+        let binary = self.binary()?;
+        let documents = self.folder.join("dist/documents");
+        if documents.exists() {
+            fs::remove_dir_all(&documents)?;
+        }
+        self.documents(&binary, &documents)?;
+        let mut deb = Command::new(env!("CARGO"));
+        deb.current_dir(self.root).args(["deb", "--package", "ringroad-cli", "--no-build", "--no-strip"]);
+        deb.args(["--target", &self.target()]).stderr(Stdio::inherit());
+        let said = deb.output()?;
+        if !said.status.success() {
+            let hint = "cargo deb failed; if it is not installed: cargo install cargo-deb --locked";
+            return Err(io::Error::other(hint));
+        }
+        let path = String::from_utf8_lossy(&said.stdout).lines().last().map(PathBuf::from);
+        path.ok_or_else(|| io::Error::other("cargo deb names no file"))
+    }
+
+    /// The static binary, checked.
+    fn binary(&self) -> io::Result<PathBuf> {
+        let target = self.target();
+        let variable = target.replace('-', "_");
+        let mut build = Command::new(env!("CARGO"));
+        build
+            .current_dir(self.root)
+            .args(["build", "--release", "--package", "ringroad-cli", "--target", &target])
+            // Flags for the host's linker are no use to another one.
+            .env_remove("RUSTFLAGS");
+        // A compiler with the headers of glibc does for the C of the dependencies. What musl lacks of these
+        // headers (`fopen64`, in aws-lc's files) is in functions that are not linked; one that is used fails
+        // here. musl itself comes with Rust's target.
+        let compiler = if self.is_foreign() { self.compiler } else { "cc" };
+        build.env(format!("CC_{variable}"), compiler);
+        build.env(format!("CARGO_TARGET_{}_LINKER", variable.to_uppercase()), compiler);
+        if !build.status()?.success() {
+            let hint = format!("cargo build failed; it needs {compiler} and: rustup target add {target}");
+            return Err(io::Error::other(hint));
+        }
+        let binary = self.folder.join(&target).join("release/ringroad");
+        is_static(&binary)?;
+        match self.emulator()? {
+            Some(emulator) => runs_alone(&binary, emulator.as_deref())?,
+            None => println!(
+                "dist: not tried: this host cannot run {} binaries (install qemu-user-static)",
+                self.architecture
+            ),
+        }
+        Ok(binary)
+    }
+
+    /// The program that runs the binary here, if it needs one. `None` where the binary cannot run.
+    #[allow(clippy::option_option, reason = "it may need none, and there may be none")]
+    fn emulator(&self) -> io::Result<Option<Option<PathBuf>>> {
+        if !self.is_foreign() {
+            return Ok(Some(None));
+        }
+        let emulator = Path::new("/usr/bin").join(format!("qemu-{}-static", self.architecture));
+        Ok(emulator.try_exists()?.then_some(Some(emulator)))
+    }
+
+    /// Writes manual pages and completions below `tree`, as the binary prints them.
+    fn documents(&self, binary: &Path, tree: &Path) -> io::Result<()> {
+        let program = || match self.emulator()? {
+            Some(None) => Ok(Command::new(binary)),
+            Some(Some(emulator)) => {
+                let mut command = Command::new(emulator);
+                command.arg(binary);
+                Ok(command)
+            }
+            // The documents are the same on every architecture.
+            None => {
+                let mut command = Command::new(env!("CARGO"));
+                command.current_dir(self.root).args(["run", "--quiet", "--package", "ringroad-cli", "--"]);
+                Ok::<_, io::Error>(command)
+            }
+        };
+        done(program()?.arg("man").arg(tree.join("man")))?;
+        fs::create_dir_all(tree.join("completions"))?;
+        for (shell, file) in COMPLETIONS {
+            let script = program()?.args(["completions", shell]).output()?;
+            expect(&format!("completions {shell}"), &script, script.status.success())?;
+            fs::write(tree.join("completions").join(file), &script.stdout)?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs it to a good end.
+fn done(command: &mut Command) -> io::Result<()> {
+    let status = command.status()?;
+    if status.success() { Ok(()) } else { Err(io::Error::other(format!("{command:?}: {status}"))) }
+}
+
+/// Checks that the binary needs no loader: its program headers name no interpreter (elf(5)).
 fn is_static(binary: &Path) -> io::Result<()> {
     const INTERPRETER: u32 = 3;
     let bytes = fs::read(binary)?;
@@ -71,10 +226,13 @@ fn is_static(binary: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Does its work in a root that holds nothing but itself and two files: no libraries, no /proc, no /dev.
-fn runs_alone(binary: &Path) -> io::Result<()> {
+/// Runs the verbs in a root that holds only the binary and two files: no libraries, no /proc, no /dev.
+fn runs_alone(binary: &Path, emulator: Option<&Path>) -> io::Result<()> {
     let root = tempfile::tempdir()?;
     fs::copy(binary, root.path().join("ringroad"))?;
+    if let Some(emulator) = emulator {
+        fs::copy(emulator, root.path().join("emulator"))?;
+    }
     symlink("ringroad", root.path().join("cp"))?;
     fs::write(root.path().join("file"), "alone\n")?;
     let version = alone(root.path(), &["/ringroad", "--version"])?;
@@ -92,13 +250,13 @@ fn runs_alone(binary: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// `lab server`, until it is told to stop: one request, answered, and counted by it.
+/// Starts `lab server`, sends one request, and stops it with SIGTERM.
 fn serves_alone(root: &Path, model: &str) -> io::Result<()> {
     let words =
         ["/ringroad", "lab", "server", "--model", model, "--protocol", "http", "--listen", "127.0.0.1:0"];
     let mut server = in_root(root, &words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let asked = ask(&mut server);
-    // `unshare` has become the server, so the signal is for it.
+    // `unshare` replaced itself with the server, so this process id is the server's.
     let pid = Pid::from_child(&server);
     rustix::process::kill_process(pid, Signal::TERM)?;
     let output = server.wait_with_output()?;
@@ -112,7 +270,7 @@ fn serves_alone(root: &Path, model: &str) -> io::Result<()> {
     expect("lab server", &output, output.status.success() && answer.contains("<h1>Hello World</h1>"))
 }
 
-/// Waits for the line that says where it listens, and asks for a page there.
+/// Waits for the line with the address, and requests a page from it.
 fn ask(server: &mut Child) -> io::Result<String> {
     let output = server.stdout.as_mut().ok_or_else(|| io::Error::other("no output"))?;
     let mut line = String::new();
@@ -120,7 +278,7 @@ fn ask(server: &mut Child) -> io::Result<String> {
     let address = line
         .trim_end()
         .strip_prefix("listening on ")
-        .ok_or_else(|| io::Error::other(format!("it said {line:?} and not where it listens")))?;
+        .ok_or_else(|| io::Error::other(format!("the server printed {line:?} instead of its address")))?;
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     stream.write_all(b"GET / HTTP/1.1\r\nHost: alone\r\n\r\n")?;
@@ -147,12 +305,17 @@ fn alone(root: &Path, words: &[&str]) -> io::Result<Output> {
     in_root(root, words).output()
 }
 
-/// In a root of its own; who is not root becomes it in a user namespace first.
+/// Runs `words` with `root` as its root. A user without privileges gets them in a user namespace first.
 fn in_root(root: &Path, words: &[&str]) -> Command {
     let mut command = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
         command.arg("--map-root-user");
     }
-    command.arg("--root").arg(root).args(words).env_clear();
+    command.arg("--root").arg(root);
+    if root.join("emulator").exists() {
+        // QEMU passes `-0` on as the name the program was called by, which decides whether it is `cp`.
+        command.args(["/emulator", "-0"]).args(words.first());
+    }
+    command.args(words).env_clear();
     command
 }

@@ -1,26 +1,36 @@
-//! Chores of this repository: `cargo xtask test`, `tidy`, `charts`, `bench NAME`, `peers`, `loom`, `asan`, `denied`, `dist`,
-//! `second-kernel` and `coreutils DIR`.
+//! Chores of this repository: `cargo xtask test`, `tidy`, `charts`, `bench NAME`, `peers`, `loom`, `asan`,
+//! `miri`, `denied`, `fuzz`, `dist`, `deb`, `package`, `features`, `semver`, `http2`, `second-kernel` and
+//! `coreutils DIR`.
 //!
-//! `tidy` holds what the compiler cannot: which crate may import which, where unsafe may live, that every file
-//! says what it is for, that documents point at what exists. `bench` is shorthand for a release build and
-//! `ringroad lab run benches/NAME.toml`, before which the suites about HTTP build what they compare with ([`peers`]);
-//! `bench copy`, `bench copy-memory`, `bench costs` and `bench held` are their own, since copiers and parts of a runtime
-//! are no servers, and connections that do nothing are no load.
+//! `tidy` holds what the compiler cannot: which crate may import which, where unsafe may live, that every
+//! file says what it is for, that documents point at what exists. `bench` is shorthand for a release build
+//! and `ringroad lab run benches/NAME.toml`, before which the suites about HTTP build what they compare with
+//! ([`peers`]). `bench bulk`, `bench copy`, `bench copy-memory`, `bench costs`, `bench held` and `bench tls`
+//! are programs of their own: the lab measures servers under many small requests, and these measure something
+//! else.
 #![forbid(unsafe_code)]
 
+mod bench_bulk;
 mod bench_copy;
 mod bench_costs;
 mod bench_held;
 mod bench_load;
+mod bench_tls;
 mod charts;
 mod checked;
 mod claims;
 mod coreutils;
 mod denied;
 mod dist;
+mod features;
+mod http2;
+mod language;
+mod package;
 mod peers;
+mod picture;
 mod recorded;
 mod second_kernel;
+mod semver;
 mod test;
 mod tidy;
 
@@ -30,19 +40,30 @@ use std::process::{Command, ExitCode, ExitStatus};
 
 const USAGE: &str = "usage: cargo xtask test [ARGUMENT OF THE RUNNER]...
        cargo xtask tidy
+       cargo xtask wrap FILE...
        cargo xtask charts
        cargo xtask bench NAME [arguments of `ringroad lab run`]
+       cargo xtask bench bulk [OPTION VALUE]...
        cargo xtask bench copy [OPTION VALUE]...
        cargo xtask bench copy-memory [OPTION VALUE]...
        cargo xtask bench costs [OPTION VALUE]...
        cargo xtask bench load [OPTION VALUE]...
        cargo xtask bench held [OPTION VALUE]...
+       cargo xtask bench tls [OPTION VALUE]...
+       cargo xtask picture [PROGRAM]
        cargo xtask peers
        cargo xtask loom
-       cargo xtask asan
+       cargo xtask asan [sample]
+       cargo xtask miri
        cargo xtask deny WAY CALLS COMMAND...
        cargo xtask denied [sample | WAY CALLS]
-       cargo xtask dist
+       cargo xtask fuzz TARGET [arguments of libFuzzer]
+       cargo xtask dist [x86_64 | aarch64]
+       cargo xtask deb [x86_64 | aarch64]
+       cargo xtask package [--build] [--record]
+       cargo xtask features
+       cargo xtask semver [REVISION]
+       cargo xtask http2
        cargo xtask second-kernel [NAME...]
        cargo xtask coreutils DIR [TEST...]";
 
@@ -59,6 +80,9 @@ fn main() -> ExitCode {
         },
         Some((word, rest)) if word == "test" => test::test(&root, rest),
         Some((word, [])) if word == "tidy" => tidy(&root),
+        Some((word, [name, rest @ ..])) if word == "bench" && name == "bulk" => {
+            bench_bulk::bench(&root, rest)
+        }
         Some((word, [name, rest @ ..])) if word == "bench" && name == "copy" => {
             bench_copy::bench(&root, rest)
         }
@@ -74,6 +98,7 @@ fn main() -> ExitCode {
         Some((word, [name, rest @ ..])) if word == "bench" && name == "held" => {
             bench_held::bench(&root, rest)
         }
+        Some((word, [name, rest @ ..])) if word == "bench" && name == "tls" => bench_tls::bench(&root, rest),
         Some((word, [name, rest @ ..])) if word == "bench" => bench(&root, name, rest),
         Some((word, [])) if word == "peers" => match peers::build(&root) {
             Ok(()) => ExitCode::SUCCESS,
@@ -82,11 +107,34 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
+        Some((word, rest @ ([] | [_]))) if word == "picture" => {
+            let program =
+                rest.first().map_or_else(|| release_binary(&root), |path| Path::new(path).canonicalize());
+            match program.and_then(|ringroad| picture::draw(&root, &ringroad)) {
+                Ok(file) => {
+                    println!("picture: {}", file.display());
+                    ExitCode::SUCCESS
+                }
+                Err(error) => {
+                    eprintln!("picture: {error}");
+                    ExitCode::FAILURE
+                }
+            }
+        }
+        Some((word, files @ [_, ..])) if word == "wrap" => wrap(files),
         Some((word, [])) if word == "loom" => checked::loom(&root),
-        Some((word, [])) if word == "asan" => checked::asan(&root),
+        Some((word, [])) if word == "asan" => checked::asan(&root, false),
+        Some((word, [sample])) if word == "asan" && sample == "sample" => checked::asan(&root, true),
+        Some((word, [])) if word == "miri" => checked::miri(&root),
         Some((word, rest)) if word == "deny" => denied::deny(rest),
         Some((word, rest)) if word == "denied" => denied::denied(&root, rest),
-        Some((word, [])) if word == "dist" => dist::dist(&root),
+        Some((word, [target, rest @ ..])) if word == "fuzz" => checked::fuzz(&root, target, rest),
+        Some((word, rest @ ([] | [_]))) if word == "dist" => dist::dist(&root, rest),
+        Some((word, rest @ ([] | [_]))) if word == "deb" => dist::deb(&root, rest),
+        Some((word, rest)) if word == "package" => package::package(&root, rest),
+        Some((word, [])) if word == "features" => features::features(&root),
+        Some((word, rest @ ([] | [_]))) if word == "semver" => semver::semver(&root, rest),
+        Some((word, [])) if word == "http2" => http2::judge(&root),
         Some((word, names)) if word == "second-kernel" => second_kernel::run(&root, names),
         Some((word, rest @ [_, ..])) if word == "coreutils" => coreutils::run(&root, rest),
         _ => {
@@ -117,6 +165,21 @@ fn tidy(root: &Path) -> ExitCode {
     }
     println!("tidy: {} found", findings.len());
     if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Wraps comments that are wider than the code.
+fn wrap(files: &[String]) -> ExitCode {
+    for file in files {
+        let written = std::fs::read_to_string(file).and_then(|text| match language::wrapped(&text) {
+            wrapped if wrapped == text => Ok(()),
+            wrapped => std::fs::write(file, wrapped),
+        });
+        if let Err(error) = written {
+            eprintln!("wrap, on {file}: {error}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
 }
 
 fn bench(root: &Path, name: &str, rest: &[String]) -> ExitCode {

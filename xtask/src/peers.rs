@@ -1,8 +1,8 @@
-//! What the suite `peers` and those of `benches` about HTTP run beside ours: our examples, the same by others (`peers/`),
-//! files to serve, a server for proxies to stand before.
+//! What the suite `peers` and those of `benches` about HTTP run beside ours: our examples, the same by others
+//! (`peers/`), files to serve, a server for proxies to stand before.
 //!
-//! All of it goes to `target/peers`, where the suites look. What cannot be built here, for want of a compiler or a
-//! network, is said and left out; the lab then records it as skipped.
+//! All of it goes to `target/peers`, where the suites look. What cannot be built here, for want of a compiler
+//! or a network, is said and left out; the lab then records it as skipped.
 
 use ringroad_host::topology;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -16,13 +16,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Suites that look in `target/peers`.
-pub(crate) const SUITES: [&str; 5] = ["http", "json", "connections", "static", "proxy"];
+pub(crate) const SUITES: [&str; 6] = ["http", "json", "connections", "static", "proxy", "bridge"];
 
 /// Files to serve: name and size.
 const FILES: [(&str, usize); 4] =
     [("1k.bin", 1 << 10), ("64k.bin", 64 << 10), ("1m.bin", 1 << 20), ("8m.bin", 8 << 20)];
 
-/// Builds everybody that can be built.
+/// Builds every peer that can be built.
 ///
 /// # Errors
 /// Ours cannot be.
@@ -31,19 +31,21 @@ pub(crate) fn build(root: &Path) -> io::Result<()> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let target = root.join(target);
     let mut examples = Command::new(env!("CARGO"));
-    examples.current_dir(root).args(["build", "--release", "--quiet", "--package", "ringroad"]);
-    run(examples.args(["--example", "hello", "--example", "json"]))?;
-    for name in ["hello", "json"] {
+    examples.current_dir(root).args(["build", "--release", "--quiet"]);
+    examples.args(["--package", "ringroad", "--package", "ringroad-bridge"]);
+    run(examples.args(["--example", "hello", "--example", "json", "--example", "hyper_hello"]))?;
+    for name in ["hello", "json", "hyper_hello"] {
         place(&target.join("release/examples").join(name), &out.join(name))?;
     }
     for name in ["hyper", "may", "tokio"] {
         let folder = root.join("peers").join(name);
         let built = run(Command::new(env!("CARGO"))
             .current_dir(&folder)
-            .args(["build", "--release", "--quiet", "--target-dir"])
+            .args(["build", "--release", "--quiet", "--examples", "--target-dir"])
             .arg(out.join("build")));
         let binary = format!("peer-{name}");
-        told(name, built.and_then(|()| place(&out.join("build/release").join(&binary), &out.join(&binary))));
+        let made = out.join("build/release/examples").join(&binary);
+        told(name, built.and_then(|()| place(&made, &out.join(&binary))));
     }
     for name in ["go", "gin"] {
         let binary = out.join(format!("peer-{name}"));
@@ -116,7 +118,8 @@ impl Drop for Server {
     }
 }
 
-/// The server that proxies stand before: on the CPUs that the lab gives to its clients, so that the proxy has its own.
+/// The server that proxies stand before: on the CPUs that the lab gives to its clients, so that the proxy has
+/// its own.
 ///
 /// # Errors
 /// It does not start.
@@ -128,7 +131,7 @@ pub(crate) fn behind(root: &Path, ringroad: &Path) -> io::Result<Server> {
     Server::start(command.args(["--listen", &address.to_string()]), address, &client)
 }
 
-/// An address nobody listens at: the kernel does not give its port out again soon.
+/// An address without a listener: the kernel does not give its port out again soon.
 pub(crate) fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind(("127.0.0.1", 0))?.local_addr()
 }
@@ -165,7 +168,7 @@ fn told(name: &str, built: io::Result<()>) {
     }
 }
 
-/// Copied, and put in place at once, so that nobody runs a half of it.
+/// Copied, and put in place at once, so that no process runs a half of it.
 fn place(from: &Path, to: &Path) -> io::Result<()> {
     let new = to.with_extension("new");
     fs::copy(from, &new)?;

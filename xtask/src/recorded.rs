@@ -1,5 +1,6 @@
-//! What the benches that keep a record of their own have in common: options in pairs, who is asked for, and what stays: a
-//! record, and the table made from it. What is measured, and in which order, is theirs.
+//! What the benches that keep a record of their own have in common: options in pairs, the contestants asked
+//! for, and what stays: a record, and the table made from it. What is measured, and in which order, is
+//! theirs.
 
 use ringroad_host::facts::facts;
 use serde_json::{Value, json};
@@ -42,7 +43,7 @@ pub(crate) fn options(
     Ok(())
 }
 
-/// Leaves those of `all` that are asked for: all, if nobody is named. An error names who is not there.
+/// Leaves those of `all` that are asked for: all, if none is named. An error names those that are not there.
 pub(crate) fn keep_only<T>(
     all: &mut Vec<T>,
     only: &[String],
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_not_there_is_named_beside_those_who_are() {
+    fn missing_programs_are_named_beside_present_ones() {
         let mut all = vec!["epoll", "poll"];
         let why = keep_only(&mut all, &["pol".to_owned()], "server", |one| one).unwrap_err();
         assert_eq!(why.to_string(), "no server \"pol\" (there are: epoll, poll)");

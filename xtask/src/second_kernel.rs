@@ -1,8 +1,10 @@
-//! `cargo xtask second-kernel [NAME...]`: the engine's suite under another kernel, and what the doctor says there.
+//! `cargo xtask second-kernel [NAME...]`: the engine's suite under another kernel, and what the doctor says
+//! there.
 //!
-//! User-mode Linux is a kernel that runs as an ordinary process; Debian's package `user-mode-linux` is Linux 6.1, the
-//! oldest with what the io_uring driver needs. Its root is this machine's, read only, so the binaries are the ones built
-//! here. It has one CPU and counts no time one could believe: it is for correctness.
+//! User-mode Linux is a kernel that runs as an ordinary process; Debian's package `user-mode-linux` is Linux
+//! 6.1, the oldest with what the io_uring driver needs. Its root is this machine's, read only, so the
+//! binaries are the ones built here. It has one CPU and counts no time one could believe: it is for
+//! correctness.
 
 use crate::checked;
 use crate::denied::{ENGINE, test_binaries};
@@ -17,7 +19,7 @@ const KERNEL: &str = "linux.uml";
 const PATIENCE: &str = "2400";
 const OVER: &str = "second-kernel: over, failed:";
 
-/// The tests whose names contain one of `names`; all if there is none.
+/// The tests with one of `names` in their name; all if `names` is empty.
 pub(crate) fn run(root: &Path, names: &[String]) -> ExitCode {
     match boot(root, names) {
         Ok(true) => ExitCode::SUCCESS,
@@ -84,7 +86,8 @@ fn script(root: &Path, doctor: &Path, binaries: &[String], names: &[String]) -> 
     text.push_str(&format!("{} doctor\ncd {}/crates/engine\n", quoted(doctor), quoted(root)));
     let names: String = names.iter().map(|name| format!(" {}", quoted(Path::new(name)))).collect();
     for binary in binaries {
-        // Two at a time, as on two CPUs: with more, tests of the harness's deadlines would be of the scheduler.
+        // Two at a time, as on two CPUs: with more, tests of the harness's deadlines would be of the
+        // scheduler.
         text.push_str(&format!(
             "{} --test-threads=2 --color=never{names} || failed=$((failed + 1))\n",
             quoted(Path::new(binary))

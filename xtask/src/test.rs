@@ -1,8 +1,8 @@
 //! `cargo xtask test`: all tests of the workspace, and all failures of one run.
 //!
 //! `cargo nextest`, where it is installed, gives each test a process of its own and ends one that hangs
-//! (`.config/nextest.toml` has the rules); it does not run the examples of the documentation, which follow. Elsewhere
-//! `cargo test --no-fail-fast` runs all of it.
+//! (`.config/nextest.toml` has the rules); it does not run the examples of the documentation, which follow.
+//! Elsewhere `cargo test --no-fail-fast` runs all of it.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};

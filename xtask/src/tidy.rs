@@ -4,6 +4,7 @@
 //! (docs/ARCHITECTURE.md draws the same one): a crate imports only from lower levels, also for its tests.
 
 use crate::claims;
+use crate::language;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -13,17 +14,28 @@ use std::path::{Path, PathBuf};
 const LEVELS: &[(&str, u32)] = &[
     ("uring", 0),
     ("wire", 0),
+    ("settings", 0),
+    ("policy", 0),
     ("measure", 0),
     ("host", 0),
+    ("macros", 0),
     ("engine", 1),
+    ("tls", 1),
     ("lab", 1),
+    ("bridge", 2),
+    ("io", 2),
     ("models", 2),
-    ("http", 2),
     ("load", 2),
     ("copy", 2),
-    ("serve", 3),
-    ("ringroad", 3),
-    ("cli", 4),
+    ("http", 3),
+    ("stores", 4),
+    ("acme", 4),
+    ("ringroad", 4),
+    ("gate", 5),
+    ("app", 6),
+    ("hub", 6),
+    ("serve", 7),
+    ("cli", 8),
 ];
 
 /// Crates that may contain unsafe code. All others forbid it in their root file.
@@ -36,9 +48,11 @@ const ENGINE_LEVELS: &[(&str, u32)] = &[
     ("clock", 0),
     ("counters", 0),
     ("name", 0),
+    ("task_local", 0),
     ("option", 0),
     ("pages", 0),
     ("file_part", 0),
+    ("fork", 0),
     ("error", 1),
     ("pool", 1),
     ("wheel", 1),
@@ -52,12 +66,58 @@ const ENGINE_LEVELS: &[(&str, u32)] = &[
     ("io", 6),
     ("exec", 7),
     ("blocking", 8),
+    ("join_set", 8),
     ("signal", 8),
     ("sync", 8),
     ("time", 8),
     ("fs", 9),
     ("net", 9),
+    ("poll_fd", 10),
+    ("workers", 10),
 ];
+
+/// Modules of the HTTP library, and their levels, likewise.
+const HTTP_LEVELS: &[(&str, u32)] = &[
+    ("counters", 0),
+    ("no_tls", 0),
+    ("pool", 0),
+    ("random", 0),
+    ("transport", 0),
+    ("message", 1),
+    ("h1", 2),
+    ("ws", 2),
+    ("h2", 2),
+    ("client", 3),
+    ("server", 3),
+];
+
+/// Modules of the gateway, and their levels, likewise.
+const GATE_LEVELS: &[(&str, u32)] = &[
+    ("client", 0),
+    ("coding", 0),
+    ("date", 0),
+    ("metrics", 0),
+    ("path", 0),
+    ("routes", 0),
+    ("stage", 0),
+    ("template", 0),
+    ("words", 0),
+    ("upstream", 1),
+    ("flow", 1),
+    ("page", 2),
+    ("chain", 3),
+    ("groups", 4),
+    ("feature", 4),
+    ("health", 5),
+    ("store", 5),
+    ("auth", 5),
+    ("cache", 5),
+    ("filter", 6),
+    ("steps", 7),
+];
+
+/// Where features are: one file each, and the table of them.
+const FEATURES: &str = "crates/gate/src/filter";
 
 /// Something that is not as it should be.
 #[derive(Debug, PartialEq, Eq)]
@@ -78,6 +138,8 @@ pub(crate) fn check(root: &Path) -> io::Result<Vec<Finding>> {
     walk(root, Path::new(""), &mut files)?;
     files.sort();
     let mut findings = Vec::new();
+    let list = fs::read_to_string(root.join(language::PENDING)).unwrap_or_default();
+    let pending = language::pending(&list);
     for file in &files {
         let text = match fs::read_to_string(root.join(file)) {
             Ok(text) => text,
@@ -91,7 +153,14 @@ pub(crate) fn check(root: &Path) -> io::Result<Vec<Finding>> {
         found(opening(file, &text));
         found(unsafe_code(file, &text));
         found(hand_written(file, &text));
-        found(engine_edges(file, &text));
+        found(inner_edges("engine", ENGINE_LEVELS, file, &text));
+        found(inner_edges("http", HTTP_LEVELS, file, &text));
+        found(inner_edges("gate", GATE_LEVELS, file, &text));
+        found(feature_edges(file, &text));
+        found(binaries(root, file, &text));
+        if !pending.iter().any(|path| file == Path::new(path)) {
+            language::check(file, &text).into_iter().for_each(|what| found(Some(what)));
+        }
         if let Some(folder) = manifest_of(file) {
             edges(folder, &text).into_iter().for_each(|what| found(Some(what)));
         }
@@ -158,18 +227,17 @@ fn hand_written(file: &Path, text: &str) -> Option<String> {
         .then(|| "uses the engine: the hand-written models are the floor under it".to_string())
 }
 
-/// A module of the engine imports only from lower levels. (Cargo sees to that between crates only.)
-fn engine_edges(file: &Path, text: &str) -> Option<String> {
-    let inside = file.strip_prefix("crates/engine/src").ok()?;
+/// A module of this crate imports only from lower levels. (Cargo sees to that between crates only.)
+fn inner_edges(krate: &str, levels: &[(&str, u32)], file: &Path, text: &str) -> Option<String> {
+    let inside = file.strip_prefix("crates").ok()?.strip_prefix(krate).ok()?.strip_prefix("src").ok()?;
     let module = inside.components().next()?.as_os_str().to_str()?.trim_end_matches(".rs");
-    let level = |name: &str| ENGINE_LEVELS.iter().find(|(known, _)| *known == name).map(|(_, level)| *level);
-    if module == "lib" || inside.file_name()? == "tests.rs" {
+    let level = |name: &str| levels.iter().find(|(known, _)| *known == name).map(|(_, level)| *level);
+    if module == "lib" || file.extension().is_none_or(|end| end != "rs") || inside.file_name()? == "tests.rs"
+    {
         return None;
     }
     let Some(own) = level(module) else {
-        return Some(format!(
-            "module {module:?} of the engine has no level: give it one in xtask/src/tidy.rs"
-        ));
+        return Some(format!("module {module:?} of {krate} has no level: give it one in xtask/src/tidy.rs"));
     };
     // Of a nested import only the first name counts, which is how they are written here.
     let imports = text.lines().filter_map(|line| line.trim_start().split_once("use crate::"));
@@ -178,8 +246,25 @@ fn engine_edges(file: &Path, text: &str) -> Option<String> {
         .filter(|name| *name != module)
         .find_map(|name| level(name).filter(|other| *other >= own).map(|other| (name, other)))
         .map(|(name, other)| {
-            format!("level {own} of the engine imports {name} of level {other}: only lower ones")
+            format!("level {own} of {krate} imports {name} of level {other}: only lower ones")
         })
+}
+
+/// A feature's file names no other feature. (That no file outside names one, the
+/// compiler sees to: the modules are private.)
+fn feature_edges(file: &Path, text: &str) -> Option<String> {
+    let inside = file.strip_prefix(FEATURES).ok()?;
+    if inside == Path::new("mod.rs") {
+        let public = text.lines().any(|line| line.trim_start().starts_with("pub mod"));
+        return public.then(|| "has a public module: features are named by their table only".to_string());
+    }
+    let names_other = text.lines().map(str::trim_start).find(|line| {
+        line.starts_with("use ") && (line.contains("super::") || line.contains("crate::filter::"))
+            && !line.starts_with("use super::*")
+            // Files of one feature that has a folder.
+            && inside.components().count() == 1
+    });
+    names_other.map(|line| format!("names another feature (`{}`): share it outside of filter/", line.trim()))
 }
 
 fn manifest_of(file: &Path) -> Option<&str> {
@@ -210,6 +295,8 @@ fn edges(folder: &str, manifest: &str) -> Vec<String> {
             continue;
         };
         match level(short) {
+            // Its own tests switch features on.
+            _ if short == folder => {}
             Some(other) if other < own => {}
             Some(other) => {
                 findings.push(format!("level {own} imports {name} of level {other}: only lower ones"))
@@ -224,6 +311,22 @@ fn edges(folder: &str, manifest: &str) -> Vec<String> {
         findings.push(format!("package {package:?}: a crate is named after its folder, {expected}"));
     }
     findings
+}
+
+/// One package has binaries. `cargo install --git URL` looks through every manifest of the repository, also
+/// outside the workspace, and refuses to choose between packages.
+fn binaries(root: &Path, file: &Path, manifest: &str) -> Option<String> {
+    let folder = file.parent()?;
+    if file.file_name()? != "Cargo.toml" || folder == Path::new("crates/cli") {
+        return None;
+    }
+    let table: toml::Table = manifest.parse().ok()?;
+    let package = table.get("package")?;
+    let found_by_itself = package.get("autobins").and_then(toml::Value::as_bool) != Some(false)
+        && ["src/main.rs", "src/bin"].iter().any(|path| root.join(folder).join(path).exists());
+    (found_by_itself || table.contains_key("bin")).then(|| {
+        "has a binary, and `cargo install --git` wants one package with binaries: make it an `[[example]]`".to_string()
+    })
 }
 
 /// Relative links in documents lead somewhere.
@@ -313,17 +416,41 @@ mod tests {
     fn a_module_of_the_engine_that_reaches_upward_is_found() {
         let upward = "//! Slots, or so it says.\nuse crate::exec::Core;\n";
         one(&[("crates/engine/src/inflight.rs", upward)], "imports exec of level 7");
-        let unknown = "//! A module nobody has placed.\n";
+        let unknown = "//! A module without a level.\n";
         one(&[("crates/engine/src/novel.rs", unknown)], "has no level");
         let downward =
             "//! Slots, as they should be.\nuse crate::op::Op;\nuse crate::{COMPLETIONS_PER_TURN, Result};\n";
         assert_eq!(findings(&[("crates/engine/src/inflight.rs", downward)]), [""; 0]);
+        let feature = "//! A feature, or so it says.\nuse super::headers::Headers;\n";
+        one(&[("crates/gate/src/filter/novel.rs", feature)], "names another feature");
+        let circle = "//! A flow, or so it says.\nuse crate::chain::Chain;\n";
+        one(&[("crates/gate/src/flow.rs", circle)], "level 1 of gate imports chain of level 3");
+        let protocol = "//! Messages, or so it says.\nuse crate::h1::HeadCache;\n";
+        one(&[("crates/http/src/message/body.rs", protocol)], "level 1 of http imports h1 of level 2");
     }
 
     #[test]
     fn an_engine_among_the_hand_written_models_is_found() {
         let text = "//! A model by hand, or so it says.\nuse ringroad_engine::net;\n";
         one(&[("crates/models/src/hand/epoll.rs", text)], "floor under it");
+    }
+
+    #[test]
+    fn a_second_package_with_a_binary_is_found() {
+        let main = ("peers/new/src/main.rs", LIB);
+        let package = "[package]\nname = \"peer-new\"\n";
+        one(&[main, ("peers/new/Cargo.toml", package)], "one package with binaries");
+        let named = format!("{package}[[bin]]\nname = \"peer-new\"\n");
+        one(&[("peers/new/Cargo.toml", &named)], "one package with binaries");
+        let example = format!("{package}autobins = false\n[[example]]\nname = \"peer-new\"\n");
+        assert_eq!(findings(&[main, ("peers/new/Cargo.toml", &example)]), [""; 0]);
+    }
+
+    #[test]
+    fn the_language_of_a_file_is_checked_unless_it_is_on_the_list() {
+        let file = ("crates/host/src/cpu.rs", "//! Tells who runs here.\n");
+        one(&[file], "line 1: \"who\"");
+        assert_eq!(findings(&[file, (language::PENDING, "crates/host/src/cpu.rs\n")]), [""; 0]);
     }
 
     #[test]

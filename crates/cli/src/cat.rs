@@ -1,12 +1,12 @@
 //! `ringroad cat`: prints files and block devices, read through the ring with many reads in flight.
 //!
-//! Order is kept, memory is bounded by block size times queue depth, and what cannot be read is said and
-//! passed over: the rest is printed, and the exit code is 1. The ring's part is `uring::ReadAhead`; this file
-//! opens, decides how each source is read, and speaks.
+//! Order is kept, and memory is bounded by block size times queue depth. A file that cannot be read is
+//! reported and skipped; the exit code is then 1. `uring::ReadAhead` does the reads; this file opens sources,
+//! decides how each is read, and prints messages.
 
 use crate::complaint::{self, DONE, FAILED, USAGE, say, why};
 use crate::flags::{CatFlags, Common};
-use ringroad_engine::Name;
+use ringroad_engine::DriverName;
 use ringroad_engine::choose::{self, Origin, Wish};
 use ringroad_uring::{DIRECT_ALIGNMENT, ReadAhead, ReadError, Ring, Source};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -62,7 +62,7 @@ pub(crate) fn run(flags: &CatFlags, common: &Common) -> ExitCode {
                 say(&format!("{}: {bytes} bytes{}", name(path), reader.calls()))
             }
             Ok(_) => {}
-            // Whoever read our output has gone: there is nobody to print for, and nothing to explain.
+            // The reader of the output has closed it: stop without a message.
             Err(Problem::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
                 return ExitCode::from(FAILED);
             }
@@ -87,7 +87,7 @@ pub(crate) fn run(flags: &CatFlags, common: &Common) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// What the ring and its blocks are to be.
+/// Settings of the ring and its blocks.
 struct Settings {
     block_bytes: u32,
     depth: u32,
@@ -130,7 +130,7 @@ enum Reader {
 }
 
 impl Reader {
-    /// How many calls that took in all, where they are counted.
+    /// Returns the number of calls so far, where they are counted.
     fn calls(&self) -> String {
         match self {
             Reader::Ring(ahead) => format!(", {} system calls so far", ahead.enters()),
@@ -148,12 +148,12 @@ impl Reader {
     }
 }
 
-/// The reader, and what is to be said about the choice. Files are always ready: whoever waits for readiness reads them
-/// plainly, so every driver but io_uring means plain reads.
+/// Returns the reader, and a message about the choice. Files are always ready, so every driver except
+/// io_uring uses plain reads.
 fn reader(asked: Option<Wish>, settings: &Settings) -> Result<(Reader, Option<String>), String> {
     let plain = || Reader::Plain(vec![0; settings.block_bytes as usize + DIRECT_ALIGNMENT as usize]);
     let (wish, origin) = choose::wish(asked, None).map_err(|unusable| unusable.to_string())?;
-    if !matches!(wish, Wish::Auto | Wish::Named(Name::IoUring)) {
+    if !matches!(wish, Wish::Auto | Wish::Named(DriverName::IoUring)) {
         return Ok((plain(), None));
     }
     let ring = || {
@@ -174,15 +174,15 @@ fn reader(asked: Option<Wish>, settings: &Settings) -> Result<(Reader, Option<St
     }
 }
 
-/// Why a file was not printed whole.
+/// The reason why a file was not printed completely.
 enum Problem {
-    /// Said as it stands; the next file is tried.
+    /// Printed as it is; the next file follows.
     Input(String),
     Output(io::Error),
     Ring(io::Error),
 }
 
-/// Standard output, unbuffered (blocks are large), and what file it is.
+/// Standard output, unbuffered because blocks are large, and the identity of its file.
 struct Output {
     file: File,
     regular: Option<(u64, u64)>,
@@ -195,7 +195,7 @@ impl Output {
         Ok(Output { regular: about.is_file().then_some((about.dev(), about.ino())), file })
     }
 
-    /// Whether what is read from `input` would be what was just written, without end (the rule of GNU cat).
+    /// Whether reading `input` would return what was just written, without end (the rule of GNU cat).
     fn feeds(&self, input: &mut File, length: u64) -> bool {
         let Some(output) = self.regular else { return false };
         let same = input.metadata().is_ok_and(|about| (about.dev(), about.ino()) == output);
@@ -229,7 +229,7 @@ fn print(path: &Path, reader: &mut Reader, out: &Output, direct: bool) -> Result
             name(path)
         )));
     }
-    // Standard input may be a file that someone has read a part of: then its own position counts.
+    // Standard input may be a file that was read in part: then its own position counts.
     let from_start = path != Path::new("-");
     let source = if from_start && (kind.is_file() || kind.is_block_device()) {
         // The length of a device is where its end is; its metadata says zero.
@@ -284,7 +284,7 @@ fn plainly(
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // Someone who shares this input made it non-blocking: then waiting is up to us.
+            // The input is non-blocking, set by another process that shares it: wait here.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 wait(file).map_err(|error| ReadError::Source { offset, error })?;
             }
@@ -293,7 +293,7 @@ fn plainly(
     }
 }
 
-/// Sleeps until `file` has something to give: bytes, its end, or an error, which the next read will tell.
+/// Sleeps until `file` has bytes, its end, or an error, which the next read returns.
 fn wait(file: &File) -> io::Result<()> {
     let mut files = [PollFd::new(file, PollFlags::IN)];
     match poll(&mut files, None) {

@@ -1,15 +1,15 @@
-//! What goes wrong, said once and in one form: `ringroad: what, on what: why (hint)`.
+//! Error messages in one form: `ringroad: what, on what: why (hint)`.
 
 use std::io::Write;
 use std::path::Path;
 
 /// Everything done.
 pub(crate) const DONE: u8 = 0;
-/// Something failed, and it was said what.
+/// Something failed, with a message.
 pub(crate) const FAILED: u8 = 1;
 /// Bad usage, or a named driver that cannot be used.
 pub(crate) const USAGE: u8 = 2;
-/// A measurement that must not be believed.
+/// An INVALID measurement.
 pub(crate) const INVALID: u8 = 5;
 /// Ended by SIGINT or SIGTERM.
 pub(crate) const INTERRUPTED: u8 = 130;
@@ -19,13 +19,13 @@ pub(crate) fn say(message: &str) {
     let _ = writeln!(std::io::stderr().lock(), "ringroad: {}", without_numbers(message));
 }
 
-/// An I/O error without the "(os error N)" that helps nobody who reads it.
+/// An I/O error without the "(os error N)", which does not help a reader.
 pub(crate) fn why(error: &std::io::Error) -> String {
     without_numbers(&error.to_string())
 }
 
-/// A path as it may stand in a message: control characters are escaped, so that a name from outside can
-/// neither begin a line that looks like ours nor command the terminal.
+/// Returns a path for a message. Control characters are escaped, so that a file name can neither start a line
+/// that looks like a message of this program nor control the terminal.
 pub(crate) fn name(path: &Path) -> String {
     let mut name = String::new();
     for character in path.display().to_string().chars() {
@@ -38,7 +38,7 @@ pub(crate) fn name(path: &Path) -> String {
     name
 }
 
-/// The text without what the standard library appends to the words of the system: " (os error 2)".
+/// Returns the text without the suffix of the standard library: " (os error 2)".
 fn without_numbers(text: &str) -> String {
     const OPENING: &str = " (os error ";
     let mut pieces = text.split(OPENING);

@@ -1,15 +1,23 @@
 //! The command line as typed. One declaration gives parsing, help and usage errors.
 
+use crate::lab::flags::LabFlags;
 use clap::{Args, Parser, Subcommand};
+use ringroad_engine::DriverName;
 use ringroad_engine::choose::Wish;
 use std::ffi::OsString;
-use std::net::SocketAddr;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// One completion-based I/O engine for Linux, and the tools on it.
+/// Shown below the help of the program and in its manual page.
+const EXIT_CODES: &str = "\
+Exit codes: 0 done, 1 failed (the message says why), 2 wrong usage or an unusable driver, 3 destination full,
+4 a copy differs from its source, 5 the run is INVALID, 130 interrupted.";
+
+/// Tools for Linux servers on one completion-based I/O engine: benchmark, load-test, serve, copy
 #[derive(Debug, Parser)]
 #[command(name = "ringroad", version, arg_required_else_help = true, disable_help_subcommand = true)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct Flags {
     #[command(subcommand)]
     pub(crate) verb: Verb,
@@ -17,224 +25,386 @@ pub(crate) struct Flags {
     pub(crate) common: Common,
 }
 
-/// What every verb understands.
+/// Options of every verb. Help shows them last.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Common options", next_display_order = 900)]
 pub(crate) struct Common {
-    /// Say less: errors only
+    /// Print errors and verdicts only
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
-    /// Say more
+    /// Print more details; may be repeated
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// The kernel interface: auto, io_uring, epoll, poll, select, threads (also RINGROAD_DRIVER; a named one is used or
-    /// refused; not for lab; cp takes auto, io_uring, threads)
+    /// I/O driver: auto, io_uring, epoll, poll, select or threads [default: $RINGROAD_DRIVER, else auto]. A
+    /// named driver is used or refused, never replaced
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) driver: Option<Wish>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    /// Look after the applications of a running server
+    App(AppFlags),
     /// Print files and block devices, read through io_uring
     Cat(CatFlags),
-    /// Copy files and trees: GNU cp and more (read by its own parser; this is its entry in the list of verbs)
-    #[command(about = "Copy files and trees: what GNU cp does, faster, and more", disable_help_flag = true)]
+    // Its line is read by its own parser (`cp/getopt.rs`); this is its entry in the list of verbs.
+    /// Copy files and trees like GNU cp, faster, with --resume and --verify
+    #[command(disable_help_flag = true)]
     Cp {
         #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
-    /// Say what works on this machine, what does not and why, and the line that changes it
+    /// Check which I/O drivers work here, what blocks the others, and how to fix it
     Doctor(DoctorFlags),
-    /// Measure which way of doing I/O is best on this machine
+    /// Benchmark servers side by side: twelve I/O models, or your own programs
     Lab(Box<LabFlags>),
-    /// Put a load on a server, and say what it took and whether to believe that
-    Load(Box<LoadFlags>),
-    /// Serve a folder over HTTP, or whatever a configuration describes
+    /// Load-test a server and flag results that cannot be trusted
+    Load(Box<crate::load::flags::LoadFlags>),
+    /// Merge the manifests of the parts of a copy, or compare a tree with one
+    Manifest {
+        #[command(subcommand)]
+        verb: ManifestVerb,
+    },
+    /// Pack a tree of small files into tar shards, for plain tar and WebDataset
+    Pack(PackFlags),
+    /// Unpack tar shards into a folder, and check them against their indexes
+    Unpack(UnpackFlags),
+    /// Serve a folder over HTTP, or what a configuration file describes
     Serve(ServeFlags),
+    /// Compare the I/O drivers of a running server, and move its workers between them
+    Workers(WorkersFlags),
+    /// Print the script that completes this program's verbs and options in a shell
+    #[command(alias = "completion")]
+    Completions(CompletionFlags),
+    /// Write the manual pages into a folder
+    Man(ManFlags),
+    // `main` turns it into `VERB --help` before the line is parsed; this is its entry in the list of verbs.
+    /// Print the help of a verb
+    Help {
+        /// The verb, as in `help load` or `help lab run`
+        #[arg(value_name = "VERB")]
+        words: Vec<String>,
+    },
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct CompletionFlags {
+    /// The shell to print the script for
+    #[arg(value_name = "SHELL")]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ManFlags {
+    /// The folder to write to; it is created if it does not exist
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+}
+
+#[derive(Args, Debug)]
+#[command(override_usage = "ringroad serve [OPTIONS] [DIR]
+       ringroad serve [OPTIONS] --config <FILE>
+       ringroad serve [OPTIONS] --app <TARGET>")]
 pub(crate) struct ServeFlags {
     /// The folder to serve (default: this one)
     #[arg(value_name = "DIR", conflicts_with = "config")]
     pub(crate) folder: Option<PathBuf>,
-    /// What to serve and how, as TOML (contrib/ringroad.toml has all of it)
+    /// What to serve and how, as TOML (contrib/ringroad.toml is an example, docs/CONFIG.md has every key)
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Address to listen on, instead of 127.0.0.1:8080 or the configuration's; port 0: a free one, printed
-    #[arg(long, value_name = "ADDR")]
-    pub(crate) listen: Option<SocketAddr>,
-    /// Threads that serve, for each address; 0: one for each CPU
+    /// Address to listen on: 8080 (loopback), :8080 (all addresses), localhost:8080, [::1]:8080; port 0 takes
+    /// a free one; unix:PATH; systemd or systemd:NAME for a socket that was passed
+    #[arg(long, short = 'p', visible_alias = "port", value_name = "ADDR", value_parser = listen_address)]
+    pub(crate) listen: Option<ringroad_http::ListenAt>,
+    /// Serve https with this certificate, a chain in PEM, and the key of --tls-key
+    #[arg(long, value_name = "FILE", requires = "tls_key", conflicts_with = "tls")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The private key of --tls-cert, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Serve https; `dev`: with a certificate made at start, which clients have to be told to accept
+    #[arg(long, value_name = "WHAT", value_parser = ["dev"])]
+    pub(crate) tls: Option<String>,
+    /// Check the configuration, report every mistake and exit: 0 if it is valid, 2 if not
+    #[arg(long, requires = "config")]
+    pub(crate) check: bool,
+    /// Threads that serve, for each address; with --app its worker processes. 0: one for each CPU
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=1024))]
     pub(crate) workers: Option<u16>,
+    /// Threads that serve, for each address, by driver: io_uring=1,epoll=1
+    #[arg(long, value_name = "LIST", value_parser = drivers, conflicts_with_all = ["workers", "driver", "app"])]
+    pub(crate) drivers: Option<Drivers>,
     /// Share the port with other servers (SO_REUSEPORT)
     #[arg(long)]
     pub(crate) reuse_port: bool,
-    /// List folders that have no index.html
+    /// List folders that have no index.html, also for other machines (on loopback they are listed anyway)
     #[arg(long, conflicts_with = "config")]
     pub(crate) autoindex: bool,
+    /// Run this application and serve it: MODULE:ATTRIBUTE (Python, WSGI or ASGI), FILE.php that starts a
+    /// server of Swoole's, FILE.php with --protocol fastcgi (and the scripts and files beside it), or a
+    /// command line that serves HTTP on the Unix socket {socket}
+    #[arg(long, value_name = "TARGET", conflicts_with_all = ["config", "folder", "autoindex"])]
+    pub(crate) app: Option<String>,
+    /// What the application speaks: auto, ringroad, http, fastcgi or goridge
+    #[arg(long, value_name = "NAME", requires = "app", value_parser = ["auto", "ringroad", "http", "fastcgi", "goridge"])]
+    pub(crate) protocol: Option<String>,
+    /// The application is made by calling the target
+    #[arg(long, requires = "app")]
+    pub(crate) factory: bool,
+    /// Where the application begins, as /shop (root_path, SCRIPT_NAME)
+    #[arg(long, value_name = "PATH", requires = "app")]
+    pub(crate) root_path: Option<String>,
+    /// Requests at once in one worker; for WSGI its threads
+    #[arg(long, value_name = "N", requires = "app", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub(crate) concurrency: Option<u32>,
+    /// Development: reload when a file changes, show in the browser why the application does not start
+    #[arg(long, requires = "app")]
+    pub(crate) dev: bool,
+    /// Unix socket for `ringroad app` and `ringroad workers`; only its owner may open it
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct AppFlags {
+    /// The server's configuration, which names the control socket
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) config: Option<PathBuf>,
+    /// The server's control socket
+    #[arg(long, value_name = "PATH", global = true, conflicts_with = "config")]
+    pub(crate) control: Option<PathBuf>,
+    /// One application; without it all
+    #[arg(long, value_name = "NAME", global = true)]
+    pub(crate) app: Option<String>,
+    #[command(subcommand)]
+    pub(crate) verb: AppVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AppVerb {
+    /// Show workers, requests, memory and restarts
+    Status {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Start new workers, and stop the old ones when all new ones serve. If one fails, nothing changes
+    Reload,
+    /// Replace the process of a slot, or all processes one after another, and wait for that. If a new one
+    /// does not start, the old one stays
+    Restart {
+        /// The slot, as the status shows it: 0, or t0 for a task worker
+        slot: Option<ringroad_app::SlotId>,
+    },
+    /// Change the number of workers, of task workers, or of both
+    #[command(override_usage = "ringroad app scale [OPTIONS] <WORKERS> [--tasks <N>]
+       ringroad app scale [OPTIONS] --tasks <N>")]
+    Scale {
+        /// Workers
+        #[arg(value_parser = clap::value_parser!(u16).range(1..=1024), required_unless_present = "tasks")]
+        workers: Option<u16>,
+        /// Task workers
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=1024))]
+        tasks: Option<u16>,
+    },
+    /// Stop the server; what has begun is finished
+    Stop,
+}
+
+/// Threads by driver.
+#[derive(Clone, Debug)]
+pub(crate) struct Drivers(pub(crate) Vec<(DriverName, usize)>);
+
+fn driver_name(text: &str) -> Result<DriverName, String> {
+    match text.parse() {
+        Ok(Wish::Named(driver)) => Ok(driver),
+        Ok(Wish::Auto) => Err("expected the name of a driver".to_owned()),
+        Err(why) => Err(why.to_string()),
+    }
+}
+
+fn drivers(text: &str) -> Result<Drivers, String> {
+    ringroad_serve::config::drivers(text).map(Drivers)
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct WorkersFlags {
+    /// The server's configuration, which names the control socket
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) config: Option<PathBuf>,
+    /// The server's control socket
+    #[arg(long, value_name = "PATH", global = true, conflicts_with = "config")]
+    pub(crate) control: Option<PathBuf>,
+    #[command(subcommand)]
+    pub(crate) verb: WorkersVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum WorkersVerb {
+    /// Show workers, requests, latency and CPU time by driver
+    Status {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Put workers on another driver. New ones take over the listening sockets, the old ones complete what
+    /// they have begun; if a new one does not start, nothing changes
+    Move {
+        /// The driver that they are on
+        #[arg(value_name = "FROM", value_parser = driver_name)]
+        from: DriverName,
+        /// The driver that they are to be on
+        #[arg(value_name = "TO", value_parser = driver_name)]
+        to: DriverName,
+        /// Threads of each address (default: all on that driver)
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+        workers: Option<u16>,
+    },
+}
+
+/// The same tree makes the same shards. Files that are equal up to the first point of their names stay
+/// together. Beside each shard an index (.ndjson) says where each file lies, and has its BLAKE3 hash.
+#[derive(Args, Debug)]
+pub(crate) struct PackFlags {
+    /// The tree
+    #[arg(value_name = "DIR")]
+    pub(crate) source: PathBuf,
+    /// The names of shards, with one %06d: out/data-%06d.tar
+    #[arg(value_name = "SHARDS")]
+    pub(crate) shards: ringroad_copy::pack::Names,
+    /// Bytes of a shard: 64M, 1G (of 1024)
+    #[arg(long, value_name = "BYTES", default_value = "512M", value_parser = shard_bytes)]
+    pub(crate) shard_size: u64,
+    /// The time of all entries in seconds since 1970 [default: their own]
+    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
+    pub(crate) mtime: Option<i64>,
+    /// The owner of all entries: UID:GID, or keep
+    #[arg(long, value_name = "OWNER", default_value = "0:0", value_parser = owner)]
+    pub(crate) owner: Owner,
+    /// Leave out what matches, GLOB/ directories only; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) exclude: Vec<String>,
+    /// Write no indexes
+    #[arg(long)]
+    pub(crate) no_index: bool,
+    #[command(flatten)]
+    pub(crate) shares: ShareFlags,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct UnpackFlags {
+    /// The folder to unpack into; it is made if it is not there
+    #[arg(short = 'C', long = "directory", value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+    /// The shards
+    #[arg(value_name = "SHARD", required = true)]
+    pub(crate) shards: Vec<PathBuf>,
+    /// A shard without an index beside it is an error; those with one are checked in any case
+    #[arg(long)]
+    pub(crate) verify: bool,
+    /// Give entries their owners and special bits
+    #[arg(long)]
+    pub(crate) same_owner: bool,
+    #[command(flatten)]
+    pub(crate) shares: ShareFlags,
+}
+
+/// Which of the shards are this process's, and how many it works on at a time.
+#[derive(Args, Debug)]
+pub(crate) struct ShareFlags {
+    /// Every N-th shard only: I/N, from 1; auto as an engine for jobs has set it
+    #[arg(long, value_name = "I/N")]
+    pub(crate) part: Option<String>,
+    /// The number of parts where JOB_COMPLETION_INDEX says which (also RINGROAD_PARTS)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) parts: Option<u32>,
+    /// Shards at a time [default: one per CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) jobs: Option<u16>,
+}
+
+/// The owner of packed entries; `None`: their own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owner(pub(crate) Option<(u32, u32)>);
+
+fn owner(text: &str) -> Result<Owner, String> {
+    if text == "keep" {
+        return Ok(Owner(None));
+    }
+    let numbers = text.split_once(':').and_then(|(user, group)| user.parse().ok().zip(group.parse().ok()));
+    numbers
+        .map(|numbers| Owner(Some(numbers)))
+        .ok_or_else(|| "expected UID:GID in numbers, or keep".to_owned())
+}
+
+fn shard_bytes(text: &str) -> Result<u64, String> {
+    let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" => Some(0),
+        "k" => Some(10),
+        "m" => Some(20),
+        "g" => Some(30),
+        "t" => Some(40),
+        _ => None,
+    };
+    let bytes =
+        number.parse::<u64>().ok().zip(shift).and_then(|(number, shift)| number.checked_mul(1 << shift));
+    bytes.filter(|bytes| *bytes > 0).ok_or_else(|| "expected bytes, as 65536, 64M or 1G".to_owned())
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ManifestVerb {
+    /// Make one list of those that `cp --part --manifest` and `cp --finish --manifest` wrote. A file that is
+    /// in two of them is an error
+    Merge {
+        /// The list to write
+        #[arg(value_name = "OUT")]
+        out: PathBuf,
+        /// The lists of all parts, and of the last pass
+        #[arg(value_name = "LIST", required = true)]
+        lists: Vec<PathBuf>,
+    },
+    /// Read every file of a tree and compare it with a list: files that are missing, that differ, and that
+    /// are not in the list. Exit code 4 if there are any
+    Check {
+        /// The list
+        #[arg(value_name = "LIST")]
+        list: PathBuf,
+        /// The tree that its paths are relative to
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+        /// Threads [default: one per CPU]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+        jobs: Option<u16>,
+    },
+}
+
+fn listen_address(text: &str) -> Result<ringroad_http::ListenAt, String> {
+    let expected = "expected an address with its port, as 8080, :8080, localhost:8080 or [::1]:8080; or unix:PATH, \
+                    systemd or systemd:NAME";
+    ringroad_serve::config::listen_at(text).map_err(|_| expected.to_owned())
+}
+
+#[derive(Args, Debug)]
+#[command(override_usage = "ringroad doctor [OPTIONS]
+       ringroad doctor --fix-script
+       ringroad doctor --seccomp <PROFILE>")]
 pub(crate) struct DoctorFlags {
     /// Print one JSON object instead of the screen
     #[arg(long)]
     pub(crate) json: bool,
-    /// Exit with 1 unless all of this is so: `io_uring,connections>=50000`
+    /// Exit with 1 unless all of this holds: `io_uring,connections>=50000`; prints one line for each and no
+    /// screen
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) require: Vec<String>,
-    /// Print this seccomp profile (in Docker's form; `-` is standard input) with io_uring let through, and nothing else
-    #[arg(long, value_name = "PROFILE", conflicts_with_all = ["json", "require"])]
+    /// Print a shell script with the commands that fix what can be fixed here, to read and to run as root
+    #[arg(long, conflicts_with_all = ["json", "require"])]
+    pub(crate) fix_script: bool,
+    /// Print this seccomp profile (in Docker's format; `-` is standard input) with io_uring allowed, and
+    /// nothing else
+    #[arg(long, value_name = "PROFILE", conflicts_with_all = ["json", "require", "fix_script"])]
     pub(crate) seccomp: Option<PathBuf>,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct LoadFlags {
-    /// http://HOST[:PORT]/PATH, https:// likewise, or tcp://HOST:PORT for a server that sends back what it gets; with
-    /// --also, `'URL 3'` has weight 3
-    #[arg(value_name = "URL", required_unless_present = "calibrate")]
-    pub(crate) url: Option<String>,
-    /// Say first what this client can do at all, against a server that does nothing; without a URL, say nothing else
-    #[arg(long, conflicts_with_all = ["processes", "knee"])]
-    pub(crate) calibrate: bool,
-    /// Connections that send (10)
-    #[arg(short, long, value_name = "N")]
-    pub(crate) connections: Option<u32>,
-    /// Measured time, as in 10s, 500ms, 2m (10s unless -n says when it ends)
-    #[arg(short, long, value_name = "TIME", value_parser = time)]
-    pub(crate) duration: Option<Duration>,
-    /// Requests in all, counted from the first
-    #[arg(short = 'n', long = "requests", value_name = "N")]
-    pub(crate) count: Option<u64>,
-    /// Open loop: requests per second that are due whatever the answers do (without it, closed loop)
-    #[arg(short, long, value_name = "N")]
-    pub(crate) rate: Option<f64>,
-    /// With a rate: by chance, as people come, instead of evenly
-    #[arg(long)]
-    pub(crate) poisson: bool,
-    /// Load that changes, comma-separated: 30s:100 holds 100 connections, 1m:100..2000 goes up evenly, /s behind it makes it a
-    /// rate (30s:5000/s)
-    #[arg(long, value_name = "LIST", conflicts_with_all = ["rate", "duration", "count", "ramp"])]
-    pub(crate) stages: Option<String>,
-    /// A staircase of connections: 200+200/3m..3000 begins with 200 and adds 200 every three minutes, up to 3000
-    #[arg(long, value_name = "STAIRS", conflicts_with_all = ["rate", "duration", "count"])]
-    pub(crate) ramp: Option<String>,
-    /// Search the highest rate at which this is so, as in p99<5ms, by probes of -d (3s) after --warmup (500ms) each,
-    /// beginning at -r (1000)
-    #[arg(long, value_name = "DEMAND", conflicts_with_all = ["stages", "ramp", "count", "require"])]
-    pub(crate) knee: Option<String>,
-    /// Connections made per second at most
-    #[arg(long, value_name = "N")]
-    pub(crate) connect_rate: Option<f64>,
-    #[command(flatten)]
-    pub(crate) hold: HoldFlags,
-    #[command(flatten)]
-    pub(crate) tls: TlsFlags,
-    #[command(flatten)]
-    pub(crate) processes: ProcessFlags,
-    /// Threads (one for each CPU; half of them where the server is on this machine)
-    #[arg(short, long, value_name = "N")]
-    pub(crate) threads: Option<u32>,
-    /// io_uring, Linux 6.13: connections without descriptors, in the tables of as many threads as that takes (without this
-    /// option only where descriptors are too few)
-    #[arg(long)]
-    pub(crate) direct: bool,
-    /// Load before the measured time (1s; none with -n)
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    pub(crate) warmup: Option<Duration>,
-    /// How long an answer or a connection may take
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
-    pub(crate) timeout: Duration,
-    /// Requests in flight on each connection (closed loop)
-    #[arg(short, long, value_name = "N", default_value_t = 1)]
-    pub(crate) pipeline: u32,
-    /// Connections that are open beside the others and say nothing
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(crate) idle: u32,
-    /// Method (GET; POST with a body)
-    #[arg(short = 'X', long, value_name = "NAME")]
-    pub(crate) method: Option<String>,
-    /// A header line, `'Name: value'`; may be repeated
-    #[arg(short = 'H', long, value_name = "LINE")]
-    pub(crate) header: Vec<String>,
-    /// The body, or the message of tcp://; `@FILE` is a file's bytes
-    #[arg(short, long, value_name = "TEXT")]
-    pub(crate) body: Option<String>,
-    /// Another URL or path of the same server, with a weight as above; may be repeated
-    #[arg(long, value_name = "URL")]
-    pub(crate) also: Vec<String>,
-    /// A connection for each request
-    #[arg(long)]
-    pub(crate) disable_keepalive: bool,
-    /// tcp://: bytes of a message (64), which come back the same
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
-    pub(crate) length: Option<u32>,
-    /// tcp://: an answer ends at this byte, whatever it says: a character, or \\n, \\r, \\0
-    #[arg(long, value_name = "BYTE", value_parser = delimiter)]
-    pub(crate) delimiter: Option<u8>,
-    /// Addresses that connections come from, in turns: 127.0.0.2,10.0.0.7 or 127.0.0.2-127.0.0.9 (on loopback as many as
-    /// the connections need)
-    #[arg(long, value_name = "LIST")]
-    pub(crate) source: Option<String>,
-    /// Leave TCP_NODELAY off
-    #[arg(long)]
-    pub(crate) no_nodelay: bool,
-    /// SO_RCVBUF of each socket
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
-    pub(crate) rcvbuf: Option<u32>,
-    /// SO_SNDBUF of each socket
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
-    pub(crate) sndbuf: Option<u32>,
-    /// Exit with 1 unless this is so: p99<5ms, rps>=10000, errors%<=0.1, connections>=500; may be repeated
-    #[arg(long, value_name = "DEMAND")]
-    pub(crate) require: Vec<String>,
-    /// Write the record (JSON) to this file
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) out: Option<PathBuf>,
-    /// Exit with 5 for SUSPECT too, not for INVALID alone
-    #[arg(long)]
-    pub(crate) strict: bool,
-    /// Seed of what goes by chance
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
-}
-
-/// `load --processes` and what belongs to it.
-#[derive(Args, Debug)]
-pub(crate) struct ProcessFlags {
-    /// Processes that share the load, each with -t threads and the descriptors a process may have
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub(crate) processes: u32,
-    /// With --processes: how many may be lost before the run is INVALID
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "processes")]
-    pub(crate) allow_lost: u32,
-    /// Be this one of the processes: told what to do on standard input, telling what happens on standard output
-    #[arg(long, value_name = "N", hide = true)]
-    pub(crate) part: Option<u32>,
-}
-
-/// Whom `load https://` believes.
-#[derive(Args, Debug)]
-pub(crate) struct TlsFlags {
-    /// https: believe whatever certificate the server shows
-    #[arg(short = 'k', long)]
-    pub(crate) insecure: bool,
-    /// https: believe the certificates in this file (PEM) instead of the system's
-    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
-    pub(crate) cacert: Option<PathBuf>,
-}
-
-/// `load --hold` and what belongs to it.
-#[derive(Args, Debug)]
-pub(crate) struct HoldFlags {
-    /// Hold the connections, with a heartbeat on each, make lost ones again, and say how well the server bears that
-    #[arg(long, conflicts_with_all = ["rate", "count", "stages", "ramp", "poisson"])]
-    pub(crate) hold: bool,
-    /// With --hold: from one heartbeat of a connection to its next
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time, requires = "hold")]
-    pub(crate) heartbeat: Duration,
-    /// With --hold: failed tries in a row after which a connection is given up and the server called unavailable (never)
-    #[arg(long, value_name = "N", requires = "hold")]
-    pub(crate) retry_limit: Option<u32>,
 }
 
 #[derive(Args, Debug)]
@@ -256,242 +426,8 @@ pub(crate) struct CatFlags {
     pub(crate) uring: Vec<String>,
 }
 
-#[derive(Args, Debug)]
-#[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct LabFlags {
-    #[command(subcommand)]
-    pub(crate) act: Option<LabAct>,
-    /// That of every verb, out of sight here: the lab's models name their drivers
-    #[arg(long, global = true, hide = true, value_name = "NAME")]
-    pub(crate) driver: Option<Wish>,
-    #[command(flatten)]
-    pub(crate) run: RunFlags,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum LabAct {
-    /// Twelve servers, seven by hand and five on the engine, HTTP and for four of them echo, 64 connections: two and a half
-    /// minutes (the same as bare `lab`)
-    Quick(RunFlags),
-    /// Run a suite: a name (`lab suites` lists them) or a TOML file
-    Run {
-        /// A suite's name, or the path of one
-        #[arg(required_unless_present = "resume", conflicts_with = "resume")]
-        suite: Option<String>,
-        #[command(flatten)]
-        run: RunFlags,
-    },
-    /// List the suites there are: what each asks, and how long it takes
-    Suites,
-    /// Test the figures of the documents this project began with, and put them beside what comes out here: eight minutes
-    /// (one that is interrupted begins anew)
-    Sources(SourcesFlags),
-    /// Print the table of records made earlier, several as one, and make their page again
-    Report {
-        /// The records to read (record.json, or the folder it is in)
-        #[arg(value_name = "RECORD", required = true)]
-        records: Vec<PathBuf>,
-        /// Where to write the page (default: report.html beside the record; needed for several)
-        #[arg(long, value_name = "FILE")]
-        out: Option<PathBuf>,
-        /// Write the chart that says most of it too, as an SVG file of its own
-        #[arg(long, value_name = "FILE")]
-        chart: Option<PathBuf>,
-    },
-    /// Say what became slower or faster from one record to another, and what would have been seen
-    Compare {
-        /// The record to compare with (record.json, or the folder it is in)
-        #[arg(value_name = "BEFORE")]
-        first: PathBuf,
-        /// The record to judge
-        #[arg(value_name = "AFTER")]
-        second: PathBuf,
-        /// What to compare: cpu (per request), p99, rate
-        #[arg(long, value_name = "FIGURE", default_value = "cpu")]
-        figure: ringroad_lab::compare::Measure,
-        /// Compare the figures as they are, not as ratios to the baseline of their own run
-        #[arg(long)]
-        absolute: bool,
-    },
-    /// Make one record of several: runs of the same cells are pooled, other cells are added
-    Merge {
-        /// The records to read (record.json, or the folder it is in)
-        #[arg(value_name = "RECORD", required = true)]
-        records: Vec<PathBuf>,
-        /// Where to write the record
-        #[arg(long, value_name = "FILE")]
-        out: PathBuf,
-    },
-    /// Say which driver and settings to use for a workload, from a record made here; without a workload: for what people
-    /// ask about
-    Advise(AdviseFlags),
-    /// Run one of the reference servers; on SIGUSR1 those on the engine say on stderr what they are doing
-    Server(ServerFlags),
-    /// Write a tree of files to copy: imagenet, coco, mnist, cifar10, mixed
-    Dataset(DatasetFlags),
-    /// Drive a server with one of the lab's clients, and print what it saw as JSON
-    #[command(hide = true)]
-    Client(ClientFlags),
-}
-
-#[derive(Args, Clone, Debug, Default)]
-pub(crate) struct RunFlags {
-    /// Folder for record.json and report.html (default: a new one under the user's state directory)
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
-    /// Go on with a run that was stopped, from its last whole block, in the folder where it left its journal
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "with", "only", "client", "repeats", "duration", "seed"])]
-    pub(crate) resume: Option<PathBuf>,
-    /// Print the record as JSON instead of the table
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// A program of your own beside the suite's: NAME=COMMAND, with {port} or {addr} in it; `mine=./server {port}`
-    #[arg(long, value_name = "NAME=COMMAND")]
-    pub(crate) with: Vec<String>,
-    /// Only these programs of the suite (comma-separated)
-    #[arg(long, value_name = "IDS", value_delimiter = ',')]
-    pub(crate) only: Vec<String>,
-    /// Who puts the loads on: load (this program's load generator) or small (a client that shares no code with it)
-    #[arg(long, value_name = "NAME")]
-    pub(crate) client: Option<ringroad_lab::suite::Client>,
-    /// Times each cell is measured, instead of the suite's own number
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(crate) repeats: Option<u32>,
-    /// Seconds of each measured window, instead of the suite's own
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    pub(crate) duration: Option<Duration>,
-    /// Seed of the random order, instead of a fresh one
-    #[arg(long, value_name = "N")]
-    pub(crate) seed: Option<u64>,
-    /// Say what would run, who would sit out and how long it would take, and run nothing
-    #[arg(long, conflicts_with_all = ["resume", "json"])]
-    pub(crate) plan: bool,
-    /// Exit with 5 for SUSPECT too, not for INVALID alone
-    #[arg(long)]
-    pub(crate) strict: bool,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct SourcesFlags {
-    /// Only these documents (comma-separated): 000, 001, 002, 003, 004
-    #[arg(long, value_name = "IDS", value_delimiter = ',', value_parser = ringroad_lab::sources::SOURCES)]
-    pub(crate) only: Vec<String>,
-    /// As long and as large as the documents say (an hour, 35 GB of files), not scaled down
-    #[arg(long)]
-    pub(crate) full: bool,
-    /// Folder of servers made by other means (`cargo xtask peers` fills it)
-    #[arg(long, value_name = "DIR", default_value = "target/peers")]
-    pub(crate) peers: PathBuf,
-    /// Folder for trees to copy, on the disk to measure (default: the one for temporary files)
-    #[arg(long, value_name = "DIR")]
-    pub(crate) scratch: Option<PathBuf>,
-    /// Times each server is measured, instead of its own number
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(crate) repeats: Option<u32>,
-    /// Seconds of each measured window, instead of its own
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    pub(crate) duration: Option<Duration>,
-    /// Folder for record.json and report.html (default: a new one under the user's state directory)
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
-    /// Print the record as JSON instead of the table
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Seed of the random order, instead of a fresh one
-    #[arg(long, value_name = "N")]
-    pub(crate) seed: Option<u64>,
-    /// Exit with 5 for SUSPECT too, not for INVALID alone
-    #[arg(long)]
-    pub(crate) strict: bool,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct AdviseFlags {
-    /// The record to read (default: of those `lab` left, the newest that covers the workload)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) record: Option<PathBuf>,
-    /// echo or http
-    #[arg(long, value_name = "PROTOCOL")]
-    pub(crate) protocol: Option<ringroad_models::Protocol>,
-    /// Connections open at a time
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) connections: Option<u32>,
-    /// Share of them that send at a time: `0.01`, or `1%`
-    #[arg(long, value_name = "SHARE", value_parser = share)]
-    pub(crate) active: Option<f64>,
-    /// Bytes per request: a number, or one with K or M
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
-    pub(crate) payload: Option<u32>,
-    /// Requests in flight on each connection
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) pipeline: Option<u32>,
-    /// CPU time the application takes for each request
-    #[arg(long, value_name = "N", value_parser = microseconds)]
-    pub(crate) work_us: Option<Duration>,
-    /// Time the application waits for each request
-    #[arg(long, value_name = "N", value_parser = microseconds)]
-    pub(crate) delay_us: Option<Duration>,
-    /// A new connection for each request
-    #[arg(long)]
-    pub(crate) reconnect: bool,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct ServerFlags {
-    /// threads, select, poll, epoll-lt, epoll-et, uring, uring-multishot, engine-threads, engine-select, engine-poll,
-    /// engine-epoll, engine-io_uring
-    #[arg(long, value_name = "MODEL")]
-    pub(crate) model: ringroad_models::Model,
-    /// echo or http
-    #[arg(long, value_name = "PROTOCOL", default_value = "http")]
-    pub(crate) protocol: ringroad_models::Protocol,
-    /// Address to listen on; port 0: a free one, printed
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
-    pub(crate) listen: SocketAddr,
-    /// Bytes of each receive buffer
-    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = bytes)]
-    pub(crate) buffer: u32,
-    /// Let each answer wait this long, others going on meanwhile
-    #[arg(long, value_name = "N", default_value = "0", value_parser = microseconds)]
-    pub(crate) delay_us: Duration,
-    /// Burn this much CPU time per request; fractions are allowed
-    #[arg(long, value_name = "N", default_value = "0", value_parser = microseconds)]
-    pub(crate) work_us: Duration,
-    /// Serve at most this many ready connections between two waits; on io_uring: take so many completions. `threads` and the
-    /// models on the engine have none
-    #[arg(long, value_name = "N")]
-    pub(crate) batch: Option<std::num::NonZeroU16>,
-    /// Threads that serve, each with a listener of its own on the same port
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub(crate) workers: u16,
-    /// Share the port with other servers (SO_REUSEPORT)
-    #[arg(long)]
-    pub(crate) reuse_port: bool,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct DatasetFlags {
-    /// imagenet, coco, mnist, cifar10, mixed; or COUNTxBYTES[/FOLDERS] as in 100000x4K/100
-    #[arg(value_name = "NAME")]
-    pub(crate) dataset: ringroad_lab::dataset::Dataset,
-    /// The folder to make it in: a new one, or an empty one
-    #[arg(value_name = "DIR")]
-    pub(crate) folder: PathBuf,
-    /// How much of it: 1 is the whole dataset, 0.01 a hundredth of its files
-    #[arg(long, value_name = "F", default_value_t = 1.0)]
-    pub(crate) scale: f64,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct ClientFlags {
-    /// load or small
-    pub(crate) client: ringroad_lab::suite::Client,
-    /// The options as JSON, as the harness writes them
-    pub(crate) options: String,
-}
-
 /// `4096`, `128K`, `1M`: at most 1 GiB.
-fn bytes(text: &str) -> Result<u32, String> {
+pub(crate) fn bytes(text: &str) -> Result<u32, String> {
     let (digits, unit) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
         Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
@@ -514,7 +450,7 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
 }
 
 /// One byte.
-fn delimiter(text: &str) -> Result<u8, String> {
+pub(crate) fn delimiter(text: &str) -> Result<u8, String> {
     match (text, text.as_bytes()) {
         ("\\n", _) => Ok(b'\n'),
         ("\\r", _) => Ok(b'\r'),
@@ -525,7 +461,7 @@ fn delimiter(text: &str) -> Result<u8, String> {
 }
 
 /// `0.01` or `1%`: more than nothing, at most all.
-fn share(text: &str) -> Result<f64, String> {
+pub(crate) fn share(text: &str) -> Result<f64, String> {
     let (number, unit) = match text.strip_suffix('%') {
         Some(percent) => (percent.trim_end(), 100.0),
         None => (text, 1.0),
@@ -538,11 +474,11 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     span(text, 1.0)
 }
 
-fn microseconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn microseconds(text: &str) -> Result<Duration, String> {
     span(text, 1e-6)
 }
 

@@ -1,14 +1,19 @@
-//! `ringroad lab`: runs suites, shows what came out, and starts the reference servers.
+//! `ringroad lab`: runs suites, prints results, and starts the reference servers.
 //!
 //! The measuring is in the `lab` library; this file turns flags into its options, its events into a progress
 //! line, its record into files, a table and an exit code.
 
 mod advise;
 mod client;
+pub(crate) mod flags;
+mod parts;
+mod store;
+mod traffic;
 
 use crate::complaint::{DONE, FAILED, INTERRUPTED, INVALID, USAGE, say, why};
-use crate::flags::{Common, DatasetFlags, LabAct, LabFlags, RunFlags, ServerFlags, SourcesFlags};
+use crate::flags::Common;
 use crate::progress::Progress;
+use flags::{DatasetFlags, Format, LabAct, LabFlags, PrintFlags, RunFlags, ServerFlags, SourcesFlags};
 use ringroad_engine::choose;
 use ringroad_engine::signal::{Signal, dump_on};
 use ringroad_lab::compare::{Measure, compare as differences};
@@ -16,10 +21,12 @@ use ringroad_lab::dataset::{self, DatasetError};
 use ringroad_lab::pin::Cores;
 use ringroad_lab::plan::Plan;
 use ringroad_lab::suite::built_in;
-use ringroad_lab::{Error, RunOptions, Suite, page, runner, sources, table};
+use ringroad_lab::table::{self, Detail};
+use ringroad_lab::{Error, RunOptions, Suite, export, page, runner, sources};
 use ringroad_measure::caveat::Level;
 use ringroad_measure::merge;
-use ringroad_measure::record::{Record, SCHEMA};
+use ringroad_measure::record::Record;
+use ringroad_measure::units::counted;
 use ringroad_models::{Model, Options, Stop, Workers};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::{self, IsTerminal, Write};
@@ -28,6 +35,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{env, fs};
+use store::{Folder, read};
 
 pub(crate) fn run(flags: Box<LabFlags>, common: &Common) -> ExitCode {
     let LabFlags { act, driver, run } = *flags;
@@ -40,8 +48,12 @@ pub(crate) fn run(flags: Box<LabFlags>, common: &Common) -> ExitCode {
         Some(LabAct::Quick(run)) => suite("quick", &run, common),
         Some(LabAct::Run { suite: name, run }) => suite(name.as_deref().unwrap_or("quick"), &run, common),
         Some(LabAct::Suites) => suites(),
+        Some(LabAct::List) => store::list(),
+        Some(LabAct::Open { record }) => store::open(record),
         Some(LabAct::Sources(flags)) => claims(&flags, common),
-        Some(LabAct::Report { records, out, chart }) => report(&records, out.as_deref(), chart.as_deref()),
+        Some(LabAct::Report { records, out, chart, print }) => {
+            report(&records, out.as_deref(), chart.as_deref(), print)
+        }
         Some(LabAct::Compare { first, second, figure, absolute }) => {
             compare(&first, &second, figure, absolute)
         }
@@ -50,6 +62,7 @@ pub(crate) fn run(flags: Box<LabFlags>, common: &Common) -> ExitCode {
         Some(LabAct::Server(flags)) => server(&flags),
         Some(LabAct::Dataset(flags)) => make_dataset(&flags, common),
         Some(LabAct::Client(flags)) => client::run(&flags),
+        Some(LabAct::Other(words)) => Err(no_such_verb(&words)),
     };
     ExitCode::from(code.unwrap_or_else(|Complaint { message, code }| {
         say(&message);
@@ -57,7 +70,21 @@ pub(crate) fn run(flags: Box<LabFlags>, common: &Common) -> ExitCode {
     }))
 }
 
-/// What to say, and the exit code that goes with it.
+/// A word that is no verb: most often a suite's name.
+fn no_such_verb(words: &[std::ffi::OsString]) -> Complaint {
+    let word = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+    let is_suite = built_in::names().any(|name| name == word) || word.ends_with(".toml");
+    let message = if is_suite {
+        format!("lab {word}: a suite name follows `run`: ringroad lab run {word}")
+    } else {
+        let verbs =
+            "quick, run, suites, list, open, sources, report, compare, merge, advise, server, dataset";
+        format!("lab {word}: not a verb (available: {verbs}; a suite name follows `run`)")
+    };
+    Complaint { message, code: USAGE }
+}
+
+/// An error message and its exit code.
 struct Complaint {
     message: String,
     code: u8,
@@ -67,7 +94,7 @@ fn failed(what: &str, on: &Path, error: &io::Error) -> Complaint {
     Complaint { message: format!("{what}, on {}: {}", on.display(), why(error)), code: FAILED }
 }
 
-/// Runs a suite, or goes on with one, and leaves record, page and table.
+/// Runs or resumes a suite, and writes record, page and table.
 fn suite(name: &str, flags: &RunFlags, common: &Common) -> Result<u8, Complaint> {
     let ringroad =
         env::current_exe().map_err(|error| failed("finding this program", Path::new("ringroad"), &error))?;
@@ -76,13 +103,13 @@ fn suite(name: &str, flags: &RunFlags, common: &Common) -> Result<u8, Complaint>
         seed: flags.seed,
         repeats: flags.repeats,
         duration_s: flags.duration.map(|span| span.as_secs_f64()),
-        who: flags.client,
+        client_override: flags.client,
         ..RunOptions::of(ringroad)
     };
     // Trees to copy lie beside the record, on the disk that holds it, and go when the run is over.
     let options = |folder: &Folder| RunOptions { scratch: Some(folder.trees()), ..options.clone() };
     match &flags.resume {
-        // What is there stays until the whole is there: the record of the part that was done is not lost by trying.
+        // The existing record stays until the new one is complete, so that an attempt does not lose it.
         Some(folder) => {
             let folder = Folder(folder.clone());
             let (journal, options) = (folder.journal(), options(&folder));
@@ -91,13 +118,26 @@ fn suite(name: &str, flags: &RunFlags, common: &Common) -> Result<u8, Complaint>
             })
         }
         None => {
-            let mut suite = Suite::load(name).map_err(refused)?;
+            let mut suite = match flags.url.as_slice() {
+                [] => Suite::load(name).map_err(refused)?,
+                urls if name == "quick" => Suite::of_urls(urls).map_err(refused)?,
+                _ => {
+                    let message = "--url: takes the place of a suite: leave the suite out".to_owned();
+                    return Err(Complaint { message, code: USAGE });
+                }
+            };
             only(&mut suite, &flags.only)?;
+            if let Some(path) = &flags.path {
+                suite.set_path(path).map_err(refused)?;
+            }
+            if !flags.connections.is_empty() {
+                suite.set_connections(&flags.connections).map_err(refused)?;
+            }
             flags.with.iter().try_for_each(|program| suite.add(program)).map_err(refused)?;
             if flags.plan {
                 return say_plan(suite, flags);
             }
-            // Before anything is measured: two minutes must not end in "permission denied".
+            // Check before measuring: a run of two minutes must not end in "permission denied".
             let folder = Folder::prepare(flags.out.clone(), &suite.name)?;
             let options = RunOptions { journal: Some(folder.journal()), ..options(&folder) };
             run_it(&folder, flags, common, |progress, stop| runner::run(&suite, &options, progress, stop))
@@ -105,12 +145,17 @@ fn suite(name: &str, flags: &RunFlags, common: &Common) -> Result<u8, Complaint>
     }
 }
 
-/// What would run.
+/// Prints what would run.
 fn say_plan(mut suite: Suite, flags: &RunFlags) -> Result<u8, Complaint> {
     suite.repeats = flags.repeats.unwrap_or(suite.repeats);
     suite.duration_s = flags.duration.map_or(suite.duration_s, |span| span.as_secs_f64());
-    let plan = fitting_plan(&suite)?;
+    let mut plan = fitting_plan(&suite)?;
+    plan.look_for_programs(&suite);
     print(&plan.text(&suite, width()))?;
+    if plan.runs() == 0 {
+        let message = "nothing would be measured: no program can run".to_owned();
+        return Err(Complaint { message, code: FAILED });
+    }
     Ok(DONE)
 }
 
@@ -121,7 +166,7 @@ fn fitting_plan(suite: &Suite) -> Result<Plan, Complaint> {
     Ok(plan)
 }
 
-/// What the documents claim, beside what comes out here.
+/// Prints the documents' claims beside the results here.
 fn claims(flags: &SourcesFlags, common: &Common) -> Result<u8, Complaint> {
     let ringroad =
         env::current_exe().map_err(|error| failed("finding this program", Path::new("ringroad"), &error))?;
@@ -142,7 +187,7 @@ fn claims(flags: &SourcesFlags, common: &Common) -> Result<u8, Complaint> {
         scratch: flags.scratch.clone().unwrap_or_else(env::temp_dir),
     };
     let folder = Folder::prepare(flags.out.clone(), "sources")?;
-    let output = RunFlags { json: flags.json, strict: flags.strict, ..RunFlags::default() };
+    let output = RunFlags { print: flags.print, strict: flags.strict, ..RunFlags::default() };
     run_it(&folder, &output, common, |progress, stop| sources::run(&options, progress, stop))
 }
 
@@ -155,7 +200,7 @@ fn run_it(
 ) -> Result<u8, Complaint> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // The second one ends this process as if nothing were registered; the kernel ends the children then.
+        // The second signal ends this process with its default action; the kernel then ends the children.
         let twice = signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop));
         let once = signal_hook::flag::register(signal, Arc::clone(&stop));
         if let Err(error) = twice.and(once) {
@@ -177,23 +222,32 @@ fn run_it(
     let record = record.map_err(refused)?;
     let interrupted = stop.load(Ordering::Relaxed);
 
-    folder.write(&record, page::html)?;
+    if interrupted && folder.has_more_than(&record) {
+        // Of a block that was not whole only the record keeps the runs; a resumed run has to make them again.
+        if !common.quiet {
+            say(&format!("{} has more runs than this one, so it is kept", folder.record().display()));
+        }
+    } else {
+        folder.write(&record, page::html)?;
+    }
     if interrupted {
-        // Only a suite can be gone on with.
+        // Only a suite can be resumed.
         if !common.quiet && folder.journal().exists() {
-            say(&format!("go on with it: ringroad lab run --resume {}", folder.0.display()));
+            say(&format!("resume it: ringroad lab run --resume {}", folder.0.display()));
         }
     } else {
         // Everything is in the record now. (What cannot be removed does no harm.)
         let _ = fs::remove_file(folder.journal());
     }
-    if flags.json {
-        print(&json(&record))?
-    } else {
-        print(&table_for_here(&record))?
-    }
-    if !common.quiet && !flags.json {
+    print(&printed(&record, flags.print))?;
+    if !common.quiet && flags.print.wanted() == Format::Table {
         print(&format!("\nrecord: {}\npage:   {}\n", folder.record().display(), folder.page().display()))?;
+    }
+    // A run about published figures may well have had nothing to measure for them.
+    let nothing = record.claims.is_empty() && record.cells.iter().all(|cell| cell.skipped.is_some());
+    if nothing && !interrupted {
+        say("nothing was measured: no program could run");
+        return Ok(FAILED);
     }
     Ok(match record.verdict.level {
         _ if interrupted => INTERRUPTED,
@@ -218,7 +272,7 @@ fn suites() -> Result<u8, Complaint> {
     Ok(DONE)
 }
 
-/// The command line for the record: by our name, since where this program lies says nothing about the run.
+/// Returns the command line for the record, with the plain program name: its path does not matter.
 fn command() -> Vec<String> {
     let words = env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     std::iter::once("ringroad".to_string()).chain(words).collect()
@@ -226,7 +280,12 @@ fn command() -> Vec<String> {
 
 fn refused(error: Error) -> Complaint {
     let code = match error {
-        Error::NoSuchSuite { .. } | Error::Read { .. } | Error::Suite(_) | Error::With { .. } => USAGE,
+        Error::NoSuchSuite { .. }
+        | Error::Read { .. }
+        | Error::Suite(_)
+        | Error::With { .. }
+        | Error::Url { .. }
+        | Error::Option { .. } => USAGE,
         _ => FAILED,
     };
     Complaint { message: error.to_string(), code }
@@ -240,7 +299,7 @@ fn only(suite: &mut Suite, names: &[String]) -> Result<(), Complaint> {
     if let Some(unknown) = names.iter().find(|name| !suite.servers.iter().any(|server| server.id == **name)) {
         let known: Vec<&str> = suite.servers.iter().map(|server| server.id.as_str()).collect();
         let message =
-            format!("--only {unknown}: not in suite {} (there are: {})", suite.name, known.join(", "));
+            format!("--only {unknown}: not in suite {} (available: {})", suite.name, known.join(", "));
         return Err(Complaint { message, code: USAGE });
     }
     let baseline = suite.baseline.clone();
@@ -248,88 +307,35 @@ fn only(suite: &mut Suite, names: &[String]) -> Result<(), Complaint> {
     Ok(())
 }
 
-/// Where record and page go.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn prepare(wanted: Option<PathBuf>, suite: &str) -> Result<Folder, Complaint> {
-        let folder = wanted
-            .unwrap_or_else(|| state_folder().join(format!("{suite}-{}-{}", stamp(), std::process::id())));
-        fs::create_dir_all(&folder).map_err(|error| failed("creating a folder", &folder, &error))?;
-        let folder = Folder(folder);
-        // Created, to see that they can be; and removed, since a page of an earlier run beside a record of this
-        // one would lie, and so would an empty record of a run that did not end.
-        for file in [folder.record(), folder.page()] {
-            fs::File::create(&file)
-                .and_then(|_| fs::remove_file(&file))
-                .map_err(|error| failed("write", &file, &error))?;
-        }
-        Ok(folder)
-    }
-
-    fn record(&self) -> PathBuf {
-        self.0.join("record.json")
-    }
-
-    fn journal(&self) -> PathBuf {
-        self.0.join("journal.jsonl")
-    }
-
-    fn trees(&self) -> PathBuf {
-        self.0.join("trees")
-    }
-
-    fn page(&self) -> PathBuf {
-        self.0.join("report.html")
-    }
-
-    /// The record, and only then the page: should drawing it fail, what was measured is there.
-    fn write(&self, record: &Record, draw: impl FnOnce(&Record) -> String) -> Result<(), Complaint> {
-        write_whole(&self.record(), &json(record))?;
-        write_whole(&self.page(), &draw(record))
-    }
-}
-
-/// A file with all of the text, or none: one cut off in the middle is worse.
-fn write_whole(file: &Path, text: &str) -> Result<(), Complaint> {
-    fs::write(file, text).map_err(|error| {
-        // Nothing to say if there is none.
-        let _ = fs::remove_file(file);
-        failed("write", file, &error)
-    })
-}
-
-/// `$XDG_STATE_HOME/ringroad/lab`, or its default place; without a home the folder we are in.
-fn state_folder() -> PathBuf {
-    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
-    state.unwrap_or_default().join("ringroad/lab")
-}
-
-/// Now, as part of a file name: seconds since 1970 sort as they follow each other.
-fn stamp() -> u64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
 fn json(record: &Record) -> String {
-    // Strings, numbers and lists of ours: there is no value that JSON could not hold.
+    // Strings, numbers and lists only: every value has a JSON form.
     let mut text = serde_json::to_string_pretty(record).unwrap_or_default();
     text.push('\n');
     text
 }
 
-fn table_for_here(record: &Record) -> String {
+/// The record in the format that was asked for.
+fn printed(record: &Record, flags: PrintFlags) -> String {
+    match flags.wanted() {
+        Format::Table => table_for_here(record, if flags.brief { Detail::Brief } else { Detail::Full }),
+        Format::Json => json(record),
+        Format::Markdown => export::markdown(record),
+        Format::Csv => export::csv(record),
+    }
+}
+
+fn table_for_here(record: &Record, detail: Detail) -> String {
     let out = io::stdout();
     let terminal = out.is_terminal();
     let color = terminal && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     // A record that is about claims is read for them; its cells are on the page.
     match sources::text::text(&record.claims, width(), color) {
-        claims if claims.is_empty() => table::text(record, width(), color),
+        claims if claims.is_empty() => table::detailed(record, width(), color, detail),
         claims => claims,
     }
 }
 
-/// Of the terminal, or what reads well elsewhere.
+/// Returns the width of the terminal, or a readable default.
 fn width() -> usize {
     match rustix::termios::tcgetwinsize(io::stdout()) {
         Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
@@ -339,30 +345,30 @@ fn width() -> usize {
 
 fn print(text: &str) -> Result<(), Complaint> {
     match io::stdout().lock().write_all(text.as_bytes()) {
-        // Nobody reads any more; the files are written.
+        // The reader has closed the pipe; the files are already written.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         answer => answer.map_err(|error| failed("write", Path::new("standard output"), &error)),
     }
 }
 
-/// A record made earlier; of a folder, the one in it.
-fn read(path: &Path) -> Result<Record, Complaint> {
-    let file = if path.is_dir() { path.join("record.json") } else { path.to_owned() };
-    let path = file.as_path();
-    let text = fs::read_to_string(path).map_err(|error| failed("read", path, &error))?;
-    let unreadable =
-        |how: String| Complaint { message: format!("read, on {}: {how}", path.display()), code: FAILED };
-    let record: Record = serde_json::from_str(&text)
-        .map_err(|error| unreadable(format!("not a record of {SCHEMA}: {error}")))?;
-    if record.schema != SCHEMA {
-        return Err(unreadable(format!("schema {:?}, and this version reads {SCHEMA}", record.schema)));
-    }
-    Ok(record)
-}
-
-/// Several records as one.
+/// Several records as one. Parts of a load are added up; others are pooled run by run.
 fn read_all(paths: &[PathBuf]) -> Result<Record, Complaint> {
-    let records = paths.iter().map(|path| read(path)).collect::<Result<Vec<Record>, _>>()?;
+    let mut records = Vec::new();
+    for path in paths {
+        for file in store::files(path)? {
+            records.push(read(&file)?);
+        }
+    }
+    if records.iter().any(ringroad_load::parts::is_part) {
+        // One part by itself is a record as any other, and is shown as such.
+        if let ([one], [_]) = (records.as_slice(), paths)
+            && !paths.iter().any(|path| path.is_dir())
+        {
+            return Ok(one.clone());
+        }
+        return ringroad_load::parts::merge(&records)
+            .map_err(|error| Complaint { message: format!("merge: {error}"), code: FAILED });
+    }
     merge::merge(&records).map_err(|error| Complaint { message: format!("merge: {error}"), code: FAILED })
 }
 
@@ -377,37 +383,58 @@ fn compare(first: &Path, second: &Path, figure: Measure, absolute: bool) -> Resu
 fn merge_into(paths: &[PathBuf], out: &Path) -> Result<u8, Complaint> {
     let record = read_all(paths)?;
     fs::write(out, json(&record)).map_err(|error| failed("write", out, &error))?;
-    print(&format!("record: {}\n", out.display()))?;
-    Ok(DONE)
+    let parts = record.cells.iter().any(|cell| !cell.details.parts.is_empty());
+    if !parts {
+        print(&format!("record: {}\n", out.display()))?;
+        return Ok(DONE);
+    }
+    print(&format!("{}record: {}\n", parts::text(&record), out.display()))?;
+    Ok(if record.verdict.level == Level::Invalid { INVALID } else { DONE })
 }
 
 /// Table and page of records made earlier, and their chart where one is wanted.
-fn report(paths: &[PathBuf], out: Option<&Path>, chart: Option<&Path>) -> Result<u8, Complaint> {
+fn report(
+    paths: &[PathBuf],
+    out: Option<&Path>,
+    chart: Option<&Path>,
+    flags: PrintFlags,
+) -> Result<u8, Complaint> {
+    let last = if paths.is_empty() { Some(store::last()?) } else { None };
+    let paths = last.as_ref().map_or(paths, std::slice::from_ref);
     let file = match (paths, out) {
         (_, Some(out)) => out.to_owned(),
         ([path], None) if path.is_dir() => path.join("report.html"),
         ([path], None) => path.with_file_name("report.html"),
         (_, None) => {
-            let message = "lab report: several records make one page: say where with --out FILE".to_owned();
+            let message = "lab report: several records make one page: name it with --out FILE".to_owned();
             return Err(Complaint { message, code: USAGE });
         }
     };
     let record = read_all(paths)?;
     if let Some(file) = chart {
-        let message = || "lab report: no CPU time in this record, so there is nothing to chart".to_owned();
+        let message = || {
+            "lab report: neither CPU time nor latencies in this record, so there is nothing to chart"
+                .to_owned()
+        };
         let chart = page::chart(&record).ok_or_else(|| Complaint { message: message(), code: FAILED })?;
         fs::write(file, chart).map_err(|error| failed("write", file, &error))?;
     }
-    fs::write(&file, page::html(&record)).map_err(|error| failed("write", &file, &error))?;
-    print(&table_for_here(&record))?;
-    print(&format!("\npage:   {}\n", file.display()))?;
-    if let Some(file) = chart {
-        print(&format!("chart:  {}\n", file.display()))?;
+    let for_people = flags.wanted() == Format::Table;
+    // What is printed for another program is all that is wanted, unless a page is asked for by its name.
+    if for_people || out.is_some() {
+        fs::write(&file, page::html(&record)).map_err(|error| failed("write", &file, &error))?;
+    }
+    print(&printed(&record, flags))?;
+    if for_people {
+        print(&format!("\npage:   {}\n", file.display()))?;
+        if let Some(file) = chart {
+            print(&format!("chart:  {}\n", file.display()))?;
+        }
     }
     Ok(DONE)
 }
 
-/// Whether what the model stands on can be had here: said before a filter ends this process for trying.
+/// Checks whether the model can run here, before a filter ends this process for trying.
 fn usable(model: Model) -> Result<(), Complaint> {
     let outcome = match model.engine_driver() {
         Some(driver) => choose::probe(driver).map(drop),
@@ -440,7 +467,7 @@ fn server(flags: &ServerFlags) -> Result<u8, Complaint> {
             .map_err(|error| failed("registering for signals", Path::new("the server"), &error))?;
     }
     if flags.model.engine_driver().is_some() {
-        // Whoever wonders why it stands still can ask. Nobody is told if standard error is gone.
+        // To inspect a server that seems to hang. A closed standard error is no reason to stop.
         let tell = |text: &str| drop(io::stderr().write_all(text.as_bytes()));
         dump_on(Signal::SIGUSR1, tell)
             .map_err(|error| Complaint { message: error.to_string(), code: FAILED })?;
@@ -462,7 +489,8 @@ fn make_dataset(flags: &DatasetFlags, common: &Common) -> Result<u8, Complaint> 
     })?;
     if !common.quiet {
         let dataset::Made { files, bytes, folders, links } = made;
-        print(&format!("{files} files, {bytes} bytes, {folders} folders, {links} links\n"))?;
+        let counts = [(files, "file"), (bytes, "byte"), (folders, "folder"), (links, "link")];
+        print(&format!("{}\n", counts.map(|(count, noun)| counted(count, noun)).join(", ")))?;
     }
     Ok(DONE)
 }
@@ -471,6 +499,7 @@ fn make_dataset(flags: &DatasetFlags, common: &Common) -> Result<u8, Complaint> 
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
+    use ringroad_measure::record::SCHEMA;
     use serde_json::json;
     use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,14 +1,16 @@
 //! The binary `ringroad`: arguments in, exit code out.
 //!
-//! This crate is the only one that prints, exits, or reads arguments. Each verb has a file; what it does is in
-//! the libraries below. Start with [`flags`], then the verb.
+//! Only this crate prints, exits or reads arguments. Each verb has a file and calls a library that does the
+//! work. Start with [`flags`], then read the file of a verb. Completions and manual pages are in [`manual`].
 //!
-//! Exit codes: 0 done, 1 something failed and was said, 2 bad usage or an unusable driver, 3 the destination is
-//! full, 4 a copy differs from its source, 5 the run is INVALID, 130 interrupted. Called by the name `cp`, this
-//! program is GNU's cp: 0 or 1.
+//! Exit codes: 0 done, 1 failed with a message, 2 wrong usage or an unusable driver, 3 destination full, 4 a
+//! copy differs from its source, 5 the run is INVALID, 130 interrupted. Under the name `cp` the program exits
+//! as GNU cp does: 0 or 1. Under the name `rr` it
+//! understands the part of RoadRunner's line that is in [`rr`].
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+mod app;
 mod cat;
 mod complaint;
 mod cp;
@@ -16,44 +18,64 @@ mod doctor;
 mod flags;
 mod lab;
 mod load;
+mod manifest;
+mod manual;
+mod pack;
+mod parts;
 mod progress;
+mod rr;
 mod serve;
+mod workers;
 
 use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // The library caps depend on descriptors: servers, clients and files alike want the hard limit.
+    // Every verb opens many descriptors, so the soft limit is raised to the hard one.
     let raised = ringroad_host::process::raise_nofile();
-    // Its line is read as GNU programs read theirs, which clap does not.
-    if let Some((caller, words)) = cp::wanted(std::env::args_os()) {
+    let words = manual::without_help_verb(std::env::args_os().collect());
+    if let Some(words) = rr::wanted(&words) {
+        return rr::run(words);
+    }
+    // cp parses its own line: clap does not follow the conventions of GNU programs.
+    if let Some((caller, words)) = cp::wanted(words.iter().cloned()) {
         return cp::run(caller, words);
     }
-    let flags::Flags { verb, common } = match flags::Flags::try_parse() {
+    let flags::Flags { verb, common } = match flags::Flags::try_parse_from(words) {
         Ok(flags) => flags,
         Err(error) => return refuse(&error),
     };
     if let Err(error) = raised
         && common.verbose > 0
     {
-        complaint::say(&format!("raising the limit of open files: {error} (going on with what there is)"));
+        complaint::say(&format!(
+            "cannot raise the limit of open files: {error} (continuing with the current limit)"
+        ));
     }
     match verb {
+        flags::Verb::App(flags) => app::run(&flags, &common),
         flags::Verb::Cat(flags) => cat::run(&flags, &common),
         flags::Verb::Cp { words } => cp::run(cp::Caller::Ringroad, words),
         flags::Verb::Doctor(flags) => doctor::run(&flags, &common),
         flags::Verb::Lab(flags) => lab::run(flags, &common),
         flags::Verb::Serve(flags) => serve::run(&flags, &common),
         flags::Verb::Load(flags) => load::run_verb(&flags, &common),
+        flags::Verb::Pack(flags) => pack::pack(&flags, common.quiet),
+        flags::Verb::Unpack(flags) => pack::unpack(&flags, common.quiet),
+        flags::Verb::Manifest { verb } => manifest::run(&verb, common.quiet),
+        flags::Verb::Workers(flags) => workers::run(&flags, &common),
+        flags::Verb::Completions(flags) => manual::completions(&flags),
+        flags::Verb::Man(flags) => manual::pages(&flags),
+        flags::Verb::Help { .. } => manual::overview(),
     }
 }
 
-/// Help and version go to stdout as they are; a mistake in the arguments is said as every other one.
+/// Prints help and version to stdout unchanged, and a mistake in the arguments like every other error.
 fn refuse(error: &clap::Error) -> ExitCode {
     let text = error.render().to_string();
     match text.strip_prefix("error: ") {
         Some(message) => complaint::say(message.trim_end()),
-        // Help that was asked for, or that stands in for the verb that was not given.
+        // Help that was requested, or that is printed because no verb was given.
         None => drop(error.print()),
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(complaint::USAGE))

@@ -1,7 +1,6 @@
 //! The progress of a suite on stderr: one line that moves on a terminal, a line per block elsewhere.
 //!
-//! Drawn when something happened, never by a timer: between events the harness sleeps, and what it does not
-//! use cannot disturb what is being measured.
+//! Drawn on events, never by a timer: between events the harness sleeps and does not disturb the measurement.
 
 use crate::complaint::say;
 use crate::flags::Common;
@@ -55,8 +54,10 @@ impl Observer for Progress {
                     bar.set_length(u64::from(*runs));
                 }
                 self.note(&format!(
-                    "{}: {runs} runs in {blocks} blocks, about {}",
+                    "{}: {runs} run{} in {blocks} block{}, about {}",
                     suite.name,
+                    s(*runs),
+                    s(*blocks),
                     span(*estimate)
                 ));
             }
@@ -88,11 +89,19 @@ impl Observer for Progress {
                 None => self.note(what),
             },
             Event::Finished { interrupted: true, blocks } => {
-                self.note(&format!("interrupted after {blocks} whole blocks; what was measured is kept"));
+                self.note(&format!(
+                    "interrupted after {blocks} whole block{}; completed measurements are kept",
+                    s(*blocks)
+                ));
             }
             _ => {}
         }
     }
+}
+
+/// The ending of the plural.
+fn s(count: u32) -> &'static str {
+    if count == 1 { "" } else { "s" }
 }
 
 fn span(time: Duration) -> String {

@@ -1,8 +1,9 @@
-//! Which engine: by name, or by file system, by what the kernel allows, and by what the first files show.
+//! Chooses the engine: by name, or by file system, kernel support, and the first files.
 //!
-//! The evidence is in docs/adr/0012: warm files cost the same either way, so `auto` begins with plain calls; cold ones
-//! want many reads in flight, which a ring has for nothing and threads have at the price of threads. So the first
-//! cold files (`sample.rs`) change the way of working, if the kernel and the file system are such that a ring helps.
+//! The evidence is in docs/adr/0012: cached files cost the same either way, so `auto` begins with plain
+//! calls. Files that are not cached need many reads in flight, which a ring provides cheaply and threads at
+//! the price of threads. So the first cold files (`sample.rs`) change the way of working, if the kernel and
+//! the file system are such that a ring helps.
 
 use crate::error::Refusal;
 use crate::flight::Flight;
@@ -13,12 +14,12 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Files in flight per ring, unless told otherwise: the depth of uring-sync.
+/// Default number of files in flight per ring: the depth of uring-sync.
 pub(crate) const IN_FLIGHT: usize = 64;
-/// The most threads where threads have to do what a ring would.
+/// Maximum number of threads where threads replace a ring.
 const THREADS_MOST: usize = 32;
 
-/// What was decided, and what may change.
+/// The decision, and what may still change.
 #[derive(Debug)]
 pub(crate) struct Chosen {
     pub(crate) choice: Choice,
@@ -28,16 +29,16 @@ pub(crate) struct Chosen {
     threads_when_cold: AtomicBool,
     /// Whether threads may be added at all.
     more_threads: bool,
-    /// Up to how many.
+    /// Maximum number of threads.
     pub(crate) threads_most: usize,
-    /// Why no ring could be made when one was wanted.
+    /// The reason why no ring could be made.
     no_ring: OnceLock<String>,
-    /// Cold files were found.
+    /// Files that are not cached were found.
     pub(crate) cold: AtomicBool,
 }
 
 impl Chosen {
-    /// Whether files are looked at.
+    /// Whether files are sampled.
     pub(crate) fn watches(&self) -> bool {
         let matters =
             self.ring_when_cold.load(Ordering::Relaxed) || self.threads_when_cold.load(Ordering::Relaxed);
@@ -61,21 +62,22 @@ impl Chosen {
         self.is_cold() && self.threads_when_cold.load(Ordering::Relaxed)
     }
 
-    /// Files given to a worker at a time, of a folder's `files`; at least one. Mostly all of them: so each worker is in a folder of its own,
-    /// and does not wait for the lock of another's, as long as there are folders; a worker that finds none gets half of
-    /// what another has left. Threads that wait for a disk get few, so that those who join them find some.
+    /// Files given to a worker at a time, of a folder's `files`; at least one. Mostly all of them: so each
+    /// worker is in a folder of its own, and does not wait for the lock of another's, as long as there are
+    /// folders; a worker that finds none gets half of what another has left. Threads that wait for a disk get
+    /// few, so that workers that join find some.
     pub(crate) fn batch(&self, files: usize) -> usize {
         if self.threads_now() { 64 } else { files.max(1) }
     }
 
-    /// There is no ring after all.
+    /// Records that no ring could be made.
     pub(crate) fn refuse_ring(&self, why: String) {
         let _ = self.no_ring.set(why);
         self.ring_when_cold.store(false, Ordering::Relaxed);
         self.threads_when_cold.store(self.more_threads, Ordering::Relaxed);
     }
 
-    /// What was chosen in the end.
+    /// Returns the final choice.
     pub(crate) fn conclusion(&self) -> Choice {
         let mut choice = self.choice.clone();
         if let Some(why) = self.no_ring.get() {
@@ -93,11 +95,11 @@ impl Chosen {
     }
 }
 
-/// Decides. A named ring engine is strict: unusable is a refusal.
+/// Decides the engine. A ring engine that was named is refused if it cannot be used.
 pub(crate) fn choose(options: &Options, sources: &[std::path::PathBuf]) -> Result<Chosen, Refusal> {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let jobs = if options.interactive { 1 } else { options.jobs.unwrap_or(cores.clamp(2, 16)) };
-    // Each file in flight is two descriptors, with pipes four; directories and listings come on top.
+    // Each file in flight needs two descriptors, with pipes four; directories and listings need more.
     let in_flight = options.in_flight.unwrap_or(IN_FLIGHT).min(descriptors(16 * jobs));
     let more_threads = !options.interactive && options.jobs.is_none();
     let mut chosen = Chosen {
@@ -119,7 +121,7 @@ pub(crate) fn choose(options: &Options, sources: &[std::path::PathBuf]) -> Resul
         Engine::Auto => {
             choice.engine = Engine::Threads;
             let file_system = sources.first().and_then(|path| file_system(path));
-            // Rings are tried when they are needed: most copies are small, or find their files cached.
+            // Rings are tried only when needed: most copies are small, or of cached files.
             let refused = match &file_system {
                 Some((name, Reads::ByWorkers | Reads::Never)) => Some(format!(
                     "{name} answers a ring's opens and reads through kernel threads, at several times their cost"
@@ -149,34 +151,34 @@ pub(crate) fn choose(options: &Options, sources: &[std::path::PathBuf]) -> Resul
     Ok(chosen)
 }
 
-/// Whether a ring can be made and entered, and if not, why.
+/// Returns the reason if a ring cannot be made and entered.
 fn probe(files: usize) -> Result<(), String> {
     ring(files, false).map(drop)
 }
 
-/// A ring for `files` files at a time, entered once. Where a filter decides about system calls it may end whoever makes
-/// one: then a child goes first.
+/// Makes a ring for `files` files at a time, and enters it once. A seccomp filter may kill the process that
+/// makes one: then a child tries first.
 pub(crate) fn ring(files: usize, buffers: bool) -> Result<Flight, String> {
     may_make_rings().map_err(|refusal| refusal.to_string())?;
-    let mut flight = Flight::new(files, buffers).map_err(|why| why.to_string())?;
+    let mut flight = Flight::new(files, buffers)?;
     flight.turn(false).map_err(|why| format!("io_uring_enter: {why}"))?;
     Ok(flight)
 }
 
-/// How many things fit when each may take `share` descriptors of what the process may have.
+/// Returns how many fit if each takes `share` descriptors of the process's limit.
 fn descriptors(share: usize) -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1024);
     (usize::try_from(limit).unwrap_or(1024) / share).max(1)
 }
 
-/// How a file system reads what is not cached, for a ring.
+/// How a file system serves a ring's reads of data that is not cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reads {
     /// Without a thread that waits.
     Inline,
     /// On kernel threads, and so are opens.
     ByWorkers,
-    /// It has nothing that is not cached.
+    /// Everything is cached.
     Never,
 }
 

@@ -1,9 +1,9 @@
-//! Where the time goes: a count and a duration for each phase, taken around system calls when asked for.
+//! Measures time per phase: a count and a duration, taken around system calls on request.
 
 use crate::report::Phase;
 use std::time::{Duration, Instant};
 
-/// What a system call is made for.
+/// The purpose of a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum For {
     Scan,

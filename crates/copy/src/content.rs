@@ -1,28 +1,33 @@
 //! The bytes of one file, by plain calls: cloned, copied in one piece, or read and written in order.
 //!
-//! Partial results are continued, interruptions repeated; a source that ends early ends the copy early and is
-//! noticed by whoever compares the facts before and after. Which side failed is part of the answer.
+//! Partial results are continued and interrupted calls repeated. A source that ends early ends the copy
+//! early; the caller notices it by comparing the metadata before and after. An error states which side
+//! failed.
 
 use crate::clock::{Clock, For};
 use crate::options::{Options, Reflink, Sparse};
 use crate::plan::Facts;
 use crate::progress::Ahead;
+use crate::rate::Bucket;
 use crate::report::{Control, Holes, Means, Method};
 use crate::sample::Sample;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{OFlags, SeekFrom};
+use rustix::fs::{Advice, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Bytes moved by one read and one write: the files of datasets fit in it.
+/// Bytes per read and write: large enough for typical dataset files.
 pub(crate) const BUFFER_BYTES: usize = 1 << 20;
-/// What `O_DIRECT` asks of addresses, offsets and lengths.
+/// The alignment of addresses, offsets and lengths for `O_DIRECT`.
 pub(crate) const ALIGNMENT: usize = 4096;
-/// From so many bytes on, `copy_file_range` is cheaper than a read and a write: it moves the bytes once (docs/adr/0012).
+/// From this size on, `copy_file_range` is cheaper than a read and a write: it moves the bytes once
+/// (docs/adr/0012).
 const IN_KERNEL_BYTES: u64 = 16 << 10;
-/// Bytes asked of `copy_file_range` at a time: small enough to notice a cancel.
+/// Bytes per `copy_file_range`: small enough to notice a cancel in time.
 const STEP_BYTES: usize = 16 << 20;
+/// Files above this size are advised as sequential. Smaller ones are read ahead whole anyway.
+const READ_AHEAD_BYTES: u64 = 128 << 10;
 /// Zero runs shorter than this are written.
 const HOLE_BYTES: usize = 4096;
 
@@ -34,8 +39,11 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
+    /// Allocates a buffer of `bytes`, or less if memory is limited.
     pub(crate) fn new(bytes: usize) -> Buffer {
-        let memory = vec![0; bytes + ALIGNMENT];
+        let smaller = [bytes, bytes / 4, bytes / 16].into_iter();
+        let memory = smaller.filter_map(|bytes| zeros(bytes + ALIGNMENT).ok()).next();
+        let memory = memory.unwrap_or_else(|| vec![0; 2 * ALIGNMENT]);
         let start = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
         Buffer { memory, start }
     }
@@ -44,6 +52,14 @@ impl Buffer {
         let end = self.memory.len() - ALIGNMENT + self.start;
         self.memory.get_mut(self.start..end).unwrap_or_default()
     }
+}
+
+/// Allocates zeroed memory, or returns an error: a memory limit must not abort the program.
+pub(crate) fn zeros(bytes: usize) -> Result<Vec<u8>, std::collections::TryReserveError> {
+    let mut memory = Vec::new();
+    memory.try_reserve_exact(bytes)?;
+    memory.resize(bytes, 0);
+    Ok(memory)
 }
 
 /// Which side failed, and how.
@@ -57,16 +73,16 @@ pub(crate) enum Fault {
     Cancelled,
 }
 
-/// What was moved.
+/// The number of bytes moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moved {
     pub(crate) bytes: u64,
-    /// Of these, shared with the source.
+    /// Bytes of these that are shared with the source.
     pub(crate) shared: u64,
     pub(crate) method: Method,
 }
 
-/// Whether cloning works between two file systems: asked once, remembered.
+/// Whether cloning works between two file systems: tried once, and remembered.
 #[derive(Debug, Default)]
 pub(crate) struct Cloning(AtomicU8);
 
@@ -98,30 +114,32 @@ impl Cloning {
 pub(crate) struct Transfer<'a> {
     pub(crate) options: &'a Options,
     pub(crate) control: &'a Control,
-    /// What is told of it meanwhile.
+    /// Limits the bytes per second of all workers.
+    pub(crate) rate: Option<&'a Bucket>,
+    /// Reports progress meanwhile.
     pub(crate) told: &'a mut Ahead,
     pub(crate) cloning: &'a Cloning,
     pub(crate) source: BorrowedFd<'a>,
     pub(crate) target: BorrowedFd<'a>,
     /// The source's.
     pub(crate) facts: Facts,
-    /// The source's first bytes, read already.
+    /// The source's first bytes, if they were read already.
     pub(crate) ahead: Option<&'a [u8]>,
-    /// What becomes of holes: the option, or [`Sparse::Never`] where the target cannot have any.
+    /// Treatment of holes: the option, or [`Sparse::Never`] if the target cannot have any.
     pub(crate) sparse: Sparse,
     /// Whether both sides go past the page cache now.
     pub(crate) direct: bool,
-    /// Sees every byte, in order, where one is given; then nothing moves past us. What must be cloned does, and is read
-    /// for it.
+    /// If given, gets every byte in order; then all bytes pass through this program. A file that must be
+    /// cloned is read for it in addition.
     pub(crate) hasher: Option<&'a mut blake3::Hasher>,
-    /// Is to learn whether the source is cached, where one is given.
+    /// If given, learns whether the source is cached.
     pub(crate) sample: Option<&'a mut Sample>,
     /// How it went so far.
     pub(crate) method: Method,
 }
 
 impl Transfer<'_> {
-    /// Moves everything. Both descriptors stand at the beginning.
+    /// Moves all bytes. Both descriptors are at offset 0.
     pub(crate) fn run(mut self, clock: &mut Clock, buffer: &mut [u8]) -> Result<Moved, Fault> {
         let regular = self.facts.kind == rustix::fs::FileType::RegularFile;
         let holes = regular && self.facts.stored < self.facts.size;
@@ -129,7 +147,7 @@ impl Transfer<'_> {
         if may_skip && !self.target_can_have_holes() {
             self.sparse = Sparse::Never;
         }
-        // Nobody wants to see the bytes.
+        // No option asks for the bytes.
         let unseen = self.hasher.is_none()
             && self.options.sparse != Sparse::Always
             && self.options.reflink != Reflink::Never
@@ -138,7 +156,8 @@ impl Transfer<'_> {
         let never = self.options.reflink == Reflink::Never;
         self.method.reflink = if never { Means::No } else { Means::Unknown };
         let must = self.options.reflink == Reflink::Always;
-        // What has no bytes need not be cloned, unless it must be; and what says so may have some, as in /proc.
+        // An empty file need not be cloned, unless cloning is required; and a file of reported size 0 may
+        // have bytes, as in /proc.
         if regular && self.options.reflink != Reflink::Never && (self.facts.size > 0 || must) {
             self.method.reflink = Means::Unsupported;
             if self.hasher.is_some() && !must {
@@ -156,7 +175,7 @@ impl Transfer<'_> {
                     Err(Errno::OPNOTSUPP | Errno::XDEV | Errno::NOTTY | Errno::NOSYS) => {
                         self.cloning.refuse()
                     }
-                    // Not this file (a swap file, an odd size): the bytes then.
+                    // This file cannot be cloned (a swap file, an odd size): copy its bytes.
                     Err(_) => {}
                 }
             }
@@ -165,6 +184,10 @@ impl Transfer<'_> {
             && let Some(sample) = self.sample.take()
         {
             sample.look(self.source, clock);
+        }
+        if regular && self.facts.size > READ_AHEAD_BYTES {
+            // Advises the kernel to read further ahead. An error does not matter.
+            let _ = clock.call(For::Read, || rustix::fs::fadvise(self.source, 0, None, Advice::Sequential));
         }
         if regular && self.options.direct && self.facts.size > 0 {
             self.go_direct(true);
@@ -183,7 +206,7 @@ impl Transfer<'_> {
             self.take_piece(clock, ahead, &mut tail)?;
             moved = ahead.len() as u64;
             if moved == self.facts.size {
-                // One byte more was asked for, and did not come.
+                // One byte more was requested and did not arrive: the end.
                 return self.end(clock, moved, tail);
             }
             rustix::fs::seek(self.source, SeekFrom::Start(moved)).map_err(Fault::Read)?;
@@ -196,8 +219,8 @@ impl Transfer<'_> {
         self.end(clock, moved, tail)
     }
 
-    /// Shows a cloned source to the hasher. These are the clone's bytes too, unless somebody wrote meanwhile, which the
-    /// facts will tell.
+    /// Shows a cloned source to the hasher. These are the clone's bytes too, unless a program wrote
+    /// meanwhile, which the facts will tell.
     fn hash_source(&mut self, clock: &mut Clock, buffer: &mut [u8]) -> Result<(), Fault> {
         let Some(hasher) = self.hasher.take() else { return Ok(()) };
         if self.options.direct {
@@ -207,15 +230,15 @@ impl Transfer<'_> {
         if whole.map_err(Fault::Read)? { Ok(()) } else { Err(Fault::Cancelled) }
     }
 
-    /// A pipe or a device takes every zero.
+    /// Whether the target is a regular file. A pipe or a device gets every zero.
     fn target_can_have_holes(&self) -> bool {
         let kind = rustix::fs::fstat(self.target).map(|stat| crate::plan::Facts::from(stat).kind);
         kind == Ok(rustix::fs::FileType::RegularFile)
     }
 
-    /// Copies what is left by `copy_file_range`, which a server or a file system may do without moving a byte.
-    /// `true`: all of it came and the source has ended. Otherwise both descriptors stand where it stopped, and the rest
-    /// is read and written.
+    /// Copies what is left by `copy_file_range`, which a server or a file system may do without moving a
+    /// byte. `true`: all of it came and the source has ended. Otherwise both descriptors stand where it
+    /// stopped, and the rest is read and written.
     fn in_the_kernel(&mut self, clock: &mut Clock, moved: &mut u64) -> Result<bool, Fault> {
         while *moved < self.facts.size {
             if self.control.is_cancelled() {
@@ -223,22 +246,26 @@ impl Transfer<'_> {
             }
             // One byte more than there should be: a short answer at the size is the end.
             let left = usize::try_from(self.facts.size - *moved).unwrap_or(STEP_BYTES);
-            let want = left.saturating_add(1).min(STEP_BYTES);
+            let most = self.rate.map_or(STEP_BYTES, |rate| rate.piece().min(STEP_BYTES));
+            let want = left.saturating_add(1).min(most);
             let step = || rustix::fs::copy_file_range(self.source, None, self.target, None, want);
             match clock.call(For::Write, step) {
-                // An early end; or a file system that answers so for what it cannot copy: reading tells which.
+                // An early end, or a file system that returns 0 for files it cannot copy: reading shows
+                // which.
                 Ok(0) => break,
                 Ok(step) => {
                     self.method.offload = Means::Yes;
                     *moved += step as u64;
                     self.tell(step as u64);
+                    self.pay(step);
                     if step < want && *moved == self.facts.size {
                         return Ok(true);
                     }
                 }
                 Err(Errno::INTR) => {}
                 Err(why @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => return Err(Fault::Write(why)),
-                // Which side failed it does not say, nor whether it can at all: reading and writing say both.
+                // The error does not show which side failed, or whether the call is supported: reading and
+                // writing do.
                 Err(_) => break,
             }
         }
@@ -265,7 +292,8 @@ impl Transfer<'_> {
             if self.control.is_cancelled() || (waits && !is_ready(self.source, self.control)) {
                 return Err(Fault::Cancelled);
             }
-            let want = left.min(buffer.len() as u64) as usize;
+            let most = self.rate.map_or(buffer.len(), |rate| rate.piece().min(buffer.len()));
+            let want = left.min(most as u64) as usize;
             let room = buffer.get_mut(..want).unwrap_or_default();
             let got = match self.sample.take() {
                 Some(sample) if !waits && size > 0 => sample.read(self.source, &mut *room, clock),
@@ -275,7 +303,7 @@ impl Transfer<'_> {
                 Ok(0) => break,
                 Ok(got) => got,
                 Err(Errno::INTR) => continue,
-                // Somebody else read what was there.
+                // Another reader has taken the bytes.
                 Err(Errno::AGAIN) if waits => continue,
                 Err(Errno::INVAL) if self.direct => {
                     self.go_direct(false);
@@ -295,12 +323,20 @@ impl Transfer<'_> {
         Ok(())
     }
 
+    /// Waits until the limit allows `bytes`. Whether the copy was stopped meanwhile is asked afterwards.
+    fn pay(&self, bytes: usize) {
+        if let Some(rate) = self.rate {
+            rate.take(bytes as u64, self.control);
+        }
+    }
+
     fn tell(&mut self, bytes: u64) {
         self.told.moved(&self.control.counts, bytes, self.facts.size);
     }
 
     /// Hashes and writes a piece, or leaves out its zeros.
     fn take_piece(&mut self, clock: &mut Clock, piece: &[u8], tail: &mut u64) -> Result<(), Fault> {
+        self.pay(piece.len());
         if let Some(hasher) = &mut self.hasher {
             hasher.update(piece);
         }
@@ -311,8 +347,8 @@ impl Transfer<'_> {
         }
     }
 
-    /// Sends both sides past the page cache, or back through it. Where that is not possible, nothing changes: the
-    /// calls that follow are right either way.
+    /// Sends both sides past the page cache, or back through it. Where that is not possible, nothing changes:
+    /// the calls that follow are right either way.
     fn go_direct(&mut self, direct: bool) {
         self.direct = direct;
         for fd in [self.source, self.target] {
@@ -327,7 +363,7 @@ impl Transfer<'_> {
     /// Writes all of `piece` at the target's position.
     fn write(&mut self, clock: &mut Clock, mut piece: &[u8]) -> Result<(), Fault> {
         while !piece.is_empty() {
-            // What does not fill a block at the end goes through the cache.
+            // A partial block at the end goes through the cache.
             let whole = piece.len() - piece.len() % ALIGNMENT;
             if self.direct && whole == 0 {
                 self.go_direct(false);
@@ -335,7 +371,7 @@ impl Transfer<'_> {
             let now = if self.direct { piece.get(..whole).unwrap_or_default() } else { piece };
             match clock.call(For::Write, || rustix::io::write(self.target, now)) {
                 Err(Errno::INVAL) if self.direct => self.go_direct(false),
-                // A regular file that takes nothing and does not say why is full.
+                // A regular file that accepts no bytes without an error is full.
                 Ok(0) => return Err(Fault::Write(Errno::NOSPC)),
                 Ok(put) => piece = piece.get(put..).unwrap_or_default(),
                 Err(Errno::INTR) => {}
@@ -422,7 +458,7 @@ impl Transfer<'_> {
             self.pieces(clock, buffer, hole - data, &mut moved, &mut tail)?;
             at = data + moved;
             if moved < hole - data {
-                // It shrank under us; the facts will tell.
+                // The source shrank meanwhile; comparing the metadata will show it.
                 return self.end(clock, at, tail);
             }
         }
@@ -443,14 +479,15 @@ impl Transfer<'_> {
     }
 }
 
-/// Waits until a FIFO, a device or a terminal has something to read, or has ended. `false`: the copy was cancelled.
+/// Waits until a FIFO, a device or a terminal has something to read, or has ended. `false`: the copy was
+/// cancelled.
 pub(crate) fn is_ready(source: BorrowedFd<'_>, control: &Control) -> bool {
-    // A cancel wakes nobody, so it is looked for; waiting costs ten calls a second.
+    // A cancel wakes no thread, so the flag is polled: ten calls a second.
     let look = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
     while !control.is_cancelled() {
         match poll(&mut [PollFd::new(&source, PollFlags::IN)], Some(&look)) {
             Ok(0) | Err(Errno::INTR) => {}
-            // What cannot be waited for can be read, or says why not.
+            // A file that cannot be polled can be read, or returns an error.
             _ => return true,
         }
     }

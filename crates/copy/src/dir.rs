@@ -1,13 +1,12 @@
-//! A directory being copied: a descriptor on each side, what is still to do in it, and its way to the root.
+//! A directory being copied: a descriptor on each side, the number of pending tasks, and its parent.
 //!
 //! Everything below is opened relative to these descriptors, one component at a time and without following
 //! links, so a path is never resolved twice and can be of any length. Descriptors are scarce: those of a
 //! directory that only waits for its children may be closed, and are opened again by the same steps. Then the
 //! identity must be what it was: something else in its place is an error, never followed.
 //!
-//! INVARIANT: `pending` counts what keeps the directory from being finished: its own scan, each batch of files,
-//! each child directory, each link that waits. Whoever takes it to zero finishes the directory, and nobody else
-//! does.
+//! INVARIANT: `pending` counts the tasks before the directory can be finished: its scan, each batch of files,
+//! each child directory, each waiting link. Only the task that decrements it to zero finishes the directory.
 
 use crate::content::Cloning;
 use crate::error::{Error, ErrorKind};
@@ -27,7 +26,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 pub(crate) const OPEN_DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
 
-/// The two sides, open.
+/// Open descriptors of both sides.
 #[derive(Debug)]
 pub(crate) struct Handles {
     pub(crate) source: OwnedFd,
@@ -65,7 +64,12 @@ impl Budget {
         Arc::new(Budget { open: AtomicUsize::new(0), most })
     }
 
-    /// As many directories are open as may be.
+    /// How many may be open.
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
+    /// Whether the maximum number of directories is open.
     pub(crate) fn is_spent(&self) -> bool {
         self.open.load(Ordering::Relaxed) >= self.most
     }
@@ -79,13 +83,14 @@ pub(crate) struct Dir {
     target_name: CString,
     /// For a place: what the operand's target is below, as the user wrote it.
     target_prefix: PathBuf,
-    /// How source and target were opened, and are again: whether each may be a link, and whether the target is held
-    /// by its path alone ([`open_to_fill`]).
+    /// How source and target were opened, and are again: whether each may be a link, and whether the target
+    /// is held by its path alone ([`open_to_fill`]).
     flags: (OFlags, OFlags),
     handles: Mutex<Slot>,
     pub(crate) facts: Facts,
     pub(crate) target_identity: (u64, u64),
-    /// Made by this copy, or by one that was stopped and is gone on with: it has the mode it was made with, to be filled.
+    /// Made by this copy, or by one that was stopped and is gone on with: it has the mode it was made with,
+    /// to be filled.
     pub(crate) unfinished: bool,
     /// Owner's bits that it has only as long as it is filled, since the mask or a default ACL took them.
     pub(crate) lent: u32,
@@ -96,7 +101,8 @@ pub(crate) struct Dir {
     pub(crate) newborn_owner: OnceLock<(u32, u32)>,
     /// Whether a default ACL decides about the mode of new files here.
     pub(crate) default_acl: OnceLock<bool>,
-    /// Whether files here can be cloned: the same for all directories on the same two file systems, one below the other.
+    /// Whether files here can be cloned: the same for all directories on the same two file systems, one below
+    /// the other.
     pub(crate) cloning: Arc<Cloning>,
     /// The device of the operand, for `--one-file-system`.
     pub(crate) device: u64,
@@ -110,7 +116,7 @@ struct Slot {
     weak: Weak<Handles>,
 }
 
-/// What a new [`Dir`] is made of.
+/// The parts of a new [`Dir`].
 pub(crate) struct Child {
     pub(crate) source_name: CString,
     pub(crate) target_name: CString,
@@ -126,7 +132,8 @@ pub(crate) struct Child {
 }
 
 impl Dir {
-    /// Where an operand is copied: its source is named from the working directory, its target in `target`.
+    /// Returns the place of an operand: its source is relative to the working directory, its target is in
+    /// `target`.
     pub(crate) fn place(
         source: OwnedFd,
         target: OwnedFd,
@@ -192,7 +199,7 @@ impl Dir {
         (dir, handles)
     }
 
-    /// Lets go of the descriptors of this directory and those above it, except a place's.
+    /// Closes the descriptors of this directory and its ancestors, except those of a place.
     fn close_ancestors(self: &Arc<Dir>) {
         let mut dir = Some(self);
         while let Some(this) = dir.filter(|dir| dir.parent.is_some()) {
@@ -201,7 +208,7 @@ impl Dir {
         }
     }
 
-    /// Lets go of the descriptors; whoever uses them now keeps them.
+    /// Closes the descriptors once their current users are done.
     pub(crate) fn close(&self) {
         self.slot().strong = None;
     }
@@ -215,7 +222,7 @@ impl Dir {
         slot.strong.clone().or_else(|| slot.weak.upgrade())
     }
 
-    /// The descriptors, opened again where they were let go of.
+    /// Returns the descriptors, opened again if they were closed.
     pub(crate) fn handles(&self, budget: &Arc<Budget>) -> Result<Arc<Handles>, Error> {
         if let Some(handles) = self.open_now() {
             return Ok(handles);
@@ -347,7 +354,7 @@ impl Dir {
     pub(crate) fn has_default_acl(&self, handles: &Handles) -> bool {
         *self.default_acl.get_or_init(|| {
             let none: &mut [u8] = &mut [];
-            // Doubt counts as yes: then modes are set again where they could be wrong.
+            // In doubt yes: then modes are set again, in case they are wrong.
             !matches!(
                 rustix::fs::fgetxattr(handles.target(), c"system.posix_acl_default", none),
                 Err(Errno::NODATA | Errno::OPNOTSUPP)
@@ -356,8 +363,8 @@ impl Dir {
     }
 }
 
-/// Opens a directory to make things in, with `flags` besides. One that may be written but not listed will do: it is
-/// held by its path alone then, and `OFlags::PATH` is among the flags that are returned.
+/// Opens a directory to make things in, with `flags` besides. One that may be written but not listed will do:
+/// it is held by its path alone then, and `OFlags::PATH` is among the flags that are returned.
 pub(crate) fn open_to_fill<P: Arg + Copy>(
     at: BorrowedFd<'_>,
     name: P,
@@ -372,9 +379,9 @@ pub(crate) fn open_to_fill<P: Arg + Copy>(
     }
 }
 
-/// Gives the owner of a directory that was made what is needed to fill it, and opens it for that where it could not be.
-/// `opened` is what [`open_to_fill`] returned, `mode` what the directory has. What cannot be given is missed, and told, when
-/// it is filled; where modes mean nothing it is not.
+/// Gives the owner of a directory that was made what is needed to fill it, and opens it for that where it
+/// could not be. `opened` is what [`open_to_fill`] returned, `mode` what the directory has. What cannot be
+/// given is missed, and told, when it is filled; where modes mean nothing it is not.
 pub(crate) fn let_fill(opened: (OwnedFd, OFlags), mode: u32) -> (OwnedFd, OFlags) {
     if mode & 0o700 == 0o700 {
         return opened;

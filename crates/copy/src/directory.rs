@@ -1,9 +1,11 @@
-//! One directory: made or found, entered, and finished when nothing more changes in it.
+//! One directory: created or found, entered, and finished after its last change.
 
 use crate::clock::For;
-use crate::dir::{Child, Dir, OPEN_DIRECTORY, let_fill, lstat, open_to_fill};
+use crate::dir::{Child, Dir, Handles, OPEN_DIRECTORY, let_fill, lstat, open_to_fill};
 use crate::entry::{Entry, Outcome};
 use crate::error::{Error, ErrorKind};
+use crate::feed::Feed;
+use crate::journal::Journal;
 use crate::metadata::{Finish, Named};
 use crate::options::{Durability, Options};
 use crate::plan::{self, Action, Facts, How, Question, Side};
@@ -18,12 +20,21 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
+/// A directory that was to be entered.
+#[derive(Debug)]
+pub(crate) enum Entered {
+    /// Both sides are open. `listed`: what is in it is copied. It is pending once, for that.
+    Directory { child: Arc<Dir>, handles: Arc<Handles>, fresh: bool, listed: bool },
+    /// It stays out.
+    Not(Skip),
+}
+
 impl Worker<'_, '_> {
-    /// One thing less that keeps `dir` open; the last finishes it, and perhaps those above.
+    /// Ends one pending task of `dir`. The last one finishes the directory, and possibly its parents.
     pub(crate) fn release(&mut self, dir: Arc<Dir>) {
         let mut dir = Some(dir);
         while let Some(this) = dir {
-            // AcqRel: whoever takes it to zero sees everything the others did in this directory.
+            // AcqRel: the worker that takes it to zero sees everything the others did in this directory.
             if this.pending.fetch_sub(1, Ordering::AcqRel) != 1 || this.parent.is_none() {
                 return;
             }
@@ -32,10 +43,10 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Sets a directory's own attributes, now that nothing more changes in it.
+    /// Sets a directory's own attributes, after its last change.
     ///
-    /// Not where the copy was stopped: a directory that is not full stays its owner's to fill, and has a time that
-    /// does not say it were whole.
+    /// Not where the copy was stopped: a directory that is not full stays its owner's to fill, and has a time
+    /// that does not say it were whole.
     fn finish(&mut self, dir: &Arc<Dir>) {
         if self.run.stopped() {
             dir.close();
@@ -43,6 +54,13 @@ impl Worker<'_, '_> {
             return;
         }
         let options = self.run.options;
+        if options.part.is_some() {
+            // Others may still fill it.
+            dir.close();
+            self.tally.copied += 1;
+            self.tally.directories += 1;
+            return;
+        }
         let preserve = options.preserve;
         let keeps = preserve.mode || preserve.ownership || preserve.timestamps || options.resume;
         // The owner's bits that it has only to be filled.
@@ -94,8 +112,8 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// A directory whose contents nobody may see is made, with its attributes: as GNU does it. What is in it is
-    /// the caller's error.
+    /// Makes the copy of a directory that cannot be listed, with its attributes, as GNU cp does. The caller
+    /// reports the contents as an error.
     fn unlisted(&mut self, entry: &Entry<'_>) -> Result<(), Error> {
         let options = self.run.options;
         let facts = entry.source_facts()?;
@@ -141,8 +159,47 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// Opens a source directory, makes or finds its target, and puts its scan on the stack.
+    /// Enters a directory, and puts its scan on the stack, or the list that says what is copied of it.
     pub(crate) fn descend(&mut self, entry: &Entry<'_>) -> Result<Outcome, Error> {
+        match self.enter(entry)? {
+            Entered::Not(skip) => Ok(Outcome::Skipped(skip)),
+            Entered::Directory { child, fresh, listed: false, .. } => {
+                self.release(child);
+                Ok(Outcome::Descended { new: fresh })
+            }
+            Entered::Directory { child, handles, fresh, listed: true } => {
+                let selection = match entry.operand {
+                    true => self.run.selection.lock().unwrap_or_else(PoisonError::into_inner).take(),
+                    false => None,
+                };
+                let Some(selection) = selection else {
+                    self.run.queue.push([Task::Scan(child, handles)]);
+                    return Ok(Outcome::Descended { new: fresh });
+                };
+                self.begin_journal(&handles);
+                self.run.queue.push([Task::Feed(Box::new(Feed::new(selection, child)))]);
+                Ok(Outcome::Descended { new: fresh })
+            }
+        }
+    }
+
+    /// Opens the journal, now that the destination is there.
+    fn begin_journal(&mut self, handles: &Handles) {
+        let options = self.run.options;
+        let (Some(path), Some(list)) = (&options.journal, &options.list) else { return };
+        let opened = Journal::open(path, list, (options.part, options.finish), handles.target());
+        match opened {
+            Ok(journal) => drop(self.run.journal.set(journal)),
+            Err(why) => {
+                // The copy is right without it, and is what was asked for.
+                let path = path.clone();
+                self.tell(Error { kind: ErrorKind::Journal, path, other: None, source: Some(why) });
+            }
+        }
+    }
+
+    /// Opens a source directory, and makes or finds its target.
+    pub(crate) fn enter(&mut self, entry: &Entry<'_>) -> Result<Entered, Error> {
         let run = self.run;
         let options = run.options;
         let Entry { dir, handles, source, target, .. } = *entry;
@@ -156,7 +213,7 @@ impl Worker<'_, '_> {
         let opened = match opened {
             Ok(opened) => opened,
             Err(Errno::LOOP | Errno::NOTDIR) if !entry.operand => {
-                // It is something else now, and was a directory when it was listed.
+                // It was a directory when it was listed, and is something else now.
                 return Err(Error::plain(ErrorKind::Replaced, entry.source_path()));
             }
             Err(why @ Errno::NOENT) if !entry.operand => {
@@ -180,13 +237,13 @@ impl Worker<'_, '_> {
             let told = self.operand_target(dir, entry);
             if !run.into_itself.lock().unwrap_or_else(PoisonError::into_inner).insert(told) {
                 // Said once for each operand: the rest follows from it.
-                return Ok(Outcome::Skipped(Skip::Same));
+                return Ok(Entered::Not(Skip::Same));
             }
             return Err(Error::plain(ErrorKind::IntoItself, self.operand_source(dir, entry))
                 .with(self.operand_target(dir, entry)));
         }
         let (made, fresh, backup) = self.target_directory(entry, &facts)?;
-        let Some(made) = made else { return Ok(Outcome::Skipped(Skip::Exists)) };
+        let Some(made) = made else { return Ok(Entered::Not(Skip::Exists)) };
         let denied = |why| Error::system(ErrorKind::Access, entry.target_path(), why);
         let opened_target = open_to_fill(handles.target(), &*made, keep_link(options)).map_err(denied)?;
         let there = match rustix::fs::fstat(&opened_target.0) {
@@ -246,12 +303,7 @@ impl Worker<'_, '_> {
             device,
         };
         let (child, handles) = Dir::child(dir, child, &run.budget);
-        if listed {
-            run.queue.push([Task::Scan(child, handles)]);
-        } else {
-            self.release(child);
-        }
-        Ok(Outcome::Descended { new: fresh })
+        Ok(Entered::Directory { child, handles, fresh, listed })
     }
 
     /// Makes the target of a directory, or finds it. `None`: it stays out.
@@ -281,6 +333,7 @@ impl Worker<'_, '_> {
                 same_name: false,
                 operand: entry.operand,
                 just_created: false,
+                differs: false,
             };
             match plan::decide(options, &question) {
                 Action::Replace(How::Merge) => return Ok((Some(target.to_owned()), false, backup)),
@@ -325,7 +378,8 @@ fn top(dir: &Arc<Dir>) -> Option<&Dir> {
     None
 }
 
-/// The setgid bit that a directory was made with: it comes from the one above, and goes on to what is made below.
+/// The setgid bit that a directory was made with: it comes from the one above, and goes on to what is made
+/// below.
 fn inherited(now: Option<Facts>) -> u32 {
     now.map_or(0, |now| now.mode & 0o2000)
 }
@@ -336,7 +390,7 @@ fn mode_to_fill(options: &Options, source: &Facts) -> u32 {
     if options.default_modes {
         0o777 | source.mode & 0o1000
     } else if options.preserve.mode || options.preserve.ownership {
-        // Nobody else's until what is in it has its own mode.
+        // Its owner's alone until what is in it has its own mode.
         0o700
     } else {
         source.mode & 0o1777 | 0o700

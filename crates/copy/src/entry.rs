@@ -1,11 +1,12 @@
-//! One entry that is no directory: which way it goes, and all ways but a regular file's.
+//! One entry: chooses how it is copied, and copies everything except directories and regular files.
 //!
-//! Leaves to others: regular files (`file.rs`), what to do where the target exists (`plan.rs`), and making that
-//! room (`place.rs`). Start at [`Worker::entry`].
+//! Elsewhere: regular files (`file.rs`), the decision if the target exists (`plan.rs`), and removing or
+//! renaming it (`place.rs`). Start at [`Worker::entry`].
 
 use crate::clock::{Clock, For};
 use crate::dir::{Dir, Handles, lstat, stat};
 use crate::error::{Error, ErrorKind};
+use crate::journal::Window;
 use crate::links::{Claim, Made, Waiter};
 use crate::metadata::{Finish, Named};
 use crate::options::Link;
@@ -31,11 +32,13 @@ pub(crate) struct Entry<'e> {
     pub(crate) operand: bool,
     /// A link is followed.
     pub(crate) follow: bool,
-    /// What the listing said it is.
+    /// Its type in the listing.
     pub(crate) kind: Option<FileType>,
+    /// The stretch of the journal that it is in.
+    pub(crate) window: Option<&'e Window>,
 }
 
-/// What became of an entry.
+/// The result for an entry.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Copied {
@@ -46,16 +49,23 @@ pub(crate) enum Outcome {
         method: Option<Method>,
     },
     Skipped(Skip),
-    /// A directory: its scan is on the stack, and its end counts it. `new`: it was made, and nothing is in it yet.
+    /// The target stays, and was compared with its source.
+    Kept {
+        why: Skip,
+        hash: Option<blake3::Hash>,
+        verified: bool,
+    },
+    /// A directory: its scan is on the stack, and its end counts it. `new`: it was made, and nothing is in it
+    /// yet.
     Descended {
         new: bool,
     },
-    /// A name of a file that is being copied: it comes back.
+    /// Another name of a file that is being copied: queued until the copy is complete.
     Waiting,
 }
 
 impl Outcome {
-    /// Something that is in its place and has no contents.
+    /// An entry without contents, created.
     fn without_contents(kind: Kind, backup: Option<PathBuf>) -> Outcome {
         Outcome::Copied { kind, bytes: 0, backup, hash: None, method: None }
     }
@@ -78,7 +88,8 @@ impl Entry<'_> {
         Error::system(kind, self.target_path(), why)
     }
 
-    /// Why the target could not be made: by what was tried, or where whether it is there cannot even be asked, by that.
+    /// Why the target could not be made: by what was tried, or where whether it is there cannot even be
+    /// asked, by that.
     pub(crate) fn not_made(&self, kind: ErrorKind, why: Errno) -> Error {
         let barred = matches!(why, Errno::ACCESS | Errno::NOTDIR)
             && lstat(self.handles.target(), self.target) == Err(why);
@@ -104,8 +115,8 @@ impl Entry<'_> {
         Ok(Side { link, file })
     }
 
-    /// Both facts of a target that exists. Where it is a link and `followed`, it has to lead to where one may look; where it
-    /// is only to be replaced, what it leads to is nobody's business.
+    /// Both facts of a target that exists. Where it is a link and `followed`, it has to lead to where one may
+    /// look; where it is only to be replaced, what it leads to does not matter.
     pub(crate) fn target_side(&self, followed: bool) -> Result<Side, Error> {
         let link = lstat(self.handles.target(), self.target)
             .map_err(|why| self.target_error(ErrorKind::Stat, why))?;
@@ -122,7 +133,7 @@ impl Entry<'_> {
         Ok(Side { link, file })
     }
 
-    /// Whether the target is a link that leads round in a circle, and so nowhere at all.
+    /// Whether the target is a symbolic link in a cycle.
     pub(crate) fn target_loops(&self) -> bool {
         stat(self.handles.target(), self.target) == Err(Errno::LOOP)
     }
@@ -154,6 +165,9 @@ impl Worker<'_, '_> {
             }
             return self.descend(entry);
         }
+        if let Some(outcome) = self.of_others(entry, &facts)? {
+            return Ok(outcome);
+        }
         match options.link {
             Link::Hard => return self.hard_link(entry, &facts),
             Link::Symbolic => return self.symbolic_link_to(entry, &facts),
@@ -171,7 +185,8 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Copies one of perhaps several names of a file: the first is copied by `copy`, the rest are linked to it.
+    /// Copies one of perhaps several names of a file: the first is copied by `copy`, the rest are linked to
+    /// it.
     pub(crate) fn linked(
         &mut self,
         entry: &Entry<'_>,
@@ -184,7 +199,7 @@ impl Worker<'_, '_> {
             return copy(self);
         }
         let identity = facts.identity();
-        // How many links lead to a file nobody knows before the end.
+        // How many links lead to a file is not known before the end.
         let names = if entry.follow { u64::MAX } else { facts.nlink };
         let claim = self.run.links.claim(identity, names, || {
             entry.dir.pending.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -206,14 +221,14 @@ impl Worker<'_, '_> {
             Claim::Copy => {
                 let outcome = copy(self);
                 let there = match &outcome {
-                    Ok(Outcome::Copied { .. }) => true,
+                    Ok(Outcome::Copied { .. } | Outcome::Kept { .. }) => true,
                     Ok(Outcome::Skipped(why)) => {
                         matches!(why, Skip::Resumed | Skip::NotOlder | Skip::Exists | Skip::Same)
                     }
                     _ => false,
                 };
                 let made = there.then_some((entry.dir, entry.target));
-                for waiter in self.run.links.settle(identity, made) {
+                for waiter in self.run.links.resolve(identity, made) {
                     self.run.queue.push([Task::Name(waiter)]);
                 }
                 outcome
@@ -254,8 +269,9 @@ impl Worker<'_, '_> {
             Err(skip) => return Ok(Outcome::Skipped(skip)),
         };
         let made = match self.clock.call(For::Create, || link(entry.target)) {
-            // What is there stays until the link is. Only the link itself tells whether it can be: the kernel says that a
-            // name is taken before it says that the file systems differ or that a file has all the names it can have.
+            // What is there stays until the link is. Only the link itself tells whether it can be: the kernel
+            // says that a name is taken before it says that the file systems differ or that a file has all
+            // the names it can have.
             Err(Errno::EXIST) => self.link_over(entry, link),
             made => made,
         };
@@ -283,6 +299,7 @@ impl Worker<'_, '_> {
                     operand: waiter.operand,
                     follow: waiter.follow,
                     kind: None,
+                    window: None,
                 };
                 let outcome = self.entry(&entry);
                 self.account(&entry, outcome);
@@ -295,7 +312,7 @@ impl Worker<'_, '_> {
         self.release(dir);
     }
 
-    /// `--link`.
+    /// Copies by hard link (`--link`).
     fn hard_link(&mut self, entry: &Entry<'_>, facts: &Facts) -> Result<Outcome, Error> {
         if facts.kind == FileType::Directory {
             return Err(
@@ -309,7 +326,7 @@ impl Worker<'_, '_> {
         })
     }
 
-    /// `--symbolic-link`.
+    /// Copies by symbolic link (`--symbolic-link`).
     fn symbolic_link_to(&mut self, entry: &Entry<'_>, facts: &Facts) -> Result<Outcome, Error> {
         let text = entry.source_path();
         if !text.is_absolute() && !entry.dir.is_here(entry.handles) {
@@ -448,11 +465,16 @@ impl Worker<'_, '_> {
             }
             Err(why) => return Err(failed(why)),
         }
+        self.attributes_again(entry, facts)?;
+        Ok(Outcome::without_contents(kind, room.backup_path(entry)))
+    }
+
+    /// Gives a target that stays its source's attributes.
+    pub(crate) fn attributes_again(&mut self, entry: &Entry<'_>, facts: &Facts) -> Result<(), Error> {
         self.by_name(entry, facts, |finish, clock, fail| {
             finish.before_times(clock, fail);
             finish.times(clock, fail);
-        })?;
-        Ok(Outcome::without_contents(kind, room.backup_path(entry)))
+        })
     }
 
     /// Gives attributes to what cannot be opened, or where that would do something.
@@ -482,7 +504,7 @@ impl Worker<'_, '_> {
         self.first_of(errors)
     }
 
-    /// Of several errors of one entry the first is its own; the others are told beside it.
+    /// Of several errors of one entry the first counts for the entry; the others are reported too.
     pub(crate) fn first_of(&mut self, errors: Vec<Error>) -> Result<(), Error> {
         let mut errors = errors.into_iter();
         let Some(first) = errors.next() else { return Ok(()) };

@@ -1,23 +1,23 @@
-//! What can go wrong, as data: the kind, the path, the other path, and what the system said.
+//! Errors as data: the kind, the path, the other path, and the system's error.
 //!
-//! `Display` gives the house form (`create, on b/x: Permission denied`). A program that speaks as GNU `cp` does
-//! forms its own sentence from the kind; each kind's documentation has that sentence.
+//! `Display` gives the house form (`create, on b/x: Permission denied`). A program with GNU `cp`'s messages
+//! forms its sentence from the kind; the documentation of each kind has that sentence.
 
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Something that did not work, on one path.
+/// An error on one path.
 #[derive(Debug)]
 pub struct Error {
     /// What was attempted, or what is wrong.
     pub kind: ErrorKind,
-    /// On what: as the user would name it, operands first.
+    /// The path as the user would write it, beginning with the operand.
     pub path: PathBuf,
-    /// The other side, where the kind has one.
+    /// The path of the other side, if the kind has one.
     pub other: Option<PathBuf>,
-    /// What the system said, where it said something.
+    /// The system's error, if there is one.
     pub source: Option<io::Error>,
 }
 
@@ -42,7 +42,8 @@ pub enum ErrorKind {
     Create,
     /// `cannot create directory 'P': E`
     CreateDirectory,
-    /// `cannot create symbolic link 'P' to 'O': E` (O is what `-s` was to link to; a link that is copied has none)
+    /// `cannot create symbolic link 'P' to 'O': E` (O is what `-s` was to link to; a link that is copied has
+    /// none)
     CreateSymlink,
     /// `cannot create hard link 'P' to 'O': E`
     CreateHardLink,
@@ -109,14 +110,30 @@ pub enum ErrorKind {
     RelativeSymlink,
     /// `skipping file 'P', as it was replaced while being copied`
     Replaced,
-    /// The source changed while it was read, twice. GNU does not look. `'P' changed while being copied`
+    /// A warning: the source changed while it was read, so the copy may hold parts of both states. GNU does
+    /// not look.
     Changed,
+    /// The source changed while it was copied and compared, so the copy could not be verified. It was kept.
+    Unverified,
+    /// The target was kept as it is, and differs from its source. P is the target, O the source.
+    KeptDiffers,
     /// The copy, read again, is not what its source is. P is the target, O the source.
     Mismatch,
     /// The manifest could not be written.
     Manifest,
+    /// A list (of `list`, `files_from` or `update_from_manifest`) could not be read.
+    List,
+    /// The journal could not be read or written.
+    Journal,
+    /// More would be removed than `max_delete` allows, so nothing was. P is the destination.
+    TooManyToDelete,
+    /// Some of the source or the destination could not be listed, so nothing was removed. P is the
+    /// destination.
+    NotDeleted,
     /// The manifest will be where this would be copied to. P is the target, O the source.
     OntoManifest,
+    /// No part has copied it, or it changed since. P is the target, O the source.
+    LeftByParts,
     /// A source of an unknown type: `'P' has unknown file type`
     UnknownType,
     /// `with --parents, the destination must be a directory`, or a parent of O could not be made. P is it.
@@ -124,7 +141,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// The operation, in the words of an error line.
+    /// Returns the operation in the words of an error message.
     pub fn what(self) -> &'static str {
         use ErrorKind::*;
         match self {
@@ -155,14 +172,17 @@ impl ErrorKind {
             OmittedDirectory | SameFile | IntoItself | CyclicLink | DirectoryByOther | OtherByDirectory
             | JustCreated | ThroughJustCreated | SourceTwice | DirectoryTwice | NotReplacing
             | DanglingTarget | HardLinkToDirectory | RelativeSymlink | Replaced | Changed | OntoManifest
-            | UnknownType => "copy",
-            Mismatch => "verify",
+            | LeftByParts | UnknownType => "copy",
+            Mismatch | Unverified | KeptDiffers => "verify",
             Manifest => "write manifest",
+            List => "read list",
+            Journal => "journal",
+            TooManyToDelete | NotDeleted => "delete",
             Parent => "make parent directory",
         }
     }
 
-    /// Why, where the system said nothing: the kind itself is the reason.
+    /// Returns the reason if there is no system error.
     pub fn why(self) -> Option<&'static str> {
         use ErrorKind::*;
         Some(match self {
@@ -170,20 +190,30 @@ impl ErrorKind {
             OmittedDirectory => "a directory, and copying is not recursive (-r copies directories)",
             SameFile => "source and target are the same file",
             IntoItself => "a directory cannot be copied into itself",
-            CyclicLink => "the link leads to a directory above it",
+            CyclicLink => "the link leads to one of its own parent directories",
             DirectoryByOther => "a directory is not overwritten by something else",
-            OtherByDirectory => "something that is no directory is not overwritten by one",
-            JustCreated => "it was made by this very copy, from another source",
-            ThroughJustCreated => "it is a link made by this very copy, and is not written through",
+            OtherByDirectory => "a non-directory is not overwritten by a directory",
+            JustCreated => "this copy created it from another source",
+            ThroughJustCreated => "this copy created the link, and does not write through it",
             SourceTwice | DirectoryTwice => "given more than once; copied once",
-            NotReplacing => "it exists, and was not to be replaced",
-            DanglingTarget => "the target is a link to nothing, and is not written through",
+            NotReplacing => "it exists and must not be replaced",
+            DanglingTarget => "the target is a dangling link, and is not written through",
             HardLinkToDirectory => "a directory cannot be hard-linked",
             RelativeSymlink => "a relative link can be made only in the current directory",
             Replaced => "it was replaced by something else while being copied",
-            Changed => "it changed while being copied, twice (copy it when its writer is done)",
+            Changed => "it changed while it was copied, so the copy may hold parts of both states",
+            Unverified => {
+                "it changed while it was copied, so the copy was kept but not verified (copy it again when no \
+                 program writes to it)"
+            }
+            KeptDiffers => "it was kept as it is, and differs from its source",
             Mismatch => "the copy differs from its source",
             OntoManifest => "the manifest will be written there (give one of the two another name)",
+            LeftByParts => {
+                "no part has copied it, or it changed since then (repeat the parts, then --finish)"
+            }
+            TooManyToDelete => "more would be removed than --max-delete allows, so nothing was",
+            NotDeleted => "some directories could not be listed, so nothing was removed",
             UnknownType => "its file type is unknown",
             _ => return None,
         })
@@ -191,24 +221,25 @@ impl ErrorKind {
 }
 
 impl Error {
-    /// The kind says it all.
+    /// Returns an error without a system error.
     pub(crate) fn plain(kind: ErrorKind, path: PathBuf) -> Error {
         Error { kind, path, other: None, source: None }
     }
 
-    /// A system call failed.
+    /// Returns the error of a failed system call.
     pub(crate) fn system(kind: ErrorKind, path: PathBuf, why: Errno) -> Error {
         Error { kind, path, other: None, source: Some(why.into()) }
     }
 
-    /// With the other side.
+    /// Adds the path of the other side.
     pub(crate) fn with(mut self, other: PathBuf) -> Error {
         self.other = Some(other);
         self
     }
 
-    /// Whether the destination has no room left (ENOSPC, EDQUOT) for what was to be made or written. An attribute may be
-    /// too large, an owner's quota used up, or a manifest on another file system, where there is room for all the rest.
+    /// Whether the destination has no room left (ENOSPC, EDQUOT) for what was to be made or written. An
+    /// attribute may be too large, an owner's quota used up, or a manifest on another file system, where
+    /// there is room for all the rest.
     pub fn is_full(&self) -> bool {
         use ErrorKind::*;
         let makes = matches!(
@@ -230,14 +261,14 @@ impl Error {
         makes && (self.is(Errno::NOSPC) || self.is(Errno::DQUOT))
     }
 
-    /// Whether the kernel gave this reason.
+    /// Whether the system's error has this errno.
     pub(crate) fn is(&self, why: Errno) -> bool {
         self.source.as_ref().and_then(io::Error::raw_os_error) == Some(why.raw_os_error())
     }
 
-    /// Whether this is only worth a word: the copy is as successful as without it.
+    /// Whether this is only a warning, which does not affect success.
     pub fn is_warning(&self) -> bool {
-        matches!(self.kind, ErrorKind::SourceTwice | ErrorKind::DirectoryTwice)
+        matches!(self.kind, ErrorKind::SourceTwice | ErrorKind::DirectoryTwice | ErrorKind::Changed)
     }
 }
 
@@ -263,21 +294,23 @@ impl std::error::Error for Error {
     }
 }
 
-/// Why a copy did not begin. Nothing was touched.
+/// The reason why a copy did not begin. Nothing was changed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The engine asked for by name is not usable here.
+    /// The named engine cannot be used here.
     Engine {
-        /// Which.
+        /// The engine.
         engine: crate::Engine,
-        /// Why, and what would help.
+        /// The reason, and a hint.
         why: String,
     },
     /// Options that contradict each other or are out of range.
     Options(String),
-    /// The manifest's file could not be made.
+    /// The manifest file could not be created.
     Manifest(PathBuf, io::Error),
+    /// A list could not be read, or not be made.
+    List(crate::lists::ListError),
 }
 
 impl fmt::Display for Refusal {
@@ -286,6 +319,7 @@ impl fmt::Display for Refusal {
             Refusal::Engine { engine, why } => write!(f, "engine {}: {why}", engine.name()),
             Refusal::Options(why) => f.write_str(why),
             Refusal::Manifest(path, why) => write!(f, "create manifest, on {}: {why}", path.display()),
+            Refusal::List(why) => why.fmt(f),
         }
     }
 }
@@ -294,6 +328,7 @@ impl std::error::Error for Refusal {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Refusal::Manifest(_, why) => Some(why),
+            Refusal::List(why) => Some(why),
             _ => None,
         }
     }

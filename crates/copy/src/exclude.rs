@@ -1,4 +1,4 @@
-//! What stays out: the patterns of `exclude`, and what they match.
+//! The patterns of `exclude`.
 
 use crate::error::Refusal;
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
@@ -13,7 +13,7 @@ pub(crate) struct Excluded {
 }
 
 impl Excluded {
-    /// `None` without patterns. A pattern that says nothing is refused: it would match everything.
+    /// Returns `None` without patterns. An empty pattern is refused: it would match everything.
     pub(crate) fn by(patterns: &[String]) -> Result<Option<Excluded>, Refusal> {
         if patterns.is_empty() {
             return Ok(None);
@@ -28,7 +28,7 @@ impl Excluded {
         Ok(Some(Excluded { entries: build(entries)?, directories: build(directories)? }))
     }
 
-    /// Whether what has this path below its operand stays out.
+    /// Whether the entry with this path below its operand is excluded.
     pub(crate) fn excludes(&self, path: &Path, is_directory: bool) -> bool {
         self.entries.is_match(path) || (is_directory && self.directories.is_match(path))
     }
@@ -40,7 +40,7 @@ fn glob(pattern: &str) -> Result<Glob, Refusal> {
     let trimmed = pattern.trim_start_matches("./").trim_end_matches('/');
     let anchored = trimmed.trim_start_matches('/');
     if anchored.is_empty() {
-        return Err(refused(&"it names nothing, and would leave out everything; \"*\" says so"));
+        return Err(refused(&"an empty pattern would exclude everything; use \"*\" for that"));
     }
     let deep = if trimmed.contains('/') { anchored.to_string() } else { format!("**/{anchored}") };
     GlobBuilder::new(&deep).literal_separator(true).build().map_err(|why| refused(why.kind()))

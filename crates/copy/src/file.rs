@@ -1,9 +1,10 @@
-//! One regular file: opened, its target made, its bytes moved, its attributes set, its name given.
+//! Copies one regular file: opens it, creates the target, moves the bytes, sets attributes, and renames the
+//! target if needed.
 //!
-//! A new file is written in place, under a name that did not exist; an existing one is replaced by a finished copy
-//! that takes its name by rename, unless something about it must stay (other names, an owner we cannot give,
-//! attributes, being mounted) or must go by being written (setuid bits): then it is opened and written. What was begun
-//! and cannot be finished is removed.
+//! A new file is written under its final name. An existing one is overwritten in place, as GNU cp does. With
+//! `atomic` and `resume` a finished copy takes its name by rename instead, unless something about the old
+//! file must stay (other names, an owner that cannot be given, attributes, a mount) or must go by being
+//! written (setuid bits). A new file that cannot be finished is removed.
 
 use crate::clock::For;
 use crate::content::{Cloning, Fault, Moved, Transfer};
@@ -22,9 +23,7 @@ use rustix::io::Errno;
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// How often a source that changed is read again.
-const ATTEMPTS: u32 = 2;
-/// How a target is made: under a name that did not exist.
+/// Flags for creating a target under a new name.
 pub(crate) const CREATE: OFlags = OFlags::WRONLY
     .union(OFlags::CREATE)
     .union(OFlags::EXCL)
@@ -32,17 +31,17 @@ pub(crate) const CREATE: OFlags = OFlags::WRONLY
     .union(OFlags::CLOEXEC)
     .union(OFlags::NOCTTY);
 
-/// How a source is opened. Not blocking: a FIFO must not hold us where a cancel does not reach us; for a lease we wait
-/// ourselves (`lease.rs`).
+/// How a source is opened. Not blocking: a FIFO must not hold us where a cancel does not reach us; for a
+/// lease we wait ourselves (`lease.rs`).
 pub(crate) const SOURCE_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOCTTY).union(OFlags::NONBLOCK);
 
-/// A source, open.
+/// An open source.
 #[derive(Debug)]
 pub(crate) struct Opened<'a> {
     pub(crate) fd: OwnedFd,
     pub(crate) facts: Facts,
-    /// What was read of it already, from its beginning; the descriptor still stands there.
+    /// The bytes already read from its beginning; the file position is still 0.
     pub(crate) ahead: Option<&'a [u8]>,
     /// The names of its attributes, where they are wanted.
     pub(crate) attributes: Option<Vec<u8>>,
@@ -58,7 +57,7 @@ pub(crate) struct Target {
     mode: Option<u32>,
     /// The mode it shall have where the source's is not preserved.
     plain_mode: Option<u32>,
-    /// Where the file has other names: nobody else of this copy writes to it meanwhile.
+    /// Where the file has other names: no other worker writes to it meanwhile.
     _sole: Option<Sole>,
 }
 
@@ -82,24 +81,29 @@ pub(crate) enum Place {
 impl Worker<'_, '_> {
     /// Copies the contents of a file. `known`: what was found at the name before.
     pub(crate) fn regular(&mut self, entry: &Entry<'_>, known: Option<&Facts>) -> Result<Outcome, Error> {
-        // Opening a FIFO waits for a writer: not where there is no place for what he says.
+        if let Some(facts) = known.copied().filter(|_| self.run.manifested.is_some())
+            && let Some(outcome) = self.as_listed(entry, &facts)?
+        {
+            return self.linked(entry, &facts, |_| Ok(outcome));
+        }
+        // Opening a FIFO waits for a writer: not where there is no place for its bytes.
         let may_wait = known.is_some_and(|facts| facts.kind != FileType::RegularFile);
         if (self.run.looks_first || may_wait)
             && let Some((skip, facts)) = self.skips(entry)?
         {
             if matches!(skip, Skip::NotOlder | Skip::Resumed) {
-                // It is kept, and is the copy its other names are linked to; or one of them was copied before,
-                // and then it becomes a name of that.
-                return self.linked(entry, &facts, |_| Ok(Outcome::Skipped(skip)));
+                // It is kept, and is the copy its other names are linked to; or one of them was copied
+                // before, and then it becomes a name of that.
+                return self.linked(entry, &facts, |worker| worker.kept(entry, skip, None));
             }
-            return Ok(Outcome::Skipped(skip));
+            return self.kept(entry, skip, None);
         }
         let opened = match self.open_source(entry, known) {
             Ok(Some(opened)) => opened,
             Ok(None) => return Ok(Outcome::Skipped(Skip::Stopped)),
             Err(error) => return self.not_opened(entry, error),
         };
-        // Nothing is made before there is something to put into it.
+        // Open the source before creating the target.
         let waits = opened.facts.kind != FileType::RegularFile;
         if waits && !crate::content::is_ready(opened.fd.as_fd(), self.run.control) {
             return Ok(Outcome::Skipped(Skip::Stopped));
@@ -107,22 +111,24 @@ impl Worker<'_, '_> {
         self.opened(entry, &opened)
     }
 
-    /// What becomes of an entry whose source could not be opened: that it would not have been copied anyway says more.
+    /// Accounts for an entry with a source that could not be opened. If it would not have been copied anyway,
+    /// that says more; but what cannot be read cannot be verified.
     pub(crate) fn not_opened(&mut self, entry: &Entry<'_>, error: Error) -> Result<Outcome, Error> {
         match self.skips(entry) {
+            Ok(Some(_)) if self.run.options.verify => Err(error),
             Ok(Some((skip, _))) => Ok(Outcome::Skipped(skip)),
             Err(refused) if refused.kind != ErrorKind::DanglingTarget => Err(refused),
             _ => Err(error),
         }
     }
 
-    /// Copies a file whose source is open.
+    /// Copies a file; its source is open.
     pub(crate) fn opened(&mut self, entry: &Entry<'_>, opened: &Opened<'_>) -> Result<Outcome, Error> {
         self.linked(entry, &opened.facts, |worker| worker.contents(entry, opened))
     }
 
-    /// Whether the entry stays out because of a target that is there, found without opening anything; and the source's
-    /// facts. An error where it may not be replaced.
+    /// Whether the entry stays out because of a target that is there, found without opening anything; and the
+    /// source's facts. An error where it may not be replaced.
     pub(crate) fn skips(&mut self, entry: &Entry<'_>) -> Result<Option<(Skip, Facts)>, Error> {
         let options = self.run.options;
         let Ok(link) = lstat(entry.handles.target(), entry.target) else { return Ok(None) };
@@ -142,8 +148,8 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// `None`: the copy was stopped while somebody had the file for himself.
-    fn open_source(
+    /// Opens the source. `None`: the copy was cancelled while another program held a lease on it.
+    pub(crate) fn open_source(
         &mut self,
         entry: &Entry<'_>,
         known: Option<&Facts>,
@@ -169,8 +175,8 @@ impl Worker<'_, '_> {
         Ok(Some(Opened { fd, facts, ahead: None, attributes }))
     }
 
-    /// The names of a source's attributes, where they are to be preserved. What cannot be listed is listed again,
-    /// and told, when attributes are set.
+    /// The names of a source's attributes, where they are to be preserved. What cannot be listed is listed
+    /// again, and told, when attributes are set.
     pub(crate) fn attributes_of(&mut self, source: BorrowedFd<'_>) -> Option<Vec<u8>> {
         let preserve = self.run.options.preserve;
         if !preserve.mode && preserve.xattr == Demand::No {
@@ -179,7 +185,7 @@ impl Worker<'_, '_> {
         self.clock.call(For::Metadata, || Named::Open(source).list()).ok()
     }
 
-    /// Why a source could not be opened.
+    /// Returns the error for a source that could not be opened.
     pub(crate) fn open_error(&self, entry: &Entry<'_>, expected: FileType, why: Errno) -> Error {
         match why {
             Errno::LOOP if !entry.follow => Error::plain(ErrorKind::Replaced, entry.source_path()),
@@ -187,7 +193,7 @@ impl Worker<'_, '_> {
                 Error::plain(ErrorKind::Replaced, entry.source_path())
             }
             Errno::NOENT => entry.source_error(ErrorKind::Stat, why),
-            // It is the directory that keeps us out, not the file.
+            // The directory denies access, not the file.
             Errno::ACCESS if lstat(entry.handles.source(), entry.source) == Err(why) => {
                 entry.source_error(ErrorKind::Stat, why)
             }
@@ -195,16 +201,16 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Makes the target, moves the bytes, finishes it; or removes what it began.
-    fn contents(&mut self, entry: &Entry<'_>, opened: &Opened<'_>) -> Result<Outcome, Error> {
+    /// Creates the target, moves the bytes and finishes it. On failure removes the partial target.
+    pub(crate) fn contents(&mut self, entry: &Entry<'_>, opened: &Opened<'_>) -> Result<Outcome, Error> {
         let target = match self.target(entry, opened)? {
             Ok(target) => target,
-            Err(skip) => return Ok(Outcome::Skipped(skip)),
+            Err(skip) => return self.kept(entry, skip, Some(opened)),
         };
         self.finished(entry, opened, target, None)
     }
 
-    /// Finishes a target whose bytes were moved already.
+    /// Finishes a target; its bytes were moved already.
     pub(crate) fn moved(
         &mut self,
         entry: &Entry<'_>,
@@ -224,14 +230,17 @@ impl Worker<'_, '_> {
     ) -> Result<Outcome, Error> {
         let filled = self.fill(entry, opened, &target, moved);
         let filled = filled.and_then(|filled| {
-            let lacks = self.complete(entry, opened, &filled.facts, &target)?;
-            Ok((filled, lacks))
+            let (lacks, waits) = self.complete(entry, opened, &filled, &target)?;
+            Ok((filled, lacks, waits))
         });
         let begun = if filled.is_err() { target.identity() } else { None };
         let Target { fd, place, room, .. } = target;
-        let placed = filled.and_then(|(filled, lacks)| {
+        let placed = filled.and_then(|(filled, lacks, waits)| {
             self.put_in_place(entry, fd, &place)?;
-            // The copy is there and whole; what it lacks is an error of the entry.
+            if let Some(file) = waits {
+                self.mark(entry, file, &filled.facts);
+            }
+            // The copy is complete; a missing attribute is an error of the entry.
             lacks.map_or(Ok(filled), |error| Err(Broken { error: Some(error), keep: true }))
         });
         match placed {
@@ -270,7 +279,8 @@ impl Worker<'_, '_> {
         opened.facts.size <= free.saturating_add(there.stored)
     }
 
-    /// Copies once more, into the file that is there: its name cannot be another's, or there is no room for two.
+    /// Copies once more, into the file that is there: its name cannot be another's, or there is no room for
+    /// two.
     fn in_place(&mut self, entry: &Entry<'_>, opened: &Opened<'_>) -> Result<Outcome, Error> {
         rustix::fs::seek(&opened.fd, SeekFrom::Start(0))
             .map_err(|why| entry.source_error(ErrorKind::Read, why))?;
@@ -282,90 +292,76 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Moves the bytes, again where the source changed meanwhile. `done`: what was moved already.
+    /// Moves the bytes. `done`: what was moved already.
+    ///
+    /// A source that changes meanwhile is copied as it was read, as GNU cp does, and observers get a warning.
     fn fill(
         &mut self,
         entry: &Entry<'_>,
         opened: &Opened<'_>,
         target: &Target,
-        mut done: Option<Moved>,
+        done: Option<Moved>,
     ) -> Result<Filled, Broken> {
         let options = self.run.options;
         let mut facts = opened.facts;
         if options.attributes_only {
-            return Ok(Filled { moved: Moved::default(), hash: None, facts });
+            return Ok(Filled { moved: Moved::default(), hash: None, facts, changed: false });
         }
-        let mut ahead = opened.ahead;
         // Each operand may be on another file system, as GNU cp has it: each is asked.
         let asked = Cloning::default();
         let cloning = if entry.operand { &asked } else { &entry.dir.cloning };
-        for attempt in 1.. {
-            let mut hasher = self.run.manifest.as_ref().map(|_| blake3::Hasher::new());
-            let moved = match done.take() {
-                Some(moved) => moved,
-                None => {
-                    self.begin_anew();
-                    let looks = self.looks && facts.kind == FileType::RegularFile && facts.size > 0;
-                    let transfer = Transfer {
-                        options,
-                        sparse: options.sparse,
-                        control: self.run.control,
-                        told: &mut self.ahead,
-                        cloning,
-                        source: opened.fd.as_fd(),
-                        target: target.fd.as_fd(),
-                        facts,
-                        ahead: ahead.take(),
-                        hasher: hasher.as_mut(),
-                        sample: looks.then_some(&mut self.sample),
-                        method: Method::default(),
-                        direct: false,
-                    };
-                    let moved = transfer.run(&mut self.clock, self.buffer.bytes());
-                    moved.map_err(|fault| broken(entry, fault))?
-                }
-            };
-            let hash = hasher.map(|hasher| hasher.finalize());
-            if facts.kind != FileType::RegularFile {
-                return Ok(Filled { moved, hash, facts });
+        let mut hasher = self.run.manifest.as_ref().map(|_| blake3::Hasher::new());
+        let moved = match done {
+            Some(moved) => moved,
+            None => {
+                self.begin_anew();
+                let looks = self.looks && facts.kind == FileType::RegularFile && facts.size > 0;
+                let transfer = Transfer {
+                    options,
+                    sparse: options.sparse,
+                    control: self.run.control,
+                    rate: self.run.rate.as_ref(),
+                    told: &mut self.ahead,
+                    cloning,
+                    source: opened.fd.as_fd(),
+                    target: target.fd.as_fd(),
+                    facts,
+                    ahead: opened.ahead,
+                    hasher: hasher.as_mut(),
+                    sample: looks.then_some(&mut self.sample),
+                    method: Method::default(),
+                    direct: false,
+                };
+                let moved = transfer.run(&mut self.clock, self.buffer.bytes());
+                moved.map_err(|fault| broken(entry, fault))?
             }
-            let later = self.clock.call(For::Read, || rustix::fs::fstat(&opened.fd));
-            let later =
-                Facts::from(later.map_err(|why| Broken::new(entry.source_error(ErrorKind::Stat, why)))?);
-            if facts.unchanged(&later) {
-                return Ok(Filled { moved, hash, facts });
-            }
-            if attempt == ATTEMPTS {
-                let error = Some(Error::plain(ErrorKind::Changed, entry.source_path()));
-                return Err(Broken { error, keep: true });
-            }
-            if options.preserve.mode && facts.mode & !later.mode & 0o777 != 0 {
-                // The new contents may be for fewer eyes than the old.
-                let narrow = Mode::from_raw_mode(facts.mode & later.mode & 0o700);
-                let _ = rustix::fs::fchmod(&target.fd, narrow);
-            }
-            facts = later;
-            self.rewind(opened, target)
-                .map_err(|why| Broken::new(entry.target_error(ErrorKind::Extend, why)))?;
+        };
+        let hash = hasher.map(|hasher| hasher.finalize());
+        if facts.kind != FileType::RegularFile {
+            return Ok(Filled { moved, hash, facts, changed: false });
         }
-        Ok(Filled { moved: Moved::default(), hash: None, facts })
+        let later = self.clock.call(For::Read, || rustix::fs::fstat(&opened.fd));
+        let later = Facts::from(later.map_err(|why| Broken::new(entry.source_error(ErrorKind::Stat, why)))?);
+        let changed = !facts.same_contents(&later);
+        if changed {
+            self.tell(Error::plain(ErrorKind::Changed, entry.source_path()));
+        }
+        // What was written since may be for fewer readers.
+        facts.mode &= later.mode | 0o7000;
+        Ok(Filled { moved, hash, facts, changed })
     }
 
-    fn rewind(&mut self, opened: &Opened<'_>, target: &Target) -> rustix::io::Result<()> {
-        rustix::fs::seek(&opened.fd, SeekFrom::Start(0))?;
-        rustix::fs::seek(&target.fd, SeekFrom::Start(0))?;
-        rustix::fs::ftruncate(&target.fd, 0)
-    }
-
-    /// Attributes, durability, times, and the name. `facts`: the source's, as they were around the bytes that were moved.
+    /// Sets attributes, makes the copy durable if asked, and sets its times. Returns an error of the entry,
+    /// and the file again where its times have to wait until its data is on the disk (`marks.rs`).
     fn complete(
         &mut self,
         entry: &Entry<'_>,
         opened: &Opened<'_>,
-        facts: &Facts,
+        filled: &Filled,
         target: &Target,
-    ) -> Result<Option<Error>, Broken> {
+    ) -> Result<(Option<Error>, Option<OwnedFd>), Broken> {
         let options = self.run.options;
+        let facts = &filled.facts;
         let owner = options.preserve.ownership.then(|| self.newborn_owner(entry, target)).flatten();
         let finish = Finish {
             options,
@@ -386,18 +382,37 @@ impl Worker<'_, '_> {
             self.verify(entry, opened, target)?;
         }
         if options.durability == Durability::File {
-            // Once: after a failure the kernel has forgotten what it could not write.
+            // Try once: after a failed fsync the kernel has dropped the pages it could not write.
             self.clock
                 .call(For::Sync, || rustix::fs::fsync(&target.fd))
                 .map_err(|why| Broken::new(entry.target_error(ErrorKind::Sync, why)))?;
         }
-        // With its source's time the next resume would pass over it, and what it lacks would not be told again.
-        if errors.is_empty() || !options.resume {
+        // With its source's time the next resume would skip it and not report the error again.
+        let lacks = filled.changed || !errors.is_empty();
+        let mut waits = None;
+        if options.resume && !lacks && !self.is_synced(opened) {
+            waits = rustix::io::fcntl_dupfd_cloexec(&target.fd, 0).ok();
+            if waits.is_none() {
+                // No descriptor is left.
+                self.clock
+                    .call(For::Sync, || rustix::fs::fdatasync(&target.fd))
+                    .map_err(|why| Broken::new(entry.target_error(ErrorKind::Sync, why)))?;
+            }
+        }
+        if !options.resume || !lacks && waits.is_none() {
             finish.times(&mut self.clock, &mut |error| {
                 errors.push(Error { path: entry.target_path(), ..error })
             });
         }
-        Ok(self.first_of(errors).err())
+        Ok((self.first_of(errors).err(), waits))
+    }
+
+    /// Whether the copy was synced already.
+    fn is_synced(&self, opened: &Opened<'_>) -> bool {
+        self.run.options.durability == Durability::File
+            || self.verifies(opened)
+            || opened.facts.kind != FileType::RegularFile
+            || self.run.options.attributes_only
     }
 
     fn verifies(&self, opened: &Opened<'_>) -> bool {
@@ -405,8 +420,8 @@ impl Worker<'_, '_> {
         options.verify && opened.facts.kind == FileType::RegularFile && !options.attributes_only
     }
 
-    /// Closes a copy, and only then lets it replace what was there: some file systems say at the very end that they
-    /// could not keep what they took.
+    /// Closes a copy, and only then lets it replace what was there: some file systems say at the very end
+    /// that they could not keep what they took.
     fn put_in_place(&mut self, entry: &Entry<'_>, fd: OwnedFd, place: &Place) -> Result<(), Broken> {
         let to = entry.handles.target();
         if let Err(why) = self.clock.call(For::Create, || crate::sys::close(fd)) {
@@ -445,8 +460,8 @@ impl Worker<'_, '_> {
         Some(*entry.dir.newborn_owner.get_or_init(|| owner))
     }
 
-    /// Removes what was begun, if the file under its name is still the one that was: what somebody else has put there
-    /// meanwhile is theirs.
+    /// Removes a partial target, if its name still refers to the same file: a file that another program put
+    /// there meanwhile is kept.
     pub(crate) fn abandon(
         &mut self,
         entry: &Entry<'_>,
@@ -480,7 +495,8 @@ impl Worker<'_, '_> {
         self.undo(entry, room);
     }
 
-    /// The mode a new target in `dir` is made with. Where the directory gives it a list, that has to go first.
+    /// The mode a new target in `dir` is made with. Where the directory gives it a list, that has to go
+    /// first.
     pub(crate) fn creation_mode(
         &self,
         dir: &Dir,
@@ -510,7 +526,7 @@ impl Worker<'_, '_> {
         Target { fd, place: Place::New, room: Room::default(), mode, plain_mode, _sole: None }
     }
 
-    /// Makes or opens the target.
+    /// Creates or opens the target.
     fn target(&mut self, entry: &Entry<'_>, opened: &Opened<'_>) -> Result<Result<Target, Skip>, Error> {
         let attributes = opened.attributes.as_deref();
         let mode = self.creation_mode(entry.dir, entry.handles, &opened.facts, attributes);
@@ -526,6 +542,10 @@ impl Worker<'_, '_> {
                 }
                 Err(Errno::EXIST) => {}
                 Err(Errno::ISDIR) if entry.target.to_bytes().ends_with(b"/") => {
+                    if lstat(entry.handles.target(), entry.target).is_ok() {
+                        let error = Error::plain(ErrorKind::DirectoryByOther, entry.target_path());
+                        return Err(error.with(entry.source_path()));
+                    }
                     return Err(create_error(entry, Errno::NOTDIR));
                 }
                 Err(why) => {
@@ -566,8 +586,9 @@ impl Worker<'_, '_> {
         Err(create_error(entry, Errno::EXIST))
     }
 
-    /// Opens an existing target for writing, or a new file that will take its name. `None`: it is gone, and the
-    /// target can be made anew. It is skipped where the copy was stopped while somebody had it for himself.
+    /// Opens an existing target for writing, or a new file that will take its name. `None`: it is gone, and
+    /// the target can be made anew. It is skipped where the copy was stopped while another program held a
+    /// lease on it.
     fn existing(
         &mut self,
         entry: &Entry<'_>,
@@ -605,7 +626,8 @@ impl Worker<'_, '_> {
         let now = rustix::fs::fstat(&fd).map_err(|why| entry.target_error(ErrorKind::Stat, why))?;
         let now = Facts::from(now);
         if now.identity() == opened.facts.identity() && !options.attributes_only {
-            // The last guard before anything is emptied, whatever was decided and however the names were moved.
+            // The last guard before anything is emptied, whatever was decided and however the names were
+            // moved.
             return Err(Error::plain(ErrorKind::SameFile, entry.source_path()).with(entry.target_path()));
         }
         if now.identity() != there.identity() && !dangling {
@@ -630,7 +652,7 @@ impl Worker<'_, '_> {
                 sole = Some(self.run.writers.alone(now.identity()));
             }
             if options.preserve.mode && now.mode & !opened.facts.mode & 0o077 != 0 {
-                // Whoever may read the old contents and not the source must not read the new contents.
+                // A user that may read the old contents and not the source must not read the new contents.
                 let narrow = Mode::from_raw_mode(now.mode & opened.facts.mode);
                 let _ = rustix::fs::fchmod(&fd, narrow);
             }
@@ -673,14 +695,15 @@ impl Worker<'_, '_> {
     }
 }
 
-/// Whether a new file can be all that this one would be, once written. Writing takes setuid and setgid bits away, but not
-/// for everybody: the kernel knows for whom. And who may write a file need not be able to give one to its owner.
+/// Whether a new file can be all that this one would be, once written. Writing takes setuid and setgid bits
+/// away, but not for every user: the kernel decides. And a user that may write to a file may be unable to
+/// give one to its owner.
 fn may_swap(there: &Facts, me: Me) -> bool {
     there.mode & 0o6000 == 0 && (me.is_root() || me.uid == there.uid)
 }
 
-/// Whether the name could not be had because a file is mounted there, as `/etc/hosts` in containers is. Such a file can
-/// still be written.
+/// Whether the name could not be had because a file is mounted there, as `/etc/hosts` in containers is. Such
+/// a file can still be written.
 fn is_mounted(error: &Error) -> bool {
     error.kind == ErrorKind::Rename && error.is(Errno::BUSY)
 }
@@ -690,22 +713,33 @@ fn is_mounted(error: &Error) -> bool {
 struct Filled {
     moved: Moved,
     hash: Option<blake3::Hash>,
-    /// The source's facts when these bytes began to be read; they were the same at the end.
+    /// The source's facts when it was opened.
     facts: Facts,
+    /// Its contents changed while they were read.
+    changed: bool,
 }
 
-/// A copy that will not be.
+/// The end of a copy that failed.
 #[derive(Debug)]
 pub(crate) struct Broken {
     /// `None`: it was cancelled.
     error: Option<Error>,
-    /// What is there stays.
+    /// The existing target is kept.
     keep: bool,
 }
 
 impl Broken {
     pub(crate) fn new(error: Error) -> Broken {
         Broken { error: Some(error), keep: false }
+    }
+
+    /// An error of a copy that is kept.
+    pub(crate) fn kept(error: Error) -> Broken {
+        Broken { error: Some(error), keep: true }
+    }
+
+    pub(crate) fn cancelled() -> Broken {
+        Broken { error: None, keep: false }
     }
 }
 
@@ -715,7 +749,7 @@ fn broken(entry: &Entry<'_>, fault: Fault) -> Broken {
         Fault::Write(why) => Broken::new(entry.target_error(ErrorKind::Write, why)),
         Fault::Extend(why) => Broken::new(entry.target_error(ErrorKind::Extend, why)),
         Fault::Clone(why) => Broken::new(entry.target_error(ErrorKind::Clone, why).with(entry.source_path())),
-        Fault::Cancelled => Broken { error: None, keep: false },
+        Fault::Cancelled => Broken::cancelled(),
     }
 }
 

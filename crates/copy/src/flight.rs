@@ -1,14 +1,15 @@
-//! Many files in flight on one ring: what the kernel holds, and what has come back.
+//! Many files in flight on one ring: submitted entries, and completions.
 //!
-//! Each file in flight has a slot: its name (through its batch), its source, a piece of the buffer pool, and for
-//! splicing a pipe and a target. A slot is with the kernel or with us, never both. What to do with a file that has
-//! come back is `ring.rs`'s and `splice.rs`'s part.
+//! Each file in flight has a slot: its name (through its batch), its source, a piece of the buffer pool, and
+//! for splicing a pipe and a target. A slot is owned either by the kernel or by this code. `ring.rs` and
+//! `splice.rs` decide the next step of a completed file.
 //!
-//! INVARIANT: `with_kernel` counts the entries submitted and not completed. While a slot's entry is one of them,
-//! nobody touches its memory, and nobody drops its batch (which keeps names and directories), its descriptors or
-//! its pipe. [`Flight::settle`] waits until there are none, and dropping a flight settles it or leaks it.
+//! INVARIANT: `with_kernel` counts the entries submitted and not completed. While a slot's entry is one of
+//! them, no code touches its memory, and none drops its batch (which keeps names and directories), its
+//! descriptors or its pipe. [`Flight::drain`] waits until there are none, and dropping a flight settles it
+//! or leaks it.
 
-use crate::content::ALIGNMENT;
+use crate::content::{ALIGNMENT, zeros};
 use crate::dir::{Dir, Handles};
 use crate::file::Target;
 use crate::plan::Facts;
@@ -23,8 +24,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Bytes read ahead of one file. The files of datasets fit; of larger ones this is the beginning.
+/// Bytes read ahead per file: typical dataset files completely, of larger ones the beginning.
 pub(crate) const AHEAD_BYTES: usize = 128 << 10;
+
+/// Memory that must be free when a ring is made.
+const SPARE_BYTES: usize = 8 << 20;
 
 /// Files of one directory that are copied together.
 #[derive(Debug)]
@@ -38,7 +42,7 @@ pub(crate) struct Batch {
     pub(crate) left: Cell<usize>,
 }
 
-/// What a slot's file is waiting for.
+/// The step that a slot's file waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Free,
@@ -96,9 +100,22 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    /// A ring for `files` files at a time, for the thread that calls this. `buffers`: whether each gets a piece of
-    /// memory to be read ahead into.
-    pub(crate) fn new(files: usize, buffers: bool) -> Result<Flight, SetupError> {
+    /// A ring for `files` files at a time, for the thread that calls this. `buffers`: whether each gets a
+    /// piece of memory to be read ahead into.
+    pub(crate) fn new(files: usize, buffers: bool) -> Result<Flight, String> {
+        let bytes = if buffers { files * AHEAD_BYTES } else { 0 };
+        // Before the ring: where memory is limited there is none, and plain calls do the work.
+        let memory = zeros(bytes + ALIGNMENT).map_err(|why| format!("memory to read into: {why}"))?;
+        // And room for what is allocated later, where a failure would abort the program.
+        let spare = Vec::<u8>::new().try_reserve_exact(SPARE_BYTES);
+        spare.map_err(|_| {
+            "memory is limited, and a ring would leave too little (raise the limit)".to_string()
+        })?;
+        let ring = Flight::ring(files).map_err(|why| why.to_string())?;
+        Ok(Flight::with(ring, files, memory))
+    }
+
+    fn ring(files: usize) -> Result<Ring, SetupError> {
         let entries = u32::try_from(files.next_power_of_two()).unwrap_or(4096).max(2);
         let flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
         let ring = match Ring::builder(entries).flags(flags).build() {
@@ -109,11 +126,13 @@ impl Flight {
             answer => answer?,
         };
         let mut ring = ring;
-        // Each open of a file that is not cached takes one of the kernel's workers; more than this only fight over
-        // the directory's lock. Where the kernel cannot cap them (before 5.15) its own limits hold.
+        // Each open of a file that is not cached occupies a kernel worker; more of them only contend for the
+        // directory's lock. Where the kernel cannot cap them (before 5.15) its own limits hold.
         let _ = ring.limit_workers(entries.min(32), 2);
-        let bytes = if buffers { files * AHEAD_BYTES } else { 0 };
-        let memory = vec![0; bytes + ALIGNMENT];
+        Ok(ring)
+    }
+
+    fn with(ring: Ring, files: usize, memory: Vec<u8>) -> Flight {
         let start = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
         let slot = |_| Slot {
             step: Step::Free,
@@ -128,7 +147,7 @@ impl Flight {
             mode: 0,
             attributes: None,
         };
-        Ok(Flight {
+        Flight {
             ring,
             slots: (0..files).map(slot).collect(),
             free: (0..files).rev().collect(),
@@ -137,7 +156,7 @@ impl Flight {
             with_kernel: 0,
             landed: VecDeque::new(),
             enters: 0,
-        })
+        }
     }
 
     pub(crate) fn has_room(&self) -> bool {
@@ -181,8 +200,8 @@ impl Flight {
         let Some(batch) = &slot.batch else { return Ok(()) };
         let Some((name, _)) = batch.names.get(slot.at) else { return Ok(()) };
         let entry = Sqe::openat(batch.handles.source.as_raw_fd(), name.as_ptr(), flags, 0);
-        // SAFETY: the name lies in the batch's `names` and the directory in its `handles`, both immutable; the slot
-        // holds the batch until its step is `Free` again, which is after the completion.
+        // SAFETY: the name lies in the batch's `names` and the directory in its `handles`, both immutable;
+        // the slot holds the batch until its step is `Free` again, which is after the completion.
         unsafe { self.submit(index, Step::Open, entry) }
     }
 
@@ -194,8 +213,9 @@ impl Flight {
         let into = self.memory.as_mut_ptr().wrapping_add(memory);
         let Some(Slot { source: Some((fd, _)), .. }) = self.slots.get(index) else { return Ok(()) };
         let entry = Sqe::read(fd.as_raw_fd(), into, bytes as u32, 0);
-        // SAFETY: the memory is the slot's own piece of the pool, by the assertion inside it, and shown by `bytes`
-        // only while the step is `Free`; the pool is released after `settle` only. The source is in the slot.
+        // SAFETY: the memory is the slot's own piece of the pool, by the assertion inside it, and shown by
+        // `bytes` only while the step is `Free`; the pool is released after `drain` only. The source is in
+        // the slot.
         unsafe { self.submit(index, Step::Read, entry) }
     }
 
@@ -251,7 +271,8 @@ impl Flight {
         Ok(())
     }
 
-    /// Submits what is queued and takes what has come; waits for something where `wait` and the kernel has some.
+    /// Submits what is queued and takes what has come; waits for something where `wait` and the kernel has
+    /// some.
     pub(crate) fn turn(&mut self, wait: bool) -> io::Result<()> {
         let completions = u32::from(wait && self.with_kernel > 0);
         self.enters += 1;
@@ -286,22 +307,22 @@ impl Flight {
         assert!(ours && length <= AHEAD_BYTES, "the bytes are read when the kernel has written them");
         let start = self.start + index * AHEAD_BYTES;
         assert!(start + length <= self.memory.len(), "a slot's memory lies in the pool");
-        // SAFETY: inside the pool, by the assertion, which begins as zeros. The piece is the slot's, the slot is
-        // ours (`Free`), and the kernel gets it again only through `read`, which needs `&mut self` while this slice
-        // borrows it. The rest of the pool, which the kernel may be writing, is not referred to.
+        // SAFETY: inside the pool, by the assertion, which begins as zeros. The piece is the slot's, the slot
+        // is ours (`Free`), and the kernel gets it again only through `read`, which needs `&mut self` while
+        // this slice borrows it. The rest of the pool, which the kernel may be writing, is not referred to.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr().add(start), length) }
     }
 
-    /// The names and directories of what is in flight stay for the rest of the process: the kernel may still read
-    /// them, and cannot be waited for.
+    /// Leaks the names and directories of entries in flight: the kernel may still read them, and the wait has
+    /// failed.
     pub(crate) fn keep_batches(&mut self) {
         for slot in &self.slots {
             std::mem::forget(slot.batch.clone());
         }
     }
 
-    /// Waits until the kernel has let go of everything.
-    pub(crate) fn settle(&mut self) -> io::Result<()> {
+    /// Waits until no entry is in flight.
+    pub(crate) fn drain(&mut self) -> io::Result<()> {
         while self.with_kernel > 0 {
             self.turn(true)?;
         }
@@ -312,15 +333,16 @@ impl Flight {
 impl Drop for Flight {
     fn drop(&mut self) {
         // Only a panic, or a ring that failed, gets here with something in flight.
-        if self.settle().is_err() {
-            // The kernel may still write into the pool and read the names: they stay for the rest of the process.
+        if self.drain().is_err() {
+            // The kernel may still write into the pool and read the names: they stay for the rest of the
+            // process.
             std::mem::forget(std::mem::take(&mut self.memory));
             std::mem::forget(std::mem::take(&mut self.slots));
         }
     }
 }
 
-/// Try again: interrupted, or completions must be taken first, or no memory for requests just now.
+/// Whether to retry: EINTR, completions must be taken first, or no memory for requests at the moment.
 fn is_transient(why: &io::Error) -> bool {
     use rustix::io::Errno;
     let code = why.raw_os_error();
@@ -330,7 +352,8 @@ fn is_transient(why: &io::Error) -> bool {
 /// `IORING_OP_SPLICE` (5.7) between the positions of both.
 fn splice(from: i32, to: i32, bytes: u32) -> Sqe {
     use ringroad_uring::abi::{io_uring_op, io_uring_sqe};
-    // SAFETY: integers and unions of integers; zero is what the kernel expects in fields an opcode does not use.
+    // SAFETY: integers and unions of integers; zero is what the kernel expects in fields an opcode does not
+    // use.
     let mut raw: io_uring_sqe = unsafe { std::mem::zeroed() };
     raw.opcode = io_uring_op::IORING_OP_SPLICE as u8;
     raw.fd = to;

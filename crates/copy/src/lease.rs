@@ -1,9 +1,10 @@
-//! Opening a file that somebody may hold a lease on: a file server that gave it to a client (Samba's oplocks, the
-//! kernel's NFS delegations), or a program by `fcntl(F_SETLEASE)`.
+//! Opening a file on which another program may hold a lease: a file server that gave it to a client (Samba's
+//! oplocks, the kernel's NFS delegations), or a program by `fcntl(F_SETLEASE)`.
 //!
-//! Files are opened here without blocking, and such an open is answered with EAGAIN where the lease is against it: its
-//! holder is told, and has until `/proc/sys/fs/lease-break-time` to give it up, after which the kernel takes it. A plain
-//! open would wait for that where no cancel reaches it. So we come again until the file can be had.
+//! Files are opened here without blocking, and such an open is answered with EAGAIN where the lease is
+//! against it: its holder is told, and has until `/proc/sys/fs/lease-break-time` to give it up, after which
+//! the kernel takes it. A plain open would wait for that where no cancel reaches it. So we come again until
+//! the file can be had.
 
 use crate::clock::For;
 use crate::worker::Worker;
@@ -11,11 +12,11 @@ use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// Between two tries: at first as long as a holder takes that is there, then as seldom as a cancel may wait.
+/// Pause between attempts: first as long as a responsive holder takes, later as long as a cancel may wait.
 const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(100)];
 
 impl Worker<'_, '_> {
-    /// Opens a file, waiting until nobody has a lease against it. `None`: the copy was stopped meanwhile.
+    /// Opens a file, waiting until no lease forbids it. `None`: the copy was stopped meanwhile.
     pub(crate) fn open_leased(
         &mut self,
         what: For,

@@ -1,17 +1,18 @@
-//! Names of copies in the making, and what becomes of those whose maker is gone.
+//! Temporary names of unfinished copies, and the removal of those left by dead processes.
 //!
-//! A copy that replaces a file is made beside it, as `.ringroad-BOOT-NAMESPACE-PID-START-NUMBER.part`, and locked
-//! (`flock(2)`) while it is written. A process that is killed leaves such a file; `resume` removes it. A manifest is made
-//! as such a file too, with its own name in front; the next copy with that manifest removes it. Whether the maker
-//! lives can be looked up only where process numbers mean the same: under the same kernel since the same boot (BOOT), in
-//! the same PID namespace (NAMESPACE). In a container, after a restart, or on a shared file system, the lock says it, and
-//! because a lock is taken a moment after the file is made, what changed within [`YOUNG`] is left alone there.
+//! A copy that replaces a file is made beside it, as `.ringroad-BOOT-NAMESPACE-PID-START-NUMBER.part`, and
+//! locked (`flock(2)`) while it is written. A process that is killed leaves such a file; `resume` removes it.
+//! A manifest is made as such a file too, with its own name in front; the next copy with that manifest
+//! removes it. Whether the maker lives can be looked up only where process numbers mean the same: under the
+//! same kernel since the same boot (BOOT), in the same PID namespace (NAMESPACE). In a container, after a
+//! restart, or on a shared file system, the lock says it, and because a lock is taken a moment after the file
+//! is made, what changed within [`YOUNG`] is left alone there.
 //!
-//! INVARIANT: what is removed has the whole form of such a name, and nobody holds its lock.
+//! INVARIANT: what is removed has the whole form of such a name, and no process holds its lock.
 
 use crate::error::{Error, ErrorKind};
 use crate::worker::Worker;
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RawDir};
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
@@ -24,15 +25,16 @@ use std::time::{Duration, SystemTime};
 
 const PREFIX: &str = ".ringroad-";
 const SUFFIX: &str = ".part";
-/// Of a name that stands in front, so much at most: with the rest it has to fit into 255 bytes.
+/// Maximum length of a prefix: with the rest the name has to fit into 255 bytes.
 const FRONT_BYTES: usize = 160;
-/// What changed so recently may be in the making by somebody who cannot be looked up.
+/// A file changed this recently may belong to a running process that cannot be looked up.
 const YOUNG: Duration = Duration::from_secs(60);
 
 /// A process among all that may see a directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Maker {
-    /// The first digits of the kernel's boot id, and the inode of the PID namespace; 0 where they are unknown.
+    /// The first digits of the kernel's boot id, and the inode of the PID namespace; 0 where they are
+    /// unknown.
     boot: u32,
     namespace: u64,
     pid: u32,
@@ -61,7 +63,7 @@ impl Maker {
         CString::new(name).unwrap_or_default()
     }
 
-    /// The maker of a copy with this name and `front` before it, if it is one.
+    /// Returns the process that made a temporary file of this name, with the prefix `front`.
     fn of(front: &[u8], name: &CStr) -> Option<Maker> {
         let name = std::str::from_utf8(name.to_bytes().strip_prefix(front)?).ok()?;
         let parts = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
@@ -98,7 +100,7 @@ fn front(path: &Path) -> &[u8] {
     name.get(..FRONT_BYTES).unwrap_or(name)
 }
 
-/// A new file beside `path`, locked, whose name begins as that of `path` does.
+/// A new file beside `path`, locked, with a name that begins as that of `path` does.
 pub(crate) fn create_beside(path: &Path, maker: Maker) -> io::Result<(PathBuf, File)> {
     let mut number = 0;
     loop {
@@ -116,6 +118,25 @@ pub(crate) fn create_beside(path: &Path, maker: Maker) -> io::Result<(PathBuf, F
     }
 }
 
+/// A file without a name, which goes when it is closed, on the file system of `path`.
+pub(crate) fn unnamed_beside(path: &Path, maker: Maker) -> io::Result<File> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    match rustix::fs::openat(CWD, folder_of(path), flags, Mode::RUSR | Mode::WUSR) {
+        Ok(fd) => Ok(fd.into()),
+        // A file system without such files.
+        Err(_) => {
+            let (path, file) = create_beside(path, maker)?;
+            rustix::fs::unlinkat(CWD, &path, AtFlags::empty())?;
+            Ok(file)
+        }
+    }
+}
+
+/// Whether a name is that of a copy in the making, of this process or another.
+pub(crate) fn has_form(name: &CStr) -> bool {
+    Maker::of(b"", name).is_some()
+}
+
 /// Whether `maker` makes, or made, a file of this name beside `path`.
 pub(crate) fn is_made_beside(path: &Path, maker: Maker, name: &CStr) -> bool {
     Maker::of(front(path), name) == Some(maker)
@@ -126,24 +147,25 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Says to others that this copy is in the making, until it is closed. Where there are no locks, nobody gets one.
+/// Marks a copy as in the making for other processes, until it is closed. Where there are no locks, no
+/// process gets one.
 pub(crate) fn lock(copy: BorrowedFd<'_>) {
     let _ = rustix::fs::flock(copy, FlockOperation::NonBlockingLockExclusive);
 }
 
-/// Whether nobody makes this copy any more, as far as `this` process can know.
+/// Whether the process that made this copy has ended, as far as this process can tell.
 fn is_leftover(this: Maker, directory: BorrowedFd<'_>, front: &[u8], name: &CStr) -> bool {
     let Some(maker) = Maker::of(front, name) else { return false };
     if !this.sees(maker) {
         return is_let_go(directory, name, YOUNG);
     }
-    // A process that hides from us holds its lock all the same.
+    // A process that is hidden from this one still holds its lock.
     start_of(maker.pid) != Some(maker.start) && is_let_go(directory, name, Duration::ZERO)
 }
 
-/// Whether a copy is locked by nobody, and did not change within `young`. In doubt it is not.
+/// Whether no process has locked a copy, and it did not change within `young`. In doubt it is not.
 fn is_let_go(directory: BorrowedFd<'_>, name: &CStr, young: Duration) -> bool {
-    // Where locks are those of a server, an exclusive one is for who may write.
+    // Where locks are those of a server, an exclusive one needs an open for writing.
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let Ok(copy) = rustix::fs::openat(directory, name, flags, Mode::empty()) else { return false };
     let Ok(facts) = rustix::fs::fstat(&copy) else { return false };
@@ -161,7 +183,7 @@ impl Worker<'_, '_> {
         self.run.maker.get_or_init(Maker::this).name(number)
     }
 
-    /// Removes the copies that killed processes left in a directory, which is called `path`.
+    /// Removes unfinished copies of killed processes from the directory `path`.
     pub(crate) fn remove_leftovers(&mut self, directory: BorrowedFd<'_>, path: impl Fn() -> PathBuf) {
         self.remove_leftovers_after(b"", directory, path);
     }
@@ -210,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_says_who_makes_it_and_nothing_else_is_taken_for_one() {
+    fn a_temporary_name_identifies_its_maker_and_no_other_name_does() {
         let this = Maker::this();
         assert_eq!(Maker::of(b"", &this.name(7)), Some(this));
         assert_eq!(Maker::of(b"list", &this.name(7)), None, "another name is in front");
@@ -260,7 +282,7 @@ mod tests {
         let directory = std::fs::File::open(folder.path())?;
         let path = |maker: Maker| folder.path().join(crate::dir::os(&maker.name(0)));
         let this = Maker::this();
-        // Numbers of processes end long before these.
+        // Larger than any process id.
         let gone = Maker { pid: u32::MAX - 1, ..this };
         let before = Maker { start: this.start.wrapping_add(1), ..this };
         let elsewhere = Maker { boot: this.boot ^ 1, ..gone };

@@ -1,9 +1,9 @@
 //! Names of one file in the source become names of one file in the target.
 //!
-//! The first worker that meets a file with several names copies it; others that meet it meanwhile leave their
-//! name here and go on, and the names come back as work when the copy is there. A group is forgotten when all
-//! the names its file had were met, so the table holds only what is still open. Several operands may meet one name
-//! more than once (`cp -a s/f s d`): then nothing is forgotten.
+//! The first worker that finds a file with several names copies it. Other workers that find it meanwhile
+//! leave their name here and continue; the names are queued again when the copy is complete. A group is
+//! forgotten when all the names its file had were met, so the table holds only what is still open. Several
+//! operands may meet one name more than once (`cp -a s/f s d`): then nothing is forgotten.
 
 use crate::dir::Dir;
 use std::collections::HashMap;
@@ -28,9 +28,9 @@ struct Group {
 
 #[derive(Debug)]
 enum Copy {
-    /// In the making; these wait for it.
+    /// Being copied; these names wait.
     Making(Vec<Waiter>),
-    /// There.
+    /// Complete.
     Made(Made),
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Waiter {
 /// What to do with one of several names.
 #[derive(Debug)]
 pub(crate) enum Claim {
-    /// Copy it, then [`Links::settle`].
+    /// Copy it, then [`Links::resolve`].
     Copy,
     /// Link it to this.
     Link(Made),
@@ -67,8 +67,8 @@ impl Links {
         Links { repeats: count > 1, ..Links::default() }
     }
 
-    /// What to do with a name of the file `identity`, which has `nlink` names. `waiter` is asked for only where
-    /// the answer is to wait.
+    /// What to do with a name of the file `identity`, which has `nlink` names. `waiter` is asked for only
+    /// where the answer is to wait.
     pub(crate) fn claim(&self, identity: (u64, u64), nlink: u64, waiter: impl FnOnce() -> Waiter) -> Claim {
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         match groups.entry(identity) {
@@ -87,8 +87,9 @@ impl Links {
         }
     }
 
-    /// The copy was made, or could not be: then the next name that is met tries. Returns the names that waited.
-    pub(crate) fn settle(&self, identity: (u64, u64), made: Option<(&Arc<Dir>, &CStr)>) -> Vec<Waiter> {
+    /// The copy was made, or could not be: then the next name that is met tries. Returns the names that
+    /// waited.
+    pub(crate) fn resolve(&self, identity: (u64, u64), made: Option<(&Arc<Dir>, &CStr)>) -> Vec<Waiter> {
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         let Entry::Occupied(mut entry) = groups.entry(identity) else { return Vec::new() };
         let waiting = match &mut entry.get_mut().copy {

@@ -1,34 +1,30 @@
-//! The list of hashes: collected in any order, by any worker; written sorted, in bounded memory.
+//! The manifest: hashes collected in any order by all workers, and written sorted in bounded memory.
 //!
-//! Lines are held up to a few megabytes, then sorted and put aside in a file without a name; at the end the runs
-//! are merged. A path that was written twice is listed as it was written last: lines of one path keep the order in
-//! which they came, in a run and from run to run. The manifest appears under its name when it is whole; until then it
-//! is a copy in the making, whose name and end are `leftover.rs`'s. A link leads to that name, as from a shell's `>`; a
-//! FIFO, a device or a descriptor of this process (`/dev/stdout`) stays what it is and is written to, at the end.
+//! A path that was written twice is listed as it was written last (`sorted.rs`). The manifest appears under
+//! its name when it is whole; until then it is a copy in the making: `leftover.rs` decides its name and its
+//! end. A link leads to that name, as from a shell's `>`; a FIFO, a device or a descriptor of this process
+//! (`/dev/stdout`) stays what it is and is written to, at the end.
 
 use crate::dir::Dir;
 use crate::error::{Error, ErrorKind};
 use crate::leftover::{self, Maker};
 use crate::plan::Facts;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC};
+use crate::sorted::Sorter;
+use rustix::fs::{CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC};
 use rustix::io::Errno;
 use serde::Serialize;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::ffi::{CStr, OsString};
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
+use std::io::{self, BufWriter, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Bytes of lines held before they are put aside.
-const HELD_BYTES: usize = 8 << 20;
 /// Links that are followed, as many as by the kernel.
 const LINKS_MAX: usize = 40;
 
-/// A manifest in the making.
+/// A manifest that is being written.
 #[derive(Debug)]
 pub(crate) struct Manifest {
     /// The file that it and what is put aside are made beside.
@@ -40,21 +36,11 @@ pub(crate) struct Manifest {
     maker: Maker,
     json: bool,
     out: Mutex<Option<File>>,
-    held: Mutex<Held>,
+    held: Mutex<Sorter>,
 }
-
-/// A path, by whose bytes lines are sorted, and its whole line.
-type Keyed = (Box<[u8]>, Box<[u8]>);
 
 /// A name, and which directory it is in.
 type Place = ((u64, u64), OsString);
-
-#[derive(Debug, Default)]
-struct Held {
-    lines: Vec<Keyed>,
-    bytes: usize,
-    runs: Vec<File>,
-}
 
 #[derive(Serialize)]
 struct Line<'a> {
@@ -110,18 +96,22 @@ impl Manifest {
         let line = if self.json { json_line(path, facts, hash)? } else { plain_line(path, hash) };
         let key: Box<[u8]> = path.as_os_str().as_bytes().into();
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.bytes += key.len() + line.len() + 64;
-        held.lines.push((key, line.into()));
-        if held.bytes > HELD_BYTES { self.put_aside(&mut held) } else { Ok(()) }
+        held.add(key, line.into(), || leftover::unnamed_beside(&self.path, self.maker))
     }
 
-    /// Whether a file of this name is the manifest in the making: it may lie in a source, and is no part of it.
+    /// The files that it is made as: they are no part of a tree that is compared.
+    pub(crate) fn made_as(&self) -> impl Iterator<Item = &Path> {
+        [Some(&*self.path), self.temporary.as_deref()].into_iter().flatten()
+    }
+
+    /// Whether a file of this name is the manifest in the making: it may lie in a source, and is no part of
+    /// it.
     pub(crate) fn is_made_as(&self, name: &CStr) -> bool {
         leftover::is_made_beside(&self.path, self.maker, name)
     }
 
-    /// The error of what would be copied to where the manifest will be: it would be lost when the manifest takes its name,
-    /// and be listed all the same.
+    /// The error of what would be copied to where the manifest will be: it would be lost when the manifest
+    /// takes its name, and be listed all the same.
     pub(crate) fn refuses(&self, dir: &Dir, source: &CStr, target: &CStr) -> Option<Error> {
         let name = target.to_bytes();
         // A directory may be named with a slash behind it.
@@ -131,23 +121,6 @@ impl Manifest {
             .iter()
             .any(same)
             .then(|| Error::plain(ErrorKind::OntoManifest, dir.target_of(target)).with(dir.source_of(source)))
-    }
-
-    fn put_aside(&self, held: &mut Held) -> io::Result<()> {
-        let mut run = BufWriter::new(self.unnamed()?);
-        in_order(&mut held.lines);
-        for (key, line) in &held.lines {
-            for part in [key, line] {
-                run.write_all(&(part.len() as u32).to_le_bytes())?;
-                run.write_all(part)?;
-            }
-        }
-        let mut run = run.into_inner().map_err(io::IntoInnerError::into_error)?;
-        run.rewind()?;
-        held.lines.clear();
-        held.bytes = 0;
-        held.runs.push(run);
-        Ok(())
     }
 
     /// Writes everything, sorted, and gives the file its name; where that fails there is none of it.
@@ -160,7 +133,8 @@ impl Manifest {
         written
     }
 
-    /// Removes what was begun. There is a first error to be told, or nobody left to tell; a part that stays is named as one.
+    /// Removes what was begun. An earlier error was reported already, or the run is over; a part that stays
+    /// has the name of one.
     fn remove(&self) {
         if let Some(temporary) = &self.temporary {
             let _ = std::fs::remove_file(temporary);
@@ -170,45 +144,15 @@ impl Manifest {
     fn write_into(&self, out: File) -> io::Result<()> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let mut out = BufWriter::new(out);
-        in_order(&mut held.lines);
-        let mut runs: Vec<Run> =
-            std::mem::take(&mut held.runs).into_iter().map(|file| Run::File(BufReader::new(file))).collect();
-        runs.push(Run::Held(std::mem::take(&mut held.lines).into_iter()));
-        let mut heads = BinaryHeap::new();
-        for (index, run) in runs.iter_mut().enumerate() {
-            if let Some((key, line)) = run.next()? {
-                heads.push(Reverse((key, index, line)));
-            }
-        }
-        while let Some(Reverse((key, index, line))) = heads.pop() {
-            if let Some((key, line)) = runs.get_mut(index).map_or(Ok(None), Run::next)? {
-                heads.push(Reverse((key, index, line)));
-            }
-            // Of one path, a later line follows an earlier one.
-            if heads.peek().is_none_or(|Reverse((next, ..))| *next != key) {
-                out.write_all(&line)?;
-            }
+        let mut sorted = held.sorted()?;
+        while let Some((_, line)) = sorted.next()? {
+            out.write_all(&line)?;
         }
         // It stays open, and with that locked, until it has its name.
         let out = out.into_inner().map_err(io::IntoInnerError::into_error)?;
         let Some(temporary) = &self.temporary else { return Ok(()) };
         out.sync_data()?;
         std::fs::rename(temporary, &self.path)
-    }
-
-    /// A file without a name, which goes when it is closed.
-    fn unnamed(&self) -> io::Result<File> {
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let folder = leftover::folder_of(&self.path);
-        match rustix::fs::openat(CWD, folder, flags, Mode::RUSR | Mode::WUSR) {
-            Ok(fd) => Ok(fd.into()),
-            // A file system without such files.
-            Err(_) => {
-                let (path, file) = leftover::create_beside(&self.path, self.maker)?;
-                rustix::fs::unlinkat(CWD, &path, AtFlags::empty())?;
-                Ok(file)
-            }
-        }
     }
 }
 
@@ -221,8 +165,8 @@ impl Drop for Manifest {
     }
 }
 
-/// Our standard output or error, where that is the file `there`: with its position, so that who writes to it afterwards does
-/// not write over the list.
+/// Our standard output or error, where that is the file `there`: with its position, so that later output does
+/// not overwrite the list.
 fn standard(there: Facts) -> Option<OwnedFd> {
     let (out, error) = (io::stdout(), io::stderr());
     let is_there = |fd: &BorrowedFd<'_>| {
@@ -232,8 +176,8 @@ fn standard(there: Facts) -> Option<OwnedFd> {
     standard.try_clone_to_owned().ok()
 }
 
-/// Where links lead from `path`, which need not be there; the names on the way; and whether it is a descriptor of a process,
-/// which /proc shows as a link and only the kernel can follow.
+/// Where links lead from `path`, which need not be there; the names on the way; and whether it is a
+/// descriptor of a process, which /proc shows as a link and only the kernel can follow.
 fn behind_links(path: &Path) -> io::Result<(PathBuf, Vec<Place>, bool)> {
     let mut path = path.to_path_buf();
     let mut names = Vec::new();
@@ -254,43 +198,8 @@ fn behind_links(path: &Path) -> io::Result<(PathBuf, Vec<Place>, bool)> {
     Err(Errno::LOOP.into())
 }
 
-/// By path; lines of one path as they came.
-fn in_order(lines: &mut [Keyed]) {
-    lines.sort_by(|(one, _), (other, _)| one.cmp(other));
-}
-
-/// Lines in order.
-enum Run {
-    File(BufReader<File>),
-    Held(std::vec::IntoIter<Keyed>),
-}
-
-impl Run {
-    fn next(&mut self) -> io::Result<Option<Keyed>> {
-        match self {
-            Run::Held(lines) => Ok(lines.next()),
-            Run::File(file) => {
-                let mut length = [0; 4];
-                match file.read_exact(&mut length) {
-                    Err(why) if why.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-                    answer => answer?,
-                }
-                let key = part(file, length)?;
-                file.read_exact(&mut length)?;
-                Ok(Some((key, part(file, length)?)))
-            }
-        }
-    }
-}
-
-fn part(file: &mut BufReader<File>, length: [u8; 4]) -> io::Result<Box<[u8]>> {
-    let mut bytes = vec![0; u32::from_le_bytes(length) as usize];
-    file.read_exact(&mut bytes)?;
-    Ok(bytes.into())
-}
-
-/// As `b3sum` writes it, and `b3sum --check` reads it: a name with a backslash or a line break in it is escaped, and
-/// a backslash before the line says so.
+/// As `b3sum` writes it, and `b3sum --check` reads it: a name with a backslash or a line break in it is
+/// escaped, and a backslash before the line says so.
 fn plain_line(path: &Path, hash: &blake3::Hash) -> Vec<u8> {
     let name = path.to_string_lossy();
     let line = if name.contains(['\\', '\n', '\r']) {
@@ -329,7 +238,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let list = folder.path().join("list");
         let manifest = Manifest::create(&list, Maker::this()).unwrap();
-        // Somebody was there first, with what no file can replace.
+        // A directory took the name first, which no file can replace.
         std::fs::create_dir(&list).unwrap();
         manifest.finish().unwrap_err();
         let left: Vec<_> =
@@ -356,7 +265,7 @@ mod tests {
             manifest.add(&path(at), &facts, if at & 1 == 0 { &last } else { &first }).unwrap();
         }
         manifest.add(&path(1), &facts, &last).unwrap();
-        assert!(!manifest.held.lock().unwrap().runs.is_empty(), "nothing was put aside");
+        assert!(manifest.held.lock().unwrap().has_runs(), "nothing was put aside");
         manifest.finish().unwrap();
         let text = std::fs::read_to_string(&list).unwrap();
         let line = |at: usize| {

@@ -1,13 +1,13 @@
-//! Owner, extended attributes, mode and times of a copy, in the order in which nothing is ever more open than
-//! its source: owner first, then access lists, then the mode with its setuid bits, times last.
+//! Owner, extended attributes, mode and times of a copy, in an order that never makes a copy more accessible
+//! than its source: owner first, then access lists, then the mode with its setuid bits, times last.
 //!
-//! Times come last for a second reason: a copy whose modification time is its source's is whole, which is what
-//! `resume` relies on.
+//! Times come last for a second reason: `resume` relies on a copy being whole if it has its source's
+//! modification time.
 
 use crate::clock::{Clock, For};
 use crate::error::{Error, ErrorKind};
 use crate::options::{Demand, Options};
-use crate::plan::Facts;
+use crate::plan::{Facts, as_kept};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 use std::borrow::Cow;
@@ -22,7 +22,7 @@ const LIST_ENTRY_BYTES: usize = 8;
 /// A list of owner, group and others, which is what a mode says.
 const MODE_AS_LIST_BYTES: usize = LIST_HEAD_BYTES + 3 * LIST_ENTRY_BYTES;
 
-/// Who we are, as far as metadata is concerned.
+/// The user of this process, as far as metadata is concerned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Me {
     pub(crate) uid: u32,
@@ -52,14 +52,14 @@ impl Me {
 }
 
 impl Me {
-    /// The mode of a new directory that was made with more, so that it could be filled, where the source's is not
-    /// preserved.
+    /// The mode of a new directory that was made with more, so that it could be filled, where the source's is
+    /// not preserved.
     pub(crate) fn of_directory(self, options: &Options, source: &Facts) -> Option<u32> {
         (self.umask_is_known && !options.default_modes).then_some(source.mode & 0o1777 & !self.umask)
     }
 
-    /// The mode of a new copy that was made with less, because its owner changes, while the source's mode is not
-    /// preserved: what it would have had at once.
+    /// The mode of a new copy that was made with less, because its owner changes, while the source's mode is
+    /// not preserved: what it would have had at once.
     pub(crate) fn widened(self, options: &Options, source: &Facts) -> Option<u32> {
         let narrowed = options.preserve.ownership && !options.preserve.mode && !options.default_modes;
         // A directory has its sticky bit without being asked.
@@ -67,14 +67,14 @@ impl Me {
         (narrowed && self.umask_is_known).then_some(source.mode & bits & !self.umask)
     }
 
-    /// Whether a directory that is there was made by a copy that was stopped before it was finished: it is ours, has
-    /// exactly the mode that it was `made` with, to be filled, or was given then where the mask took what its owner needs for
-    /// that, and not its source's time, which comes last.
+    /// Whether a directory that is there was made by a copy that was stopped before it was finished: it is
+    /// ours, has exactly the mode that it was `made` with, to be filled, or was given then where the mask
+    /// took what its owner needs for that, and not its source's time, which comes last.
     pub(crate) fn left_unfinished(self, options: &Options, source: &Facts, there: &Facts, made: u32) -> bool {
         // A setgid bit comes from the directory above.
         let came_out = made & !self.umask;
         let as_made = self.umask_is_known && [came_out, came_out | 0o700].contains(&(there.mode & !0o2000));
-        options.resume && as_made && there.uid == self.uid && there.mtime != source.mtime
+        options.resume && as_made && there.uid == self.uid && there.mtime != as_kept(source.mtime, there)
     }
 }
 
@@ -85,8 +85,8 @@ fn umask_of_status() -> Option<u32> {
     u32::from_str_radix(digits.trim(), 8).ok()
 }
 
-/// The mask as umask(2) tells it, which is only by changing it, for every thread. For that moment, before there are workers,
-/// it takes more away rather than less.
+/// The mask as umask(2) tells it, which is only by changing it, for every thread. For that moment, before
+/// there are workers, it takes more away rather than less.
 fn umask_by_change() -> u32 {
     let mask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
     rustix::process::umask(mask);
@@ -95,9 +95,9 @@ fn umask_by_change() -> u32 {
 
 /// The mode a new file is made with.
 ///
-/// Never more than the source's. Where the owner will change, nothing for group and others: the group is not yet
-/// the one the bits are meant for. Where an access list (`acl`) will follow or has to go, neither: with one, the group's
-/// bits are the most that anybody named gets, and say nothing about the group.
+/// Never more than the source's. Where the owner will change, nothing for group and others: the group is not
+/// yet the one the bits are meant for. Where an access list (`acl`) will follow or has to go, neither: with
+/// one, the group's bits are the most that any named user gets, and say nothing about the group.
 pub(crate) fn creation_mode(options: &Options, source: &Facts, owner_is_right: bool, acl: bool) -> u32 {
     if options.default_modes {
         return if source.kind == rustix::fs::FileType::Socket { 0o777 } else { 0o666 };
@@ -126,8 +126,8 @@ pub(crate) struct Finish<'a> {
     pub(crate) plain_mode: Option<u32>,
 }
 
-/// A file to be finished: an open descriptor, or a name where opening would do something (FIFOs, devices) or is
-/// not possible (links).
+/// A file to be finished: an open descriptor, or a name where opening would do something (FIFOs, devices) or
+/// is not possible (links).
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Named<'a> {
     Open(BorrowedFd<'a>),
@@ -171,11 +171,12 @@ impl Finish<'_> {
             match clock.call(For::Metadata, || self.chown(Some(self.facts.uid), self.facts.gid)) {
                 Ok(()) => {}
                 Err(Errno::PERM | Errno::INVAL) if !self.me.is_root() => {
-                    // The group may be ours to give. The owner is not, so nobody gains by setuid bits; they go.
+                    // The group may be ours to give. The owner is not, so setuid bits would serve another
+                    // user; they go.
                     let group = clock.call(For::Metadata, || self.chown(None, self.facts.gid));
                     mode &= if group.is_ok() { !0o4000 } else { !0o6000 };
                     let is_ours = self.owner.is_some_and(|(uid, _)| uid == self.facts.uid);
-                    // Of a directory the bit protects what is in it, whoever has it.
+                    // Of a directory the bit protects what is in it, whatever its group.
                     mode &= if self.facts.kind == rustix::fs::FileType::Directory { !0 } else { !0o1000 };
                     mode |= if group.is_ok() && is_ours { self.facts.mode & 0o4000 } else { 0 };
                 }
@@ -190,8 +191,8 @@ impl Finish<'_> {
             lists = self.attributes(clock, fail);
         }
         if let Some(group) = lists.lost {
-            // Beside a list the mode's group bits are the most that anybody named in it gets. Without it they would be
-            // the group's own.
+            // Beside a list the mode's group bits are the most that any user named in it gets. Without it
+            // they would be the group's own.
             mode = (mode & !0o070) | (group << 3);
         }
         if symlink {
@@ -235,8 +236,9 @@ impl Finish<'_> {
         match self.target {
             Named::Open(fd) => rustix::fs::fchmod(fd, mode),
             Named::Name(at, name) => {
-                // chmod follows links, so the name is held by a descriptor that cannot be a link to elsewhere, and changed
-                // through that: by /proc, and where that is missing by a call that there is from Linux 6.6 on.
+                // chmod follows links, so the name is held by a descriptor that cannot be a link to
+                // elsewhere, and changed through that: by /proc, and where that is missing by a call that
+                // there is from Linux 6.6 on.
                 let held = rustix::fs::openat(
                     at,
                     name,
@@ -249,8 +251,8 @@ impl Finish<'_> {
                 let path = format!("/proc/self/fd/{}", held.as_raw_fd());
                 match rustix::fs::chmodat(CWD, path, mode, AtFlags::empty()) {
                     Err(Errno::NOENT) => match crate::sys::chmod_held(held.as_fd(), mode) {
-                        // Old kernels do not know the call, and old filters forbid it. It was no link a moment ago, and
-                        // there is no other way left.
+                        // Old kernels do not know the call, and old filters forbid it. It was no link a
+                        // moment ago, and there is no other way left.
                         Err(Errno::NOSYS | Errno::PERM) => {
                             rustix::fs::chmodat(at, name, mode, AtFlags::empty())
                         }
@@ -321,8 +323,8 @@ impl Finish<'_> {
         lists
     }
 
-    /// Sets an attribute of a copy that its owner may not write, as its source was: Linux asks for that right, also of
-    /// who has the file open (`xattr_permission`). So it is given for this moment.
+    /// Sets an attribute of a copy that its owner may not write, as its source was: Linux asks for that
+    /// right, also of a process that has the file open (`xattr_permission`). So it is given for this moment.
     fn set_as_writer(&self, attribute: &CStr, value: &[u8]) -> rustix::io::Result<()> {
         let Named::Open(fd) = self.target else { return Err(Errno::ACCESS) };
         let mode = Mode::from_raw_mode(rustix::fs::fstat(fd)?.st_mode & 0o7777);
@@ -353,7 +355,7 @@ impl Finish<'_> {
         shed
     }
 
-    /// The path is filled in by whoever knows it.
+    /// The caller fills in the path.
     fn error(&self, kind: ErrorKind, why: Errno) -> Error {
         Error::system(kind, std::path::PathBuf::new(), why)
     }
@@ -376,7 +378,8 @@ impl Named<'_> {
             (_, None) => Ok(0),
         });
         match (self, listed) {
-            // Without /proc nothing can be asked about by name. It is no file or directory, which have nearly all there are.
+            // Without /proc nothing can be asked about by name. It is no file or directory, which have nearly
+            // all there are.
             (Named::Name(at, name), Err(Errno::NOENT)) if crate::dir::lstat(*at, name).is_ok() => {
                 Ok(Vec::new())
             }
@@ -415,11 +418,12 @@ impl Named<'_> {
     }
 }
 
-/// The most that the kernel gives of one attribute, and of a list of names (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`).
+/// The most that the kernel gives of one attribute, and of a list of names (`XATTR_SIZE_MAX`,
+/// `XATTR_LIST_MAX`).
 const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
 
-/// Asks with a small buffer, then with one that everything fits into. An empty buffer would not do to ask for the size:
-/// rustix answers that with 0.
+/// Asks with a small buffer, then with one that everything fits into. An empty buffer would not do to ask for
+/// the size: rustix answers that with 0.
 fn grow(mut ask: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::Result<Vec<u8>> {
     let mut small = [0_u8; 256];
     match ask(&mut small) {

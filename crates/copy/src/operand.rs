@@ -1,11 +1,11 @@
-//! What the user named: where each source goes, in which order, and the directories of `--parents`.
+//! Operands: the target of each source, their order, and the directories of `--parents`.
 
 use crate::clock::For;
 use crate::dir::{Dir, itself, let_fill, lstat, open_to_fill, without_slashes};
 use crate::entry::{Entry, Outcome};
 use crate::error::{Error, ErrorKind};
 use crate::metadata::Finish;
-use crate::options::{Dereference, Destination, Durability, Link};
+use crate::options::{Dereference, Destination, Durability, Link, Options};
 use crate::plan::Facts;
 use crate::report::{Event, Kind, Skip};
 use crate::worker::{Run, Worker};
@@ -25,17 +25,17 @@ pub(crate) struct Operand {
     pub(crate) target: CString,
     /// Directories of `--parents`, outermost first, as source paths; their targets are below the destination.
     pub(crate) parents: Vec<PathBuf>,
-    /// What the destination was called.
+    /// The destination as the user wrote it.
     pub(crate) below: PathBuf,
 }
 
-/// A directory of `--parents`, whose attributes come when nothing changes in it any more.
+/// A directory of `--parents`. It gets its attributes when nothing changes in it any more.
 #[derive(Debug)]
 struct Parent {
     source: PathBuf,
     target: PathBuf,
-    /// Made by this copy, or by one that was stopped and is gone on with: the mode it shall have, less the mask; as to its
-    /// owner it is what came out. And those of its bits that wait for owner and list.
+    /// Made by this copy, or by one that was stopped and is gone on with: the mode it shall have, less the
+    /// mask; as to its owner it is what came out. And those of its bits that wait for owner and list.
     made: Option<(u32, u32)>,
 }
 
@@ -60,7 +60,7 @@ impl Parents {
 }
 
 /// Removes trailing slashes, but not from the root.
-fn stripped(path: &Path) -> PathBuf {
+pub(crate) fn stripped(path: &Path) -> PathBuf {
     PathBuf::from(without_slashes(path.as_os_str()))
 }
 
@@ -74,23 +74,39 @@ fn base(path: &Path) -> OsString {
 }
 
 /// What stands before the last component. Not by `Path::parent`, which takes `s/.` for `s`.
-fn before(path: &Path, base: &OsStr) -> PathBuf {
+pub(crate) fn before(path: &Path, base: &OsStr) -> PathBuf {
     let bytes = path.as_os_str().as_bytes();
     PathBuf::from(OsStr::from_bytes(bytes.strip_suffix(base.as_bytes()).unwrap_or(bytes)))
 }
 
-/// The name that the copy of `source` gets in the directory it goes into. `cp -r dir/.. into` merges into that
-/// directory, as `dir/.` does.
-fn name_in_directory(source: &Path) -> OsString {
+/// The name that the copy of `source` gets in the directory it goes into. `cp -r dir/.. into` merges into
+/// that directory, as `dir/.` does.
+pub(crate) fn name_in_directory(source: &Path) -> OsString {
     let name = base(source);
     if name.is_empty() || name == ".." { OsString::from(".") } else { name }
 }
 
-/// How many operands are looked at before their turn.
+/// The path that the copy of an operand gets.
+pub(crate) fn target_of(source: &Path, destination: &Destination, options: &Options) -> PathBuf {
+    match destination {
+        Destination::At(target) => target.clone(),
+        Destination::Into(directory) if options.parents => {
+            let mut target = stripped(directory);
+            target.extend(stripped(source).components().filter(|part| !matches!(part, Component::RootDir)));
+            target
+        }
+        Destination::Into(directory) => {
+            let name = name_in_directory(source);
+            if name == "." { directory.clone() } else { directory.join(name) }
+        }
+    }
+}
+
+/// Number of operands that are checked ahead.
 const LOOKED_AT: usize = 64;
 
-/// How many of the operands, from the first on, may have entries to be found in them. Those that do not are files: with
-/// them how much there is to do is known before they are copied, which may take long.
+/// How many of the operands, from the first on, may have entries to be found in them. Those that do not are
+/// files: with them how much there is to do is known before they are copied, which may take long.
 fn may_hold_entries(run: &Run<'_>, sources: &[PathBuf]) -> usize {
     if !run.options.recursive {
         return 0;
@@ -100,8 +116,9 @@ fn may_hold_entries(run: &Run<'_>, sources: &[PathBuf]) -> usize {
     last.map_or(known, |at| known + at + 1)
 }
 
-/// What the directories among the operands have left to be done until it is waited for. All of them are filled at once, by
-/// everybody, and a file is copied at once: so it comes before what is in the directories that were named before it.
+/// What the directories among the operands have left to be done until it is waited for. All of them are
+/// filled at once, by all workers, and a file is copied at once: so it comes before what is in the
+/// directories that were named before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Left {
     Nothing,
@@ -112,8 +129,9 @@ pub(crate) enum Left {
 }
 
 impl Left {
-    /// Whether this has to be done before an operand is copied, as far as its source tells. Many operands of both kinds
-    /// (`cp -r from/* to`) are not waited for where `to` was empty; over a tree that is there each file is in its turn.
+    /// Whether this has to be done before an operand is copied, as far as its source tells. Many operands of
+    /// both kinds (`cp -r from/* to`) are not waited for where `to` was empty; over a tree that is there each
+    /// file is in its turn.
     fn comes_before(self, run: &Run<'_>, source: &Path, directory: bool) -> bool {
         match self {
             Left::Nothing => false,
@@ -123,8 +141,8 @@ impl Left {
         }
     }
 
-    /// Whether this has to be done before a file is copied, as far as its target tells: one that is there as a link or with
-    /// other names may be one of what is left to be made, or lead to it.
+    /// Whether this has to be done before a file is copied, as far as its target tells: one that is there as
+    /// a link or with other names may be one of what is left to be made, or lead to it.
     fn comes_before_target(self, run: &Run<'_>, dir: &Dir, target: &CStr) -> bool {
         if self == Left::Nothing {
             return false;
@@ -154,8 +172,8 @@ fn is_in_own(run: &Run<'_>, directory: &Path) -> bool {
     }
 }
 
-/// Copies the operands: one after the other where order could matter, else as work for everybody. `drain` is
-/// called to wait for what was given out.
+/// Copies the operands: one after the other where order could matter, else as work for all workers. `drain`
+/// is called to wait for what was given out.
 pub(crate) fn operands(
     run: &Run<'_>,
     worker: &mut Worker<'_, '_>,
@@ -196,8 +214,8 @@ pub(crate) fn operands(
             worker.tally.skipped += 1;
             continue;
         }
-        // Two operands under one name: the second must find what the first made. What merges into the destination
-        // itself may hold every name.
+        // Two operands under one name: the second must find what the first made. What merges into the
+        // destination itself may hold every name.
         let target = name_in_directory(&source);
         let merges = target == ".";
         let taken = !names.insert(if run.options.parents { name } else { target });
@@ -235,6 +253,8 @@ pub(crate) fn operands(
         worker.found();
     }
     drain(worker);
+    worker.write_journal();
+    worker.write_marks();
     worker.finish_parents(&parents);
 }
 
@@ -289,8 +309,8 @@ fn is_repeated(
 
 /// Finds the directory an operand's target is made in, and its name there.
 ///
-/// `last`: the directory of the operand before, which most often is this one's too. `found`: the directories of
-/// `--parents` that are to be finished.
+/// `last`: the directory of the operand before, which most often is this one's too. `found`: the directories
+/// of `--parents` that are to be finished.
 fn place(
     run: &Run<'_>,
     source: &Path,
@@ -371,8 +391,8 @@ fn place(
     Ok((dir, operand))
 }
 
-/// Opens the directory a target is made in. Where that cannot be, the error is that of making the target, or that
-/// of the source if there is none.
+/// Opens the directory a target is made in. Where that cannot be, the error is that of making the target, or
+/// that of the source if there is none.
 fn open_target(run: &Run<'_>, source: &Path, below: &Path, name: &OsStr) -> Result<OwnedFd, Error> {
     let path = if below.as_os_str().is_empty() { Path::new(".") } else { below };
     let opened = open(path).map_err(|why| {
@@ -402,8 +422,8 @@ fn open(path: &Path) -> rustix::io::Result<(OwnedFd, OFlags)> {
     open_to_fill(CWD, path, OFlags::empty())
 }
 
-/// A directory to make things in, which has to be one that can be synced where that was asked for: not one that is held by
-/// its path alone. Said before anything is made in it.
+/// A directory to make things in, which has to be one that can be synced where that was asked for: not one
+/// that is held by its path alone. Said before anything is made in it.
 fn can_be_synced(run: &Run<'_>, opened: (OwnedFd, OFlags), path: &Path) -> Result<OwnedFd, Error> {
     let (opened, flags) = opened;
     if run.options.durability != Durability::None && flags.contains(OFlags::PATH) {
@@ -416,10 +436,23 @@ fn can_be_synced(run: &Run<'_>, opened: (OwnedFd, OFlags), path: &Path) -> Resul
 fn make_directories(run: &Run<'_>, operand: &Operand, found: &mut Parents) -> Result<OwnedFd, Error> {
     let mut passed = Vec::new();
     let opened = make_each(run, operand, &mut passed);
-    // As GNU has it: where the directory of the target was there already, those above it stay as they are. What
-    // `--resume` goes on with was perhaps made, and not finished.
-    if run.options.resume || passed.iter().any(|parent| parent.made.is_some()) {
+    // As GNU has it: where the directory of the target was there already, those above it stay as they are.
+    // What `--resume` goes on with was perhaps made, and not finished.
+    let made = passed.iter().any(|parent| parent.made.is_some());
+    if run.options.resume || made {
+        let innermost = passed.last().map(|parent| parent.target.clone());
         found.add(passed, &operand.below);
+        // GNU cp then tries to make that directory too, which it cannot.
+        let name = operand.target.to_bytes();
+        if let (true, b"." | b"..", Some(innermost)) = (made && !run.options.resume, name, innermost)
+            && opened.is_ok()
+        {
+            // Not by `join`, which takes `s/.` for `s`.
+            let mut path = innermost.into_os_string();
+            path.push("/");
+            path.push(crate::dir::os(&operand.target));
+            return Err(Error::system(ErrorKind::CreateDirectory, path.into(), Errno::EXIST));
+        }
     }
     opened
 }
@@ -450,7 +483,7 @@ fn make_each(run: &Run<'_>, operand: &Operand, passed: &mut Vec<Parent>) -> Resu
                 passed.push(parent(Some((mode, waits))));
                 if run.wants_entries {
                     run.observer.event(Event::Copied {
-                        kind: Kind::Directory,
+                        kind: Kind::Parent,
                         source,
                         target: &path,
                         backup: None,
@@ -500,8 +533,10 @@ impl Worker<'_, '_> {
             operand: true,
             follow: self.run.options.dereference != Dereference::Never,
             kind: None,
+            window: None,
         };
         let outcome = self.entry(&entry);
+        let outcome = self.persist(outcome, |worker| worker.entry(&entry));
         let copied = matches!(outcome, Ok(Outcome::Copied { .. }));
         if copied {
             self.run.created(&entry);
@@ -538,8 +573,8 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Gives the directories of `--parents` their attributes, innermost first, when nothing changes in them any
-    /// more.
+    /// Gives the directories of `--parents` their attributes, innermost first, when nothing changes in them
+    /// any more.
     fn finish_parents(&mut self, parents: &Parents) {
         let options = self.run.options;
         let preserve = options.preserve;

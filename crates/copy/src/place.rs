@@ -1,5 +1,5 @@
-//! Making room for a target whose name is taken: asking, backing up, removing. Names for copies in the making are
-//! `leftover.rs`'s.
+//! Makes room for a target if its name exists: asks, renames it as a backup, or removes it. Temporary names
+//! are in `leftover.rs`.
 
 use crate::clock::For;
 use crate::dir::lstat;
@@ -11,15 +11,15 @@ use crate::report::{Event, Skip};
 use crate::worker::Worker;
 use rustix::fs::{Access, AtFlags, FileType, Mode, RawDir, RenameFlags};
 use rustix::io::Errno;
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Bytes in a name, on every file system of Linux that matters here.
 const NAME_MAX: usize = 255;
 
-/// What was done to make room, so that it can be undone.
+/// What was done to make room, to be undone on failure.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     pub(crate) backup: Option<CString>,
@@ -48,6 +48,7 @@ impl Worker<'_, '_> {
             same_name,
             operand: entry.operand,
             just_created: entry.operand && self.run.was_created(entry, target.link.identity()),
+            differs: self.differs,
         };
         match plan::decide(self.run.options, &question) {
             Action::Refuse(ErrorKind::DanglingTarget) if entry.target_loops() => {
@@ -143,7 +144,8 @@ impl Worker<'_, '_> {
         let highest = match backup.kind {
             BackupKind::Simple => None,
             BackupKind::Numbered | BackupKind::Existing => match highest_backup(entry) {
-                // A directory that may be written and not listed: as if there were none, and what is there stays.
+                // A directory that may be written and not listed: as if there were none, and what is there
+                // stays.
                 Err(Errno::ACCESS) => None,
                 highest => highest.map_err(failed)?,
             },
@@ -159,8 +161,12 @@ impl Worker<'_, '_> {
             }
             let name = CString::new(name).map_err(|_| failed(Errno::INVAL))?;
             if !numbered && let Ok(there) = lstat(to, &name) {
+                // Another name of the source is no loss: the source keeps its own.
                 let source = lstat(entry.handles.source(), entry.source);
-                if source.is_ok_and(|source| source.identity() == there.identity()) {
+                let named = OsStr::from_bytes(entry.source.to_bytes());
+                let named =
+                    Path::new(named).file_name().is_some_and(|last| last.as_bytes() == name.to_bytes());
+                if named && source.is_ok_and(|source| source.identity() == there.identity()) {
                     return Err(Error::plain(ErrorKind::BackupDestroysSource, entry.target_path())
                         .with(entry.source_path()));
                 }
@@ -179,7 +185,8 @@ impl Worker<'_, '_> {
                 Ok(()) => return Ok(name),
                 // A backup of this number could not be listed, or was made meanwhile.
                 Err(Errno::EXIST) if numbered => number += 1,
-                // A name that has no room for the suffix is cut to make room for a tilde, by one byte more than it takes, as GNU does it.
+                // A name that has no room for the suffix is cut to make room for a tilde, by one byte more
+                // than it takes, as GNU does it.
                 Err(Errno::NAMETOOLONG) if !numbered => {
                     let room = entry.target.to_bytes().len().min(NAME_MAX - 2);
                     let mut cut = entry.target.to_bytes().get(..room).unwrap_or_default().to_vec();

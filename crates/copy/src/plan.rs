@@ -1,15 +1,15 @@
-//! What is to happen to one entry, decided from facts and options alone. No file is touched here, so every rule
-//! can be tried dry.
+//! Decides what happens to one entry, from metadata and options alone. A pure function, so every rule can be
+//! tested without files.
 //!
-//! Leaves to others: gathering the facts (`entry.rs`), doing what was decided (`entry.rs`, `place.rs`). Start at
-//! [`decide`].
+//! Leaves to others: gathering the facts (`entry.rs`), doing what was decided (`entry.rs`, `place.rs`). Start
+//! at [`decide`].
 
 use crate::error::ErrorKind;
 use crate::options::{Dereference, Link, Options, Update};
 use crate::report::Skip;
 use rustix::fs::{FileType, Stat};
 
-/// The facts about one file, as `stat` gives them.
+/// The metadata of one file, from `stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) kind: FileType,
@@ -55,12 +55,15 @@ impl Facts {
         (self.dev, self.ino)
     }
 
-    /// Whether `later`, taken of the same descriptor, shows that nobody wrote meanwhile.
+    /// Whether `later`, taken from the same descriptor, shows the same contents. The change time does not
+    /// count: a link, a mode or an attribute changes it, and no byte.
+    pub(crate) fn same_contents(&self, later: &Facts) -> bool {
+        self.identity() == later.identity() && self.size == later.size && self.mtime == later.mtime
+    }
+
+    /// Whether `later`, taken from the same descriptor, shows the same attributes and contents.
     pub(crate) fn unchanged(&self, later: &Facts) -> bool {
-        self.identity() == later.identity()
-            && self.size == later.size
-            && self.mtime == later.mtime
-            && self.ctime == later.ctime
+        self.same_contents(later) && self.ctime == later.ctime
     }
 }
 
@@ -69,12 +72,12 @@ impl Facts {
 pub(crate) struct Side {
     /// Of the name itself.
     pub(crate) link: Facts,
-    /// Of what it leads to; the same where it is no symbolic link. `None`: it leads nowhere.
+    /// Metadata of what it leads to; the same if it is not a symbolic link. `None`: a dangling link.
     pub(crate) file: Option<Facts>,
 }
 
 impl Side {
-    /// The facts of what is copied.
+    /// The metadata of what is copied.
     pub(crate) fn copied(&self, follow: bool) -> Facts {
         if follow { self.file.unwrap_or(self.link) } else { self.link }
     }
@@ -84,7 +87,7 @@ impl Side {
     }
 }
 
-/// What is decided from.
+/// The input of a decision.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question {
     pub(crate) source: Side,
@@ -97,9 +100,11 @@ pub(crate) struct Question {
     pub(crate) operand: bool,
     /// Whether this copy made the target, from another operand.
     pub(crate) just_created: bool,
+    /// The target was compared with its source and differs, so `resume` and `update` do not keep it.
+    pub(crate) differs: bool,
 }
 
-/// What happens where a target exists.
+/// What happens if a target exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Nothing, for this reason.
@@ -119,14 +124,14 @@ pub(crate) enum How {
     Backup,
     /// It is removed.
     Remove,
-    /// A finished copy takes its name by rename.
+    /// A finished copy takes its name by rename: with `atomic` and `resume`.
     Swap,
-    /// It is opened, through links, emptied and written: it has other names, or is no regular file, or is
-    /// somebody else's, and all that must stay so.
+    /// It is opened, through links, emptied and written, as GNU cp does. Other names of the file, its owner,
+    /// attributes, mounts and open descriptors stay valid.
     InPlace,
 }
 
-/// Decides what happens to an entry whose target exists.
+/// Decides what happens to an entry if its target exists.
 pub(crate) fn decide(options: &Options, question: &Question) -> Action {
     let Question { source, target, follow, operand, .. } = *question;
     let from = source.copied(follow);
@@ -136,7 +141,7 @@ pub(crate) fn decide(options: &Options, question: &Question) -> Action {
     let through_link = follows_target(options, from.kind)
         || (directory && options.keep_directory_symlink && leads_to_tree(&target));
     if through_link && question.just_created && target.is_symlink() {
-        // Somebody put a link among the sources, to have another source written wherever it leads.
+        // A link among the sources, made so that another source is written wherever it leads.
         return Action::Refuse(ErrorKind::ThroughJustCreated);
     }
     let to = if through_link { target.file } else { Some(target.link) };
@@ -155,7 +160,7 @@ pub(crate) fn decide(options: &Options, question: &Question) -> Action {
         }
         return Action::Replace(How::Merge);
     }
-    // Who wants nothing replaced has nothing to lose by naming a file twice, and GNU's cp says nothing to it.
+    // With nothing replaced, naming a file twice loses nothing, and GNU cp is silent too.
     if options.update != Update::None
         && let Some(answer) = same_file(options, question, from, to)
     {
@@ -163,7 +168,7 @@ pub(crate) fn decide(options: &Options, question: &Question) -> Action {
     }
     // That a directory cannot take a file's place is told, whatever is asked of files.
     match options.update {
-        _ if directory => {}
+        _ if directory || question.differs => {}
         Update::All => {}
         // What a stopped copy left torn is younger than its source, and shows by its size.
         Update::Older if options.resume && regular && to.kind == from.kind && to.size != from.size => {}
@@ -172,7 +177,7 @@ pub(crate) fn decide(options: &Options, question: &Question) -> Action {
         Update::None => return Action::Skip(Skip::Exists),
         Update::NoneFail => return Action::Refuse(ErrorKind::NotReplacing),
     }
-    if options.resume && regular && to.kind == from.kind && to.size == from.size && to.mtime == from.mtime {
+    if options.resume && !question.differs && looks_complete(options, &from, &to) {
         return Action::Skip(Skip::Resumed);
     }
     if directory {
@@ -212,38 +217,50 @@ pub(crate) fn decide(options: &Options, question: &Question) -> Action {
         return Action::Replace(How::InPlace);
     }
     let simple = to.kind == FileType::RegularFile && to.nlink == 1 && !target.is_symlink();
-    if simple && regular && !options.attributes_only {
+    if simple && regular && !options.attributes_only && (options.atomic || options.resume) {
         Action::Replace(How::Swap)
     } else {
         Action::Replace(How::InPlace)
     }
 }
 
-/// Whether a target that is a link is written through: by contents that are read, not by what else there is, and not where it
-/// will be removed.
+/// Whether a target that is a link is written through: by contents that are read, not by what else there is,
+/// and not where it will be removed.
 pub(crate) fn follows_target(options: &Options, source: FileType) -> bool {
     let special = source != FileType::RegularFile && !is_tree(source);
     let written = source == FileType::RegularFile || special && (options.copy_contents || !options.recursive);
     written && options.link == Link::No && options.backup.is_none() && !options.remove_destination
 }
 
-/// Whether the target is not older than its source. A copy that was given its source's time may have lost some of it to a
-/// file system that keeps less, and is not older for that.
+/// Whether the target is not older than its source. A copy that was given its source's time may have lost
+/// some of it to a file system that keeps less, and is not older for that.
 fn is_as_young(options: &Options, from: &Facts, to: &Facts) -> bool {
-    let kept = if options.preserve.timestamps { as_kept(from.mtime, to) } else { from.mtime };
+    let kept = if keeps_times(options) { as_kept(from.mtime, to) } else { from.mtime };
     to.mtime >= kept
 }
 
-/// A time as the file system of `there` would keep it, judged by the times that file has: without what lies below the
-/// step that all of them are multiples of. The kernel sets one of the three, which has no such step by chance.
-fn as_kept((seconds, nanos): (i64, i64), there: &Facts) -> (i64, i64) {
+/// Whether a target has the type, the size and the time that a finished copy of `from` has.
+pub(crate) fn looks_complete(options: &Options, from: &Facts, to: &Facts) -> bool {
+    let kept = if keeps_times(options) { as_kept(from.mtime, to) } else { from.mtime };
+    from.kind == FileType::RegularFile && to.kind == from.kind && to.size == from.size && to.mtime == kept
+}
+
+fn keeps_times(options: &Options) -> bool {
+    options.preserve.timestamps || options.resume
+}
+
+/// A time as the file system of `there` would keep it, judged by the times that file has: without what lies
+/// below the step that all of them are multiples of. The kernel sets one of the three, which has no such step
+/// by chance.
+pub(crate) fn as_kept((seconds, nanos): (i64, i64), there: &Facts) -> (i64, i64) {
     const SECOND: i64 = 1_000_000_000;
     let times = [there.atime, there.mtime, there.ctime];
     let mut step = 1;
     while step < SECOND && times.iter().all(|(_, nanos)| nanos % (step * 10) == 0) {
         step *= 10;
     }
-    // FAT alone keeps every other second, and of the last access the day: midnight somewhere, in quarters of an hour.
+    // FAT alone keeps every other second, and of the last access the day: midnight somewhere, in quarters of
+    // an hour.
     let fat = step == SECOND && there.atime.0 % 900 == 0 && there.mtime.0 % 2 == 0 && there.ctime.0 % 2 == 0;
     (if fat { seconds & !1 } else { seconds }, nanos - nanos % step)
 }
@@ -355,7 +372,15 @@ mod tests {
     }
 
     fn question(source: Side, target: Side) -> Question {
-        Question { source, target, follow: false, same_name: false, operand: false, just_created: false }
+        Question {
+            source,
+            target,
+            follow: false,
+            same_name: false,
+            operand: false,
+            just_created: false,
+            differs: false,
+        }
     }
 
     const FILE: FileType = FileType::RegularFile;
@@ -370,19 +395,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_simple_is_swapped_and_what_must_stay_is_written_into() {
+    fn an_existing_file_is_written_in_place_and_swapped_only_when_asked_and_possible() {
         let swap = Action::Replace(How::Swap);
         let in_place = Action::Replace(How::InPlace);
         let plain = question(side(FILE, 1), side(FILE, 2));
-        assert_eq!(decide(&recursive(), &plain), swap);
+        assert_eq!(decide(&recursive(), &plain), in_place, "as GNU cp does");
+        let atomic = Options { atomic: true, ..recursive() };
+        assert_eq!(decide(&atomic, &plain), swap);
         let mut several = plain;
         several.target.link.nlink = 2;
         several.target.file.as_mut().unwrap().nlink = 2;
-        assert_eq!(decide(&recursive(), &several), in_place, "its other names show the new contents");
+        assert_eq!(decide(&atomic, &several), in_place, "its other names show the new contents");
         let through = question(side(FILE, 1), link(2, Some(facts(FILE, 3))));
-        assert_eq!(decide(&recursive(), &through), in_place, "what the link leads to is written");
+        assert_eq!(decide(&atomic, &through), in_place, "what the link leads to is written");
         let device = question(side(FILE, 1), side(FileType::CharacterDevice, 2));
-        assert_eq!(decide(&recursive(), &device), in_place);
+        assert_eq!(decide(&atomic, &device), in_place);
     }
 
     #[test]
@@ -443,6 +470,31 @@ mod tests {
         let mut longer = same;
         longer.target.file.as_mut().unwrap().size += 1;
         assert_eq!(decide(&resume, &longer), Action::Replace(How::Swap));
+        let differs = Question { differs: true, ..same };
+        assert_eq!(decide(&resume, &differs), Action::Replace(How::Swap), "its bytes were compared");
+    }
+
+    #[test]
+    fn resume_passes_over_a_copy_whose_time_was_cut_by_its_file_system() {
+        let resume = Options { resume: true, ..recursive() };
+        // Seconds (ext3 with small inodes), hundreds of nanoseconds (NTFS), every other second (FAT).
+        for (source, kept, answer) in [
+            ((101, 123_456_789), [(99, 0), (101, 0), (102, 0)], Action::Skip(Skip::Resumed)),
+            ((102, 123_456_789), [(99, 0), (101, 0), (102, 0)], Action::Replace(How::Swap)),
+            ((100, 123_456_789), [(99, 0), (101, 0), (102, 0)], Action::Replace(How::Swap)),
+            ((101, 123_456_789), [(99, 500), (101, 123_456_700), (102, 300)], Action::Skip(Skip::Resumed)),
+            ((101, 123_456_800), [(99, 500), (101, 123_456_700), (102, 300)], Action::Replace(How::Swap)),
+            ((101, 123_456_789), [(99, 0), (101, 0), (102, 1)], Action::Replace(How::Swap)),
+            ((101, 500_000_000), [(86_400, 0), (100, 0), (100, 0)], Action::Skip(Skip::Resumed)),
+        ] {
+            let mut question = question(side(FILE, 1), side(FILE, 2));
+            question.source.link.mtime = source;
+            question.source.file.as_mut().unwrap().mtime = source;
+            for facts in [&mut question.target.link, question.target.file.as_mut().unwrap()] {
+                [facts.atime, facts.mtime, facts.ctime] = kept;
+            }
+            assert_eq!(decide(&resume, &question), answer, "{source:?} {kept:?}");
+        }
     }
 
     #[test]
@@ -468,7 +520,7 @@ mod tests {
         assert_eq!(decide(&with(Update::Older), &same_age), Action::Skip(Skip::NotOlder));
         let mut older = same_age;
         older.target.file.as_mut().unwrap().mtime = (100, 4);
-        assert_eq!(decide(&with(Update::Older), &older), Action::Replace(How::Swap));
+        assert_eq!(decide(&with(Update::Older), &older), Action::Replace(How::InPlace));
         assert_eq!(decide(&with(Update::None), &older), Action::Skip(Skip::Exists));
         assert_eq!(decide(&with(Update::NoneFail), &older), Action::Refuse(ErrorKind::NotReplacing));
     }
@@ -482,13 +534,13 @@ mod tests {
         // What the source has, and what the target has: last access, change of contents, change of status.
         for (source, kept, answer) in [
             ((101, 123_456_789), [(99, 0), (101, 0), (102, 0)], skip),
-            ((102, 123_456_789), [(99, 0), (101, 0), (102, 0)], Action::Replace(How::Swap)),
+            ((102, 123_456_789), [(99, 0), (101, 0), (102, 0)], Action::Replace(How::InPlace)),
             ((101, 123_456_789), [(99, 500), (101, 123_456_700), (102, 300)], skip),
-            ((101, 123_456_800), [(99, 500), (101, 123_456_700), (102, 300)], Action::Replace(How::Swap)),
-            // The file system keeps nanoseconds, so what was cut was cut by somebody else.
-            ((101, 123_456_789), [(99, 0), (101, 0), (102, 1)], Action::Replace(How::Swap)),
+            ((101, 123_456_800), [(99, 500), (101, 123_456_700), (102, 300)], Action::Replace(How::InPlace)),
+            // The file system keeps nanoseconds, so another program cut it.
+            ((101, 123_456_789), [(99, 0), (101, 0), (102, 1)], Action::Replace(How::InPlace)),
             ((101, 500_000_000), [(day, 0), (100, 0), (100, 0)], skip),
-            ((102, 0), [(day, 0), (100, 0), (100, 0)], Action::Replace(How::Swap)),
+            ((102, 0), [(day, 0), (100, 0), (100, 0)], Action::Replace(How::InPlace)),
         ] {
             let mut question = question(side(FILE, 1), side(FILE, 2));
             question.source.link.mtime = source;
@@ -497,8 +549,8 @@ mod tests {
                 [facts.atime, facts.mtime, facts.ctime] = kept;
             }
             assert_eq!(decide(&keeps, &question), answer, "{source:?} {kept:?}");
-            let newer = Action::Replace(How::Swap);
-            assert_eq!(decide(&update, &question), newer, "nobody asked that times be kept");
+            let newer = Action::Replace(How::InPlace);
+            assert_eq!(decide(&update, &question), newer, "no option keeps the times");
         }
     }
 

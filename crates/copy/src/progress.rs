@@ -1,22 +1,22 @@
-//! What is told of a file before it has ended: its bytes, as they are moved.
+//! Progress of a file while it is copied: its bytes, as they are moved.
 //!
-//! INVARIANT: the shared count of bytes is that of the files that have ended, and beyond it only what was told
-//! [`Ahead`]. Who tells ahead keeps how much, and it is taken back in the same addition that counts the file, or when
-//! nothing becomes of it ([`Worker::flush`]): so the totals at the end are those of the files alone.
+//! INVARIANT: the shared count of bytes is that of the files that have ended, and beyond it only what was
+//! told [`Ahead`]. The worker that tells ahead keeps how much, and it is taken back in the same addition that
+//! counts the file, or when nothing becomes of it ([`Worker::flush`]): so the totals at the end are those of
+//! the files alone.
 //!
-//! A small file is counted with others, when it has ended: telling it costs two additions, and nothing that workers
-//! share.
+//! Small files are counted in groups when they are complete: that costs two additions and no shared access.
 
 use crate::report::{Counts, count};
 use crate::worker::Worker;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that are told at a time: often enough to see them move.
+/// Bytes per progress report.
 const STEP_BYTES: u64 = 1 << 20;
 /// Entries that are counted together.
 const ENTRIES: u64 = 64;
 
-/// What was told of one file that has not ended.
+/// The bytes reported of one file that is not complete.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead {
     moved: u64,

@@ -1,17 +1,19 @@
-//! The work that waits, shared by all workers: a stack, so that a tree is walked depth first and what waits stays
-//! small.
+//! The queue of tasks, shared by all workers: a stack, so that a tree is walked depth first and the queue
+//! stays small.
 //!
-//! A directory is listed in windows; what remains of the listing waits *below* the work its last window made. So
-//! at any time a bounded number of names is held for each level of the tree, however many a directory has.
+//! A directory is listed in windows; what remains of the listing waits *below* the work its last window made.
+//! So at any time a bounded number of names is held for each level of the tree, however many a directory has.
 //!
-//! Files are handed out in batches, mostly a whole folder's: two workers in one folder wait for its lock. A worker that
-//! has nothing to do gets half of what is left of another's batch, as soon as that one is between two files
-//! ([`Queue::starves`]).
+//! Files are handed out in batches, mostly a whole folder's: two workers in one folder wait for its lock. A
+//! worker that has nothing to do gets half of what is left of another's batch, as soon as that one is between
+//! two files ([`Queue::starves`]).
 //!
-//! INVARIANT: `outstanding` counts tasks that wait or run. A task adds what it makes before it is done, so zero
-//! means that nothing more will come. So does `finding`, for entries to be found.
+//! INVARIANT: `outstanding` counts tasks that wait or run. A task adds what it makes before it is done, so
+//! zero means that nothing more will come. So does `finding`, for entries to be found.
 
 use crate::dir::{Dir, Handles};
+use crate::feed::Feed;
+use crate::journal::Window;
 use crate::links::Waiter;
 use rustix::fs::FileType;
 use std::ffi::CStr;
@@ -23,6 +25,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 pub(crate) struct Names {
     bytes: Vec<u8>,
     index: Vec<Name>,
+    /// The stretch of the journal that they are in.
+    pub(crate) window: Option<Arc<Window>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -52,9 +56,9 @@ impl Names {
         self.index.sort_unstable_by_key(|name| name.ino);
     }
 
-    /// Orders names for [`Names::pop`]: each of `workers` who take them by turns gets a stretch of the inodes, and
-    /// goes through it forwards. A file system that reads ahead does so for each of them, and they do not wait for
-    /// the same block (docs/adr/0012).
+    /// Orders names for [`Names::pop`]: each of `workers` that take them by turns gets a stretch of the
+    /// inodes, and goes through it forwards. A file system that reads ahead does so for each of them, and
+    /// they do not wait for the same block (docs/adr/0012).
     pub(crate) fn deal_by_inode(&mut self, workers: usize) {
         self.sort_by_inode();
         let stretch = self.index.len().div_ceil(workers.max(1)).max(1);
@@ -95,12 +99,14 @@ pub(crate) enum Task {
     Name(Waiter),
     /// Child directories, each pending in `dir`.
     Directories(Arc<Dir>, Names),
+    /// What is left of a list.
+    Feed(Box<Feed>),
 }
 
 impl Task {
-    /// Whether there may be entries in it that nobody has seen.
+    /// Whether there may be entries in it that were not seen yet.
     fn finds(&self) -> bool {
-        matches!(self, Task::Scan(..) | Task::Directories(..))
+        matches!(self, Task::Scan(..) | Task::Directories(..) | Task::Feed(..))
     }
 }
 
@@ -151,6 +157,18 @@ impl Queue {
         }
     }
 
+    /// Puts a task below all others: it is taken when they are.
+    pub(crate) fn push_below(&self, task: Task) {
+        if task.finds() {
+            self.finding.fetch_add(1, Ordering::Relaxed);
+        }
+        let mut state = self.lock();
+        state.waiting.insert(0, task);
+        state.outstanding += 1;
+        drop(state);
+        self.changed.notify_one();
+    }
+
     /// The next task, waiting for one; `None` when there will be no more.
     pub(crate) fn take(&self) -> Option<Task> {
         let mut state = self.lock();
@@ -182,8 +200,8 @@ impl Queue {
         if fits { state.waiting.pop() } else { None }
     }
 
-    /// Whether a worker waits and nothing is there for it. Without the lock while all are busy: asked before every
-    /// file.
+    /// Whether a worker waits and nothing is there for it. Without the lock while all are busy: asked before
+    /// every file.
     pub(crate) fn starves(&self) -> bool {
         self.idle.load(Ordering::Relaxed) > 0 && self.waiting() == 0
     }
@@ -199,8 +217,8 @@ impl Queue {
         }
     }
 
-    /// A worker ended in the middle of a task, which will never be done: the others end too, instead of waiting for
-    /// it for ever.
+    /// A worker ended in the middle of a task, which will never be done: the others end too, instead of
+    /// waiting for it for ever.
     pub(crate) fn abandon(&self) {
         let mut state = self.lock();
         state.waiting.clear();
@@ -241,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_who_take_directories_by_turns_each_go_forwards_through_a_stretch_of_inodes() {
+    fn workers_that_take_directories_in_turn_each_proceed_in_inode_order() {
         let mut dealt = names([5, 3, 8, 1, 4, 7, 2, 6]);
         dealt.deal_by_inode(2);
         assert_eq!(taken(dealt), [1, 5, 2, 6, 3, 7, 4, 8]);

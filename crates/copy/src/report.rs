@@ -1,46 +1,47 @@
-//! What a copy tells: events while it runs, live totals for whoever looks, a report at the end.
+//! Events of a running copy, live totals on request, and the report at the end.
 //!
-//! INVARIANT: `scanned == copied + skipped + failed` in every report, whatever happened: an entry is counted as
-//! scanned when it is found, and as one of the three when nothing more will be done with it. [`Totals::balance`]
-//! is the check, and a report that does not balance is a failed copy.
+//! INVARIANT: `scanned == copied + skipped + failed` in every report, whatever happened: an entry is counted
+//! as scanned when it is found, and as one of the three when nothing more will be done with it.
+//! [`Totals::balance`] is the check, and a report that does not balance is a failed copy.
 
 use crate::{Engine, Error};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Is told what happens. Called from every worker, at the same time.
+/// Receives the events of a copy. Called from every worker, at the same time.
 pub trait Observer: Sync {
-    /// Whether [`event`](Self::event) wants [`Event::Copied`] and [`Event::Skipped`]. Making their paths costs
-    /// something for each entry; errors come in any case.
+    /// Whether [`event`](Self::event) wants [`Event::Copied`] and [`Event::Skipped`]: their paths cost
+    /// time for each entry. Errors are reported in any case.
     fn wants_entries(&self) -> bool {
         false
     }
 
-    /// Something happened.
+    /// Receives one event.
     fn event(&self, event: Event<'_>) {
         let _ = event;
     }
 
-    /// May `target` be replaced? Asked with [`Options::interactive`](crate::Options::interactive). `mode` is the
-    /// target's when its permission bits forbid writing (GNU asks differently then).
+    /// Decides whether `target` may be replaced. Asked with
+    /// [`Options::interactive`](crate::Options::interactive). `mode` is the target's when its permission bits
+    /// forbid writing (GNU asks differently then).
     fn overwrite(&self, target: &Path, protected_mode: Option<u32>) -> bool {
         let _ = (target, protected_mode);
         true
     }
 }
 
-/// An observer that wants to know nothing.
+/// Ignores all events.
 impl Observer for () {}
 
-/// Something that happened.
+/// An event of a copy.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// The engine was chosen and work begins.
+    /// The engine was chosen and the copy begins.
     Start(&'a Choice),
-    /// An entry is in its place (`'source' -> 'target'` of `cp -v`). Directories are told when they are made, before
-    /// their contents; those that were there already are not.
+    /// An entry was copied (`'source' -> 'target'` of `cp -v`). Directories are reported when they are made,
+    /// before their contents; existing ones are not.
     Copied {
         /// What it is.
         kind: Kind,
@@ -48,16 +49,37 @@ pub enum Event<'a> {
         source: &'a Path,
         /// To where.
         target: &'a Path,
-        /// Where what was there before went.
+        /// Where the previous target went.
         backup: Option<&'a Path>,
         /// Bytes of contents.
         bytes: u64,
-        /// How the contents came there, where there are any.
+        /// How the contents were copied, where there are any.
         method: Option<Method>,
+    },
+    /// A dry run would copy this ([`Options::dry_run`](crate::Options::dry_run)).
+    Planned {
+        /// What it is.
+        kind: Kind,
+        /// From where.
+        source: &'a Path,
+        /// To where.
+        target: &'a Path,
+        /// Something else is there now.
+        replaces: bool,
+        /// Bytes of contents.
+        bytes: u64,
     },
     /// A target was removed to make room (`removed 'target'` of `cp -v`).
     Removed(&'a Path),
-    /// An entry stays out.
+    /// An entry of the destination that the source does not have was removed, or would be in a dry run
+    /// ([`Options::delete`](crate::Options::delete)).
+    Deleted {
+        /// Which.
+        target: &'a Path,
+        /// In a dry run.
+        planned: bool,
+    },
+    /// An entry was not copied.
     Skipped {
         /// From where.
         source: &'a Path,
@@ -66,7 +88,7 @@ pub enum Event<'a> {
         /// Why.
         why: Skip,
     },
-    /// Something went wrong; the rest goes on unless the report says so.
+    /// An error. The rest is copied.
     Error(&'a Error),
 }
 
@@ -77,6 +99,8 @@ pub enum Kind {
     File,
     /// A directory.
     Directory,
+    /// A directory that [`Options::parents`](crate::Options::parents) makes.
+    Parent,
     /// A symbolic link.
     Symlink,
     /// Another name of a file that was copied already, or `-l`.
@@ -85,7 +109,7 @@ pub enum Kind {
     Special,
 }
 
-/// How the contents of a file came to its copy: what `cp --debug` tells.
+/// How the contents of a file were copied: what `cp --debug` prints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Method {
     /// The kernel moved the bytes, past this program: `copy_file_range`, or pipes for
@@ -100,27 +124,27 @@ pub struct Method {
 /// Whether a means was used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Means {
-    /// It did not come to that: there was nothing to move, or another means had moved it.
+    /// Not tried: there was nothing to move, or another means had moved it.
     #[default]
     Unknown,
-    /// It was not asked for.
+    /// Not requested.
     No,
-    /// It was.
+    /// Used.
     Yes,
-    /// It could have been, and another was better: a small file is cheaper to read and write, and what is hashed
-    /// has to be seen.
+    /// It was possible, but another means was better: a small file is cheaper to read and write, and hashing
+    /// has to see the bytes.
     Avoided,
-    /// It was wanted, and the file system cannot do it.
+    /// Requested, but the file system does not support it.
     Unsupported,
 }
 
 /// How holes of the source were found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Holes {
-    /// It did not come to that.
+    /// Not tried.
     #[default]
     Unknown,
-    /// Nobody looked: the source takes all the room its size needs, or holes are to be filled.
+    /// Not looked for: the source takes all the room its size needs, or holes are to be filled.
     No,
     /// The file system was asked (`SEEK_DATA`).
     Seek,
@@ -130,7 +154,7 @@ pub enum Holes {
     SeekAndZeros,
 }
 
-/// Why an entry stays out.
+/// Why an entry was not copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skip {
     /// The target exists and [`Update`](crate::Update) keeps it.
@@ -139,6 +163,9 @@ pub enum Skip {
     NotOlder,
     /// It was copied before: size and time match.
     Resumed,
+    /// It is as the earlier manifest has it
+    /// ([`Options::update_from_manifest`](crate::Options::update_from_manifest)).
+    Listed,
     /// The user said no.
     Declined,
     /// A pattern excludes it.
@@ -147,8 +174,10 @@ pub enum Skip {
     Twice,
     /// Source and target are one file already, and that was asked for (`-l`, `-s`).
     Same,
-    /// Work stopped before it: cancelled, or the destination is full.
+    /// Work was cancelled before it.
     Stopped,
+    /// It belongs to another part of the copy, or to its last pass.
+    OfAnotherPart,
 }
 
 /// Counts of entries and bytes.
@@ -156,9 +185,9 @@ pub enum Skip {
 pub struct Totals {
     /// Entries found: files, directories, links, all else.
     pub scanned: u64,
-    /// Entries in their place.
+    /// Entries copied.
     pub copied: u64,
-    /// Entries that stay out for a stated reason.
+    /// Entries skipped for a stated reason.
     pub skipped: u64,
     /// Entries with an error.
     pub failed: u64,
@@ -170,9 +199,11 @@ pub struct Totals {
     pub bytes: u64,
     /// Of these, bytes shared with the source by reflink.
     pub bytes_shared: u64,
-    /// Files read again and found equal.
+    /// Files compared with their source and found equal.
     pub verified: u64,
-    /// Errors told. May exceed `failed`: an entry can have several.
+    /// Entries of the destination that were removed because the source does not have them.
+    pub deleted: u64,
+    /// Errors reported. May exceed `failed`, because an entry can have several.
     pub errors: u64,
 }
 
@@ -217,10 +248,11 @@ pub(crate) struct Counts {
     pub(crate) underway_moved: AtomicU64,
     pub(crate) bytes_shared: AtomicU64,
     pub(crate) verified: AtomicU64,
+    pub(crate) deleted: AtomicU64,
     pub(crate) errors: AtomicU64,
 }
 
-/// Relaxed: counters for people; the report reads them after every worker was joined.
+/// Relaxed: live counters are approximate; the report reads them after every worker was joined.
 pub(crate) fn count(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Ordering::Relaxed);
 }
@@ -241,7 +273,8 @@ impl Control {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Whether every entry has been found, so that `scanned` in [`totals`](Self::totals) asked for later is the whole.
+    /// Whether every entry has been found, so that `scanned` in [`totals`](Self::totals) asked for later is
+    /// the whole.
     pub fn scan_is_done(&self) -> bool {
         self.scan_done.load(Ordering::Acquire)
     }
@@ -271,17 +304,18 @@ impl Control {
             bytes: of(&counts.bytes),
             bytes_shared: of(&counts.bytes_shared),
             verified: of(&counts.verified),
+            deleted: of(&counts.deleted),
             errors: of(&counts.errors),
         }
     }
 }
 
-/// Which engine, and why.
+/// The chosen engine, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// Never [`Engine::Auto`].
     pub engine: Engine,
-    /// In a sentence.
+    /// The reason, as a sentence.
     pub why: String,
     /// Engines that were considered and are not usable, each with its reason.
     pub refused: Vec<(Engine, String)>,
@@ -307,7 +341,7 @@ pub struct Phase {
 pub struct Report {
     /// Counts; they balance.
     pub totals: Totals,
-    /// Which engine did it.
+    /// The engine that was used.
     pub choice: Choice,
     /// From the first system call to the last.
     pub elapsed: Duration,
@@ -315,16 +349,16 @@ pub struct Report {
     pub workers: usize,
     /// Per phase, when asked for by [`Options::explain`](crate::Options::explain); else empty.
     pub phases: Vec<Phase>,
-    /// The destination has no room left; work was stopped.
+    /// The destination was full for an entry (ENOSPC, EDQUOT). The rest was still copied.
     pub full: bool,
     /// Work was stopped by [`Control::cancel`].
     pub cancelled: bool,
-    /// Copies that differ from their source when read again.
+    /// Copies that differ from their source when read again, and were removed.
     pub mismatches: u64,
 }
 
 impl Report {
-    /// Whether everything asked for was done.
+    /// Whether everything requested was done.
     pub fn is_success(&self) -> bool {
         self.totals.errors == 0
             && self.totals.failed == 0

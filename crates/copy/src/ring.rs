@@ -1,8 +1,8 @@
 //! The `ring` engine: the ring opens and reads many sources ahead, the worker does the rest by plain calls.
 //!
-//! A cold file costs the time of its disk accesses, one after the other; with sixty-four in flight they overlap.
-//! That is all a ring is good for here: creating, writing and setting attributes run on kernel threads when a ring
-//! does them, at up to six times the cost of the plain call.
+//! For a file that is not cached, the disk accesses take most of the time; with sixty-four files in flight
+//! they overlap. The ring is used only for that: creating, writing and setting attributes run on kernel
+//! threads when a ring does them, at up to six times the cost of a plain call.
 
 use crate::clock::For;
 use crate::entry::Entry;
@@ -13,8 +13,8 @@ use crate::options::{Engine, Link, Reflink, Sparse};
 use crate::plan::Facts;
 use crate::queue::{Names, Task};
 use crate::worker::Worker;
-use rustix::fs::{FileType, OFlags};
-use rustix::io::Errno;
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::{Errno, ReadWriteFlags};
 use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 impl Worker<'_, '_> {
-    /// Works until there is nothing left, with many files in flight. An error is the ring's own; then what was in
-    /// flight is to be told as failed ([`Worker::ground`]), and what was not yet is work for others.
+    /// Works until there is nothing left, with many files in flight. An error is the ring's own; then what
+    /// was in flight is to be told as failed ([`Worker::ground`]), and what was not yet is work for others.
     pub(crate) fn work_in_flight(&mut self, flight: &mut Flight) -> io::Result<()> {
         let mut current: Option<Rc<Batch>> = None;
         let ended = self.keep_in_flight(flight, &mut current);
@@ -34,7 +34,7 @@ impl Worker<'_, '_> {
         ended
     }
 
-    /// `current` is the batch whose files are being sent on their way.
+    /// `current` is the batch that files are being taken from.
     fn keep_in_flight(&mut self, flight: &mut Flight, current: &mut Option<Rc<Batch>>) -> io::Result<()> {
         loop {
             while flight.has_room() {
@@ -96,8 +96,8 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Sends the next file of a batch on its way, or copies it at once where the ring is no help. Returns whether
-    /// there are more.
+    /// Sends the next file of a batch on its way, or copies it at once where the ring is no help. Returns
+    /// whether there are more.
     fn launch(&mut self, flight: &mut Flight, batch: &Rc<Batch>) -> io::Result<bool> {
         let at = batch.next.get();
         if at >= batch.end.get() {
@@ -119,18 +119,68 @@ impl Worker<'_, '_> {
         let plain =
             kind == FileType::RegularFile && !self.run.looks_first && self.run.options.link == Link::No;
         if !plain {
-            self.name(&batch.dir, &batch.handles, name, kind);
+            self.name(&batch.dir, &batch.handles, &batch.names, name, kind);
             self.ended(batch);
             return Ok(more);
         }
+        let flags = if batch.dir.follow { SOURCE_FLAGS } else { SOURCE_FLAGS | OFlags::NOFOLLOW };
+        // `auto` got here because some files were not cached. That says little about this one.
+        if self.asks_cache && self.run.chosen.choice.engine == Engine::Threads {
+            match self.cached(batch, name, flags) {
+                Cached::Whole(fd, facts) => {
+                    let attributes = self.attributes_of(fd.as_fd());
+                    let entry = entry_of(batch, name);
+                    let outcome = self.opened(&entry, &Opened { fd, facts, ahead: None, attributes });
+                    self.account(&entry, outcome);
+                    self.ended(batch);
+                    return Ok(more);
+                }
+                Cached::Name(fd, facts) => {
+                    if let Some(slot) = flight.take(batch, at) {
+                        self.with_source(flight, slot, fd, facts)?;
+                    }
+                    return Ok(more);
+                }
+                Cached::No => {}
+            }
+        }
         if let Some(slot) = flight.take(batch, at) {
-            let flags = if batch.dir.follow { SOURCE_FLAGS } else { SOURCE_FLAGS | OFlags::NOFOLLOW };
             flight.open(slot, flags.bits() as i32)?;
         }
         Ok(more)
     }
 
-    /// The files of a batch that were not sent on their way become a batch of their own, for whoever takes it.
+    /// Opens a source if that needs no disk, and looks whether its first bytes are cached. Both are answered
+    /// at once: a plain call copies a cached file at less cost than a ring.
+    fn cached(&mut self, batch: &Batch, name: &std::ffi::CStr, flags: OFlags) -> Cached {
+        let opened = self.clock.call(For::Open, || {
+            rustix::fs::openat2(batch.handles.source(), name, flags, Mode::empty(), ResolveFlags::CACHED)
+        });
+        let fd = match opened {
+            Ok(fd) => fd,
+            // Linux before 5.12, and filters, do not have it.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::PERM) => {
+                self.asks_cache = false;
+                return Cached::No;
+            }
+            // Not cached, or an error that the other way reports.
+            Err(_) => return Cached::No,
+        };
+        let facts = match self.clock.call(For::Open, || rustix::fs::fstat(&fd)) {
+            Ok(stat) => Facts::from(stat),
+            Err(_) => return Cached::No,
+        };
+        if facts.kind != FileType::RegularFile {
+            return Cached::No;
+        }
+        let mut byte = [0];
+        let slice = std::io::IoSliceMut::new(&mut byte);
+        let read = || rustix::io::preadv2(&fd, &mut [slice], 0, ReadWriteFlags::NOWAIT);
+        let cached = facts.size == 0 || self.clock.call(For::Read, read).is_ok();
+        if cached { Cached::Whole(fd, facts) } else { Cached::Name(fd, facts) }
+    }
+
+    /// The files of a batch that were not sent on their way become a batch of their own, for any worker.
     fn hand_back(&mut self, batch: &Batch) {
         let rest = batch.next.get()..batch.end.get();
         if !rest.is_empty() {
@@ -161,7 +211,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Takes the next step of a file whose entry has completed.
+    /// Takes the next step of a file after its entry has completed.
     fn landed(&mut self, flight: &mut Flight, landed: Landed) -> io::Result<()> {
         let Landed { slot: index, result } = landed;
         match flight.land(index) {
@@ -177,12 +227,10 @@ impl Worker<'_, '_> {
     }
 
     fn source_is_open(&mut self, flight: &mut Flight, index: usize, result: i32) -> io::Result<()> {
-        let Some(slot) = flight.slots.get_mut(index) else { return Ok(()) };
-        let Some(batch) = slot.batch.clone() else { return Ok(()) };
         if result < 0 {
             let why = Errno::from_raw_os_error(-result);
             if matches!(why, Errno::INTR | Errno::AGAIN | Errno::CANCELED) {
-                // The plain way waits for whoever has a lease, or says it better.
+                // The plain way waits for a lease to end, or reports the error better.
                 self.copy_landed(flight, index, None);
                 return Ok(());
             }
@@ -192,7 +240,7 @@ impl Worker<'_, '_> {
             });
             return Ok(());
         }
-        // SAFETY: the completion of an openat that succeeded: a descriptor nobody else knows.
+        // SAFETY: the completion of an openat that succeeded: a new descriptor that no other code knows.
         let fd = unsafe { OwnedFd::from_raw_fd(result) };
         let facts = match self.clock.call(For::Open, || rustix::fs::fstat(&fd)) {
             Ok(stat) => Facts::from(stat),
@@ -209,6 +257,19 @@ impl Worker<'_, '_> {
             });
             return Ok(());
         }
+        self.with_source(flight, index, fd, facts)
+    }
+
+    /// Takes the next step of a slot's file after its source was opened.
+    fn with_source(
+        &mut self,
+        flight: &mut Flight,
+        index: usize,
+        fd: OwnedFd,
+        facts: Facts,
+    ) -> io::Result<()> {
+        let Some(slot) = flight.slots.get_mut(index) else { return Ok(()) };
+        let Some(batch) = slot.batch.clone() else { return Ok(()) };
         let size = facts.size;
         // Holes are found by seeking, and what is claimed by another name is not read at all.
         let whole = facts.stored >= size;
@@ -284,8 +345,9 @@ impl Worker<'_, '_> {
     /// The ring failed: what was in flight ends as failed, so that every entry is accounted for.
     pub(crate) fn ground(&mut self, flight: &mut Flight, why: io::Error) {
         let code = Errno::from_raw_os_error(why.raw_os_error().unwrap_or(5));
-        // When even waiting fails, the flight leaks what the kernel may hold; the entries are counted all the same.
-        if flight.settle().is_err() {
+        // When even waiting fails, the flight leaks what the kernel may hold; the entries are counted all the
+        // same.
+        if flight.drain().is_err() {
             flight.keep_batches();
         }
         // What has landed meanwhile is put away: a source that is open, a target that was made.
@@ -294,7 +356,7 @@ impl Worker<'_, '_> {
             if result < 0 || !matches!(step, Step::Open | Step::Create) {
                 continue;
             }
-            // SAFETY: the completion of an openat that succeeded: a descriptor nobody else knows.
+            // SAFETY: the completion of an openat that succeeded: a new descriptor that no other code knows.
             let fd = unsafe { OwnedFd::from_raw_fd(result) };
             let Some(slot) = flight.slots.get_mut(slot) else { continue };
             if let (Step::Create, Some(batch), Some((_, facts))) = (step, &slot.batch, &slot.source) {
@@ -317,6 +379,17 @@ impl Worker<'_, '_> {
     }
 }
 
+/// What is cached of a source.
+#[derive(Debug)]
+enum Cached {
+    /// Its first bytes, so most likely all of it.
+    Whole(OwnedFd, Facts),
+    /// Its name and inode.
+    Name(OwnedFd, Facts),
+    /// Nothing, or that is not known.
+    No,
+}
+
 /// The entry of a batch's name.
 pub(crate) fn entry_of<'e>(batch: &'e Batch, name: &'e std::ffi::CStr) -> Entry<'e> {
     Entry {
@@ -327,5 +400,6 @@ pub(crate) fn entry_of<'e>(batch: &'e Batch, name: &'e std::ffi::CStr) -> Entry<
         operand: false,
         follow: batch.dir.follow,
         kind: Some(FileType::RegularFile),
+        window: batch.names.window.as_deref(),
     }
 }

@@ -1,21 +1,28 @@
-//! One copy from its first system call to its report: checks, workers, the operands, what comes last.
+//! Runs a copy from its first system call to its report: checks, workers, operands, final steps.
 
 use crate::choose;
 use crate::clock::{Clock, For};
+use crate::combine;
+use crate::delete::delete;
 use crate::dir::Budget;
 use crate::error::{Error, ErrorKind, Refusal};
 use crate::exclude::Excluded;
+use crate::feed;
+use crate::known::Manifested;
 use crate::leftover::Maker;
 use crate::links::Links;
 use crate::manifest::Manifest;
 use crate::metadata::Me;
 use crate::operand;
 use crate::options::{Destination, Durability, Link, Options, Update};
+use crate::parts;
 use crate::queue::Queue;
+use crate::rate::Bucket;
+use crate::rehearse;
 use crate::report::{Control, Event, Observer, Report};
 use crate::worker::{Run, Worker};
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::Scope;
@@ -23,8 +30,8 @@ use std::time::Instant;
 
 /// Copies `sources` to `destination`.
 ///
-/// Entries that fail are told to `observer`, counted, and passed over; the copy stops early only when the
-/// destination is full or `control` says so. A [`Refusal`] means that nothing was touched.
+/// Entries that fail are reported to `observer`, counted, and skipped. The copy stops early only when
+/// `control` is cancelled. A [`Refusal`] means that nothing was changed.
 pub fn copy(
     sources: &[PathBuf],
     destination: &Destination,
@@ -47,8 +54,16 @@ pub fn copy(
                    --update=none-fail): what a stopped copy left torn would stay so";
         return Err(Refusal::Options(why.to_string()));
     }
+    parts::check(options)?;
+    combine::check(sources, options)?;
     let chosen = choose::choose(options, sources)?;
     let choice = chosen.choice.clone();
+    if options.dry_run {
+        return rehearse::rehearse(sources, destination, options, observer, control, choice);
+    }
+    let selection = feed::selection(options).map_err(Refusal::List)?;
+    let manifested = options.update_from_manifest.as_deref().map(Manifested::open);
+    let manifested = manifested.transpose().map_err(Refusal::List)?;
     let maker = OnceLock::new();
     let manifest = match &options.manifest {
         Some(path) => {
@@ -67,6 +82,9 @@ pub fn copy(
         chosen,
         manifest,
         manifest_lost: false.into(),
+        selection: Mutex::new(selection),
+        journal: OnceLock::new(),
+        rate: options.rate.map(Bucket::new),
         manifest_root: root_of(sources, destination),
         written: Mutex::default(),
         clocks: Mutex::new(Clock::new(options.explain)),
@@ -78,20 +96,29 @@ pub fn copy(
         own: Default::default(),
         into_itself: Mutex::default(),
         made: Default::default(),
+        marks: Mutex::default(),
+        marking: Mutex::default(),
         temporary: 0.into(),
         writers: Default::default(),
         maker,
         wants_entries: observer.wants_entries(),
         looks_first: options.resume
+            || manifested.is_some()
             || options.update != Update::All
             || options.remove_destination
             || options.backup.is_some()
             || options.link != Link::No,
+        manifested,
     };
     observer.event(Event::Start(&choice));
     let mut main = Worker::new(&run);
     if let Some(path) = run.manifest.as_ref().and_then(Manifest::made_beside) {
         main.remove_leftovers_of(path);
+    }
+    if options.delete {
+        let made = run.manifest.iter().flat_map(Manifest::made_as);
+        let keeps: Vec<&Path> = made.chain(own_files(sources, options)).collect();
+        delete(sources, destination, options, (observer, control), run.exclude.as_ref(), &keeps);
     }
     let mut workers = 1;
     operand::operands(&run, &mut main, sources, destination, &mut |main| {
@@ -125,8 +152,15 @@ pub fn copy(
     })
 }
 
+/// Files that a copy with these options reads or writes besides, and its sources: they are not removed.
+pub(crate) fn own_files<'a>(sources: &'a [PathBuf], options: &'a Options) -> impl Iterator<Item = &'a Path> {
+    let own = [&options.manifest, &options.list, &options.journal, &options.update_from_manifest];
+    let from = options.files_from.as_ref().map(|from| from.file.as_path());
+    own.into_iter().flatten().map(PathBuf::as_path).chain(from).chain(sources.iter().map(PathBuf::as_path))
+}
+
 /// What a manifest's paths are relative to: the directory that was copied into, or that the copy is.
-fn root_of(sources: &[PathBuf], destination: &Destination) -> PathBuf {
+pub(crate) fn root_of(sources: &[PathBuf], destination: &Destination) -> PathBuf {
     match destination {
         Destination::Into(directory) => directory.clone(),
         Destination::At(target) if sources.first().is_some_and(|source| source.is_dir()) => target.clone(),
@@ -134,7 +168,7 @@ fn root_of(sources: &[PathBuf], destination: &Destination) -> PathBuf {
     }
 }
 
-/// Every file system written to reaches its disk. A failure here means that nobody knows which files did.
+/// Syncs every file system written to. A failure here does not tell which files are on the disk.
 fn sync(run: &Run<'_>, main: &mut Worker<'_, '_>) {
     let written = std::mem::take(&mut *run.written.lock().unwrap_or_else(PoisonError::into_inner));
     for directory in written.into_values() {
@@ -145,8 +179,8 @@ fn sync(run: &Run<'_>, main: &mut Worker<'_, '_>) {
     }
 }
 
-/// Empties the queue with `jobs` workers, this thread being one; more join when `auto` wants them. Returns how many
-/// there were.
+/// Empties the queue with `jobs` workers, this thread being one; more join when `auto` wants them. Returns
+/// how many there were.
 fn work_together(run: &Run<'_>, main: &mut Worker<'_, '_>, jobs: usize) -> usize {
     if run.queue.waiting() == 0 {
         return 1;

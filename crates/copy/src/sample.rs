@@ -1,9 +1,10 @@
-//! Whether files wait for a disk: asked of the kernel where it says so, timed where it does not.
+//! Finds out whether files are cached: by `RWF_NOWAIT` where the kernel supports it, otherwise by the time of
+//! reads.
 //!
-//! A read with `RWF_NOWAIT` (`preadv2(2)`) fails with EAGAIN where bytes are not cached, which no other load of the
-//! machine can feign. A small file is read by one call anyway, so asking it so costs nothing ([`Sample::read`]); of what
-//! is moved past us a byte is looked at, and of cached ones only now and then ([`Sample::look`]). What follows from it is
-//! `choose.rs`'s part.
+//! A read with `RWF_NOWAIT` (`preadv2(2)`) fails with EAGAIN where bytes are not cached, whatever else the
+//! machine does. A small file is read by one call anyway, so asking it so costs nothing ([`Sample::read`]);
+//! of what is moved past us a byte is looked at, and of cached ones only now and then ([`Sample::look`]).
+//! What follows from it is `choose.rs`'s part.
 
 use crate::clock::{Clock, For};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -11,11 +12,15 @@ use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-/// Files looked at before it is judged whether files are cached.
+/// Number of files sampled before a judgement.
 const FILES: u32 = 16;
-/// Once files were found cached, only one of so many is looked at where looking costs a call.
+/// After files were found cached, only one of so many is sampled if that costs a call.
 const STRIDE: u32 = 8;
-/// Where the kernel does not say it, reading that takes longer than this waits for a disk: cached, it takes 1 to 4 µs.
+/// Files count as not cached if at least one of so many was not. With fewer misses, waiting costs less than
+/// rings.
+const COLD_SHARE: u32 = 4;
+/// Without `RWF_NOWAIT`, a read that takes longer than this counts as a disk access: cached, it takes 1 to 4
+/// µs.
 const COLD: Duration = Duration::from_micros(40);
 
 /// The offset that means a descriptor's own position.
@@ -39,7 +44,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// The first read of a file whose bytes are wanted: a read like any other, and a look.
+    /// The first read of a file that is needed for its bytes: a read like any other, and a look.
     pub(crate) fn read(
         &mut self,
         source: BorrowedFd<'_>,
@@ -67,7 +72,7 @@ impl Sample {
         got
     }
 
-    /// Looks at the first byte of a file whose bytes will not be seen, if it is one to be looked at.
+    /// Looks at the first byte of a file that will not be read here, if it is one to be looked at.
     pub(crate) fn look(&mut self, source: BorrowedFd<'_>, clock: &mut Clock) {
         if self.pass > 0 {
             self.pass -= 1;
@@ -107,14 +112,14 @@ impl Sample {
         self.waited += waited;
     }
 
-    /// Whether files wait for a disk, once there are enough of them; then others are looked at. A single one shows
-    /// nothing: it may be new, and where time is all there is, somebody else had the CPU.
+    /// Whether files wait for a disk, once there are enough of them; then others are looked at. A single one
+    /// shows nothing: it may be new, and where time is all there is, another program had the CPU.
     pub(crate) fn judge(&mut self) -> Option<bool> {
         if self.files < FILES {
             return None;
         }
         let Sample { files, absent, slow, waited, .. } = *self;
-        let cold = absent > 1 || (slow > 1 && waited > COLD * files);
+        let cold = absent * COLD_SHARE >= files || (slow > 1 && waited > COLD * files);
         *self = Sample { settled: !cold, ..Sample::default() };
         Some(cold)
     }

@@ -1,9 +1,9 @@
-//! The `ring-splice` engine: the design of uring-sync, kept so that its claim can be tried. The ring opens, creates
-//! and moves the bytes through a pipe, one per file in flight; attributes are plain calls, for which rings have no
-//! operation.
+//! The `ring-splice` engine: the design of uring-sync, kept so that its claim can be tried. The ring opens,
+//! creates and moves the bytes through a pipe, one per file in flight; attributes are plain calls, for which
+//! rings have no operation.
 //!
-//! What its model got wrong is done right here: a source that ends early ends the copy, a pipe is emptied into the
-//! target before more is put in, and a pipe that still holds bytes is never used again.
+//! Mistakes of the original are fixed: a source that ends early ends the copy, a pipe is emptied into the
+//! target before more is put in, and a pipe that still holds bytes is never reused.
 
 use crate::content::Moved;
 use crate::entry::Outcome;
@@ -59,7 +59,8 @@ impl Worker<'_, '_> {
                 Ok(())
             }
             Step::Create => {
-                // SAFETY: the completion of an openat that succeeded: a descriptor nobody else knows.
+                // SAFETY: the completion of an openat that succeeded: a new descriptor that no other code
+                // knows.
                 let fd = unsafe { OwnedFd::from_raw_fd(result) };
                 let (Some(batch), Some((_, facts))) = (slot.batch.clone(), &slot.source) else {
                     return Ok(());

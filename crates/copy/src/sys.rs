@@ -1,5 +1,5 @@
-//! The system calls that the safe bindings do not offer, or not safely: closing, with its answer; changing the mode of what
-//! is held by a descriptor that cannot be read or written.
+//! System calls that the safe bindings lack: close(2) with its result, and fchmodat2(2) on an `O_PATH`
+//! descriptor.
 
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -8,23 +8,47 @@ use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 /// `fchmodat2(2)`, Linux 6.6: the same number on every architecture that has it, but not in all headers yet.
 const FCHMODAT2: libc::c_long = 452;
 
-/// Closes, and says what the file system has to say: NFS and quotas report here what a write could not.
+/// Closes a descriptor and returns the error: NFS and quotas may report a failed write only here.
 pub(crate) fn close(fd: OwnedFd) -> Result<(), Errno> {
     let fd = fd.into_raw_fd();
-    // SAFETY: the descriptor was owned, and ownership ended in the line above: nobody else closes it or may use
-    // it. Whatever the answer, Linux has released the number (close(2)), so it is not closed twice.
+    // SAFETY: the descriptor was owned, and ownership ended in the line above: no other code closes it or may
+    // use it. Whatever the answer, Linux has released the number (close(2)), so it is not closed twice.
     match unsafe { rustix::io::try_close(fd) } {
-        // Interrupted while flushing; the number is gone all the same.
+        // EINTR: interrupted while flushing; the descriptor is closed anyway.
         Ok(()) | Err(Errno::INTR) => Ok(()),
         Err(why) => Err(why),
+    }
+}
+
+/// Tells the kernel to write what is dirty of a file to the disk, without waiting for it.
+pub(crate) fn start_writing(file: BorrowedFd<'_>) -> Result<(), Errno> {
+    sync_range(file, libc::SYNC_FILE_RANGE_WRITE)
+}
+
+/// Writes what is dirty of a file to the disk and waits for it. Neither metadata nor the disk's own cache is
+/// flushed (sync_file_range(2)).
+pub(crate) fn wait_written(file: BorrowedFd<'_>) -> Result<(), Errno> {
+    let wait = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    sync_range(file, libc::SYNC_FILE_RANGE_WRITE | wait)
+}
+
+/// The whole of a file: from 0, and a length of 0 means to the end.
+fn sync_range(file: BorrowedFd<'_>, flags: libc::c_uint) -> Result<(), Errno> {
+    // SAFETY: the descriptor is open as long as it is borrowed; the other arguments are integers, and the
+    // call reads and writes no memory of this process.
+    let answer = unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) };
+    if answer == 0 {
+        Ok(())
+    } else {
+        Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
     }
 }
 
 /// Changes the mode of what an `O_PATH` descriptor holds. `ENOSYS`: this kernel cannot.
 pub(crate) fn chmod_held(held: BorrowedFd<'_>, mode: Mode) -> Result<(), Errno> {
     let (fd, mode) = (held.as_raw_fd(), mode.as_raw_mode());
-    // SAFETY: the descriptor is open as long as it is borrowed, and the path is a string that ends in NUL; the kernel reads
-    // both and writes no memory of ours.
+    // SAFETY: the descriptor is open as long as it is borrowed, and the path is a string that ends in NUL;
+    // the kernel reads both and writes no memory of ours.
     let answer = unsafe { libc::syscall(FCHMODAT2, fd, c"".as_ptr(), mode, libc::AT_EMPTY_PATH) };
     if answer == 0 {
         Ok(())

@@ -1,14 +1,14 @@
-//! Reading a copy again, beside its source.
+//! Comparing a copy with its source, byte by byte.
 //!
-//! What is compared is what the file systems answer now. Without [`Durability::File`](crate::Durability::File) or
-//! `direct` that is mostly the page cache: it finds what went wrong on the way there, not what the disk does later.
+//! The copy is written to its disk (`fdatasync`) and its cached pages are dropped (`POSIX_FADV_DONTNEED`)
+//! before it is read. So the comparison covers the way to the disk and back, as far as the file system and
+//! the disk let go of their own caches. The source is read as it comes, mostly from the page cache.
 
 use crate::clock::{Clock, For};
 use crate::content::ALIGNMENT;
 use crate::entry::Entry;
 use crate::error::{Error, ErrorKind};
 use crate::file::{Broken, Opened, Place, Target};
-use crate::options::Durability;
 use crate::plan::{self, Facts};
 use crate::report::Control;
 use crate::worker::Worker;
@@ -16,6 +16,15 @@ use rustix::fs::{Advice, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
 use std::os::fd::{BorrowedFd, OwnedFd};
+
+/// Result of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Compared {
+    Equal,
+    Different,
+    /// The copy was stopped.
+    Cancelled,
+}
 
 impl Worker<'_, '_> {
     /// Compares a copy that has all its bytes with its source.
@@ -43,38 +52,76 @@ impl Worker<'_, '_> {
         if identity(again.as_fd()).map_err(failed)? != identity(target.fd.as_fd()).map_err(failed)? {
             return Err(Broken::new(Error::plain(ErrorKind::Replaced, entry.target_path())));
         }
-        if self.run.options.durability == Durability::File {
-            // Written out, its pages can be let go of, and what is read comes from the disk.
-            self.clock
-                .call(For::Sync, || rustix::fs::fdatasync(&target.fd))
-                .map_err(|why| Broken::new(entry.target_error(ErrorKind::Sync, why)))?;
-            let _ = rustix::fs::fadvise(&again, 0, None, Advice::DontNeed);
-        }
-        let half = self.buffer.bytes().len() / 2 / ALIGNMENT * ALIGNMENT;
-        let (one, other) = self.buffer.bytes().split_at_mut(half);
-        let mut at = 0;
-        loop {
-            let here = self
-                .clock
-                .call(For::Read, || read_full(opened.fd.as_fd(), one, at))
-                .map_err(|why| Broken::new(entry.source_error(ErrorKind::Read, why)))?;
-            let room = other.get_mut(..half).unwrap_or_default();
-            let there = self.clock.call(For::Read, || read_full(again.as_fd(), room, at)).map_err(failed)?;
-            if here != there || one.get(..here) != room.get(..there) {
-                return Err(Broken::new(
-                    Error::plain(ErrorKind::Mismatch, entry.target_path()).with(entry.source_path()),
-                ));
+        let as_broken = |error| Broken::new(error);
+        self.drop_cached(entry, target.fd.as_fd(), again.as_fd()).map_err(as_broken)?;
+        let compared = self.compare(entry, opened.fd.as_fd(), again.as_fd(), None).map_err(as_broken)?;
+        match compared {
+            Compared::Equal => Ok(()),
+            Compared::Cancelled => Err(Broken::cancelled()),
+            Compared::Different => {
+                let now = rustix::fs::fstat(&opened.fd).map(Facts::from);
+                if now.is_ok_and(|now| opened.facts.same_contents(&now)) {
+                    let error = Error::plain(ErrorKind::Mismatch, entry.target_path());
+                    return Err(Broken::new(error.with(entry.source_path())));
+                }
+                // The source was removed or replaced, so there is nothing to compare with.
+                Err(Broken::kept(Error::plain(ErrorKind::Unverified, entry.source_path())))
             }
-            if here < half {
-                break;
-            }
-            at += here as u64;
         }
+    }
+
+    /// Writes a file to its disk and drops what is cached of it, so that the next read asks the disk.
+    /// `written` is the descriptor that errors of writing are reported to; `read` the one that will be read.
+    /// Pages that the kernel keeps all the same (tmpfs, memory maps) are read from memory.
+    pub(crate) fn drop_cached(
+        &mut self,
+        entry: &Entry<'_>,
+        written: BorrowedFd<'_>,
+        read: BorrowedFd<'_>,
+    ) -> Result<(), Error> {
+        match self.clock.call(For::Sync, || rustix::fs::fdatasync(written)) {
+            // A file system that cannot sync: what it has is what it will have.
+            Ok(()) | Err(Errno::INVAL | Errno::ROFS) => {}
+            Err(why) => return Err(entry.target_error(ErrorKind::Sync, why)),
+        }
+        let _ = self.clock.call(For::Read, || rustix::fs::fadvise(read, 0, None, Advice::DontNeed));
         Ok(())
     }
 
-    /// The hash of what is at an entry's target, where that is a regular file; or behind it, where the target is a link
-    /// that is written through.
+    /// Compares two files from their beginnings, wherever the descriptors stand, and shows the bytes to
+    /// `hasher`.
+    pub(crate) fn compare(
+        &mut self,
+        entry: &Entry<'_>,
+        source: BorrowedFd<'_>,
+        target: BorrowedFd<'_>,
+        mut hasher: Option<&mut blake3::Hasher>,
+    ) -> Result<Compared, Error> {
+        let half = self.buffer.bytes().len() / 2 / ALIGNMENT * ALIGNMENT;
+        let (one, other) = self.buffer.bytes().split_at_mut(half);
+        let mut at = 0;
+        while !self.run.control.is_cancelled() {
+            let here = self.clock.call(For::Read, || read_full(source, one, at));
+            let here = here.map_err(|why| entry.source_error(ErrorKind::Read, why))?;
+            let room = other.get_mut(..half).unwrap_or_default();
+            let there = self.clock.call(For::Read, || read_full(target, room, at));
+            let there = there.map_err(|why| entry.target_error(ErrorKind::Read, why))?;
+            if here != there || one.get(..here) != room.get(..there) {
+                return Ok(Compared::Different);
+            }
+            if let Some(hasher) = &mut hasher {
+                hasher.update(one.get(..here).unwrap_or_default());
+            }
+            if here < half {
+                return Ok(Compared::Equal);
+            }
+            at += here as u64;
+        }
+        Ok(Compared::Cancelled)
+    }
+
+    /// The hash of what is at an entry's target, where that is a regular file; or behind it, where the target
+    /// is a link that is written through.
     pub(crate) fn hash_target(&mut self, entry: &Entry<'_>) -> Result<Option<blake3::Hash>, Error> {
         let failed = |why| entry.target_error(ErrorKind::Read, why);
         let open = |nofollow: OFlags| {
@@ -88,7 +135,7 @@ impl Worker<'_, '_> {
         {
             opened = self.open_leased(For::Open, || open(OFlags::empty()));
         }
-        // Stopped while somebody had a lease on it: there will be no manifest.
+        // Stopped while another program held a lease on it: there will be no manifest.
         let Some(opened) = opened else { return Ok(None) };
         let fd = match opened {
             Ok(fd) => fd,
@@ -107,7 +154,7 @@ impl Worker<'_, '_> {
     }
 }
 
-/// Opens a copy that its owner, who we are, may not read: its source was for others. So the right is given for this moment.
+/// Opens a copy that its owner, this process's user, may not read. The right is given for this moment only.
 fn as_reader(
     copy: BorrowedFd<'_>,
     open: impl Fn() -> rustix::io::Result<OwnedFd>,
@@ -118,8 +165,8 @@ fn as_reader(
     rustix::fs::fchmod(copy, mode).and(opened)
 }
 
-/// Adds all bytes of a file to `hasher`, from its beginning, wherever the descriptor stands. `false`: the copy was
-/// cancelled.
+/// Adds all bytes of a file to `hasher`, from its beginning, wherever the descriptor stands. `false`: the
+/// copy was cancelled.
 pub(crate) fn hash_file(
     fd: BorrowedFd<'_>,
     hasher: &mut blake3::Hasher,
@@ -148,8 +195,8 @@ fn read_full(fd: BorrowedFd<'_>, buffer: &mut [u8], at: u64) -> rustix::io::Resu
             Ok(0) => break,
             Ok(got) => filled += got,
             Err(Errno::INTR) => {}
-            // Past the cache, a file's odd end can be read only from its last whole block on; and some file systems want
-            // more than a block.
+            // Past the cache, a file's odd end can be read only from its last whole block on; and some file
+            // systems want more than a block.
             Err(why) => {
                 let flags = rustix::fs::fcntl_getfl(fd)?;
                 if why != Errno::INVAL || !flags.contains(OFlags::DIRECT) {

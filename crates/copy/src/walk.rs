@@ -1,15 +1,13 @@
-//! The walk: a directory is listed in windows, and each window becomes work.
+//! Lists directories in windows; each window becomes tasks.
 
 use crate::clock::For;
 use crate::dir::{Dir, Handles, lstat, stat};
 use crate::error::{Error, ErrorKind};
 use crate::options::Order;
 use crate::queue::{Names, Task};
-use crate::report::{Event, Skip};
 use crate::worker::Worker;
 use rustix::fs::{FileType, RawDir};
 use rustix::io::Errno;
-use std::ffi::CStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -31,7 +29,9 @@ impl Worker<'_, '_> {
         let mut entries = RawDir::new(handles.source(), buffer.spare_capacity_mut());
         let mut more = true;
         let mut failed = None;
-        // The descriptor's position is behind the buffer's last entry, so a window ends where the buffer does.
+        let mut pauses = self.pauses();
+        // The descriptor's position is behind the buffer's last entry, so a window ends where the buffer
+        // does.
         while files.len() + directories.len() < WINDOW || !entries.is_buffer_empty() {
             let next = if entries.is_buffer_empty() {
                 self.clock.call(For::Scan, || entries.next())
@@ -45,6 +45,7 @@ impl Worker<'_, '_> {
                 }
                 Some(Ok(entry)) => entry,
                 Some(Err(Errno::INTR)) => continue,
+                Some(Err(why)) if self.lists_again(why, &mut pauses) => continue,
                 Some(Err(why)) => {
                     failed = Some(why);
                     more = false;
@@ -59,24 +60,24 @@ impl Worker<'_, '_> {
                 continue;
             }
             self.tally.scanned += 1;
-            // What the listing does not say, or what a followed link leads to, is found out here: directories go
-            // another way than files.
+            // What the listing does not say, or what a followed link leads to, is found out here: directories
+            // go another way than files.
             let mut kind = entry.file_type();
             if kind == FileType::Unknown || (kind == FileType::Symlink && dir.follow) {
                 let look = if dir.follow { stat } else { lstat };
                 let facts = look(handles.source(), name);
                 kind = facts.map_or(kind, |facts| facts.kind);
             }
-            if let Some(patterns) = &run.exclude
-                && patterns.excludes(&dir.below_operand(name), kind == FileType::Directory)
+            if let Some(part) = run.options.part
+                && kind != FileType::Directory
+                && !part.has(&dir.below_operand(name))
+                && !self.is_excluded(&dir, name, kind)
             {
-                self.skip_excluded(&dir, name);
+                // Another program counts it.
+                self.tally.scanned -= 1;
                 continue;
             }
-            if let Some(error) = run.manifest.as_ref().and_then(|manifest| manifest.refuses(&dir, name, name))
-            {
-                self.tally.failed += 1;
-                self.tell(error);
+            if self.stays_out(&dir, name, kind) {
                 continue;
             }
             let into = if kind == FileType::Directory { &mut directories } else { &mut files };
@@ -106,15 +107,6 @@ impl Worker<'_, '_> {
         } else {
             run.queue.push(tasks);
             self.release(dir);
-        }
-    }
-
-    fn skip_excluded(&mut self, dir: &Dir, name: &CStr) {
-        self.tally.skipped += 1;
-        if self.run.wants_entries {
-            let (source, target) = (dir.source_of(name), dir.target_of(name));
-            let why = Skip::Excluded;
-            self.run.observer.event(Event::Skipped { source: &source, target: &target, why });
         }
     }
 }

@@ -1,8 +1,7 @@
-//! One worker: takes work, does it, accounts for it.
+//! One worker: takes tasks, runs them, counts the results.
 //!
-//! Leaves to others: listing (`walk.rs`), directories (`directory.rs`), how one entry is copied (`entry.rs`, `file.rs`),
-//! what waits (`queue.rs`). Start at
-//! [`Worker::work`].
+//! Elsewhere: listing (`walk.rs`), directories (`directory.rs`), copying one entry (`entry.rs`, `file.rs`),
+//! the queue (`queue.rs`). Start at [`Worker::work`].
 
 use crate::choose::{Chosen, ring};
 use crate::clock::Clock;
@@ -11,13 +10,18 @@ use crate::dir::{Budget, Dir, Handles, lstat, stat};
 use crate::entry::{Entry, Outcome};
 use crate::error::{Error, ErrorKind};
 use crate::exclude::Excluded;
+use crate::feed::Selection;
+use crate::journal::Journal;
+use crate::known::Manifested;
 use crate::leftover::Maker;
 use crate::links::Links;
 use crate::manifest::Manifest;
+use crate::marks::Marks;
 use crate::metadata::Me;
 use crate::options::Options;
 use crate::progress::Ahead;
 use crate::queue::{Names, Queue, Task};
+use crate::rate::Bucket;
 use crate::report::{Control, Event, Kind, Observer, Skip, Totals};
 use crate::sample::Sample;
 use crate::writers::Writers;
@@ -30,9 +34,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Tasks that one worker does before there are others: two folders with their files, or one with a folder in it.
+/// Tasks that one worker does before there are others: two folders with their files, or one with a folder in
+/// it.
 const ALONE_TASKS: usize = 4;
-/// Files of such a task. A cached one takes about 40 µs, making a thread and ending it 50 to 100.
+/// Files in such tasks. A cached file takes about 40 µs; starting and ending a thread takes 50 to 100.
 const ALONE_FILES: usize = 8;
 
 /// What all workers share.
@@ -47,6 +52,14 @@ pub(crate) struct Run<'a> {
     pub(crate) manifest: Option<Manifest>,
     /// It could not be written, which was told: there will be none.
     pub(crate) manifest_lost: AtomicBool,
+    /// What is copied instead of what directories list, until the operand takes it.
+    pub(crate) selection: Mutex<Option<Selection>>,
+    /// The journal, once the destination is there.
+    pub(crate) journal: OnceLock<Journal>,
+    /// The earlier manifest of the destination.
+    pub(crate) manifested: Option<Manifested>,
+    /// Limits what all workers write.
+    pub(crate) rate: Option<Bucket>,
     /// What paths in the manifest are relative to.
     pub(crate) manifest_root: PathBuf,
     /// A descriptor on each file system written to, by device: what `Durability::End` syncs.
@@ -57,18 +70,23 @@ pub(crate) struct Run<'a> {
     pub(crate) workers: AtomicUsize,
     pub(crate) me: Me,
     pub(crate) exclude: Option<Excluded>,
-    /// The destination has no room left.
+    /// Something did not fit into the destination.
     pub(crate) full: AtomicBool,
     pub(crate) mismatches: AtomicU64,
-    /// Directories this copy made or merged for an operand: a source that is one of them is a copy into itself.
+    /// Directories this copy made or merged for an operand: a source that is one of them is a copy into
+    /// itself.
     pub(crate) own: Mutex<HashSet<(u64, u64)>>,
     /// Operands' targets of which it was told that they lie in their source.
     pub(crate) into_itself: Mutex<HashSet<PathBuf>>,
     /// Files made for operands, so that another operand does not overwrite them.
     pub(crate) made: Mutex<HashSet<MadeAs>>,
+    /// Finished files that wait for a sync before they get their times.
+    pub(crate) marks: Mutex<Marks>,
+    /// Held while times are set, where the journal must know that all of them are.
+    pub(crate) marking: Mutex<()>,
     /// The number of the next temporary name.
     pub(crate) temporary: AtomicU64,
-    /// Who writes over which file.
+    /// The existing files that are being written to.
     pub(crate) writers: Writers,
     /// This process, for temporary names.
     pub(crate) maker: OnceLock<Maker>,
@@ -77,14 +95,14 @@ pub(crate) struct Run<'a> {
     pub(crate) looks_first: bool,
 }
 
-/// A file that was made for an operand: which it is, in which directory, and its name there. Of a file with several names
-/// one was made so, and the others are not protected by it.
+/// A file that was made for an operand: which it is, in which directory, and its name there. Of a file with
+/// several names one was made so, and the others are not protected by it.
 pub(crate) type MadeAs = ((u64, u64), (u64, u64), CString);
 
 impl Run<'_> {
     /// Whether nothing new may begin.
     pub(crate) fn stopped(&self) -> bool {
-        self.control.is_cancelled() || self.full.load(Ordering::Relaxed)
+        self.control.is_cancelled()
     }
 
     /// Remembers what was made for an operand.
@@ -115,7 +133,7 @@ impl Run<'_> {
     }
 }
 
-/// The directory of an operand is a place, whose facts are those of the target's side.
+/// The directory of an operand is a place. Its facts are those of the target's side.
 fn made_as(entry: &Entry<'_>, identity: (u64, u64)) -> MadeAs {
     (identity, entry.dir.facts.identity(), entry.target.to_owned())
 }
@@ -148,6 +166,11 @@ pub(crate) struct Worker<'r, 'a> {
     pub(crate) listing: Vec<u8>,
     /// A ring was tried and is not to be tried again.
     ringless: bool,
+    /// The kernel says whether an open needs the disk (`RESOLVE_CACHED`).
+    pub(crate) asks_cache: bool,
+    /// The target at hand was compared with its source and differs: it is replaced whatever `resume` and
+    /// `update` say.
+    pub(crate) differs: bool,
 }
 
 impl<'r, 'a> Worker<'r, 'a> {
@@ -163,6 +186,8 @@ impl<'r, 'a> Worker<'r, 'a> {
             sample: Sample::default(),
             listing: Vec::new(),
             ringless: false,
+            asks_cache: true,
+            differs: false,
         }
     }
 
@@ -187,7 +212,8 @@ impl<'r, 'a> Worker<'r, 'a> {
         }
     }
 
-    /// Does what is left of a small folder or two, which takes less time than making a thread for it. Nobody else works yet.
+    /// Does what is left of a small folder or two, which takes less time than making a thread for it. No
+    /// other worker runs yet.
     pub(crate) fn work_alone(&mut self) {
         let small = |task: &Task| !matches!(task, Task::Files(_, _, range) if range.len() > ALONE_FILES);
         for _ in 0..ALONE_TASKS {
@@ -231,6 +257,10 @@ impl<'r, 'a> Worker<'r, 'a> {
                 self.release(dir);
             }
             Task::Name(waiter) => self.waited(waiter),
+            Task::Feed(feed) => {
+                self.feed(feed);
+                self.found();
+            }
             Task::Directories(dir, mut names) => {
                 if let Some(name) = names.pop() {
                     let rest = !names.is_empty();
@@ -275,15 +305,15 @@ impl<'r, 'a> Worker<'r, 'a> {
                 return;
             }
             if let Some((name, kind)) = names.get(at) {
-                self.name(dir, &handles, name, kind);
+                self.name(dir, &handles, names, name, kind);
             }
             at += 1;
         }
         self.looks = false;
     }
 
-    /// Leaves the second half of a batch's rest to a worker that has nothing to do, if there is one. Returns where
-    /// the rest ends now.
+    /// Leaves the second half of a batch's rest to a worker that has nothing to do, if there is one. Returns
+    /// where the rest ends now.
     pub(crate) fn share(&self, dir: &Arc<Dir>, names: &Arc<Names>, rest: Range<usize>) -> usize {
         if rest.len() < 2 || !self.run.queue.starves() {
             return rest.end;
@@ -293,13 +323,13 @@ impl<'r, 'a> Worker<'r, 'a> {
         middle
     }
 
-    /// Leaves files that this worker will not copy to whoever takes them.
+    /// Puts files that this worker will not copy on the queue.
     pub(crate) fn leave(&self, dir: &Arc<Dir>, names: &Arc<Names>, files: Range<usize>) {
         self.run.queue.push(self.batches(dir, names, files));
     }
 
-    /// Files as batches, pending in their directory; the last is the first to be copied, so that on the stack it lies
-    /// on top and files are read in order.
+    /// Files as batches, pending in their directory; the last is the first to be copied, so that on the stack
+    /// it lies on top and files are read in order.
     pub(crate) fn batches(&self, dir: &Arc<Dir>, names: &Arc<Names>, files: Range<usize>) -> Vec<Task> {
         let size = self.run.chosen.batch(files.len());
         let starts = files.clone().step_by(size).rev();
@@ -314,7 +344,14 @@ impl<'r, 'a> Worker<'r, 'a> {
     }
 
     /// Copies one name of a directory, and accounts for it.
-    pub(crate) fn name(&mut self, dir: &Arc<Dir>, handles: &Handles, name: &CStr, kind: FileType) {
+    pub(crate) fn name(
+        &mut self,
+        dir: &Arc<Dir>,
+        handles: &Handles,
+        names: &Names,
+        name: &CStr,
+        kind: FileType,
+    ) {
         let entry = Entry {
             dir,
             handles,
@@ -323,6 +360,7 @@ impl<'r, 'a> Worker<'r, 'a> {
             operand: false,
             follow: dir.follow,
             kind: Some(kind),
+            window: names.window.as_deref(),
         };
         let outcome = self.entry(&entry);
         self.account(&entry, outcome);
@@ -350,8 +388,10 @@ impl<'r, 'a> Worker<'r, 'a> {
             operand: false,
             follow: dir.follow,
             kind: Some(FileType::Directory),
+            window: None,
         };
         let outcome = self.entry(&entry);
+        let outcome = self.persist(outcome, |worker| worker.entry(&entry));
         let descended = matches!(outcome, Ok(Outcome::Descended { .. }));
         self.account(&entry, outcome);
         if !descended {
@@ -359,11 +399,21 @@ impl<'r, 'a> Worker<'r, 'a> {
         }
     }
 
-    /// Counts and tells what became of an entry.
+    /// Counts and reports the outcome of an entry.
     pub(crate) fn account(&mut self, entry: &Entry<'_>, outcome: Result<Outcome, Error>) {
+        // Operands and directories were tried again before: more depends on what came of them.
+        let outcome = match entry.operand || entry.kind == Some(FileType::Directory) {
+            true => outcome,
+            false => self.persist(outcome, |worker| worker.entry(entry)),
+        };
+        if let (Some(window), Ok(accounted)) = (entry.window, &outcome)
+            && !matches!(accounted, Outcome::Waiting | Outcome::Skipped(Skip::Stopped))
+        {
+            window.done();
+        }
         match outcome {
             Ok(Outcome::Copied { kind, bytes, backup, hash, method }) => {
-                self.list(entry, kind == Kind::HardLink, hash);
+                self.list(entry, kind == Kind::HardLink, hash, true);
                 self.tally.copied += 1;
                 self.tally.bytes += bytes;
                 self.tally.files += u64::from(kind == Kind::File);
@@ -378,13 +428,22 @@ impl<'r, 'a> Worker<'r, 'a> {
             Ok(Outcome::Skipped(why)) => {
                 self.tally.skipped += 1;
                 let there = matches!(why, Skip::Exists | Skip::NotOlder | Skip::Resumed | Skip::Same);
-                self.list(entry, there, None);
+                self.list(entry, there, None, false);
                 if self.run.wants_entries {
                     let (source, target) = (entry.source_path(), entry.target_path());
                     self.run.observer.event(Event::Skipped { source: &source, target: &target, why });
                 }
             }
-            // Counted by whoever ends it.
+            Ok(Outcome::Kept { why, hash, verified }) => {
+                self.tally.skipped += 1;
+                self.tally.verified += u64::from(verified);
+                self.list(entry, false, hash, false);
+                if self.run.wants_entries {
+                    let (source, target) = (entry.source_path(), entry.target_path());
+                    self.run.observer.event(Event::Skipped { source: &source, target: &target, why });
+                }
+            }
+            // Counted when it ends.
             Ok(Outcome::Descended { .. } | Outcome::Waiting) => {}
             Err(error) => {
                 self.tally.failed += 1;
@@ -395,7 +454,7 @@ impl<'r, 'a> Worker<'r, 'a> {
     }
 
     /// Puts a file into the manifest: with the hash of what was copied, or of what is `there` already.
-    fn list(&mut self, entry: &Entry<'_>, there: bool, hash: Option<blake3::Hash>) {
+    fn list(&mut self, entry: &Entry<'_>, there: bool, hash: Option<blake3::Hash>, copied: bool) {
         let Some(manifest) = &self.run.manifest else { return };
         if self.run.manifest_lost.load(Ordering::Relaxed) {
             return;
@@ -413,7 +472,14 @@ impl<'r, 'a> Worker<'r, 'a> {
                 source: Some(why),
             };
             // What was written, perhaps through a link.
-            let facts = stat(entry.handles.target(), entry.target).map_err(|why| failed(why.into()))?;
+            let mut facts = stat(entry.handles.target(), entry.target).map_err(|why| failed(why.into()))?;
+            // It gets its source's time later, after its data (`marks.rs`).
+            if copied
+                && self.run.options.resume
+                && let Ok(source) = stat(entry.handles.source(), entry.source)
+            {
+                facts.mtime = source.mtime;
+            }
             let path = entry.target_path();
             let path = path.strip_prefix(&self.run.manifest_root).unwrap_or(&path);
             manifest.add(path, &facts, &hash).map_err(|why| {
@@ -426,7 +492,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         }
     }
 
-    /// Tells an error, and notes what it means for the whole.
+    /// Reports an error and counts it.
     pub(crate) fn tell(&mut self, error: Error) {
         if !error.is_warning() {
             self.tally.errors += 1;

@@ -1,9 +1,10 @@
-//! One writer at a time for an existing file that several names lead to.
+//! Allows one writer at a time for an existing file that several names refer to.
 //!
-//! Names are copied by several workers at once. Where two of them are one file, by hard links or through a symbolic link, and
-//! it is written over where it is, both would write into each other's bytes, and what is left would be neither source. So the
-//! second waits until the first has closed it, and the last to write wins, whole, as if one had come after the other. A worker
-//! has one such file at a time, so none waits for one that waits for it. Start at [`Writers::alone`].
+//! Names are copied by several workers at once. Where two of them are one file, by hard links or through a
+//! symbolic link, and it is written over where it is, both would write into each other's bytes, and what is
+//! left would be neither source. So the second waits until the first has closed it, and the last to write
+//! wins, whole, as if one had come after the other. A worker has one such file at a time, so none waits for
+//! one that waits for it. Start at [`Writers::alone`].
 
 use std::collections::HashSet;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -18,7 +19,7 @@ struct Shared {
     left: Condvar,
 }
 
-/// The right to write over one file; dropped, the next has it.
+/// The right to overwrite one file. Dropping it passes it to the next worker.
 #[derive(Debug)]
 pub(crate) struct Sole {
     writers: Writers,
@@ -26,7 +27,7 @@ pub(crate) struct Sole {
 }
 
 impl Writers {
-    /// Waits until nobody else writes to `file`.
+    /// Waits until no other worker writes to `file`.
     pub(crate) fn alone(&self, file: (u64, u64)) -> Sole {
         let mut files = self.0.files.lock().unwrap_or_else(PoisonError::into_inner);
         while !files.insert(file) {

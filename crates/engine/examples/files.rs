@@ -1,15 +1,15 @@
-//! What each way of doing a file operation costs:
-//! `cargo run --release -p ringroad-engine --example files -- FOLDER [ROUNDS]`.
+//! Cost of each way to do a file operation: `cargo run --release -p ringroad-engine --example files -- FOLDER
+//! [ROUNDS]`.
 //!
-//! Ways: the plain call; the plain call under the promise not to block (`RWF_NOWAIT`, `RESOLVE_CACHED`); the ring's
-//! operation; a thread of the blocking pool. Depth is how many are in flight together (plain calls: always one).
-//! Each figure is microseconds per operation: of the wall, and of CPU, all threads and the ring's kernel workers
-//! included. Rounds are interleaved over the ways, and the median round is shown with the least and the largest.
-//! The folder's file system is what is measured; what is made there is removed.
+//! Ways: the plain call; the plain call that must not block (`RWF_NOWAIT`, `RESOLVE_CACHED`); the ring's
+//! operation; a thread of the blocking pool. Depth is the number of operations in flight (plain calls: always
+//! one). Figures are microseconds per operation: wall time, and CPU time of all threads including the ring's
+//! kernel workers. Rounds are interleaved over the ways; the output is the median round with minimum and
+//! maximum. The file system of the folder is measured; created files are removed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use ringroad_engine::{Name, Runtime, spawn_blocking};
+use ringroad_engine::{DriverName, Runtime, spawn_blocking};
 use ringroad_uring::abi::setup::{IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_SINGLE_ISSUER};
 use ringroad_uring::abi::{io_uring_op, io_uring_sqe};
 use ringroad_uring::{Ring, Sqe, Wait};
@@ -21,7 +21,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The file that is read: so large that reads at odd places do not hit what the one before brought in.
+/// Size of the file that is read: so large that reads at random offsets do not hit pages of earlier reads.
 const FILE_BYTES: u64 = 64 << 20;
 const SMALL: usize = 4 << 10;
 const LARGE: usize = 1 << 20;
@@ -34,7 +34,7 @@ enum Way {
     Pool,
 }
 
-/// What is done, `count` times a round.
+/// The operation, done `count` times per round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
     Read { bytes: usize, cold: bool },
@@ -85,17 +85,17 @@ impl Work {
         }
     }
 
-    /// Whether the kernel can be asked not to block.
+    /// Whether the operation has a non-blocking form.
     fn is_promised(self) -> bool {
         matches!(self, Work::Read { cold: false, .. } | Work::Write { .. } | Work::Open)
     }
 }
 
-/// What the operations work on.
+/// Files for the operations.
 struct Place {
     folder: PathBuf,
     file: File,
-    /// One for each that may be in flight, so that syncs and truncates do not meet on one file.
+    /// One per operation in flight, so that syncs and truncates do not contend for one file.
     files: Vec<File>,
     names: Vec<CString>,
     others: Vec<CString>,
@@ -154,7 +154,7 @@ impl Place {
         }
     }
 
-    /// Before each round, unmeasured.
+    /// Prepares a round; not measured.
     fn prepare(&self, work: Work) {
         let advice = |advice| {
             // SAFETY: posix_fadvise(2) takes numbers only.
@@ -191,7 +191,7 @@ impl Place {
         let (fd, offset) = (self.file.as_raw_fd(), self.offsets[at]);
         match work {
             Work::Read { bytes, .. } => Call::Read { fd, buffer, bytes, offset, promised },
-            // In place, so that nothing but the page cache is asked for.
+            // In place, so that only the page cache is involved.
             Work::Write { bytes } => Call::Write { fd, buffer, bytes, offset, promised },
             Work::Open => Call::Open { path, promised },
             Work::Stat => Call::Stat { path, into },
@@ -217,8 +217,8 @@ enum Call {
     Unlink { path: *const libc::c_char },
 }
 
-// SAFETY: what it points to is the buffers and names of this program, which outlive every round, and no two calls in
-// flight share a buffer.
+// SAFETY: what it points to is the buffers and names of this program, which outlive every round, and no two
+// calls in flight share a buffer.
 unsafe impl Send for Call {}
 
 #[repr(C)]
@@ -229,7 +229,7 @@ struct OpenHow {
 }
 
 impl Call {
-    /// The plain call: what it answers, negative if it fails. An opened descriptor is closed again.
+    /// Does the plain call; returns its result, negative on failure. Closes an opened descriptor.
     fn plain(self) -> i64 {
         // SAFETY: `Send` above: all of it is valid for the call.
         let answer = unsafe {
@@ -267,7 +267,7 @@ impl Call {
             }
         };
         if let (Call::Open { .. }, 0..) = (self, answer) {
-            // SAFETY: just opened, and known to nobody else.
+            // SAFETY: just opened, and no other code has the number.
             unsafe { libc::close(answer as i32) };
         }
         answer
@@ -318,7 +318,8 @@ struct Bench {
 }
 
 impl Bench {
-    /// One round: wall and CPU per operation in microseconds, and how many were refused (of a promise: would block).
+    /// Runs one round; returns wall and CPU time per operation in microseconds, and the number of failures
+    /// (non-blocking form: would block).
     fn round(&mut self, work: Work, way: Way, depth: usize) -> (f64, f64, usize) {
         self.place.prepare(work);
         let calls: Vec<Call> = (0..work.count())
@@ -339,13 +340,14 @@ impl Bench {
         (each(wall), each(cpu), refused)
     }
 
-    /// As a driver would: what there is room for is handed over by the call that waits.
+    /// Works like a driver: the call that waits also submits.
     fn on_ring(&mut self, calls: &[Call], depth: usize) -> usize {
         let (mut begun, mut over, mut refused) = (0, 0, 0);
         while over < calls.len() {
             while begun < calls.len() && begun - over < depth {
                 let entry = calls[begun].entry().user_data(begun as u64);
-                // SAFETY: what a call points to outlives the round, and the round ends with its last completion.
+                // SAFETY: what a call points to outlives the round, and the round ends with its last
+                // completion.
                 unsafe { self.ring.submissions().push(entry).unwrap() };
                 begun += 1;
             }
@@ -354,7 +356,7 @@ impl Bench {
                 over += 1;
                 refused += usize::from(completion.result < 0);
                 if let (Call::Open { .. }, 0..) = (calls[completion.user_data as usize], completion.result) {
-                    // SAFETY: just opened, and known to nobody else.
+                    // SAFETY: just opened, and no other code has the number.
                     unsafe { libc::close(completion.result) };
                 }
             }
@@ -372,7 +374,7 @@ impl Bench {
                             let mut refused = 0;
                             for call in calls {
                                 let call = move || {
-                                    // The whole of it, and not the pointers inside, goes to the thread.
+                                    // Move the whole value to the thread, not the pointers inside.
                                     let call: Call = call;
                                     call.plain()
                                 };
@@ -399,12 +401,12 @@ fn main() {
     let flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
     let mut ring = Ring::builder(256).flags(flags).build().unwrap();
     ring.limit_workers(4, 4).unwrap();
-    // Written, so that no first touch is measured.
+    // Written once, so that no page fault is measured.
     let mut buffers = vec![vec![1u8; LARGE]; 64];
     let pointers: Vec<*mut u8> = buffers.iter_mut().map(|buffer| buffer.as_mut_ptr()).collect();
     // SAFETY: integers only.
     let stats = vec![unsafe { std::mem::zeroed() }; 64];
-    let runtime = Runtime::builder(Name::Epoll).build().unwrap();
+    let runtime = Runtime::builder(DriverName::Epoll).build().unwrap();
     let place = Place::new(&folder);
     let mut bench = Bench { place, ring, runtime, pointers, stats };
     println!(

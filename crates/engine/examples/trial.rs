@@ -1,7 +1,7 @@
-//! What choosing costs at start: `cargo run --release -p ringroad-engine --example trial -- MEBIBYTES`.
+//! Cost of choosing a driver at start: `cargo run --release -p ringroad-engine --example trial -- MEBIBYTES`.
 //!
-//! The first trial of a process is the one that costs, so each figure is of a fresh process. The argument is how much
-//! memory the process holds meanwhile: a child that copied it would take longer.
+//! Only the first trial of a process has a cost, so each figure is from a new process. The argument is the
+//! amount of memory that the process holds: a fork that copies its page tables takes longer.
 
 use ringroad_engine::choose;
 use std::time::Instant;

@@ -1,17 +1,18 @@
-//! What a send from where the bytes lie costs its sender, beside one that is copied:
-//! `cargo run --release -p ringroad-engine --example zero_copy -- [ROUNDS]`.
+//! Cost of a zero-copy send, compared with a copying send: `cargo run --release -p ringroad-engine --example
+//! zero_copy -- [ROUNDS]`.
 //!
-//! First by size, without a network: a connection over loopback whose receiver has hardly any room and reads nothing, so
-//! that the bytes stay where the send has left them, until the connection is reset and the kernel lets go of them. What is
-//! counted is the CPU of sending and of letting go, notifications included: what a device that takes pages would leave of
-//! it. Then over loopback to somebody who reads, through the engine: there the kernel copies after all, and this is what
-//! trying costs. Microseconds of CPU, the receiving thread included; rounds are interleaved, and the median round is shown with
-//! the least and the largest.
+//! The first part measures by size, without a network. A loopback connection has a small receive buffer and
+//! its peer does not read, so the bytes stay in the sender's kernel until the connection is reset. The figure
+//! is the CPU time of the sends and of releasing the bytes, notifications included: the saving that a device
+//! with scatter-gather would get. The second part sends over loopback to a peer that reads, through the
+//! engine: there the kernel copies anyway, and the figure is the cost of trying. Figures are microseconds of
+//! CPU, including the receiving thread. Rounds are interleaved; the output is the median round with minimum
+//! and maximum.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use ringroad_engine::net::TcpStream;
-use ringroad_engine::{Features, Name, Runtime, ZeroCopy};
+use ringroad_engine::{DriverName, Features, Runtime, ZeroCopy};
 use ringroad_uring::abi::setup::{IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_SINGLE_ISSUER};
 use ringroad_uring::{Ring, Sqe, Wait};
 use socket2::{Domain, SockRef, Socket, Type};
@@ -22,9 +23,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 const SIZES: [usize; 8] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20];
-/// Sent in one round of one way.
+/// Bytes sent per round.
 const ROUND_BYTES: usize = 16 << 20;
-/// The receiver's, where it has hardly any.
+/// The small receive buffer, in bytes.
 const ROOM: usize = 4 << 10;
 
 fn cpu() -> Duration {
@@ -45,7 +46,7 @@ fn listener(room: Option<usize>) -> (Socket, SocketAddr) {
     (listener, address)
 }
 
-/// CPU of sends of this size that stay in the kernel: microseconds for so many bytes.
+/// Returns the CPU time of sends of this size that stay in the kernel, in microseconds per send.
 fn queued(ring: &mut Ring, size: usize, zero_copy: bool) -> f64 {
     let bytes = vec![7_u8; size];
     let (listener, address) = listener(Some(ROOM));
@@ -57,7 +58,7 @@ fn queued(ring: &mut Ring, size: usize, zero_copy: bool) -> f64 {
         SockRef::from(&near).set_linger(Some(Duration::ZERO)).unwrap();
         let began = cpu();
         let mut notifications = 0;
-        // As much as there is room for.
+        // Send until the buffer is full.
         loop {
             let (fd, start, length) = (near.as_raw_fd(), bytes.as_ptr(), size as u32);
             let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
@@ -93,12 +94,13 @@ fn next(ring: &mut Ring) -> ringroad_uring::Cqe {
     }
 }
 
-/// CPU of sends of this size to somebody who reads them, through the engine: microseconds each.
+/// Returns the CPU time of sends of this size to a peer that reads, through the engine, in microseconds per
+/// send.
 fn delivered(size: usize, zero_copy: ZeroCopy) -> f64 {
     let (listener, address) = listener(None);
     let mut features = Features::default();
     features.zero_copy = zero_copy;
-    let runtime = Runtime::builder(Name::IoUring).features(features).build().unwrap();
+    let runtime = Runtime::builder(DriverName::IoUring).features(features).build().unwrap();
     let reader = std::thread::spawn(move || {
         let mut far = std::net::TcpStream::from(listener.accept().unwrap().0);
         let mut room = vec![0; 256 << 10];

@@ -1,7 +1,6 @@
-//! Addresses of sockets, as users name them: those of the Internet are the standard library's, those of Unix sockets are
-//! [`UnixAddr`].
+//! Socket addresses: `SocketAddr` of the standard library for IP sockets, [`UnixAddr`] for Unix sockets.
 //!
-//! What the kernel wants to see is `socket2`'s `SockAddr`; the two are turned into each other here and nowhere else.
+//! The kernel's form is `SockAddr` of `socket2`. Only this file converts between the two.
 
 use socket2::SockAddr;
 use std::ffi::OsStr;
@@ -11,13 +10,14 @@ use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a Unix socket's name: `sun_path` has 108, one of which is the zero before an abstract name or behind a path
-/// (`unix(7)`).
+/// Maximum length of a Unix socket's name in bytes. `sun_path` has 108 bytes; one is the zero before an
+/// abstract name or after a path (`unix(7)`).
 pub const UNIX_NAME_BYTES_MAX: usize = 107;
 
 /// The address of a Unix socket (`unix(7)`): a file, an abstract name, or none.
 ///
-/// Made from a path as it is (`"/run/app.sock".into()`); shown as the path, or as `@` and the name, as `ss(8)` does.
+/// A path converts into it (`"/run/app.sock".into()`). It is displayed as the path, or as `@` and the
+/// abstract name, like in `ss(8)`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct UnixAddr(Name);
 
@@ -29,22 +29,22 @@ enum Name {
 }
 
 impl UnixAddr {
-    /// Of a socket that was never bound: most clients, and both ends of a pair. To bind to it is to ask the kernel for
-    /// a free abstract name.
+    /// The address of a socket that was never bound: most clients, and both ends of a pair. Binding to it
+    /// makes the kernel choose a free abstract name.
     pub const UNNAMED: UnixAddr = UnixAddr(Name::Unnamed);
 
-    /// A file of this name, at most [`UNIX_NAME_BYTES_MAX`] bytes long, of any but zero.
+    /// Returns the address of a file: at most [`UNIX_NAME_BYTES_MAX`] bytes, none of them zero.
     pub fn path(path: impl Into<PathBuf>) -> UnixAddr {
         UnixAddr(Name::Path(path.into()))
     }
 
-    /// A name in the network namespace's own table: of any bytes, at most [`UNIX_NAME_BYTES_MAX`]; no file, no
-    /// permissions, gone with its socket. (Linux only.)
+    /// Returns an abstract address: at most [`UNIX_NAME_BYTES_MAX`] bytes of any value, in a table of the
+    /// network namespace. It has no file and no permissions, and disappears with its socket. Linux only.
     pub fn abstract_name(name: impl AsRef<[u8]>) -> UnixAddr {
         UnixAddr(Name::Abstract(name.as_ref().into()))
     }
 
-    /// The file, if it is one.
+    /// Returns the path, if the address is a file.
     pub fn as_path(&self) -> Option<&Path> {
         match &self.0 {
             Name::Path(path) => Some(path),
@@ -52,7 +52,7 @@ impl UnixAddr {
         }
     }
 
-    /// The abstract name, if it is one.
+    /// Returns the abstract name, if the address is one.
     pub fn as_abstract_name(&self) -> Option<&[u8]> {
         match &self.0 {
             Name::Abstract(name) => Some(name),
@@ -60,7 +60,7 @@ impl UnixAddr {
         }
     }
 
-    /// Whether it is no name at all.
+    /// Whether the address is empty.
     pub fn is_unnamed(&self) -> bool {
         self.0 == Name::Unnamed
     }
@@ -68,7 +68,7 @@ impl UnixAddr {
     /// As the kernel takes it.
     ///
     /// # Errors
-    /// ENAMETOOLONG; EINVAL for a path that is empty or holds a zero byte.
+    /// ENAMETOOLONG; EINVAL for a path that is empty or contains a zero byte.
     pub(crate) fn to_kernel(&self) -> Result<SockAddr, i32> {
         let bytes = match &self.0 {
             Name::Unnamed => Vec::new(),
@@ -129,7 +129,7 @@ impl fmt::Display for UnixAddr {
     }
 }
 
-/// Any address, as a driver tells it.
+/// An address of either family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     Inet(SocketAddr),
@@ -137,7 +137,7 @@ pub enum Address {
 }
 
 impl Address {
-    /// As the kernel tells it. `None`: of a family that is none of ours, or no address at all.
+    /// Converts from the kernel's form. `None`: another address family, or no address.
     pub(crate) fn of_kernel(address: &SockAddr) -> Option<Address> {
         if let Some(address) = address.as_socket() {
             return Some(Address::Inet(address));
@@ -151,7 +151,7 @@ impl Address {
         address.is_unnamed().then_some(Address::Unix(UnixAddr::UNNAMED))
     }
 
-    /// As the kernel takes it. Errors as [`UnixAddr::to_kernel`].
+    /// Converts to the kernel's form. Errors as [`UnixAddr::to_kernel`].
     pub(crate) fn to_kernel(&self) -> Result<SockAddr, i32> {
         match self {
             Address::Inet(address) => Ok(SockAddr::from(*address)),
@@ -169,7 +169,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// The name a driver was asked for, or that it is of a family that is none of ours.
+/// Converts an address that the kernel reported; an error for another address family.
 pub(crate) fn named(address: &SockAddr) -> io::Result<Address> {
     Address::of_kernel(address).ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))
 }

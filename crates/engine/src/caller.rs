@@ -1,37 +1,37 @@
-//! Who polls: the waker of a future's task, as what is borrowed may handle it.
+//! The caller of a poll: its waker, in a form that is safe to use while engine state is borrowed.
 //!
-//! Cloning a waker that is not ours is somebody else's code, which may use this very runtime. So it is cloned before
-//! anything is borrowed, once for each poll, and whoever has to keep it takes that clone. Ours are numbers
-//! (`exec::waker`), and cost nothing here.
+//! Cloning a foreign waker runs foreign code, which may use this runtime. So it is cloned once per poll,
+//! before anything is borrowed, and code that has to keep a waker takes that clone. The engine's own wakers
+//! are numbers (`exec::waker`), and cloning them costs nothing.
 
 use std::cell::Cell;
 use std::task::Waker;
 
-/// The waker a future is polled with. It outlives every borrow that is taken in its name, and so does its spare.
+/// The waker of a poll, with a spare clone. Both outlive every borrow of engine state during the poll.
 pub(crate) struct Caller<'a> {
     waker: &'a Waker,
     spare: Cell<Option<Waker>>,
 }
 
 impl<'a> Caller<'a> {
-    /// One of our tasks: to clone its waker runs nobody's code.
+    /// Returns the caller for a task of the engine: cloning its waker runs no foreign code.
     #[inline]
     pub(crate) fn ours(waker: &'a Waker) -> Caller<'a> {
         Caller { waker, spare: Cell::new(None) }
     }
 
-    /// Anybody, who is called here.
-    pub(crate) fn anybody(waker: &'a Waker) -> Caller<'a> {
+    /// Returns the caller for any waker, and clones it now.
+    pub(crate) fn any(waker: &'a Waker) -> Caller<'a> {
         Caller { waker, spare: Cell::new(Some(waker.clone())) }
     }
 
-    /// Whether this waker would wake the same.
+    /// Whether this waker would wake the same task.
     #[inline]
     pub(crate) fn is(&self, waker: &Waker) -> bool {
         waker.will_wake(self.waker)
     }
 
-    /// To be kept. A poll needs one at most: it has told the one who is to wake it, and returns.
+    /// Returns an owned waker. Called at most once per poll.
     #[inline]
     pub(crate) fn waker(&self) -> Waker {
         self.spare.take().unwrap_or_else(|| self.waker.clone())

@@ -1,7 +1,8 @@
-//! Time as the engine sees it: nanoseconds since an origin, read once per turn; real, or virtual in `sim`.
+//! The engine's clock: nanoseconds since an origin, read once per turn. Real, or virtual in `sim`.
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// A point in time: nanoseconds since the clock's origin. Holds 584 years.
@@ -9,28 +10,29 @@ use std::time::{Duration, Instant};
 pub(crate) struct Moment(pub(crate) u64);
 
 impl Moment {
-    /// `span` later; the end of time if that is past it.
+    /// Returns the moment `span` later, saturating.
     pub(crate) fn after(self, span: Duration) -> Moment {
         Moment(self.0.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// How long from `earlier` to here; zero if it is not earlier.
+    /// Returns the time since `earlier`, saturating at zero.
     pub(crate) fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// Where time comes from.
+/// A source of time.
 #[derive(Clone, Debug)]
 pub(crate) enum Clock {
     /// CLOCK_MONOTONIC since this instant.
     Monotonic(Instant),
-    /// What the simulation says.
+    /// The virtual time of a simulation.
+    #[cfg_attr(not(feature = "sim"), allow(dead_code, reason = "made by the simulation"))]
     Virtual(Rc<Cell<u64>>),
 }
 
 impl Clock {
-    /// Starts now.
+    /// Returns a clock with the origin now.
     pub(crate) fn monotonic() -> Clock {
         Clock::Monotonic(Instant::now())
     }
@@ -44,12 +46,22 @@ impl Clock {
             Clock::Virtual(now) => Moment(now.get()),
         }
     }
+
+    /// Reads the clock as an instant of the standard library.
+    pub(crate) fn instant(&self) -> Instant {
+        /// Where virtual time begins: an instant cannot be made from nothing.
+        static ORIGIN: OnceLock<Instant> = OnceLock::new();
+        match self {
+            Clock::Monotonic(_) => Instant::now(),
+            Clock::Virtual(now) => *ORIGIN.get_or_init(Instant::now) + Duration::from_nanos(now.get()),
+        }
+    }
 }
 
-/// How long a wait may last.
+/// Limit of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// Take what is there; do not wait.
+    /// Take pending news; do not wait.
     Now,
     /// Until news, or for this long.
     For(Duration),

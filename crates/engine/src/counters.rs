@@ -1,48 +1,48 @@
-//! What a runtime has done so far: plain numbers, raised where the thing happens.
+//! Counters of a runtime's work.
 
 use std::fmt;
 
-/// Counts since the runtime was made. They cost an addition each.
+/// Counts since the runtime was created. Each costs one addition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// System calls made by the driver and its workers to do I/O and to wait for it, as a tracer would count them. Not
-    /// what locks cost when they are contended, nor what starts and ends a thread: on `threads` a tracer sees calls of
-    /// `futex(2)` besides.
+    /// System calls of the driver and its workers for I/O and waits, as a tracer counts them. Calls for
+    /// contended locks and for starting or ending threads are not counted: on `threads` a tracer also sees
+    /// `futex(2)`.
     pub system_calls: u64,
-    /// Waits among them.
+    /// Waits among the system calls.
     pub waits: u64,
-    /// Operations answered by an attempt, without waiting.
+    /// Operations that an attempt completed, without waiting.
     pub answered_at_once: u64,
-    /// Attempts the kernel answered with EAGAIN.
+    /// Attempts that returned EAGAIN.
     pub would_block: u64,
-    /// Operations handed to the driver.
+    /// Operations submitted to the driver.
     pub submitted: u64,
-    /// Results of submitted operations, standing ones counted each time.
+    /// Completions of submitted operations; a standing operation counts once per result.
     pub completed: u64,
-    /// Most results taken in one turn.
+    /// Maximum number of results taken in one turn.
     pub batch_max: u64,
-    /// Times the submission queue was full.
+    /// Number of times the submission queue was full.
     pub queue_full: u64,
-    /// Times completions overflowed their queue and had to be fetched from the kernel.
+    /// Number of times completions overflowed their queue and had to be fetched from the kernel.
     pub overflows: u64,
-    /// Sends that the kernel was to make from where the bytes lie, and took.
+    /// Zero-copy sends that the kernel accepted.
     pub zero_copy_sends: u64,
-    /// Of these, those of which it has reported that it copied all the same.
+    /// Zero-copy sends for which the kernel reported a copy.
     pub zero_copy_copied: u64,
     /// Receives that found the buffer ring empty.
     pub ring_empty: u64,
-    /// Receives stopped because their stream had not read what it already got.
+    /// Receives that were stopped because the stream had too many unread bytes.
     pub out_of_credit: u64,
-    /// Cancels asked for.
+    /// Cancels requested.
     pub cancels: u64,
-    /// Operations submitted again after a short transfer or a wake-up that came to nothing.
+    /// Operations submitted again after a short transfer or a spurious wake-up.
     pub retries: u64,
-    /// Completions for slots that had been given up: must be zero.
+    /// Completions for slots that had been freed: must be zero.
     pub stale: u64,
-    /// Operations whose futures were dropped while the kernel had them.
+    /// Operations that were in flight when their futures were dropped.
     pub orphaned: u64,
-    /// Accepting paused for want of descriptors.
+    /// Number of times accepting paused because no descriptor was free.
     pub accept_parked: u64,
     /// Tasks polled.
     pub polls: u64,
@@ -50,14 +50,14 @@ pub struct Counters {
     pub turns: u64,
     /// Wake-ups from other threads.
     pub remote_wakes: u64,
-    /// Operations that could not be ended at shutdown, and whose memory was left to the kernel.
+    /// Operations that did not end at shutdown; their memory was leaked.
     pub leaked: u64,
-    /// Connections that have a place in the driver's table now ([`into_direct`](crate::net::TcpStream::into_direct)), those
-    /// about to be closed among them. A level, and no count since the beginning.
+    /// Direct connections now ([`into_direct`](crate::net::TcpStream::into_direct)), including those about to
+    /// be closed. A level, not a count since the start.
     pub places_used: u64,
 }
 
-/// Those that are not zero, on one line.
+/// Prints the non-zero counters on one line.
 impl fmt::Display for Counters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Counters {

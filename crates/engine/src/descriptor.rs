@@ -1,38 +1,41 @@
-//! Descriptors, and the table that says what the engine knows of each.
+//! Descriptors, and the table with the engine's state of each.
 //!
-//! A descriptor is opaque outside the drivers: the kernel's number, a place in a driver's own table, or a number inside the
-//! simulation. The table
-//! entry names the slots in which its operations are, keeps what a dropped receive brought, and remembers what
-//! a dropped send broke. An entry is given up when it is closed *and* nothing of it is with the kernel; only
-//! then is the descriptor itself closed, so that its number cannot be reused under an operation in flight.
+//! A descriptor is opaque outside the drivers: the kernel's number, a place in a driver's own table, or a
+//! number in the simulation. Its entry in the table names the slots of its operations, keeps the bytes of a
+//! dropped receive, and records that a dropped send broke the stream. An entry is released when it is closed
+//! *and* none of its operations is with the driver. Only then is the descriptor itself closed, so its number
+//! cannot be reused under an operation in flight.
 
 use crate::pool::{Lease, Tail};
 use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// A descriptor as a driver is told of it: its number (the kernel's, or the simulation's) and its place in the
-/// engine's table, under which a driver may keep what it knows about it.
+/// A descriptor in the form that drivers get: its number (the kernel's or the simulation's), and its index
+/// and generation in the engine's table. A driver may keep its own state under that index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// Below -1 it stands for a place in the driver's own table ([`Target::place`]): who takes that for a descriptor's number
-    /// is told EBADF, and never meets somebody else's descriptor.
+    /// Numbers below -1 stand for places in the table of direct connections ([`Target::place`]). A system
+    /// call on such a number would fail with EBADF, and never reach another descriptor.
     pub(crate) number: i32,
     pub(crate) index: u32,
     pub(crate) generation: u32,
 }
 
-/// What an operation works on.
+/// A descriptor that operations work on.
 #[derive(Debug)]
 pub(crate) enum Descriptor {
-    /// The kernel's. Dropping closes it.
+    /// A descriptor of the kernel. Dropping closes it.
     Os(OwnedFd),
-    /// A place in the driver's own table, which holds the file. Only the driver can close it.
+    /// A place in the table of direct connections. Only the driver can close it.
     Direct(u32),
-    /// A number inside the simulation, which keeps a ledger of them.
+    /// A duplicate of a file's descriptor, used only to wait for it. It shares the open file description with
+    /// the file.
+    Watched(OwnedFd),
+    /// A number inside the simulation.
     Sim(u32),
 }
 
-/// For a person.
+/// Formats a target for messages and dumps.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.place() {
@@ -43,82 +46,83 @@ impl fmt::Display for Target {
 }
 
 impl Target {
-    /// Of what is in no table: the operations on files.
+    /// The target of file operations, which have no entry in the table.
     pub(crate) const NONE: Target = Target { number: -1, index: NONE, generation: 0 };
 
-    /// Its place in the driver's own table, if it has no descriptor.
+    /// Returns the place of a direct connection.
     #[inline]
     pub(crate) fn place(self) -> Option<u32> {
         (self.number <= FIRST_PLACE).then(|| (FIRST_PLACE - self.number) as u32)
     }
 
-    /// Whether it has such a place.
+    /// Whether this is a direct connection.
     #[inline]
     pub(crate) fn is_direct(self) -> bool {
         self.number <= FIRST_PLACE
     }
 }
 
-/// What a target has for a number at the first place; the next have those below. -1 is no number at all.
+/// The number of the target with place 0; further places count down. (-1 means "no descriptor".)
 const FIRST_PLACE: i32 = -2;
 
 impl Descriptor {
-    /// The number a driver knows it by.
+    /// Returns the number that drivers use.
     #[inline]
     pub(crate) fn number(&self) -> i32 {
         match self {
-            Descriptor::Os(fd) => fd.as_raw_fd(),
+            Descriptor::Os(fd) | Descriptor::Watched(fd) => fd.as_raw_fd(),
             Descriptor::Direct(place) => FIRST_PLACE - *place as i32,
             Descriptor::Sim(number) => *number as i32,
         }
     }
 }
 
-/// No slot.
+/// No slot, or no entry.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// What is known of one descriptor.
+/// The state of one descriptor.
 #[derive(Debug)]
 pub(crate) struct Entry {
     descriptor: Option<Descriptor>,
     generation: u32,
-    /// The slot of its receive, or of its accept, or [`NONE`]. On a free entry: the next free one.
+    /// Slot of the receive or accept, or [`NONE`]. In a free entry: the next free entry.
     pub(crate) receive: u32,
-    /// The slot of its send or connect, or [`NONE`].
+    /// Slot of the send or connect, or [`NONE`].
     pub(crate) send: u32,
-    /// Operations of it that the driver or the kernel still holds.
+    /// Number of its operations that the driver still has.
     pub(crate) with_driver: u8,
     marks: u8,
-    /// A negated errno that a dropped receive brought; the next receive gets it. 0: none.
+    /// Negated errno of a dropped receive, for the next receive. 0: none.
     failed: i16,
-    /// Bytes a dropped receive brought, or that did not fit; the next receive gets them first.
+    /// Bytes of a dropped receive, or bytes that did not fit, for the next receive.
     pub(crate) kept: Option<Box<Tail>>,
 }
 
-/// What has happened to a descriptor for good.
+/// Lasting facts about a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Mark {
-    /// Its owner is gone; it is closed when the driver holds nothing of it.
+    /// The owner has dropped it; it is closed when the driver has none of its operations.
     Closing = 1,
-    /// The peer has sent its end, and it was delivered.
+    /// The end of the peer's stream was delivered.
     Ended = 2,
-    /// A send was dropped midway: what the peer has is not what anybody meant to send.
+    /// A send was dropped midway: an unknown part of it has reached the peer.
     Broken = 4,
-    /// Its standing operation was asked to stop, and is not armed again.
+    /// A stop of its standing operation was requested, so it is not armed again.
     Stopped = 8,
-    /// Something came that nobody took, and nobody will: the peer is to be reset, not ended.
+    /// Received data or connections will never be taken: the close sends a reset instead of the end of the
+    /// stream.
     Unread = 16,
-    /// Whoever waits to send, behind a dropped send, is to be told that it was cancelled.
+    /// A send queued behind a dropped send is to end with ECANCELED.
     SendCancelled = 32,
-    /// Whoever waits to receive, behind a dropped receive, likewise.
+    /// A receive queued behind a dropped receive is to end with ECANCELED.
     ReceiveCancelled = 64,
-    /// It is going to another runtime: what its receive still brings goes along.
+    /// It moves to another runtime, with what its receive still returns.
     Leaving = 128,
 }
 
 impl Entry {
-    /// How a driver is told of it; `index` is its own.
+    /// Returns the target for drivers; `index` is the index of this entry.
     #[inline]
     pub(crate) fn target(&self, index: u32) -> Target {
         let number = self.descriptor.as_ref().map_or(-1, Descriptor::number);
@@ -135,7 +139,7 @@ impl Entry {
         self.marks |= mark as u8;
     }
 
-    /// Takes a mark off; whether it was there.
+    /// Removes a mark; returns whether it was set.
     #[inline]
     pub(crate) fn unmark(&mut self, mark: Mark) -> bool {
         let was = self.is(mark);
@@ -143,28 +147,28 @@ impl Entry {
         was
     }
 
-    /// Nothing is known that would keep a send from going out.
+    /// Whether no recorded state prevents a send.
     #[inline]
     pub(crate) fn may_send(&self) -> bool {
         self.send == NONE && self.marks & (Mark::Broken as u8 | Mark::SendCancelled as u8) == 0
     }
 
-    /// What it is, if it is open.
+    /// Returns the descriptor, if it is open.
     pub(crate) fn descriptor(&self) -> Option<&Descriptor> {
         self.descriptor.as_ref()
     }
 
-    /// Whether nothing is under way.
+    /// Whether no operation is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.receive == NONE && self.send == NONE && self.with_driver == 0
     }
 
-    /// Whether nothing is under way and nothing is left over.
+    /// Whether no operation is in flight and no result is kept.
     pub(crate) fn is_untouched(&self) -> bool {
         self.is_idle() && self.marks == 0 && !self.has_left_something()
     }
 
-    /// Received bytes for the next receive, behind what it has already.
+    /// Keeps received bytes for the next receive, after those kept already.
     pub(crate) fn keep(&mut self, lease: Lease) {
         match &mut self.kept {
             Some(tail) => tail.bytes.extend_from_slice(&lease),
@@ -172,18 +176,23 @@ impl Entry {
         }
     }
 
-    /// A dropped receive brought this negated errno.
+    /// Keeps the negated errno of a dropped receive.
     pub(crate) fn keep_error(&mut self, errno: i32) {
         // An errno is below 4096 (MAX_ERRNO).
         self.failed = errno as i16;
     }
 
-    /// Gives the kept errno out, or 0.
+    /// Returns the kept errno, or 0.
+    pub(crate) fn failed(&self) -> i32 {
+        self.failed.into()
+    }
+
+    /// Takes the kept errno, or 0.
     pub(crate) fn take_error(&mut self) -> i32 {
         std::mem::replace(&mut self.failed, 0).into()
     }
 
-    /// The next receive is to look here first.
+    /// Whether bytes or an errno are kept for the next receive.
     #[inline]
     pub(crate) fn has_left_something(&self) -> bool {
         self.marks & (Mark::Ended as u8 | Mark::ReceiveCancelled as u8) != 0
@@ -192,7 +201,7 @@ impl Entry {
     }
 }
 
-/// All descriptors of a runtime, found by index, the last freed reused first.
+/// All descriptors of a runtime, by index. The last freed index is reused first.
 #[derive(Debug)]
 pub(crate) struct Table {
     entries: Vec<Entry>,
@@ -205,12 +214,12 @@ impl Table {
         Table { entries: Vec::new(), free: NONE, open: 0 }
     }
 
-    /// How many descriptors are open.
+    /// Returns the number of open descriptors.
     pub(crate) fn open(&self) -> usize {
         self.open
     }
 
-    /// Takes a descriptor in.
+    /// Adds a descriptor.
     pub(crate) fn insert(&mut self, descriptor: Descriptor) -> Target {
         self.open += 1;
         let number = descriptor.number();
@@ -230,13 +239,13 @@ impl Table {
             *entry = fresh(entry.generation);
             return Target { number, index, generation: entry.generation };
         }
-        // Fewer than descriptors, whose number is a positive i32.
+        // There are fewer entries than descriptor numbers, which are positive i32.
         let index = self.entries.len() as u32;
         self.entries.push(fresh(0));
         Target { number, index, generation: 0 }
     }
 
-    /// Has `work` make another descriptor of the open one at `index`, which keeps its entry.
+    /// Replaces the open descriptor at `index` by what `work` makes of it. The entry stays.
     pub(crate) fn exchange<R>(
         &mut self,
         index: u32,
@@ -248,32 +257,32 @@ impl Table {
         Some(told)
     }
 
-    /// The entry at `index`, which a live handle names.
+    /// Returns the entry at `index`; a live handle names it.
     #[inline]
     pub(crate) fn entry(&mut self, index: u32) -> &mut Entry {
         &mut self.entries[index as usize]
     }
 
-    /// How a driver is told of the entry at `index`.
+    /// Returns the target of the entry at `index`.
     #[inline]
     pub(crate) fn target(&self, index: u32) -> Target {
         self.entries[index as usize].target(index)
     }
 
-    /// Whether this is still the same life of the entry, and its owner is not gone.
+    /// Whether the generation is current and the owner has not dropped it.
     pub(crate) fn is_open(&self, target: Target) -> bool {
         self.entries.get(target.index as usize).is_some_and(|entry| {
             entry.generation == target.generation && entry.descriptor.is_some() && !entry.is(Mark::Closing)
         })
     }
 
-    /// Whether this is still the same life of the entry, closing or not.
+    /// Whether the generation is current, closing or not.
     pub(crate) fn is_current(&self, target: Target) -> bool {
         let entry = self.entries.get(target.index as usize);
         entry.is_some_and(|entry| entry.generation == target.generation && entry.descriptor.is_some())
     }
 
-    /// Gives the entry up and the descriptor out, to be closed or handed on.
+    /// Frees the entry and returns the descriptor, to be closed or moved.
     pub(crate) fn remove(&mut self, index: u32) -> Option<Descriptor> {
         let free = self.free;
         let entry = &mut self.entries[index as usize];
@@ -286,7 +295,7 @@ impl Table {
         Some(descriptor)
     }
 
-    /// Every index with an open descriptor.
+    /// Returns every index with an open descriptor.
     pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + '_ {
         self.entries
             .iter()
@@ -303,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_of_an_earlier_life_is_not_open() {
+    fn a_target_of_an_earlier_generation_is_not_open() {
         let mut table = Table::new();
         let first = table.insert(Descriptor::Sim(7));
         assert!(table.is_open(first));
@@ -316,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_no_number_of_a_descriptor_and_is_told_back() {
+    fn a_place_is_not_a_descriptor_number_and_can_be_read_back() {
         let mut table = Table::new();
         for place in [0, 1, (1 << 20) - 1] {
             let on = table.insert(Descriptor::Direct(place));

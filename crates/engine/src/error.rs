@@ -1,16 +1,16 @@
-//! What went wrong: the operation, its target, what the system said, and on which driver.
+//! Errors: the operation, its target, the system's error, the driver and a hint.
 
-use crate::name::Name;
+use crate::name::DriverName;
 use std::borrow::Cow;
 use std::fmt;
 use std::io;
 
-/// Shorthand for what this crate returns.
+/// Result with this crate's error.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// An operation that failed.
 ///
-/// One word, so that a result is as small as its value; the rest is made only when something fails.
+/// One word in size, so that results stay small; the details are allocated only on failure.
 #[derive(Debug)]
 pub struct Error(Box<Details>);
 
@@ -18,7 +18,7 @@ pub struct Error(Box<Details>);
 struct Details {
     operation: &'static str,
     target: Option<String>,
-    driver: Option<Name>,
+    driver: Option<DriverName>,
     source: io::Error,
     hint: Option<Cow<'static, str>>,
     is_driver_limit: bool,
@@ -26,7 +26,7 @@ struct Details {
 }
 
 impl Error {
-    /// `operation` by its kernel name, or what was being done.
+    /// Returns an error of `operation`: its kernel name, or a description.
     #[cold]
     pub(crate) fn new(operation: &'static str, source: io::Error) -> Error {
         Error(Box::new(Details {
@@ -40,6 +40,14 @@ impl Error {
         }))
     }
 
+    /// An error of a protocol that is laid over a stream, so that code above has one type of errors:
+    /// `operation` by its kernel name, and why it failed in the protocol's words or by a number of the
+    /// system's.
+    #[cold]
+    pub fn layered(operation: &'static str, source: io::Error) -> Error {
+        Error::new(operation, source)
+    }
+
     #[cold]
     pub(crate) fn errno(operation: &'static str, errno: i32) -> Error {
         Error::new(operation, io::Error::from_raw_os_error(errno))
@@ -50,7 +58,7 @@ impl Error {
         self
     }
 
-    pub(crate) fn by(mut self, driver: Name) -> Error {
+    pub(crate) fn by(mut self, driver: DriverName) -> Error {
         self.0.driver = Some(driver);
         self
     }
@@ -65,41 +73,42 @@ impl Error {
         self
     }
 
-    /// When the driver itself has failed: every operation that was there at that moment, as
-    /// [`Runtime::dump`](crate::Runtime::dump) tells them. Afterwards they are gone with the future that waited.
+    /// Returns the operations in flight at the moment when the driver itself failed, in the form of
+    /// [`Runtime::dump`](crate::Runtime::dump). `None` for other errors.
     pub fn dump(&self) -> Option<&str> {
         self.0.dump.as_deref()
     }
 
-    /// It met a limit of the driver's own, which `explanation` tells.
+    /// Marks the error as a limit of the driver, with an explanation.
     pub(crate) fn driver_limit(mut self, explanation: String) -> Error {
         self.0.is_driver_limit = true;
         self.hint(explanation)
     }
 
-    /// The operation that failed, by its kernel name (`connect`, `recv`, …).
+    /// Returns the operation that failed, by its kernel name (`connect`, `recv`, …).
     pub fn operation(&self) -> &'static str {
         self.0.operation
     }
 
-    /// The driver it ran on, if it got that far.
-    pub fn driver(&self) -> Option<Name> {
+    /// Returns the driver, if the operation reached one.
+    pub fn driver(&self) -> Option<DriverName> {
         self.0.driver
     }
 
-    /// What the system said, as a kind.
+    /// Returns the kind of the system's error.
     pub fn kind(&self) -> io::ErrorKind {
         self.0.source.kind()
     }
 
-    /// What the system said, as its number.
+    /// Returns the errno, if the system reported one.
     pub fn raw_os_error(&self) -> Option<i32> {
         self.0.source.raw_os_error()
     }
 
-    /// Whether a limit of the driver itself was met, and not one of the machine: on select a descriptor whose number has
-    /// no bit in its sets, on threads the number of workers. Others are not affected, and an accept may be tried again: on
-    /// select it has closed what came, and waits from then on until there is room.
+    /// Whether a limit of the driver was reached, not one of the machine: on select a descriptor number
+    /// without a bit in its sets, on threads the number of workers. Other descriptors are not affected, and
+    /// an accept may be repeated: select has closed the connection, and from then on accepting waits until a
+    /// low number is free.
     pub fn is_driver_limit(&self) -> bool {
         self.0.is_driver_limit
     }
@@ -145,10 +154,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_says_operation_target_errno_driver_and_what_to_do() {
+    fn an_error_prints_operation_target_errno_driver_and_hint() {
         let error = Error::errno("connect", libc::ECONNREFUSED)
             .on("127.0.0.1:1")
-            .by(Name::Epoll)
+            .by(DriverName::Epoll)
             .hint("nothing listens there");
         assert_eq!(
             error.to_string(),

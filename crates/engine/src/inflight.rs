@@ -1,14 +1,16 @@
-//! Slots: one for each operation between a future and the kernel, owning what the kernel may touch.
+//! Slots: one per operation in flight. A slot owns what the kernel may touch.
 //!
-//! This file is pure: no system call, no clock of its own, no driver. It knows in which state an operation is,
-//! keeps its memory until nobody else can reach it, and says what follows from an event. The table of states is
-//! in docs/ARCHITECTURE.md; a test below walks every order of events.
+//! This file is pure: no system call, no clock, no driver. It holds the state of an operation, keeps its
+//! memory until no other code can access it, and returns the effect of each event. The table of states is in
+//! docs/engine.md; a test in `inflight/tests.rs` runs every order of events.
 //!
-//! INVARIANT: memory leaves a slot only when the driver has let go of it. From [`Inflight::hand_over`] until a
-//! `Last` (for a one-shot operation also a `Ready`, or [`Inflight::retract`] after the driver said `Gone`) a
-//! slot's memory is neither freed, moved nor given out, whatever happens to the future.
+//! INVARIANT: memory leaves a slot only when the driver has let go of it. From [`Inflight::hand_over`] until
+//! a `Last` (for a one-shot operation also a `Ready`, or [`Inflight::retract`] after the driver returned
+//! `Gone`) a slot's memory is neither freed, moved nor given out, whatever happens to the future. Dropping
+//! the slots leaks it.
 //!
-//! Slots live in chunks that never move, and are 64 bytes, so that an idle connection costs one cache line here.
+//! Slots live in chunks that never move, and are 64 bytes, so that an idle connection costs one cache line
+//! here.
 
 mod memory;
 mod message;
@@ -26,21 +28,21 @@ use crate::op::{Kind, News, Op, Outcome, Target, Token};
 use std::fmt;
 use std::task::Waker;
 
-/// Where an operation stands.
+/// State of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum State {
-    /// Nobody's.
+    /// Not in use.
     Free,
-    /// Made, or let go of by the driver without effect: to be attempted.
+    /// Created, or returned by the driver without effect: to be attempted.
     Queued,
     /// One-shot, with the driver.
     Submitted,
     /// Standing, with the driver.
     Armed,
-    /// The driver has let go of it; the result waits for the future.
+    /// The driver has released it; the result waits for the future.
     Done,
-    /// With the driver, and the future is gone.
+    /// With the driver, and the future was dropped.
     Orphaned,
 }
 
@@ -50,7 +52,7 @@ pub(crate) struct Items {
     first: u32,
     last: u32,
     count: u32,
-    /// Received bytes in them.
+    /// Number of received bytes in the list.
     bytes: u32,
 }
 
@@ -60,33 +62,38 @@ impl Items {
 
 const NONE: u32 = u32::MAX;
 
-/// Buffers a stream may hold that nobody has read; then its receive is ended until it is. Without a limit one
-/// greedy peer takes every buffer of the ring (measured: 255 of 256).
+/// Maximum number of unread buffers per stream; then its receive is ended until they are read. Without a
+/// limit one peer can take every buffer of the ring (measured: 255 of 256).
 pub(crate) const CREDIT: u32 = 4;
 
-/// Bytes it may hold likewise. A stream that has reached them brings much at a time: from then on each of its receives
-/// is asked for by itself, and brings one buffer. Left standing it would take what the buffers hold ten times over before
-/// it is ended again, and the others would go without.
-pub(crate) const CREDIT_BYTES: u32 = 64 * 1024;
+/// Maximum number of unread bytes per stream. A stream that reaches it is in bulk: from then on its receives
+/// are plain calls into a large buffer, made when the task asks. A standing receive would take ten times as
+/// much before it could be ended, and leave no buffers for other streams.
+pub(crate) const CREDIT_BYTES: u32 = 16 * 1024;
 
-/// Connections a listener may hold that nobody has accepted; beyond, they wait in the kernel's backlog.
+/// Maximum number of connections that a listener holds before the program accepts them; others wait in the
+/// kernel's backlog.
 pub(crate) const ACCEPT_CREDIT: u32 = 64;
 
-/// A standing series ended for a reason that is not the stream's: it is to be armed again.
+/// Result of a standing operation that ended for a reason unrelated to the stream: it is armed again.
 const AGAIN: i32 = -libc::EAGAIN;
 
-/// Its end, when it comes as a cancel, is ours: it is to be armed again.
+/// The engine cancelled it for lack of credit: it is armed again later.
 const OUT_OF_CREDIT: u8 = 1;
-/// Whoever waits for it wants it ended.
+/// A task has requested the cancel.
 const CANCEL_ASKED: u8 = 2;
-/// A future waits for it, also when that was woken and has not been polled yet.
+/// A future waits for it, including one that was woken and not yet polled.
 const AWAITED: u8 = 4;
-/// A send that is content with a part.
+/// A send that may complete partially.
 const PARTLY: u8 = 8;
-/// A receive of a stream that has brought [`CREDIT_BYTES`] at once.
-const ONE_AT_A_TIME: u8 = 16;
+/// A receive of a stream in bulk.
+const BULK: u8 = 16;
+/// Lowest bit of a counter of consecutive receives that would have fitted a small buffer. When the counter is
+/// full and one more follows, the stream leaves bulk.
+const LITTLE: u8 = 32;
+const LITTLES: u8 = !(LITTLE - 1);
 
-/// The last thing that happened to a slot, for the dump.
+/// The last event of a slot, for the dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Event {
@@ -108,7 +115,7 @@ pub(crate) struct Slot {
     flags: u8,
     event: Event,
     result: i32,
-    /// Index in the descriptor table. On a free slot: the next free one.
+    /// Index in the descriptor table. In a free slot: the next free slot.
     descriptor: u32,
     waker: Option<Waker>,
     memory: Memory,
@@ -120,28 +127,29 @@ pub(crate) struct Slot {
 
 const _: () = assert!(size_of::<Slot>() == 64);
 
-/// What follows from a completion.
+/// The effect of a completion.
 #[derive(Debug)]
 pub(crate) enum Effect {
-    /// For the life of a slot that is over: must not happen.
+    /// The generation is over: must not happen.
     Stale,
     /// The future has news.
     News { waker: Option<Waker>, let_go: bool, descriptor: u32, out_of_credit: bool },
-    /// The future is gone: this is to be disposed of.
+    /// The future was dropped: dispose of this.
     Orphaned(Remains),
 }
 
-/// What is left of an operation whose future is gone.
+/// Remains of an operation after its future was dropped.
 #[derive(Debug)]
 pub(crate) struct Remains {
     pub(crate) kind: Kind,
     pub(crate) descriptor: u32,
     pub(crate) outcome: Outcome,
-    /// With the last of it: the memory, how much was transferred before, and who waits for this to be over.
+    /// On the last completion: the memory, the bytes transferred before, and the waker of a task that waits
+    /// for the end.
     pub(crate) memory: Memory,
     pub(crate) done: u32,
     pub(crate) waker: Option<Waker>,
-    /// The driver has let go, and the slot is free.
+    /// The driver has released it, and the slot is free.
     pub(crate) let_go: bool,
 }
 
@@ -152,9 +160,9 @@ pub(crate) enum Next {
     Item(Outcome),
     /// Nothing yet.
     Empty,
-    /// It is to be submitted again.
+    /// Submit it again.
     Again,
-    /// It is over, with 0 or a negated errno; the slot is free.
+    /// It has ended with 0 or a negated errno; the slot is free.
     Over(i32),
 }
 
@@ -164,7 +172,7 @@ pub(crate) struct Inflight {
     chunks: Vec<Box<[Slot]>>,
     free: u32,
     used: usize,
-    /// Results of standing operations that nobody has taken, in lists.
+    /// Results of standing operations that no future has taken yet, as linked lists.
     items: Vec<Node>,
     free_item: u32,
 }
@@ -175,7 +183,14 @@ struct Node {
     next: u32,
 }
 
-/// Slots made at a time: 16 KiB.
+impl Drop for Inflight {
+    /// Keeps the invariant on every exit path, including a panic during a shutdown.
+    fn drop(&mut self) {
+        self.leak();
+    }
+}
+
+/// Number of slots per chunk: 16 KiB.
 const CHUNK: usize = 256;
 
 impl Inflight {
@@ -183,7 +198,7 @@ impl Inflight {
         Inflight { chunks: Vec::new(), free: NONE, used: 0, items: Vec::new(), free_item: NONE }
     }
 
-    /// Slots that are not free.
+    /// Returns the number of slots in use.
     pub(crate) fn used(&self) -> usize {
         self.used
     }
@@ -193,7 +208,7 @@ impl Inflight {
         &mut self.chunks[index as usize / CHUNK][index as usize % CHUNK]
     }
 
-    /// The slot of a token that is known to be alive: its future, or the table, holds it.
+    /// Returns the slot of a token that a future or the table still holds.
     #[inline]
     fn live(&mut self, token: Token) -> &mut Slot {
         let slot = self.slot(token.index);
@@ -201,7 +216,7 @@ impl Inflight {
         slot
     }
 
-    /// Takes an operation in: Free to Queued.
+    /// Allocates a slot for an operation: Free to Queued.
     pub(crate) fn insert(
         &mut self,
         kind: Kind,
@@ -234,7 +249,7 @@ impl Inflight {
         token
     }
 
-    /// The token of the life that slot `index` is in.
+    /// Returns the current token of slot `index`.
     #[inline]
     pub(crate) fn token(&mut self, index: u32) -> Token {
         Token { index, generation: self.slot(index).generation }
@@ -250,24 +265,24 @@ impl Inflight {
         self.live(token).kind
     }
 
-    /// The operation as the driver is told of it. What it points to stays in place until the driver lets go.
+    /// Returns the operation for the driver. What it points to stays in place until the driver releases it.
     #[inline]
     pub(crate) fn op(&mut self, token: Token, on: Target) -> Op<'_> {
         let slot = self.live(token);
-        if slot.flags & ONE_AT_A_TIME != 0 {
-            return Op::ReceiveOne { on };
+        if slot.is_bulk() {
+            return Op::ReceiveBulk { on };
         }
         let done = slot.done as usize;
         let whole = slot.flags & PARTLY == 0;
         op_of(slot.kind, &mut slot.memory, done, on, whole)
     }
 
-    /// A send that is content with a part of it.
+    /// Marks a send that may complete partially.
     pub(crate) fn content_with_a_part(&mut self, token: Token) {
         self.live(token).flags |= PARTLY;
     }
 
-    /// The driver has it: Queued to Submitted or Armed.
+    /// Records the submission: Queued to Submitted or Armed.
     #[inline]
     pub(crate) fn hand_over(&mut self, token: Token) {
         let slot = self.live(token);
@@ -276,13 +291,14 @@ impl Inflight {
         slot.event = Event::HandedOver;
     }
 
-    /// Who is to be woken by news. Gives out the one who was before, if that is another.
+    /// Sets the waker for news. Returns the previous one if it differs.
     #[inline]
     pub(crate) fn set_waker(&mut self, token: Token, caller: &Caller<'_>) -> Option<Waker> {
         self.live(token).wait(caller)
     }
 
-    /// The standing operation in slot `index`, if it is with the driver and has brought nothing, and is a `kind`.
+    /// Returns slot `index` if it holds a standing operation of this kind that is with the driver and has no
+    /// untaken result.
     #[inline]
     pub(crate) fn empty_handed(&mut self, index: u32, kind: Kind) -> Option<&mut Slot> {
         let slot = self.slot(index);
@@ -292,7 +308,7 @@ impl Inflight {
         is.then_some(slot)
     }
 
-    /// Nobody waits any more.
+    /// Records that its future no longer waits; returns the waker.
     #[inline]
     pub(crate) fn clear_waker(&mut self, token: Token) -> Option<Waker> {
         let slot = self.live(token);
@@ -300,39 +316,39 @@ impl Inflight {
         slot.waker.take()
     }
 
-    /// Who is to be woken now; it goes on waiting until it is polled.
+    /// Takes the waker, to be woken now; the future counts as waiting until it is polled.
     pub(crate) fn take_waker(&mut self, token: Token) -> Option<Waker> {
         self.live(token).waker.take()
     }
 
-    /// The future that waited for the standing operation in slot `index` got something, past the list.
+    /// Records that the future of the standing operation in slot `index` got a result without the list.
     #[inline]
     pub(crate) fn served(&mut self, index: u32) {
         self.slot(index).serve();
     }
 
-    /// Whether somebody waits.
+    /// Whether a future waits for it.
     pub(crate) fn is_waited_for(&mut self, token: Token) -> bool {
         self.live(token).flags & AWAITED != 0
     }
 
-    /// A future waits for it that is going to be polled in any case.
+    /// Records a waiting future that is going to be polled in any case.
     pub(crate) fn awaits(&mut self, token: Token) {
         self.live(token).flags |= AWAITED;
     }
 
-    /// Whether it has never been handed over.
+    /// Whether it was never submitted.
     pub(crate) fn is_new(&mut self, token: Token) -> bool {
         self.live(token).event == Event::Made
     }
 
-    /// Whether who waits for it wants it ended.
+    /// Whether a task has requested its cancel.
     pub(crate) fn is_cancel_asked(&mut self, token: Token) -> bool {
         self.live(token).flags & CANCEL_ASKED != 0
     }
 
-    /// The same as [`Inflight::complete`] for a standing operation that is told to be ready and that somebody waits
-    /// for: who is to be woken. `None`, with nothing changed, if it is another case.
+    /// Fast path of [`Inflight::complete`] for `Ready` of a standing operation with a waiting future: returns
+    /// the waker. `None`, with nothing changed, in all other cases.
     #[inline]
     pub(crate) fn ready(&mut self, token: Token, now: Moment) -> Option<Waker> {
         let slot =
@@ -341,7 +357,7 @@ impl Inflight {
         if is { slot.told_ready(now) } else { None }
     }
 
-    /// Takes a completion in.
+    /// Records a completion and returns its effect.
     #[inline]
     pub(crate) fn complete(&mut self, token: Token, news: News, now: Moment) -> Effect {
         if token.index as usize >= self.chunks.len() * CHUNK {
@@ -366,7 +382,7 @@ impl Inflight {
             }
             (State::Submitted, News::Ready) => {
                 slot.event = Event::Ready;
-                // A cancel that was on its way then has met nothing that was done: it is over.
+                // The operation was cancelled before it had any effect: it has ended.
                 if slot.flags & CANCEL_ASKED != 0 {
                     slot.state = State::Done;
                     slot.result = -libc::ECANCELED;
@@ -385,7 +401,7 @@ impl Inflight {
                 slot.event = Event::Last;
                 slot.state = State::Done;
                 let waker = slot.waker.take();
-                // The end of the series may carry an item of it.
+                // The last completion may carry an item.
                 let carries = match slot.kind {
                     Kind::Accept => outcome.result >= 0,
                     _ => outcome.lease.is_some(),
@@ -422,14 +438,15 @@ impl Inflight {
                 let memory = self.release(token);
                 Effect::Orphaned(Remains { kind, descriptor, outcome, memory, done, waker, let_go: true })
             }
-            // A driver that speaks of what it has let go of.
+            // Completion for an operation that the driver has already released: a driver bug; count it.
             (State::Queued | State::Done | State::Free, _) | (State::Submitted, News::Item(_)) => {
                 Effect::Stale
             }
         }
     }
 
-    /// Adds a result to a standing operation's list. `true`: it has reached its credit, and is to be ended.
+    /// Adds a result to the list of a standing operation. `true`: it has used up its credit and must be
+    /// ended.
     fn push(&mut self, index: u32, outcome: Outcome) -> bool {
         let bytes = outcome.lease.as_ref().map_or(0, |lease| lease.len() as u32);
         let node = Node { outcome, next: NONE };
@@ -453,7 +470,7 @@ impl Inflight {
         slot.memory = Memory::Items(items);
         let much = items.bytes >= CREDIT_BYTES;
         if much {
-            slot.flags |= ONE_AT_A_TIME;
+            slot.flags |= BULK;
         }
         let reached = (much || items.count >= credit) && slot.flags & OUT_OF_CREDIT == 0;
         if reached {
@@ -465,7 +482,7 @@ impl Inflight {
         reached
     }
 
-    /// The oldest result of a standing operation, out of its list.
+    /// Removes and returns the oldest result of a standing operation.
     #[inline]
     fn pop(&mut self, index: u32) -> Option<Outcome> {
         let slot = self.slot(index);
@@ -506,7 +523,7 @@ impl Inflight {
                 let asked = slot.flags & CANCEL_ASKED != 0;
                 let out_of_credit = slot.flags & OUT_OF_CREDIT != 0 && !asked;
                 match -slot.result {
-                    // It ended by itself just before: the cancel must not be lost over that.
+                    // It ended just before the cancel, which must not be lost.
                     libc::EAGAIN | libc::EINTR | libc::ENOBUFS if asked => {
                         self.release(token);
                         Next::Over(-libc::ECANCELED)
@@ -531,16 +548,33 @@ impl Inflight {
     fn again(&mut self, token: Token) -> Next {
         let slot = self.live(token);
         slot.state = State::Queued;
-        slot.flags &= ONE_AT_A_TIME;
+        slot.flags &= BULK | LITTLES;
         Next::Again
     }
 
-    /// Whether a receive that is asked for one at a time is to be asked for again, its last lease having been taken just
-    /// now: then it is Queued.
+    /// Whether the stream of this receive is in bulk.
+    #[inline]
+    pub(crate) fn is_bulk(&mut self, index: u32) -> bool {
+        self.slot(index).is_bulk()
+    }
+
+    /// Takes the stream out of bulk: the next receive uses a small buffer.
+    pub(crate) fn end_bulk(&mut self, index: u32) {
+        self.slot(index).flags &= !(BULK | LITTLES);
+    }
+
+    /// See [`Slot::brought`].
+    #[inline]
+    pub(crate) fn brought(&mut self, index: u32, bytes: usize, buffer_bytes: usize) {
+        self.slot(index).brought(bytes, buffer_bytes);
+    }
+
+    /// Whether a receive in bulk is to be submitted again, now that its last lease was taken, before its task
+    /// asks; it is then Queued. For direct streams, where no receive can be attempted.
     #[inline]
     pub(crate) fn asks_ahead(&mut self, token: Token) -> bool {
         let slot = self.live(token);
-        let is = slot.flags & (ONE_AT_A_TIME | CANCEL_ASKED) == ONE_AT_A_TIME
+        let is = slot.flags & (BULK | CANCEL_ASKED) == BULK
             && slot.state == State::Done
             && slot.result == AGAIN
             && matches!(slot.memory, Memory::Items(Items { count: 0, .. }));
@@ -550,8 +584,8 @@ impl Inflight {
         is
     }
 
-    /// The result of a one-shot operation that is Done. It stays; [`Inflight::release`] gives the memory back,
-    /// or [`Inflight::requeue`] continues.
+    /// Returns the result of a one-shot operation that is Done. The slot stays: [`Inflight::release`] returns
+    /// its memory, [`Inflight::requeue`] continues.
     #[inline]
     pub(crate) fn result(&mut self, token: Token) -> i32 {
         let slot = self.live(token);
@@ -559,13 +593,13 @@ impl Inflight {
         slot.result
     }
 
-    /// Bytes transferred so far.
+    /// Returns the number of bytes transferred so far.
     #[inline]
     pub(crate) fn done(&mut self, token: Token) -> &mut u32 {
         &mut self.live(token).done
     }
 
-    /// What the operation names, while the driver does not have it.
+    /// Returns the memory of an operation that is not with the driver.
     #[inline]
     pub(crate) fn memory(&mut self, token: Token) -> &mut Memory {
         let slot = self.live(token);
@@ -580,8 +614,8 @@ impl Inflight {
         slot.state = State::Queued;
     }
 
-    /// The driver said that it has let go, without effect. A one-shot operation is Queued again; a standing one
-    /// is over, as if cancelled.
+    /// Records that the driver has released the operation without effect. A one-shot operation is Queued
+    /// again; a standing one has ended, as if cancelled.
     pub(crate) fn retract(&mut self, token: Token) {
         let slot = self.live(token);
         debug_assert!(matches!(slot.state, State::Submitted | State::Armed));
@@ -593,7 +627,7 @@ impl Inflight {
         }
     }
 
-    /// A cancel by its owner's wish was asked for: its end is not to be taken for want of credit.
+    /// Records a cancel that a task requested, so that the end is not attributed to lack of credit.
     pub(crate) fn cancel_asked(&mut self, token: Token, now: Moment) {
         let slot = self.live(token);
         slot.flags |= CANCEL_ASKED;
@@ -601,7 +635,7 @@ impl Inflight {
         slot.since = millis(now);
     }
 
-    /// A cancelled operation that the driver does not have is Done, with ECANCELED.
+    /// Ends a cancelled operation that is not with the driver: Done, with ECANCELED.
     pub(crate) fn finish_cancelled(&mut self, token: Token) {
         let slot = self.live(token);
         debug_assert_eq!(slot.state, State::Queued);
@@ -609,7 +643,8 @@ impl Inflight {
         slot.result = -libc::ECANCELED;
     }
 
-    /// The future is gone, and the driver still has it: to Orphaned. Its memory stays here.
+    /// Records that the future was dropped while the driver has the operation: to Orphaned. The memory stays
+    /// here.
     pub(crate) fn orphan(&mut self, token: Token, now: Moment) -> Option<Waker> {
         let slot = self.live(token);
         debug_assert!(matches!(slot.state, State::Submitted | State::Armed), "{:?}", slot.state);
@@ -619,17 +654,17 @@ impl Inflight {
         slot.waker.take()
     }
 
-    /// Takes back what a standing operation brought and nobody took, one after another.
+    /// Removes and returns the next untaken result of a standing operation.
     pub(crate) fn untaken(&mut self, token: Token) -> Option<Outcome> {
         self.live(token);
         self.pop(token.index)
     }
 
-    /// Gives the slot up, and its memory out.
+    /// Frees the slot and returns its memory.
     #[inline]
     pub(crate) fn release(&mut self, token: Token) -> Memory {
         while let Some(outcome) = self.pop(token.index) {
-            // Callers dispose of items first; a lease that is still here goes back by itself.
+            // Callers dispose of items first; a remaining lease is returned to the pool by its drop.
             debug_assert!(outcome.lease.is_some() || outcome.result <= 0, "a descriptor would be lost");
         }
         let free = self.free;
@@ -638,7 +673,7 @@ impl Inflight {
         slot.state = State::Free;
         slot.generation = slot.generation.wrapping_add(1);
         slot.descriptor = free;
-        // The last future that waited took the waker with it, or was woken.
+        // The last waiting future took the waker, or was woken.
         slot.waker = None;
         let memory = std::mem::replace(&mut slot.memory, Memory::None);
         self.free = token.index;
@@ -646,13 +681,13 @@ impl Inflight {
         memory
     }
 
-    /// Slots that the driver has.
+    /// Returns the number of slots with the driver.
     #[cfg(test)]
     fn with_driver(&self) -> usize {
         self.slots().filter(|(_, slot)| slot.is_with_driver()).count()
     }
 
-    /// The operations on files that somebody may still wait for.
+    /// Returns the file operations that are not orphaned.
     pub(crate) fn files(&self) -> Vec<Token> {
         let is_one =
             |slot: &Slot| matches!(slot.kind, Kind::Open | Kind::File) && slot.state != State::Orphaned;
@@ -660,12 +695,12 @@ impl Inflight {
         files.map(|(index, slot)| Token { index, generation: slot.generation }).collect()
     }
 
-    /// Every waker, out of its slot.
+    /// Takes every waker out of its slot.
     pub(crate) fn take_wakers(&mut self) -> impl Iterator<Item = Waker> + '_ {
         self.chunks.iter_mut().flatten().filter_map(|slot| slot.waker.take())
     }
 
-    /// Keeps for ever what the kernel may still touch. Returns how many operations that is.
+    /// Leaks what the kernel may still touch. Returns the number of operations.
     pub(crate) fn leak(&mut self) -> u64 {
         let mut leaked = 0;
         for slot in self.chunks.iter_mut().flatten().filter(|slot| slot.is_with_driver()) {
@@ -680,8 +715,8 @@ impl Inflight {
         all.filter(|(_, slot)| slot.state != State::Free).map(|(index, slot)| (index as u32, slot))
     }
 
-    /// One line for every operation: what, on which socket, in which state, for how long, last event. `name`
-    /// tells of the socket at an index of the table.
+    /// Writes one line per operation: kind, socket, state, age, last event. `name` describes the socket at an
+    /// index of the table.
     pub(crate) fn dump(
         &self,
         f: &mut dyn fmt::Write,
@@ -691,7 +726,7 @@ impl Inflight {
         for (index, slot) in self.slots() {
             let age = millis(now).wrapping_sub(slot.since);
             let target = match &slot.memory {
-                // Not connected yet: where to is all there is.
+                // Not connected yet: only the destination is known.
                 Memory::Address(address) => match address.as_socket() {
                     Some(address) => format!("{} to {address}", name(slot.descriptor)),
                     None => name(slot.descriptor),
@@ -745,7 +780,31 @@ impl Slot {
         }
     }
 
-    /// Standing, and told that an attempt may succeed: who is to be woken.
+    /// Whether it is a receive in bulk.
+    #[inline]
+    pub(crate) fn is_bulk(&self) -> bool {
+        self.flags & BULK != 0
+    }
+
+    /// Records the length of a receive. The stream enters bulk when a receive fills a small buffer
+    /// (`buffer_bytes`), and leaves it after eight in a row that would have fitted one. So a short message
+    /// among large ones changes nothing, and a burst has no lasting effect.
+    #[inline]
+    pub(crate) fn brought(&mut self, bytes: usize, buffer_bytes: usize) {
+        if self.flags & BULK == 0 {
+            if bytes >= buffer_bytes {
+                self.flags |= BULK;
+            }
+        } else if bytes > buffer_bytes {
+            self.flags &= !LITTLES;
+        } else if self.flags & LITTLES == LITTLES {
+            self.flags &= !(LITTLES | BULK);
+        } else {
+            self.flags += LITTLE;
+        }
+    }
+
+    /// Handles `Ready` of a standing operation: takes its waker.
     #[inline]
     fn told_ready(&mut self, now: Moment) -> Option<Waker> {
         self.since = millis(now);
@@ -753,7 +812,7 @@ impl Slot {
         self.waker.take()
     }
 
-    /// A future waits for it, to be woken by this. Gives out who was before, if that is another.
+    /// Records a waiting future and its waker. Returns the previous waker if it differs.
     #[inline]
     pub(crate) fn wait(&mut self, caller: &Caller<'_>) -> Option<Waker> {
         self.flags |= AWAITED;
@@ -763,7 +822,8 @@ impl Slot {
         }
     }
 
-    /// Its future has something and waits no more. A cancel that was for it is nobody's: what it ends begins again.
+    /// Records that the future has a result and no longer waits. A pending cancel request is dropped: the
+    /// operation that it ends is armed again.
     #[inline]
     pub(crate) fn serve(&mut self) {
         if self.flags & CANCEL_ASKED != 0 {
@@ -778,7 +838,7 @@ impl Slot {
 }
 
 fn millis(now: Moment) -> u32 {
-    // Wraps after 49 days, which only the dump sees.
+    // Wraps after 49 days, which affects only the dump.
     (now.0 / 1_000_000) as u32
 }
 

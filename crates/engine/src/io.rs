@@ -1,12 +1,13 @@
-//! One operation's way, from the future to the driver and back.
+//! The path of an operation from its future to the driver and back.
 //!
-//! [`Io`] joins the driver, the slots and the table of descriptors. Futures poll it; the executor turns it
-//! ([`Io::turn`]). It runs no user code: who is to be woken is put in `wakes`, wakers to be dropped in `trash`,
-//! and the executor sees to both when nothing is borrowed.
+//! [`Io`] joins the driver, the slots and the table of descriptors. Futures poll it; the executor runs its
+//! turns ([`Io::turn`]). It runs no user code: it puts wakers to be woken into `wakes` and wakers to be
+//! dropped into `trash`, and the executor handles both when nothing is borrowed.
 //!
-//! Every operation is attempted first (drivers that do not try say so at once), then submitted. Receives and
-//! accepts are in `standing`, sends in `send`, datagrams in `datagram`, files in `file`, the rest in `one_shot`, how all
-//! of them end in `end`, how a descriptor goes to another runtime in `leave`, and how it becomes direct in `direct`.
+//! Every operation is attempted first, if the driver attempts it, and then submitted. Receives and accepts
+//! are in `standing`, sends in `send`, datagrams in `datagram`, files in `file`, other operations in
+//! `one_shot`. Cancels and drops are in `end`, the move of a descriptor to another runtime in `leave`, and
+//! direct connections in `direct`.
 
 mod datagram;
 mod direct;
@@ -32,7 +33,7 @@ use crate::descriptor::{Descriptor, Entry, Mark, NONE, Table};
 use crate::driver::{Cancelled, Driver};
 use crate::error::{Error, Result};
 use crate::inflight::{Effect, Inflight, State};
-use crate::name::Name;
+use crate::name::DriverName;
 use crate::op::{Answer, Call, Completion, Kind, News, Op, Outcome, Target, Token};
 use std::collections::HashMap;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -41,39 +42,50 @@ use std::sync::atomic::AtomicUsize;
 use std::task::Waker;
 use std::time::Duration;
 
-/// Operations answered at once that a task may have in one poll; then it yields, so that a peer that always has
-/// data ready does not keep everybody else waiting.
+/// Maximum number of operations that complete immediately in one poll of a task. Then the task yields, so
+/// that a peer that always has data ready does not starve other tasks.
 pub(crate) const ANSWERS_PER_POLL: u32 = 64;
 
-/// How long accepting pauses when no descriptor is left, unless one is closed before.
+/// Returns the extra weight of a result of so many bytes, because a large one takes as long as several small
+/// ones.
+#[inline]
+pub(crate) fn weight(bytes: usize) -> u32 {
+    (bytes >> 14) as u32
+}
+
+/// Pause of accepting when no descriptor is free, unless one is closed earlier.
 const PARKED_FOR: Duration = Duration::from_secs(1);
 
 /// The I/O of one runtime.
 pub(crate) struct Io {
     driver: Box<dyn Driver>,
-    /// The driver answers attempts: not asking one that never does spares a call.
+    /// Whether the driver attempts sends and receives. Saves a call to one that never does.
     tries: bool,
+    /// Size of the driver's receive buffers.
+    buffer_bytes: usize,
     slots: Inflight,
     pub(crate) table: Table,
     completions: Vec<Completion>,
-    /// Standing operations that have reached their credit in this turn, and their entries in the table.
+    /// Standing operations that have used up their credit in this turn, and the indices of their entries.
     exhausted: Vec<(Token, u32)>,
-    /// To be woken.
+    /// Wakers to be woken.
     pub(crate) wakes: Vec<Waker>,
-    /// To be dropped.
+    /// Wakers to be dropped.
     pub(crate) trash: Vec<Waker>,
-    /// Who waits for a descriptor to be closed, or to be free to leave, by its index in the table.
+    /// Tasks that wait until a descriptor is closed or can move, by its index in the table.
     closers: HashMap<u32, Waker>,
-    /// Datagrams that dropped receives brought, by the index of their descriptor: the next receive gets them.
+    /// Datagrams of dropped receives, for the next receive, by the index of their descriptor.
     datagrams: HashMap<u32, datagram::Kept>,
-    /// Listeners that found no descriptor left.
+    /// Wakers of listeners that found no free descriptor.
     parked: Vec<Waker>,
     parked_until: Option<Moment>,
-    /// A socket was told to linger, which accepted ones inherit: from then on every close looks.
+    /// Consecutive refusals, by the listener's index.
+    denied: HashMap<u32, u32>,
+    /// SO_LINGER was set on a socket, and accepted sockets inherit it: from then on every close checks it.
     may_linger: bool,
-    /// Operations on files that the driver has.
+    /// File operations that the driver has.
     files_with_driver: usize,
-    /// Open files, wherever they are.
+    /// Open files.
     files_open: Arc<AtomicUsize>,
     /// The clock as last read.
     pub(crate) now: Moment,
@@ -82,11 +94,15 @@ pub(crate) struct Io {
     counters: Counters,
 }
 
+/// Hint for accepts that are refused repeatedly.
+const DENIED: &str = "a security policy forbids accept(2) again and again (seccomp, SELinux, AppArmor, a BPF program) or a firewall every connection: allow it for this process";
+
 impl Io {
     pub(crate) fn new(driver: Box<dyn Driver>) -> Io {
         let now = driver.clock().now();
         Io {
             tries: driver.tries(),
+            buffer_bytes: driver.pool().buffer_bytes(),
             driver,
             slots: Inflight::new(),
             table: Table::new(),
@@ -98,6 +114,7 @@ impl Io {
             datagrams: HashMap::new(),
             parked: Vec::new(),
             parked_until: None,
+            denied: HashMap::new(),
             may_linger: false,
             files_with_driver: 0,
             files_open: Arc::default(),
@@ -107,11 +124,11 @@ impl Io {
         }
     }
 
-    pub(crate) fn driver_name(&self) -> Name {
+    pub(crate) fn driver_name(&self) -> DriverName {
         self.driver.name()
     }
 
-    /// Does what never waits.
+    /// Does a call that never waits.
     pub(crate) fn call(&mut self, call: Call<'_>) -> Result<Answer> {
         let name = call.name();
         let call = match call {
@@ -135,7 +152,7 @@ impl Io {
         Ok(answer)
     }
 
-    /// With the driver's name, and what it says to its own errors.
+    /// Adds the driver's name and its explanation to an error.
     #[cold]
     fn explained(&self, error: Error, explanation: Option<String>) -> Error {
         let error = error.by(self.driver.name());
@@ -145,7 +162,7 @@ impl Io {
         }
     }
 
-    /// Takes a new descriptor in.
+    /// Adds a new descriptor to the table.
     pub(crate) fn open(&mut self, descriptor: Descriptor) -> Target {
         self.table.insert(descriptor)
     }
@@ -155,16 +172,20 @@ impl Io {
         self.driver.stops_short(self.table.target(index));
     }
 
-    /// A failed operation on a descriptor, as an error.
+    /// Returns the error of a failed operation on a descriptor.
     #[cold]
     pub(crate) fn error(&mut self, kind: Kind, index: u32, result: i32) -> Error {
         let error = self.explained(Error::errno(kind.name(), -result), self.driver.explain(-result));
+        let error = match (kind, -result) {
+            (Kind::Accept, libc::EPERM) => error.hint(DENIED),
+            _ => error,
+        };
         let on = self.table.target(index);
         if on.is_direct() {
             let error = error.on(on);
             return if result == -libc::EOPNOTSUPP { error.hint(DIRECT) } else { error };
         }
-        // Best effort: whose connection it was says more than a number.
+        // Best effort: the peer's address is more useful than a number.
         let peer = match kind {
             Kind::Accept => self.driver.call(Call::LocalName { on }),
             _ => self.driver.call(Call::PeerName { on }),
@@ -189,8 +210,8 @@ impl Io {
         self.now
     }
 
-    /// Used up its answers: the task goes to the back of the queue. Its operation is to get a slot all the same: it
-    /// is awaited, and whoever wants it ended looks there.
+    /// Requeues a task that has used up its budget. Its operation still gets a slot, so that a cancel finds
+    /// it.
     #[inline]
     fn must_yield(&mut self, caller: &Caller<'_>) -> bool {
         if self.answers_left > 0 {
@@ -200,7 +221,7 @@ impl Io {
         true
     }
 
-    /// Hands a queued operation to the driver.
+    /// Submits a queued operation to the driver.
     #[inline]
     fn submit(&mut self, token: Token, index: u32) {
         let on = self.table.target(index);
@@ -210,7 +231,7 @@ impl Io {
         self.counters.submitted += 1;
     }
 
-    /// Hands an operation over that was queued before; again, unless it only had to yield.
+    /// Submits an operation that was queued before. Counts as a retry unless it only had to yield.
     fn submit_queued(&mut self, token: Token, index: u32) {
         if !self.slots.is_new(token) {
             self.counters.retries += 1;
@@ -218,8 +239,8 @@ impl Io {
         self.submit(token, index);
     }
 
-    /// An operation of this direction is in the way whose future can neither go on nor tell that it is dropped: it
-    /// was forgotten (`mem::forget`). It is dropped now, and whoever found it looks again.
+    /// Drops an operation that blocks this direction because its future was forgotten (`mem::forget`), and
+    /// requeues the caller.
     #[cold]
     fn drop_forgotten(&mut self, token: Token, index: u32, caller: &Caller<'_>) {
         self.abandon(token, index);
@@ -233,29 +254,29 @@ impl Io {
         }
     }
 
-    /// Which of an entry's two places an operation has.
+    /// Returns the entry's field for this kind of operation.
     fn place(entry: &mut Entry, kind: Kind) -> &mut u32 {
         if kind.is_inward() { &mut entry.receive } else { &mut entry.send }
     }
 
-    /// The kernel's number of something new, owned.
+    /// Takes ownership of a new descriptor number.
     fn descriptor(&self, number: i32) -> Descriptor {
         match self.driver.name() {
-            Name::Sim => Descriptor::Sim(number as u32),
-            // SAFETY: a driver tells this number once, as the result of an accept: the kernel has just opened it
-            // for us, and nobody else knows it.
+            DriverName::Sim => Descriptor::Sim(number as u32),
+            // SAFETY: a driver reports this number once, as the result of an accept. The kernel has just
+            // opened it, and no other code has it.
             _ => Descriptor::Os(unsafe { OwnedFd::from_raw_fd(number) }),
         }
     }
 
-    // ---- the turn -------------------------------------------------------------------------------------------
+    // ---- the turn -----------------------------------------------------------------------------------------
 
-    /// When listeners without descriptors try again.
+    /// Returns the time when listeners without descriptors retry.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         self.parked_until
     }
 
-    /// Waits for news and takes it in. Errors end the runtime.
+    /// Waits for news and handles it. Errors end the runtime.
     pub(crate) fn turn(&mut self, until: Until) -> Result<()> {
         let mut completions = std::mem::take(&mut self.completions);
         let waited = self.driver.wait(until, &mut completions);
@@ -275,7 +296,7 @@ impl Io {
     #[inline]
     fn take_in(&mut self, Completion { token, news }: Completion) {
         self.counters.completed += 1;
-        // What happens nearly always on a driver that tells of readiness.
+        // The common case on readiness drivers.
         if let News::Ready = news
             && let Some(waker) = self.slots.ready(token, self.now)
         {
@@ -311,8 +332,8 @@ impl Io {
         }
     }
 
-    /// Ends the standing operations that have reached their credit. Only when all of the turn's news is taken in:
-    /// some of it may be theirs, and the driver may say that they are gone.
+    /// Ends the standing operations that have used up their credit. Runs after all news of the turn is
+    /// handled: some of it may be theirs, and the driver may answer `Gone`.
     fn end_exhausted(&mut self) {
         while let Some((token, index)) = self.exhausted.pop() {
             if self.slots.state(token) != State::Armed {
@@ -341,10 +362,10 @@ impl Io {
         }
     }
 
-    // ---- shutdown and seeing inside --------------------------------------------------------------------------
+    // ---- shutdown and dump --------------------------------------------------------------------------------
 
-    /// Closes everything, reaps until nothing is with the kernel or `patience` is over, then leaks what is left.
-    /// Returns how many operations that is, and the wakers that nobody will wake, to be dropped.
+    /// Closes everything, reaps completions until the kernel has nothing or `patience` is over, then leaks
+    /// what is left. Returns the number of leaked operations, and remaining wakers, to be dropped.
     pub(crate) fn shut_down(mut self, patience: Duration) -> (u64, Vec<Waker>) {
         let open: Vec<u32> = self.table.indices().collect();
         for index in open {
@@ -353,7 +374,7 @@ impl Io {
             }
         }
         self.abandon_files();
-        // Read anew: the last turn may be long ago.
+        // Read again: the last turn may be long ago.
         let deadline = self.read_clock().after(patience);
         while self.table.open() + self.files_with_driver + self.driver.lent() > 0 && self.now < deadline {
             let left = deadline.since(self.now);
@@ -366,12 +387,22 @@ impl Io {
         wakers.append(&mut self.parked);
         wakers.extend(self.closers.drain().map(|(_, waker)| waker));
         wakers.extend(self.slots.take_wakers());
-        // The driver never gives up what it has lent.
+        // The driver leaks what it has lent to the kernel.
         let leaked = self.slots.leak() + self.driver.lent() as u64;
         if leaked > 0 || self.table.open() > 0 {
-            self.driver.abandon();
+            self.driver.abandon(deadline.since(self.now));
         }
         (leaked, wakers)
+    }
+
+    /// In a forked child: closes the child's copies of the descriptors with plain close(2), and leaves
+    /// everything else untouched. Driver and slots belong to the parent: their threads and ring mappings do
+    /// not exist here.
+    #[cold]
+    pub(crate) fn forsake(self) {
+        let Io { driver, slots, table, completions, datagrams, .. } = self;
+        std::mem::forget((driver, slots, completions, datagrams));
+        drop(table);
     }
 
     pub(crate) fn counters(&self) -> Counters {
@@ -391,12 +422,12 @@ impl Io {
         all
     }
 
-    /// Operations in slots.
+    /// Returns the number of operations in slots.
     pub(crate) fn in_flight(&self) -> usize {
         self.slots.used()
     }
 
-    /// Every operation, for a person. Asks the kernel for the names of the sockets, which counts as system calls.
+    /// Writes a readable list of operations. Reads the sockets' names, which counts as system calls.
     pub(crate) fn dump(&mut self, f: &mut dyn std::fmt::Write) -> std::fmt::Result {
         self.read_clock();
         let (name, open, used) = (self.driver.name(), self.table.open(), self.slots.used());

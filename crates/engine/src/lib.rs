@@ -13,22 +13,28 @@ mod driver;
 mod error;
 mod exec;
 mod file_part;
+mod fork;
 pub mod fs;
 mod inflight;
 mod io;
+mod join_set;
 mod name;
 pub mod net;
 mod op;
 mod option;
 mod pages;
+mod poll_fd;
 mod pool;
 pub mod signal;
 pub mod sync;
 mod sys;
+mod task_local;
 pub mod time;
 mod wheel;
+pub mod workers;
 
-/// The simulated kernel: its settings, and its books. See [`Builder::sim`].
+/// The simulated kernel: its configuration and ledger. See [`Builder::sim`]. Requires the feature `sim`.
+#[cfg(feature = "sim")]
 pub mod sim {
     pub use crate::driver::sim::{Faults, Ledger, SimConfig, Style};
 }
@@ -39,11 +45,18 @@ pub use choose::driver_info;
 pub use counters::Counters;
 pub use driver::features::{Features, ZeroCopy};
 pub use error::{Error, Result};
-pub use exec::{Builder, Gone, JoinError, JoinHandle, Remote, Runtime, Stuck, spawn, yield_now};
+pub use exec::{
+    Builder, Gone, JoinError, JoinHandle, Remote, RemoteTask, Runtime, Stuck, is_in_runtime, run, spawn,
+    yield_now,
+};
 pub use file_part::FilePart;
-pub use name::{Name, UnknownName};
+pub use join_set::JoinSet;
+pub use name::{DriverName, UnknownDriver};
 pub use pages::Pages;
+pub use poll_fd::PollFd;
 pub use pool::Lease;
+pub use task_local::{Scope, TaskLocal};
+pub use workers::workers;
 
-/// Results taken from a driver per turn, so that timers and tasks get theirs.
+/// Maximum number of results taken from a driver per turn, so that timers and tasks run too.
 pub(crate) const COMPLETIONS_PER_TURN: usize = 1024;

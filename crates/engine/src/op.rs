@@ -1,11 +1,12 @@
-//! Operations: the closed list of what a program can ask of a driver, as plain data.
+//! Operations: the closed list of requests to a driver, as plain data.
 //!
-//! Two kinds. A [`Call`] never waits (make a socket, set an option, close): it is answered at once. An [`Op`]
-//! may wait for a peer: it is attempted, and if it cannot be done now it is submitted under a [`Token`] and
-//! answered later by a [`Completion`].
+//! There are two kinds. A [`Call`] never waits (create a socket, set an option, close) and returns its
+//! result. An [`Op`] may wait for a peer: it is attempted, and if it would block, it is submitted under a
+//! [`Token`] and answered later by a [`Completion`].
 //!
-//! This file names no driver. A new operation is a variant here, a row in `sys`, and an arm in each of the
-//! interpretations (readiness, io_uring, sim); the compiler names the missing ones.
+//! This file names no driver. A new operation needs a variant of [`Op`] and of [`Kind`] here, its memory in
+//! `inflight::Memory`, a function in `sys`, and an arm in each driver (readiness, threads, io_uring, sim).
+//! The compiler names the arms that are missing.
 
 mod file;
 
@@ -15,14 +16,15 @@ pub(crate) use file::{FileOp, Path};
 use crate::address::Address;
 use crate::descriptor::Descriptor;
 use crate::option::{Credentials, Membership, SocketOption};
-use crate::pool::Lease;
+use crate::pool::{Large, Lease};
 use socket2::SockAddr;
 use std::fmt;
 use std::fs::File;
 use std::net::Shutdown;
 use std::rc::Rc;
+use std::sync::Arc;
 
-/// Names one life of one slot: an index, and the generation that tells it from earlier lives.
+/// Names one use of one slot: its index, and the generation that distinguishes it from earlier uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Token {
     pub(crate) index: u32,
@@ -30,20 +32,20 @@ pub(crate) struct Token {
 }
 
 impl Token {
-    /// As one word, for the kernel to carry.
+    /// Returns the token as one word, for the kernel's user_data.
     #[inline]
     pub(crate) fn to_bits(self) -> u64 {
         (u64::from(self.generation) << 32) | u64::from(self.index)
     }
 
-    /// Back from [`Token::to_bits`].
+    /// Returns the token of [`Token::to_bits`].
     #[inline]
     pub(crate) fn from_bits(bits: u64) -> Token {
         Token { index: bits as u32, generation: (bits >> 32) as u32 }
     }
 }
 
-/// What kind of operation a slot holds.
+/// Kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -52,46 +54,51 @@ pub(crate) enum Kind {
     Connect,
     /// Leases of received bytes, one after another, until cancelled or the end.
     Receive,
-    /// One receive into memory of the caller's.
+    /// One receive into memory of the caller.
     ReceiveInto,
     Send,
     SendVectored,
     SendFile,
     /// One datagram, with the name of its sender.
     ReceiveMessage,
-    /// One datagram, to the connected peer or to an address of its own.
+    /// A wait until a read would not block. It transfers nothing.
+    Readable,
+    /// A wait until a write would not block. It transfers nothing.
+    Writable,
+    /// One datagram, to the connected peer or to a given address.
     SendMessage,
     /// The same on a Unix socket, where it may have to wait for room at the receiver.
     SendUnixMessage,
-    /// An operation on a file that brings a descriptor.
+    /// A file operation that returns a descriptor.
     Open,
-    /// Any other on a file.
+    /// Any other file operation.
     File,
 }
 
 impl Kind {
-    /// May complete more than once: it stays with the driver and brings items.
+    /// Whether it stays with the driver and may complete more than once.
     #[inline]
     pub(crate) fn is_standing(self) -> bool {
         matches!(self, Kind::Accept | Kind::Receive)
     }
 
-    /// Waits for something to come in. A descriptor has one operation at a time that does, and one that does not.
+    /// Whether it waits for input. A descriptor has at most one such operation at a time, and one for output.
     #[inline]
     pub(crate) fn is_inward(self) -> bool {
         match self {
-            Kind::Accept | Kind::Receive | Kind::ReceiveInto | Kind::ReceiveMessage => true,
+            Kind::Accept | Kind::Receive | Kind::ReceiveInto | Kind::ReceiveMessage | Kind::Readable => true,
             Kind::Connect
             | Kind::Send
             | Kind::SendVectored
             | Kind::SendFile
+            | Kind::Writable
             | Kind::SendMessage
             | Kind::SendUnixMessage => false,
             Kind::Open | Kind::File => unreachable!("a file operation is about no descriptor of the table"),
         }
     }
 
-    /// The name of the system call that does this.
+    /// Returns the name of the corresponding system call.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::Accept => "accept",
@@ -100,6 +107,7 @@ impl Kind {
             Kind::Send => "send",
             Kind::SendFile => "sendfile",
             Kind::ReceiveMessage => "recvmsg",
+            Kind::Readable | Kind::Writable => "poll",
             Kind::SendVectored | Kind::SendMessage | Kind::SendUnixMessage => "sendmsg",
             Kind::Open => "openat",
             Kind::File => "file",
@@ -107,8 +115,8 @@ impl Kind {
     }
 }
 
-/// An operation that may wait. What it points to is owned by the slot it was submitted under, which keeps it in
-/// place until the last completion; during an attempt, by the caller.
+/// An operation that may wait. What it points to is owned by the slot it was submitted under, which keeps it
+/// in place until the last completion; during an attempt, by the caller.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op<'a> {
     Accept {
@@ -121,94 +129,108 @@ pub(crate) enum Op<'a> {
     Receive {
         on: Target,
     },
-    /// The same of a stream that brings much: one lease and no more, and what was not asked for stays with the kernel.
-    ReceiveOne {
+    /// A receive of a stream in bulk: an attempt fills a large buffer. Once submitted it only waits for data,
+    /// and holds no buffer.
+    ReceiveBulk {
         on: Target,
     },
     ReceiveInto {
         on: Target,
         memory: Span,
     },
-    /// Sends all of it if it can; fewer is not an error. `whole`: the driver may wait for room for all of it;
-    /// otherwise for any.
+    /// Sends as many bytes as possible; a short send is not an error. `whole`: the driver may wait for room
+    /// for all bytes; otherwise for any room.
     Send {
         on: Target,
         bytes: Span,
         whole: bool,
     },
-    /// The same of bytes that never change: a driver may become another owner of them, and have the kernel read them for
-    /// longer than the operation takes.
+    /// A send of immutable bytes: a driver may keep another owner of them, so that the kernel can read them
+    /// after the operation has ended.
     SendLasting {
         on: Target,
         bytes: Span,
         whole: bool,
         owner: Lasting<'a>,
     },
-    /// As `Send`.
+    /// As [`Op::Send`].
     SendVectored {
         on: Target,
         message: &'a libc::msghdr,
     },
-    /// Sends bytes of a file, from `at` on, as many as go: at least one, or ENODATA where the file has ended.
+    /// Sends bytes of a file from offset `at` on: at least one, or ENODATA at the end of the file.
     SendFile {
         on: Target,
         file: &'a File,
         at: u64,
         bytes: usize,
     },
-    /// Receives one datagram into what `message` names, and the sender's name with it; answers with the datagram's
-    /// whole length, also where there was no room for all of it.
+    /// Receives one datagram and its sender's name into what `message` names. The result is the whole length
+    /// of the datagram, even if it did not fit.
     ReceiveMessage {
         on: Target,
         message: *mut libc::msghdr,
+    },
+    /// Waits until a read of a descriptor other than a socket would not block; the result is 0.
+    Readable {
+        on: Target,
+    },
+    /// Waits until a write to a descriptor other than a socket would not block; the result is 0.
+    Writable {
+        on: Target,
     },
     /// Sends one datagram, whole or not at all.
     SendMessage {
         on: Target,
         message: &'a libc::msghdr,
     },
-    /// Likewise.
+    /// As [`Op::SendMessage`], on a Unix socket.
     SendUnixMessage {
         on: Target,
         message: &'a libc::msghdr,
     },
-    /// It is about no descriptor of the table, and any number of them may be under way on one file.
+    /// A file operation. It has no entry in the table of descriptors, and any number may be in flight on one
+    /// file.
     File(FileOp),
 }
 
 impl Op<'_> {
-    /// The descriptor it is about.
+    /// Returns the descriptor of the operation.
     #[inline]
     pub(crate) fn target(&self) -> Target {
         match *self {
             Op::Accept { on }
             | Op::Connect { on, .. }
             | Op::Receive { on }
-            | Op::ReceiveOne { on }
+            | Op::ReceiveBulk { on }
             | Op::ReceiveInto { on, .. }
             | Op::Send { on, .. }
             | Op::SendLasting { on, .. }
             | Op::SendVectored { on, .. }
             | Op::SendFile { on, .. }
             | Op::ReceiveMessage { on, .. }
+            | Op::Readable { on }
+            | Op::Writable { on }
             | Op::SendMessage { on, .. }
             | Op::SendUnixMessage { on, .. } => on,
             Op::File(_) => Target::NONE,
         }
     }
 
-    /// Which it is.
+    /// Returns the kind of the operation.
     #[inline]
     pub(crate) fn kind(&self) -> Kind {
         match self {
             Op::Accept { .. } => Kind::Accept,
             Op::Connect { .. } => Kind::Connect,
-            Op::Receive { .. } | Op::ReceiveOne { .. } => Kind::Receive,
+            Op::Receive { .. } | Op::ReceiveBulk { .. } => Kind::Receive,
             Op::ReceiveInto { .. } => Kind::ReceiveInto,
             Op::Send { .. } | Op::SendLasting { .. } => Kind::Send,
             Op::SendVectored { .. } => Kind::SendVectored,
             Op::SendFile { .. } => Kind::SendFile,
             Op::ReceiveMessage { .. } => Kind::ReceiveMessage,
+            Op::Readable { .. } => Kind::Readable,
+            Op::Writable { .. } => Kind::Writable,
             Op::SendMessage { .. } => Kind::SendMessage,
             Op::SendUnixMessage { .. } => Kind::SendUnixMessage,
             Op::File(op) if op.opens() => Kind::Open,
@@ -217,27 +239,37 @@ impl Op<'_> {
     }
 }
 
-/// Whose bytes it is that never change.
+/// An owner of immutable bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Lasting<'a> {
-    /// Everybody's, for ever.
+    /// `&'static`.
     Static,
-    /// Of all who count themselves here: as long as one does, nobody has a way to write them.
+    /// Reference-counted; immutable while shared.
     Shared(&'a Rc<[u8]>),
+    /// The same with an atomic count: its owners may be on several threads.
+    SharedByThreads(&'a Arc<[u8]>),
 }
 
-/// Memory the kernel may touch. Who keeps it alive is said where it is made.
+/// Memory that the kernel may access. The code that creates a span states what keeps it alive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     pub(crate) start: *mut u8,
     pub(crate) bytes: usize,
 }
 
-/// What an attempt came to, or one completion: a count, a descriptor number, zero, or a negated errno.
+impl Large {
+    /// Returns the memory that a receive writes.
+    pub(crate) fn span(&mut self) -> Span {
+        let room = self.room();
+        Span { start: room.as_mut_ptr().cast(), bytes: room.len() }
+    }
+}
+
+/// Result of an attempt or a completion: a count, a descriptor number, zero, or a negated errno.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) result: i32,
-    /// The received bytes, for a [`Op::Receive`] that brought some.
+    /// The received bytes of an [`Op::Receive`].
     pub(crate) lease: Option<Lease>,
 }
 
@@ -247,7 +279,7 @@ impl Outcome {
         Outcome { result, lease: None }
     }
 
-    /// As that of a receive: the bytes, none at the end of the stream, or a negated errno.
+    /// Returns the result of a receive: the bytes (none at the end of the stream), or a negated errno.
     #[inline]
     pub(crate) fn received(self) -> Result<Lease, i32> {
         match self {
@@ -275,19 +307,19 @@ pub(crate) struct Completion {
     pub(crate) news: News,
 }
 
-/// What the news is.
+/// Content of a completion.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// Nothing was done yet, but an attempt may succeed now. For a one-shot operation the driver has let go of
-    /// it: it is attempted, and if need be submitted, again.
+    /// Nothing was transferred, but an attempt may succeed now. The driver has released a one-shot operation:
+    /// it is attempted again, and submitted again if it would block.
     Ready,
     /// One result of a standing operation; more will follow.
     Item(Outcome),
-    /// The last result: the driver and the kernel have let go of everything the operation names.
+    /// The last result: the driver and the kernel no longer use anything the operation names.
     Last(Outcome),
 }
 
-/// Whose addresses a socket has.
+/// Address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Domain {
     V4,
@@ -295,25 +327,25 @@ pub(crate) enum Domain {
     Unix,
 }
 
-/// What a socket carries.
+/// Type of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Carries {
     Stream,
     Datagrams,
 }
 
-/// Something that never waits.
+/// A request that never waits.
 #[derive(Debug)]
 pub(crate) enum Call<'a> {
     Socket {
         domain: Domain,
         carries: Carries,
     },
-    /// Two Unix sockets, each the other's peer.
+    /// Creates two connected Unix sockets.
     Pair {
         carries: Carries,
     },
-    /// Makes a socket that came from outside fit for the driver (blocking or not, as it needs).
+    /// Makes a socket that came from outside non-blocking, for every descriptor that shares it.
     Adopt {
         on: Target,
     },
@@ -321,18 +353,18 @@ pub(crate) enum Call<'a> {
         on: Target,
         address: &'a SockAddr,
     },
-    /// Connects what is connected at once, or not at all (EAGAIN: not now): a datagram socket, or a Unix one.
+    /// Connects a datagram socket or a Unix socket, which never waits (EAGAIN: not possible now).
     Join {
         on: Target,
         address: &'a SockAddr,
     },
-    /// Sends one datagram now, or says EAGAIN.
+    /// Sends one datagram now, or returns EAGAIN.
     SendTo {
         on: Target,
         bytes: &'a [u8],
         address: &'a SockAddr,
     },
-    /// Removes the file of a Unix socket; ENOTSOCK, with nothing done, if it is another kind of file.
+    /// Removes the file of a Unix socket; ENOTSOCK, without effect, for another kind of file.
     RemoveSocketFile {
         path: &'a std::path::Path,
     },
@@ -344,7 +376,7 @@ pub(crate) enum Call<'a> {
         on: Target,
         option: SocketOption,
     },
-    /// The current value of the same option; the value inside is ignored.
+    /// Reads the current value of this option; the given value is ignored.
     GetOption {
         on: Target,
         option: SocketOption,
@@ -360,7 +392,7 @@ pub(crate) enum Call<'a> {
     PeerName {
         on: Target,
     },
-    /// Who the peer of a Unix socket was when it connected, or listened.
+    /// The credentials of a Unix socket's peer when it connected or listened (SO_PEERCRED).
     PeerCredentials {
         on: Target,
     },
@@ -368,11 +400,11 @@ pub(crate) enum Call<'a> {
         on: Target,
         how: Shutdown,
     },
-    /// Has the close that comes next tell the peer of a reset instead of an end.
+    /// Makes the next close reset the peer instead of ending the stream.
     Reset {
         on: Target,
     },
-    /// Nothing of this descriptor is with the driver any more.
+    /// Closes a descriptor. None of its operations is with the driver.
     Close {
         on: Target,
         descriptor: Descriptor,
@@ -380,7 +412,7 @@ pub(crate) enum Call<'a> {
 }
 
 impl Call<'_> {
-    /// The descriptor it is about, if there is one already.
+    /// Returns the descriptor of the call, if it has one already.
     pub(crate) fn target(&self) -> Option<Target> {
         match *self {
             Call::Socket { .. } | Call::Pair { .. } | Call::RemoveSocketFile { .. } => None,
@@ -401,11 +433,11 @@ impl Call<'_> {
         }
     }
 
-    /// The system call's name.
+    /// Returns the name of the system call.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Call::Socket { .. } => "socket",
-            Call::Adopt { .. } => "fcntl",
+            Call::Adopt { .. } => "ioctl",
             Call::Pair { .. } => "socketpair",
             Call::Bind { .. } => "bind",
             Call::Join { .. } => "connect",
@@ -422,7 +454,7 @@ impl Call<'_> {
     }
 }
 
-/// The answer to a [`Call`].
+/// Result of a [`Call`].
 #[derive(Debug)]
 pub(crate) enum Answer {
     Done,

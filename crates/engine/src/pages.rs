@@ -1,21 +1,22 @@
-//! Memory in whole pages: what pools are made of, and buffers for direct I/O.
+//! Memory in whole pages, for pools and for direct I/O.
 
 use std::io;
 use std::ptr::NonNull;
 
-/// Whole pages of memory, aligned as direct I/O wants them.
+/// Whole pages of memory, with the alignment that direct I/O requires.
 ///
-/// When dropped they go back to the system at once, so that memory the kernel should no longer touch *cannot* be
-/// touched: a late write becomes EFAULT (a test's net; it costs two system calls per buffer).
+/// A drop unmaps them immediately, so that a late write of the kernel fails with EFAULT instead of corrupting
+/// memory. This helps tests, and costs two system calls per buffer.
 pub struct Pages {
     start: NonNull<u8>,
-    /// Bytes, as `length`; 32 bits each keep the whole in 16 bytes and a transfer in the kernel's limits.
+    /// In bytes, as `length`. 32 bits each keep the struct at 16 bytes, and a transfer within the kernel's
+    /// limit.
     capacity: u32,
     length: u32,
 }
 
 impl Pages {
-    /// At least `bytes` of memory, rounded up to whole pages, holding none yet.
+    /// Allocates at least `bytes` of memory, rounded up to whole pages, with length 0.
     ///
     /// # Errors
     /// ENOMEM from `mmap(2)`; InvalidInput for 2 GiB and more.
@@ -40,37 +41,37 @@ impl Pages {
         }
     }
 
-    /// Where the memory begins.
+    /// Returns the start of the memory.
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// No memory at all.
+    /// Returns an empty value without memory.
     pub(crate) fn empty() -> Pages {
         Pages { start: NonNull::dangling(), capacity: 0, length: 0 }
     }
 
-    /// How many bytes it can hold.
+    /// Returns the capacity in bytes.
     pub fn capacity(&self) -> usize {
         self.capacity as usize
     }
 
-    /// Forgets what it holds, so that it can be filled again.
+    /// Sets the length to 0.
     pub fn clear(&mut self) {
         self.length = 0;
     }
 
-    /// Makes `bytes` more of it part of what it holds.
+    /// Adds `bytes` to the length.
     ///
     /// # Safety
-    /// They were written at the start of what `spare` told.
+    /// They were written at the start of the memory that `spare` returned.
     pub(crate) unsafe fn filled(&mut self, bytes: usize) {
         assert!(bytes <= self.capacity() - self.len(), "more than there was room for");
         // Fits: at most the capacity.
         self.length += bytes as u32;
     }
 
-    /// Where more can be written, and how much.
+    /// Returns the start and length of the spare memory.
     pub(crate) fn spare(&mut self) -> (NonNull<u8>, usize) {
         // SAFETY: `length <= capacity`, inside or at the end of the mapping.
         (unsafe { self.start.add(self.len()) }, self.capacity() - self.len())
@@ -79,17 +80,18 @@ impl Pages {
 
 const PAGE_BYTES: usize = 4096;
 
-// SAFETY: the mapping belongs to the whole process and to this value alone; it does not matter which of its threads
-// reads, writes or unmaps it.
+// SAFETY: the mapping belongs to the whole process and to this value alone; it does not matter which of its
+// threads reads, writes or unmaps it.
 unsafe impl Send for Pages {}
 
-/// What one transfer can be, in whole pages.
+/// Maximum length of one transfer, in whole pages (MAX_RW_COUNT).
 const PAGES_BYTES_MAX: usize = 0x7fff_f000;
 
 impl std::ops::Deref for Pages {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the first `length` bytes were written; anonymous pages are initialised anyway; they are ours.
+        // SAFETY: the first `length` bytes were written; anonymous pages are initialised anyway; they are
+        // ours.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length as usize) }
     }
 }
@@ -103,7 +105,7 @@ impl std::fmt::Debug for Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         if self.capacity > 0 {
-            // SAFETY: our own mapping, of this size, reached by nobody else: `self` is its only owner.
+            // SAFETY: our own mapping, of this size, reached by nothing else: `self` is its only owner.
             unsafe { libc::munmap(self.start.as_ptr().cast(), self.capacity()) };
         }
     }

@@ -1,18 +1,35 @@
-//! Channels, locks and counts for tasks: of one runtime, of several on their threads, and for threads without any.
+//! Channels and locks for tasks of one or several runtimes, and for threads without a runtime.
 //!
-//! Nothing here knows a driver: a wake from another thread goes through the runtime's inbox ([`crate::Remote`]),
-//! whatever it waits in. Bounded channels, the semaphore and the oneshot are those of `async-channel`, `async-lock` and
-//! `oneshot`, which are made for nothing else. The wait group is ours, since it is small, and so is the channel without
-//! bound: for one receiver it takes a third of the work.
+//! Nothing here depends on a driver: a wake from another thread goes through the runtime's inbox
+//! ([`crate::Remote`]). Bounded channels, broadcasts, locks, the semaphore and the oneshot wrap
+//! those of `async-channel`, `async-broadcast`, `async-lock` and `oneshot`. The wait group is written here,
+//! since it is small, and so is the unbounded channel: for one receiver it does a third of the work.
 //!
-//! All of them are fair in the order of waiting, except that whoever comes while there is room may be served
-//! before somebody who was woken and has not run yet. Dropping a future that waits gives its place up and passes
-//! on what it was woken for: nothing is lost.
+//! | for | use |
+//! |---|---|
+//! | messages, each to one receiver | [`bounded`], [`unbounded`] |
+//! | messages, each to every receiver | [`broadcast`] |
+//! | one value, once | [`oneshot`] |
+//! | the latest value | [`watch`] |
+//! | "something has changed" | [`Notify`] |
+//! | "stop" | [`CancellationToken`] |
+//! | a value behind a lock | [`Mutex`], [`RwLock`] |
+//! | a value that is made when it is first needed | [`OnceCell`] |
+//! | at most N at once | [`Semaphore`] |
+//! | "all of them are done" | [`WaitGroup`] |
+//!
+//! Waiting tasks are served in order, with one exception: a task that arrives while there is room may be
+//! served before one that was woken and has not run yet. Dropping a waiting future gives up its place and
+//! passes its wake-up on, so nothing is lost.
+//!
+//! An operation that completes immediately counts against the task's budget, like I/O: after 64 of them in
+//! one poll the task yields, so that timers, I/O and other tasks run. So a task that always finds its channel
+//! filled or its lock free does not stop the runtime.
 //!
 //! ```
-//! use ringroad_engine::{Name, Runtime, spawn, sync};
+//! use ringroad_engine::{DriverName, Runtime, spawn, sync};
 //!
-//! let runtime = Runtime::new(Name::Epoll)?;
+//! let runtime = Runtime::new(DriverName::Epoll)?;
 //! let sum = runtime.block_on(async {
 //!     let (sender, receiver) = sync::bounded(4);
 //!     spawn(async move {
@@ -31,17 +48,24 @@
 //! # Ok::<(), ringroad_engine::Error>(())
 //! ```
 
+mod bounded;
+pub mod broadcast;
+mod budget;
+mod cancel;
+mod lock;
+mod notify;
+pub mod oneshot;
+mod read_write;
 mod unbounded;
 mod wait_group;
+pub mod watch;
 
-pub use async_channel::{
+pub use bounded::{
     Receiver, RecvError, SendError, Sender, TryRecvError, TrySendError, WeakReceiver, WeakSender, bounded,
 };
-pub use async_lock::{Mutex, MutexGuard, Semaphore, SemaphoreGuard, SemaphoreGuardArc};
+pub use cancel::{CancelOnDrop, CancellationToken};
+pub use lock::{Mutex, MutexGuard, MutexGuardArc, Semaphore, SemaphoreGuard, SemaphoreGuardArc};
+pub use notify::Notify;
+pub use read_write::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use unbounded::{RecvUnbounded, UnboundedReceiver, UnboundedSender, unbounded};
 pub use wait_group::{WaitGroup, Work};
-
-/// A channel for exactly one value.
-pub mod oneshot {
-    pub use oneshot::{AsyncReceiver, RecvError, SendError, Sender, TryRecvError, async_channel as channel};
-}

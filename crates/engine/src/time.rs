@@ -1,6 +1,10 @@
-//! Waiting for a time: `sleep`, and `timeout` for what may take too long.
+//! Timers: `sleep`, `timeout` for operations that may take too long, and `interval` for what is repeated.
 //!
 //! The timers themselves are in `wheel.rs`.
+
+mod interval;
+
+pub use interval::{Interval, MissedTick, interval, interval_at};
 
 use crate::exec::Core;
 use crate::wheel::TimerId;
@@ -10,9 +14,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Waits for `span`. Never shorter; longer by at most a millisecond and the turn of the loop it is noticed in.
+/// Waits for `span`. Never less; the delay beyond it is at most one millisecond and the current turn of the
+/// loop.
 ///
 /// # Panics
 /// When polled outside a runtime.
@@ -22,8 +27,9 @@ pub fn sleep(span: Duration) -> Sleep {
 
 /// Future of [`sleep`]. Time runs from the first poll.
 ///
-/// Polled in another runtime of its thread than before, it goes there with what is left of its span, rounded up to a
-/// millisecond again. What is left is told by the clock of the one it leaves, whether that still runs or not.
+/// If it is polled in another runtime of its thread than before, it moves there with the rest of its span,
+/// rounded up to a millisecond again. The clock of the runtime it leaves determines the rest, whether that
+/// runtime still runs or not.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Sleep {
     span: Duration,
@@ -40,8 +46,8 @@ impl Future for Sleep {
                 if home.poll_timer(id, context.waker()) {
                     return Poll::Ready(());
                 }
-                // Nobody may ever turn the wheel of a runtime that is not the one that polls.
-                match home.instead_of_it() {
+                // The timers of another runtime may never advance again.
+                match home.other_current() {
                     Some(here) => (here, home.timer_left(id)),
                     None => return Poll::Pending,
                 }
@@ -72,11 +78,42 @@ impl fmt::Debug for Sleep {
     }
 }
 
-/// Gives `future` at most `span`; then it is dropped, which cancels what it waits for and loses nothing
-/// (see [`crate::net`]).
+/// Returns the present time of the runtime's clock: [`Instant::now`], or the virtual time in a simulation.
+///
+/// # Panics
+/// Outside of a runtime.
+pub fn now() -> Instant {
+    Core::current("time::now").instant()
+}
+
+/// Waits until `deadline` of the runtime's clock ([`now`]); not at all if that is over.
+///
+/// # Panics
+/// When polled outside a runtime.
+pub async fn sleep_until(deadline: Instant) {
+    let left = deadline.saturating_duration_since(now());
+    if !left.is_zero() {
+        sleep(left).await;
+    }
+}
+
+/// Gives `future` time until `deadline` of the runtime's clock ([`now`]). Then it is dropped, as by
+/// [`timeout`].
 ///
 /// # Errors
-/// [`Elapsed`], when the time was over first. If both happen in one turn, the future wins.
+/// [`Elapsed`], as of [`timeout`].
+///
+/// # Panics
+/// Outside of a runtime.
+pub fn timeout_at<F: Future>(deadline: Instant, future: F) -> Timeout<F> {
+    timeout(deadline.saturating_duration_since(now()), future)
+}
+
+/// Gives `future` at most `span`. Then it is dropped, which cancels its operation and loses nothing (see
+/// [`crate::net`]).
+///
+/// # Errors
+/// [`Elapsed`] if the time is over first. If both happen in one turn, the future's result counts.
 pub fn timeout<F: Future>(span: Duration, future: F) -> Timeout<F> {
     Timeout { future, sleep: sleep(span), span }
 }
@@ -105,7 +142,7 @@ impl<F: Future> Future for Timeout<F> {
     }
 }
 
-/// The time was over.
+/// The time limit was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed(pub Duration);
 

@@ -1,8 +1,8 @@
-//! A hierarchical timing wheel: one-millisecond ticks, in user space, feeding one deadline per wait.
+//! A hierarchical timing wheel with ticks of one millisecond. It yields one deadline per wait.
 //!
 //! A timer never fires early; it fires at the first turn of the loop after its tick. Setting, dropping and
-//! firing cost the same however many there are. Levels of 64 places, each place as wide as the level below:
-//! six levels reach 2.2 years, and what lies beyond waits in the last and is put in again.
+//! firing take constant time. A level has 64 places, each as wide as the whole level below. Six levels reach
+//! 2.2 years; later timers wait in the last level and are inserted again.
 //!
 //! Reference: Varghese and Lauck, "Hashed and Hierarchical Timing Wheels", 1987.
 
@@ -25,14 +25,14 @@ pub(crate) struct Wheel {
     set: usize,
     /// The first timer of each place.
     places: [[u32; PLACES]; LEVELS],
-    /// Which places hold any.
+    /// Bit set of places with timers, by level.
     occupied: [u64; LEVELS],
 }
 
 struct Timer {
     tick: u64,
     previous: u32,
-    /// On a free one: the next free one.
+    /// In a free timer: the next free one.
     next: u32,
     level: u8,
     place: u8,
@@ -47,11 +47,11 @@ enum TimerState {
     Fired,
 }
 
-/// One timer that is set, or has fired and was not dropped.
+/// A timer that is set, or that has fired and was not dropped.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TimerId(u32);
 
-/// The first tick at which `deadline` is past.
+/// Returns the first tick at which `deadline` has passed.
 fn tick_of(deadline: Moment) -> u64 {
     deadline.0.div_ceil(TICK_NS)
 }
@@ -94,7 +94,7 @@ impl Wheel {
         TimerId(index)
     }
 
-    /// Whether it has fired; if not, the caller is woken when it does. Gives out a waker it replaces.
+    /// Returns whether it has fired; if not, the caller is woken when it does. Also returns a replaced waker.
     pub(crate) fn poll(&mut self, id: &TimerId, caller: &Caller<'_>) -> (bool, Option<Waker>) {
         let timer = &mut self.timers[id.0 as usize];
         if timer.state == TimerState::Fired {
@@ -106,12 +106,12 @@ impl Wheel {
         }
     }
 
-    /// When it fires at the earliest.
+    /// Returns the earliest moment at which it fires.
     pub(crate) fn due(&self, id: &TimerId) -> Moment {
         Moment(self.timers[id.0 as usize].tick.saturating_mul(TICK_NS))
     }
 
-    /// Forgets a timer, whether it has fired or not.
+    /// Removes a timer, whether it has fired or not; returns its waker.
     pub(crate) fn drop_timer(&mut self, id: TimerId) -> Option<Waker> {
         let index = id.0;
         if self.timers[index as usize].state == TimerState::Set {
@@ -132,12 +132,13 @@ impl Wheel {
         self.set
     }
 
-    /// When something is to be done next: the earliest timer, or an earlier moment at which more is known.
+    /// Returns the next moment at which the wheel must advance: that of the earliest timer, or an earlier one
+    /// at which timers move to a lower level.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         self.next_place().map(|(_, _, tick)| Moment(tick.saturating_mul(TICK_NS)))
     }
 
-    /// Fires what is due; their wakers go to `wakes`.
+    /// Fires due timers and appends their wakers to `wakes`.
     pub(crate) fn advance(&mut self, now: Moment, wakes: &mut Vec<Waker>) {
         let now_tick = now.0 / TICK_NS;
         while let Some((level, place, tick)) = self.next_place() {
@@ -145,13 +146,14 @@ impl Wheel {
                 break;
             }
             self.elapsed = self.elapsed.max(tick);
-            // The list is taken whole: what is put in again may land in the same place of the last level.
+            // Take the whole list: a timer that is inserted again may land in the same place of the last
+            // level.
             let mut index = std::mem::replace(&mut self.places[level][place], NONE);
             self.occupied[level] &= !(1 << place);
             while index != NONE {
                 let timer = &mut self.timers[index as usize];
                 let next = timer.next;
-                // Whatever lies ahead of here goes to a place of its own, though it may be due too: so all fire in order.
+                // A later timer is inserted again even if it is due too, so that all fire in order.
                 if timer.tick <= self.elapsed {
                     timer.state = TimerState::Fired;
                     self.set -= 1;
@@ -165,7 +167,7 @@ impl Wheel {
         self.elapsed = self.elapsed.max(now_tick);
     }
 
-    /// The next occupied place: its level, number, and the tick at which it begins.
+    /// Returns the next occupied place: level, index, and the tick at which it begins.
     fn next_place(&self) -> Option<(usize, usize, u64)> {
         if self.set == 0 {
             return None;
@@ -219,11 +221,11 @@ impl Wheel {
         }
     }
 
-    /// The lowest level on which `tick` differs from now by less than a turn.
+    /// Returns the lowest level on which `tick` is less than one turn away, and its place there.
     fn place_of(&self, tick: u64) -> (usize, usize) {
-        // What is due already fires at the next advance: its place is the next one.
+        // A timer that is already due fires at the next advance: insert it at the next tick.
         let tick = tick.max(self.elapsed + 1);
-        // The last level ends just before the place that is now: a timer put there would be taken for due.
+        // The last level ends just before the current place, where a timer would count as due.
         let widest = BITS * (LEVELS as u32 - 1);
         let tick = tick.min(((self.elapsed >> widest) + PLACES as u64 - 1) << widest);
         let differs = (tick ^ self.elapsed) | (PLACES as u64 - 1);
@@ -241,7 +243,7 @@ mod tests {
         Moment(ms * TICK_NS)
     }
 
-    /// A reproducible stream of numbers.
+    /// Returns a reproducible stream of numbers.
     fn numbers(mut seed: u64) -> impl FnMut(u64) -> u64 {
         move |below| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -267,7 +269,7 @@ mod tests {
                     let (_, id) = waiting.swap_remove(number(waiting.len() as u64) as usize);
                     wheel.drop_timer(id);
                 }
-                // To the deadline, or somewhere.
+                // Advance to the deadline, or by a random step.
                 now = match wheel.deadline() {
                     Some(deadline) if number(2) == 0 => now.max(deadline.0 / TICK_NS),
                     _ => {
@@ -301,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_due_together_fires_in_order() {
+    fn timers_that_are_due_together_fire_in_order() {
         struct Nth(u64, std::sync::Arc<std::sync::Mutex<Vec<u64>>>);
         impl std::task::Wake for Nth {
             fn wake(self: std::sync::Arc<Nth>) {
@@ -326,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_beyond_the_last_level_waits_whenever_it_is_set() {
+    fn a_timer_beyond_the_last_level_never_fires_early() {
         const WIDEST: u64 = 1 << (BITS * (LEVELS as u32 - 1));
         for began in [0, 1, 2, 1000, WIDEST - 1, WIDEST, WIDEST + 1, 64 * WIDEST - 1, 64 * WIDEST + 1] {
             let mut wheel = Wheel::new(ms(began));

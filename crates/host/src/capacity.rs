@@ -1,6 +1,6 @@
 //! How many connections one process of this machine can hold open, and what sets that limit.
 //!
-//! Arithmetic on [`Facts`], with the figures it rests on named; nothing is opened. Start at [`Capacity`].
+//! Computed from [`Facts`] and the named constants; nothing is opened. Start at [`Capacity`].
 
 use crate::cgroup::Limit;
 use crate::facts::Facts;
@@ -9,36 +9,36 @@ use crate::facts::Facts;
 pub const DESCRIPTORS_RESERVED: u64 = 64;
 
 /// Memory one idle connection costs on a server's side, bytes. Measured on Linux 6.18, loopback, 10,000 idle
-/// connections: 10.5 KB of kernel memory for both ends, and 512 bytes of ours.
+/// connections: 10.5 KB of kernel memory for both ends, and 512 bytes in the process.
 pub const BYTES_PER_CONNECTION: u64 = 6 * 1024;
 
 /// The name of the limit that each process has.
 const PROCESS_FILES: &str = "open files of a process";
 
-/// One thing that sets a limit.
+/// One cause of a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// What it is, as one would say it.
+    /// Name of the limit, for messages.
     pub what: &'static str,
-    /// How many connections it leaves room for.
+    /// Number of connections that it allows.
     pub connections: u64,
     /// How to raise it.
     pub fix: String,
-    /// It binds each process by itself, so that several processes can hold more.
+    /// It applies to each process separately, so several processes can hold more.
     pub of_each_process: bool,
 }
 
-/// How many connections can be open.
+/// The maximum number of open connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capacity {
     /// Every bound that is known, the tightest first.
     pub bounds: Vec<Bound>,
-    /// Outgoing connections to one address and port: each takes a port of ours.
+    /// Maximum number of outgoing connections to one address and port: each takes a local port.
     pub outgoing: Option<u64>,
 }
 
 impl Capacity {
-    /// What follows from the facts.
+    /// Computes the capacity from the facts.
     ///
     /// # References
     /// getrlimit(2), proc_sys_fs(5), ip(7).
@@ -49,7 +49,7 @@ impl Capacity {
                          connections: fn(u64) -> u64,
                          fix: &dyn Fn(u64) -> String| {
             if let Some(Limit::At(value)) = limit {
-                // A round figure above what is there.
+                // A round number above the current value.
                 let more = (value.saturating_mul(2)).max(1 << 20);
                 let of_each_process = what == PROCESS_FILES;
                 bounds.push(Bound { what, connections: connections(value), fix: fix(more), of_each_process });
@@ -81,7 +81,7 @@ impl Capacity {
         Capacity { bounds, outgoing }
     }
 
-    /// The smallest bound; `None` where none is known.
+    /// Returns the smallest bound; `None` if none is known.
     pub fn connections_max(&self) -> Option<u64> {
         self.bounds.first().map(|bound| bound.connections)
     }

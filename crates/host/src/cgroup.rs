@@ -1,10 +1,11 @@
-//! The limits a container or service manager has set: CPU, memory and processes, in both generations of cgroups.
+//! The limits a container or service manager has set: CPU, memory and processes, in both generations of
+//! cgroups.
 //!
 //! A limit of any ancestor binds, so the smallest on the way up is what counts. Start at [`CgroupLimits`].
 
 use crate::root::Root;
-use serde::Serialize;
-use serde::ser::Serializer;
+#[cfg(feature = "serde")]
+use serde::{Serialize, ser::Serializer};
 
 /// A limit that may be absent. Serialised as the number, or as `"unlimited"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,6 +16,7 @@ pub enum Limit<T> {
     Unlimited,
 }
 
+#[cfg(feature = "serde")]
 impl<T: Serialize> Serialize for Limit<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -24,8 +26,10 @@ impl<T: Serialize> Serialize for Limit<T> {
     }
 }
 
-/// What the control groups of this process allow. `None`: it could not be found out, as where the files are masked.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+/// What the control groups of this process allow. `None`: it could not be found out, as where the files are
+/// masked.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct CgroupLimits {
     /// `1`, `2`, or `hybrid` where both are mounted.
     pub version: Option<&'static str>,
@@ -107,8 +111,8 @@ fn smallest<T: PartialOrd>(
         if !root.is_dir(&dir) {
             continue;
         }
-        // A group without the file sets no limit: the root has none, nor has a group whose parent does not
-        // delegate the controller. A file that is there and says something else is unknown.
+        // A group without the file sets no limit: the root has none, and neither has a child of a group that
+        // does not delegate the controller. A file that exists but holds anything else is unknown.
         let limit = match limit_of(&dir, hierarchy.unified) {
             Some(limit) => limit,
             None if has_controller_file(root, &dir, controller) => return None,
@@ -164,8 +168,9 @@ fn hierarchy(line: &str, groups: &str) -> Option<Hierarchy> {
         };
         ours.then_some(path)
     })?;
-    // A bind mount shows a part of the tree, `base`; without a cgroup namespace the path still counts from its
-    // true root. What does not lie below `base` cannot be walked, and the mount itself is then what binds here.
+    // A bind mount shows a part of the tree, `base`; without a cgroup namespace the path still counts from
+    // its true root. What does not lie below `base` cannot be walked, and the mount itself is then what binds
+    // here.
     let base = base.trim_end_matches('/');
     let below = own.strip_prefix(base).filter(|rest| rest.is_empty() || rest.starts_with('/')).unwrap_or("");
     let mut way_up = Vec::new();
@@ -271,7 +276,8 @@ mod tests {
                  33 30 0:29 / /sys/fs/cgroup/pids ro - cgroup cgroup rw,pids\n\
                  34 30 0:30 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
             ),
-            // Docker without a namespace: the group's path counts from the host's root, the mount shows its part.
+            // Docker without a namespace: the group's path counts from the host's root, the mount shows its
+            // part.
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
             ("sys/fs/cgroup/cpu acct/docker/abc/cpu.cfs_quota_us", "50000\n"),
             ("sys/fs/cgroup/cpu acct/docker/abc/cpu.cfs_period_us", "100000\n"),
@@ -329,6 +335,7 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "serde")]
     #[test]
     fn a_limit_is_written_as_its_number_or_as_unlimited() {
         let text = |limit: Limit<u64>| serde_json::to_string(&limit).ok();

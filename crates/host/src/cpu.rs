@@ -2,7 +2,8 @@
 //!
 //! [`ProcessClock`] is the figure to build on: it counts every thread of the process, those that ended and
 //! io_uring's workers (`iou-wrk-*`, threads of the process since Linux 5.12) included. [`split`] explains it:
-//! coarser, but it tells user from system and running from waiting. [`machine`] tells what the hypervisor took.
+//! coarser, but it tells user from system and running from waiting. [`machine`] has the time taken by the
+//! hypervisor.
 
 use crate::root::Root;
 use std::collections::BTreeMap;
@@ -11,7 +12,8 @@ use std::time::Duration;
 
 /// The CPU-time clock of one process: user and system time of all its threads, living and dead.
 ///
-/// Resolution is the scheduler's, nanoseconds. It stops with the process; a pid used again is another clock.
+/// The resolution is that of the scheduler: nanoseconds. It stops when the process ends; a reused pid has
+/// another clock.
 ///
 /// # References
 /// clock_getcpuclockid(3), clock_gettime(2).
@@ -27,18 +29,19 @@ impl ProcessClock {
     /// The clock of process `pid`.
     ///
     /// # Errors
-    /// `NotFound` if there is no such process (a thread id is none); `InvalidInput` for a pid no process can have.
+    /// `NotFound` if there is no such process (a thread id does not count); `InvalidInput` for an impossible
+    /// pid.
     pub fn of(pid: u32) -> io::Result<Self> {
-        // 0 would silently mean the caller, and so would a number whose low 29 bits are 0: a clock id keeps no
-        // more of it. The kernel's limit is far below that.
+        // The kernel reads 0 as the calling process. It reads every number with its low 29 bits clear as 0
+        // too, since a clock id keeps only those bits. The kernel's limit on pids is far below that.
         if pid == 0 || pid > PID_MAX {
             let what = format!("CPU clock of process {pid}: not a process id");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         let id = pid as libc::pid_t;
         let mut clock: libc::clockid_t = 0;
-        // SAFETY: `clock` is a live, aligned clockid_t of ours; the call writes it before it returns and keeps
-        // no pointer to it.
+        // SAFETY: `clock` is a live, aligned clockid_t of ours; the call writes it before it returns and
+        // keeps no pointer to it.
         let errno = unsafe { libc::clock_getcpuclockid(id, &mut clock) };
         if errno == 0 { Ok(ProcessClock { clock }) } else { Err(process_error("CPU clock", pid, errno)) }
     }
@@ -52,6 +55,41 @@ impl ProcessClock {
     ///
     /// # Errors
     /// `NotFound` when the process has ended and been reaped.
+    pub fn read(&self) -> io::Result<Duration> {
+        read_clock(self.clock)
+    }
+}
+
+/// The CPU-time clock of one thread of this process: user time, and system time of the calls that it makes.
+/// Work that the kernel hands to other threads is on their clocks (`iou-wrk-*` of io_uring).
+///
+/// Any thread may read it while that one lives. Once it has ended, reading fails, or finds the clock of a
+/// later thread with the same number: keep the last reading of a thread that is about to end.
+///
+/// # References
+/// pthread_getcpuclockid(3), clock_gettime(2).
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadClock {
+    clock: libc::clockid_t,
+}
+
+impl ThreadClock {
+    /// The clock of the thread that calls this.
+    ///
+    /// # Errors
+    /// The kernel was built without clocks of threads.
+    pub fn own() -> io::Result<Self> {
+        let mut clock: libc::clockid_t = 0;
+        // SAFETY: `pthread_self` names the calling thread, which is alive. `clock` is a live, aligned
+        // clockid_t of ours; the call writes it before it returns and keeps no pointer to it.
+        let errno = unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &mut clock) };
+        if errno == 0 { Ok(ThreadClock { clock }) } else { Err(io::Error::from_raw_os_error(errno)) }
+    }
+
+    /// CPU time used so far.
+    ///
+    /// # Errors
+    /// `InvalidInput` when the thread has ended.
     pub fn read(&self) -> io::Result<Duration> {
         read_clock(self.clock)
     }
@@ -78,8 +116,8 @@ pub struct CpuSplit {
 }
 
 impl CpuSplit {
-    /// What was added since `earlier`; `threads` is the present number. A field is `None` where either side is,
-    /// and where it shrank, which happens when threads ended in between: then its growth is not known.
+    /// What was added since `earlier`; `threads` is the present number. A field is `None` where either side
+    /// is, and where it shrank, which happens when threads ended in between: then its growth is not known.
     pub fn since(&self, earlier: &CpuSplit) -> CpuSplit {
         let grown = |now: Option<u64>, then: Option<u64>| now?.checked_sub(then?);
         CpuSplit {
@@ -132,8 +170,8 @@ pub fn split_under(root: &Root, pid: u32) -> io::Result<CpuSplit> {
     Ok(CpuSplit {
         user_ns: ticks.map(|(user, _)| user.saturating_mul(tick_ns())),
         sys_ns: ticks.map(|(_, sys)| sys.saturating_mul(tick_ns())),
-        // A kernel without CONFIG_SCHED_INFO prints zeros for every thread: that is hidden, not idle. A thread
-        // that has just been made may truly stand at zero beside others that do not.
+        // A kernel without CONFIG_SCHED_INFO prints zeros for every thread: that is hidden, not idle. A
+        // thread that has just been made may truly stand at zero beside others that do not.
         wait_ns: sum(&waited).filter(|_| sum(&slices) != Some(0)),
         voluntary_switches: sum(&voluntary),
         involuntary_switches: sum(&involuntary),
@@ -141,8 +179,8 @@ pub fn split_under(root: &Root, pid: u32) -> io::Result<CpuSplit> {
     })
 }
 
-/// CPU time of each living thread of process `pid`, nanoseconds, by thread id: `/proc/PID/task/*/schedstat`. Empty where
-/// the kernel hides it.
+/// CPU time of each living thread of process `pid`, nanoseconds, by thread id: `/proc/PID/task/*/schedstat`.
+/// Empty where the kernel hides it.
 ///
 /// # Errors
 /// `NotFound` if there is no such process.
@@ -159,9 +197,9 @@ fn threads_under(root: &Root, pid: u32) -> io::Result<BTreeMap<u32, u64>> {
     Ok(root.names(&tasks)?.into_iter().filter_map(ran).collect())
 }
 
-/// How many threads carried a load, from each one's part of the CPU time: 4 for four that did as much each, 1 for one
-/// beside any number that did next to nothing. The square of the sum over the sum of the squares, as the effective number
-/// of anything is told; `None` if nobody did anything.
+/// Returns the effective number of threads that carried a load, from each thread's CPU time: the square of
+/// the sum over the sum of the squares. Four equal threads give 4; one busy thread beside idle ones gives 1.
+/// `None` if all are zero.
 pub fn carried_by(parts: impl IntoIterator<Item = u64>) -> Option<f64> {
     let (sum, squares) = parts
         .into_iter()
@@ -177,8 +215,8 @@ pub struct MachineTimes {
     pub total_ns: u64,
     /// Time no core had work, waiting for disks included, nanoseconds.
     pub idle_ns: u64,
-    /// Time the hypervisor ran others while a core here had work, nanoseconds. A hypervisor may not report it,
-    /// and then it stands at 0: the kernel cannot tell these apart.
+    /// Time the hypervisor ran others while a core here had work, nanoseconds. A hypervisor may not report
+    /// it, and then it stands at 0: the kernel cannot tell these apart.
     pub steal_ns: Option<u64>,
 }
 
@@ -186,8 +224,8 @@ impl MachineTimes {
     /// No time at all: what a sum begins with.
     pub const ZERO: MachineTimes = MachineTimes { total_ns: 0, idle_ns: 0, steal_ns: Some(0) };
 
-    /// The time since `earlier`; `None` if a clock went backwards. That of waiting for disks may (proc_stat(5)), and
-    /// then counts as none.
+    /// The time since `earlier`; `None` if a clock went backwards. That of waiting for disks may
+    /// (proc_stat(5)), and then counts as none.
     pub fn since(&self, earlier: &MachineTimes) -> Option<MachineTimes> {
         let steal_ns = match (self.steal_ns, earlier.steal_ns) {
             (Some(now), Some(then)) => Some(now.checked_sub(then)?),
@@ -232,7 +270,8 @@ pub fn machine() -> io::Result<MachineTimes> {
     machine_under(&Root::system())
 }
 
-/// [`machine`], of these CPUs alone: where a program runs on two of sixty-four, what others lose is not its loss.
+/// As [`machine`], for these CPUs alone: a program that runs on two of sixty-four CPUs is not affected by
+/// steal on the others.
 ///
 /// # Errors
 /// `/proc/stat` cannot be read or names none of them.
@@ -370,8 +409,8 @@ mod tests {
         }
     }
 
-    /// Clocks are compared with clocks: however long the machine lets us wait, the process used at least what
-    /// its threads used.
+    /// Compares CPU clocks only: the process has used at least the time of its threads, however long the test
+    /// waits.
     #[test]
     fn a_finished_threads_time_stays_in_the_process_clock() {
         let clocks = [ProcessClock::own(), ProcessClock::of(std::process::id()).unwrap()];
@@ -502,9 +541,9 @@ mod tests {
         }
     }
 
-    /// Three looks, and the time between the first two taken with that between the last two: as if there had been but two.
+    /// Three readings: the sum of both differences equals the difference of the first and the last.
     #[test]
-    fn pieces_of_time_add_up_and_what_one_does_not_know_none_knows() {
+    fn differences_add_up_and_an_unknown_part_makes_the_sum_unknown() {
         let at = |total_ns, idle_ns, steal_ns| MachineTimes { total_ns, idle_ns, steal_ns };
         let (first, second, third) = (at(100, 50, Some(5)), at(160, 48, Some(20)), at(200, 60, Some(30)));
         let (one, other) = (second.since(&first).unwrap(), third.since(&second).unwrap());

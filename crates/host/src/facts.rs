@@ -7,17 +7,20 @@ use crate::cpu::status_number;
 use crate::memory::{kilobytes, page_bytes};
 use crate::root::Root;
 use crate::topology;
+#[cfg(feature = "serde")]
 use serde::Serialize;
 use std::str::FromStr;
 
 /// What is known about this machine and this process's place in it. `None` (JSON `null`): hidden or unknown.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct Facts {
     /// Kernel release, as `uname -r`.
     pub kernel: Option<String>,
     /// Kernel build, as `uname -v`.
     pub kernel_build: Option<String>,
-    /// Machine architecture, as `uname -m`; this program's own where the kernel does not show it (before 6.1).
+    /// Machine architecture, as `uname -m`; this program's own where the kernel does not show it (before
+    /// 6.1).
     pub arch: String,
     /// Processor model.
     pub cpu_model: Option<String>,
@@ -56,7 +59,8 @@ pub struct Facts {
 }
 
 /// Limits of this process (getrlimit(2)).
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct Limits {
     /// Open files, soft.
     pub nofile_soft: Option<Limit<u64>>,
@@ -73,7 +77,8 @@ pub struct Limits {
 }
 
 /// Kernel settings, named after their sysctl.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct Sysctls {
     /// net.core.somaxconn: the longest accept queue.
     pub somaxconn: Option<u64>,
@@ -87,7 +92,7 @@ pub struct Sysctls {
     pub nr_open: Option<u64>,
     /// fs.file-max: open files of the whole machine.
     pub file_max: Option<u64>,
-    /// kernel.io_uring_disabled (Linux 6.6): 0 allowed, 1 for a group only, 2 for nobody.
+    /// kernel.io_uring_disabled (Linux 6.6): 0 allowed, 1 for a group only, 2 forbidden.
     pub io_uring_disabled: Option<u8>,
     /// kernel.io_uring_group: the group that may when the former is 1.
     pub io_uring_group: Option<i64>,
@@ -96,7 +101,8 @@ pub struct Sysctls {
 }
 
 /// `/sys/devices/system/cpu/vulnerabilities`, sorted by outcome; names as the kernel spells them.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct Mitigations {
     /// Present and mitigated.
     pub mitigated: Vec<String>,
@@ -285,6 +291,7 @@ mod tests {
     use super::{Facts, Limits, Mitigations, Sysctls, facts};
     use crate::cgroup::Limit;
     use crate::root::Fixture;
+    #[cfg(feature = "serde")]
     use serde_json::Value;
 
     /// The parts of a small virtual machine that the facts are read from.
@@ -360,7 +367,9 @@ mod tests {
         );
     }
 
-    /// Everything that can be hidden is `null`; only the architecture and the page size are this program's own.
+    /// Everything that can be hidden is `null`; only the architecture and the page size are this program's
+    /// own.
+    #[cfg(feature = "serde")]
     #[test]
     fn a_machine_that_shows_nothing_is_unknown_throughout() {
         fn known(path: &str, value: &Value, found: &mut Vec<String>) {

@@ -1,7 +1,7 @@
-//! What stands between a process and io_uring: the sysctl, the filter, the module, the limit.
+//! What may forbid io_uring to a process: a sysctl, a seccomp filter, a security module, a limit.
 //!
-//! It only reads what the kernel shows of each; which of them refused is concluded by whoever was refused. Start at
-//! [`Gate`].
+//! This module only reads what the kernel reports about each. The caller, on refusal, concludes which of them
+//! refused. Start at [`Gate`].
 
 use crate::cgroup::Limit;
 use crate::cpu::status_number;
@@ -11,7 +11,8 @@ use crate::root::Root;
 /// The gates of the calling thread. `None`: hidden or unknown.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Gate {
-    /// kernel.io_uring_disabled (Linux 6.6): 0 allowed, 1 for a group and for CAP_SYS_ADMIN only, 2 for nobody.
+    /// kernel.io_uring_disabled (Linux 6.6): 0 allows every process, 1 only members of a group and holders of
+    /// CAP_SYS_ADMIN, 2 no process.
     pub disabled: Option<u8>,
     /// kernel.io_uring_group: that group; -1 is none.
     pub group: Option<i64>,
@@ -27,6 +28,15 @@ pub struct Gate {
     pub security_modules: Vec<String>,
     /// A container's sign, such as `docker`.
     pub container: Option<String>,
+}
+
+/// Returns the seccomp mode of the calling thread: 0 none, 1 strict, 2 filter. `None`: it cannot be read.
+pub fn seccomp_mode() -> Option<u8> {
+    mode_in(&Root::system().text("proc/thread-self/status")?)
+}
+
+fn mode_in(status: &str) -> Option<u8> {
+    status_number(status, "Seccomp").and_then(|mode| u8::try_from(mode).ok())
 }
 
 /// CAP_SYS_ADMIN's bit (capabilities(7)).
@@ -46,7 +56,7 @@ impl Gate {
         let status = root.text("proc/thread-self/status").unwrap_or_default();
         let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
         let group: Option<i64> = root.number("proc/sys/kernel/io_uring_group");
-        // The kernel looks at the file system's group id, the fourth, and at the supplementary ones.
+        // The kernel checks the file system group id (the fourth field) and the supplementary groups.
         let file_system = line("Gid:").and_then(|ids| ids.split_ascii_whitespace().nth(3));
         let others = line("Groups:").unwrap_or_default().split_ascii_whitespace();
         let in_group = group.is_some_and(|group| {
@@ -59,7 +69,7 @@ impl Gate {
             group,
             in_group,
             admin: capabilities.map(|bits| bits >> CAP_SYS_ADMIN & 1 != 0),
-            seccomp_mode: status_number(&status, "Seccomp").and_then(|mode| u8::try_from(mode).ok()),
+            seccomp_mode: mode_in(&status),
             memlock: Limits::read(root).memlock_soft_bytes,
             security_modules: modules.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect(),
             container: container(root),
@@ -101,17 +111,17 @@ mod tests {
     }
 
     #[test]
-    fn the_sysctl_forbids_whom_it_says_it_does() {
-        let nobody = "Gid:\t7\t7\t7\t7\nGroups:\t8 9 \nCapEff:\t0000000000000000\nSeccomp:\t0\n";
+    fn the_sysctl_forbids_exactly_the_users_it_excludes() {
+        let unprivileged = "Gid:\t7\t7\t7\t7\nGroups:\t8 9 \nCapEff:\t0000000000000000\nSeccomp:\t0\n";
         let admin = "Gid:\t7\t7\t7\t7\nGroups:\t\nCapEff:\t0000000000200000\nSeccomp:\t2\n";
         for (disabled, group, status, forbids) in [
-            ("0", "-1", nobody, false),
-            ("1", "-1", nobody, true),
-            ("1", "5", nobody, true),
-            ("1", "9", nobody, false),
-            ("1", "7", nobody, false),
+            ("0", "-1", unprivileged, false),
+            ("1", "-1", unprivileged, true),
+            ("1", "5", unprivileged, true),
+            ("1", "9", unprivileged, false),
+            ("1", "7", unprivileged, false),
             ("1", "-1", admin, false),
-            ("2", "9", nobody, true),
+            ("2", "9", unprivileged, true),
             ("2", "-1", admin, true),
         ] {
             assert_eq!(

@@ -1,7 +1,7 @@
-//! Memory: what a process holds, and what the kernel holds for everyone.
+//! Memory of a process, and memory of the kernel.
 //!
-//! The kernel's part is the machine's, not one process's: sockets of both ends, page tables of all. Take it
-//! before and while connections are open and use the difference. Start at [`process`] and [`kernel`].
+//! The kernel's is the whole machine's: sockets of both ends, page tables of all processes. Read it before
+//! and while connections are open, and use the difference. Start at [`process`] and [`kernel`].
 
 use crate::cpu::status_number;
 use crate::root::Root;
@@ -12,7 +12,7 @@ use std::io;
 pub struct ProcessMemory {
     /// Resident: pages mapped and present, shared ones counted whole.
     pub rss_bytes: Option<u64>,
-    /// Resident, with each shared page divided among those who share it.
+    /// Resident, with each shared page divided among the processes that share it.
     pub pss_bytes: Option<u64>,
     /// The part of the resident set that is anonymous: heap, stacks, buffers.
     pub anon_bytes: Option<u64>,
@@ -46,6 +46,14 @@ impl KernelMemory {
             socket_bytes: grown(self.socket_bytes, earlier.socket_bytes),
         }
     }
+}
+
+/// Resident bytes of process `pid`, shared pages counted whole, from `/proc/PID/statm`: cheap enough to be
+/// read often. `None`: there is no such process, or the kernel hides it.
+pub fn resident(pid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * page_bytes())
 }
 
 /// Memory of process `pid`: `/proc/PID/status` and `smaps_rollup` (Linux 4.14).
@@ -94,8 +102,8 @@ pub fn kernel_under(root: &Root) -> KernelMemory {
     }
 }
 
-/// Bytes this process's allocator has given out and not taken back, with its own headers; `None` where it does not tell
-/// (any but glibc's).
+/// Bytes this process's allocator has given out and not taken back, with its own headers; `None` where it
+/// does not tell (any but glibc's).
 pub fn heap_bytes() -> Option<u64> {
     #[cfg(target_env = "gnu")]
     {
@@ -158,6 +166,7 @@ mod tests {
         let mut block = vec![0_u8; 64 << 20];
         block.iter_mut().step_by(4096).for_each(|byte| *byte = std::hint::black_box(1));
         let after = process(pid).unwrap();
+        assert!(super::resident(pid).unwrap() > 64 << 20);
         let grown = after.anon_bytes.unwrap() - before.anon_bytes.unwrap();
         // Other tests run beside this one and may give some back.
         assert!(grown > 32 << 20, "{grown} bytes, with {} touched", std::hint::black_box(&block).len());

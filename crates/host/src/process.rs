@@ -1,4 +1,4 @@
-//! What a process asks of the kernel for itself: to end with its parent, and to open as many files as it may.
+//! Settings of the own process: end with the parent, and raise the limit of open files.
 //!
 //! Start at [`tie_to_parent`], which a harness uses for programs it did not write.
 
@@ -8,8 +8,9 @@ use std::process::Command;
 
 /// Makes this process die (SIGKILL) when the *thread* that started it ends.
 ///
-/// Call it first thing in a child. A parent that ended before the call is not noticed here; a caller that knows
-/// its parent's pid can compare [`std::os::unix::process::parent_id`] afterwards, as [`tie_to_parent`] does.
+/// Call it first thing in a child. A parent that ended before the call is not noticed here; a caller that
+/// knows its parent's pid can compare [`std::os::unix::process::parent_id`] afterwards, as [`tie_to_parent`]
+/// does.
 ///
 /// # Errors
 /// The kernel's error from `PR_SET_PDEATHSIG`.
@@ -45,7 +46,8 @@ pub fn tie_to_parent(command: &mut Command) -> &mut Command {
 pub fn ignores(signal: i32) -> bool {
     // SAFETY: integers and a function's address where there may be none: all zeros is a value of this type.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: without a new action nothing changes; `action` is a live, aligned one of ours that the call fills.
+    // SAFETY: without a new action nothing changes; `action` is a live, aligned one of ours that the call
+    // fills.
     let told = unsafe { libc::sigaction(signal, std::ptr::null(), &mut action) };
     told == 0 && action.sa_sigaction == libc::SIG_IGN
 }
@@ -92,8 +94,8 @@ mod tests {
         assert!(!ignores(libc::SIGUSR1) && !ignores(libc::SIGKILL) && !ignores(12345));
     }
 
-    /// The tied child is started by a thread that then ends, which is what the kernel means by "parent". Without
-    /// the tie it would sleep to its end and exit with 0.
+    /// The tied child is started by a thread that then ends, which is what the kernel means by "parent".
+    /// Without the tie it would sleep to its end and exit with 0.
     #[test]
     fn a_tied_child_dies_with_the_thread_that_started_it() {
         let start = || tie_to_parent(Command::new("sleep").arg("20")).spawn().unwrap();

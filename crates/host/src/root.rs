@@ -1,14 +1,14 @@
 //! Where `/proc` and `/sys` are read from: the machine itself, or a tree a test has laid out.
 //!
-//! It reads whole small files and gives up on what is missing, masked or not text; parsing is the caller's part.
-//! Start at [`Root`].
+//! It reads whole small files and gives up on what is missing, masked or not text; parsing is the caller's
+//! part. Start at [`Root`].
 
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// The longest file read. `/proc/cpuinfo` of a 1024-core machine has about 1.6 MB; what is longer than this is
-/// no file we know.
+/// The longest file read. `/proc/cpuinfo` of a 1024-core machine has about 1.6 MB; what is longer than this
+/// is no file we know.
 const FILE_BYTES_MAX: u64 = 8 << 20;
 
 /// A file system root to read facts under.
@@ -88,8 +88,8 @@ impl Root {
     }
 }
 
-/// `/proc` answers ESRCH for a task that ended between open and read; std has no kind for it, and for a reader
-/// it is the same as a missing file.
+/// `/proc` answers ESRCH for a task that ended between open and read; std has no kind for it, and for a
+/// reader it is the same as a missing file.
 fn kind_of(error: &io::Error) -> io::ErrorKind {
     if error.raw_os_error() == Some(libc::ESRCH) { io::ErrorKind::NotFound } else { error.kind() }
 }

@@ -1,7 +1,7 @@
 //! System calls of a process, counted by the kernel: `perf_event_open(2)` on `raw_syscalls:sys_enter`.
 //!
-//! While any counter is open, *every* process of the machine takes the kernel's slower system-call path, so
-//! count in a window of its own, never in the one whose CPU time is kept. Start at [`Counter`].
+//! While any counter is open, *every* process of the machine takes the kernel's slower system-call path.
+//! Count in a separate window, never in the window in which CPU time is measured. Start at [`Counter`].
 
 use crate::root::Root;
 use std::fs::File;
@@ -16,12 +16,13 @@ pub struct Counter {
     events: Vec<File>,
 }
 
-/// Listings of a process that starts threads all the time differ for ever; this many tries then suffice to say so.
+/// Listings of a process that starts threads all the time differ for ever; this many tries then suffice to
+/// say so.
 const ATTEMPTS: u32 = 20;
 
 impl Counter {
-    /// Starts counting. Attach when the process is ready and before the load: with threads starting at that very
-    /// moment it tries again, and gives up with `ResourceBusy`.
+    /// Starts counting. Attach when the process is ready and before the load: with threads starting at that
+    /// very moment it tries again, and gives up with `ResourceBusy`.
     ///
     /// # Errors
     /// `NotFound` for no such process, or no such tracepoint; `PermissionDenied` with what would allow it;
@@ -35,8 +36,8 @@ impl Counter {
                 .iter()
                 .filter_map(|task| open(*task, tracepoint).transpose())
                 .collect::<io::Result<Vec<File>>>()?;
-            // A task that is new now was either started by one we follow, and is counted, or by one we did not
-            // follow yet, and is not. Nothing tells which, so the set must have stood still.
+            // A task that is new now was either started by one we follow, and is counted, or by one we did
+            // not follow yet, and is not. Nothing tells which, so the set must have stood still.
             if tasks(&root, pid)?.iter().all(|task| before.contains(task)) {
                 return Ok(Counter { events });
             }
@@ -191,8 +192,8 @@ mod tests {
     use std::io::{self, BufRead, BufReader, ErrorKind, Write};
     use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-    /// A shell that waits for a line, then forks a subshell that reads `/dev/zero` byte by byte with `dd`: two
-    /// system calls per byte, made by a process that did not exist at attach.
+    /// A shell that waits for a line, then forks a subshell that reads `/dev/zero` byte by byte with `dd`:
+    /// two system calls per byte, made by a process that did not exist at attach.
     struct Caller {
         child: Child,
         stdin: ChildStdin,
@@ -237,14 +238,15 @@ mod tests {
         }
     }
 
-    /// Attaches, or says on stderr why this machine does not allow it, having checked that the reason is given.
+    /// Attaches, or says on stderr why this machine does not allow it, having checked that the reason is
+    /// given.
     fn attach(pid: u32) -> Option<Counter> {
         match Counter::attach(pid) {
             Ok(counter) => Some(counter),
             Err(error) => {
                 let text = error.to_string();
                 if error.kind() == ErrorKind::ResourceBusy {
-                    // Of this process only, whose other tests start threads as they like.
+                    // Happens only in this test process: its other tests start threads at any time.
                     eprintln!("nothing was counted: {text}");
                     return None;
                 }
@@ -267,8 +269,8 @@ mod tests {
         assert!((2 * BYTES..2 * BYTES + 2_000).contains(&counted), "{counted} for {} calls", 2 * BYTES);
     }
 
-    /// Threads of this process, one alive at attach and one started later; other tests' calls make this a lower
-    /// bound only.
+    /// Threads of this process, one alive at attach and one started later; other tests' calls make this a
+    /// lower bound only.
     #[test]
     fn calls_of_living_and_later_threads_are_counted() {
         const CALLS: u64 = 5_000;

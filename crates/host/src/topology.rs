@@ -6,10 +6,10 @@ use crate::root::Root;
 
 /// Parts the CPUs this process may use: `(server, client, harness)`.
 ///
-/// One core: all three get it whole. Two: one each, and the harness, idle while measuring, is with the client.
-/// Three or more: disjoint; the harness gets one, the server the smaller half of the rest. A core is given with
-/// all its threads that are in `affinity`, so that no two parties share one; CPUs outside it are never given.
-/// Where the kernel hides which CPUs share a core, each CPU counts as one.
+/// One core: all three get it whole. Two: one each, and the harness, idle while measuring, is with the
+/// client. Three or more: disjoint; the harness gets one, the server the smaller half of the rest. A core is
+/// given with all its threads that are in `affinity`, so that no two parties share one; CPUs outside it are
+/// never given. Where the kernel hides which CPUs share a core, each CPU counts as one.
 pub fn split_cores(affinity: &[u32]) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
     split_cores_under(&Root::system(), affinity)
 }

@@ -1,7 +1,7 @@
-//! What a server has done so far, readable from any thread.
+//! Counts of a server's work, readable from any thread.
 //!
-//! Each worker has its own counts and is the only one to write them: an addition is a load and a store without a
-//! lock, and no cache line is fought for. Whoever reads adds them up.
+//! Each worker has its own counts and is the only one to write them: an addition is a load and a store
+//! without a lock, and no cache line is fought for. A reader adds them up.
 
 use ringroad_engine::Counters as EngineCounters;
 use ringroad_wire::Status;
@@ -24,10 +24,18 @@ pub(crate) struct Counts {
     pub(crate) refused: AtomicU64,
     pub(crate) timed_out: AtomicU64,
     pub(crate) accept_paused: AtomicU64,
+    pub(crate) evicted: AtomicU64,
+    pub(crate) clients_gone: AtomicU64,
     pub(crate) upgraded: AtomicU64,
+    pub(crate) http2_frames: AtomicU64,
     pub(crate) files_cut: AtomicU64,
     pub(crate) file_reads: AtomicU64,
-    /// The engine's, as of the last second.
+    /// TLS handshakes: 1.2 full, 1.2 resumed, 1.3 full, 1.3 resumed.
+    pub(crate) handshakes: [AtomicU64; 4],
+    pub(crate) handshakes_failed: AtomicU64,
+    pub(crate) handshakes_waiting: AtomicU64,
+    pub(crate) handshake_micros: AtomicU64,
+    /// The engine's counters, as of the last second.
     pub(crate) engine: Mutex<EngineCounters>,
 }
 
@@ -53,7 +61,7 @@ impl Counts {
     }
 }
 
-/// What a server has done so far, all workers together.
+/// Counts of a server, all workers together.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Counters {
@@ -79,12 +87,28 @@ pub struct Counters {
     pub timed_out: u64,
     /// Times accepting paused because every worker had as many connections as it may.
     pub accept_paused: u64,
-    /// Connections that speak another protocol since, or did.
+    /// Idle connections that were closed to make room for others.
+    pub evicted: u64,
+    /// Clients that reset their connection while their request was being answered.
+    pub clients_gone: u64,
+    /// Connections that have switched to another protocol, including ended ones.
     pub upgraded: u64,
-    /// Files that ended, or could not be read, before all was sent that was announced: their connections were ended.
+    /// Frames of HTTP/2 that were read. What comes behind a GOAWAY is thrown away, and not counted.
+    pub http2_frames: u64,
+    /// Files that ended, or could not be read, before all was sent that was announced: their connections were
+    /// ended.
     pub files_cut: u64,
-    /// Steps of files that were not in the page cache, and were read by the blocking pool before they were sent.
+    /// Steps of files that were not in the page cache, and were read by the blocking pool before they were
+    /// sent.
     pub file_reads: u64,
+    /// TLS handshakes: 1.2 full, 1.2 resumed, 1.3 full, 1.3 resumed.
+    pub handshakes: [u64; 4],
+    /// TLS handshakes that failed.
+    pub handshakes_failed: u64,
+    /// TLS handshakes that wait in line now.
+    pub handshakes_waiting: u64,
+    /// Total duration of all [`handshakes`](Self::handshakes) in microseconds, including the wait in line.
+    pub handshake_micros: u64,
     /// The engine's counters of each worker, as of the last second.
     pub engine: Vec<EngineCounters>,
 }
@@ -109,9 +133,18 @@ impl Counters {
         self.refused += of(&counts.refused);
         self.timed_out += of(&counts.timed_out);
         self.accept_paused += of(&counts.accept_paused);
+        self.evicted += of(&counts.evicted);
+        self.clients_gone += of(&counts.clients_gone);
         self.upgraded += of(&counts.upgraded);
+        self.http2_frames += of(&counts.http2_frames);
         self.files_cut += of(&counts.files_cut);
         self.file_reads += of(&counts.file_reads);
+        for (sum, count) in self.handshakes.iter_mut().zip(&counts.handshakes) {
+            *sum += of(count);
+        }
+        self.handshakes_failed += of(&counts.handshakes_failed);
+        self.handshakes_waiting += of(&counts.handshakes_waiting);
+        self.handshake_micros += of(&counts.handshake_micros);
         self.engine.push(*counts.engine.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }

@@ -11,42 +11,70 @@
 //! # Ok::<(), ringroad_http::ServerError>(())
 //! ```
 //!
-//! A handler is an `async fn` from a [`Request`] to anything that is a [response](IntoResponse). It runs on one of
-//! the server's workers, each a thread with a runtime, a listener and a state of its own; it may keep the request
-//! across whatever it waits for. Limits and deadlines are on from the start ([`Limits`], [`Deadlines`]).
+//! A handler is an `async fn` from a [`Request`] to anything that is a [response](IntoResponse). It runs on
+//! one of the server's workers, each a thread with a runtime, a listener and a state of its own; it may keep
+//! the request across whatever it waits for. Limits and deadlines are on from the start ([`Limits`],
+//! [`Deadlines`]).
 //!
-//! What is said on the wire is decided in [`ringroad_wire`]; where bytes come from, in [`ringroad_engine`]. Start
+//! # Features
+//! - `json` (on by default): JSON, forms, queries and parameters of paths as values of serde.
+//! - `tls` (on by default): TLS for servers and clients. Without it `https://` and `wss://` are errors that
+//!   name the feature, [`Server::tls`] and [`Client::tls`] have no argument that could be made, and nothing
+//!   of rustls and aws-lc-rs is compiled.
+//! - `multipart`: forms with files, which are stored on the disk.
+//! - `tracing`: requests as spans of the crate of that name.
+//!
+//! [`ringroad_wire`] implements the protocol; [`ringroad_engine`] does the I/O.
+//! The layers are `message` (no protocol in it), `transport`, `h1`, `ws`, then `server` and `client`. Start
 //! reading at `server/connection.rs`.
 #![forbid(unsafe_code)]
 
-mod body;
-mod chunk;
 mod client;
 mod counters;
-mod encode;
-mod error;
-mod file;
-mod incoming;
+mod h1;
+mod h2;
+mod message;
+#[cfg(any(test, not(feature = "tls")))]
+mod no_tls;
 mod pool;
-mod request;
-mod response;
-mod route;
+mod random;
 mod server;
-mod upgrade;
-pub mod wrap;
+mod transport;
+pub mod ws;
 
-pub use body::{Body, IntoPiece, Piece};
-pub use chunk::Chunk;
-pub use client::{Client, ClientRequest, ClientResponse, ReadError, Receive, ResponseReader, gather};
+pub use client::{
+    Client, ClientError, ClientRequest, ClientResponse, CookieJar, FailedAt, Failure, Http2Connection,
+    Http2Request, Http2Response, KeptConnections, ReadError, ResponseReader, Retries, SentSoFar,
+    WebSocketRequest, keep_for, resolve,
+};
 pub use counters::Counters;
-pub use error::{BodyError, BoxError, ClientError, ServerError};
-pub use request::{Request, RequestBody};
-pub use response::{ContentType, Html, IntoResponse, Json, Response, Shared};
+pub use h1::gather;
+pub use h2::{Http2, Misbehaviour};
+#[cfg(feature = "json")]
+pub use message::Json;
+pub use message::{
+    Body, BodyError, BoxError, Chunk, ClientGone, ConnectionInfo, ContentType, Cookie, Extensions, Html,
+    IntoPiece, IntoResponse, Outcome, Piece, Rejection, Request, RequestBody, RequestBuilder, Response,
+    SameSite, Sent, Shared, SseEvent, Stopping, Upgraded,
+};
+#[cfg(feature = "multipart")]
+pub use message::{FormData, FormLimits, Upload};
 pub use ringroad_wire::{
     Deadlines, EncodeError, Field, FieldBlock, Fields, Limits, Method, RequestHead, Status, Version,
 };
-pub use route::{
-    Answering, Handler, Methods, Plain, State, WithState, any, delete, get, options, patch, post, put,
+pub use server::{
+    Answering, Cookies, Extension, Extracted, FromRequest, Handle, Handler, Layer, Listens, LocalServer,
+    Methods, Network, Next, OnClientGone, PerAddress, Plain, Reason, Refused, Released, Router, Server,
+    ServerError, Sockets, State, Stats, WithState, any, delete, get, layers, options, patch, post, put, wrap,
 };
-pub use server::{Handle, Server, Stats};
-pub use upgrade::Upgraded;
+#[cfg(feature = "json")]
+pub use server::{Form, Path, Query};
+pub use transport::{
+    Bound, HandshakeError, ListenAt, ReadTransport, Receive, TlsSend, TlsStream, Transport,
+    TransportCanceller, TransportSend, TunnelSend, TunnelStream, WriteTransport,
+};
+
+#[cfg(not(feature = "tls"))]
+pub(crate) use no_tls as tls;
+#[cfg(feature = "tls")]
+pub(crate) use ringroad_tls as tls;

@@ -1,9 +1,8 @@
-//! What a worker's requests use again and again: buffers for answers, heads, header lines.
+//! Memory that a worker's requests use again and again: buffers for answers, and blocks of header lines.
 //!
-//! A worker is a thread, so its pool is the thread's. Everything is last in, first out, bounded, and dropped beyond
-//! that: after a burst little remains.
+//! A worker is a thread, so its pool is the thread's. Everything is last in, first out, bounded, and dropped
+//! beyond that: after a burst little remains. Heads of requests are kept beside them (`message/request.rs`).
 
-use crate::request::Head;
 use ringroad_wire::FieldBlock;
 use std::cell::RefCell;
 
@@ -21,17 +20,12 @@ const BUFFER_BYTES: usize = 1024;
 
 struct Pool {
     buffers: Vec<Vec<u8>>,
-    #[allow(
-        clippy::vec_box,
-        reason = "a request holds its head by its box, which is what is to be used again"
-    )]
-    heads: Vec<Box<Head>>,
     blocks: Vec<FieldBlock>,
 }
 
 thread_local! {
     static POOL: RefCell<Pool> =
-        const { RefCell::new(Pool { buffers: Vec::new(), heads: Vec::new(), blocks: Vec::new() }) };
+        const { RefCell::new(Pool { buffers: Vec::new(), blocks: Vec::new() }) };
 }
 
 /// Keeps `item` if there is room. What is not kept is dropped by the caller, with nothing borrowed.
@@ -60,26 +54,18 @@ pub(crate) fn buffer() -> Vec<u8> {
     take(|pool| &mut pool.buffers).unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES))
 }
 
+/// Whether a buffer is worth keeping for use again.
+#[inline]
+pub(crate) fn is_kept(buffer: &Vec<u8>) -> bool {
+    (BUFFER_BYTES..=BUFFER_BYTES_MAX).contains(&buffer.capacity())
+}
+
 /// A buffer is not needed any more.
 #[inline]
 pub(crate) fn give_buffer(mut buffer: Vec<u8>) {
-    if (BUFFER_BYTES..=BUFFER_BYTES_MAX).contains(&buffer.capacity()) {
+    if is_kept(&buffer) {
         buffer.clear();
         drop(keep(|pool| &mut pool.buffers, buffer));
-    }
-}
-
-/// A head to be filled, which says what it said last.
-#[inline]
-pub(crate) fn head() -> Box<Head> {
-    take(|pool| &mut pool.heads).unwrap_or_default()
-}
-
-/// A head is not needed any more.
-#[inline]
-pub(crate) fn give_head(head: Box<Head>) {
-    if head.is_small() {
-        drop(keep(|pool| &mut pool.heads, head));
     }
 }
 

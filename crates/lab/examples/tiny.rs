@@ -1,9 +1,9 @@
 //! The lab in one small program: a client, a server to measure, and a run of a suite without the command line
 //! tool. The crate's tests use it as the child processes they measure.
 //!
-//! `tiny run SUITE` prints the record; `tiny client small OPTIONS` and `tiny server PROTOCOL ADDRESS` are what it
-//! starts: the words of `lab client` and the output of `lab server` (ready line, totals line on SIGTERM).
-//! Start at `main`.
+//! `tiny run SUITE` prints the record; `tiny client small OPTIONS` and `tiny server PROTOCOL ADDRESS` are
+//! what it starts: the words of `lab client` and the output of `lab server` (ready line, totals line on
+//! SIGTERM). Start at `main`.
 
 use ringroad_lab::run::Totals;
 use ringroad_lab::suite::Client;
@@ -38,7 +38,7 @@ fn run(suite: &str) -> Result<(), Box<dyn Error>> {
         client: vec![own.to_string_lossy().into_owned(), "client".to_owned()],
         command: std::env::args().collect(),
         // The load generator is another program's.
-        who: Some(Client::Small),
+        client_override: Some(Client::Small),
         ..RunOptions::of(own)
     };
     let mut tell = |event: &Event<'_>| {
@@ -56,7 +56,9 @@ const ANSWER: &str =
     "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 20\r\n\r\n<h1>Hello World</h1>";
 
 /// A thread per connection; enough to be measured. `miscount` adds one to its totals, `mute` prints none,
-/// `die` exits with the first request, `unusable` exits with code 2.
+/// `die` exits with the first request, `unusable` exits with code 2, `closes` closes after each answer and
+/// prints no totals, `impatient` closes a connection that is silent for 0.3 s, `narrow` has hardly a backlog
+/// and takes its time to accept.
 fn serve(protocol: &str, address: &str, quirk: &[&str]) -> Result<(), Box<dyn Error>> {
     let quirk = quirk.first().copied().unwrap_or_default().to_owned();
     if quirk == "unusable" {
@@ -65,6 +67,10 @@ fn serve(protocol: &str, address: &str, quirk: &[&str]) -> Result<(), Box<dyn Er
     }
     let counts: Arc<[AtomicU64; 4]> = Arc::default();
     let listener = TcpListener::bind(address)?;
+    if quirk == "narrow" {
+        // One waits to be accepted; what comes beside it is tried again by its kernel after a second.
+        rustix::net::listen(&listener, 0)?;
+    }
     let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGTERM])?;
     println!("listening on {}", listener.local_addr()?);
     std::io::stdout().flush()?;
@@ -89,12 +95,15 @@ fn serve(protocol: &str, address: &str, quirk: &[&str]) -> Result<(), Box<dyn Er
             bytes_out: count(3),
             syscalls: 0,
         };
-        if at_end_quirk != "mute" {
+        if !matches!(at_end_quirk.as_str(), "mute" | "closes") {
             println!("{}", serde_json::json!({ "totals": totals }));
         }
         std::process::exit(0);
     });
     for stream in listener.incoming() {
+        if quirk == "narrow" {
+            std::thread::sleep(Duration::from_millis(1500));
+        }
         let (stream, counts, quirk) = (stream?, Arc::clone(&counts), quirk.clone());
         counts[0].fetch_add(1, Ordering::SeqCst);
         let thread = std::thread::spawn(move || {
@@ -110,7 +119,8 @@ fn serve(protocol: &str, address: &str, quirk: &[&str]) -> Result<(), Box<dyn Er
 fn talk(mut stream: TcpStream, http: bool, counts: &[AtomicU64; 4], quirk: &str) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     // A peer that neither sends nor closes must not keep the totals from being printed.
-    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    let patience = if quirk == "impatient" { Duration::from_millis(300) } else { Duration::from_secs(10) };
+    stream.set_read_timeout(Some(patience))?;
     let mut piece = [0; 16 * 1024];
     let mut carry = Vec::new();
     loop {
@@ -137,5 +147,8 @@ fn talk(mut stream: TcpStream, http: bool, counts: &[AtomicU64; 4], quirk: &str)
         counts[1].fetch_add((answers.len() / ANSWER.len()) as u64, Ordering::SeqCst);
         counts[3].fetch_add(answers.len() as u64, Ordering::SeqCst);
         stream.write_all(answers.as_bytes())?;
+        if quirk == "closes" && !answers.is_empty() {
+            return Ok(());
+        }
     }
 }

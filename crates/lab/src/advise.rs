@@ -1,9 +1,9 @@
-//! Advice from a record: which driver and which settings for a workload described in numbers, and on what evidence.
+//! Recommends a driver and settings for a workload, with the evidence, from a record.
 //!
-//! A [`Workload`] is covered by a record if a load in it is near in every way that matters, or two loads lie on
-//! either side of it. Then the programs that were cheapest there, or cannot be told from the cheapest, are what to use.
-//! Where a record does not cover it, the advice is the command that would. What a figure is and how programs are
-//! compared, `page` knows. Start at [`Workload::advice`] and [`general`].
+//! A record covers a [`Workload`] if one of its loads is near in every respect that matters, or if two loads
+//! lie on either side of it. The cheapest programs there, and those that cannot be told from them, are
+//! recommended. Where a record does not cover the workload, the answer is the command that would measure it.
+//! Figures and comparisons are `page`'s. Start at [`Workload::advice`] and [`general`].
 
 mod way;
 
@@ -15,63 +15,65 @@ use crate::suite::{self, Suite};
 use crate::table;
 use ringroad_measure::Level;
 use ringroad_measure::record::{Cell, Record};
+use ringroad_measure::units::{counted, in_number};
 use serde_json::Value;
 use way::{Point, WAYS, Way};
 
-/// What a program is to be used for. What is not said is not asked for.
+/// A workload. A field that is not set is not a requirement.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Workload {
-    /// `http` or `echo`; either will do if it is not said, HTTP first.
+    /// `http` or `echo`; unset: either, HTTP first.
     pub protocol: Option<String>,
     /// Connections open at a time.
     pub connections: Option<u32>,
-    /// The share of them that send at a time, 0 to 1; all, if it is not said.
+    /// The share of them that send, 0 to 1; unset: all.
     pub active_share: Option<f64>,
-    /// Bytes per request; small, if it is not said.
+    /// Bytes per request; unset: small.
     pub payload_bytes: Option<u64>,
-    /// Requests in flight on each connection; one, if it is not said.
+    /// Requests in flight on each connection; unset: one.
     pub pipeline: Option<u32>,
-    /// CPU time the handler takes for each request, microseconds; none, if it is not said.
+    /// CPU time of the handler per request, in microseconds; unset: none.
     pub work_us: Option<f64>,
-    /// Time the handler waits for each request, microseconds; none, if it is not said.
+    /// Time the handler waits per request, in microseconds; unset: none.
     pub delay_us: Option<f64>,
-    /// A connection for each request, instead of connections that are kept.
+    /// A new connection for each request, instead of kept connections.
     pub reconnect: bool,
 }
 
-/// What to use, as text for a terminal.
+/// Advice as text for a terminal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advice {
-    /// Whether the record covers what was asked.
+    /// Whether the record covers the workload.
     pub covered: bool,
-    /// Lines ended by `\n`, none longer than the width asked for where words allow.
+    /// Lines ended by `\n`, at most as long as the requested width where words allow.
     pub text: String,
 }
 
-/// At this distance, in units of what is near, a load on each side still encloses a workload.
+/// Maximum distance of two loads that together enclose a workload, in units of a near distance.
 const BESIDE: f64 = 2.2;
 
-/// How many connections a server of ours can hold, if that is less than descriptors allow, as the suites have it.
+/// How many connections a server of ours can hold, if that is less than descriptors allow, as the suites have
+/// it.
 fn limits() -> Vec<(String, u32)> {
     let servers = Suite::load("models").map(|suite| suite.servers).unwrap_or_default();
     servers.into_iter().filter_map(|server| Some((server.id, server.max_connections?))).collect()
 }
 
-/// What a record has for a workload.
+/// Evidence of a record for a workload.
 enum Evidence<'l, 'a> {
-    /// These loads speak for it: one, or one on each side.
+    /// These loads cover it: one, or one on each side.
     Loads(Vec<&'l Load<'a>>),
-    /// In these ways nothing is near; and the nearest load. None of both where no load speaks the protocol.
+    /// The respects in which no load is near, and the nearest load. Both empty if no load has the protocol.
     Missing(Vec<Way>, Option<&'l Load<'a>>),
 }
 
 impl Workload {
-    /// Whether anything at all is asked.
+    /// Whether the workload has no requirement.
     pub fn is_empty(&self) -> bool {
         *self == Workload::default()
     }
 
-    /// The advice that a record gives, in lines of `width` characters.
+    /// Returns the advice from a record, in lines of `width` characters.
     pub fn advice(&self, record: &Record, width: usize) -> Advice {
         let loads = shape::loads(record);
         match self.evidence(record, &loads) {
@@ -98,7 +100,7 @@ impl Workload {
     }
 
     fn evidence<'l, 'a>(&self, record: &Record, loads: &'l [Load<'a>]) -> Evidence<'l, 'a> {
-        /// A load that ran, and how far it is in each way.
+        /// A load that ran, and its distance in each respect.
         struct Known<'l, 'a>(&'l Load<'a>, [f64; WAYS.len()]);
         let known: Vec<Known<'l, 'a>> = loads
             .iter()
@@ -156,7 +158,7 @@ impl Workload {
         Evidence::Missing(if alone.is_empty() { together() } else { alone }, Some(nearest.0))
     }
 
-    /// What to use, why, and with which settings.
+    /// Returns what to use, the reasons, and the settings.
     fn covered(&self, record: &Record, loads: &[&Load<'_>], width: usize) -> String {
         let verdicts: Vec<Verdict<'_>> = loads.iter().map(|load| Verdict::of(self, record, load)).collect();
         let mut out = String::new();
@@ -174,11 +176,11 @@ impl Workload {
             .filter(|model| rest.iter().all(|verdict| verdict.best.iter().any(|cell| cell.model == *model)))
             .collect();
         if verdicts.iter().all(|verdict| verdict.best.is_empty()) {
-            say("  ", "None of the programs that ran can hold so many connections.");
+            say("  ", "None of the programs that ran can hold that many connections.");
         } else if in_all.is_empty() {
             say(
                 "  ",
-                "It changes within the range asked for, so measure exactly this, or choose by what you have more of:",
+                "The answer changes within this range. Measure exactly this load, or choose the nearer case:",
             );
             for verdict in &verdicts {
                 say("  ", &format!("  near {}: {}", verdict.load.title, verdict.names()));
@@ -194,7 +196,11 @@ impl Workload {
                         format!("Use {}{}.", names[0], doubt.unwrap_or_default())
                     }
                     _ if answer::alike(hidden) => {
-                        format!("Use {}, not told apart: {}.", answer::either(&names), answer::hiding(hidden))
+                        format!(
+                            "Use {} (no significant difference): {}.",
+                            answer::either(&names),
+                            answer::hiding(hidden)
+                        )
                     }
                     _ => {
                         format!("Undecided between {}: {}.", answer::listed(&names), answer::hiding(hidden))
@@ -220,12 +226,12 @@ impl Workload {
         out
     }
 
-    /// How to have it: the driver's flag, the choices inside a driver, what the machine must allow.
+    /// Returns the settings: the driver's flag, choices within a driver, and what the machine must allow.
     fn settings(&self, record: &Record, verdicts: &[Verdict<'_>], best: &[&str]) -> Vec<String> {
         let mut lines = Vec::new();
         let Some(verdict) = verdicts.first() else { return lines };
         let cell_of = |model: &str| verdict.load.cells.iter().copied().find(|cell| cell.model == model);
-        // The engine's drivers are what our own tools run on; ranked among themselves, since by hand is not for sale.
+        // The project's tools run on the engine's drivers, so these are also ranked among themselves.
         let engines = verdict.engines(record);
         if let Some(cheapest) = engines.even.first() {
             let others: Vec<Engines<'_>> =
@@ -238,7 +244,7 @@ impl Workload {
                 0 | 1 => String::new(),
                 _ => {
                     let hidden = most(all.map(|engines| engines.hidden(record, &both)));
-                    format!(", not told apart: {}", answer::hiding(hidden))
+                    format!(", no significant difference: {}", answer::hiding(hidden))
                 }
             };
             lines.push(match both.is_empty() {
@@ -257,7 +263,7 @@ impl Workload {
             drivers.dedup();
             if !drivers.is_empty() {
                 lines.push(format!(
-                    "Ringroad's tools: --driver {}, to judge by the servers written by hand; the engine itself is not in this record.",
+                    "Ringroad's tools: --driver {}, judging by the hand-written servers; the engine itself is not in this record.",
                     answer::either(&drivers)
                 ));
             }
@@ -272,7 +278,7 @@ impl Workload {
                     lines.push(format!("{how}: {} the cost.", figure::times(ratio)))
                 }
                 Some(Standing::Even(Some(seen))) => lines.push(format!(
-                    "{how}: no difference found; {} would have been seen.",
+                    "{how}: no significant difference (smallest detectable: {}).",
                     figure::percent(seen)
                 )),
                 _ => {}
@@ -297,30 +303,30 @@ impl Workload {
         })
     }
 
-    /// What the record lacks, and the command that would have it.
+    /// Returns what the record lacks, and the command that would measure it.
     fn missing(&self, record: &Record, ways: &[Way], nearest: Option<&Load<'_>>, width: usize) -> String {
         let mut out = String::new();
         let mut say = |indent: &str, text: &str| put(&mut out, indent, text, width);
         let lacking: Vec<String> = ways.iter().filter_map(|way| Some(way.said(way.wanted(self)?))).collect();
         let lacks = match nearest {
-            Some(_) => format!("it has nothing near {}", answer::either(&lacking)),
-            None => "it has no result that speaks for such a load at all".to_owned(),
+            Some(_) => format!("it has no result near {}", answer::either(&lacking)),
+            None => "it has no result for this kind of load".to_owned(),
         };
         say("", &format!("This record does not cover {}: {lacks}.", self.said()));
         if let Some(nearest) = nearest {
-            say("", &format!("The nearest it has is {}.", nearest.title));
+            say("", &format!("The nearest load in it is {}.", nearest.title));
         }
         say("", "");
         match self.suite() {
             Some(suite) => {
-                say("", "This would measure it:");
+                say("", "To measure it:");
                 say("  ", &format!("ringroad lab run {suite}"));
             }
             None => {
                 let mut suites: Vec<&str> = ways.iter().map(|way| way.suite()).collect();
                 suites.dedup();
                 if !suites.is_empty() {
-                    say("", "No suite has just this. The nearest:");
+                    say("", "No suite has exactly this load. The nearest:");
                 }
                 for suite in suites {
                     say("  ", &format!("ringroad lab run {suite}"));
@@ -328,13 +334,13 @@ impl Workload {
             }
         }
         say("", "");
-        say("", "Exactly this load: a suite of your own, which is a short TOML file (docs/SUITES.md).");
+        say("", "For exactly this load write a suite, a short TOML file (docs/SUITES.md).");
         say("", "");
         say("", &from(record));
         out
     }
 
-    /// The first of the program's own suites with a load that covers this.
+    /// Returns the first built-in suite with a load that covers this.
     fn suite(&self) -> Option<&'static str> {
         suite::built_in::names().find(|name| {
             let suite = Suite::load(name);
@@ -373,13 +379,13 @@ const CHOICES: [(&str, &str, &str); 4] = [
 fn from(record: &Record) -> String {
     let doubt = match record.verdict.level {
         Level::Valid => String::new(),
-        level => format!(" The run as a whole is {level}: `lab report` says why."),
+        level => format!(" The run as a whole is {level}: `lab report` shows why."),
     };
     format!(
-        "From {} of {}, {} blocks.{doubt}",
+        "From {} of {}, {}.{doubt}",
         record.suite.as_deref().map_or_else(|| "a record".to_owned(), |suite| format!("suite {suite}")),
         record.started,
-        record.blocks,
+        counted(record.blocks.into(), "block"),
     )
 }
 
@@ -388,7 +394,7 @@ struct Verdict<'a> {
     load: &'a Load<'a>,
     ranked: Vec<&'a Cell>,
     best: Vec<&'a Cell>,
-    /// What ran and yet cannot hold the connections, which is no advice however cheap it was with fewer.
+    /// Programs that ran but cannot hold the connections: never advised, however cheap with fewer.
     too_small: Vec<(&'a Cell, u32)>,
 }
 
@@ -421,7 +427,7 @@ impl<'a> Verdict<'a> {
         Engines { even: [cheapest].into_iter().chain(engines.filter(is_even)).collect() }
     }
 
-    /// What may hide between the cheapest and these, all of them among the best.
+    /// Returns the smallest detectable difference between the cheapest and these, all among the best.
     fn hidden(&self, record: &Record, models: &[&str]) -> f64 {
         let these: Vec<&Cell> =
             self.best.iter().copied().filter(|cell| models.contains(&cell.model.as_str())).collect();
@@ -466,8 +472,8 @@ impl<'a> Verdict<'a> {
             })
             .collect();
         for (cell, most) in &self.too_small {
-            let most = figure::count(u64::from(*most));
-            lines.push(format!("{:widest$}  holds {most} connections at most", cell.model));
+            let (count, noun) = (figure::count(u64::from(*most)), in_number(u64::from(*most), "connection"));
+            lines.push(format!("{:widest$}  holds {count} {noun} at most", cell.model));
         }
         for cell in self.load.cells.iter().filter(|cell| !answer::usable(cell)) {
             let why = cell
@@ -480,7 +486,8 @@ impl<'a> Verdict<'a> {
     }
 }
 
-/// Programs on the engine under one load that could not be told from the cheapest of them, which is the first.
+/// Programs on the engine under one load without a significant difference to the cheapest of them, which is
+/// first.
 struct Engines<'a> {
     even: Vec<&'a Cell>,
 }
@@ -490,7 +497,7 @@ impl Engines<'_> {
         self.even.iter().any(|cell| cell.driver.as_deref() == Some(driver))
     }
 
-    /// What may hide between the cheapest and those on these drivers.
+    /// Returns the smallest detectable difference between the cheapest and those on these drivers.
     fn hidden(&self, record: &Record, drivers: &[String]) -> f64 {
         let is_one = |cell: &&Cell| cell.driver.as_ref().is_some_and(|driver| drivers.contains(driver));
         let these: Vec<&Cell> = self.even.iter().copied().filter(is_one).collect();
@@ -502,7 +509,7 @@ fn most(hidden: impl Iterator<Item = f64>) -> f64 {
     hidden.fold(0.0, f64::max)
 }
 
-/// Advice where no workload was described: what the record says for each situation people ask about.
+/// Returns advice without a workload: the answer of the record for each common situation.
 pub fn general(record: &Record, width: usize) -> String {
     let mut out = String::from("Which to use on this machine:\n\n");
     for row in guide::rows(record) {
@@ -613,11 +620,11 @@ mod tests {
         let mut record = sample::floor();
         record.cells.retain(|cell| cell.model == "select" && cell.connections <= 1000);
         let text = advice(&record, &asked(1500)).text;
-        assert!(text.contains("None of the programs that ran can hold so many"), "{text}");
+        assert!(text.contains("None of the programs that ran can hold that many"), "{text}");
     }
 
     #[test]
-    fn from_too_few_runs_nobody_is_named_without_a_doubt() {
+    fn from_too_few_runs_no_winner_is_named_without_a_caveat() {
         let mut record = sample::quick();
         assert!(!used(&advice(&record, &asked(64))).contains("too few runs"));
         record.cells.iter_mut().for_each(|cell| cell.runs.truncate(3));
@@ -637,15 +644,15 @@ mod tests {
         let told = |record: &Record| advice(record, &asked(64)).text.replace("\n    ", " ");
         let text = told(&record);
         assert!(
-            text.contains("  Use ") && text.contains(", not told apart: a difference of up to "),
+            text.contains("  Use ") && text.contains(" (no significant difference): a difference of up to "),
             "{text}"
         );
         let engines = |text: &str| text.lines().find(|line| line.contains("--driver")).unwrap().to_owned();
-        assert!(engines(&text).contains("), not told apart: a difference of up to "), "{text}");
+        assert!(engines(&text).contains("), no significant difference: a difference of up to "), "{text}");
         record.control.iter_mut().for_each(|control| control.ratio.high = 1.6);
         let text = told(&record);
         assert!(text.contains("  Undecided between ") && !text.contains("  Use "), "{text}");
-        assert_eq!(text.matches("more blocks or a quieter machine would.").count(), 2, "{text}");
+        assert_eq!(text.matches("use more blocks or a quieter machine.").count(), 2, "{text}");
         assert!(!text.contains("are equal") && !text.contains("equal in cost"), "{text}");
         assert!(general(&record, 200).contains("A few busy connections\n  undecided between "));
     }
@@ -671,7 +678,7 @@ mod tests {
         let table = table::text(&record, 100, false);
         assert!(table.contains("30 %") && !table.contains("is not claimed"), "{table}");
         let page = crate::page::html(&record);
-        assert!(page.contains("own control") && !page.contains("is not claimed"));
+        assert!(page.contains("exceeds the A/A noise") && !page.contains("is not claimed"));
     }
 
     #[test]
@@ -680,8 +687,8 @@ mod tests {
         record.cells.retain(|cell| cell.protocol == "http");
         let echo = Workload { protocol: Some("echo".to_owned()), ..asked(64) };
         let text = advice(&record, &echo).text;
-        assert!(text.contains("no result that speaks for such a load"), "{text}");
-        assert!(text.contains("would measure it:\n  ringroad lab run quick\n"), "{text}");
+        assert!(text.contains("no result for this kind of load"), "{text}");
+        assert!(text.contains("To measure it:\n  ringroad lab run quick\n"), "{text}");
         let idle = Workload { active_share: Some(0.01), protocol: Some("http".to_owned()), ..asked(10_000) };
         let text = advice(&record, &idle).text;
         assert!(text.contains("\n  ringroad lab run idle\n"), "active-share speaks echo: {text}");
@@ -751,7 +758,7 @@ mod tests {
             sample::set_cpu(cell, if cheap { 3.0 } else { 6.0 }, 0.001, nth as u64);
         }
         let text = advice(&record, &asked(4000)).text;
-        assert!(text.contains("It changes within the range"), "{text}");
+        assert!(text.contains("The answer changes within this range"), "{text}");
         assert!(text.contains("near HTTP, 1,000 connections: poll"), "{text}");
         assert!(text.contains("near HTTP, 10,000 connections: edge-triggered epoll"), "{text}");
     }
@@ -767,7 +774,7 @@ mod tests {
     #[test]
     fn the_drivers_of_the_engine_are_named_where_the_record_has_them() {
         let mut record = sample::quick();
-        assert!(advice(&record, &asked(64)).text.contains("to judge by the servers written by hand"));
+        assert!(advice(&record, &asked(64)).text.contains("judging by the hand-written servers"));
         for cell in record.cells.iter_mut().filter(|cell| cell.model == "epoll-lt") {
             cell.model = "engine-epoll".to_owned();
         }

@@ -1,13 +1,15 @@
 //! A client: one thread, closed loop, every answer checked. It measures the server from outside.
 //!
-//! It runs as a process of its own (`ringroad lab client NAME OPTIONS`, options as one JSON word, the report as one JSON
-//! line), pinned by the harness. There are two: the load generator, which this crate does not link, and the *small* one here,
-//! which checks it. Both have the same [`Options`], follow the same [`course`] and write the same [`ClientReport`].
+//! It runs as a process of its own (`ringroad lab client NAME OPTIONS`, options as one JSON word, the report
+//! as one JSON line), pinned by the harness. There are two: the load generator, which this crate does not
+//! link, and the *small* one here, which checks it. Both have the same [`Options`], follow the same
+//! [`course`] and write the same [`ClientReport`].
 //!
-//! The small one shares no code with what is measured or with the load generator. Its work is kept small so that one core
-//! of client saturates one core of server: one clock read per batch of answers, no allocation per request, answers compared
-//! with one `memcmp`. [`stream`] says what is sent and what must come back; [`session`] moves it over epoll; [`window`] reads
-//! the clocks at the edges of the measured window; by [`turns`] several clients work by turns. Start at [`run`].
+//! The small one shares no code with what is measured or with the load generator. Its work is kept small so
+//! that one core of client saturates one core of server: one clock read per batch of answers, no allocation
+//! per request, answers compared with one `memcmp`. [`stream`] says what is sent and what must come back;
+//! [`session`] moves it over epoll; [`window`] reads the clocks at the edges of the measured window; by
+//! [`turns`] several clients work by turns. Start at [`run`].
 
 pub mod course;
 pub mod session;
@@ -21,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::SocketAddr;
 
-/// What to do; one JSON word on the client's command line.
+/// Options of a client; one JSON word on its command line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
@@ -29,11 +31,19 @@ pub struct Options {
     pub addr: SocketAddr,
     /// What it speaks.
     pub protocol: Protocol,
+    /// HTTP: what the `Host` line says instead of the address.
+    #[serde(default)]
+    pub host: Option<String>,
+    /// HTTP over TLS; the certificate is not verified. Only the load generator can.
+    #[serde(default)]
+    pub tls: bool,
     /// Connections.
     pub connections: u32,
-    /// How many of them go on sending; the others, spread evenly among them, send one request and are held open.
+    /// How many of them go on sending; the others, spread evenly among them, send one request and are held
+    /// open.
     pub active: u32,
-    /// A connection per request: the server is asked to close after its answer, and the next request connects anew.
+    /// A connection per request: the server is asked to close after its answer, and the next request connects
+    /// anew.
     pub reconnect: bool,
     /// Requests in flight per connection.
     pub pipeline: u32,
@@ -60,7 +70,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Whether it makes sense as a whole.
+    /// Checks the options.
     ///
     /// # Errors
     /// `InvalidInput`, with what is out of range.
@@ -83,6 +93,9 @@ impl Options {
         {
             return bad("client options: reconnect needs HTTP, no pipeline, and all connections active");
         }
+        if self.tls && self.protocol != Protocol::Http {
+            return bad("client options: TLS is for HTTP");
+        }
         let turn_s = self.turn_s.unwrap_or(0.0);
         for seconds in [self.warmup_s, self.duration_s, self.syscalls_s, self.timeout_s, turn_s] {
             if !(0.0..=1e6).contains(&seconds) {
@@ -93,10 +106,10 @@ impl Options {
     }
 }
 
-/// What came of it; one JSON line on the client's standard output.
+/// The report of a client; one JSON line on its standard output.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClientReport {
-    /// Who put the load on, and over which driver: `load, io_uring`.
+    /// The client and its driver: `load, io_uring`.
     pub client: String,
     /// Connections made.
     pub connected: u32,
@@ -112,6 +125,10 @@ pub struct ClientReport {
     pub bytes_sent: u64,
     /// Bytes received.
     pub bytes_received: u64,
+    /// Connections that the server closed with nothing owed while requests were sent, and that were made
+    /// again.
+    #[serde(default)]
+    pub closed: u64,
     /// Failures by kind.
     pub errors: Errors,
     /// What went wrong first, as a clause, for the reader of a failure.
@@ -122,12 +139,18 @@ pub struct ClientReport {
     pub window: Option<window::Window>,
 }
 
-/// Puts the load on with the small client, to its end, and reports. Takes at most connecting (`timeout_s`), warm-up,
-/// window, system-call window and draining (`timeout_s`), whatever the server does.
+/// Runs the load with the small client to its end, and returns the report. Takes at most connecting
+/// (`timeout_s`), warm-up, window, system-call window and draining (`timeout_s`), whatever the server does.
 ///
 /// # Errors
 /// Only the client's own machine: no epoll, no descriptors left, an option out of range. What the server does
 /// wrong is counted in the report.
 pub fn run(options: &Options) -> io::Result<ClientReport> {
+    if options.tls {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "client options: the small client has no TLS",
+        ));
+    }
     session::Session::new(options)?.run()
 }

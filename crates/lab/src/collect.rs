@@ -23,6 +23,15 @@ pub struct CellRuns {
     pub failures: Vec<String>,
     /// Why the cell did not run (any more).
     pub skipped: Option<String>,
+    /// Why it runs by itself where others take turns.
+    pub alone: Option<String>,
+}
+
+impl CellRuns {
+    /// Why it runs by itself, also where that was found before the run was resumed.
+    pub(crate) fn why_alone(&self) -> Option<String> {
+        self.alone.clone().or_else(|| self.runs.last().and_then(|measured| measured.run.alone.clone()))
+    }
 }
 
 /// What the record says besides the cells.
@@ -32,7 +41,7 @@ pub struct Frame {
     pub command: Vec<String>,
     /// RFC 3339, UTC.
     pub started: String,
-    /// Facts about the machine and who was pinned where.
+    /// Facts about the machine, and the CPUs of server, client and harness.
     pub host: Map<String, Value>,
     /// What each server's name stands for.
     pub programs: BTreeMap<String, Program>,
@@ -142,7 +151,7 @@ fn cell(suite: &Suite, plan: &Plan, runs: &[CellRuns], index: usize, shared_core
         driver: server.driver.clone(),
         variant: load.about.clone(),
         protocol: load.protocol.to_string(),
-        connections: load.connections,
+        connections: measured.iter().find_map(|run| run.connections).unwrap_or(load.connections),
         active_share: f64::from(load.active) / f64::from(load.connections.max(1)),
         payload_bytes: match load.protocol {
             Protocol::Echo => u64::from(load.payload_bytes),
@@ -173,7 +182,15 @@ fn cell(suite: &Suite, plan: &Plan, runs: &[CellRuns], index: usize, shared_core
         skipped,
         runs: measured.iter().map(|m| m.run.clone()).collect(),
         series: None,
-        details: Details { client: client_of(&measured), turn_s: suite.turn_s, ..Details::default() },
+        details: Details {
+            client: client_of(&measured),
+            // A cell that ran by itself throughout did not take turns; of single runs each says so.
+            turn_s: suite
+                .turn_s
+                .filter(|_| measured.is_empty() || measured.iter().any(|run| run.run.alone.is_none())),
+            closes: measured.iter().any(|run| run.closes),
+            ..Details::default()
+        },
         histogram: (suite.keep.contains(&Keep::Histogram) && !latencies.is_empty())
             .then(|| latencies.to_base64()),
     }
@@ -200,7 +217,7 @@ fn cpu(run: &Run) -> Option<f64> {
     run.cpu_us_per_request
 }
 
-/// Who put the load on: all of them, where a driver was not to be had every time.
+/// The client that put the load on; several, where a driver was not available in every run.
 fn client_of(runs: &[&Measured]) -> Option<String> {
     let mut names: Vec<&str> = runs.iter().filter_map(|measured| measured.client.as_deref()).collect();
     names.dedup();
@@ -222,7 +239,8 @@ fn cross_check(cell: &mut Cell, mine: &CellRuns, other: &CellRuns, load: &Load) 
         return;
     }
     let measured: Vec<&Measured> = other.runs.iter().collect();
-    // What makes the other's counts doubtful is not known to be no fault of what both have in common: the server.
+    // What makes the other's counts doubtful is not known to be no fault of what both have in common: the
+    // server.
     let doubts = verdict::exact_of(&measured, load);
     let rate = compare(other, mine, |run| Some(run.rps));
     let enough = rate.is_some_and(|rate| !matches!(rate.finding, Finding::TooFewBlocks { .. }));

@@ -1,15 +1,16 @@
-//! Two records, told apart: what became slower, what faster, and what would have been seen where nothing was found.
+//! Compares two records: what became slower, what faster, and the smallest difference that would have been
+//! detected.
 //!
-//! Cells are paired by their name. The two were not measured side by side, so whatever changed on the machine between
-//! them is in every difference; where both have the same baseline on the same machine, each cell is therefore taken as
-//! a ratio to the baseline of its own block, which the machine's mood is not in. Start at [`compare`].
+//! Cells are paired by name. The two records were not measured side by side, so every change of the machine
+//! is in every difference. If both have the same baseline on the same machine, each cell is taken as a ratio
+//! to the baseline of its own block, which cancels such changes. Start at [`compare`].
 
 use crate::page::answer::{Doubt, Doubts};
 use crate::table::{self, Paint, clean, wrapped};
 use ringroad_measure::merge::other_machine;
 use ringroad_measure::record::{Cell, Interval, Record, Run};
 use ringroad_measure::units::Micros;
-use ringroad_measure::{Comparison, Level, summary};
+use ringroad_measure::{Comparison, Finding, Level, summary};
 use std::fmt::Write;
 use std::str::FromStr;
 
@@ -57,7 +58,7 @@ impl Measure {
     }
 }
 
-/// What two records say of each other.
+/// The comparison of two records.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Differences {
     /// What was compared.
@@ -66,7 +67,7 @@ pub struct Differences {
     pub over: Option<String>,
     /// A fact in which the machines differ, if one does.
     pub other_machine: Option<&'static str>,
-    /// Who put the load on in the first record and in the second, if not the same for a cell of both.
+    /// The clients of the first record and of the second, if a cell of both had different ones.
     pub other_client: Option<(String, String)>,
     /// The cells of both, in the order of the first record; then those of the second alone.
     pub rows: Vec<Row>,
@@ -89,12 +90,12 @@ pub struct Row {
     pub outcome: Outcome,
 }
 
-/// What can be said of a cell.
+/// Result for a cell.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// Second over first.
     Compared(Comparison),
-    /// Why not, as a clause.
+    /// The reason why not, as a clause.
     Not(String),
 }
 
@@ -242,8 +243,8 @@ fn wider(one: Option<Interval>, other: Option<Interval>) -> Option<Interval> {
 const WIDTH_MIN: usize = 20;
 
 impl Differences {
-    /// As text, no line longer than `width` where words allow it. A row with a doubt is marked, and the doubts are told
-    /// below as they are below the table of a record.
+    /// As text, no line longer than `width` where words allow it. A row with a doubt is marked, and the
+    /// doubts are told below as they are below the table of a record.
     pub fn text(&self, width: usize) -> String {
         let width = width.max(WIDTH_MIN);
         let mut out = String::new();
@@ -257,12 +258,12 @@ impl Differences {
             "",
         ));
         if let Some(fact) = self.other_machine {
-            let note = format!("The machines differ ({fact}): this compares machines, too.");
+            let note = format!("The machines differ ({fact}), so this also compares machines.");
             out.push_str(&wrapped(&note, width, ""));
         }
         if let Some((first, second)) = &self.other_client {
             let note = format!(
-                "The loads were put on by different clients ({} and {}): rates and latencies are theirs, too.",
+                "The loads came from different clients ({} and {}), which affects rates and latencies.",
                 clean(first),
                 clean(second)
             );
@@ -277,7 +278,7 @@ impl Differences {
                 None => (String::new(), String::new()),
             };
             let said = match &row.outcome {
-                // Among ratios it is the one that the machine's mood is in.
+                // Among ratios this one includes the changes of the machine.
                 Outcome::Compared(comparison) if self.over.is_some() && !row.as_ratio => {
                     format!("the baseline, as it is: {}", comparison.finding)
                 }
@@ -287,6 +288,18 @@ impl Differences {
             let mark = table::flag(if row.suspect { Level::Suspect } else { Level::Valid });
             let cell = clean(&row.cell);
             let _ = writeln!(out, "{cell:name$}  {first:>10}  {second:>10} {mark:1} {said}");
+        }
+        let is_short = |row: &Row| {
+            matches!(
+                &row.outcome,
+                Outcome::Compared(Comparison { finding: Finding::TooFewBlocks { .. }, .. })
+            )
+        };
+        if self.rows.iter().any(is_short) {
+            let hint = "Six runs on each side are needed: --repeats 6 for the lab, --repeat 6 for load, or `lab merge` of \
+                        several records.";
+            out.push('\n');
+            out.push_str(&wrapped(hint, width, ""));
         }
         if !self.doubts.is_empty() {
             out.push('\n');
@@ -301,9 +314,9 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::page::sample;
-    use ringroad_measure::Finding;
 
-    /// A record whose cells cost `factor` times the usual, but the baseline `mood` times, as everything does there.
+    /// A record with cells that cost `factor` times the usual, but the baseline `mood` times, as everything
+    /// does there.
     fn record(model: &str, factor: f64, mood: f64) -> Record {
         let mut record = sample::quick();
         record.control.clear();
@@ -399,6 +412,18 @@ mod tests {
     }
 
     #[test]
+    fn with_too_few_runs_the_way_to_more_is_printed() {
+        let (mut old, new) = (record("", 1.0, 1.0), record("", 1.0, 1.0));
+        assert!(!compare(&old, &new, Measure::Cpu, true).text(80).contains("Six runs"));
+        old.cells.iter_mut().for_each(|cell| cell.runs.truncate(1));
+        let text = compare(&old, &new, Measure::Cpu, true).text(80).replace('\n', " ");
+        assert!(
+            text.contains("not enough data: 1 block, 6 needed") && text.contains("--repeat 6 for load"),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn a_doubt_of_either_record_is_a_mark_at_the_row_and_a_sentence_below() {
         let (mut old, mut new) = (record("", 1.0, 1.0), record("", 1.0, 1.0));
         suspect(&mut old, "poll/http-64", 0.04);
@@ -408,7 +433,7 @@ mod tests {
             for (cell, marked) in [("poll/http-64", true), ("uring/http-64", true), ("select/http-64", false)]
             {
                 let (row, below) = row_and_doubts(&differences, cell);
-                assert_eq!(row.contains(" ? no difference"), marked, "{row}");
+                assert_eq!(row.contains(" ? no significant"), marked, "{row}");
                 assert!(
                     below.starts_with("? poll/http-64 in the first record (and 1 more like it): "),
                     "{below}"
@@ -456,7 +481,7 @@ mod tests {
         let (row, _) = row_and_doubts(&differences, "epoll-et/http-64");
         assert!(row.contains("the baseline, as it is: slower by 10"), "{row}");
         let (row, _) = row_and_doubts(&differences, "poll/http-64");
-        assert!(row.ends_with("would have been seen") && !row.contains("as it is"), "{row}");
+        assert!(row.contains("smallest detectable: ") && !row.contains("as it is"), "{row}");
         let heading = differences.text(100).replace('\n', " ");
         assert!(
             heading.contains("as a ratio to epoll-et in its own block, and epoll-et itself as it is."),

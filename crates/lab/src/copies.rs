@@ -1,9 +1,9 @@
-//! Where copies go, so that none pays for the removal of another.
+//! Where copies of trees go, so that the removal of one does not slow down another.
 //!
-//! **Nothing is removed while something is measured.** ext4 does not give out an inode that was deleted within the last
-//! minute, and finds out by looking at each (`recently_deleted`, fs/ext4/ialloc.c): who copies after a removal spends its
-//! time there, up to ten times what the copy costs, and all ratios shrink towards 1. So each copy gets a name of its own
-//! and stays. Where there is no room for another all go at once, and nobody copies until the minute is over.
+//! **Nothing is removed while something is measured.** ext4 does not reuse an inode within a minute after its
+//! deletion, and finds out by reading each (`recently_deleted`, fs/ext4/ialloc.c). A copy after a removal can
+//! take ten times as long, and all ratios shrink towards 1. So each copy has a name of its own and stays.
+//! Where there is no room for another, all are removed at once, and no copy begins before the minute is over.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use std::fs;
@@ -42,8 +42,8 @@ impl Room {
 /// Where in the folder for trees they lie.
 const FOLDER: &str = "copies";
 
-/// A name for a copy of `tree` below `scratch`, where nothing has that name. Waits where room had to be made, unless
-/// `stop` is set meanwhile.
+/// A name for a copy of `tree` below `scratch`, where nothing has that name. Waits where room had to be made,
+/// unless `stop` is set meanwhile.
 pub(crate) fn fresh(scratch: &Path, tree: Room, stop: &AtomicBool) -> io::Result<PathBuf> {
     let folder = &scratch.join(FOLDER);
     fs::create_dir_all(folder)?;
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn without_room_what_was_copied_goes_and_whoever_stops_is_not_kept_waiting() {
+    fn without_room_the_partial_copy_is_removed_and_a_stop_takes_effect_promptly() {
         let place = tempfile::tempdir().unwrap();
         let (folder, stop) = (place.path(), AtomicBool::new(true));
         let large = Room { bytes: 1 << 60, files: 1 };

@@ -1,9 +1,8 @@
 //! Trees of files to copy: the datasets of the copier's benchmarks, the same on every machine.
 //!
 //! A [`Dataset`] names a shape (how many files, how big, in which folders); [`make`] writes it. Names, sizes,
-//! contents and times follow from the shape alone: the seed is fixed, so that two people measure the same tree.
-//! Contents are noise, which no file system can compress or share. Who copies it, and how long that takes, is
-//! not this file's matter. Start at [`make`].
+//! contents and times follow from the shape alone: the seed is fixed, so that every machine measures the same
+//! tree. Contents are random, so that no file system can compress or share them. Start at [`make`].
 
 use rustix::fs::{self, AtFlags, Mode, OFlags, Timespec, Timestamps};
 use std::fmt;
@@ -16,7 +15,7 @@ use std::str::FromStr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// The seed of every tree. It stays: a record of last year must be comparable with one of today.
+/// The seed of every tree. Never changed, so that records stay comparable.
 const SEED: u64 = 0x5eed_0004;
 
 /// What bigger files are written in pieces of, and what smaller ones are cut from.
@@ -86,7 +85,7 @@ impl fmt::Display for DatasetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DatasetError::NotEmpty(path) => {
-                write!(f, "make a dataset, on {}: not empty (name a new folder)", path.display())
+                write!(f, "{} is not empty: choose a new folder", path.display())
             }
             DatasetError::Scale(scale) => {
                 write!(f, "--scale {scale}: must be above 0 and at most 1000, and leave at least one file")
@@ -301,7 +300,7 @@ impl Plan {
 
 /// Writes the tree into `root`, which must be empty or not there yet, with as many threads as given.
 ///
-/// What a failure leaves behind stays: half a tree has uses for whoever looks for the reason.
+/// What a failure leaves behind stays: half a tree helps to find the reason.
 pub fn make(dataset: Dataset, scale: f64, root: &Path, threads: usize) -> Result<Made, DatasetError> {
     let plan = if scale > 0.0 && scale <= 1000.0 { Plan::of(dataset, scale) } else { Plan::default() };
     if plan.folders.iter().all(|folder| folder.numbers.is_empty()) {
@@ -390,7 +389,8 @@ fn write_files(place: &Place, folders: &[Folder], threads: usize) -> Result<Made
                         }
                         Err(error) => {
                             stop.store(true, Ordering::Relaxed);
-                            // The first is the one to tell: others follow from it (a full disk fills for all).
+                            // The first is the one to tell: others follow from it (a full disk fills for
+                            // all).
                             if let Ok(mut failure) = failure.lock() {
                                 failure.get_or_insert(error);
                             }
@@ -449,7 +449,8 @@ fn write_file(
         let length = (left as usize).min(noise.len());
         let begin = dice.usize(0..=noise.len() - length);
         let piece = &mut noise[begin..begin + length];
-        // A mark of its own at the front makes each file and each piece different; the noise is put back after.
+        // A mark of its own at the front makes each file and each piece different; the noise is put back
+        // after.
         let mark = dice.u128(..).to_le_bytes();
         let marked = length.min(mark.len());
         let mut kept = [0; 16];
@@ -464,7 +465,7 @@ fn write_file(
     Ok(bytes)
 }
 
-/// Bytes that look like nothing, the same every time.
+/// Returns random bytes, the same every time.
 fn noise() -> Vec<u8> {
     let mut noise = vec![0; NOISE_BYTES];
     fastrand::Rng::with_seed(SEED).fill(&mut noise);

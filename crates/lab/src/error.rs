@@ -1,5 +1,5 @@
-//! What can keep a suite from running at all. A program that fails *in* a suite is a cell with a verdict, not
-//! an error.
+//! Errors that prevent a whole suite. A program that fails *in* a suite is a cell with a verdict, not an
+//! error.
 //!
 //! Start at [`Error`].
 
@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Why there is no record.
+/// The reason why there is no record.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -29,6 +29,22 @@ pub enum Error {
     Suite(SuiteError),
     /// A program that was added by hand cannot be one.
     With {
+        /// As given by the user.
+        text: String,
+        /// What is wrong, with what would be right.
+        how: String,
+    },
+    /// A URL to measure cannot be one.
+    Url {
+        /// As given by the user.
+        text: String,
+        /// What is wrong, with what would be right.
+        how: String,
+    },
+    /// An option that changes a suite does not fit it.
+    Option {
+        /// Its name.
+        option: &'static str,
         /// As given by the user.
         text: String,
         /// What is wrong, with what would be right.
@@ -86,7 +102,7 @@ impl fmt::Display for Error {
         match self {
             Error::NoSuchSuite { name, tried } => {
                 let known: Vec<&str> = crate::suite::built_in::names().collect();
-                write!(f, "suite {name}: not built in (there are: {})", known.join(", "))?;
+                write!(f, "suite {name}: not built in (available: {})", known.join(", "))?;
                 for (nth, path) in tried.iter().enumerate() {
                     write!(f, "{}{}", if nth == 0 { ", and no file " } else { " or " }, path.display())?;
                 }
@@ -95,6 +111,10 @@ impl fmt::Display for Error {
             Error::Read { path, source } => write!(f, "read suite {}: {source}", path.display()),
             Error::Suite(error) => write!(f, "suite {error}"),
             Error::With { text, how } => write!(f, "--with {text:?}: {how}"),
+            Error::Url { text, how } => {
+                write!(f, "--url {text}: {how} (examples: http://localhost:8080/, new=http://10.0.0.7/)")
+            }
+            Error::Option { option, text, how } => write!(f, "{option} {text}: {how}"),
             Error::Journal { path, how } => write!(f, "journal {}: {how}", path.display()),
             Error::Machine { what, source } => write!(f, "{what}: {source}"),
             Error::Client { how } => write!(f, "the load client failed: {how}"),

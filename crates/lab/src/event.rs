@@ -1,6 +1,6 @@
-//! What the harness tells while it works, for a program that wants to show it.
+//! Events of a running suite, for a program that shows progress.
 //!
-//! Events are facts, not text; how they look is the caller's. Start at [`Event`].
+//! Events are facts, not text; presenting them is the caller's part. Start at [`Event`].
 
 use crate::suite::Suite;
 use ringroad_measure::Caveat;
@@ -78,13 +78,13 @@ pub enum Event<'a> {
     },
 }
 
-/// One who wants to know. Called between runs and never during a measured window, so it may draw or write.
+/// Receives events. Called between runs and never during a measured window, so it may draw or write.
 pub trait Observer {
     /// Something happened.
     fn event(&mut self, event: &Event<'_>);
 }
 
-/// An observer that does not care.
+/// Ignores all events.
 impl Observer for () {
     fn event(&mut self, _: &Event<'_>) {}
 }

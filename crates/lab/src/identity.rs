@@ -1,6 +1,6 @@
-//! Which program a name stands for: the command of each server, and hashes of the files in it.
+//! Which program a name stands for: each server's command, and hashes of the files in it.
 //!
-//! A name is all that a cell of one record has in common with that of another, and a file may be another one tomorrow. Start
+//! Cells of two records are paired by name alone, and the file behind a name may change between them. Start
 //! at [`of_suite`].
 
 use crate::suite::{Server, Suite};

@@ -1,9 +1,10 @@
-//! One run of a program that copies a tree of files: the state it finds, the clock around it, what it cost, and whether
-//! all of it arrived.
+//! One run of a program that copies a tree of files: the state it finds, the clock around it, what it cost,
+//! and whether all of it arrived.
 //!
-//! Hosts of virtual machines take free memory back, and the first touch of a page can then cost a hundred times a later
-//! one. So before each run everything is written out, memory for a copy is touched, and the source is read, or for a cold
-//! run thrown out of the caches. Nothing of that is timed. Start at [`Bench::copy`].
+//! Hosts of virtual machines take free memory back, and the first touch of a page can then cost a hundred
+//! times a later one. So before each run everything is written out, memory for a copy is touched, and the
+//! source is read, or for a cold run thrown out of the caches. Nothing of that is timed. Start at
+//! [`Bench::copy`].
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use crate::copies::{self, Room};
@@ -13,6 +14,7 @@ use crate::run::{Bench, Failure, Measured};
 use crate::suite::{Load, Server, Tree};
 use ringroad_host::cpu::{self, ProcessClock};
 use ringroad_measure::record::Run;
+use ringroad_measure::units::counted;
 use std::fs;
 use std::io::{self, Read};
 use std::net::SocketAddr;
@@ -31,14 +33,15 @@ struct Content {
 }
 
 impl Bench<'_> {
-    /// Runs one program on one tree. The source is made if it is not there yet; it stays, and so does the copy, until the run is over.
+    /// Runs one program on one tree. The source is made if it is not there yet; it stays, and so does the
+    /// copy, until the run is over.
     ///
     /// # Errors
     /// [`Failure`] says what to do with the cell.
     pub(crate) fn copy(&self, server: &Server, load: &Load, tree: &Tree) -> Result<Measured, Failure> {
         let failed = |what: &str, error: io::Error| Failure::Failed(format!("{what}: {error}"));
         let Some(scratch) = self.scratch else {
-            return Err(Failure::Skipped("nobody said where the trees may lie".to_owned()));
+            return Err(Failure::Skipped("no folder for the trees was given".to_owned()));
         };
         let source = source(scratch, tree)?;
         let content =
@@ -74,7 +77,7 @@ impl Bench<'_> {
             paths.iter().fold(word, |word, (name, path)| word.replace(name, &path.to_string_lossy()))
         };
         let words = filling.words(&server.command).into_iter().map(place).collect();
-        // A copy shares the machine with nobody: it may have all of it.
+        // A copy runs alone, so it may have the whole machine.
         let mut cpus: Vec<u32> = [&self.cores.server, &self.cores.client, &self.cores.harness]
             .into_iter()
             .flatten()
@@ -117,8 +120,11 @@ impl Bench<'_> {
             .map_err(|error| Failure::Failed(format!("look at the copy: {error}")))?;
         let missing = (arrived != content).then(|| {
             format!(
-                "its copy has {} files with {} bytes, and the tree {} with {}",
-                arrived.files, arrived.bytes, content.files, content.bytes
+                "its copy has {} with {}, and the tree {} with {}",
+                counted(arrived.files, "file"),
+                counted(arrived.bytes, "byte"),
+                content.files,
+                content.bytes
             )
         });
         let seconds = time.as_secs_f64();
@@ -154,7 +160,7 @@ fn source(scratch: &Path, tree: &Tree) -> Result<PathBuf, Failure> {
     }
     let failed = |how: String| Failure::Failed(format!("make the tree {}: {how}", tree.dataset));
     let dataset: Dataset = tree.dataset.parse().map_err(failed)?;
-    // In place at once, so that nobody takes a half of it for the whole.
+    // In place at once, so that no run takes half of it for the whole.
     let new = path.with_extension("new");
     remove(&new).map_err(|error| failed(error.to_string()))?;
     fs::create_dir_all(scratch).map_err(|error| failed(error.to_string()))?;
@@ -164,7 +170,7 @@ fn source(scratch: &Path, tree: &Tree) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// The same state for everybody.
+/// Brings the machine into the same state before every run.
 fn prepare(source: &Path, content: Content, cold: bool) -> io::Result<()> {
     let mut piece = vec![0; 128 * 1024];
     content_of(source, &mut |file| {
@@ -180,8 +186,8 @@ fn prepare(source: &Path, content: Content, cold: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the host give memory to this machine before the clock runs: what a copy takes, but no more than half of what
-/// is free.
+/// Makes the host give memory to this machine before the clock runs: what a copy takes, but no more than half
+/// of what is free.
 fn touch_memory(bytes: u64) {
     let free = ringroad_host::facts::facts().memory_available_bytes.unwrap_or(0);
     let wanted = (2 * bytes + (64 << 20)).min(free / 2);

@@ -1,8 +1,9 @@
-//! The journal of a run: every cell's run as it was made, a line of JSON each, so that what was stopped can go on.
+//! The journal of a run: one line of JSON for every run that was made, so that an interrupted suite can be
+//! resumed.
 //!
-//! It is written beside the record while a suite runs, and names all that is needed to go on: the suite as it was, the
-//! seed of its order, the machine. Only whole blocks are kept: what ran in one block is compared within it, and a block
-//! that was cut in two would have hours between its halves. Start at [`Journal`].
+//! It is written beside the record while a suite runs, and holds all that resuming needs: the suite, the seed
+//! of its order, the machine. Only whole blocks are kept: runs are compared within their block, and the
+//! halves of a divided block would be hours apart. Start at [`Journal`].
 
 use crate::collect::CellRuns;
 use crate::error::Error;
@@ -35,7 +36,7 @@ pub struct Begun {
     pub command: Vec<String>,
     /// RFC 3339, UTC.
     pub started: String,
-    /// Facts about the machine and who was pinned where.
+    /// Facts about the machine, and the CPUs of server, client and harness.
     pub host: Map<String, Value>,
     /// What each server's name stands for.
     #[serde(default)]
@@ -100,7 +101,8 @@ impl Kept {
         Kept { begun, blocks: 0, entries: Vec::new() }
     }
 
-    /// Reads a journal. A last line that is not whole was being written when the run ended, and counts as not there.
+    /// Reads a journal. A last line that is not whole was being written when the run ended, and counts as not
+    /// there.
     ///
     /// # Errors
     /// [`Error::Journal`]: it cannot be read, is none, or is of another version.
@@ -110,13 +112,13 @@ impl Kept {
         let bytes = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
         let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
         let Some((first, rest)) = lines.split_first() else {
-            return Err(wrong("it is empty: begin anew".to_owned()));
+            return Err(wrong("it is empty: start a new run".to_owned()));
         };
         let begun: Begun = serde_json::from_slice(first)
             .map_err(|error| wrong(format!("its first line is not that of a journal ({error})")))?;
         if begun.journal != FORMAT || begun.version != env!("CARGO_PKG_VERSION") {
             return Err(wrong(format!(
-                "it is {} of version {}, and this is {FORMAT} of version {}: begin anew",
+                "it is {} of version {}, and this is {FORMAT} of version {}: start a new run",
                 begun.journal,
                 begun.version,
                 env!("CARGO_PKG_VERSION")
@@ -163,7 +165,8 @@ impl Kept {
 }
 
 impl Journal {
-    /// Writes what was kept to a new file, which takes the place of an older one, and stays open for what follows.
+    /// Writes what was kept to a new file, which takes the place of an older one, and stays open for what
+    /// follows.
     ///
     /// # Errors
     /// [`Error::Journal`]: the file cannot be written.

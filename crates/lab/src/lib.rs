@@ -1,17 +1,18 @@
-//! The lab: runs programs side by side under the same load and says what each costs, and how far to believe it.
+//! The lab: measures programs side by side under the same load: what each costs, and how reliable that is.
 //!
-//! A [`Suite`] is data: programs to start and loads to put on them. [`runner::run`] starts every program fresh,
-//! pinned apart from the client, in randomised interleaved blocks, and returns a [`Record`]. What is measured
-//! is never linked here: servers and the client run as child processes. This crate neither prints nor exits; it
-//! tells an [`Observer`] what happens.
+//! A [`Suite`] is data: programs to start and loads to put on them. [`runner::run`] starts every program
+//! fresh, pinned apart from the client, in randomised interleaved blocks, and returns a [`Record`]. This
+//! crate links nothing that it measures: servers and clients are child processes. It neither prints nor
+//! exits; an [`Observer`] gets its events.
 //!
-//! Data moves one way: [`suite`] → [`plan`] → [`run`] (with [`program`] and [`client`]) → [`verdict`] →
-//! [`collect`] → the record, from which [`page`] and [`table`] draw, [`advise`] advises and [`compare`] tells two apart.
-//! Beside it [`journal`] keeps what was done, so that a run that was stopped can go on, and `identity` knows which programs
-//! their names stood for. Start at [`runner::run`].
+//! Data moves one way: [`suite`] → [`plan`] → [`run`] (with [`program`], `ask` and [`client`]) → [`verdict`]
+//! → [`collect`] → the record. [`page`], [`table`] and [`export`] print a record, [`advise`] recommends from
+//! it, [`compare`] compares two. [`journal`] keeps every run, so that an interrupted suite can be resumed;
+//! `identity` records which files a program's name stood for. Start at [`runner::run`].
 #![forbid(unsafe_code)]
 
 pub mod advise;
+mod ask;
 pub mod client;
 pub mod collect;
 pub mod compare;
@@ -19,6 +20,7 @@ mod copies;
 pub mod dataset;
 pub mod error;
 pub mod event;
+pub mod export;
 mod identity;
 mod job;
 pub mod journal;
@@ -31,6 +33,7 @@ pub mod runner;
 pub mod sources;
 pub mod suite;
 pub mod table;
+pub mod traffic;
 mod turns;
 pub mod verdict;
 pub mod wrk;

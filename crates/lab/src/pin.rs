@@ -1,14 +1,14 @@
-//! Pinning: server, client and harness on cores of their own, within the affinity we were given.
+//! Pins server, client and harness to separate cores, within the affinity of this process.
 //!
-//! A child inherits the affinity of the thread that starts it, so a thread takes the child's CPUs, starts it,
-//! and takes its own back: there is no moment at which the child runs elsewhere. Which CPUs belong to whom is
-//! decided in `host::topology`. Start at [`Cores::of_this_process`].
+//! A child inherits the affinity of the thread that starts it. So a thread takes the child's CPUs, starts the
+//! child, and takes its own CPUs back: the child never runs elsewhere. `host::topology` decides which CPUs
+//! each of them gets. Start at [`Cores::of_this_process`].
 
 use crate::error::Error;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
 
-/// Who runs where.
+/// The CPUs of server, client and harness.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cores {
     /// CPUs of the program under test.
@@ -68,8 +68,8 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // The set was this thread's own; the kernel refuses it only if its last CPU went offline meanwhile, and
-        // then it has already moved the thread.
+        // The set was this thread's own; the kernel refuses it only if its last CPU went offline meanwhile,
+        // and then it has already moved the thread.
         let _ = sched_setaffinity(None, &self.before);
     }
 }

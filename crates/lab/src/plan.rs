@@ -1,11 +1,12 @@
 //! The plan: which cells there are and in which random order each block runs them.
 //!
 //! Every block runs every cell once, in a new order, so that whatever drifts (heat, neighbours, memory) meets
-//! all of them alike and ratios can be taken within a block. The order comes from a seed alone. Two kinds of cells run and
-//! are none of the results: the A/A control, and the cross-check of the clients.
+//! all of them alike and ratios can be taken within a block. The order comes from a seed alone. Two kinds of
+//! cells run and are none of the results: the A/A control, and the cross-check of the clients.
 //!
 //! Start at [`Plan::of`].
 
+use crate::program;
 use crate::suite::{ARGUMENTS, Client, Load, Protocol, Server, Suite};
 use crate::table;
 use ringroad_measure::caveat::REPEATS_MIN;
@@ -32,8 +33,8 @@ pub enum Role {
     Cell,
     /// The baseline's second run, for the A/A control: gives no cell of its own.
     Control,
-    /// The baseline once more under its first load, which the small client puts on, to check the load generator against it:
-    /// gives no cell of its own either.
+    /// The baseline once more under its first load, which the small client puts on, to check the load
+    /// generator against it: gives no cell of its own either.
     CrossCheck,
 }
 
@@ -68,7 +69,7 @@ impl Plan {
         for (load_index, load) in suite.loads.iter().enumerate() {
             for (server_index, server) in suite.servers.iter().enumerate() {
                 let mute = !server.protocols.contains(&load.protocol);
-                // A suite says itself who runs where; whoever adds a program wants it everywhere.
+                // A suite decides which program gets which load; an added program is meant for every load.
                 if mute && !server.added {
                     continue;
                 }
@@ -78,7 +79,7 @@ impl Plan {
                     format!("takes at most {most} connections: {why}")
                 });
                 let deaf = (!load.arguments.is_empty() && !server.takes_arguments()).then(|| {
-                    format!("cannot be told {}: its command has no {ARGUMENTS}", load.arguments.join(" "))
+                    format!("cannot get {}: its command has no {ARGUMENTS}", load.arguments.join(" "))
                 });
                 let skipped = mute.or(too_many).or(deaf);
                 let cell = PlannedCell { server: server_index, load: load_index, role: Role::Cell, skipped };
@@ -125,8 +126,19 @@ impl Plan {
         blocks.iter_mut().for_each(|order| order.retain(|cell| cells[*cell].skipped.is_none()));
     }
 
-    /// The runs of a block by those that run together, each with its place in the block: one alone, or, where programs
-    /// take turns, all under one load.
+    /// Leaves out, as skipped cells, programs that are not installed.
+    pub fn look_for_programs(&mut self, suite: &Suite) {
+        let missing: Vec<Option<String>> =
+            suite.servers.iter().map(|server| program::missing(server, suite.folder.as_deref())).collect();
+        for cell in self.cells.iter_mut().filter(|cell| cell.skipped.is_none()) {
+            cell.skipped.clone_from(&missing[cell.server]);
+        }
+        let Plan { cells, blocks, .. } = self;
+        blocks.iter_mut().for_each(|order| order.retain(|cell| cells[*cell].skipped.is_none()));
+    }
+
+    /// The runs of a block by those that run together, each with its place in the block: one alone, or, where
+    /// programs take turns, all under one load.
     pub fn groups(&self, order: &[usize], suite: &Suite) -> Vec<Vec<(u32, usize)>> {
         let load = |cell: usize| self.cells[cell].load;
         let mut groups: Vec<Vec<(u32, usize)>> = Vec::new();
@@ -148,10 +160,21 @@ impl Plan {
 
     /// How long all of it should take.
     pub fn estimate(&self, suite: &Suite) -> Duration {
-        Duration::from_secs_f64(f64::from(self.runs()) * suite.run_estimate_s())
+        /// What a program of any kind takes to start and to be asked for its page once, beyond a small
+        /// server's.
+        const ADDED_S: f64 = 0.4;
+        let added = |cell: &usize| suite.servers[self.cells[*cell].server].is_unknown();
+        let added = self.blocks.iter().flatten().filter(|cell| added(cell)).count();
+        Duration::from_secs_f64(f64::from(self.runs()) * suite.run_estimate_s() + added as f64 * ADDED_S)
     }
 
-    /// What would run and for how long, load by load, and who sits out and why; for a terminal of `width` columns.
+    /// Whether a program takes part that may take any time to start and answer.
+    fn is_open_ended(&self, suite: &Suite) -> bool {
+        self.cells.iter().any(|cell| cell.skipped.is_none() && suite.servers[cell.server].is_unknown())
+    }
+
+    /// What would run and for how long, load by load, and what is left out and why; for a terminal of `width`
+    /// columns.
     pub fn text(&self, suite: &Suite, width: usize) -> String {
         const INDENT: &str = "    ";
         let line = |text: &str| {
@@ -165,13 +188,21 @@ impl Plan {
         let turns = suite.turn_s.map_or_else(String::new, |turn_s| {
             format!("; side by side in turns of {} ms", (turn_s * 1e3).round())
         });
-        let mut text = format!(
-            "{}: {}\n{runs} runs in {blocks} block{} of {:.2} s each, about {long}{turns}\n",
-            suite.name,
-            suite.title,
-            if blocks == 1 { "" } else { "s" },
-            each,
-        );
+        let more = if self.is_open_ended(suite) {
+            ", more if an added program is slow to start or to answer"
+        } else {
+            ""
+        };
+        let mut text = table::wrapped(&format!("{}: {}", suite.name, suite.title), width, "  ");
+        text.push_str(&table::wrapped(
+            &format!(
+                "{runs} run{} of {each:.2} s in {blocks} block{}, about {long}{more}{turns}",
+                if runs == 1 { "" } else { "s" },
+                if blocks == 1 { "" } else { "s" },
+            ),
+            width,
+            "  ",
+        ));
         for (nth, load) in suite.loads.iter().enumerate() {
             let of_load = || self.cells.iter().filter(move |cell| cell.load == nth);
             let name = |cell: &PlannedCell| suite.servers[cell.server].id.clone();
@@ -183,8 +214,8 @@ impl Plan {
                     Role::CrossCheck => format!("{} by the small client", name(cell)),
                 })
                 .collect();
-            let who = if run.is_empty() { "nobody".to_owned() } else { run.join(", ") };
-            text.push_str(&format!("  {}\n{}", load.id, line(&who)));
+            let programs = if run.is_empty() { "no program".to_owned() } else { run.join(", ") };
+            text.push_str(&format!("  {}\n{}", load.id, line(&programs)));
             for cell in of_load() {
                 if let Some(why) = &cell.skipped {
                     text.push_str(&line(&format!("not {}: {why}", name(cell))));
@@ -200,9 +231,9 @@ fn cannot_speak(server: &Server, protocol: Protocol) -> String {
     let copies = server.protocols.contains(&Protocol::Files);
     match protocol {
         Protocol::Files => "copies no files: a copier has {source} and {target} in its command".to_owned(),
-        Protocol::Echo | Protocol::Http if copies => "copies files and serves nobody".to_owned(),
+        Protocol::Echo | Protocol::Http if copies => "copies files and serves none".to_owned(),
         Protocol::Echo | Protocol::Http => {
-            format!("speaks HTTP only: with {{protocol}} in its command it is asked for {protocol} too")
+            format!("HTTP only (add {{protocol}} to the command if it also speaks {protocol})")
         }
     }
 }
@@ -313,9 +344,9 @@ connections = [100, 101]
         let reason = plan.cells[1].skipped.clone().unwrap();
         assert!(reason.contains("100") && reason.contains("its table ends there"), "{reason}");
         let told = plan.text(&suite, 80);
-        assert!(told.contains("2 runs in 2 blocks of 1.90 s each, about 4 s\n"), "{told}");
+        assert!(told.contains("2 runs of 1.90 s in 2 blocks, about 4 s\n"), "{told}");
         assert!(
-            told.contains("  echo-100\n    small\n  echo-101\n    nobody\n    not small: takes"),
+            told.contains("  echo-100\n    small\n  echo-101\n    no program\n    not small: takes"),
             "{told}"
         );
         assert_eq!(plan.blocks, vec![vec![0], vec![0]]);
@@ -339,14 +370,14 @@ connections = [100, 101]
         assert!(!echo.is_empty(), "every load has its cell");
         assert!(
             echo.iter()
-                .all(|why| why.as_ref().is_some_and(|why| why.contains("with {protocol} in its command"))),
+                .all(|why| why.as_ref().is_some_and(|why| why.contains("add {protocol} to the command"))),
             "{echo:?}"
         );
         assert!(why("active-share", "mine=./server {port} {protocol}").iter().all(Option::is_none));
         let copies = why("files", "mine=./server {port}");
         assert!(!copies.is_empty() && copies[0].as_ref().unwrap().contains("{source}"), "{copies:?}");
         let serves = why("quick", "mine=mycp {source} {target}");
-        assert!(serves.iter().all(|why| why.as_ref().unwrap().contains("serves nobody")), "{serves:?}");
+        assert!(serves.iter().all(|why| why.as_ref().unwrap().contains("serves none")), "{serves:?}");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! A program under test or a client as a child process: started pinned, awaited, stopped, never left behind.
 //!
 //! Each child leads a process group of its own, so that Ctrl-C in a terminal reaches the harness alone and so
-//! that stopping reaches what the child has started. The kernel kills the child if the harness dies. Output is
-//! read without threads: the harness sleeps in `poll` on pipes and a pidfd.
+//! that stopping reaches what the child has started. The kernel kills the child if the harness dies. Output
+//! is read without threads: the harness sleeps in `poll` on pipes and a pidfd.
 //!
 //! Start at [`Program::start`].
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
@@ -243,7 +243,7 @@ impl Program {
                 let what = match &server.ready {
                     Ready::Line(pattern) => format!("did not print \"{pattern}\""),
                     Ready::Connect => format!("did not accept a connection on {}", filling.addr),
-                    Ready::End => "serves nobody".to_owned(),
+                    Ready::End => "serves no connection".to_owned(),
                 };
                 let last = program.last_words();
                 return Err(StartError::Failed(format!(
@@ -319,7 +319,7 @@ impl Program {
         if self.status.is_some() {
             return;
         }
-        // Before the leader is reaped: until then nobody else can get its number, so the group is ours.
+        // Before the leader is reaped: until then no other process can get its number, so the group is ours.
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         self.status = self.child.wait().ok();
         self.stdout.drain();
@@ -449,7 +449,26 @@ impl Filling<'_> {
     }
 }
 
-/// An address of the loopback whose port is free now.
+/// Why a server's program cannot be started, as a clause; `None` if it can, or where only trying tells.
+pub fn missing(server: &Server, folder: Option<&Path>) -> Option<String> {
+    let word = server.command.first()?;
+    // Its own PATH may be another one, and `{ringroad}` is this program.
+    if server.url.is_some() || server.env.contains_key("PATH") || word.contains('{') {
+        return None;
+    }
+    let can_start =
+        |path: &Path| path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok();
+    let found = if word.contains('/') {
+        can_start(&folder.unwrap_or(Path::new("")).join(word))
+    } else {
+        let places = std::env::var_os("PATH")?;
+        std::env::split_paths(&places).any(|place| can_start(&place.join(word)))
+    };
+    let hint = server.hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default();
+    (!found).then(|| format!("{word} is not installed or not executable{hint}"))
+}
+
+/// An address of the loopback with a port that is free now.
 ///
 /// # Errors
 /// The kernel's error from binding; all ports may be in use.

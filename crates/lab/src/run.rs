@@ -1,19 +1,23 @@
 //! One run: a fresh server, a client process, the window, the end; everything gone afterwards.
 //!
-//! Failures are data here: a program that is missing, ends, or never answers gives a [`Failure`], and the suite
-//! goes on. Judging figures is `verdict`'s part. Several runs at once, which take turns, are `turns.rs`'s. Start at
+//! Failures are data here: a program that is missing, ends, or never answers gives a [`Failure`], and the
+//! suite goes on. A program that already runs ([`Server::url`]) is neither started nor stopped. Judging
+//! figures is `verdict`'s part. Several runs at once, which take turns, are `turns.rs`'s. Start at
 //! [`Bench::run`].
 
+use crate::ask::{self, Keeping, Refusal};
 use crate::client::{self, ClientReport};
 use crate::error::Error;
 use crate::pin::Cores;
 use crate::program::{self, Filling, Program, STOP_DEADLINE, Start, StartError, wait_any};
-use crate::suite::{Client, Keep, Load, Protocol, Server, Suite};
+use crate::suite::{self, Client, Keep, Load, Protocol, Server, Suite};
 use crate::wrk;
 use ringroad_host::cpu::{self, ProcessClock};
 use ringroad_measure::Histogram;
 use ringroad_measure::record::Run;
 use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,12 +32,45 @@ pub struct Bench<'a> {
     pub ringroad: &'a Path,
     /// The command of our clients; the name of one is appended, and its options as one JSON word.
     pub client: &'a [String],
-    /// Who runs where.
+    /// The CPUs of server, client and harness.
     pub cores: &'a Cores,
     /// Where trees of files may lie; without it what copies them is skipped.
     pub scratch: Option<&'a Path>,
     /// The caller's wish to stop.
     pub stop: &'a AtomicBool,
+    /// What is known of programs from asking them once.
+    pub asked: Asked,
+}
+
+/// Whether each program keeps its connections under each load, by their ids: asked in its first run.
+#[derive(Debug, Default)]
+pub struct Asked(RefCell<BTreeMap<(String, String), Manner>>);
+
+/// How a load is put on a program.
+#[derive(Clone, Copy, Debug)]
+struct Manner {
+    keeping: Keeping,
+    /// So many connections at a time.
+    connections: u32,
+}
+
+/// A program under test: started here, or found running.
+#[derive(Debug)]
+pub(crate) struct Subject {
+    /// `None`: it runs by itself.
+    child: Option<Program>,
+    pid: Option<u32>,
+}
+
+impl Subject {
+    /// Sleeps until the client or the program writes or ends, or a while has passed; takes what they wrote.
+    pub(crate) fn wait_with(&mut self, client: &mut Program) {
+        match &mut self.child {
+            // Of a program that has ended poll would return at once.
+            Some(child) if !child.is_zombie() => wait_any(&mut [client, child], program::slice()),
+            _ => wait_any(&mut [client], program::slice()),
+        }
+    }
 }
 
 /// What one run gave. `run` goes into the record as it is; the rest is for gates and medians.
@@ -49,15 +86,16 @@ pub struct Measured {
     pub served: Option<u32>,
     /// Mean latency of the window times its rate: requests in flight by Little's law.
     pub in_flight: Option<f64>,
-    /// Who put the load on, and over which driver: `load, io_uring`.
+    /// The client and its driver: `load, io_uring`.
     pub client: Option<String>,
-    /// Who counted the system calls: `perf` or `program`.
+    /// What counted the system calls: `perf` or `program`.
     pub syscalls_source: Option<String>,
     /// Bytes of an answer's body or message.
     pub payload_bytes: Option<u64>,
     /// The server's own counts, if it prints them.
     pub totals: Option<Totals>,
-    /// CPU use of the server over what it can use: a CPU for each thread that carries the load, at most its CPUs. 1 is all.
+    /// CPU use of the server over what it can use: a CPU for each thread that carries the load, at most its
+    /// CPUs. 1 is all.
     pub server_busy: Option<f64>,
     /// All latencies of the window.
     #[serde(with = "as_text")]
@@ -72,6 +110,12 @@ pub struct Measured {
     pub first_error: Option<String>,
     /// The client leaves requests unanswered at its end (wrk), so counts may differ by this many.
     pub count_slack: u64,
+    /// The program closes its connection after each answer.
+    #[serde(default)]
+    pub closes: bool,
+    /// It was put under fewer connections than the load has.
+    #[serde(default)]
+    pub connections: Option<u32>,
 }
 
 /// A histogram as the text it has in a record, for the journal.
@@ -101,6 +145,8 @@ pub enum Failure {
     Skipped(String),
     /// It failed: an INVALID cell.
     Failed(String),
+    /// It held up the others that take turns with it, as a clause; by itself it may be measured.
+    Slow(String),
     /// The caller wants to stop.
     Interrupted,
     /// The client of ours does not work: no cell can be measured.
@@ -151,7 +197,8 @@ impl Totals {
     }
 }
 
-/// Connecting, settling and draining may take the load's timeout each; starting and writing the report a little more.
+/// Connecting, settling and draining may take the load's timeout each; starting and writing the report a
+/// little more.
 const CLIENT_MARGIN_S: f64 = 10.0;
 
 impl Bench<'_> {
@@ -163,41 +210,96 @@ impl Bench<'_> {
         if let Some(tree) = &load.tree {
             return self.copy(server, load, tree);
         }
-        let (mut child, addr) = self.serve(server, load)?;
+        let (mut subject, addr) = self.serve(server, load)?;
         let measured = match load.client {
             Client::Load | Client::Small => {
-                let client = self.client(server, &child, addr, load, None)?;
-                let watched = self.watch(&mut child, client.words, client.most_s)?;
-                self.reported(load, &watched)?
+                let client = self.client(server, &subject, addr, load, None)?;
+                let watched = self.watch(&mut subject, client.words.clone(), client.most_s)?;
+                client.marked(self.reported(load, &watched)?)
             }
-            Client::Wrk => self.wrk(&mut child, addr, load)?,
+            Client::Wrk => self.wrk(&mut subject, addr, load)?,
         };
-        Ok(self.stopped(server, child, load, measured))
+        Ok(self.stopped(server, subject, load, measured))
     }
 
-    /// Starts a server and waits until it is ready.
-    pub(crate) fn serve(&self, server: &Server, load: &Load) -> Result<(Program, SocketAddr), Failure> {
+    /// Starts a server and waits until it is ready; finds the address and, on this machine, the process of
+    /// one that runs.
+    pub(crate) fn serve(&self, server: &Server, load: &Load) -> Result<(Subject, SocketAddr), Failure> {
+        if let Some(url) = &server.url {
+            let addr = url
+                .resolve()
+                .map_err(|error| Failure::Skipped(format!("{} cannot be resolved: {error}", url.host)))?;
+            let pid = ringroad_host::listener::process_at(addr);
+            return Ok((Subject { child: None, pid }, addr));
+        }
         let addr = program::free_address()
             .map_err(|error| Failure::Failed(format!("no free port on the loopback: {error}")))?;
         let filling =
             Filling { ringroad: self.ringroad, protocol: load.protocol, addr, arguments: &load.arguments };
         let folder = self.suite.folder.as_deref();
         let started = Program::start_server(server, &filling, folder, &self.cores.server, self.stop);
-        Ok(started.map_err(|error| match (error, &server.hint) {
+        let (child, addr) = started.map_err(|error| match (error, &server.hint) {
             (StartError::Missing(how), Some(hint)) => StartError::Missing(format!("{how}; {hint}")),
             (StartError::Unusable(how), Some(hint)) => StartError::Unusable(format!("{how}; {hint}")),
             (error, _) => error,
-        })?)
+        })?;
+        let pid = Some(child.pid());
+        Ok((Subject { child: Some(child), pid }, addr))
     }
 
-    /// Stops a server whose client is done, and takes its own counts.
+    /// Whether this program closes its connection after each answer, and how many connections it takes then.
+    /// A program that prints its totals is known to keep it, and another request would be missing in the
+    /// client's count.
+    fn manner(&self, server: &Server, addr: SocketAddr, load: &Load, path: &str) -> Result<Manner, Failure> {
+        let kept = Manner { keeping: Keeping::Keeps, connections: load.connections };
+        let is_tls = server.url.as_ref().is_some_and(|url| url.https);
+        if load.protocol != Protocol::Http || load.reconnect || server.totals || is_tls {
+            return Ok(kept);
+        }
+        let key = (server.id.clone(), load.id.clone());
+        let known = self.asked.0.borrow().get(&key).copied();
+        let manner = match known {
+            Some(manner) => manner,
+            None => {
+                let host = server.url.as_ref().map_or_else(|| addr.to_string(), suite::Url::authority);
+                match ask::ask(addr, &host, path, Duration::from_secs_f64(load.timeout_s)) {
+                    Ok(keeping) => {
+                        let connections = match keeping {
+                            Keeping::Keeps => load.connections,
+                            Keeping::Closes => ask::room(addr, load.connections),
+                        };
+                        let manner = Manner { keeping, connections };
+                        self.asked.0.borrow_mut().insert(key, manner);
+                        manner
+                    }
+                    Err(Refusal::Status(status)) => {
+                        return Err(Failure::Failed(format!(
+                            "it answers GET {path} with status {status}, so give a path that it serves"
+                        )));
+                    }
+                    // It may have been busy: the load shows what it does, and says so.
+                    Err(Refusal::Silent(_)) => return Ok(kept),
+                }
+            }
+        };
+        if manner.keeping == Keeping::Closes && (load.pipeline > 1 || load.active < load.connections) {
+            return Err(Failure::Skipped(
+                "it closes the connection after each answer, and this load needs connections that stay open"
+                    .to_owned(),
+            ));
+        }
+        Ok(manner)
+    }
+
+    /// Stops a server after its client is done, and takes its own counts.
     pub(crate) fn stopped(
         &self,
         server: &Server,
-        mut child: Program,
+        subject: Subject,
         load: &Load,
         mut measured: Measured,
     ) -> Measured {
+        let Some(mut child) = subject.child else { return measured };
         if child.has_ended() {
             measured.server_failed = Some(format!("{}: {}", child.how_it_ended(), child.last_words()));
             return measured;
@@ -214,7 +316,8 @@ impl Bench<'_> {
         if let Some(totals) = &measured.totals {
             let requests = totals.requests(load);
             measured.run.server_count = Some(requests);
-            // The kernel's count is of the steady state; the program's includes accepting, so it is second choice.
+            // The kernel's count is of the steady state; the program's includes accepting, so it is second
+            // choice.
             if measured.run.syscalls_per_request.is_none()
                 && self.keeps(Keep::Syscalls)
                 && requests > 0
@@ -231,24 +334,32 @@ impl Bench<'_> {
         self.suite.keep.contains(&what)
     }
 
-    /// The command of a client of ours. With others it takes turns, and may wait for so many seconds in between.
+    /// The command of a client of ours. With others it takes turns, and may wait for so many seconds in
+    /// between.
     pub(crate) fn client(
         &self,
         server: &Server,
-        child: &Program,
+        subject: &Subject,
         addr: SocketAddr,
         load: &Load,
         others_s: Option<f64>,
     ) -> Result<ClientCommand, Failure> {
+        let url = server.url.as_ref();
+        let path = url.and_then(|url| url.path.as_ref()).unwrap_or(&load.path);
+        let manner = self.manner(server, addr, load, path)?;
+        let closes = manner.keeping == Keeping::Closes;
+        let fewer = manner.connections < load.connections;
         let options = client::Options {
             addr,
             protocol: load.protocol,
-            connections: load.connections,
-            active: load.active,
-            reconnect: load.reconnect,
+            host: url.map(suite::Url::authority),
+            tls: url.is_some_and(|url| url.https),
+            connections: manner.connections,
+            active: if fewer { manner.connections } else { load.active },
+            reconnect: load.reconnect || closes,
             pipeline: load.pipeline,
             payload_bytes: load.payload_bytes,
-            path: load.path.clone(),
+            path: path.clone(),
             body: load.body.clone().filter(|_| !server.own_page),
             warmup_s: self.suite.warmup_s,
             duration_s: self.suite.duration_s,
@@ -256,7 +367,7 @@ impl Bench<'_> {
             memory: self.keeps(Keep::Memory),
             // What is on its way when a turn ends is answered soon and taken in at the next.
             timeout_s: load.timeout_s + others_s.unwrap_or(0.0),
-            server_pid: Some(child.pid()),
+            server_pid: subject.pid,
             turn_s: self.suite.turn_s.filter(|_| others_s.is_some()),
         };
         let word = serde_json::to_string(&options).map_err(|error| broken(error.to_string()))?;
@@ -269,7 +380,7 @@ impl Bench<'_> {
             + options.syscalls_s
             + 3.0 * options.timeout_s
             + CLIENT_MARGIN_S;
-        Ok(ClientCommand { words, most_s })
+        Ok(ClientCommand { words, most_s, closes, connections: fewer.then_some(manner.connections) })
     }
 
     /// What a client of ours that ended has reported.
@@ -319,6 +430,7 @@ impl Bench<'_> {
                 rss_bytes: window.rss_bytes,
                 rss_growth_bytes: window.rss_growth_bytes,
                 kernel_bytes: window.kernel_bytes,
+                closed: report.closed,
                 ..Run::default()
             },
             sent: report.sent,
@@ -341,10 +453,10 @@ impl Bench<'_> {
     }
 
     /// wrk takes whole seconds and has no warm-up: one run of it to warm, one to measure.
-    fn wrk(&self, server: &mut Program, addr: SocketAddr, load: &Load) -> Result<Measured, Failure> {
+    fn wrk(&self, server: &mut Subject, addr: SocketAddr, load: &Load) -> Result<Measured, Failure> {
         let url = format!("http://{addr}{}", load.path);
         let mut warm_requests = 0;
-        let call = |server: &mut Program, seconds_s: f64| -> Result<(wrk::WrkReport, Watched), Failure> {
+        let call = |server: &mut Subject, seconds_s: f64| -> Result<(wrk::WrkReport, Watched), Failure> {
             let seconds = seconds_s.ceil().max(1.0);
             let words = wrk::command(&url, load.connections, seconds as u64, load.timeout_s);
             let most_s = seconds + 2.0 * load.timeout_s + CLIENT_MARGIN_S;
@@ -357,9 +469,12 @@ impl Bench<'_> {
         if self.suite.warmup_s > 0.0 {
             warm_requests = call(server, self.suite.warmup_s)?.0.requests;
         }
-        let pids = client::window::family(server.pid());
+        let pids = server.pid.map(client::window::family).unwrap_or_default();
         let clocks: Vec<ProcessClock> = pids.iter().filter_map(|pid| ProcessClock::of(*pid).ok()).collect();
-        let read = || clocks.iter().map(|clock| clock.read().ok()).sum::<Option<Duration>>();
+        let read = || {
+            let all = clocks.iter().map(|clock| clock.read().ok()).sum::<Option<Duration>>();
+            all.filter(|_| !clocks.is_empty())
+        };
         let (machine, before) = (cpu::machine().ok(), read());
         let (report, watched) = call(server, self.suite.duration_s)?;
         let server_cpu = before.zip(read()).and_then(|(before, after)| after.checked_sub(before));
@@ -383,12 +498,13 @@ impl Bench<'_> {
                 steal_share,
                 errors: report.errors,
                 client_count: warm_requests + report.requests,
-                rss_bytes: ringroad_host::memory::process(server.pid()).ok().and_then(|m| m.rss_bytes),
+                rss_bytes: server.pid.and_then(|pid| ringroad_host::memory::process(pid).ok()?.rss_bytes),
                 ..Run::default()
             },
             sent: warm_requests + report.requests,
             // Not gated by Little's law: wrk sends the next request a turn of its loop after the answer, so a
-            // connection rests in between (64 connections held 45 in flight here) and the law would judge wrk.
+            // connection rests in between (64 connections held 45 in flight here) and the law would judge
+            // wrk.
             in_flight: None,
             client: Some("wrk".to_owned()),
             server_busy: server_share.map(|share| share / self.cores.server.len().max(1) as f64),
@@ -400,7 +516,7 @@ impl Bench<'_> {
     }
 
     /// Starts a client on its cores and sleeps until it is done, keeping both programs' pipes empty.
-    fn watch(&self, server: &mut Program, words: Vec<String>, most_s: f64) -> Result<Watched, Failure> {
+    fn watch(&self, server: &mut Subject, words: Vec<String>, most_s: f64) -> Result<Watched, Failure> {
         let started = Instant::now();
         let own = ProcessClock::own();
         let own_before = own.read().ok();
@@ -415,12 +531,7 @@ impl Bench<'_> {
             if Instant::now() >= deadline {
                 return Err(Failure::Failed(format!("the client did not end within {most_s:.0} s")));
             }
-            if server.is_zombie() {
-                // Only the client can still tell something, and poll would return at once for the server.
-                wait_any(&mut [&mut client], program::slice());
-            } else {
-                wait_any(&mut [&mut client, server], program::slice());
-            }
+            server.wait_with(&mut client);
         }
         let time = started.elapsed();
         let harness_cpu = own_before.zip(own.read().ok()).and_then(|(before, now)| now.checked_sub(before));
@@ -440,6 +551,17 @@ fn broken(how: String) -> Failure {
 pub(crate) struct ClientCommand {
     pub(crate) words: Vec<String>,
     pub(crate) most_s: f64,
+    /// The server closes its connection after each answer, and the client knows.
+    pub(crate) closes: bool,
+    /// It makes fewer connections than the load has.
+    pub(crate) connections: Option<u32>,
+}
+
+impl ClientCommand {
+    /// What came of it, with how it was told to put the load on.
+    pub(crate) fn marked(&self, measured: Measured) -> Measured {
+        Measured { closes: self.closes, connections: self.connections, ..measured }
+    }
 }
 
 /// A client that ended.

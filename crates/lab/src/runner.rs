@@ -1,6 +1,6 @@
-//! Runs a suite: block after block, cell after cell, and the record at the end, also when stopped half-way.
+//! Runs a suite, block after block and cell after cell, and returns the record, also of an interrupted run.
 //!
-//! Start at [`run`]; [`resume`] goes on with what was stopped.
+//! Start at [`run`]; [`resume`] continues an interrupted run.
 
 use crate::collect::{self, CellRuns, Frame};
 use crate::copies;
@@ -10,11 +10,12 @@ use crate::identity;
 use crate::journal::{Begun, Journal, Kept};
 use crate::pin::{Cores, Pinned};
 use crate::plan::{Plan, Role, cell_name};
-use crate::run::{Bench, Failure, Measured};
+use crate::run::{Asked, Bench, Failure, Measured};
 use crate::suite::{Client, Load, Server, Suite};
 use crate::verdict;
 use ringroad_measure::Record;
 use ringroad_measure::merge::{BUILD, other_machine};
+use ringroad_measure::units::counted;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -26,12 +27,14 @@ use std::time::{Duration, Instant, SystemTime};
 pub struct RunOptions {
     /// Our own program, what `{ringroad}` in a suite stands for.
     pub ringroad: PathBuf,
-    /// The command of our clients; the name of one, `load` or `small`, is appended, and its options as one JSON word.
+    /// The command of our clients; the name of one, `load` or `small`, is appended, and its options as one
+    /// JSON word.
     pub client: Vec<String>,
-    /// Who of ours puts the loads on, instead of whom the suite names. What the load generator cannot stays the small one's.
-    pub who: Option<Client>,
-    /// The command line for the record. Without a `--seed` in it, the one that was used is appended, so that the
-    /// recorded command repeats the same order.
+    /// The client for all loads, instead of those the suite names. What the load generator cannot do stays
+    /// with the small one.
+    pub client_override: Option<Client>,
+    /// The command line for the record. Without a `--seed` in it, the one that was used is appended, so that
+    /// the recorded command repeats the same order.
     pub command: Vec<String>,
     /// Decides the order of the runs; chosen at random if absent.
     pub seed: Option<u64>,
@@ -79,14 +82,15 @@ pub fn run(
     let cores = Cores::of_this_process()?;
     let mut plan = Plan::of(suite, seed);
     plan.fit(suite, cores.server.len());
+    plan.look_for_programs(suite);
     let estimate = plan.estimate(suite);
     let overrides = options.repeats.is_some() || options.duration_s.is_some() || options.warmup_s.is_some();
     if let Some(budget_s) = suite.budget_s.filter(|_| !overrides)
         && estimate.as_secs_f64() > budget_s
     {
         let message = format!(
-            "{} runs of {:.2} s take {:.0} s, more than {budget_s:.0}: shorten, repeat less, or raise it",
-            plan.runs(),
+            "{} of {:.2} s take {:.0} s, more than {budget_s:.0}: shorten, repeat less, or raise it",
+            counted(plan.runs().into(), "run"),
             suite.run_estimate_s(),
             estimate.as_secs_f64(),
         );
@@ -102,8 +106,8 @@ pub fn run(
     go_on(Kept::nothing(begun), journal, &cores, options, observer, stop)
 }
 
-/// Goes on with a run that was stopped, from the last whole block of its journal, and returns the record of all of it.
-/// Suite, order and command are those of the journal; of the options only the programs count.
+/// Goes on with a run that was stopped, from the last whole block of its journal, and returns the record of
+/// all of it. Suite, order and command are those of the journal; of the options only the programs count.
 ///
 /// # Errors
 /// As [`run`]; and [`Error::Journal`] if it cannot be read or was begun on another machine.
@@ -118,18 +122,20 @@ pub fn resume(
     let here = host(&cores, &options.ringroad);
     let no = |how: String| Error::Journal { path: journal.to_owned(), how };
     if let Some(fact) = other_machine(&kept.begun.host, &here) {
-        return Err(no(format!("it was begun on another machine (its {fact} differs): begin anew here")));
+        return Err(no(format!(
+            "it was started on another machine (its {fact} differs): start a new run here"
+        )));
     }
     if kept.begun.host.get(BUILD).is_some_and(|build| Some(build) != here.get(BUILD)) {
         return Err(no(
-            "the program was built anew since, and the blocks of a run are of one program: begin anew"
+            "the program was rebuilt since, and all blocks of a run must use one program: start a new run"
                 .to_owned(),
         ));
     }
     for (name, now) in identity::of_suite(&kept.begun.suite) {
         if let Some(how) = kept.begun.programs.get(&name).and_then(|then| then.difference(&now)) {
             return Err(no(format!(
-                "{name} is another program than when it was begun ({how}), and the blocks of a run are of one: begin anew"
+                "{name} is not the program the run was started with ({how}), and all blocks of a run must use one: start a new run"
             )));
         }
     }
@@ -149,16 +155,26 @@ fn go_on(
     let suite = &kept.begun.suite;
     let mut plan = Plan::of(suite, kept.begun.seed);
     plan.fit(suite, cores.server.len());
+    plan.look_for_programs(suite);
     let _pinned = Pinned::to(&cores.harness).map_err(|source| Error::Machine {
         what: format!("pin the harness to CPUs {:?}", cores.harness),
         source,
     })?;
     let scratch = options.scratch.as_deref();
-    let bench = Bench { suite, ringroad: &options.ringroad, client: &options.client, cores, scratch, stop };
+    let bench = Bench {
+        suite,
+        ringroad: &options.ringroad,
+        client: &options.client,
+        cores,
+        scratch,
+        stop,
+        asked: Asked::default(),
+    };
     let done_before: usize = plan.blocks.iter().take(kept.blocks as usize).map(Vec::len).sum();
     let done_before = u32::try_from(done_before).unwrap_or(u32::MAX);
     let left = plan.runs().saturating_sub(done_before);
-    let estimate = Duration::from_secs_f64(f64::from(left) * suite.run_estimate_s());
+    let share = f64::from(left) / f64::from(plan.runs().max(1));
+    let estimate = plan.estimate(suite).mul_f64(share);
     let mut progress = Progress {
         observer,
         names: plan.cells.iter().map(|cell| cell_name(suite, cell)).collect(),
@@ -189,7 +205,7 @@ fn go_on(
     }
     .all(kept.blocks)?;
     if let Some(scratch) = scratch {
-        // What cannot be removed, its owner finds when he removes the folder.
+        // What cannot be removed shows when the user removes the folder.
         let _ = copies::clear(scratch);
     }
     let interrupted = blocks < suite.repeats;
@@ -200,7 +216,7 @@ fn go_on(
     Ok(collect::record(suite, &plan, &cells, frame))
 }
 
-/// The blocks in the making: what runs, what came of it so far, and who is told.
+/// The blocks in the making: what runs, what came of it so far, and the observer.
 struct Blocks<'a, 'b> {
     bench: &'a Bench<'a>,
     plan: &'a Plan,
@@ -252,7 +268,15 @@ impl Blocks<'_, '_> {
         let servers = group.iter().map(|(_, index)| &bench.suite.servers[plan.cells[*index].server]);
         let runs: Vec<(&Server, &Load)> = servers.zip(loads.iter().map(|load| &**load)).collect();
         let results = match bench.suite.turn_s {
-            Some(_) => bench.run_by_turns(&runs),
+            Some(_) => {
+                let alone: Vec<Option<String>> =
+                    group.iter().map(|(_, index)| self.cells[*index].why_alone()).collect();
+                let (results, reasons) = by_turns(bench, &runs, &alone);
+                for ((_, index), why) in group.iter().zip(reasons) {
+                    self.cells[*index].alone = why;
+                }
+                results
+            }
             None => runs.iter().map(|(server, load)| bench.run(server, load)).collect(),
         };
         let over_s = match bench.suite.turn_s {
@@ -299,7 +323,7 @@ impl Blocks<'_, '_> {
                 self.journal.as_mut().map_or(Ok(()), |journal| journal.skipped(index, &reason))?;
                 self.cells[index].skipped = Some(reason);
             }
-            Err(Failure::Failed(how)) => {
+            Err(Failure::Failed(how) | Failure::Slow(how)) => {
                 self.progress.tell(&Event::RunFailed { cell: &name, how: &how });
                 self.journal.as_mut().map_or(Ok(()), |journal| journal.failed(index, &how))?;
                 self.cells[index].failures.push(how);
@@ -311,7 +335,59 @@ impl Blocks<'_, '_> {
     }
 }
 
-/// Where we are, and who wants to know.
+/// Runs a group in turns, but for those that are to run by themselves (`alone` says why), and once more by
+/// themselves those that the turns did not suit: one that took too long for a turn, and one that lost
+/// connections while others had theirs. Answers the results, and why each ran by itself if it did.
+fn by_turns(
+    bench: &Bench<'_>,
+    runs: &[(&Server, &Load)],
+    alone: &[Option<String>],
+) -> (Vec<Result<Measured, Failure>>, Vec<Option<String>>) {
+    let together: Vec<(&Server, &Load)> =
+        runs.iter().zip(alone).filter(|(_, alone)| alone.is_none()).map(|(run, _)| *run).collect();
+    let mut results = bench.run_by_turns(&together).into_iter();
+    let mut reasons = Vec::new();
+    let all = runs.iter().zip(alone).map(|((server, load), alone)| {
+        let first = if alone.is_none() { results.next() } else { None };
+        let why = alone.clone().or_else(|| first.as_ref().and_then(|first| unsuited(first, load)));
+        let result = match (first, &why) {
+            (Some(first), None) => first,
+            _ => bench.run(server, load).map(|mut measured| {
+                measured.run.alone.clone_from(&why);
+                measured
+            }),
+        };
+        reasons.push(why);
+        result
+    });
+    let all = all.collect();
+    (all, reasons)
+}
+
+/// Why a run by turns is to be made again by itself, as a clause.
+fn unsuited(result: &Result<Measured, Failure>, load: &Load) -> Option<String> {
+    match result {
+        Err(Failure::Slow(how)) => Some(how.clone()),
+        Ok(measured) if measured.server_failed.is_none() => {
+            let errors = &measured.run.errors;
+            let lost = errors.connect + errors.reset + errors.timeout;
+            let what = match (lost, measured.run.completed) {
+                (0, 1..) => return None,
+                (0, 0) => "no answer came in its turns".to_owned(),
+                _ => format!(
+                    "in its turns {} of {} connections failed or were closed by the program while others had theirs (does it close \
+                     silent connections after some seconds?)",
+                    lost.min(u64::from(load.connections)),
+                    load.connections
+                ),
+            };
+            Some(what)
+        }
+        Ok(_) | Err(_) => None,
+    }
+}
+
+/// How far the run is, and the observer.
 struct Progress<'a> {
     observer: &'a mut dyn Observer,
     names: Vec<String>,
@@ -342,7 +418,7 @@ impl Progress<'_> {
 /// The suite with the caller's wishes in it.
 fn overridden(suite: &Suite, options: &RunOptions) -> Result<Suite, Error> {
     let mut suite = suite.clone();
-    if let Some(client) = options.who {
+    if let Some(client) = options.client_override {
         for load in suite.loads.iter_mut().filter(|load| load.client != Client::Wrk) {
             load.client = if load.is_for_load() { client } else { Client::Small };
         }
@@ -378,7 +454,7 @@ fn rule(suite: &Suite, key: &str, message: String) -> SuiteError {
     SuiteError { file: suite.name.clone(), line: None, key: Some(key.to_owned()), message }
 }
 
-/// The machine's facts, which build of the program runs, and who was pinned where.
+/// The machine's facts, which build of the program runs, and the CPUs of server, client and harness.
 fn host(cores: &Cores, ringroad: &Path) -> Map<String, Value> {
     let mut host = match serde_json::to_value(ringroad_host::facts()) {
         Ok(Value::Object(map)) => map,

@@ -1,15 +1,19 @@
-//! Suites: what to start, how to know it is ready, which load to put on it, how often, what to keep. Data only.
+//! Suites: what to start, how to know it is ready, which load to put on it, how often, what to keep. Data
+//! only.
 //!
-//! A suite is a TOML file; every mistake is answered with file, line and key. A `[[server]]` with `each` stands
-//! for one server per word, `{each}` being the word; a `[[load]]` stands for one load per connection count.
-//! Placeholders that only a run knows (`{port}`, `{ringroad}`, …) stay in place here: `program` fills them.
-//! [`built_in`] holds the suites that are part of the program.
+//! A suite is a TOML file; every mistake is answered with file, line and key. A `[[server]]` with `each`
+//! stands for one server per word, `{each}` being the word; a `[[load]]` stands for one load per connection
+//! count. Placeholders that only a run knows (`{port}`, `{ringroad}`, …) stay in place here: `program` fills
+//! them. [`built_in`] holds the suites that are part of the program.
 //!
 //! Reading the text, and every rule about it, is in `parse.rs`. Start at [`Suite`].
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 pub mod built_in;
 mod parse;
+mod url;
+
+pub use url::Url;
 
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
@@ -41,7 +45,8 @@ pub struct Suite {
     pub duration_s: f64,
     /// The window after it in which system calls are counted, seconds; 0 for none.
     pub syscalls_s: f64,
-    /// Of each block, those under one load run side by side and take turns of so many seconds; absent, one after the other.
+    /// Of each block, those under one load run side by side and take turns of so many seconds; absent, one
+    /// after the other.
     #[serde(default)]
     pub turn_s: Option<f64>,
     /// Interleaved blocks: how often every cell runs.
@@ -106,9 +111,38 @@ pub struct Server {
     /// The user added it to the suite.
     #[serde(default)]
     pub added: bool,
+    /// It runs already, here: it is neither started nor stopped.
+    #[serde(default)]
+    pub url: Option<Url>,
 }
 
 impl Server {
+    /// One that already runs. It answers with a page of its own, over HTTP.
+    pub fn running(id: String, url: Url) -> Server {
+        Server {
+            id,
+            driver: None,
+            command: vec![url.to_string()],
+            ready: Ready::Connect,
+            max_connections: None,
+            max_connections_reason: None,
+            protocols: vec![Protocol::Http],
+            totals: false,
+            env: BTreeMap::new(),
+            cwd: None,
+            ready_timeout_s: READY_TIMEOUT_S,
+            hint: None,
+            own_page: true,
+            added: true,
+            url: Some(url),
+        }
+    }
+
+    /// How long it takes to start and to answer is not known: the user added it.
+    pub fn is_unknown(&self) -> bool {
+        self.added
+    }
+
     /// It can be told what a load wants of its program.
     pub fn takes_arguments(&self) -> bool {
         self.command.iter().any(|word| word == ARGUMENTS)
@@ -123,7 +157,7 @@ pub enum Ready {
     Line(String),
     /// A connection to the address it was given succeeds.
     Connect,
-    /// It serves nobody: it does its work and ends.
+    /// It serves no connection: it does its work and ends.
     End,
 }
 
@@ -167,7 +201,7 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// Who puts the load on.
+/// The client that puts the load on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Client {
@@ -181,7 +215,8 @@ pub enum Client {
 
 /// Requests in flight on one connection, for the load generator.
 const LOAD_PIPELINE_MAX: u32 = 256;
-/// The load generator has every number of requests that go out together laid out behind each other: so many bytes at most.
+/// The load generator has every number of requests that go out together laid out behind each other: so many
+/// bytes at most.
 const LOAD_LAID_OUT_MAX: u64 = 16 << 20;
 
 impl Client {
@@ -198,7 +233,7 @@ impl Client {
 impl std::str::FromStr for Client {
     type Err = String;
 
-    /// Of ours: who else there is has its own limits, and is for suites.
+    /// The two clients of this program; `wrk` has limits of its own and is for suites.
     fn from_str(word: &str) -> Result<Client, String> {
         match word {
             "load" => Ok(Client::Load),
@@ -231,11 +266,12 @@ pub struct Load {
     pub path: String,
     /// HTTP: the body every answer must have; without it the first answer's body is the measure.
     pub body: Option<String>,
-    /// Who puts it on.
+    /// The client that puts it on.
     pub client: Client,
     /// How long an answer may take before it counts as missing, seconds.
     pub timeout_s: f64,
-    /// Words for the program's command, where it says `{arguments}`: `--work-us 20`. Without that it is skipped.
+    /// Words for the program's command, where it says `{arguments}`: `--work-us 20`. Without that it is
+    /// skipped.
     pub arguments: Vec<String>,
     /// CPUs the program must have for itself; with fewer it is skipped.
     pub cores: u32,
@@ -244,7 +280,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// Bytes of a message laid out once, twice, … as often as are in flight, all together: what the load generator keeps.
+    /// Bytes of a message laid out once, twice, … as often as are in flight, all together: what the load
+    /// generator keeps.
     pub fn laid_out_bytes(&self) -> u64 {
         let depth = u64::from(self.pipeline);
         depth * (depth + 1) / 2 * u64::from(self.payload_bytes)
@@ -267,7 +304,8 @@ impl Suite {
         Suite::load("quick")
     }
 
-    /// A suite by name or path: a built-in one, a `.toml` file, or `NAME` for `benches/NAME.toml` or `NAME.toml` here.
+    /// A suite by name or path: a built-in one, a `.toml` file, or `NAME` for `benches/NAME.toml` or
+    /// `NAME.toml` here.
     ///
     /// # Errors
     /// [`Error::NoSuchSuite`], [`Error::Read`], or [`Error::Suite`] with file, line and key.
@@ -299,10 +337,10 @@ impl Suite {
         Ok(parse::suite(text, file, name, folder)?)
     }
 
-    /// Adds a program of the user's: `NAME=COMMAND`, words as a shell would part them, with `{port}` or `{addr}` where
-    /// the address goes. It speaks HTTP, or what the load speaks where the command says `{protocol}`, and may answer
-    /// with any page. With `{source}` and `{target}` it is a copier. A relative path is from the folder this process is
-    /// in.
+    /// Adds a program of the user's: `NAME=COMMAND`, words as a shell would part them, with `{port}` or
+    /// `{addr}` where the address goes. It speaks HTTP, or what the load speaks where the command says
+    /// `{protocol}`, and may answer with any page. With `{source}` and `{target}` it is a copier. A relative
+    /// path is from the folder this process is in.
     ///
     /// # Errors
     /// [`Error::With`] says what is wrong with the text.
@@ -365,9 +403,100 @@ impl Suite {
             hint: None,
             own_page: true,
             added: true,
+            url: None,
         });
         // The budget is for the suite's own programs.
         self.budget_s = None;
+        Ok(())
+    }
+
+    /// Servers that already run, side by side: `NAME=URL` each, the first the baseline. They are put under
+    /// load one after the other in ten interleaved blocks, the baseline twice, since a turn must be long
+    /// beside a latency that is not known here.
+    ///
+    /// # Errors
+    /// [`Error::Url`] says what is wrong with one of the texts.
+    pub fn of_urls(texts: &[String]) -> Result<Suite, Error> {
+        let mut servers: Vec<Server> = Vec::new();
+        for text in texts {
+            let wrong = |how: String| Error::Url { text: text.clone(), how };
+            let is_named = text.split_once('=').filter(|(id, _)| !id.contains(['/', ':']));
+            let (id, url) = match is_named {
+                Some((id, url)) => (id.to_owned(), url),
+                None => (((b'a' + (servers.len() % 26) as u8) as char).to_string(), text.as_str()),
+            };
+            if id.is_empty() || id.chars().any(char::is_control) {
+                return Err(wrong("the name before `=` is empty".to_owned()));
+            }
+            if servers.iter().any(|server| server.id == id) {
+                return Err(wrong(format!("the name {id} is taken: give another one, NAME=URL")));
+            }
+            servers.push(Server::running(id, url.parse().map_err(wrong)?));
+        }
+        let is_tls = |server: &Server| server.url.as_ref().is_some_and(|url| url.https);
+        let text = include_str!("../suites/urls.toml");
+        let mut suite = Suite::parse(text, "urls", "urls", None)?;
+        suite.baseline = servers.first().map(|server| server.id.clone());
+        if servers.iter().any(is_tls) {
+            for load in &mut suite.loads {
+                load.about = Some("HTTPS where the URL says so".to_owned());
+            }
+        }
+        suite.servers = servers;
+        Ok(suite)
+    }
+
+    /// Has every HTTP load ask for this path. The servers' pages may differ from the suite's then.
+    ///
+    /// # Errors
+    /// [`Error::Option`]: the path cannot be sent, or there is no HTTP load.
+    pub fn set_path(&mut self, path: &str) -> Result<(), Error> {
+        let wrong =
+            |how: &str| Error::Option { option: "--path", text: path.to_owned(), how: how.to_owned() };
+        if !path.starts_with('/') || path.bytes().any(|byte| !(0x21..=0x7e).contains(&byte)) {
+            return Err(wrong("a path begins with / and is printable ASCII without blanks"));
+        }
+        let mut any = false;
+        for load in self.loads.iter_mut().filter(|load| load.protocol == Protocol::Http) {
+            path.clone_into(&mut load.path);
+            load.body = None;
+            any = true;
+        }
+        if any { Ok(()) } else { Err(wrong("no load of this suite speaks HTTP")) }
+    }
+
+    /// Has every load make these numbers of connections, one load for each.
+    ///
+    /// # Errors
+    /// [`Error::Option`]: a number is out of range, or the suite copies files.
+    pub fn set_connections(&mut self, counts: &[u32]) -> Result<(), Error> {
+        let text: Vec<String> = counts.iter().map(ToString::to_string).collect();
+        let wrong =
+            |how: &str| Error::Option { option: "--connections", text: text.join(","), how: how.to_owned() };
+        if let Some(_out) = counts.iter().find(|count| !(1..=parse::CONNECTIONS_MAX).contains(*count)) {
+            return Err(wrong("from 1 to 1,000,000"));
+        }
+        if self.loads.iter().all(|load| load.tree.is_some()) {
+            return Err(wrong("copying files makes no connections"));
+        }
+        let mut loads: Vec<Load> = Vec::new();
+        for load in &self.loads {
+            if load.tree.is_some() {
+                loads.push(load.clone());
+                continue;
+            }
+            let share = f64::from(load.active) / f64::from(load.connections);
+            let name = load.id.strip_suffix(&format!("-{}", load.connections)).unwrap_or(&load.id);
+            for &connections in counts {
+                let id = format!("{name}-{connections}");
+                if loads.iter().any(|known| known.id == id) {
+                    continue;
+                }
+                let active = ((f64::from(connections) * share).round() as u32).clamp(1, connections);
+                loads.push(Load { id, connections, active, ..load.clone() });
+            }
+        }
+        self.loads = loads;
         Ok(())
     }
 

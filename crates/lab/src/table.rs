@@ -1,7 +1,7 @@
-//! The table a person sees in the terminal at the end of a run.
+//! The table for a terminal, at the end of a run and from a record.
 //!
-//! One block of rows per load, notes and doubts once each under it, the answer as the last sentence. It shares
-//! figures and sentences with the page. Whether colour is wanted and how wide the terminal is, the caller knows.
+//! A block of rows per load, then notes and doubts, each kind once, and the answer as the last sentence.
+//! Figures and sentences are the page's. Colour and width are the caller's decision.
 //!
 //! Start at [`text`].
 
@@ -11,21 +11,40 @@ use crate::page::shape::{self, Load};
 use ringroad_measure::Level;
 use ringroad_measure::record::{Cell, Limiter, Record};
 
-/// Narrower than this the columns cannot be told apart; wider than that a row is hard to follow.
-const WIDTH_MIN: usize = 80;
+/// Below this no column but the cost has room; beyond this a row is hard to follow. Sentences go on to the
+/// second.
+const WIDTH_MIN: usize = 40;
 const WIDTH_MAX: usize = 100;
-/// The columns but the name, the bar and the last mark, with the space before each.
-const FIXED: usize = 13 + 9 + 6 + 8 + 8 + 6 + 2 + 9 + 2;
 /// What stands where a number is not known.
 const UNKNOWN: &str = "–";
-/// The longest bar and the longest name.
+/// The longest bar, the longest name, and the name that columns give way to.
 const BAR_MAX: usize = 20;
 const NAME_MAX: usize = 24;
+const NAME_FIRST: usize = 16;
+/// The mark of a verdict and the space behind it.
+const MARK: usize = 2;
 
-/// The record as text, lines ended by `\n`, none longer than `width` characters; `width` is taken as at least 80
-/// and at most 100. With `color` there are ANSI colours in it, which take no width. Names are shown without
-/// control characters, so that no program's name can steer the terminal.
+/// How much is printed besides the rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Detail {
+    /// What the marks mean, every kind of doubt, and the answer.
+    #[default]
+    Full,
+    /// The answer alone.
+    Brief,
+}
+
+/// The record as text, lines ended by `\n`, none longer than `width` characters; `width` is taken as at least
+/// 40 and at most
+/// 100. Where columns have no room the less important ones are left out. With `color` there are ANSI colours
+///      in it, which take
+/// no width. Names are shown without control characters, so that no program's name can steer the terminal.
 pub fn text(record: &Record, width: usize, color: bool) -> String {
+    detailed(record, width, color, Detail::Full)
+}
+
+/// As [`text`], with the detail asked for.
+pub fn detailed(record: &Record, width: usize, color: bool, detail: Detail) -> String {
     let width = width.clamp(WIDTH_MIN, WIDTH_MAX);
     let paint = Paint { color };
     let loads = shape::loads(record);
@@ -35,36 +54,151 @@ pub fn text(record: &Record, width: usize, color: bool) -> String {
         out.push_str(&block(record, load, &columns, &paint));
         out.push('\n');
     }
-    for note in notes(record, &loads) {
-        out.push_str(&wrapped(&note, width, "  "));
+    let doubts = answer::doubts(record);
+    match detail {
+        Detail::Full => {
+            for note in notes(record, &loads, &columns) {
+                out.push_str(&wrapped(&note, width, "  "));
+            }
+            out.push_str(&doubted(&doubts, width, &paint));
+        }
+        Detail::Brief => {
+            let kinds = doubts.len();
+            if kinds > 0 {
+                let s = if kinds == 1 { "" } else { "s" };
+                let worst = doubts.iter().map(|doubt| doubt.level).max().unwrap_or(Level::Valid);
+                let text = format!("{worst}: {kinds} kind{s} of doubt; without --brief they are printed.");
+                out.push_str(&paint.level(worst, &wrapped(&text, width, "  ")));
+            }
+        }
     }
-    out.push_str(&doubted(&answer::doubts(record), width, &paint));
-    if !out.is_empty() {
+    if !out.is_empty() && !out.ends_with("\n\n") {
         out.push('\n');
     }
     out.push_str(&paint.bold(&wrapped(&Answer::of(record).short(), width, "")));
     out
 }
 
-/// How wide the columns that can give are.
+/// One column of figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Column {
+    Cpu,
+    Against,
+    Calls,
+    P50,
+    P99,
+    Rate,
+    Memory,
+}
+
+impl Column {
+    const ALL: [Column; 7] =
+        [Column::Cpu, Column::Against, Column::Calls, Column::P50, Column::P99, Column::Rate, Column::Memory];
+    /// Those that are left out where there is no room, in this order.
+    const GIVING_WAY: [Column; 5] = [Column::Memory, Column::P50, Column::Calls, Column::Rate, Column::P99];
+
+    fn head(self) -> &'static str {
+        match self {
+            Column::Cpu => "CPU µs/req",
+            Column::Against => "vs base",
+            Column::Calls => "calls",
+            Column::P50 => "p50",
+            Column::P99 => "p99",
+            Column::Rate => "req/s",
+            Column::Memory => "memory",
+        }
+    }
+
+    /// Its width, and the space before it: two where two numbers without a unit would read as one.
+    fn room(self) -> (usize, usize) {
+        match self {
+            Column::Cpu => (11, 1),
+            Column::Against => (8, 2),
+            Column::Calls => (5, 2),
+            Column::P50 => (7, 1),
+            // Where the lesser columns have given way it stands behind the ratio.
+            Column::P99 => (7, 2),
+            Column::Rate => (6, 2),
+            Column::Memory => (8, 1),
+        }
+    }
+
+    fn spelled(self, record: &Record, load: &Load<'_>, cell: &Cell) -> String {
+        match self {
+            Column::Cpu => cpu(cell),
+            Column::Against => against_baseline(record, load, cell),
+            Column::Calls => short(Figure::Syscalls, cell),
+            Column::P50 => short(Figure::P50, cell),
+            Column::P99 => short(Figure::P99, cell),
+            Column::Rate => {
+                let at_least = if is_client_bound(cell) { "≥" } else { "" };
+                format!("{at_least}{}", short(Figure::Rate, cell))
+            }
+            Column::Memory => short(Figure::Memory, cell),
+        }
+    }
+}
+
+/// The load generator was the bottleneck: the program can do more.
+fn is_client_bound(cell: &Cell) -> bool {
+    cell.limiter == Some(Limiter::Client)
+}
+
+/// Which columns there are, and how wide those that can give are.
 struct Columns {
     name: usize,
     bar: usize,
+    shown: Vec<Column>,
 }
 
 impl Columns {
     fn fitting(record: &Record, width: usize) -> Self {
         let longest =
             shape::models(record).iter().map(|model| clean(model).chars().count()).max().unwrap_or(0);
-        let free = width - FIXED;
-        let name = longest.clamp(8, NAME_MAX.min(free));
+        let room =
+            |shown: &[Column]| shown.iter().map(|column| column.room().0 + column.room().1).sum::<usize>();
+        let mut shown = Column::ALL.to_vec();
+        if record.baseline.is_none() {
+            shown.retain(|column| *column != Column::Against);
+        }
+        // A column without a number in any row says nothing, but for that of the cost: its absence is news.
+        let known = |figure: Figure| record.cells.iter().any(|cell| figure.value(cell).is_some());
+        shown.retain(|column| match column {
+            Column::Against => known(Figure::Ratio),
+            Column::Calls => known(Figure::Syscalls),
+            Column::Memory => known(Figure::Memory),
+            Column::Cpu | Column::P50 | Column::P99 | Column::Rate => true,
+        });
+        let wanted = longest.clamp(8, NAME_FIRST);
+        for column in Column::GIVING_WAY {
+            if MARK + wanted + room(&shown) > width {
+                shown.retain(|other| *other != column);
+            }
+        }
+        let free = width.saturating_sub(MARK + room(&shown));
+        let name = longest.clamp(8, NAME_MAX).min(free);
         // A bar of one or two characters tells nothing.
         let bar = Some(free - name).and_then(|left| left.checked_sub(2)).filter(|bar| *bar >= 3).unwrap_or(0);
-        Columns { name, bar: bar.min(BAR_MAX) }
+        Columns { name, bar: bar.min(BAR_MAX), shown }
     }
 
-    fn bar_room(&self) -> usize {
-        if self.bar > 0 { self.bar + 1 } else { 0 }
+    /// All that stands behind a name.
+    fn behind(&self) -> usize {
+        let bar = if self.bar > 0 { self.bar + 1 } else { 0 };
+        bar + self.shown.iter().map(|column| column.room().0 + column.room().1).sum::<usize>()
+    }
+
+    /// A row: its mark, its name, a text for each column, and the bar behind the first.
+    fn row(&self, mark: &str, name: &str, bar: &str, spell: impl Fn(Column) -> String) -> String {
+        let mut out = format!("{mark:MARK$}{:name$}", cut(&clean(name), self.name), name = self.name);
+        for column in &self.shown {
+            let (width, space) = column.room();
+            out.push_str(&format!("{:space$}{:>width$}", "", cut(&spell(*column), width)));
+            if *column == Column::Cpu && self.bar > 0 {
+                out.push_str(&format!(" {bar:width$}", width = self.bar));
+            }
+        }
+        out.trim_end().to_owned()
     }
 }
 
@@ -73,54 +207,26 @@ fn block(record: &Record, load: &Load<'_>, columns: &Columns, paint: &Paint) -> 
     let (ranked, even) = answer::ranked(record, load);
     let best = &ranked[..even];
     let most = load.cells.iter().filter_map(|cell| Figure::Cpu.value(cell)).fold(0.0, f64::max);
-    let against = match record.baseline.as_deref() {
-        Some(_) => "vs base",
-        None => "",
-    };
     let mut out = format!("{}\n", paint.bold(&plain(&load.title)));
-    let head = format!(
-        "{:name$} {:>12}{:bar$} {:>8} {:>5} {:>7} {:>7} {:>5}   {:>8}",
-        "",
-        "CPU µs/req",
-        "",
-        against,
-        "calls",
-        "p50",
-        "p99",
-        "req/s",
-        "memory",
-        name = columns.name,
-        bar = columns.bar_room(),
-    );
-    out.push_str(&paint.dim(head.trim_end()));
+    out.push_str(&paint.dim(&columns.row("", "", "", |column| column.head().to_owned())));
     out.push('\n');
     for cell in &load.cells {
-        let name = format!("{:name$}", cut(&clean(&cell.model), columns.name), name = columns.name);
         if let Some(reason) = &cell.skipped {
-            let room = columns.name + columns.bar_room() + FIXED - name.chars().count() - 1;
+            let name = columns.row("", &cell.model, "", |_| String::new());
+            let room = (columns.name + columns.behind()).saturating_sub(columns.name + 1);
+            let name = format!("{name:width$}", width = MARK + columns.name);
             let line = format!("{name} {}", cut(&format!("skipped: {}", clean(reason)), room));
             out.push_str(&paint.dim(line.trim_end()));
             out.push('\n');
             continue;
         }
         let is_best = best.iter().any(|other| std::ptr::eq(*other, *cell));
-        let row = format!(
-            "{name} {:>12}{} {:>8} {:>5} {:>7} {:>7} {:>5} {} {:>8} {}",
-            cut(&cpu(cell), 12),
-            bar(Figure::Cpu.value(cell), most, columns.bar),
-            against_baseline(record, load, cell),
-            short(Figure::Syscalls, cell),
-            short(Figure::P50, cell),
-            short(Figure::P99, cell),
-            short(Figure::Rate, cell),
-            if cell.limiter == Some(Limiter::Client) { "c" } else { " " },
-            short(Figure::Memory, cell),
-            flag(cell.verdict.level),
-        );
-        let row = row.trim_end();
+        let bar = bar(Figure::Cpu.value(cell), most, columns.bar);
+        let row = columns
+            .row(flag(cell.verdict.level), &cell.model, &bar, |column| column.spelled(record, load, cell));
         out.push_str(&match cell.verdict.level {
-            Level::Valid if is_best => paint.best(row),
-            level => paint.level(level, row),
+            Level::Valid if is_best => paint.best(&row),
+            level => paint.level(level, &row),
         });
         out.push('\n');
     }
@@ -143,7 +249,7 @@ fn cpu(cell: &Cell) -> String {
     }
 }
 
-/// `= 1.01 ×`, `1.91 ×`, `baseline`.
+/// `= 1.01×`, `1.91×`, `baseline`.
 fn against_baseline(record: &Record, load: &Load<'_>, cell: &Cell) -> String {
     let Some(baseline) = record.baseline.as_deref() else {
         return String::new();
@@ -158,7 +264,9 @@ fn against_baseline(record: &Record, load: &Load<'_>, cell: &Cell) -> String {
         load.cells.iter().find(|other| other.model == baseline).is_some_and(|baseline| {
             matches!(answer::standing(record, cell, baseline), Some(Standing::Even(_)))
         });
-    plain(&format!("{}{}", if even { "= " } else { "" }, figure::times(ratio)))
+    // The sign stands at its number, or beside the next column it would read as a multiplication.
+    let times = plain(&figure::times(ratio)).replace(' ', "");
+    format!("{}{times}", if even { "= " } else { "" })
 }
 
 /// A number that fits its column.
@@ -177,7 +285,7 @@ fn short(figure: Figure, cell: &Cell) -> String {
     }
 }
 
-/// The value as a part of the largest, in eighths of a character; a space before it.
+/// The value as a part of the largest, in eighths of a character.
 fn bar(value: Option<f64>, most: f64, width: usize) -> String {
     const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     if width == 0 {
@@ -186,39 +294,63 @@ fn bar(value: Option<f64>, most: f64, width: usize) -> String {
     let share = value.map_or(0.0, |value| (value / most).clamp(0.0, 1.0));
     let eighths = (share * width as f64 * 8.0).round() as usize;
     let drawn = format!("{}{}", "█".repeat(eighths / 8), PARTS[eighths % 8]);
-    format!(" {drawn:width$}")
+    drawn
 }
 
 /// What the marks in the table mean, for the marks that occur.
-fn notes(record: &Record, loads: &[Load<'_>]) -> Vec<String> {
+fn notes(record: &Record, loads: &[Load<'_>], columns: &Columns) -> Vec<String> {
     let mut notes = Vec::new();
     let ran = || record.cells.iter().filter(|cell| cell.skipped.is_none());
+    let shown = |column| columns.shown.contains(&column);
+    let mut first = Vec::new();
     if ran().any(|cell| Figure::Cpu.interval(cell).is_some()) {
-        notes.push("± half of the 95 % interval of the median; calls: system calls per request.".to_owned());
+        first.push("± half of the 95 % interval of the median");
+    }
+    if shown(Column::Calls) {
+        first.push("calls: system calls per request");
+    }
+    if !first.is_empty() {
+        notes.push(format!("{}.", first.join("; ")));
     }
     let equal = loads
         .iter()
         .any(|load| load.cells.iter().any(|cell| against_baseline(record, load, cell).starts_with('=')));
-    if equal {
-        notes.push("= no difference from the baseline was found in this run.".to_owned());
+    if equal && shown(Column::Against) {
+        notes.push("= no significant difference from the baseline.".to_owned());
     }
-    if ran().any(|cell| cell.limiter == Some(Limiter::Client)) {
+    if ran().any(is_client_bound) {
         notes.push(
-            "c the client was the limit: rate and latency are its own, CPU per request is not touched by it."
+            "≥ the load generator was the bottleneck: ignore rate and latency; CPU per request is still valid."
                 .to_owned(),
         );
     }
     if ran()
-        .any(|cell| Figure::ALL.iter().any(|figure| *figure != Figure::Ratio && figure.value(cell).is_none()))
+        .any(|cell| columns.shown.iter().any(|column| *column != Column::Against && unknown(*column, cell)))
     {
-        notes.push("– unknown on this machine.".to_owned());
+        notes.push("– could not be measured.".to_owned());
     }
     notes.extend(answer::pages(record));
+    notes.extend(answer::closing(record));
+    notes.extend(answer::beside(record, loads));
     notes.extend(answer::noise(record, loads));
     notes
 }
 
-/// Each kind of doubt once: the mark that its rows have, one of those it is about, and how many more there are.
+fn unknown(column: Column, cell: &Cell) -> bool {
+    let figure = match column {
+        Column::Cpu => Figure::Cpu,
+        Column::Against => Figure::Ratio,
+        Column::Calls => Figure::Syscalls,
+        Column::P50 => Figure::P50,
+        Column::P99 => Figure::P99,
+        Column::Rate => Figure::Rate,
+        Column::Memory => Figure::Memory,
+    };
+    figure.value(cell).is_none()
+}
+
+/// Each kind of doubt once: the mark that its rows have, one of those it is about, and how many more there
+/// are.
 pub(crate) fn doubted(doubts: &[Doubt], width: usize, paint: &Paint) -> String {
     let mut out = String::new();
     for doubt in doubts {
@@ -243,8 +375,8 @@ pub(crate) fn flag(level: Level) -> &'static str {
     }
 }
 
-/// Broken into lines at spaces; lines after the first begin with `indent`. Never cuts within a word unless the
-/// word alone is longer than a line.
+/// Broken into lines at spaces; lines after the first begin with `indent`. Never cuts within a word unless
+/// the word alone is longer than a line.
 pub(crate) fn wrapped(text: &str, width: usize, indent: &str) -> String {
     let mut out = String::new();
     let mut used = 0;
@@ -351,7 +483,9 @@ mod tests {
         }
         record.cells[0].server.cpu_us_per_request = Some(123_456.0);
         record.cells[0].server.cpu_interval = None;
-        for (asked, most) in [(0, 80), (80, 80), (91, 91), (100, 100), (500, 100)] {
+        for (asked, most) in
+            [(0, 40), (40, 40), (50, 50), (60, 60), (80, 80), (91, 91), (100, 100), (500, 100)]
+        {
             let text = text(&record, asked, false);
             let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > most).collect();
             assert!(long.is_empty(), "{asked}: {long:#?}");
@@ -373,9 +507,43 @@ mod tests {
     }
 
     #[test]
-    fn the_bar_is_dropped_where_there_is_no_room_for_it() {
-        assert!(text(&sample::quick(), 100, false).contains('█'));
-        assert!(!text(&sample::quick(), 80, false).contains('█'));
+    fn the_bar_and_then_the_lesser_columns_give_way_where_there_is_no_room() {
+        let heads = |width| {
+            let text = text(&sample::quick(), width, false);
+            let head = text.lines().find(|line| line.contains("CPU µs/req")).unwrap().to_owned();
+            (
+                text.contains('█'),
+                ["calls", "p50", "p99", "req/s", "memory"].map(|head_of| head.contains(head_of)),
+            )
+        };
+        assert_eq!(heads(100), (true, [true; 5]));
+        assert_eq!(heads(80), (false, [true; 5]));
+        assert_eq!(heads(70), (true, [true, false, true, true, false]));
+        assert_eq!(heads(60).1, [false, false, true, true, false]);
+        assert_eq!(heads(40).1, [false; 5]);
+    }
+
+    /// Two numbers beside each other, the first with a sign that belongs between two, read as a product.
+    #[test]
+    fn a_ratio_carries_its_sign_and_stands_apart_from_the_next_number() {
+        for width in [60, 80, 100, 120] {
+            let text = text(&sample::quick(), width, false);
+            let row = text.lines().find(|line| line.starts_with("  threads ")).unwrap();
+            let times = row.find('×').unwrap();
+            assert!(row[..times].ends_with(|c: char| c.is_ascii_digit()), "{row}");
+            assert!(row[times..].trim_start_matches('×').starts_with("  "), "{row}");
+        }
+    }
+
+    #[test]
+    fn in_brief_there_are_rows_and_the_answer_and_the_count_of_doubts() {
+        let record = sample::floor();
+        let brief = detailed(&record, 100, false, Detail::Brief);
+        let full = text(&record, 100, false);
+        let rows = |text: &str| text.lines().take_while(|line| !line.starts_with('±')).count();
+        assert!(brief.lines().count() < full.lines().count() && rows(&brief) > 10, "{brief}");
+        assert!(brief.contains("INVALID: ") && brief.contains("kinds of doubt"), "{brief}");
+        assert!(!brief.contains("calls: system calls"), "{brief}");
     }
 
     #[test]
@@ -385,7 +553,8 @@ mod tests {
         let rows = |start: &str| text.lines().filter(|line| line.starts_with(start)).count();
         for model in shape::models(&record) {
             // A name is followed by a space, so that `uring` does not count `uring-multishot`.
-            assert_eq!(rows(&format!("{model} ")), 7, "{model}\n{text}");
+            let all: usize = ["  ", "? ", "! "].iter().map(|mark| rows(&format!("{mark}{model} "))).sum();
+            assert_eq!(all, 7, "{model}\n{text}");
         }
         assert!(text.contains("skipped: select(2) holds at most 1,024 descriptors"));
     }
@@ -393,22 +562,22 @@ mod tests {
     #[test]
     fn equal_to_the_baseline_is_marked_and_explained() {
         let text = text(&sample::quick(), 100, false);
-        let row = text.lines().find(|line| line.starts_with("uring-multishot")).unwrap();
-        assert!(row.contains("= 1.00 ×"), "{row}");
-        let threads = text.lines().find(|line| line.starts_with("threads")).unwrap();
+        let row = text.lines().find(|line| line.starts_with("  uring-multishot")).unwrap();
+        assert!(row.contains("= 1.00×"), "{row}");
+        let threads = text.lines().find(|line| line.starts_with("  threads")).unwrap();
         assert!(!threads.contains('='), "{threads}");
-        assert!(text.contains("= no difference from the baseline was found"));
+        assert!(text.contains("= no significant difference from the baseline"));
     }
 
     #[test]
     fn doubtful_rows_are_marked_and_each_doubt_is_told_once() {
         let text = text(&sample::floor(), 100, false);
-        assert!(text.lines().any(|line| line.starts_with("poll ") && line.ends_with('!')));
-        assert!(text.lines().any(|line| line.starts_with("threads ") && line.ends_with('?')));
+        assert!(text.lines().any(|line| line.starts_with("! poll ")));
+        assert!(text.lines().any(|line| line.starts_with("? threads ")));
         let told = text.replace("\n  ", " ");
         assert_eq!(told.matches("of its core while the program had time left").count(), 1);
         assert!(told.contains("(and 6 more like it)"));
-        assert!(text.contains("c the client was the limit"));
+        assert!(text.contains("≥ the load generator was the bottleneck") && text.contains(" ≥"));
     }
 
     #[test]
@@ -455,20 +624,27 @@ mod tests {
             cell.server.syscalls_per_request = None;
             cell.rps = None;
         }
-        let text = text(&record, 100, false);
-        let row = text.lines().find(|line| line.starts_with("poll ")).unwrap();
+        let all = text(&record, 100, false);
+        let row = all.lines().find(|line| line.starts_with("  poll ")).unwrap();
+        assert_eq!(row.matches(UNKNOWN).count(), 1, "{row}");
+        assert!(all.contains("– could not be measured.") && !all.contains("calls"), "{all}");
+        record.cells[0].server.syscalls_per_request = Some(1.0);
+        let all = text(&record, 100, false);
+        let row = all.lines().find(|line| line.starts_with("  poll ")).unwrap();
         assert_eq!(row.matches(UNKNOWN).count(), 2, "{row}");
-        assert!(text.contains("– unknown on this machine."));
     }
 
     #[test]
     fn another_page_is_told_below_the_rows() {
         let mut record = sample::quick();
-        assert!(!text(&record, 100, false).contains("Another page"));
+        assert!(!text(&record, 100, false).contains("response body"));
         let poll = record.cells.iter_mut().filter(|cell| cell.model == "poll" && cell.protocol == "http");
         poll.for_each(|cell| cell.payload_bytes = 612);
         let text = text(&record, 100, false);
-        assert!(text.replace("\n  ", " ").contains("poll answered 612 B instead of 20 B"), "{text}");
+        assert!(
+            text.replace("\n  ", " ").contains("poll's response body is 612 B, the others' 20 B"),
+            "{text}"
+        );
         assert!(text.lines().any(|line| line == "HTTP, 64 connections"), "{text}");
     }
 

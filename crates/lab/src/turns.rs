@@ -1,12 +1,14 @@
-//! Runs side by side: every server of a group is up with its client, and one of them at a time is at work, for a short turn.
+//! Runs side by side: every server of a group is up with its client, and one at a time works, for a short
+//! turn.
 //!
-//! What disturbs a machine of many guests lasts for seconds, so that runs of a second, one after the other, meet it unlike;
-//! turns of milliseconds share it (docs/adr/0021). How a client keeps others' work out of its figures is its
-//! [course](crate::client::course)'s part. Start at [`Bench::run_by_turns`].
+//! A disturbance on a shared host lasts for seconds. Runs of a second, one after the other, meet it
+//! unequally; turns of milliseconds share it (docs/adr/0021). Keeping the others' work out of a client's
+//! figures is the [course](crate::client::course)'s part. A turn that takes too long ends its pair, so that
+//! the others do not stand still until their connections time out. Start at [`Bench::run_by_turns`].
 
 use crate::client::turns::{OVER, YOURS};
-use crate::program::{self, Program, Start, wait_any};
-use crate::run::{Bench, Failure, Measured, Watched};
+use crate::program::{Program, Start};
+use crate::run::{Bench, ClientCommand, Failure, Measured, Subject, Watched};
 use crate::suite::{Load, Server};
 use ringroad_host::cpu::ProcessClock;
 use std::sync::atomic::Ordering;
@@ -14,19 +16,30 @@ use std::time::{Duration, Instant};
 
 /// A server and its client.
 struct Pair {
-    server: Program,
+    server: Subject,
     /// Until it has ended.
     client: Option<Program>,
     /// How long all its turns together may take.
     left: Duration,
+    /// How long one of them may take.
+    most: Duration,
+    /// How the client was told to put the load on.
+    command: ClientCommand,
 }
 
+/// What a turn may take longer than it should, seconds. While one program takes its time all others stand
+/// still, and many close a connection that is silent for five seconds.
+const TURN_SLACK_S: f64 = 2.0;
+/// And for each connection, which is made in the first turn.
+const TURN_SLACK_PER_CONNECTION_S: f64 = 0.0005;
+
 impl Bench<'_> {
-    /// Runs these servers under these loads, in turns of the suite's length. Returns, in the same order, when all processes are
-    /// gone; what fails there is that one's failure, and the others go on.
+    /// Runs these servers under these loads, in turns of the suite's length. Returns, in the same order, when
+    /// all processes are gone; what fails there is that one's failure, and the others go on.
     pub fn run_by_turns(&self, group: &[(&Server, &Load)]) -> Vec<Result<Measured, Failure>> {
         let others = group.len().saturating_sub(1);
-        // A client stands still while all the others begin or end: connecting, warming up, counting calls, draining.
+        // A client stands still while all the others begin or end: connecting, warming up, counting calls,
+        // draining.
         let others_s = others as f64 * (self.suite.warmup_s + self.suite.syscalls_s + 1.0);
         let mut pairs: Vec<Result<Pair, Failure>> =
             group.iter().map(|(server, load)| self.pair(server, load, others_s)).collect();
@@ -34,11 +47,11 @@ impl Bench<'_> {
         let own_before = own.read().ok();
         let mut watched: Vec<Option<Watched>> = group.iter().map(|_| None).collect();
         loop {
-            let mut anybody = false;
+            let mut any_left = false;
             for (pair, watched) in pairs.iter_mut().zip(&mut watched) {
                 let Ok(running) = pair else { continue };
                 match self.turn(running) {
-                    Ok(()) if running.client.is_some() => anybody = true,
+                    Ok(()) if running.client.is_some() => any_left = true,
                     Ok(()) => {}
                     Err(failure) => *pair = Err(failure),
                 }
@@ -48,7 +61,7 @@ impl Bench<'_> {
                     *watched = Some(Watched::of(ended));
                 }
             }
-            if !anybody {
+            if !any_left {
                 break;
             }
         }
@@ -63,6 +76,7 @@ impl Bench<'_> {
                 let pair = pair?;
                 let Some(watched) = watched else { return Err(Failure::Interrupted) };
                 let measured = self.reported(load, &watched.in_time(time, harness_cpu))?;
+                let measured = pair.command.marked(measured);
                 Ok(self.stopped(server, pair.server, load, measured))
             })
             .collect()
@@ -73,14 +87,25 @@ impl Bench<'_> {
         let (server_program, addr) = self.serve(server, load)?;
         let command = self.client(server, &server_program, addr, load, Some(others_s))?;
         let start = Start {
-            words: command.words,
+            words: command.words.clone(),
             cpus: self.cores.client.clone(),
             is_told: true,
             ..Start::default()
         };
         let client = Program::start(&start)?;
-        let left = Duration::from_secs_f64(command.most_s);
-        Ok(Pair { server: server_program, client: Some(client), left })
+        let suite = self.suite;
+        let most_s = TURN_SLACK_S
+            + TURN_SLACK_PER_CONNECTION_S * f64::from(load.connections)
+            + suite.turn_s.unwrap_or(0.0)
+            // The first one warms up, the last one counts system calls.
+            + suite.warmup_s.max(suite.syscalls_s);
+        Ok(Pair {
+            server: server_program,
+            client: Some(client),
+            left: Duration::from_secs_f64(command.most_s),
+            most: Duration::from_secs_f64(most_s),
+            command,
+        })
     }
 
     /// One turn: until the client says that it is over, or ends.
@@ -93,15 +118,13 @@ impl Bench<'_> {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(Failure::Interrupted);
             }
-            if begun.elapsed() >= pair.left {
-                return Err(Failure::Failed("the client did not end in its time".to_owned()));
+            let spent = begun.elapsed();
+            if spent >= pair.most.min(pair.left) {
+                // Server and client end here, so that the others go on.
+                let how = format!("a turn of it took more than {:.1} s", pair.most.as_secs_f64());
+                return Err(Failure::Slow(how));
             }
-            if pair.server.is_zombie() {
-                // Only the client can still tell something, and poll would return at once for the server.
-                wait_any(&mut [&mut *client], program::slice());
-            } else {
-                wait_any(&mut [&mut *client, &mut pair.server], program::slice());
-            }
+            pair.server.wait_with(client);
         }
         pair.left = pair.left.saturating_sub(begun.elapsed());
         Ok(())

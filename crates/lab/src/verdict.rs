@@ -1,8 +1,8 @@
-//! What the gates object to, for one run and for one cell. Thresholds and sentences are `measure::caveat`'s.
+//! Applies the gates to one run and to one cell. Thresholds and sentences are in `measure::caveat`.
 //!
-//! A run is judged on its own figures. A cell is judged on what it reports: medians, so one disturbed block
-//! among six does not condemn it; but a run that lost requests, counted wrong or failed does, because then it
-//! is not known what was measured. Start at [`of_run`] and [`of_cell`].
+//! A run is judged by its own figures. A cell is judged by what it reports, medians, so that one disturbed
+//! block of six does not condemn it. But a run that lost requests, counted wrong or failed does, because then
+//! it is unknown what was measured. Start at [`of_run`] and [`of_cell`].
 
 use crate::run::Measured;
 use crate::suite::{Load, Protocol};
@@ -14,6 +14,7 @@ pub fn of_run(measured: &Measured, load: &Load) -> Vec<Caveat> {
     let run = &measured.run;
     let mut caveats = exact(measured, load);
     caveats.extend(Caveat::failures(run.errors, measured.sent));
+    caveats.extend(Caveat::closed(run.closed, measured.sent));
     if run.completed == 0 {
         caveats.push(Caveat::NothingMeasured);
         return caveats;
@@ -22,7 +23,8 @@ pub fn of_run(measured: &Measured, load: &Load) -> Vec<Caveat> {
     caveats
 }
 
-/// What all runs of a cell together give reason to doubt; `failures` are runs that gave no figures, as clauses.
+/// What all runs of a cell together give reason to doubt; `failures` are runs that gave no figures, as
+/// clauses.
 pub fn of_cell(runs: &[&Measured], failures: &[String], load: &Load, shared_core: bool) -> Verdict {
     let mut verdict = Verdict::of(failures.iter().map(|how| Caveat::ServerFailed { how: how.clone() }));
     if runs.is_empty() {
@@ -40,8 +42,21 @@ pub fn of_cell(runs: &[&Measured], failures: &[String], load: &Load, shared_core
     runs.iter().for_each(|measured| errors.add(&measured.run.errors));
     let sent = runs.iter().map(|measured| measured.sent).sum();
     let mut caveats: Vec<Caveat> = Caveat::failures(errors, sent).into_iter().collect();
-    if runs.iter().any(|measured| measured.run.completed == 0) {
-        caveats.push(Caveat::NothingMeasured);
+    let empty = runs.iter().filter(|measured| measured.run.completed == 0).count();
+    if empty > 0 {
+        caveats.push(match runs.len() {
+            all if all == empty => Caveat::NothingMeasured,
+            all => {
+                Caveat::ServerFailed { how: format!("in {empty} of {all} runs no answer came in the window") }
+            }
+        });
+    }
+    let closed = runs.iter().map(|measured| measured.run.closed).sum();
+    caveats.extend(Caveat::closed(closed, sent));
+    let alone = || runs.iter().filter_map(|measured| measured.run.alone.clone());
+    if let Some(why) = alone().next() {
+        let count = |count| u32::try_from(count).unwrap_or(u32::MAX);
+        caveats.extend(Caveat::ran_alone(count(alone().count()), count(runs.len()), why));
     }
     let measured: Vec<&Measured> = runs.iter().copied().filter(|m| m.run.completed > 0).collect();
     if !measured.is_empty() {
@@ -87,10 +102,11 @@ fn exact(measured: &Measured, load: &Load) -> Vec<Caveat> {
         caveats.push(Caveat::ServerFailed { how: how.clone() });
     }
     if let Some(served) = measured.served {
-        caveats.extend(Caveat::not_served(load.connections, served));
+        caveats.extend(Caveat::not_served(measured.connections.unwrap_or(load.connections), served));
     }
     if let Some(totals) = &measured.totals {
-        // What the client gave up waiting for, the server may have answered since or not: those are failures, told as such.
+        // What the client gave up waiting for, the server may have answered since or not: those are failures,
+        // told as such.
         let given_up = measured.run.errors.timeout;
         let differ = |what, client: u64, server: u64, slack| {
             Caveat::counts_differ(what, client, server).filter(|_| client.abs_diff(server) > slack)
@@ -113,8 +129,10 @@ fn exact(measured: &Measured, load: &Load) -> Vec<Caveat> {
 
 /// Gates on figures, by the medians over the runs.
 fn continuous(runs: &[&Measured], load: &Load) -> Vec<Caveat> {
-    let in_flight = f64::from(load.active) * f64::from(load.pipeline);
+    let fewer = runs.iter().find_map(|measured| measured.connections);
+    let in_flight = f64::from(fewer.unwrap_or(load.active)) * f64::from(load.pipeline);
     let mut caveats = Vec::new();
+    caveats.extend(fewer.map(|taken| Caveat::FewerConnections { taken, wanted: load.connections }));
     // Rate times latency is what `in_flight` of a run already holds.
     caveats.extend(middle(runs, |m| m.in_flight).and_then(|x| Caveat::littles_law(x, 1.0, in_flight)));
     // A copy is timed from its start to its end: no window was cut out of anything.

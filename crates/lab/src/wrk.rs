@@ -1,7 +1,7 @@
 //! `wrk` as an outside client: its command line and its text output.
 //!
-//! wrk reports in prose, rounds, and leaves the requests in flight at its end unanswered; so counts agree with
-//! the server's only to within the connections. Start at [`parse`].
+//! wrk reports in prose, rounds, and leaves the requests in flight at its end unanswered; so counts agree
+//! with the server's only to within the connections. Start at [`parse`].
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use ringroad_measure::record::Errors;

@@ -1,24 +1,40 @@
 //! Answers: bytes in, whole answers or faults out. No I/O, no clock.
 //!
-//! An answer that is byte for byte the last good one to the same message means the same, so it is compared, not read:
-//! both begin in the same state, and the reading is a function of state and bytes. That is nearly every answer of a
-//! benchmark. The others are read by `wire`, and only one that is not whole yet costs its connection memory.
+//! An answer that is byte for byte the last good one to the same message means the same, so it is compared,
+//! not read: both begin in the same state, and the reading is a function of state and bytes. That is nearly
+//! every answer of a benchmark. The others are read by `wire`, and only one that is not whole yet costs its
+//! connection memory.
 //!
 //! Start at [`Reader::next`].
 
+use crate::foreign::instead_of_http1;
 use crate::plan::{Body, Expect, Message};
+use crate::statuses::Statuses;
 use ringroad_wire::{Asked, Limits, ResponseEvent, Responses, Scratch};
 use std::fmt;
 
 /// The longest answer kept for comparison. Longer ones come in several pieces anyway.
 const KEPT_BYTES_MAX: usize = 4096;
 
+/// Longer `Location` and `Set-Cookie` values are not kept.
+const VALUE_BYTES_MAX: usize = 4096;
+
+/// Cookies kept from the answers of a run.
+const COOKIES_MAX: usize = 50;
+
 /// What all connections of a worker share.
 pub(crate) struct Seen {
     scratch: Scratch,
+    /// The statuses of a good answer.
+    statuses: Statuses,
+    /// Where the first redirect leads that was not expected.
+    pub(crate) location: Option<String>,
+    /// The first parts of `Set-Cookie` (`name=value`), if the plan keeps cookies.
+    pub(crate) cookies: Option<Vec<String>>,
     /// For each message the last good answer that came in one piece; empty: none yet.
     last: Vec<Known>,
-    /// For each message what the bodies of its good answers have to be; `None`: nobody looks, or none has come yet.
+    /// For each message what the bodies of its good answers have to be; `None`: it is not checked, or no good
+    /// answer has come yet.
     bodies: Vec<Option<Vec<u8>>>,
 }
 
@@ -37,35 +53,45 @@ pub(crate) struct Whole {
     pub(crate) keep_alive: bool,
     /// Bytes of its body.
     pub(crate) body_bytes: u64,
+    /// Why it is not a good answer, although it is whole.
+    pub(crate) wrong: Option<Wrong>,
 }
 
-impl Whole {
-    /// What was asked for, as far as a status tells.
-    pub(crate) fn is_success(&self) -> bool {
-        (200..300).contains(&self.status)
-    }
+/// Why a whole answer is not what was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    /// Its status is not one of those expected.
+    Status,
+    /// Its body does not contain the text expected.
+    Body,
 }
 
 /// Why what came is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Not HTTP.
+    /// Its head is not one of HTTP.
+    NotHttp(ringroad_wire::Error),
+    /// What follows its head is not HTTP.
     Malformed(ringroad_wire::Error),
+    /// Another protocol: which, and what to do.
+    Foreign(&'static str),
     /// Not the bytes that were sent.
     NotTheSame,
     /// Not the body it has to have, which begins like this.
     OtherBody(String),
-    /// Bytes that nothing asked for.
+    /// Unexpected bytes.
     Unsolicited,
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Fault::NotHttp(why) => write!(f, "malformed answer: {why} (does this port speak HTTP/1.1?)"),
             Fault::Malformed(why) => write!(f, "malformed answer: {why}"),
+            Fault::Foreign(what) => f.write_str(what),
             Fault::NotTheSame => f.write_str("what came back is not what was sent"),
             Fault::OtherBody(excerpt) => write!(f, "another body than it has to have: \"{excerpt}\""),
-            Fault::Unsolicited => f.write_str("bytes that nothing asked for"),
+            Fault::Unsolicited => f.write_str("unexpected bytes"),
         }
     }
 }
@@ -96,14 +122,56 @@ struct Partial {
 }
 
 impl Seen {
-    pub(crate) fn new(messages: &[Message]) -> Seen {
+    pub(crate) fn new(messages: &[Message], statuses: &Statuses) -> Seen {
         let mut last = Vec::new();
         last.resize_with(messages.len(), Known::default);
         let bodies = messages.iter().map(|message| match &message.body {
             Body::Exactly(body) => Some(body.clone()),
-            Body::Any | Body::Alike => None,
+            Body::Any | Body::Alike | Body::Contains(_) => None,
         });
-        Seen { scratch: Scratch::new(Limits::client()), last, bodies: bodies.collect() }
+        Seen {
+            scratch: Scratch::new(Limits::client()),
+            statuses: statuses.clone(),
+            location: None,
+            cookies: None,
+            last,
+            bodies: bodies.collect(),
+        }
+    }
+}
+
+impl Seen {
+    /// Judges a whole answer to the `index`-th message; `body` holds its body where that is compared.
+    pub(crate) fn judge(
+        &mut self,
+        index: usize,
+        wanted: &Body,
+        mut whole: Whole,
+        mut body: Vec<u8>,
+    ) -> Result<Whole, Fault> {
+        if !self.statuses.contains(whole.status) {
+            whole.wrong = Some(Wrong::Status);
+            return Ok(whole);
+        }
+        match wanted {
+            Body::Any => {}
+            Body::Contains(text) => {
+                let found = memchr::memmem::find(&body, text).is_some();
+                whole.wrong = (!found).then_some(Wrong::Body);
+            }
+            Body::Alike | Body::Exactly(_) => {
+                let bytes = body.len() as u64;
+                if let Some(measure) = self.bodies.get_mut(index) {
+                    if measure.as_ref().is_some_and(|measure| *measure != body) {
+                        return Err(Fault::OtherBody(excerpt(&body)));
+                    }
+                    if let Some(fault) = hold(measure, bytes, &mut body) {
+                        return Err(fault);
+                    }
+                }
+            }
+        }
+        Ok(whole)
     }
 }
 
@@ -113,7 +181,8 @@ impl Reader {
         self.0.is_some()
     }
 
-    /// Looks for the end of the answer to `message`, the `index`-th of its plan, in bytes that have just come.
+    /// Looks for the end of the answer to `message`, the `index`-th of its plan, in bytes that have just
+    /// come.
     #[inline]
     pub(crate) fn next(&mut self, seen: &mut Seen, message: &Message, index: usize, bytes: &[u8]) -> Step {
         if self.0.is_none()
@@ -126,12 +195,19 @@ impl Reader {
         match message.expect {
             Expect::Http(asked) => self.http(seen, asked, (index, &message.body), bytes),
             Expect::Echo => self.echo(&message.bytes, bytes),
+            Expect::Frames => match &message.body {
+                Body::Exactly(payload) => self.echo(payload, bytes),
+                _ => self.echo(&message.bytes, bytes),
+            },
             Expect::Delimiter(delimiter) => self.delimited(delimiter, bytes),
         }
     }
 
     fn http(&mut self, seen: &mut Seen, asked: Asked, (index, wanted): (usize, &Body), bytes: &[u8]) -> Step {
         let fresh = self.0.is_none();
+        if fresh && let Some(what) = instead_of_http1(bytes) {
+            return Step::Bad(Fault::Foreign(what));
+        }
         let mut partial = match self.0.take() {
             Some(partial) => partial,
             None => {
@@ -143,7 +219,8 @@ impl Reader {
             }
         };
         let Partial { responses, tail, body, whole } = &mut *partial;
-        let measure = seen.bodies.get_mut(index).filter(|_| *wanted != Body::Any);
+        let measure = seen.bodies.get_mut(index).filter(|_| matches!(wanted, Body::Alike | Body::Exactly(_)));
+        let text = if let Body::Contains(text) = wanted { Some(text) } else { None };
         let before = tail.len();
         let all = if before == 0 {
             bytes
@@ -159,12 +236,34 @@ impl Reader {
                 Ok(Some(ResponseEvent::Head(head))) => {
                     whole.status = head.status().code();
                     whole.keep_alive = head.keep_alive();
+                    if !seen.statuses.contains(whole.status) {
+                        whole.wrong = Some(Wrong::Status);
+                    }
+                    let value = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                    if (300..400).contains(&whole.status) && seen.location.is_none() {
+                        let location = head.fields().get("location");
+                        seen.location = location.filter(|value| value.len() <= VALUE_BYTES_MAX).map(value);
+                    }
+                    if let Some(cookies) = &mut seen.cookies {
+                        for cookie in head.fields().get_all("set-cookie") {
+                            let pair = cookie.split(|byte| *byte == b';').next().unwrap_or_default();
+                            if pair.len() <= VALUE_BYTES_MAX && cookies.len() < COOKIES_MAX {
+                                cookies.push(value(pair.trim_ascii()));
+                            }
+                        }
+                    }
                     if head.body() == ringroad_wire::Body::Empty {
                         break true;
                     }
                 }
                 Ok(Some(ResponseEvent::Data(data))) => {
-                    if whole.is_success()
+                    if whole.wrong.is_none()
+                        && let Some(text) = text
+                    {
+                        contains(body, &mut whole.body_bytes, text, data);
+                        continue;
+                    }
+                    if whole.wrong.is_none()
                         && let Some(measure) = &measure
                     {
                         let from = whole.body_bytes as usize;
@@ -179,19 +278,26 @@ impl Reader {
                     whole.body_bytes += data.len() as u64;
                 }
                 Ok(Some(ResponseEvent::End(_))) => break true,
+                Err(why) if whole.status == 0 => return Step::Bad(Fault::NotHttp(why)),
                 Err(why) => return Step::Bad(Fault::Malformed(why)),
             }
         };
         if ended {
+            if whole.wrong.is_none()
+                && let Some(text) = text
+                && !is_found(body, text)
+            {
+                whole.wrong = Some(Wrong::Body);
+            }
             let whole = *whole;
-            if whole.is_success()
+            if whole.wrong.is_none()
                 && let Some(measure) = measure
                 && let Some(fault) = hold(measure, whole.body_bytes, body)
             {
                 return Step::Bad(fault);
             }
             let used = at - before;
-            if fresh && whole.is_success() && whole.keep_alive && used <= KEPT_BYTES_MAX {
+            if fresh && whole.wrong.is_none() && whole.keep_alive && used <= KEPT_BYTES_MAX {
                 keep(seen, index, bytes.get(..used).unwrap_or_default(), whole);
             }
             return Step::Whole(used, whole);
@@ -207,8 +313,13 @@ impl Reader {
     }
 
     /// The connection has ended. Whole: that was how the answer ends. `None`: nothing was whole.
-    pub(crate) fn end_of_input(&mut self) -> Option<Whole> {
+    pub(crate) fn end_of_input(&mut self, message: &Message) -> Option<Whole> {
         let mut partial = self.0.take()?;
+        if let (Body::Contains(text), None) = (&message.body, partial.whole.wrong)
+            && !is_found(&partial.body, text)
+        {
+            partial.whole.wrong = Some(Wrong::Body);
+        }
         matches!(partial.responses.end_of_input(), Ok(true)).then_some(partial.whole)
     }
 
@@ -216,7 +327,7 @@ impl Reader {
         let done = self.0.as_ref().map_or(0, |partial| partial.whole.body_bytes as usize);
         if done == 0 && bytes.starts_with(sent) {
             let body_bytes = sent.len() as u64;
-            return Step::Whole(sent.len(), Whole { status: 200, keep_alive: true, body_bytes });
+            return Step::Whole(sent.len(), Whole { status: 200, keep_alive: true, body_bytes, wrong: None });
         }
         let due = sent.get(done..).unwrap_or_default();
         let count = due.len().min(bytes.len());
@@ -247,7 +358,7 @@ impl Reader {
 
     fn whole(&mut self, used: usize) -> Step {
         let body_bytes = self.0.take().map_or(0, |partial| partial.whole.body_bytes);
-        Step::Whole(used, Whole { status: 200, keep_alive: true, body_bytes })
+        Step::Whole(used, Whole { status: 200, keep_alive: true, body_bytes, wrong: None })
     }
 }
 
@@ -262,8 +373,8 @@ impl Partial {
     }
 }
 
-/// Holds a whole body against the measure, and makes it that if there is none: it has so many bytes, and what is kept of it
-/// came before there was a measure.
+/// Holds a whole body against the measure, and makes it that if there is none: it has so many bytes, and what
+/// is kept of it came before there was a measure.
 fn hold(measure: &mut Option<Vec<u8>>, bytes: u64, kept: &mut Vec<u8>) -> Option<Fault> {
     match measure {
         Some(measure) if measure.len() as u64 != bytes || !measure.starts_with(kept) => {
@@ -276,6 +387,26 @@ fn hold(measure: &mut Option<Vec<u8>>, bytes: u64, kept: &mut Vec<u8>) -> Option
             None
         }
     }
+}
+
+/// Searches for `text` across the pieces of a body, of which `data` is the next, and counts the piece's
+/// bytes. `kept` holds the tail in which a match may begin; after a match, it holds the text itself.
+fn contains(kept: &mut Vec<u8>, body_bytes: &mut u64, text: &[u8], data: &[u8]) {
+    *body_bytes += data.len() as u64;
+    if is_found(kept, text) {
+        return;
+    }
+    kept.extend_from_slice(data);
+    if memchr::memmem::find(kept, text).is_some() {
+        text.clone_into(kept);
+    } else {
+        kept.drain(..kept.len().saturating_sub(text.len().saturating_sub(1)));
+    }
+}
+
+/// Whether the text was found: all that is kept is shorter until then.
+fn is_found(kept: &[u8], text: &[u8]) -> bool {
+    kept.len() >= text.len()
 }
 
 /// The first bytes of something, readable.
@@ -305,7 +436,7 @@ mod tests {
 
     /// All answers in pieces of `size` bytes, and what is left of the connection.
     fn read(message: &Message, bytes: &[u8], size: usize) -> (Vec<Whole>, Option<Fault>, Reader) {
-        let mut seen = Seen::new(std::slice::from_ref(message));
+        let mut seen = Seen::new(std::slice::from_ref(message), &Statuses::default());
         let (mut reader, mut wholes) = (Reader::default(), Vec::new());
         for piece in bytes.chunks(size) {
             let mut rest = piece;
@@ -334,7 +465,12 @@ mod tests {
         let expected: Vec<Whole> =
             [(200, true, 2), (200, true, 2), (404, true, 3), (204, true, 0), (200, false, 3)]
                 .into_iter()
-                .map(|(status, keep_alive, body_bytes)| Whole { status, keep_alive, body_bytes })
+                .map(|(status, keep_alive, body_bytes)| Whole {
+                    status,
+                    keep_alive,
+                    body_bytes,
+                    wrong: (status >= 300).then_some(Wrong::Status),
+                })
                 .collect();
         for size in 1..=ANSWERS.len() {
             let (wholes, fault, reader) = read(&get(), ANSWERS, size);
@@ -346,11 +482,16 @@ mod tests {
     #[test]
     fn an_answer_is_compared_only_with_a_whole_good_one_to_the_same_message() {
         let message = get();
-        let mut seen = Seen::new(&[message.clone(), message.clone()]);
+        let mut seen = Seen::new(&[message.clone(), message.clone()], &Statuses::default());
         let mut reader = Reader::default();
         let ok = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na";
         let bad = b"HTTP/1.1 500 No\r\nContent-Length: 1\r\n\r\na";
-        let whole = |status| Whole { status, keep_alive: true, body_bytes: 1 };
+        let whole = |status| Whole {
+            status,
+            keep_alive: true,
+            body_bytes: 1,
+            wrong: (status >= 300).then_some(Wrong::Status),
+        };
         assert_eq!(reader.next(&mut seen, &message, 0, bad), Step::Whole(bad.len(), whole(500)));
         assert!(seen.last[0].bytes.is_empty(), "what failed is no measure");
         for _ in 0..2 {
@@ -369,10 +510,14 @@ mod tests {
     fn the_end_of_the_connection_ends_only_what_says_so() {
         let (wholes, fault, mut reader) = read(&get(), b"HTTP/1.1 200 OK\r\n\r\nabc", 4);
         assert_eq!((wholes.len(), fault), (0, None));
-        assert_eq!(reader.end_of_input(), Some(Whole { status: 200, keep_alive: false, body_bytes: 3 }));
+        let whole = Whole { status: 200, keep_alive: false, body_bytes: 3, wrong: None };
+        assert_eq!(reader.end_of_input(&get()), Some(whole));
         let (_, _, mut reader) = read(&get(), b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", 4);
-        assert_eq!(reader.end_of_input(), None);
-        assert_eq!(Reader::default().end_of_input(), None);
+        assert_eq!(reader.end_of_input(&get()), None);
+        assert_eq!(Reader::default().end_of_input(&get()), None);
+        let message = get().with_body(Body::Contains(b"bd".to_vec()));
+        let (_, _, mut reader) = read(&message, b"HTTP/1.1 200 OK\r\n\r\nabc", 4);
+        assert_eq!(reader.end_of_input(&message).unwrap().wrong, Some(Wrong::Body));
     }
 
     /// A good answer with this body, in chunks.
@@ -409,15 +554,60 @@ mod tests {
             assert_eq!((wholes.len(), fault), (3, None), "{wanted:?}");
         }
         let (wholes, fault, _) = read(&get(), &[chunked("abc"), chunked("x")].concat(), 5);
-        assert_eq!((wholes.len(), fault), (2, None), "nobody looks");
+        assert_eq!((wholes.len(), fault), (2, None), "bodies are not checked");
     }
 
-    /// Two connections read their first answers side by side: who is whole first is the measure for both.
+    #[test]
+    fn a_text_that_a_body_must_contain_is_found_however_the_body_is_cut() {
+        let message = get().with_body(Body::Contains(b"needle".to_vec()));
+        for (body, wrong) in [
+            ("needle", None),
+            ("a needle in the hay, needle", None),
+            ("neeneedle", None),
+            ("needl", Some(Wrong::Body)),
+            ("", Some(Wrong::Body)),
+            ("needlneedl", Some(Wrong::Body)),
+        ] {
+            let answers = [chunked(body), chunked(body)].concat();
+            for size in 1..=answers.len() {
+                let (wholes, fault, _) = read(&message, &answers, size);
+                assert_eq!((wholes.len(), fault), (2, None), "{body} in pieces of {size}");
+                let expected = (wrong, body.len() as u64);
+                assert!(
+                    wholes.iter().all(|whole| (whole.wrong, whole.body_bytes) == expected),
+                    "{body} in pieces of {size}: {wholes:?}"
+                );
+            }
+        }
+        let empty = get().with_body(Body::Contains(b"needle".to_vec()));
+        let (wholes, ..) = read(&empty, b"HTTP/1.1 204 No\r\n\r\n", 99);
+        assert_eq!(wholes[0].wrong, Some(Wrong::Body), "no body does not contain it");
+    }
+
+    #[test]
+    fn the_expected_statuses_decide_which_answer_is_good() {
+        let message = get();
+        let answer = b"HTTP/1.1 302 Found\r\nLocation: /there/\r\nSet-Cookie: a=b; Path=/\r\nContent-Length: 0\r\n\r\n";
+        for (statuses, wrong) in [("2xx", Some(Wrong::Status)), ("404,300-399", None)] {
+            let mut seen = Seen::new(std::slice::from_ref(&message), &statuses.parse().unwrap());
+            seen.cookies = Some(Vec::new());
+            let Step::Whole(_, whole) = Reader::default().next(&mut seen, &message, 0, answer) else {
+                panic!("whole")
+            };
+            assert_eq!(whole.wrong, wrong);
+            assert_eq!(seen.location.as_deref(), Some("/there/"));
+            assert_eq!(seen.cookies.unwrap(), ["a=b"]);
+            assert_eq!(seen.last[0].bytes.is_empty(), wrong.is_some(), "only a good answer is compared with");
+        }
+    }
+
+    /// Two connections read their first answers at the same time: the one that is whole first is the measure
+    /// for both.
     #[test]
     fn what_has_come_before_there_was_a_measure_is_held_against_it_too() {
         let message = get().with_body(Body::Alike);
         for (second, is_right) in [("abc", true), ("xbc", false)] {
-            let mut seen = Seen::new(std::slice::from_ref(&message));
+            let mut seen = Seen::new(std::slice::from_ref(&message), &Statuses::default());
             let (mut early, mut late) = (Reader::default(), Reader::default());
             let (first, second) = (chunked("abc"), chunked(second));
             // Past its head and its first byte.

@@ -1,40 +1,46 @@
-//! A connection's task: connects, sends when it may, reads answers, and begins again when the connection has ended.
+//! The task of a connection: connects, sends when a request is due, reads answers, and reconnects when the
+//! connection has ended.
 //!
-//! Sending and receiving go on at the same time, so that a peer that answers before it has read all of a request
-//! cannot stall both sides. Start at [`drive`].
+//! Sending and receiving go on at the same time, so that a peer that answers before it has read all of a
+//! request cannot stall both sides. Start at [`drive`].
 
-use crate::answer::{Fault, Reader, Step, Whole};
-use crate::handshake::secure;
+use crate::answer::{Fault, Reader, Step, Whole, Wrong};
+use crate::handshake::{or_expired, secure};
 use crate::hold;
+use crate::http2;
 use crate::layer::{Layer, Plain};
 use crate::retry::Retry;
+use crate::site::Address;
 use crate::tls::Session;
+use crate::websocket::{self, Frames};
 use crate::worker::{ALIVE, ASKED, EXPIRED, Kind, LOST, NEVER, OPEN, PARKED, SERVED, Seat, TRIED, Worker};
-use ringroad_engine::net::{ConnectOptions, ReadHalf, TcpStream};
+use ringroad_engine::net::{ConnectOptions, ReadHalf, TcpStream, UnixAddr, UnixStream};
 use ringroad_engine::{Lease, time};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// The first wait before a connection that failed is tried again, and the longest: each doubles the one before.
+/// First and maximum wait before a failed connect is retried; each doubles the one before.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
-/// A request that is on its way.
+/// A request in flight.
 #[derive(Clone, Copy)]
-struct Asked {
-    /// When it was meant to be sent.
-    due: u64,
-    /// When it was.
-    sent: u64,
-    /// How late that was through nobody's fault but ours.
-    late: u64,
-    message: u16,
+pub(crate) struct Asked {
+    /// The scheduled time.
+    pub(crate) due: u64,
+    /// The time of the send.
+    pub(crate) sent: u64,
+    /// The part of the delay between the two that the client caused.
+    pub(crate) late: u64,
+    pub(crate) message: u16,
 }
 
-/// Requests on their way, the oldest first. One needs no memory.
+/// Requests in flight, the oldest first. A single one needs no heap memory.
 #[derive(Default)]
 struct Flight {
     first: Option<Asked>,
@@ -62,15 +68,15 @@ impl Flight {
     }
 }
 
-/// How a connection ended.
-enum End {
-    /// As it may: nothing was on its way.
+/// The end of a connection.
+pub(crate) enum End {
+    /// In order: no request was in flight.
     InOrder,
-    /// With requests unanswered, which is why.
+    /// With requests unanswered, for this reason.
     Failed(Kind, String),
 }
 
-/// One active connection, again and again, until the runtime ends.
+/// Drives one active connection, reconnecting as needed, until the runtime ends.
 pub(crate) async fn drive(worker: Rc<Worker>, number: u32) {
     let mut retry = Retry::new(worker.hold().map_or(BACKOFF, |_| hold::BACKOFF));
     poll_fn(|context| {
@@ -81,20 +87,23 @@ pub(crate) async fn drive(worker: Rc<Worker>, number: u32) {
     })
     .await;
     let Some(seat) = worker.seats.get(number as usize) else { return };
+    let site = worker.site_of(number);
     while !worker.has_nothing_left(seat) {
         if seat.has(TRIED) {
             worker.connecting.set(worker.connecting.get() + 1);
         }
         let begun = worker.now();
-        let opened = match open(&worker, seat).await {
-            Ok(stream) if worker.plan.tls.is_some() => Box::pin(secure(&worker, seat, stream)).await,
-            Ok(stream) => Ok((stream, None)),
+        let opened = match open(&worker, seat, site).await {
+            Ok(stream) if worker.is_secured(site) || worker.opening(site).is_some() => {
+                Box::pin(prepare(&worker, seat, site, stream)).await
+            }
+            Ok(stream) => Ok((stream, Spoken::Plain)),
             Err(why) => Err(why),
         };
         worker.connecting.set(worker.connecting.get() - 1);
         seat.set(TRIED);
         let end = match opened {
-            Ok((stream, session)) => {
+            Ok((stream, spoken)) => {
                 if worker.hold().is_none() {
                     retry.reset();
                 } else if seat.has(LOST) {
@@ -103,13 +112,26 @@ pub(crate) async fn drive(worker: Rc<Worker>, number: u32) {
                 seat.set(OPEN);
                 seat.unset(ALIVE);
                 worker.connected.set(worker.connected.get() + 1);
-                worker.reached.set(true);
+                worker.reached(site);
                 worker.counts.borrow_mut().connects += 1;
-                let end = match session {
-                    None => converse(&worker, seat, (number, begun), stream, Plain).await,
-                    // Apart, or every connection would have room for both.
-                    Some(session) => {
+                let end = match spoken {
+                    // Apart, as below.
+                    Spoken::Plain if worker.plan.http2 => {
+                        Box::pin(http2::converse(&worker, seat, number, stream, Plain)).await
+                    }
+                    Spoken::Secured(session) if worker.plan.http2 => {
+                        Box::pin(http2::converse(&worker, seat, number, stream, session)).await
+                    }
+                    Spoken::Plain => converse(&worker, seat, (number, begun), stream, Plain).await,
+                    // Apart, or every connection would have room for all.
+                    Spoken::Secured(session) => {
                         Box::pin(converse(&worker, seat, (number, begun), stream, session)).await
+                    }
+                    Spoken::Frames(frames) => {
+                        Box::pin(converse(&worker, seat, (number, begun), stream, *frames)).await
+                    }
+                    Spoken::SecuredFrames(frames) => {
+                        Box::pin(converse(&worker, seat, (number, begun), stream, *frames)).await
                     }
                 };
                 worker.connected.set(worker.connected.get() - 1);
@@ -129,7 +151,7 @@ pub(crate) async fn drive(worker: Rc<Worker>, number: u32) {
         match end {
             End::InOrder => {
                 worker.counts.borrow_mut().closed_in_order += 1;
-                // As the server may; but one that is held was not to end.
+                // The server may do that; but a held connection must not end.
                 if worker.hold().is_none() {
                     continue;
                 }
@@ -147,12 +169,51 @@ pub(crate) async fn drive(worker: Rc<Worker>, number: u32) {
     }
 }
 
-/// Connects, to the first of the addresses that can be.
-async fn open(worker: &Worker, seat: &Seat) -> Result<TcpStream, String> {
+/// What is spoken on a connection.
+enum Spoken {
+    Plain,
+    Secured(Session),
+    Frames(Box<Frames<Plain>>),
+    SecuredFrames(Box<Frames<Session>>),
+}
+
+/// Carries out the handshakes of a connection that was just made.
+async fn prepare(
+    worker: &Worker,
+    seat: &Seat,
+    site: u16,
+    stream: TcpStream,
+) -> Result<(TcpStream, Spoken), String> {
+    let (mut stream, session) = secure(worker, seat, site, stream).await?;
+    let spoken = match (session, worker.opening(site)) {
+        (None, None) => Spoken::Plain,
+        (Some(session), None) => Spoken::Secured(session),
+        (None, Some(opening)) => {
+            Spoken::Frames(Box::new(websocket::open(worker, seat, opening, &mut stream, Plain).await?))
+        }
+        (Some(session), Some(opening)) => {
+            let frames = websocket::open(worker, seat, opening, &mut stream, session).await?;
+            Spoken::SecuredFrames(Box::new(frames))
+        }
+    };
+    Ok((stream, spoken))
+}
+
+/// Connects to the first address that accepts.
+async fn open(worker: &Worker, seat: &Seat, site: u16) -> Result<TcpStream, String> {
     loop {
-        let Some(address) = worker.address() else { return Err("connect: no address".to_owned()) };
-        // Until it has its place it has a descriptor, and those are few. (Boxed: it is rare, and every task would have room
-        // for it.)
+        let Some(address) = worker.address(site) else { return Err("connect: no address".to_owned()) };
+        let address = match address {
+            Address::Tcp(address) => address,
+            Address::Unix(path) => {
+                seat.since.set(worker.now());
+                let connected = Box::pin(or_expired(seat, open_unix(&path))).await;
+                seat.since.set(NEVER);
+                return connected;
+            }
+        };
+        // Until the connection has a place in the ring's table it has a descriptor, and descriptors are few.
+        // (Boxed, because it is rare and would enlarge every task.)
         let _way = match &worker.on_their_way {
             Some(ways) => Some(Box::pin(ways.acquire()).await),
             None => None,
@@ -178,7 +239,7 @@ async fn open(worker: &Worker, seat: &Seat) -> Result<TcpStream, String> {
         .await;
         seat.since.set(NEVER);
         match connected {
-            Err(_) if worker.another_address(Some(address)) => {}
+            Err(_) if worker.another_address(site, &Address::Tcp(address)) => {}
             Ok(stream) if worker.plan.direct.is_some() => {
                 return stream.into_direct().map_err(|(why, _)| words(&why));
             }
@@ -187,7 +248,15 @@ async fn open(worker: &Worker, seat: &Seat) -> Result<TcpStream, String> {
     }
 }
 
-/// An error without its target, since there are thousands of those.
+/// Connects to a Unix socket. The result is used like any other connection.
+async fn open_unix(path: &Path) -> Result<TcpStream, String> {
+    let failed = |why: ringroad_engine::Error| format!("{}, on {}", words(&why), path.display());
+    let stream = UnixStream::connect(UnixAddr::from(path)).await.map_err(&failed)?;
+    let stream = stream.into_std().map_err(|(why, _)| failed(why))?;
+    TcpStream::from_std(OwnedFd::from(stream).into()).map_err(&failed)
+}
+
+/// Returns the text of an error without its target: thousands of targets would make as many different texts.
 pub(crate) fn words(why: &ringroad_engine::Error) -> String {
     let system = why.raw_os_error().map(std::io::Error::from_raw_os_error);
     let system = system.map_or_else(|| why.to_string(), |system| system.to_string());
@@ -195,17 +264,17 @@ pub(crate) fn words(why: &ringroad_engine::Error) -> String {
     format!("{}: {system}", why.operation())
 }
 
-/// What wakes a connection.
-enum Woken {
+/// The event that wakes a connection.
+pub(crate) enum Woken {
     Received(ringroad_engine::Result<Lease>),
     Sent(ringroad_engine::Result<()>),
-    /// There may be something to send.
+    /// A request may be due.
     Go,
     Expired,
 }
 
-/// One connection, whose making has begun then, from its first request to its end. Requests that it leaves unanswered are
-/// counted here.
+/// Drives one connection from its first request to its end. Its connect began at `begun`. Requests left
+/// unanswered are counted here.
 async fn converse(
     worker: &Worker,
     seat: &Seat,
@@ -221,6 +290,7 @@ async fn converse(
         flight: Flight::default(),
         begun,
         answered: None,
+        has_sent: false,
         now: worker.now(),
     };
     let end = loop {
@@ -240,7 +310,8 @@ async fn converse(
                 };
                 match woken {
                     Woken::Sent(Ok(())) => {
-                        // The answer was there first: what comes next begins now, not when the answer came.
+                        // The answer was there first: the next request begins now, not when the answer
+                        // arrived.
                         if talk.flight.len() == 0 {
                             talk.now = worker.now();
                         }
@@ -281,15 +352,27 @@ async fn converse(
             worker.waited(talk.now, asked.due, asked.sent, asked.late, false);
         }
     }
-    if let End::Failed(kind, why) = &end {
-        // Bytes that nothing asked for spoil an answer that looked whole, and was not counted.
-        let spoilt = u64::from(*kind == Kind::Protocol);
-        worker.failed(*kind, left.max(spoilt), why);
-    }
-    end
+    unanswered(worker, end, left, talk.has_sent)
 }
 
-fn received(
+/// Counts the requests that a connection leaves unanswered at its end; `has_sent`: it has carried one.
+pub(crate) fn unanswered(worker: &Worker, end: End, left: u64, has_sent: bool) -> End {
+    match end {
+        // No request has failed, so the end counts as a connect that failed, as with a TLS handshake: more
+        // failures than requests and connects would make no sense.
+        End::Failed(Kind::Protocol, why) if !has_sent => End::Failed(Kind::Connect, why),
+        End::Failed(kind, why) => {
+            // Unexpected bytes invalidate an answer that looked complete and was not counted yet.
+            let spoilt = u64::from(kind == Kind::Protocol);
+            worker.failed(kind, left.max(spoilt), &why);
+            End::Failed(kind, why)
+        }
+        End::InOrder => End::InOrder,
+    }
+}
+
+/// What was received, or that the time of the wait is over.
+pub(crate) fn received(
     seat: &Seat,
     receiving: Pin<&mut impl Future<Output = ringroad_engine::Result<Lease>>>,
     context: &mut Context<'_>,
@@ -301,22 +384,24 @@ fn received(
     }
 }
 
-/// A connection's side of the conversation.
+/// The client's side of a connection.
 struct Talk<'a> {
     worker: &'a Worker,
     seat: &'a Seat,
     reader: Reader,
     flight: Flight,
-    /// When its making began.
+    /// The start of the connect.
     begun: u64,
     /// The whole answer to the only request, where its end is the close that is still to come.
     answered: Option<Whole>,
-    /// When the last news came: read once for all of it.
+    /// Whether a request was sent on this connection.
+    has_sent: bool,
+    /// The time of the last event: read once for all of its bytes.
     now: u64,
 }
 
 impl Talk<'_> {
-    /// What is to be sent next: which message, how many times.
+    /// The next message to send, and how many times.
     #[inline]
     fn take(&mut self, number: u32) -> (u16, u32) {
         let Talk { worker, seat, now, .. } = *self;
@@ -324,7 +409,8 @@ impl Talk<'_> {
             if self.flight.len() > 0 || seat.has(PARKED) {
                 return (0, 0);
             }
-            // What it was given while it was free is late by what we took; what waited for it is not.
+            // An arrival assigned to a free connection is late by what the client took. One that waited for a
+            // connection is not.
             let (due, late) = match seat.assigned.take() {
                 Some(due) => (due, now.saturating_sub(due)),
                 // A heartbeat belongs to its connection.
@@ -334,53 +420,54 @@ impl Talk<'_> {
                     None => return (0, 0),
                 },
             };
-            return (self.ask(1, due, late), 1);
+            return (self.ask(number, 1, due, late), 1);
         }
         let room = worker.room(seat, self.flight.len());
         match worker.grant(number, room, now) {
             0 => (0, 0),
             count => {
                 let due = if worker.plan.until_closed { self.begun } else { now };
-                (self.ask(count, due, 0), count)
+                (self.ask(number, count, due, 0), count)
             }
         }
     }
 
-    fn ask(&mut self, count: u32, due: u64, late: u64) -> u16 {
-        let message = self.worker.turn();
+    fn ask(&mut self, number: u32, count: u32, due: u64, late: u64) -> u16 {
+        let message = self.worker.turn(number);
         for _ in 0..count {
             self.flight.push(Asked { due, sent: self.now, late, message });
         }
         self.seat.set(ASKED);
+        self.has_sent = true;
         self.worker.sent(count);
         self.watch();
         message
     }
 
-    /// Says since when the oldest request waits.
+    /// Starts the timeout of the oldest request.
     fn watch(&self) {
         self.seat.since.set(self.flight.first.map_or(NEVER, |asked| asked.sent));
         self.seat.unset(EXPIRED);
     }
 
-    /// Takes in news. The end, if that is what it is.
+    /// Handles an event. Returns the end, if the connection has ended.
     #[inline]
     fn take_in(&mut self, layer: &mut impl Layer, woken: Woken) -> Option<End> {
         self.now = self.worker.now();
         let waiting = self.flight.len() > 0;
         match woken {
             Woken::Sent(_) | Woken::Go => None,
-            Woken::Received(Ok(lease)) if !lease.is_empty() => {
-                self.worker.counts.borrow_mut().bytes_received += lease.len() as u64;
-                match layer.incoming(&lease, |bytes| self.read(bytes)) {
+            Woken::Received(Ok(mut lease)) if !lease.is_empty() => {
+                self.worker.received(self.now, lease.len());
+                match layer.incoming(&mut lease, |bytes| self.read(bytes)) {
                     Ok(end) => end,
                     Err(why) => Some(End::Failed(Kind::Protocol, why)),
                 }
             }
-            // It said nothing wrong while nothing was on its way; a reset is as good as an end then.
+            // Nothing was in flight: a reset counts like an end.
             Woken::Received(_) if !waiting => Some(End::InOrder),
             Woken::Received(Ok(_)) if !layer.may_end() => {
-                Some(End::Failed(Kind::Reset, "closed without TLS's last word".to_owned()))
+                Some(End::Failed(Kind::Reset, "closed without close_notify of TLS".to_owned()))
             }
             Woken::Received(Ok(_)) => Some(self.ended()),
             Woken::Received(Err(why)) => Some(End::Failed(Kind::Reset, words(&why))),
@@ -390,7 +477,7 @@ impl Talk<'_> {
         }
     }
 
-    /// Reads what came.
+    /// Parses received bytes.
     #[inline]
     fn read(&mut self, mut bytes: &[u8]) -> Option<End> {
         let worker = self.worker;
@@ -406,7 +493,7 @@ impl Talk<'_> {
                 Step::Bad(fault) => return Some(End::Failed(Kind::Protocol, fault.to_string())),
                 Step::Whole(used, whole) => {
                     bytes = bytes.get(used..).unwrap_or_default();
-                    // Is the last one asked for followed by more, its length was a lie.
+                    // If bytes follow the last expected answer, its length was wrong.
                     if self.flight.len() == 1 && !bytes.is_empty() {
                         return Some(End::Failed(Kind::Protocol, Fault::Unsolicited.to_string()));
                     }
@@ -430,29 +517,19 @@ impl Talk<'_> {
     /// Counts a whole answer to the oldest request.
     #[inline]
     fn whole(&mut self, asked: Asked, whole: Whole) {
-        let worker = self.worker;
         self.flight.pop();
         self.watch();
-        self.seat.set(SERVED | ALIVE);
-        worker.in_flight.set(worker.in_flight.get() - 1);
-        let mut counts = worker.counts.borrow_mut();
-        counts.answers += 1;
-        if whole.is_success() {
-            counts.completed += 1;
-            counts.body_bytes += whole.body_bytes;
-            drop(counts);
-            worker.completed(self.now, asked.due, asked.sent, asked.late);
-        } else {
-            drop(counts);
-            worker.failed(Kind::Status, 1, &format!("status {}", whole.status));
-        }
+        count_whole(self.worker, self.seat, asked, &whole, self.now);
     }
 
-    /// The peer has closed with requests on their way: some answers end so.
+    /// Handles a close with requests in flight: some answers end with it.
     #[cold]
     fn ended(&mut self) -> End {
         let amid = self.reader.is_amid();
-        let whole = self.answered.take().or_else(|| self.reader.end_of_input());
+        let worker = self.worker;
+        let message =
+            self.flight.first.and_then(|asked| worker.plan.messages.get(usize::from(asked.message)));
+        let whole = self.answered.take().or_else(|| self.reader.end_of_input(message?));
         if let (Some(whole), Some(asked)) = (whole, self.flight.first) {
             self.whole(asked, whole);
             if self.flight.len() == 0 {
@@ -463,7 +540,7 @@ impl Talk<'_> {
         End::Failed(Kind::Reset, how.to_owned())
     }
 
-    /// A send has failed. The peer may have answered before it closed, so what it has said is read to its end.
+    /// After a failed send, reads the rest: the peer may have answered before it closed.
     async fn last_words(&mut self, layer: &mut impl Layer, read: &mut ReadHalf, why: String) -> End {
         loop {
             let woken = {
@@ -481,9 +558,33 @@ impl Talk<'_> {
     }
 }
 
-/// One connection that says nothing, again and again.
+/// Counts a whole answer that came `now`.
+#[inline]
+pub(crate) fn count_whole(worker: &Worker, seat: &Seat, asked: Asked, whole: &Whole, now: u64) {
+    seat.set(SERVED | ALIVE);
+    worker.in_flight.set(worker.in_flight.get() - 1);
+    worker.answered(whole.status);
+    worker.of_url(asked.message, now, asked.due, whole);
+    let mut counts = worker.counts.borrow_mut();
+    counts.answers += 1;
+    let Some(wrong) = whole.wrong else {
+        counts.completed += 1;
+        counts.body_bytes += whole.body_bytes;
+        drop(counts);
+        worker.completed(now, asked.due, asked.sent, asked.late);
+        return;
+    };
+    drop(counts);
+    worker.refused(now, asked.due);
+    match wrong {
+        Wrong::Status => worker.failed(Kind::Status, 1, &format!("status {}", whole.status)),
+        Wrong::Body => worker.failed(Kind::Protocol, 1, "a body without the expected text"),
+    }
+}
+
+/// Holds one idle connection, reconnecting as needed.
 ///
-/// What is rare is boxed: while it waits, its task holds the connection and nothing else.
+/// Rare states are boxed: while it waits, its task holds the connection and nothing else.
 pub(crate) async fn idle(worker: Rc<Worker>) {
     let mut first = true;
     loop {
@@ -498,19 +599,19 @@ pub(crate) async fn idle(worker: Rc<Worker>) {
     }
 }
 
-/// What [`idle`] holds for each connection, which may be a hundred thousand.
+// The size of `idle`'s task: there may be a hundred thousand of them.
 const _: () = assert!(held_by(idle) <= 56);
 
 const fn held_by<A, F>(_: fn(A) -> F) -> usize {
     size_of::<F>()
 }
 
-/// Waits for the end of a connection that says nothing over TLS; whether something was said. What TLS has to say by
-/// itself is nothing.
+/// Waits for the end of an idle connection over TLS; returns whether application data came. Records of TLS
+/// itself do not count.
 async fn idle_tls(mut stream: TcpStream, mut session: Session) -> bool {
     loop {
         match stream.recv().await {
-            Ok(lease) if !lease.is_empty() => match session.incoming(&lease, |_| Some(())) {
+            Ok(mut lease) if !lease.is_empty() => match session.incoming(&mut lease, |_| Some(())) {
                 Ok(None) => {}
                 Ok(Some(())) | Err(_) => return true,
             },
@@ -519,23 +620,24 @@ async fn idle_tls(mut stream: TcpStream, mut session: Session) -> bool {
     }
 }
 
-/// Opens an idle connection; if it is not the first time, or fails, after a while. One over TLS is also held here, until
-/// it ends: beside what TLS keeps, the box of this is nothing.
+/// Opens an idle connection, after a pause unless it is the first time. One over TLS is also held here until
+/// it ends: its session is much larger than the box of this task.
 async fn open_idle(worker: &Worker, again: bool) -> Option<TcpStream> {
+    let site = worker.next_idle();
     if again {
         time::sleep(BACKOFF.1 / 2 + Duration::from_nanos(fastrand::u64(0..=500_000_000))).await;
         worker.connecting.set(worker.connecting.get() + 1);
     }
     let seat = Seat::default();
     let open = async {
-        let stream = open(worker, &seat).await?;
-        secure(worker, &seat, stream).await
+        let stream = open(worker, &seat, site).await?;
+        secure(worker, &seat, site, stream).await
     };
     let opened = time::timeout(worker.plan.timeout, open).await;
     worker.connecting.set(worker.connecting.get() - 1);
     match opened {
         Ok(Ok(opened)) => {
-            worker.reached.set(true);
+            worker.reached(site);
             worker.counts.borrow_mut().connects += 1;
             worker.idle_open.set(worker.idle_open.get() + 1);
             match opened {

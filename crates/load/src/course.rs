@@ -1,4 +1,4 @@
-//! The course of a load: its seconds, as they are told, made a series, stages and a sum. Start at [`Course::add`].
+//! The course of a load: collects its seconds into a series, stages and a sum. Start at [`Course::add`].
 
 use crate::plan::Plan;
 use crate::run::{Point, Stage};
@@ -7,7 +7,7 @@ use crate::tally::Tally;
 /// Most points in a series; when there are more, every two become one.
 const SERIES_MAX: usize = 3600;
 
-/// What the seconds of a load come to.
+/// The collected seconds of a load.
 pub(crate) struct Course {
     pub(crate) total: Tally,
     pub(crate) stages: Vec<Stage>,
@@ -34,10 +34,10 @@ impl Course {
         }
     }
 
-    /// Adds a second of everybody.
+    /// Adds a second of all workers.
     pub(crate) fn add(&mut self, second: u32, sum: &Tally) -> Point {
         self.total.add(sum);
-        // What is told at the very end belongs to the last.
+        // Figures after the end belong to the last stage.
         let at = self.stage_ends.partition_point(|end| *end <= f64::from(second));
         let end = self.stage_ends.last().copied().unwrap_or(0.0);
         if let Some(stage) = self.stages.get_mut(at.min(self.stage_ends.len().saturating_sub(1))) {

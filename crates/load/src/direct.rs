@@ -1,25 +1,27 @@
-//! More connections than a process may have descriptors: on io_uring they have places in tables of the rings instead.
+//! More connections than the descriptor limit: on io_uring they are direct, with places in the file tables of
+//! the rings.
 //!
-//! A table has at most as many places as the process may have descriptors, and each thread has a ring, so threads are what
-//! multiplies the limit. Here is how many that takes; the places are the engine's (`TcpStream::into_direct`). Start at
-//! [`Direct::for_limit`].
+//! A table has at most as many places as the descriptor limit, and each thread has a ring, so more threads
+//! multiply the limit. This module computes their number; the engine manages the places
+//! (`TcpStream::into_direct`). Start at [`Direct::for_limit`].
 
 use crate::error::Error;
 use crate::plan::Plan;
 
-/// Places a table has at most, whatever the limit is (`IORING_MAX_FIXED_FILES`).
+/// Maximum places of a table (`IORING_MAX_FIXED_FILES`).
 const PLACES_MAX: u64 = 1 << 20;
 
 /// Descriptors of a process beside those of its threads: standard streams, files, pipes to other processes.
 const OWN: u64 = 24;
 
-/// Descriptors of a thread beside its connections: its ring or epoll, its alarm, and what is open for a moment only.
+/// Descriptors of a thread beside its connections: its ring or epoll, its alarm, and what is open for a
+/// moment only.
 pub const OF_THREAD: u64 = 3;
 
-/// Connections of a thread on their way at a time, at most.
+/// Maximum number of connections of a thread in progress at a time.
 const CONNECTING_MAX: u64 = 256;
 
-/// How connections come to their places.
+/// Settings of direct connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Direct {
     /// Places of each thread.
@@ -29,8 +31,8 @@ pub struct Direct {
 }
 
 impl Direct {
-    /// What this plan takes where a process may have so many descriptors: how many threads in each of its processes, as
-    /// many as it has if they are enough, and what each has.
+    /// What this plan takes where a process may have so many descriptors: how many threads in each of its
+    /// processes, as many as it has if they are enough, and what each has.
     ///
     /// # Errors
     /// The limit is too low, or there are fewer connections that send than threads are needed.
@@ -48,13 +50,16 @@ impl Direct {
             let wanted = plan.held();
             let each = limit - spare;
             Error::failed(format!(
-                "{wanted} connections are asked for, limited by open files of a process: where those are {descriptors}, a thread holds {each} connections, and a thread needs one that sends (more with -c, or a higher limit: ulimit -n)"
+                "{wanted} connections are requested, which is more than there can be, limited by open files of a process. With \
+                 {descriptors} of them a thread holds {each} connections, and each thread needs one that sends: give more \
+                 connections that send (-c), or raise the limit (ulimit -n)"
             ))
         })?;
         let connecting = descriptors.saturating_sub(OWN + OF_THREAD * threads) / threads;
         if connecting == 0 {
             return Err(Error::failed(format!(
-                "{threads} threads would be needed, limited by open files of a process: their rings leave none of the {descriptors} descriptors for a connection on its way to its place (a higher limit: ulimit -n)"
+                "{threads} threads would be needed, limited by open files of a process. Their rings take all {descriptors} \
+                 descriptors, and a connection needs one until it has its place: raise the limit (ulimit -n)"
             )));
         }
         // Both are bounded by the limit, which is bounded by 2^20.
@@ -101,9 +106,9 @@ mod tests {
     #[test]
     fn a_limit_that_is_too_low_is_refused_with_what_to_do() {
         for (plan, limit, why) in [
-            (plan(1000, 0, 1), 64, "leave none of the 64 descriptors"),
-            (plan(1, 100_000, 1), 20_000, "more with -c"),
-            (plan(10, 0, 1), 0, "a higher limit"),
+            (plan(1000, 0, 1), 64, "Their rings take all 64 descriptors"),
+            (plan(1, 100_000, 1), 20_000, "give more connections that send (-c)"),
+            (plan(10, 0, 1), 0, "raise the limit (ulimit -n)"),
         ] {
             let error = Direct::for_limit(&plan, limit).unwrap_err();
             assert!(error.to_string().contains(why), "{error}");

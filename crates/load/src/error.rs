@@ -1,4 +1,4 @@
-//! Why no load could be put on anything. What goes wrong *during* a run is counted, not told here.
+//! Errors that prevent a run. Errors *during* a run are counted instead.
 
 use std::fmt;
 
@@ -10,17 +10,22 @@ pub struct Error {
 }
 
 impl Error {
-    /// What was asked for makes no sense.
+    /// An invalid request.
     pub(crate) fn usage(message: impl Into<String>) -> Error {
         Error { message: message.into(), usage: true }
     }
 
-    /// The machine or the network said no.
+    /// An error of the machine or the network.
     pub(crate) fn failed(message: impl Into<String>) -> Error {
         Error { message: message.into(), usage: false }
     }
 
-    /// Whether another command line would help, and nothing else.
+    /// A load that was stopped, with the caller's message.
+    pub fn stopped(message: impl Into<String>) -> Error {
+        Error::failed(message)
+    }
+
+    /// Whether only another command line would help.
     pub fn is_usage(&self) -> bool {
         self.usage
     }

@@ -1,4 +1,4 @@
-//! The way from a connection to a conversation: nothing to do, or a handshake, which is counted and timed.
+//! Prepares a new connection: nothing to do, or a TLS handshake, which is counted and timed.
 
 use crate::connection::words;
 use crate::layer::Layer;
@@ -13,13 +13,18 @@ use std::task::Poll;
 pub(crate) async fn secure(
     worker: &Worker,
     seat: &Seat,
+    site: u16,
     mut stream: TcpStream,
 ) -> Result<(TcpStream, Option<Session>), String> {
-    let Some(client) = &worker.plan.tls else { return Ok((stream, None)) };
+    let client = worker.plan.tls.as_ref().filter(|_| worker.is_secured(site));
+    let Some(client) = client else { return Ok((stream, None)) };
     let begun = worker.now();
     seat.since.set(begun);
-    let shaken = match client.begin(&worker.plan.target.host) {
-        Ok(mut session) => shake(seat, &mut stream, &mut session).await.map(|()| session),
+    let http2 = worker.plan.http2;
+    let shaken = match client.begin(worker.server_name(site), http2) {
+        Ok(mut session) => {
+            shake(seat, &mut stream, &mut session, http2).await.and_then(|()| session.speaks(http2))
+        }
         Err(why) => Err(why),
     };
     seat.since.set(NEVER);
@@ -38,8 +43,13 @@ pub(crate) async fn secure(
     }
 }
 
-/// Says and hears what belongs to the handshake. What the server says behind it, it keeps.
-async fn shake(seat: &Seat, stream: &mut TcpStream, session: &mut Session) -> Result<(), String> {
+/// Exchanges the bytes of the handshake. Bytes of the server after the handshake are kept.
+async fn shake(
+    seat: &Seat,
+    stream: &mut TcpStream,
+    session: &mut Session,
+    http2: bool,
+) -> Result<(), String> {
     loop {
         if let Some(bytes) = session.outgoing(None) {
             let mut sending = pin!(stream.write_all(bytes));
@@ -48,15 +58,21 @@ async fn shake(seat: &Seat, stream: &mut TcpStream, session: &mut Session) -> Re
         if !session.is_handshaking() {
             return Ok(());
         }
-        let lease = or_expired(seat, async { stream.recv().await.map_err(|why| words(&why)) }).await?;
+        let mut lease = or_expired(seat, async { stream.recv().await.map_err(|why| words(&why)) }).await?;
         if lease.is_empty() {
-            return Err("the server closed the connection".to_owned());
+            return Err("the server closed the connection (does this port speak TLS?)".to_owned());
         }
-        let came = session.incoming(&lease, |_| Some(()));
-        // Before what went wrong is told, the server is told too: an alert.
+        // A server of HTTP/2 says first what it takes.
+        let mut early = Vec::new();
+        let came = session.incoming(&mut lease, |bytes| {
+            early.extend_from_slice(bytes);
+            (!http2).then_some(())
+        });
+        session.early.append(&mut early);
+        // Send an alert to the server before reporting the error.
         match came {
             Ok(None) => {}
-            Ok(Some(())) => return Err("data before anything was asked for".to_owned()),
+            Ok(Some(())) => return Err("data before any request".to_owned()),
             Err(why) => {
                 if let Some(alert) = session.outgoing(None) {
                     let _ = stream.write_all(alert).await;
@@ -68,7 +84,10 @@ async fn shake(seat: &Seat, stream: &mut TcpStream, session: &mut Session) -> Re
 }
 
 /// Waits for it, or until the seat's time is over.
-async fn or_expired<T>(seat: &Seat, future: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+pub(crate) async fn or_expired<T>(
+    seat: &Seat,
+    future: impl Future<Output = Result<T, String>>,
+) -> Result<T, String> {
     let mut future = pin!(future);
     poll_fn(|context| match future.as_mut().poll(context) {
         Poll::Pending if seat.unset(EXPIRED) => Poll::Ready(Err("no answer in time".to_owned())),

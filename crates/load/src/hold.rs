@@ -1,44 +1,46 @@
-//! Connections that are held: a heartbeat on each tells whether it lives, and what came of all of them tells how well
-//! an endpoint bears long connections.
+//! Held connections. A heartbeat on each shows whether it is alive; the totals show how well an endpoint
+//! serves long-lived connections.
 //!
-//! Each connection has its own rhythm; together they are spread evenly over the interval, so that a thousand
-//! connections are no burst. A heartbeat whose connection is away, or still waits for the answer before, is not put
-//! off: it has failed, and counts. Connecting again waits twice as long after each failure, with a random half, so that
-//! those whom a server has lost together do not come back together.
+//! Each connection has its own schedule. The schedules are spread evenly over the interval, so that a
+//! thousand connections make no burst. A heartbeat is due but not possible when its connection is down or
+//! still waits for the previous answer: it is not postponed, but counted as failed. The delay before a
+//! reconnect doubles with each failure and has a random half, so that connections lost together do not
+//! reconnect together.
 //!
-//! What is healthy stands in one place, [`diagnose`].
+//! [`diagnose`] alone defines what counts as healthy.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
 /// How connections are held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
     /// From one heartbeat of a connection to its next.
     pub heartbeat: Duration,
-    /// Failed tries in a row after which a connection is given up, and the endpoint called unavailable; `None`: never.
+    /// Failed tries in a row after which a connection is given up, and the endpoint called unavailable;
+    /// `None`: never.
     pub retry_limit: Option<u32>,
 }
 
-/// The first wait before a lost connection is made again, and the longest: each doubles the one before, until a
-/// heartbeat is answered.
+/// The first wait before a lost connection is made again, and the longest: each doubles the one before, until
+/// a heartbeat is answered.
 pub(crate) const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
-/// What came of the connections.
+/// Totals of held connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     /// Connections that were open at some time.
     pub opened: u64,
-    /// Of these, such as were never lost.
+    /// Of these, connections that were never lost.
     pub survived: u64,
-    /// How often a connection was lost.
+    /// Number of lost connections.
     pub lost: u64,
-    /// How often one was made again.
+    /// Number of reconnects.
     pub reconnects: u64,
     /// Connections given up at the retry limit.
     pub gave_up: u64,
-    /// When the first was, nanoseconds after the holding began.
+    /// Time of the first, in nanoseconds after the holding began.
     pub unavailable_after_ns: Option<u64>,
     /// Heartbeats that were due.
     pub due: u64,
@@ -46,7 +48,7 @@ pub struct Held {
     pub away: u64,
     /// Heartbeats that were due while the one before was unanswered.
     pub busy: u64,
-    /// Heartbeats whose sending failed.
+    /// Heartbeats that failed at sending.
     pub refused: u64,
 }
 
@@ -89,7 +91,7 @@ impl Held {
     }
 }
 
-/// How well an endpoint bears long connections; a later one is worse.
+/// How well an endpoint keeps long connections; a later variant is worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Health {
     /// Every figure is normal.
@@ -129,10 +131,11 @@ pub const RECONNECTS_ABNORMAL: f64 = 3.0;
 /// … and less than this share of heartbeats that could not be written.
 pub const WRITE_FAILURES_ABNORMAL: f64 = 0.01;
 
-/// The diagnosis, and a sentence for everything that is not normal.
+/// Returns the diagnosis, and a sentence for each figure that is not normal.
 ///
-/// The bounds are those of a published table of long-connection health (source 001 of docs/claims.toml, section 4.4).
-/// It states both bounds of the reconnections; of the other two it states one, which parts normal from abnormal here.
+/// The bounds are those of a published table of long-connection health (source 001 of docs/claims.toml,
+/// section 4.4). It states both bounds of the reconnections; of the other two it states one, which parts
+/// normal from abnormal here.
 pub fn diagnose(held: &Held, held_for: Duration) -> (Health, Vec<String>) {
     let mut health = Health::Healthy;
     let mut findings = Vec::new();
@@ -144,7 +147,7 @@ pub fn diagnose(held: &Held, held_for: Duration) -> (Health, Vec<String>) {
         find(
             Health::Unavailable,
             format!(
-                "it was not reached any more after {:.1} s, when the first of {} was given up at the retry limit",
+                "it was unreachable after {:.1} s, when the first of {} reached the retry limit",
                 after as f64 / 1e9,
                 held.gave_up
             ),
@@ -218,7 +221,7 @@ mod tests {
             (
                 Held { gave_up: 1, unavailable_after_ns: Some(1_500_000_000), ..good() },
                 Health::Unavailable,
-                "after 1.5 s, when the first of 1 was",
+                "after 1.5 s, when the first of 1 reached the retry limit",
             ),
         ];
         for (held, health, words) in cases {

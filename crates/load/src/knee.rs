@@ -1,9 +1,10 @@
 //! The knee: the highest rate that still meets a demand, found by probes on connections that stay open.
 //!
-//! Rates double until the demand is not met, then the interval between the last that met it and the first that did not is
-//! halved (its logarithm is), until its ends are close. One probe may be a neighbour's bad moment: beyond the doubling,
-//! two probes of three decide. What comes out is an interval: at its lower end the demand was met, at its upper end it was
-//! not. The search itself is pure ([`Bisection`]). Start at [`search`].
+//! Rates double until the demand is not met, then the interval between the last that met it and the first
+//! that did not is halved (its logarithm is), until its ends are close. A single probe may be disturbed by
+//! other work, so after the doubling two of three probes decide. The result is an interval: at its lower end
+//! the demand was met, at its upper end it was not. The search itself is pure ([`Bisection`]). Start at
+//! [`search`].
 
 use crate::error::Error;
 use crate::plan::{Pace, Plan};
@@ -16,16 +17,17 @@ use ringroad_measure::caveat::Caveat;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The two ends of the interval are so near in the end.
+/// Final ratio of the two ends of the interval.
 const TOLERANCE: f64 = 1.05;
 
-/// Rates that are not left, requests per second.
+/// Limits of the tested rates, requests per second.
 const RATES: (f64, f64) = (1.0, 1e7);
 
-/// Of a probe's requests so many may fail or never leave; what has not left counts in the latencies besides.
+/// Maximum share of a probe's requests that may fail or not be sent; requests not sent also count in the
+/// latencies.
 const FAILED_SHARE_MAX: f64 = 0.001;
 
-/// What came of a search.
+/// Result of a search.
 #[derive(Clone, Debug)]
 pub struct Knee {
     /// The demand, in its words.
@@ -43,20 +45,20 @@ pub struct Knee {
 /// One rate, tried once.
 #[derive(Clone, Debug)]
 pub struct Probe {
-    /// The plan as it was put on.
+    /// The plan of the probe.
     pub plan: Plan,
     /// What came of it.
     pub outcome: Outcome,
-    /// Why the demand was not met; `None`: it was.
+    /// The reason why the demand was not met; `None`: it was met.
     pub unmet: Option<String>,
 }
 
-/// Searches for the highest rate at which `required` holds, from the rate of the plan on. Every probe has the plan's
-/// warm-up and duration.
+/// Searches for the highest rate at which `required` holds, from the rate of the plan on. Every probe has the
+/// plan's warm-up and duration.
 ///
 /// # Errors
-/// As of [`run`](crate::run()); or the plan is no open loop of a constant rate and a duration, or the demand says nothing
-/// that a higher rate makes worse.
+/// As of [`run`](crate::run()); or the plan is no open loop of a constant rate and a duration, or the demand
+/// says nothing that a higher rate makes worse.
 pub fn search(
     plan: &Plan,
     required: &Requirement,
@@ -65,14 +67,14 @@ pub fn search(
     observe: &mut dyn FnMut(&Event<'_>),
 ) -> Result<Knee, Error> {
     let Pace::Open { per_second, arrivals } = plan.pace else {
-        return Err(Error::usage("--knee: it goes with a rate, not with a closed loop"));
+        return Err(Error::usage("--knee: needs a rate, not a closed loop"));
     };
     if plan.stages.is_some() || plan.count.is_some() || plan.duration.is_none() {
         return Err(Error::usage("--knee: a probe has a duration (-d), and neither stages nor a count (-n)"));
     }
     if !required.is_limit() {
         return Err(Error::usage(format!(
-            "--knee {required}: a latency or errors% from above is expected (p99<5ms)"
+            "--knee {required}: expected an upper bound of a latency or errors% (p99<5ms)"
         )));
     }
     with_workers(plan, choice, stop, |conductor, stand| {
@@ -117,29 +119,41 @@ impl Knee {
         self.probes.iter().rev().find(at)
     }
 
-    /// May it be believed: the verdict on the best probe; and if at the rate that failed the client was the limit, the
-    /// server may take more.
+    /// Whether the client, and not the server, was the reason why the upper end of the interval did not meet
+    /// the demand.
+    pub fn client_is_limit(&self) -> bool {
+        let beyond =
+            self.probes.iter().rev().find(|probe| probe.unmet.is_some() && probe.rate() == self.unmet);
+        beyond.is_some_and(Probe::is_ours)
+    }
+
+    /// Returns the verdict on the best probe, with a caveat if the client was the limit at the rate that
+    /// failed.
     pub fn verdict(&self) -> Verdict {
         let mut all = Verdict::valid();
+        let limit = self.client_is_limit().then(|| {
+            Caveat::Other(
+                "the client was the limit, not the server: at the rate that did not meet the demand its threads had no \
+                 CPU time left, or it sent late by itself, so give it more threads where cores are free (-t), or put that \
+                 rate on from several machines (--rate with --part)."
+                    .to_owned(),
+            )
+        });
         let Some(best) = self.best() else {
             all.add(Caveat::Other("no rate met the demand, so none was found.".to_owned()));
+            limit.into_iter().for_each(|limit| all.add(limit));
             return all;
         };
         all = verdict(&best.plan, &best.outcome);
-        let beyond =
-            self.probes.iter().rev().find(|probe| probe.unmet.is_some() && probe.rate() == self.unmet);
-        if beyond.is_some_and(Probe::is_ours) {
-            all.add(Caveat::Other(
-                "at the rate that was too much, this client was late or busy by itself: the server may take more."
-                    .to_owned(),
-            ));
-        }
+        limit.into_iter().for_each(|limit| all.add(limit));
         if self.unmet.is_none() && !self.interrupted {
-            all.add(Caveat::Other("no rate was too much, as far as this client can ask.".to_owned()));
+            all.add(Caveat::Other(
+                "no tested rate exceeded the demand, within the range of this client.".to_owned(),
+            ));
         }
         if self.interrupted {
             all.add(Caveat::Other(
-                "the search was stopped before its end: the interval is as wide as it was.".to_owned(),
+                "the search was stopped before its end: the interval is not narrowed down.".to_owned(),
             ));
         }
         all
@@ -155,8 +169,8 @@ impl Probe {
         }
     }
 
-    /// Whether this client, not the server, is what made it fail.
-    fn is_ours(&self) -> bool {
+    /// Whether this client, not the server, caused the failure.
+    pub fn is_ours(&self) -> bool {
         let seconds = self.outcome.window.as_secs_f64() * f64::from(self.plan.threads);
         let busy = self.outcome.client.cpu.map(|cpu| cpu.as_secs_f64() / seconds);
         let late = self.outcome.tally.latencies.late.as_ref().and_then(|late| late.quantile_ns(0.99));
@@ -199,7 +213,7 @@ impl Bisection {
         } else {
             self.votes.1 += 1;
         }
-        // While it doubles, a rate that is met is passed at once: what matters is looked at twice later.
+        // While doubling, one met probe is enough: the rates near the limit are probed again later.
         let enough = if self.unmet.is_none() { 1 } else { 2 };
         if self.votes.0 >= enough {
             self.met = Some(self.rate);

@@ -1,29 +1,36 @@
-//! What lies between a connection's bytes and its messages: nothing, or TLS. Bytes in, bytes out; no I/O, no clock.
+//! The layer between a connection's bytes and its messages: none, or TLS. Bytes in, bytes out; no I/O, no
+//! clock.
 //!
-//! A conversation is written once, over a [`Layer`]. Of the empty one nothing is left when it is compiled.
+//! The code of a connection is written once, over a [`Layer`]. The empty layer compiles to nothing.
 
 use ringroad_engine::AnyBuf;
 
 /// Between a connection's bytes and its messages.
 pub(crate) trait Layer {
-    /// What has to be sent: these messages, and whatever the layer itself has to say. `None`: nothing.
+    /// Returns the bytes to send: these messages, and the layer's own records. `None`: nothing.
     fn outgoing(&mut self, messages: Option<AnyBuf>) -> Option<AnyBuf>;
 
-    /// Takes in what came, and shows what it says in pieces, until one of them makes an end.
+    /// Decodes received bytes, which may be changed where they lie, and passes the content on in pieces,
+    /// until one ends the connection.
     ///
     /// # Errors
-    /// It is nothing that the layer understands: why.
+    /// The bytes are invalid for the layer: the reason.
     fn incoming<E>(
         &mut self,
-        bytes: &[u8],
+        bytes: &mut [u8],
         show: impl FnMut(&[u8]) -> Option<E>,
     ) -> Result<Option<E>, String>;
 
-    /// Whether an end of the bytes is an end of the messages too, and nobody's cut.
+    /// Takes content that came before it was asked for: behind the server's part of a handshake.
+    fn early(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// Whether the end of the bytes is an authentic end of the messages, and no truncation on the way.
     fn may_end(&self) -> bool;
 }
 
-/// Nothing.
+/// The empty layer.
 pub(crate) struct Plain;
 
 impl Layer for Plain {
@@ -35,7 +42,7 @@ impl Layer for Plain {
     #[inline]
     fn incoming<E>(
         &mut self,
-        bytes: &[u8],
+        bytes: &mut [u8],
         mut show: impl FnMut(&[u8]) -> Option<E>,
     ) -> Result<Option<E>, String> {
         Ok(show(bytes))

@@ -1,29 +1,34 @@
-//! A load generator whose numbers can be believed, and which says so when they cannot.
+//! A load generator with results that can be trusted. It reports when they cannot.
 //!
-//! A [`Plan`] is data: what is sent where, over how many connections, closed or open loop. [`run()`] puts it on: a
-//! thread per core, each an engine runtime with its own connections, so the driver is whichever the engine has. What
-//! comes back is an [`Outcome`]: counts and histograms, added exactly. [`verdict`] judges it, [`report`] makes it a
-//! record, [`require`] holds it against what was demanded. A harness with clocks of its own has a closed loop
-//! [`watched`]. This crate neither prints nor reads arguments.
+//! A [`Plan`] is data: what is sent where, over how many connections, closed or open loop. [`run()`] carries
+//! it out: one thread per core, each an engine runtime with its own connections, on any driver of the engine.
+//! The result is an [`Outcome`]: counts and histograms, merged exactly. [`verdict`] judges it, [`report`]
+//! makes a record of it, [`require`] checks it against demands, [`ask`] sends one request before. A harness
+//! with clocks of its own runs a closed loop with [`watched`]. This crate neither prints nor reads arguments.
 //!
-//! Three latencies are kept apart, since each answers another question: *response*, from the time a request was meant
-//! to be sent, is what a user waits; *service*, from the time it was sent, is what the server takes; *lag* is the
-//! difference. That a slow server cannot slow down the asking is seen to in [`schedule`].
+//! Three latencies are kept apart, since each answers another question: *response*, from the scheduled time
+//! of a request, is what a user waits; *service*, from the time it was sent, is what the server takes; *lag*
+//! is the difference. [`schedule`] ensures that a slow server does not slow down an open loop.
 //!
 //! Start at [`plan`], then `worker.rs` and `connection.rs`.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod answer;
+pub mod ask;
+pub mod clock;
 mod connection;
 mod course;
 pub mod direct;
 mod error;
+mod foreign;
 mod handshake;
 pub mod hold;
+mod http2;
 pub mod knee;
 mod layer;
 mod pace;
+pub mod parts;
 pub mod plan;
 pub mod processes;
 pub mod report;
@@ -31,16 +36,23 @@ pub mod require;
 mod retry;
 mod run;
 pub mod schedule;
+mod share;
+pub mod site;
 pub mod source;
+mod statuses;
 mod tally;
 mod target;
+mod template;
 pub mod tls;
 pub mod verdict;
 pub mod watched;
+mod websocket;
 mod worker;
 
 pub use error::Error;
-pub use plan::{Message, Plan};
+pub use plan::{Message, Plan, Split};
 pub use run::{Client, Event, Outcome, Point, Stage, run};
-pub use tally::{Counts, Latencies, Tally};
+pub use statuses::Statuses;
+pub use tally::{Counts, Latencies, OfUrl, Tally};
 pub use target::{Scheme, Target};
+pub use template::Table;

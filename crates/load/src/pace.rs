@@ -1,9 +1,10 @@
 //! A thread that keeps time for a worker: it sleeps until the next arrival and wakes the worker's dispatcher.
 //!
-//! The engine's timers go by the millisecond, which is enough for deadlines and would show in a latency of fifty
-//! microseconds. This thread holds the same schedule, needs to be told nothing, and touches no socket. Two wakes are
-//! at least [`STEP`] apart: at high rates a wake serves several arrivals. A wake comes [`lead`] too early, since sleepers
-//! wake late; the worker looks at the clock for the rest. Start at [`Metronome::start`].
+//! The engine's timers have millisecond resolution, which is enough for deadlines but would distort a latency
+//! of fifty microseconds. This thread follows the same schedule without further communication, and uses no
+//! socket. Two wakes are at least [`STEP`] apart: at high rates a wake serves several arrivals. A wake comes
+//! earlier by [`lead`], because sleeping threads wake late; the worker polls the clock for the rest. Start at
+//! [`Metronome::start`].
 
 use crate::schedule::Schedule;
 use std::io;
@@ -16,11 +17,11 @@ use std::time::{Duration, Instant};
 /// Shortest time between two wakes. A wake costs two switches of threads, about 5 µs.
 const STEP: Duration = Duration::from_micros(50);
 
-/// How long before an arrival it wakes at most. Two threads are woken one after the other, which on a virtual machine takes
-/// 50 µs (measured, Linux 6.18).
+/// How long before an arrival it wakes at most. Two threads are woken one after the other, which on a virtual
+/// machine takes 50 µs (measured, Linux 6.18).
 const LEAD_MAX: Duration = Duration::from_micros(100);
 
-/// Of the time between two arrivals, the part that may be spent on looking at the clock.
+/// Share of the time between two arrivals that may be spent on polling the clock.
 const LEAD_SHARE: f64 = 0.1;
 
 /// How long before an arrival a worker is woken, which has as many in a second at most.
@@ -29,7 +30,7 @@ pub(crate) fn lead(per_second: f64) -> Duration {
     LEAD_MAX.min(Duration::from_secs_f64(between))
 }
 
-/// How long it sleeps at most, so that it notices that it is not needed any more.
+/// Maximum sleep, so that the thread notices when it is no longer needed.
 const NAP: Duration = Duration::from_millis(100);
 
 /// The thread. Dropping it ends it.
@@ -42,7 +43,7 @@ impl Metronome {
     /// Wakes `waker` before every arrival of a schedule that began at `begin`, by `lead` or less.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// No thread could be started.
     pub(crate) fn start(
         begin: Instant,
         lead: Duration,
@@ -53,7 +54,8 @@ impl Metronome {
         let ends = Arc::clone(&over);
         let thread =
             thread::Builder::new().name("metronome".to_owned()).stack_size(64 << 10).spawn(move || {
-                // Without this the kernel may be 50 µs late (PR_SET_TIMERSLACK(2const)). Refused, it is; nothing breaks.
+                // Without this the kernel may be 50 µs late (PR_SET_TIMERSLACK(2const)). Refused, it is;
+                // nothing breaks.
                 let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
                 beat(&mut System { begin, over: ends }, make(), lead, || waker.wake_by_ref());
             })?;
@@ -64,7 +66,7 @@ impl Metronome {
 /// Time as the metronome sees it, counted from the beginning of the schedule.
 trait Clock {
     fn now(&self) -> Duration;
-    /// Sleeps for as long, or shorter. False: nobody needs the metronome any more.
+    /// Sleeps for as long, or shorter. False: the metronome is not needed any more.
     fn sleep(&mut self, time: Duration) -> bool;
 }
 
@@ -87,15 +89,15 @@ impl Clock for System {
     }
 }
 
-/// Wakes for every arrival, or once for several. Each is covered by a wake that began when it was due already, or would be
-/// within `lead`.
+/// Wakes for every arrival, or once for several. Each is covered by a wake that began when it was due
+/// already, or would be within `lead`.
 fn beat(clock: &mut impl Clock, mut schedule: Schedule, lead: Duration, mut wake: impl FnMut()) {
     let mut earliest = Duration::ZERO;
     while let Some(due) = schedule.peek() {
         let due = Duration::from_nanos(due).saturating_sub(lead).max(earliest);
-        // What is due by this time and the lead is served by the wake, since whoever is woken reads the clock later, and goes
-        // on reading it while something is due within the lead. What becomes due during the wake, which takes as long as
-        // the system lets others run, is not: it needs another.
+        // What is due by this time and the lead is served by the wake, since the woken task reads the clock
+        // later, and goes on reading it while something is due within the lead. What becomes due during the
+        // wake, which takes as long as the system lets others run, is not: it needs another.
         let now = loop {
             let now = clock.now();
             if !clock.sleep(due.saturating_sub(now)) {
@@ -132,7 +134,7 @@ mod tests {
     use std::cell::Cell;
     use std::rc::Rc;
 
-    /// A clock that goes on when somebody sleeps, or takes their time.
+    /// A clock that advances when a task sleeps or is slow.
     struct Virtual(Rc<Cell<Duration>>);
 
     impl Clock for Virtual {
@@ -168,13 +170,13 @@ mod tests {
     }
 
     #[test]
-    fn who_has_much_to_do_is_not_woken_early() {
+    fn a_busy_runtime_is_not_woken_early() {
         assert_eq!(lead(10.0), LEAD_MAX);
         assert_eq!(lead(10_000.0), Duration::from_micros(10));
         assert_eq!(lead(0.0), LEAD_MAX);
     }
 
-    /// Who is woken may run at once, hand out what is due, and sleep again before the waker goes on.
+    /// The woken task may run at once, hand out what is due, and sleep again before the waker goes on.
     #[test]
     fn however_long_a_wake_takes_one_begins_after_the_last_arrival_is_due() {
         for each in [1, 2, 4, 7, 30] {

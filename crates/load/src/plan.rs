@@ -1,88 +1,173 @@
-//! A load, as it is wanted: what is sent where, how often, over how many connections, for how long.
+//! The description of a load: what is sent where, how often, over how many connections, for how long.
 //!
-//! Data and its rules; nothing here acts. Start at [`Plan`].
+//! Data and its validation; no I/O. Start at [`Plan`].
 
 use crate::direct::Direct;
 use crate::error::Error;
 use crate::hold::Hold;
 use crate::schedule::{Arrivals, Profile};
-use crate::target::{Scheme, Target};
+use crate::share::share;
+use crate::site::{Place, Route};
+use crate::statuses::Statuses;
+use crate::target::Target;
+use crate::template::{Marks, Table, Template, Where};
 use crate::tls;
+use crate::websocket::{self, Opening};
 use ringroad_wire::{Asked, BodySize, Encoder, Method};
+use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Requests in flight on one connection at most.
 pub const PIPELINE_MAX: u32 = 256;
 
+/// The most messages with separate figures: each takes a histogram per thread.
+pub const URLS_MAX: usize = 64;
+
 /// One load.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Where it goes.
+    /// The first URL.
     pub target: Target,
-    /// What is sent: at least one.
+    /// Servers beside that of `target`. Connections are divided among all of them by the weights of their
+    /// messages ([`Message::at`]).
+    pub others: Vec<Target>,
+    /// Connections that go elsewhere than their URL says.
+    pub routes: Vec<Route>,
+    /// Statuses of a good answer.
+    pub statuses: Statuses,
+    /// Whether cookies that the server sets are kept ([`Counts::cookies`](crate::Counts::cookies)).
+    pub keeps_cookies: bool,
+    /// The requests: at least one.
     pub messages: Vec<Message>,
     /// Connections that send.
     pub connections: u32,
-    /// Of these, spread evenly among them, so many send one request, so that they are known to be served, and are then held
-    /// open in silence (closed loop).
+    /// Of these, connections that send one request, which shows that they are served, and are then held open
+    /// silently (closed loop). They are spread evenly among the others.
     pub silent: u32,
-    /// Connections that are open beside them and say nothing.
+    /// Additional idle connections.
     pub idle: u32,
-    /// Threads of a process, each with a runtime and its share of everything.
+    /// Threads per process, each with a runtime and its share of connections and requests.
     pub threads: u32,
-    /// Processes that share the load.
+    /// Number of processes that share the load.
     pub processes: u32,
-    /// Which of them this one is, from 0.
+    /// The number of this process, from 0.
     pub part: u32,
-    /// How many of them may be lost.
+    /// Which part of the load this program puts on. The figures of a plan are those of the whole load;
+    /// [`Plan::own`] has those of the part.
+    pub split: Split,
+    /// The number of processes that may be lost before the run is INVALID.
     pub lost_max: u32,
-    /// Requests in flight on a connection.
+    /// Requests in flight on a connection; with `http2`, its streams.
     pub pipeline: u32,
+    /// HTTP/2 is spoken: by prior knowledge, or chosen by TLS.
+    pub http2: bool,
     /// Closed or open loop.
     pub pace: Pace,
-    /// What changes while it lasts: the rate in open loop, the connections that send in closed loop. `None`: nothing.
+    /// A load that changes: the rate in open loop, the connections that send in closed loop. `None`:
+    /// constant.
     pub stages: Option<Profile>,
-    /// Connections made per second at most; `None`: as fast as they are taken.
+    /// Connections made per second at most; `None`: no limit.
     pub connect_rate: Option<f64>,
-    /// Connections of a thread that may be on their way at a time, before the load begins: more would only fill the server's
-    /// backlog, and what does not fit there is tried again after a second by the kernel.
+    /// Connections per thread that may be in progress at a time before the load begins: more would only fill
+    /// the server's backlog, and the kernel retries a SYN that was dropped after a second.
     pub connecting_max: u32,
-    /// The measured time; `None`: until `count` requests are answered.
+    /// How long all of the connecting may take: then the load begins with the connections there are. It also
+    /// begins if none was made for as long as `timeout`.
+    pub connect_limit: Duration,
+    /// How often in a second figures are handed over for [`Event::Slice`](crate::Event::Slice), 1 to 10.
+    pub slices: u32,
+    /// Measured time; `None`: until `count` requests are answered.
     pub duration: Option<Duration>,
-    /// Requests at most.
+    /// Maximum number of requests.
     pub count: Option<u64>,
     /// Load before the measured time.
     pub warmup: Duration,
-    /// How long an answer may take, and a connection.
+    /// Limit for one answer, and for one connection.
     pub timeout: Duration,
-    /// A connection for every request.
+    /// A new connection for every request.
     pub one_request_per_connection: bool,
-    /// With that: a request lasts from the beginning of its connecting to the server's close, which is waited for. Otherwise
-    /// connecting is in no latency, and this side closes when it has its answer.
+    /// With that: a request lasts from the start of its connect to the close by the server, which is awaited.
+    /// Otherwise latencies do not include connecting, and the client closes when it has its answer.
     pub until_closed: bool,
-    /// Whom to believe, for https.
+    /// Which certificates to accept, for https.
     pub tls: Option<tls::Client>,
-    /// Sockets as they are to be.
+    /// Socket options.
     pub sockets: Sockets,
-    /// Connections have places in tables of the rings, and no descriptors; `None`: descriptors, as usual.
+    /// Connections live in the file tables of the rings, without descriptors; `None`: they have descriptors.
     pub direct: Option<Direct>,
-    /// Addresses that connections come from, in turns; none: the one the system takes.
+    /// Source addresses, used in turns; empty: the kernel chooses.
     pub sources: Vec<IpAddr>,
-    /// Chance, for random arrivals.
+    /// Seed of random choices.
     pub seed: u64,
 }
 
+/// One part of a load that several programs put on, each with the same plan and no word between them.
+///
+/// Connections and requests are dealt out like cards: part I of N has those with the numbers I, I + N,
+/// I + 2N, …, so the shares add up to the whole and depend on nothing else, such as the threads of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Split {
+    /// Its number, from 0.
+    pub index: u32,
+    /// The number of parts.
+    pub count: u32,
+}
+
+impl Split {
+    /// The whole load.
+    pub const WHOLE: Split = Split { index: 0, count: 1 };
+
+    /// Whether there is one part only.
+    pub fn is_whole(self) -> bool {
+        self.count == 1
+    }
+
+    /// What of `all` falls to this part.
+    pub fn share(self, all: u64) -> u64 {
+        share(all, self.index, self.count)
+    }
+
+    /// Of `all` connections.
+    fn of(self, all: u32) -> u32 {
+        // A share of a number of 32 bits has at most as many.
+        self.share(all.into()) as u32
+    }
+}
+
+impl std::fmt::Display for Split {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", u64::from(self.index) + 1, self.count)
+    }
+}
+
+impl std::str::FromStr for Split {
+    type Err = Error;
+
+    /// Reads `I/N`, with I from 1 to N.
+    fn from_str(text: &str) -> Result<Split, Error> {
+        let refuse = |why: &str| Error::usage(format!("part {text}: {why} (1/8 is the first of eight)"));
+        let (index, count) = text.split_once('/').ok_or_else(|| refuse("I/N is expected"))?;
+        let number = |text: &str| text.parse::<u32>().map_err(|_| refuse("I/N is expected, two numbers"));
+        let (index, count) = (number(index)?, number(count)?);
+        if index == 0 || index > count {
+            return Err(refuse("parts are counted from 1 to N"));
+        }
+        Ok(Split { index: index - 1, count })
+    }
+}
+
 /// How requests follow each other.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Pace {
-    /// A connection sends again when it has its answer.
+    /// A connection sends its next request when it has its answer.
     Closed,
-    /// Requests are due at times of their own.
+    /// Requests are sent on schedule.
     Open {
         /// Requests per second, all connections together.
         per_second: f64,
-        /// Evenly or by chance.
+        /// Evenly spaced or Poisson.
         arrivals: Arrivals,
     },
     /// Connections are held, and each has a heartbeat.
@@ -90,7 +175,7 @@ pub enum Pace {
 }
 
 impl Pace {
-    /// Whether requests are due at times of their own, whatever the answers do.
+    /// Whether requests are scheduled independently of the answers.
     pub fn is_timed(&self) -> bool {
         !matches!(self, Pace::Closed)
     }
@@ -107,41 +192,53 @@ pub struct Sockets {
     pub send_buffer: Option<u32>,
 }
 
-/// What is sent, made ready once, and what must come back.
+/// A request, encoded once, and the expected answer.
 #[derive(Clone, Debug)]
 pub struct Message {
     pub(crate) bytes: Vec<u8>,
     pub(crate) expect: Expect,
-    /// Of a good answer of HTTP.
+    /// The body expected of a good answer.
     pub(crate) body: Body,
-    /// Of all that is sent, as many parts are this.
+    /// Weight among all messages.
     pub(crate) weight: u32,
+    /// The server: 0 for the plan's target, then its others.
+    pub(crate) site: u16,
+    /// What it is called in a summary: method and path, or nothing.
+    pub(crate) label: String,
+    /// If it is another each time.
+    pub(crate) template: Option<Arc<Template>>,
+    /// What a connection sends before its first message, where that is WebSocket.
+    pub(crate) opening: Option<Arc<Opening>>,
 }
 
-/// What the body of a good answer has to be; another one is a protocol error.
+/// The body expected of a good answer; another one is a protocol error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Body {
     /// Anything.
     #[default]
     Any,
-    /// That of the first good answer to the same message, of each thread.
+    /// The body of the first good answer to the same message, per thread.
     Alike,
     /// These bytes.
     Exactly(Vec<u8>),
+    /// Anything with these bytes in it. An answer without them fails, and its connection goes on.
+    Contains(Vec<u8>),
 }
 
-/// What an answer is.
+/// The form of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expect {
     /// A response to such a request.
     Http(Asked),
     /// The same bytes.
     Echo,
+    /// Frames with the body of the message.
+    Frames,
     /// Anything up to this byte.
     Delimiter(u8),
 }
 
-/// A request of HTTP, as wanted.
+/// The parts of an HTTP request.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
     /// Any token.
@@ -160,37 +257,109 @@ impl Message {
     /// # Errors
     /// Something in it cannot be sent as HTTP.
     pub fn http(target: &Target, request: &Request<'_>, weight: u32) -> Result<Message, Error> {
-        let refuse = |what: String| move |why| Error::usage(format!("{what}: {why}"));
-        let mut bytes = Vec::new();
-        let authority = target.authority();
-        // A proxy or a virtual host is asked for by a Host line of one's own.
-        let host = request.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
-        let host = host.map_or(authority.as_str(), |(_, value)| value.as_str());
-        let mut encoder = Encoder::request_named(&mut bytes, request.method, &target.path, host)
-            .map_err(refuse(format!("request {} {target}", request.method)))?;
-        let mut agent = false;
-        for (name, value) in request.headers.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("host")) {
-            encoder.field(name, value).map_err(refuse(format!("header {name}: {value}")))?;
-            agent |= name.eq_ignore_ascii_case("user-agent");
-        }
-        if !agent {
-            encoder
-                .field("User-Agent", concat!("ringroad/", env!("CARGO_PKG_VERSION")))
-                .map_err(refuse("header User-Agent".to_owned()))?;
-        }
-        if request.close {
-            encoder.close();
-        }
-        let mut body = encoder.finish(BodySize::Known(request.body.len() as u64));
-        let refused = refuse(format!("body, with {}", request.method));
-        body.data(&mut bytes, request.body).and_then(|()| body.end(&mut bytes)).map_err(refused)?;
-        let method = Method::new(request.method.as_bytes());
-        if method == Method::Connect {
-            return Err(Error::usage("method CONNECT: what it opens is not HTTP any more"));
-        }
-        Ok(Message { bytes, expect: Expect::Http(Asked::from(method)), body: Body::Any, weight })
+        let bytes = encode(target, request)?;
+        let label = format!("{} {target}", request.method);
+        let asked = Asked::from(Method::new(request.method.as_bytes()));
+        Ok(Message { expect: Expect::Http(asked), weight, label, ..Message::of(bytes) })
     }
 
+    /// A request for `target` with placeholders in its path, its header lines or its body, which are filled
+    /// in for each request: `{n}`, `{random}`, `{random:1-9}`, `{uuid}` and the columns of `table`. Without
+    /// any it is a fixed request.
+    ///
+    /// # Errors
+    /// Something in it cannot be sent as HTTP.
+    pub fn template(
+        target: &Target,
+        request: &Request<'_>,
+        weight: u32,
+        table: Option<&Arc<Table>>,
+    ) -> Result<Message, Error> {
+        let mut marks = Marks::new(table.cloned());
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let path = text(marks.replace(target.path.as_bytes(), Where::Path)?);
+        let mut headers = Vec::new();
+        for (name, value) in request.headers {
+            headers.push((name.clone(), text(marks.replace(value.as_bytes(), Where::Header)?)));
+        }
+        let body = marks.replace(request.body, Where::Body)?;
+        if marks.is_empty() {
+            return Message::http(target, request, weight);
+        }
+        let marked = Request { headers: &headers, body: &body, ..request.clone() };
+        let template = Template::new(&encode(&Target { path, ..target.clone() }, &marked)?, marks)?;
+        let mut bytes = Vec::new();
+        template.write(&mut bytes, 0, &mut fastrand::Rng::with_seed(0));
+        let label = format!("{} {target}", request.method);
+        let asked = Asked::from(Method::new(request.method.as_bytes()));
+        let template = Some(Arc::new(template));
+        Ok(Message { expect: Expect::Http(asked), weight, label, template, ..Message::of(bytes) })
+    }
+
+    fn of(bytes: Vec<u8>) -> Message {
+        let (body, label) = (Body::Any, String::new());
+        Message {
+            bytes,
+            expect: Expect::Echo,
+            body,
+            weight: 1,
+            site: 0,
+            label,
+            template: None,
+            opening: None,
+        }
+    }
+
+    /// A message of which only the length of its payload is known, to report by.
+    pub(crate) fn placeholder(bytes: u64) -> Message {
+        Message::of(vec![0; usize::try_from(bytes).unwrap_or(0)])
+    }
+
+    /// The same for another server: 0 is the target of the plan, 1 the first of its others.
+    pub fn at(self, site: u16) -> Message {
+        Message { site, ..self }
+    }
+
+    /// What it is called: its method and its URL; nothing for an echo.
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+}
+
+/// The bytes of a request.
+fn encode(target: &Target, request: &Request<'_>) -> Result<Vec<u8>, Error> {
+    let refuse = |what: String| move |why| Error::usage(format!("{what}: {why}"));
+    let mut bytes = Vec::new();
+    let authority = target.authority();
+    // A proxy or a virtual host is asked for by a Host line of one's own.
+    let host = request.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
+    let host = host.map_or(authority.as_str(), |(_, value)| value.as_str());
+    let mut encoder = Encoder::request_named(&mut bytes, request.method, &target.path, host)
+        .map_err(refuse(format!("request {} {target}", request.method)))?;
+    let mut agent = false;
+    for (name, value) in request.headers.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("host")) {
+        encoder.field(name, value).map_err(refuse(format!("header {name}: {value}")))?;
+        agent |= name.eq_ignore_ascii_case("user-agent");
+    }
+    if !agent {
+        encoder
+            .field("User-Agent", concat!("ringroad/", env!("CARGO_PKG_VERSION")))
+            .map_err(refuse("header User-Agent".to_owned()))?;
+    }
+    if request.close {
+        encoder.close();
+    }
+    let mut body = encoder.finish(BodySize::Known(request.body.len() as u64));
+    let refused = refuse(format!("body, with {}", request.method));
+    body.data(&mut bytes, request.body).and_then(|()| body.end(&mut bytes)).map_err(refused)?;
+    let method = Method::new(request.method.as_bytes());
+    if method == Method::Connect {
+        return Err(Error::usage("method CONNECT: what it opens is not HTTP any more"));
+    }
+    Ok(bytes)
+}
+
+impl Message {
     /// Bytes that come back as they are.
     ///
     /// # Errors
@@ -199,7 +368,47 @@ impl Message {
         if bytes.is_empty() {
             return Err(Error::usage("message: nothing in it, so nothing could come back"));
         }
-        Ok(Message { bytes, expect: Expect::Echo, body: Body::Any, weight: 1 })
+        Ok(Message::of(bytes))
+    }
+
+    /// A WebSocket message that comes back. Connections are opened with these header lines.
+    ///
+    /// # Errors
+    /// There is nothing in it, or a header line cannot be sent.
+    pub fn websocket(
+        target: &Target,
+        headers: &[(String, String)],
+        payload: Vec<u8>,
+    ) -> Result<Message, Error> {
+        let bytes = websocket::frame(&payload)?;
+        Message::frames(target, headers, payload, bytes, false)
+    }
+
+    /// A WebSocket ping, which any server answers. Messages that the server sends are passed over.
+    ///
+    /// # Errors
+    /// It has no bytes or more than 125, or a header line cannot be sent.
+    pub fn websocket_ping(
+        target: &Target,
+        headers: &[(String, String)],
+        payload: Vec<u8>,
+    ) -> Result<Message, Error> {
+        let bytes = websocket::ping(&payload)?;
+        Message::frames(target, headers, payload, bytes, true)
+    }
+
+    fn frames(
+        target: &Target,
+        headers: &[(String, String)],
+        payload: Vec<u8>,
+        bytes: Vec<u8>,
+        pings: bool,
+    ) -> Result<Message, Error> {
+        // As any request with these lines.
+        encode(target, &Request { method: "GET", headers, body: &[], close: false })?;
+        let opening = Some(Arc::new(Opening::new(target, headers, pings)));
+        let body = Body::Exactly(payload);
+        Ok(Message { expect: Expect::Frames, body, opening, ..Message::of(bytes) })
     }
 
     /// Bytes up to a delimiter, which is added where it is missing, and an answer up to the next.
@@ -216,7 +425,7 @@ impl Message {
                 )));
             }
         }
-        Ok(Message { bytes, expect: Expect::Delimiter(delimiter), body: Body::Any, weight: 1 })
+        Ok(Message { expect: Expect::Delimiter(delimiter), ..Message::of(bytes) })
     }
 
     /// The same, and the bodies of its answers are looked at.
@@ -229,26 +438,34 @@ impl Message {
         &self.bytes
     }
 
-    /// What the record calls its payload: the message of an echo. What comes back over HTTP is known later.
+    /// Payload bytes for the record: the message of an echo. For HTTP they are known after the load.
     pub(crate) fn payload_bytes(&self) -> u64 {
         match self.expect {
             Expect::Http(_) => 0,
+            Expect::Frames => match &self.body {
+                Body::Exactly(payload) => payload.len() as u64,
+                _ => self.bytes.len() as u64,
+            },
             Expect::Echo | Expect::Delimiter(_) => self.bytes.len() as u64,
         }
     }
 }
 
-/// A message of `length` bytes to be echoed: letters and digits, so that a dump can be read, and never a newline.
+/// A message of `length` bytes for an echo: letters, so that a dump can be read, and never a newline.
 pub fn pattern(length: u32) -> Vec<u8> {
     (0..length).map(|nth| b'a' + (nth % 26) as u8).collect()
 }
 
 impl Plan {
-    /// Load on `target` with these messages, everything else as it is when nobody says otherwise: ten connections,
-    /// closed loop, ten seconds after one of warm-up.
+    /// A load on `target` with these messages and default settings: ten connections, closed loop, ten seconds
+    /// after one second of warm-up.
     pub fn new(target: Target, messages: Vec<Message>) -> Plan {
         Plan {
             target,
+            others: Vec::new(),
+            routes: Vec::new(),
+            statuses: Statuses::default(),
+            keeps_cookies: false,
             messages,
             connections: 10,
             silent: 0,
@@ -256,12 +473,16 @@ impl Plan {
             threads: 1,
             processes: 1,
             part: 0,
+            split: Split::WHOLE,
             lost_max: 0,
             pipeline: 1,
+            http2: false,
             pace: Pace::Closed,
             stages: None,
             connect_rate: None,
             connecting_max: 256,
+            connect_limit: Duration::from_secs(60),
+            slices: 1,
             duration: Some(Duration::from_secs(10)),
             count: None,
             warmup: Duration::from_secs(1),
@@ -286,15 +507,60 @@ impl Plan {
         self.connections.saturating_add(self.idle)
     }
 
-    /// Threads of all processes.
+    /// The servers: that of the target, then the others.
+    pub fn sites(&self) -> impl Iterator<Item = &Target> {
+        std::iter::once(&self.target).chain(&self.others)
+    }
+
+    /// Where the connections of each server go.
+    pub fn places(&self) -> impl Iterator<Item = Place> {
+        self.sites().map(|site| Place::of(site, &self.routes))
+    }
+
+    /// Whether the figures of each message are kept apart.
+    pub fn tells_urls(&self) -> bool {
+        (2..=URLS_MAX).contains(&self.messages.len()) && self.target.scheme.is_http()
+    }
+
+    /// Threads of all processes of this program.
     pub fn workers(&self) -> u32 {
         self.threads * self.processes
     }
 
-    /// Whether it makes sense as a whole.
+    /// The plan with the figures of this part alone, to report and to judge it: connections, requests, rate
+    /// and stages are its shares. What is run is the plan itself, which divides them exactly.
+    #[must_use]
+    pub fn own(&self) -> Plan {
+        let split = self.split;
+        if split.is_whole() {
+            return self.clone();
+        }
+        let fraction = 1.0 / f64::from(split.count);
+        let timed = self.pace.is_timed();
+        Plan {
+            split: Split::WHOLE,
+            connections: split.of(self.connections),
+            silent: split.of(self.silent),
+            idle: split.of(self.idle),
+            count: self.count.map(|count| split.share(count)),
+            connect_rate: self.connect_rate.map(|rate| rate * fraction),
+            pace: match self.pace {
+                Pace::Open { per_second, arrivals } => {
+                    Pace::Open { per_second: per_second * fraction, arrivals }
+                }
+                pace => pace,
+            },
+            stages: self.stages.as_ref().map(|stages| {
+                stages.mapped(|level| if timed { level * fraction } else { split.share(level as u64) as f64 })
+            }),
+            ..self.clone()
+        }
+    }
+
+    /// Checks that the parts fit together.
     ///
     /// # Errors
-    /// What does not, and what would.
+    /// Which part does not fit, and what would.
     pub fn check(&self) -> Result<(), Error> {
         let refuse = |why: &str| Err(Error::usage(why));
         if self.messages.is_empty() || self.messages.iter().all(|message| message.weight == 0) {
@@ -303,14 +569,34 @@ impl Plan {
         if self.connections == 0 {
             return refuse("-c 0: at least one connection has to send");
         }
+        if self.split.index >= self.split.count {
+            return refuse("--part I/N: I from 1 to N");
+        }
+        let own = self.split.share(self.connections.into());
+        if self.split.count > self.connections {
+            return refuse("--part I/N: each part needs a connection, so at most as many parts as -c");
+        }
+        if self.count.is_some_and(|count| count > 0 && count < self.split.count.into()) {
+            return refuse("--part I/N: each part needs a request, so at most as many parts as -n");
+        }
         if self.threads == 0
             || self.processes == 0
-            || u64::from(self.threads) * u64::from(self.processes) > u64::from(self.connections)
+            || u64::from(self.threads) * u64::from(self.processes) > own
         {
             return refuse("-t and --processes: from one thread to as many as there are connections");
         }
         if !(1..=PIPELINE_MAX).contains(&self.pipeline) {
-            return refuse("--pipeline: from 1 to 256");
+            return refuse("--pipeline and --streams: from 1 to 256");
+        }
+        if self.http2 {
+            if self.sites().any(|site| !site.scheme.is_http()) {
+                return refuse("--http2: http:// and https:// only");
+            }
+            if self.one_request_per_connection || matches!(self.pace, Pace::Hold(_)) {
+                return refuse(
+                    "--http2 with --disable-keepalive or --hold: a connection of HTTP/2 is kept for all its requests",
+                );
+            }
         }
         if self.duration.is_some_and(|length| length.is_zero()) || self.timeout.is_zero() {
             return refuse("a duration or a timeout of nothing: give at least 1ms");
@@ -357,16 +643,30 @@ impl Plan {
         if self.until_closed && !(self.one_request_per_connection && self.pace == Pace::Closed) {
             return refuse("requests until the close: they go with a closed loop and a connection for each");
         }
-        if self.one_request_per_connection && self.target.scheme == Scheme::Tcp {
-            return refuse("--disable-keepalive: that is HTTP's; tcp:// keeps its connections");
+        if self.one_request_per_connection && !self.target.scheme.is_http() {
+            return refuse("--disable-keepalive: that is HTTP's; tcp:// and ws:// keep their connections");
         }
-        if self.target.scheme != Scheme::Https && self.tls.is_some() {
+        let secured = self.sites().any(|site| site.scheme.is_secured());
+        if !self.others.is_empty() && self.sites().any(|site| !site.scheme.is_http()) {
+            return refuse("several servers: http:// and https:// only");
+        }
+        if own < self.others.len() as u64 + 1 {
+            return refuse("-c: fewer connections than servers");
+        }
+        if self.messages.iter().any(|message| usize::from(message.site) > self.others.len()) {
+            return refuse("a message for a server that is none of the plan's");
+        }
+        if !(1..=10).contains(&self.slices) {
+            return refuse("slices of a second: from 1 to 10");
+        }
+        if self.connect_limit.is_zero() {
+            return refuse("--connect-limit: give at least 1ms");
+        }
+        if !secured && self.tls.is_some() {
             return refuse("certificates are for https");
         }
-        if self.target.scheme == Scheme::Https && self.tls.is_none() {
-            return refuse(
-                "https without anybody to believe: certificates, or the word that all are believed",
-            );
+        if secured && self.tls.is_none() {
+            return refuse("https needs certificates to trust, or the decision to verify none");
         }
         if let Pace::Hold(hold) = self.pace {
             self.check_hold(hold)?;
@@ -375,7 +675,7 @@ impl Plan {
             if !(per_second.is_finite() && (1e-3..=1e8).contains(&per_second)) {
                 return refuse("-r: from 0.001 to 100000000 requests per second");
             }
-            if self.pipeline > 1 {
+            if self.pipeline > 1 && !self.http2 {
                 return refuse(
                     "--pipeline with -r: a rate is met by connections (-c), each with one request in flight",
                 );
@@ -414,8 +714,8 @@ pub enum Stages {
     Connections(Profile),
 }
 
-/// Reads stages, comma-separated: `DUR:N` holds N connections, `DUR:A..B` goes from A to B evenly, and a rate has `/s`
-/// behind it. `time` reads a duration.
+/// Reads stages, comma-separated: `DUR:N` holds N connections, `DUR:A..B` goes from A to B evenly, and a rate
+/// has `/s` behind it. `time` reads a duration.
 ///
 /// # Errors
 /// What is not to be understood, or connections and rates in one.
@@ -445,13 +745,14 @@ pub fn stages(text: &str, time: impl Fn(&str) -> Option<Duration>) -> Result<Sta
     finished(profile, kind == Some(true))
 }
 
-/// Reads a staircase, `FIRST+STEP/DUR..LAST`: so many connections, after each duration a step more, up to the last, which
-/// is held as long as each before.
+/// Reads a staircase, `FIRST+STEP/DUR..LAST`: so many connections, after each duration a step more, up to the
+/// last, which is held as long as each before.
 ///
 /// # Errors
 /// What is not to be understood.
 pub fn ramp(text: &str, time: impl Fn(&str) -> Option<Duration>) -> Result<Stages, Error> {
-    let refuse = || Error::usage(format!("--ramp {text}: not to be understood (200+200/3m..3000)"));
+    let refuse =
+        || Error::usage(format!("--ramp {text}: START+STEP/TIME..END is expected, as in 200+200/3m..3000"));
     let parts = || {
         let (first, rest) = text.split_once('+')?;
         let (step, rest) = rest.split_once('/')?;
@@ -568,6 +869,46 @@ mod tests {
         assert_eq!(Message::delimited(b"ab\n".to_vec(), b'\n').unwrap().bytes, b"ab\n");
         assert!(Message::delimited(b"a\nb".to_vec(), b'\n').is_err());
         assert!(Message::echo(Vec::new()).is_err());
+    }
+
+    #[test]
+    fn a_part_is_read_and_one_that_is_none_is_refused() {
+        assert_eq!("3/8".parse::<Split>().unwrap(), Split { index: 2, count: 8 });
+        assert_eq!("1/1".parse::<Split>().unwrap(), Split::WHOLE);
+        assert_eq!(Split { index: 2, count: 8 }.to_string(), "3/8");
+        for text in ["", "3", "0/8", "9/8", "1/0", "a/8", "1/8/2", "-1/8"] {
+            let error = text.parse::<Split>().unwrap_err();
+            assert!(error.is_usage() && error.to_string().contains("1/8 is the first"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_figures_of_all_parts_add_up_to_the_whole() {
+        let Ok(Stages::Connections(profile)) = stages("2s:10,4s:10..31,1s:0", seconds) else { panic!() };
+        let message = Message::echo(b"x".to_vec()).unwrap();
+        let plan = Plan {
+            connections: 31,
+            idle: 5,
+            silent: 2,
+            count: Some(1001),
+            stages: Some(profile),
+            ..Plan::new(target(), vec![message])
+        };
+        for count in [1, 2, 7, 31] {
+            let parts: Vec<Plan> = (0..count)
+                .map(|index| Plan { split: Split { index, count }, ..plan.clone() }.own())
+                .collect();
+            let sum = |what: fn(&Plan) -> u64| parts.iter().map(what).sum::<u64>();
+            assert_eq!(sum(|part| part.connections.into()), 31);
+            assert_eq!(sum(|part| part.idle.into()), 5);
+            assert_eq!(sum(|part| part.silent.into()), 2);
+            assert_eq!(sum(|part| part.count.unwrap()), 1001);
+            for at in [1.0, 2.0, 6.0, 6.5] {
+                let level = |part: &Plan| part.stages.as_ref().unwrap().level_at(at);
+                let all = parts.iter().map(level).sum::<f64>();
+                assert!((all - level(&plan)).abs() < 1e-9, "{all} of {} at {at}", level(&plan));
+            }
+        }
     }
 
     #[test]

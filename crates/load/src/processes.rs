@@ -1,9 +1,9 @@
 //! A load from several processes, each with the descriptors it may have.
 //!
-//! Every process has the whole plan and takes its part of it by its number alone ([`Plan::part`]), so nothing is handed
-//! out while it runs. They connect, say so, and begin at one word. Once a second each hands on its histograms, which are
-//! added: every percentile is as exact as that of one process. One that is lost has told its seconds until then, and the
-//! outcome says that it is lost.
+//! Every process has the whole plan and takes its part of it by its number alone ([`Plan::part`]), so nothing
+//! is handed out while it runs. They connect, say so, and begin at one word. Once a second each hands on its
+//! histograms, which are added: every percentile is as exact as that of one process. One that is lost has
+//! told its seconds until then, and the outcome says that it is lost.
 //!
 //! What is spoken is JSON, a line each, over pipes. Start at [`conduct`]; [`part`] is the other end.
 
@@ -11,6 +11,7 @@ use crate::course::Course;
 use crate::error::Error;
 use crate::plan::Plan;
 use crate::run::{Event, LOOK, Outcome, Point, run};
+use crate::site::Address;
 use crate::tally::Tally;
 use ringroad_engine::choose::Choice;
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,8 @@ const BEGIN: u8 = b'b';
 /// What a process tells.
 #[derive(Serialize, Deserialize)]
 enum Word {
+    /// So many of its connections are there, and others are on their way.
+    Connecting { connections: u32 },
     /// Its connections are there, or as many as can be had.
     Ready { connections: u32 },
     /// A second of its measured time.
@@ -41,7 +44,7 @@ enum Word {
 /// Does this process's part of a load, told what to do and telling what happens over `input` and `output`.
 ///
 /// # Errors
-/// Nobody hears what is told.
+/// The conducting process does not read what this one reports.
 pub fn part(
     plan: &Plan,
     choice: &Choice,
@@ -51,7 +54,7 @@ pub fn part(
 ) -> Result<(), Error> {
     let (go, begun) = mpsc::channel();
     let ends = Arc::clone(stop);
-    // It listens until the process ends, so nobody joins it.
+    // It reads until the process ends, so it is never joined.
     let listener = thread::Builder::new().name("orders".to_owned()).spawn(move || {
         for byte in BufReader::new(input).bytes() {
             match byte {
@@ -59,7 +62,7 @@ pub fn part(
                 _ => break,
             }
         }
-        // Whoever asked for this wants no more, or is gone.
+        // The conducting process wants no more, or has ended.
         ends.store(true, Ordering::Relaxed);
     });
     listener.map_err(|why| Error::failed(format!("starting a thread: {why}")))?;
@@ -73,16 +76,19 @@ pub fn part(
             stop.store(true, Ordering::Relaxed);
         }
     };
+    // The conducting process merges whole seconds.
+    let plan = &Plan { slices: 1, ..plan.clone() };
     let outcome = run(plan, choice, stop, &mut |event| match event {
+        Event::Connecting { connections, .. } => tell(&Word::Connecting { connections: *connections }),
         Event::Connected { connections, .. } => {
             tell(&Word::Ready { connections: *connections });
-            // Nobody who would say it: then it is over before it begins.
+            // A closed channel: the load is over before it begins.
             let _ = begun.recv();
         }
         Event::Second { point, tally, .. } => {
             tell(&Word::Second { second: point.at_s, tally: Box::new((*tally).clone()) });
         }
-        Event::Probe { .. } => {}
+        Event::Slice { .. } | Event::Probe { .. } => {}
     });
     tell(&match outcome {
         Ok(outcome) => Word::Done(Box::new(outcome)),
@@ -105,26 +111,33 @@ pub fn conduct(
     observe: &mut dyn FnMut(&Event<'_>),
 ) -> Result<Outcome, Error> {
     plan.check()?;
-    let addresses = plan.target.resolve()?;
+    let addresses = plan.places().map(|place| place.resolve()).collect::<Result<Vec<_>, _>>()?;
     let (tell, heard) = mpsc::channel();
     let mut parts = Vec::new();
     for (index, command) in commands.into_iter().enumerate() {
         parts.push(Part::start(index, command, tell.clone())?);
     }
     drop(tell);
-    let mut all =
-        Processes { parts, heard, is_stopped: false, seconds: BTreeMap::new(), course: Course::new(plan) };
-    all.listen(stop, |part| matches!(part.state, State::Connecting), &mut |_| {})?;
+    let mut all = Processes {
+        parts,
+        heard,
+        wanted: plan.own().connections,
+        is_stopped: false,
+        seconds: BTreeMap::new(),
+        course: Course::new(plan),
+    };
+    all.listen(stop, |part| matches!(part.state, State::Connecting), observe)?;
     if let Some(lost) = all.parts.iter().find_map(Part::lost) {
         return Err(Error::failed(format!("{lost} before the load began")));
     }
     let connections = all.parts.iter().map(|part| part.connections).sum();
-    observe(&Event::Connected { connections, wanted: plan.connections });
+    observe(&Event::Connected { connections, wanted: all.wanted });
     all.parts.iter_mut().for_each(|part| part.say(BEGIN));
     all.listen(stop, |part| matches!(part.state, State::Connecting | State::Running), observe)?;
     // What not all have told: the last of each, and where one ended before others.
     for (second, sum) in std::mem::take(&mut all.seconds) {
-        all.course.add(second, &sum);
+        let point = all.course.add(second, &sum);
+        observe(&Event::Second { point, tally: &sum, whole: false });
     }
     all.outcome(addresses, connections)
 }
@@ -132,6 +145,8 @@ pub fn conduct(
 struct Processes {
     parts: Vec<Part>,
     heard: mpsc::Receiver<(usize, Option<Word>)>,
+    /// Connections of all of them, as planned.
+    wanted: u32,
     /// They have been told to stop.
     is_stopped: bool,
     /// Seconds that not all have told yet.
@@ -160,6 +175,12 @@ impl Processes {
             let of = self.parts.len();
             let Some(part) = self.parts.get_mut(index) else { continue };
             match word {
+                Some(Word::Connecting { connections }) => {
+                    part.connections = connections;
+                    let connections = self.parts.iter().map(|part| part.connections).sum();
+                    observe(&Event::Connecting { connections, wanted: self.wanted });
+                    continue;
+                }
                 Some(Word::Ready { connections }) => {
                     part.connections = connections;
                     part.state = State::Running;
@@ -182,7 +203,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Hands on the seconds that everybody has told who still tells.
+    /// Reports the seconds for which all running processes have sent their part.
     fn hand_on(&mut self, observe: &mut dyn FnMut(&Event<'_>)) {
         let running =
             self.parts.iter().filter(|part| matches!(part.state, State::Connecting | State::Running));
@@ -195,7 +216,7 @@ impl Processes {
     }
 
     /// Everything added up.
-    fn outcome(mut self, addresses: Vec<std::net::SocketAddr>, connected: u32) -> Result<Outcome, Error> {
+    fn outcome(mut self, addresses: Vec<Vec<Address>>, connected: u32) -> Result<Outcome, Error> {
         let lost: Vec<String> = self.parts.iter().filter_map(Part::lost).collect();
         let mut outcomes = self.parts.iter_mut().filter_map(|part| match &mut part.state {
             State::Done(outcome) => Some(std::mem::take(&mut **outcome)),
@@ -206,7 +227,8 @@ impl Processes {
         };
         outcomes.for_each(|other| sum.join(&other));
         let Course { total, series, stages, .. } = self.course;
-        Ok(Outcome { addresses, connected, tally: total, series, stages, lost, ..sum })
+        let addresses = addresses.iter().flatten().filter_map(Address::ip);
+        Ok(Outcome { addresses: addresses.collect(), connected, tally: total, series, stages, lost, ..sum })
     }
 }
 

@@ -2,8 +2,9 @@
 
 use crate::hold::diagnose;
 use crate::knee::{Knee, Probe};
-use crate::plan::{Expect, Pace, Plan};
+use crate::plan::{Expect, Message, Pace, Plan};
 use crate::run::{Outcome, Point, Stage};
+use crate::tally::OfUrl;
 use crate::verdict::verdict;
 use ringroad_measure::Verdict;
 use ringroad_measure::record::{
@@ -102,11 +103,18 @@ fn cell(plan: &Plan, outcome: &Outcome) -> Cell {
         failed: handshakes.failed,
         took_us: handshakes.took.percentiles(),
     });
-    cell.details.stages = (!outcome.stages.is_empty()).then(|| outcome.stages.iter().map(stage).collect());
+    let details = &mut cell.details;
+    details.statuses.clone_from(&counts.statuses);
+    details.refused_us = outcome.tally.other.as_ref().and_then(|other| other.percentiles());
+    details.bytes_per_s = (seconds > 0.0).then(|| outcome.tally.bytes as f64 / seconds);
+    details.urls =
+        plan.messages.iter().zip(&outcome.urls).map(|(message, url)| of_url(message, url, seconds)).collect();
+    cell.details.stages = (!outcome.stages.is_empty()).then(|| stages(plan, outcome));
     cell
 }
 
-/// The load as the one run of its cell: so records of several loads can be merged and compared, run against run.
+/// The load as the one run of its cell: so records of several loads can be merged and compared, run against
+/// run.
 fn run(outcome: &Outcome, cell: &Cell) -> Run {
     let seconds = outcome.window.as_secs_f64();
     let response = cell.latency_us.response;
@@ -130,11 +138,27 @@ fn run(outcome: &Outcome, cell: &Cell) -> Run {
     }
 }
 
-fn stage(stage: &Stage) -> record::Stage {
-    let Stage { from, to, seconds, tally } = stage;
+fn of_url(message: &Message, url: &OfUrl, seconds: f64) -> record::OfUrl {
+    record::OfUrl {
+        url: message.label().to_owned(),
+        completed: url.completed,
+        refused: url.refused,
+        rps: (seconds > 0.0).then(|| url.completed as f64 / seconds),
+        response_us: url.response.percentiles(),
+    }
+}
+
+/// The stages with the levels of the plan: those of a part are its shares.
+fn stages(plan: &Plan, outcome: &Outcome) -> Vec<record::Stage> {
+    let levels = plan.stages.iter().flat_map(|stages| stages.pieces());
+    outcome.stages.iter().zip(levels).map(|(measured, (_, from, to))| stage(measured, from, to)).collect()
+}
+
+fn stage(stage: &Stage, from: f64, to: f64) -> record::Stage {
+    let Stage { seconds, tally, .. } = stage;
     record::Stage {
-        from: *from,
-        to: *to,
+        from,
+        to,
         duration_s: *seconds,
         completed: tally.completed,
         failed: tally.failed,
@@ -191,7 +215,7 @@ fn empty(plan: &Plan, verdict: Verdict) -> Cell {
         model,
         load,
         driver: None,
-        variant: None,
+        variant: plan.http2.then(|| "http2".to_owned()),
         protocol: plan.target.scheme.protocol().to_owned(),
         connections: plan.held(),
         active_share: share(plan.active(), plan.held()),

@@ -65,8 +65,8 @@ impl FromStr for Requirement {
         let refuse = |why: &str| {
             let known: Vec<_> = FIGURES.iter().map(|(name, _)| *name).collect();
             Err(Error::usage(format!(
-                "--require {text}: {why} (a figure of {}, then <, <=, > or >=, then a number; latencies with ns, us, \
-                 ms or s: p99<5ms)",
+                "--require {text}: {why}. A demand is one of {}, then <, <=, > or >=, then a number, for latencies with \
+                 a unit (ns, us, ms, s), as in p99<5ms",
                 known.join(" ")
             )))
         };
@@ -194,6 +194,7 @@ mod tests {
             series: Vec::new(),
             stages: Vec::new(),
             handshakes: None,
+            urls: Vec::new(),
             client: Client::default(),
             interrupted: false,
             lost: Vec::new(),

@@ -1,5 +1,5 @@
-//! When to try again: twice as long after each failure, up to a bound, and half of it by chance, so that those who failed
-//! together do not come back together. No clock.
+//! When to try again: twice as long after each failure, up to a bound, and half of it by chance, so that
+//! connections that failed together do not come back together. No clock.
 
 use std::time::Duration;
 

@@ -4,8 +4,9 @@
 
 use crate::course::Course;
 use crate::error::Error;
-use crate::plan::Plan;
-use crate::tally::{Counts, Tally};
+use crate::plan::{Plan, Split};
+use crate::site::Address;
+use crate::tally::{Counts, OfUrl, Tally};
 use crate::tls::Handshakes;
 use crate::worker::{self, Done, News, Order, Orders, Task};
 use ringroad_engine::choose::Choice;
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 /// How often the conductor looks whether it was interrupted.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
-/// What came of a load.
+/// The result of a load.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// The addresses its name had.
@@ -49,6 +50,9 @@ pub struct Outcome {
     /// The window stage by stage, where the plan has stages.
     #[serde(skip)]
     pub stages: Vec<Stage>,
+    /// What was measured of each message of the plan, where there are several, up to
+    /// [`URLS_MAX`](crate::plan::URLS_MAX).
+    pub urls: Vec<OfUrl>,
     /// Handshakes, where there is TLS.
     pub handshakes: Option<Handshakes>,
     /// What the client itself did.
@@ -73,8 +77,10 @@ impl Outcome {
         if let (Some(mine), Some(theirs)) = (&mut self.handshakes, &other.handshakes) {
             mine.add(theirs);
         }
+        self.urls.iter_mut().zip(&other.urls).for_each(|(mine, theirs)| mine.add(theirs));
         self.client.join(&other.client);
         self.interrupted |= other.interrupted;
+        self.lost.extend_from_slice(&other.lost);
     }
 }
 
@@ -136,16 +142,31 @@ pub struct Client {
     pub system_calls: u64,
 }
 
-/// Something a person may want to see while it happens.
+/// Progress of a load.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
+    /// Connections are being made.
+    Connecting {
+        /// How many there are.
+        connections: u32,
+        /// Of how many.
+        wanted: u32,
+    },
     /// The connections are there, or as many of them as could be made.
     Connected {
         /// How many.
         connections: u32,
         /// Of how many.
         wanted: u32,
+    },
+    /// A slice of the measured time, if the plan has more than one per second. The event of its second
+    /// follows the last.
+    Slice {
+        /// Which, from 0.
+        number: u32,
+        /// What was measured in it.
+        tally: &'a Tally,
     },
     /// A second of the measured time.
     Second {
@@ -165,11 +186,11 @@ pub enum Event<'a> {
     },
 }
 
-/// Puts the load on and waits for its end. Setting `stop` ends it early, within a fraction of a second.
+/// Runs the load and waits for its end. Setting `stop` ends it early, within a fraction of a second.
 ///
 /// # Errors
-/// The plan makes no sense, the name has no address, no connection could be made, or this machine gives no threads or
-/// no driver. What the server does wrong afterwards is counted in the outcome.
+/// The plan makes no sense, the name has no address, no connection could be made, or this machine gives no
+/// threads or no driver. What the server does wrong afterwards is counted in the outcome.
 pub fn run(
     plan: &Plan,
     choice: &Choice,
@@ -185,7 +206,7 @@ pub fn run(
 /// What a conductor conducts.
 pub(crate) struct Stand<'a> {
     pub(crate) plan: &'a Plan,
-    pub(crate) addresses: &'a [SocketAddr],
+    pub(crate) addresses: &'a [Vec<Address>],
     pub(crate) stop: &'a AtomicBool,
 }
 
@@ -197,16 +218,19 @@ pub(crate) fn with_workers<R>(
     work: impl FnOnce(&mut Conductor, &Stand<'_>) -> Result<R, Error>,
 ) -> Result<R, Error> {
     plan.check()?;
-    let addresses = plan.target.resolve()?;
+    let addresses = plan.places().map(|place| place.resolve()).collect::<Result<Vec<_>, _>>()?;
     let (news, heard) = mpsc::channel();
     let mut conductor = Conductor::new(plan, Instant::now(), heard);
-    // To a worker there are no processes: it has a number among all workers, and takes its share by that.
-    let plan = Arc::new(Plan { threads: plan.workers(), processes: 1, part: 0, ..plan.clone() });
-    let shared: Arc<[SocketAddr]> = addresses.into();
-    // A word to the workers alone, and not to whoever asked for the load.
+    // To a worker there are neither parts nor processes: it has a number among all workers, and takes its
+    // share by that. A part has every N-th of them, so what is dealt out to the part is the same whatever
+    // number of threads it and the others have.
+    let (split, threads) = (plan.split, plan.workers().saturating_mul(plan.split.count));
+    let plan = Arc::new(Plan { threads, processes: 1, part: 0, split: Split::WHOLE, ..plan.clone() });
+    let shared: Arc<[Vec<Address>]> = addresses.into();
+    // Read by the workers only; the caller's `stop` stays unchanged.
     let over = Arc::new(AtomicBool::new(false));
     let mut threads = Vec::new();
-    for index in (0..conductor.workers).map(|index| conductor.first + index) {
+    for index in (0..conductor.workers).map(|index| split.index + split.count * (conductor.first + index)) {
         let (give, spare) = mpsc::channel();
         for _ in 0..2 {
             // Written to now, so that the kernel finds its pages now and not amid a measurement.
@@ -232,7 +256,8 @@ pub(crate) fn with_workers<R>(
     // So that hearing ends when the workers have.
     drop(news);
     let done = work(&mut conductor, &Stand { plan: &plan, addresses: &shared, stop });
-    // Told not to begin, or done: none of them waits for anything. Without this word one that still connects would.
+    // Told not to begin, or done: none of them waits for anything. Without this word one that still connects
+    // would.
     over.store(true, Ordering::Relaxed);
     drop(conductor);
     for thread in threads {
@@ -282,21 +307,30 @@ impl Edge {
     }
 }
 
-/// Collects what the workers tell.
+/// Collects the reports of the workers.
 pub(crate) struct Conductor {
     heard: mpsc::Receiver<News>,
     epoch: Instant,
     open: bool,
     workers: u32,
-    /// The number of the first of them: those of other processes have others.
+    /// The number of the first of them in this part of the load: those of other processes have others.
     first: u32,
+    /// The number of parts of the load, by which the workers of one part are apart.
+    parts: u32,
+    /// Connections of this part.
+    wanted: u32,
     spare: Vec<mpsc::Sender<Box<Tally>>>,
     /// How workers that are ready are told what to do.
     orders: Vec<Orders>,
     connected: u32,
-    /// Seconds that not all workers have told yet.
-    seconds: BTreeMap<u32, Tally>,
-    /// Of each worker, the second it is to tell next; beyond all of them if it is done.
+    /// Slices of a second that are told.
+    per_second: u32,
+    /// Slices that not all workers have told yet.
+    slices: BTreeMap<u32, Tally>,
+    /// The second that the last slice handed on belongs to, and what it has come to; `None` after its last
+    /// slice.
+    second: Option<(u32, Tally)>,
+    /// Of each worker, the slice it is to tell next; beyond all of them if it is done.
     told: Vec<u32>,
     course: Course,
     /// When the measured time begins, of the epoch, and how long it is.
@@ -314,10 +348,14 @@ impl Conductor {
             open,
             workers: plan.threads,
             first: plan.part * plan.threads,
+            parts: plan.split.count,
+            wanted: plan.own().connections,
             spare: Vec::new(),
             orders: Vec::new(),
             connected: 0,
-            seconds: BTreeMap::new(),
+            per_second: plan.slices,
+            slices: BTreeMap::new(),
+            second: None,
             told: vec![0; plan.threads as usize],
             course: Course::new(plan),
             from: Duration::ZERO,
@@ -326,15 +364,27 @@ impl Conductor {
         }
     }
 
+    /// The place of a worker among those of this process, by its number among all.
+    fn place(&self, index: u32) -> usize {
+        (index / self.parts).saturating_sub(self.first) as usize
+    }
+
     /// Waits until every worker has its connections.
     pub(crate) fn gather(&mut self, plan: &Plan, observe: &mut dyn FnMut(&Event<'_>)) -> Result<(), Error> {
         let mut failures = Counts::default();
+        let mut connecting = vec![0; self.workers as usize];
         while self.orders.len() < self.workers as usize {
             match self.heard.recv() {
                 Ok(News::Ready { connected, counts, orders }) => {
                     self.connected += connected;
                     failures.add(&counts);
                     self.orders.push(orders);
+                }
+                Ok(News::Connecting { index, connected }) => {
+                    let place = connecting.get_mut(self.place(index));
+                    place.into_iter().for_each(|place| *place = connected);
+                    let connections = connecting.iter().sum();
+                    observe(&Event::Connecting { connections, wanted: self.wanted });
                 }
                 Ok(News::Failed(why)) => return Err(why),
                 Ok(_) => {}
@@ -345,14 +395,10 @@ impl Conductor {
             let failure = failures.failures.iter().max_by_key(|(_, count)| **count);
             let why = failure.map_or("no answer in time", |(why, _)| why);
             let why = why.strip_prefix("connect: ").unwrap_or(why);
-            let hint = match why {
-                why if why.contains("refused") => " (nothing listens there)",
-                why if why.contains("certificate") => " (--cacert FILE, or --insecure to believe anybody)",
-                _ => "",
-            };
+            let hint = if why.ends_with("refused") { " (nothing listens there)" } else { "" };
             return Err(Error::failed(format!("connect, on {}: {why}{hint}", plan.target)));
         }
-        observe(&Event::Connected { connections: self.connected, wanted: plan.connections });
+        observe(&Event::Connected { connections: self.connected, wanted: self.wanted });
         Ok(())
     }
 
@@ -365,7 +411,8 @@ impl Conductor {
         observe: &mut dyn FnMut(&Event<'_>),
     ) -> Result<Outcome, Error> {
         let &Stand { plan, addresses, stop } = stand;
-        // Not in the future: what a worker sends as soon as it is told would fall before it, and not be measured.
+        // Not in the future: what a worker sends as soon as it is told would fall before it, and not be
+        // measured.
         let begin = self.epoch.elapsed();
         let order = Order { begin_ns: begin.as_nanos() as u64, probe, last };
         for worker in &self.orders {
@@ -388,11 +435,10 @@ impl Conductor {
         let ends = Ends { until, ended, last_answer: last_answer.filter(|last| *last > from), interrupted };
         let end = ends.of_window(plan.count.is_some());
         // What not all have told: the last of each worker, and where one ended before others.
-        for (second, tally) in std::mem::take(&mut self.seconds) {
-            let point = self.course.add(second, &tally);
-            let whole = self.is_whole(second);
-            observe(&Event::Second { point, tally: &tally, whole });
+        for (slice, tally) in std::mem::take(&mut self.slices) {
+            self.tell(slice, tally, observe);
         }
+        self.tell_second(observe);
         let sum = |what: fn(&Done) -> u32| dones.iter().map(what).sum();
         let mut counts = Counts::default();
         dones.iter().for_each(|done| counts.add(&done.counts));
@@ -415,8 +461,17 @@ impl Conductor {
             all
         });
         let Course { total, series, stages, .. } = std::mem::replace(&mut self.course, Course::new(plan));
+        let mut urls = Vec::new();
+        for done in &dones {
+            if urls.is_empty() {
+                urls.clone_from(&done.urls);
+            } else {
+                urls.iter_mut().zip(&done.urls).for_each(|(mine, theirs): (&mut OfUrl, _)| mine.add(theirs));
+            }
+        }
         Ok(Outcome {
-            addresses: addresses.to_vec(),
+            addresses: addresses.iter().flatten().filter_map(Address::ip).collect(),
+            urls,
             connected: self.connected,
             asked: sum(|done| done.asked),
             served: sum(|done| done.served),
@@ -450,8 +505,8 @@ impl Conductor {
                 None => LOOK,
             };
             match self.heard.recv_timeout(left) {
-                Ok(News::Second { index, second, tally }) => {
-                    self.take(index, second, tally);
+                Ok(News::Slice { index, slice, tally }) => {
+                    self.take(index, slice, tally);
                     self.hand_on(observe);
                 }
                 Ok(News::Done { index, done }) => {
@@ -460,7 +515,7 @@ impl Conductor {
                     self.hand_on(observe);
                 }
                 Ok(News::Failed(why)) => return Err(why),
-                Ok(News::Ready { .. }) => {}
+                Ok(News::Ready { .. } | News::Connecting { .. }) => {}
                 Err(mpsc::RecvTimeoutError::Timeout) => {
                     if until.is_some() && stop.load(Ordering::Relaxed) {
                         return Ok(());
@@ -478,34 +533,59 @@ impl Conductor {
         self.epoch.elapsed() >= self.from + end && self.length.is_none_or(|length| length >= end)
     }
 
-    /// Adds a worker's second, and gives it back what it was told in.
-    fn take(&mut self, index: u32, second: u32, mut tally: Box<Tally>) {
+    /// Adds a worker's slice, and gives it back what it was told in.
+    fn take(&mut self, index: u32, slice: u32, mut tally: Box<Tally>) {
         let open = self.open;
-        self.seconds.entry(second).or_insert_with(|| Tally::new(open)).add(&tally);
+        self.slices.entry(slice).or_insert_with(|| Tally::new(open)).add(&tally);
         tally.clear();
-        if let Some(give) = self.spare.get(index.saturating_sub(self.first) as usize) {
+        if let Some(give) = self.spare.get(self.place(index)) {
             // A worker that is done needs none.
             let _ = give.send(tally);
         }
-        self.has_told(index, second + 1);
+        self.has_told(index, slice + 1);
     }
 
-    /// A worker has told all seconds before this one.
+    /// A worker has told all slices before this one.
     fn has_told(&mut self, index: u32, before: u32) {
-        if let Some(told) = self.told.get_mut(index.saturating_sub(self.first) as usize) {
+        let place = self.place(index);
+        if let Some(told) = self.told.get_mut(place) {
             *told = before;
         }
     }
 
-    /// Hands on the seconds that everybody has told who still tells: so nothing is kept, however long the load is.
+    /// Hands on the slices that all workers have told that are not done: so nothing is kept, however long the
+    /// load is.
     fn hand_on(&mut self, observe: &mut dyn FnMut(&Event<'_>)) {
         let told = self.told.iter().copied().min().unwrap_or(0);
-        while let Some(first) = self.seconds.first_entry().filter(|first| *first.key() < told) {
-            let (second, sum) = first.remove_entry();
-            let point = self.course.add(second, &sum);
-            let whole = self.is_whole(second);
-            observe(&Event::Second { point, tally: &sum, whole });
+        while let Some(first) = self.slices.first_entry().filter(|first| *first.key() < told) {
+            let (slice, sum) = first.remove_entry();
+            self.tell(slice, sum, observe);
         }
+    }
+
+    /// Tells a slice, and its second if it is the last of it.
+    fn tell(&mut self, slice: u32, sum: Tally, observe: &mut dyn FnMut(&Event<'_>)) {
+        let second = slice / self.per_second;
+        if self.second.as_ref().is_some_and(|(current, _)| *current != second) {
+            self.tell_second(observe);
+        }
+        if self.per_second > 1 {
+            observe(&Event::Slice { number: slice, tally: &sum });
+        }
+        match &mut self.second {
+            Some((_, whole)) => whole.add(&sum),
+            None => self.second = Some((second, sum)),
+        }
+        if (slice + 1).is_multiple_of(self.per_second) {
+            self.tell_second(observe);
+        }
+    }
+
+    fn tell_second(&mut self, observe: &mut dyn FnMut(&Event<'_>)) {
+        let Some((second, sum)) = self.second.take() else { return };
+        let point = self.course.add(second, &sum);
+        let whole = self.is_whole(second);
+        observe(&Event::Second { point, tally: &sum, whole });
     }
 }
 
@@ -585,6 +665,29 @@ mod tests {
         assert_eq!(handed_on(&mut conductor), [(0, 4)]);
         conductor.take(1, 1, second(2, 1_000));
         assert_eq!(handed_on(&mut conductor), [(1, 2)]);
-        assert!(conductor.seconds.is_empty());
+        assert!(conductor.slices.is_empty());
+    }
+
+    #[test]
+    fn slices_are_told_one_by_one_and_their_second_after_its_last() {
+        let mut conductor = conductor(1);
+        conductor.per_second = 2;
+        let mut told = Vec::new();
+        for (slice, completed) in [(0, 3), (1, 1), (2, 5)] {
+            conductor.take(0, slice, second(completed, 1_000));
+            conductor.hand_on(&mut |event| match event {
+                Event::Slice { number, tally } => told.push(("slice", *number, tally.completed)),
+                Event::Second { point, tally, .. } => told.push(("second", point.at_s, tally.completed)),
+                _ => {}
+            });
+        }
+        conductor.tell_second(&mut |event| {
+            let Event::Second { point, .. } = event else { return };
+            told.push(("second", point.at_s, point.completed));
+        });
+        let expected =
+            [("slice", 0, 3), ("slice", 1, 1), ("second", 0, 4), ("slice", 2, 5), ("second", 1, 5)];
+        assert_eq!(told, expected);
+        assert_eq!((conductor.course.total.completed, conductor.course.series.len()), (9, 2));
     }
 }

@@ -1,11 +1,13 @@
 //! When requests are due: a rate over time, and the arrivals that follow from it. No clock, no I/O.
 //!
-//! Coordinated omission cannot happen by construction, and this is where: an arrival's time follows from the profile
-//! and from nothing else. No answer, no connection and no delay of ours moves it; whoever takes an arrival late finds
-//! the time it was meant for. A backlog needs no memory: it is the distance between the next arrival and now.
+//! Coordinated omission cannot happen by construction, and this is where: an arrival's time follows from the
+//! profile and from nothing else. No answer, no connection and no delay of ours moves it; a connection that
+//! takes an arrival late finds the time it was meant for. A backlog needs no memory: it is the distance
+//! between the next arrival and now.
 //!
 //! Start at [`Schedule`].
 
+use serde::{Deserialize, Serialize};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -76,6 +78,16 @@ impl Profile {
         self.pieces.iter().map(|piece| (piece.start_s + piece.length_s, piece.from, piece.to))
     }
 
+    /// The same with each level replaced.
+    #[must_use]
+    pub fn mapped(&self, level: impl Fn(f64) -> f64) -> Profile {
+        let mut all = Profile::default();
+        for piece in &self.pieces {
+            all.push(Duration::from_secs_f64(piece.length_s), level(piece.from), level(piece.to));
+        }
+        all
+    }
+
     /// The highest level.
     pub fn most(&self) -> f64 {
         self.pieces.iter().fold(0.0, |most, piece| most.max(piece.from).max(piece.to))
@@ -109,7 +121,7 @@ impl Profile {
 }
 
 /// How arrivals follow each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Arrivals {
     /// Evenly.
     Constant,
@@ -130,8 +142,8 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The share of worker `index` of `workers`: of even arrivals every `workers`-th, of random ones as many by
-    /// chance of its own. At most `count` of them.
+    /// The share of worker `index` of `workers`: of even arrivals every `workers`-th, of random ones as many
+    /// by chance of its own. At most `count` of them.
     pub fn new(
         profile: Rc<Profile>,
         arrivals: Arrivals,
@@ -179,7 +191,7 @@ impl Schedule {
     fn step(&mut self) {
         self.position += match &mut self.chance {
             None => self.workers,
-            // 1 - [0, 1) is never 0, whose logarithm is not finite.
+            // `1 - [0, 1)` is never 0, so the logarithm is finite.
             Some(chance) => -(1.0 - chance.f64()).ln() * self.workers,
         };
     }
@@ -272,8 +284,8 @@ mod tests {
         assert_eq!(all(Schedule::new(profile, Arrivals::Constant, (0, 1), 0, 7)).len(), 7);
     }
 
-    /// Of a Poisson process the gaps have mean and deviation 1/rate. 100,000 gaps: both are within 2 %, which is more
-    /// than five standard errors; the seed is fixed, so this never changes.
+    /// Of a Poisson process the gaps have mean and deviation 1/rate. 100,000 gaps: both are within 2 %, which
+    /// is more than five standard errors; the seed is fixed, so this never changes.
     #[test]
     fn random_arrivals_have_the_mean_and_the_spread_of_a_poisson_process() {
         let profile = Rc::new(Profile::constant(1000.0, Duration::from_secs(200)));
@@ -288,12 +300,12 @@ mod tests {
         );
     }
 
-    /// The promise of the opening: who takes late finds the time it was meant for.
+    /// The promise of the opening: an arrival that is taken late has the time it was scheduled for.
     #[test]
-    fn nobody_who_comes_late_moves_what_is_due() {
+    fn a_late_request_does_not_delay_the_next_scheduled_one() {
         let profile = Rc::new(Profile::constant(100.0, Duration::from_secs(10)));
         let mut schedule = Schedule::new(Rc::clone(&profile), Arrivals::Constant, (0, 1), 0, u64::MAX);
-        // A server that freezes for one second in five of a virtual clock: nobody takes anything meanwhile.
+        // A server that freezes for one second in five of a virtual clock: no arrival is taken meanwhile.
         let mut lags = Vec::new();
         let mut now = 0;
         while schedule.peek().is_some() {

@@ -1,8 +1,8 @@
 //! Where connections come from: source addresses, written as a list, or spread over this machine's own.
 //!
 //! To one address and port a source address has as many connections as there are local ports (`ip(7)`,
-//! ip_local_port_range). More need more sources; of 127.0.0.0/8 every address is there without being made. Start at
-//! [`list`] and [`spread`].
+//! ip_local_port_range). More need more sources; of 127.0.0.0/8 every address is there without being made.
+//! Start at [`list`] and [`spread`].
 
 use crate::error::Error;
 use std::net::{IpAddr, Ipv4Addr};
@@ -10,9 +10,9 @@ use std::net::{IpAddr, Ipv4Addr};
 /// Source addresses at most.
 const SOURCES_MAX: u32 = 4096;
 
-/// Of its ports a source is given so many hundredths at most. The kernel looks for a free one among every second first
-/// (`connect(2)`; the others are `bind(2)`'s), and once these are taken, each connection goes past all of them: 100,000
-/// connections took two minutes from five sources and four seconds from eight.
+/// Of its ports a source is given so many hundredths at most. The kernel looks for a free one among every
+/// second first (`connect(2)`; the others are `bind(2)`'s), and once these are taken, each connection goes
+/// past all of them: 100,000 connections took two minutes from five sources and four seconds from eight.
 const PORTS_PERCENT: u64 = 45;
 
 /// Reads addresses, comma-separated; `127.0.0.2-127.0.0.9` is all from the first to the last.
@@ -51,8 +51,8 @@ pub fn list(text: &str) -> Result<Vec<IpAddr>, Error> {
     Ok(sources)
 }
 
-/// The loopback addresses that so many connections to this address have to come from, where a source has `ports` ports;
-/// none where one source is enough, or where we cannot know what sources there are.
+/// The loopback addresses that so many connections to this address have to come from, where a source has
+/// `ports` ports; none where one source is enough, or where we cannot know what sources there are.
 pub fn spread(target: IpAddr, connections: u64, ports: Option<u64>) -> Vec<IpAddr> {
     let (IpAddr::V4(target), Some(ports)) = (target, ports) else { return Vec::new() };
     let each = (ports * PORTS_PERCENT / 100).max(1);

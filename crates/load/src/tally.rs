@@ -1,4 +1,4 @@
-//! What happened, in numbers: counts and latencies of one worker or of all, added exactly.
+//! Counts and latencies of one worker or of all, merged exactly.
 //!
 //! Start at [`Tally`].
 
@@ -8,7 +8,7 @@ use ringroad_measure::record::Errors;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Different failures that are told apart; more of them count, and are not named.
+/// Kinds of failure that are named; more of them are counted as `others`.
 const KINDS_MAX: usize = 32;
 
 /// Counts of a whole run, warm-up included.
@@ -16,29 +16,36 @@ const KINDS_MAX: usize = 32;
 pub struct Counts {
     /// Requests handed to the kernel, whole or in part.
     pub sent: u64,
-    /// Answers that were whole, and what was asked for.
+    /// Whole answers that were as expected.
     pub completed: u64,
-    /// Answers that were whole, whatever they said.
+    /// Whole answers of any status.
     pub answers: u64,
     /// Failures by kind.
     pub errors: Errors,
-    /// Connections made, all together.
+    /// Whole answers by status, expected or not; none where the protocol has no statuses.
+    pub statuses: BTreeMap<u16, u64>,
+    /// Where the first answer of 3xx leads.
+    pub location: Option<String>,
+    /// Cookies that were set (`name=value`), if the plan keeps them.
+    pub cookies: Vec<String>,
+    /// Connections made.
     pub connects: u64,
-    /// Connections that the server ended between answers, or with one, as it may.
+    /// Connections that the server closed between answers or with one, as it may.
     pub closed_in_order: u64,
     /// Idle connections that ended.
     pub idle_lost: u64,
-    /// Requests that were due and never had a connection (open loop).
+    /// Requests that were due and never sent (open loop).
     pub unsent: u64,
-    /// Requests of a probe that were due and had not left when its time was over; their latency so far is recorded.
+    /// Requests of a probe that were due and had not left when its time was over; their latency so far is
+    /// recorded.
     pub cut_off: u64,
-    /// Of connections that are held: what became of them.
+    /// The fate of held connections.
     pub held: Held,
     /// Bytes received.
     pub bytes_received: u64,
     /// Bytes of all bodies of answers that were completed.
     pub body_bytes: u64,
-    /// What failed, in words, and how often.
+    /// Failures by description, and how often.
     pub failures: BTreeMap<String, u64>,
 }
 
@@ -59,6 +66,11 @@ impl Counts {
         self.held.add(&other.held);
         self.bytes_received += other.bytes_received;
         self.body_bytes += other.body_bytes;
+        for (status, count) in &other.statuses {
+            *self.statuses.entry(*status).or_default() += count;
+        }
+        self.location = self.location.take().or_else(|| other.location.clone());
+        self.cookies.extend(other.cookies.iter().cloned());
         for (what, count) in &other.failures {
             self.name(what, *count);
         }
@@ -85,7 +97,7 @@ pub struct Latencies {
     pub service: Option<Histogram>,
     /// From the intended to the actual send; open loop only.
     pub lag: Option<Histogram>,
-    /// The part of the lag that was the generator's own: a connection was free, and the request left late.
+    /// The part of the lag caused by the client: a connection was free, and the request left late.
     pub late: Option<Histogram>,
 }
 
@@ -109,27 +121,31 @@ impl Latencies {
     }
 }
 
-/// What was measured: in a second of one worker, or in the whole window of all.
+/// Figures of a slice of one worker, or of the whole window of all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
     /// Good answers that came in the window.
     pub completed: u64,
     /// Failures in the window, of all kinds.
     pub failed: u64,
-    /// Latencies: closed loop, of answers that came in the window; open loop, of requests due in it, also those
-    /// that were waited for until the timeout: with that time.
+    /// Bytes received in the window.
+    pub bytes: u64,
+    /// Response latencies of whole answers that came in the window and were not good; `None`: there was none.
+    pub other: Option<Box<Histogram>>,
+    /// Latencies: closed loop, of answers that came in the window; open loop, of requests due in it, also
+    /// those that were waited for until the timeout: with that time.
     pub latencies: Latencies,
 }
 
 impl Tally {
     /// Nothing yet.
     pub fn new(open: bool) -> Tally {
-        Tally { completed: 0, failed: 0, latencies: Latencies::new(open) }
+        Tally { latencies: Latencies::new(open), ..Tally::default() }
     }
 
     /// Forgets everything and keeps the memory.
     pub fn clear(&mut self) {
-        (self.completed, self.failed) = (0, 0);
+        (self.completed, self.failed, self.bytes, self.other) = (0, 0, 0, None);
         let Latencies { response, service, lag, late } = &mut self.latencies;
         [Some(response), service.as_mut(), lag.as_mut(), late.as_mut()]
             .into_iter()
@@ -141,7 +157,39 @@ impl Tally {
     pub fn add(&mut self, other: &Tally) {
         self.completed += other.completed;
         self.failed += other.failed;
+        self.bytes += other.bytes;
+        if let Some(theirs) = &other.other {
+            self.other.get_or_insert_default().add(theirs);
+        }
         self.latencies.add(&other.latencies);
+    }
+
+    /// Whole answers in the window, good or not.
+    pub fn answers(&self) -> u64 {
+        self.completed + self.other.as_ref().map_or(0, |other| other.count())
+    }
+}
+
+/// What was measured of one message, where a plan has several.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OfUrl {
+    /// Good answers in the window.
+    pub completed: u64,
+    /// Whole answers in the window that were not good.
+    pub refused: u64,
+    /// Bytes of the bodies of good answers.
+    pub body_bytes: u64,
+    /// Response latencies of good answers.
+    pub response: Histogram,
+}
+
+impl OfUrl {
+    /// Adds another's.
+    pub fn add(&mut self, other: &OfUrl) {
+        self.completed += other.completed;
+        self.refused += other.refused;
+        self.body_bytes += other.body_bytes;
+        self.response.add(&other.response);
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the load is pointed at: a URL, and the addresses behind its name.
 //!
-//! Strict, since traffic goes only where it was pointed: user names, fragments and other schemes are refused rather
-//! than guessed at. Start at [`Target`].
+//! Strict, since traffic goes only where it was pointed: user names, fragments and other schemes are refused
+//! rather than guessed at. Start at [`Target`].
 
 use crate::error::Error;
 use std::fmt;
@@ -17,6 +17,10 @@ pub enum Scheme {
     Https,
     /// Messages that come back.
     Tcp,
+    /// WebSocket messages that come back.
+    Ws,
+    /// The same over TLS.
+    Wss,
 }
 
 impl Scheme {
@@ -26,7 +30,24 @@ impl Scheme {
             Scheme::Http => "http",
             Scheme::Https => "https",
             Scheme::Tcp => "tcp",
+            Scheme::Ws => "ws",
+            Scheme::Wss => "wss",
         }
+    }
+
+    /// Whether it is over TLS.
+    pub fn is_secured(self) -> bool {
+        matches!(self, Scheme::Https | Scheme::Wss)
+    }
+
+    /// Whether requests are answered, and messages do not merely come back.
+    pub fn is_http(self) -> bool {
+        matches!(self, Scheme::Http | Scheme::Https)
+    }
+
+    /// Whether messages are frames of WebSocket.
+    pub fn is_websocket(self) -> bool {
+        matches!(self, Scheme::Ws | Scheme::Wss)
     }
 
     /// The protocol's name in a record.
@@ -35,6 +56,8 @@ impl Scheme {
             Scheme::Http => "http",
             Scheme::Https => "https",
             Scheme::Tcp => "echo",
+            Scheme::Ws => "websocket",
+            Scheme::Wss => "websocket over TLS",
         }
     }
 }
@@ -61,7 +84,7 @@ impl Target {
             self.host.clone()
         };
         match (self.scheme, self.port) {
-            (Scheme::Http, 80) | (Scheme::Https, 443) => host,
+            (Scheme::Http | Scheme::Ws, 80) | (Scheme::Https | Scheme::Wss, 443) => host,
             (_, port) => format!("{host}:{port}"),
         }
     }
@@ -69,7 +92,7 @@ impl Target {
     /// The addresses its name has, in the order the system gives them. Waits for the resolver.
     ///
     /// # Errors
-    /// The name is not known, or nobody can be asked.
+    /// The resolver does not know the name, or cannot be reached.
     pub fn resolve(&self) -> Result<Vec<SocketAddr>, Error> {
         let failed = |why: String| Error::failed(format!("resolve, on {}: {why}", self.host));
         let addresses: Vec<_> = (self.host.as_str(), self.port)
@@ -92,7 +115,9 @@ impl FromStr for Target {
             "http" => Scheme::Http,
             "https" => Scheme::Https,
             "tcp" => Scheme::Tcp,
-            _ => return refuse("unknown scheme (known: http, https, tcp)"),
+            "ws" => Scheme::Ws,
+            "wss" => Scheme::Wss,
+            _ => return refuse("unknown scheme (known: http, https, tcp, ws, wss)"),
         };
         if rest.contains('#') {
             return refuse("a fragment is never sent (leave out what is behind #)");
@@ -118,15 +143,15 @@ impl FromStr for Target {
                 _ => return refuse("not a port: 1 to 65535"),
             },
             (None, _) if !port.is_empty() => return refuse("not a host"),
-            (None, Scheme::Http) => 80,
-            (None, Scheme::Https) => 443,
+            (None, Scheme::Http | Scheme::Ws) => 80,
+            (None, Scheme::Https | Scheme::Wss) => 443,
             (None, Scheme::Tcp) => return refuse("no port (example: tcp://127.0.0.1:7)"),
         };
         let path = match (scheme, path) {
-            (Scheme::Http | Scheme::Https, path) if path.starts_with('/') => path.to_owned(),
-            (Scheme::Http | Scheme::Https, query) => format!("/{query}"),
             (Scheme::Tcp, "" | "/") => String::new(),
             (Scheme::Tcp, _) => return refuse("tcp has no paths"),
+            (_, path) if path.starts_with('/') => path.to_owned(),
+            (_, query) => format!("/{query}"),
         };
         Ok(Target { scheme, host: host.to_owned(), port, path })
     }
@@ -154,6 +179,8 @@ mod tests {
             ("https://a/x", "a", 443, "/x"),
             ("https://a:80/", "a", 80, "/"),
             ("tcp://127.0.0.1:7", "127.0.0.1", 7, ""),
+            ("ws://a", "a", 80, "/"),
+            ("wss://a/x?y", "a", 443, "/x?y"),
         ] {
             let target: Target = text.parse().unwrap();
             assert_eq!((&*target.host, target.port, &*target.path), (host, port, path), "{text}");

@@ -1,46 +1,49 @@
-//! TLS, by rustls: whom to believe, the handshake, and the layer under a conversation. Records and keys are rustls's; the
-//! bytes go over the engine's streams, so it is the same on every driver.
+//! TLS of a load: which certificates are accepted, the handshakes' counts, and the layer under a connection.
+//! The session is [`ringroad_tls`]'s; the bytes go over the engine's streams, so it is the same on every
+//! driver.
 //!
-//! Handshakes are counted and timed apart from requests: they cost a hundred times as much. A session is resumed where
-//! the server offers it, as browsers do, and that is counted apart again. Start at [`Client`].
+//! Handshakes are counted and timed apart from requests: they cost a hundred times as much. A session is
+//! resumed where the server offers it, as browsers do, and that is counted apart again. Start at [`Client`].
 
 use crate::error::Error;
 use crate::layer::Layer;
 use ringroad_engine::AnyBuf;
 use ringroad_measure::Histogram;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, HandshakeKind, RootCertStore, SignatureScheme,
-};
+use ringroad_tls::{CertificateDer, ClientSettings, Output, TlsError, TlsErrorKind};
 use serde::{Deserialize, Serialize};
-use std::io::BufRead;
-use std::sync::Arc;
 
-/// Whom to believe.
+/// Which server certificates are accepted.
 #[derive(Clone, Debug)]
 pub enum Trust {
-    /// Whoever one of these certificates vouches for.
+    /// Those that one of these has signed: the certificates of this system.
     Roots(Vec<CertificateDer<'static>>),
-    /// Anybody: the name and the chain are not looked at.
+    /// Those that one of these has signed, and these themselves, for the names in them: certificates that the
+    /// user gave.
+    Given(Vec<CertificateDer<'static>>),
+    /// Any: neither the name nor the chain is verified.
     Anybody,
 }
 
 /// What all connections of a load share.
 #[derive(Clone, Debug)]
-pub struct Client(Arc<ClientConfig>);
+pub struct Client {
+    client: ringroad_tls::Client,
+    /// The same for HTTP/2.
+    http2: ringroad_tls::Client,
+    /// Whether the user gave the certificates to trust.
+    has_given: bool,
+}
 
 /// Handshakes of one worker or of all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Handshakes {
-    /// Such as began from nothing.
+    /// Full handshakes.
     pub full: u64,
-    /// Such as went on with a session known from before.
+    /// Handshakes that resumed a session.
     pub resumed: u64,
-    /// Such as failed.
+    /// Handshakes that failed.
     pub failed: u64,
-    /// How long those that succeeded took, nanoseconds, the making of the connection not among it.
+    /// Duration of those that succeeded, nanoseconds, without the TCP connect.
     pub took: Histogram,
 }
 
@@ -55,154 +58,136 @@ impl Handshakes {
 }
 
 impl Client {
-    /// A client that believes these.
+    /// A client with this trust.
     ///
     /// # Errors
-    /// Not one of the certificates is one.
+    /// None of the certificates can be used.
     pub fn new(trust: Trust) -> Result<Client, Error> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()
-            .map_err(|why| Error::failed(format!("TLS: {why}")))?;
-        let builder = match trust {
-            Trust::Roots(certificates) => {
-                let mut roots = RootCertStore::empty();
-                // The system's store may hold some that nobody can use.
-                if roots.add_parsable_certificates(certificates).0 == 0 {
-                    return Err(Error::failed(
-                        "TLS: no certificate to trust was found (--cacert FILE, or --insecure)",
-                    ));
-                }
-                builder.with_root_certificates(roots)
-            }
-            Trust::Anybody => {
-                builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider)))
-            }
+        let has_given = matches!(trust, Trust::Given(_));
+        let hint = match trust {
+            Trust::Given(_) => "the file of --cacert has to hold one in PEM",
+            _ => "--cacert FILE names one, --insecure verifies none",
         };
-        let mut config = builder.with_no_client_auth();
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Client(Arc::new(config)))
+        let trust = match trust {
+            Trust::Roots(certificates) => ringroad_tls::Trust::Roots(certificates),
+            Trust::Given(certificates) => ringroad_tls::Trust::Given(certificates),
+            Trust::Anybody => ringroad_tls::Trust::Any,
+        };
+        let client = ringroad_tls::Client::new(ClientSettings::new(trust));
+        let client = client.map_err(|why| Error::failed(format!("{why} ({hint})")))?;
+        let http2 = client.with_alpn(&[ringroad_tls::ALPN_H2]);
+        Ok(Client { client, http2, has_given })
     }
 
     /// Begins a session with this host.
-    pub(crate) fn begin(&self, host: &str) -> Result<Session, String> {
-        let name =
-            ServerName::try_from(host.to_owned()).map_err(|_| format!("not a name for TLS: {host}"))?;
-        let session = ClientConnection::new(Arc::clone(&self.0), name).map_err(|why| why.to_string())?;
-        Ok(Session { tls: Box::new(session), has_ended: false })
+    pub(crate) fn begin(&self, host: &str, http2: bool) -> Result<Session, String> {
+        let client = if http2 { &self.http2 } else { &self.client };
+        let mut session = Session {
+            tls: Box::new(client.begin(host).map_err(|why| why.to_string())?),
+            plain: Vec::new(),
+            out: Output::default(),
+            early: Vec::new(),
+            has_given: self.has_given,
+        };
+        // The first message is the client's.
+        let begun = session.tls.receive(&mut [], &mut session.plain, &mut session.out);
+        begun.map_err(|why| why.to_string())?;
+        Ok(session)
     }
 }
 
 /// A connection's side of TLS.
 pub(crate) struct Session {
-    tls: Box<ClientConnection>,
-    /// The peer has said that it says no more (`close_notify`).
-    has_ended: bool,
+    tls: Box<ringroad_tls::Session>,
+    /// What was received last; empty otherwise.
+    plain: Vec<u8>,
+    /// What is to be sent.
+    out: Output,
+    /// Content that came with the end of the handshake.
+    pub(crate) early: Vec<u8>,
+    has_given: bool,
 }
 
 impl Session {
+    /// What went wrong, and what to do about it.
+    #[cold]
+    fn words(&self, why: &TlsError) -> String {
+        const INSECURE: &str = "--insecure accepts it.";
+        match why.kind() {
+            TlsErrorKind::NotTls => {
+                "the server does not speak TLS on this port: load http:// (or ws://)".to_owned()
+            }
+            TlsErrorKind::UnknownIssuer if self.has_given => format!(
+                "the server's certificate is not among those of --cacert and not signed by one of them. {INSECURE}"
+            ),
+            TlsErrorKind::UnknownIssuer => format!(
+                "the server's certificate is not signed by one that this system trusts. --cacert FILE adds one, {INSECURE}"
+            ),
+            TlsErrorKind::WrongName => format!(
+                "the server's certificate is for another name: {}. --host NAME asks for another name, {INSECURE}",
+                why.detail()
+            ),
+            TlsErrorKind::NotValidNow => {
+                format!("the server's certificate is not valid at this time: {}. {INSECURE}", why.detail())
+            }
+            TlsErrorKind::Revoked | TlsErrorKind::BadCertificate => format!("{}. {INSECURE}", why.detail()),
+            TlsErrorKind::Alert => format!("the server has refused: {}", why.detail()),
+            _ => why.detail().to_owned(),
+        }
+    }
+
     pub(crate) fn is_handshaking(&self) -> bool {
         self.tls.is_handshaking()
     }
 
-    pub(crate) fn is_resumed(&self) -> bool {
-        self.tls.handshake_kind() == Some(HandshakeKind::Resumed)
+    /// The session, if the server has chosen what is to be spoken.
+    pub(crate) fn speaks(mut self, http2: bool) -> Result<Session, String> {
+        let alpn = self.tls.take_info().and_then(|info| info.alpn);
+        if http2 && alpn.as_deref() != Some(ringroad_tls::ALPN_H2) {
+            return Err("the server does not speak HTTP/2 (ALPN); leave out --http2".to_owned());
+        }
+        Ok(self)
     }
 
-    /// What the session has to say.
-    fn pending(&mut self) -> Option<AnyBuf> {
-        let mut out = Vec::new();
-        while self.tls.wants_write() {
-            // A Vec takes every write.
-            if !self.tls.write_tls(&mut out).is_ok_and(|count| count > 0) {
-                break;
-            }
-        }
-        (!out.is_empty()).then(|| AnyBuf::from(out))
+    pub(crate) fn is_resumed(&self) -> bool {
+        self.tls.is_resumed()
     }
 }
 
 impl Layer for Session {
     fn outgoing(&mut self, messages: Option<AnyBuf>) -> Option<AnyBuf> {
         if let Some(messages) = messages {
-            // Kept whole, however long: the messages of a load are, too.
-            self.tls.set_buffer_limit(None);
-            let _ = std::io::Write::write_all(&mut self.tls.writer(), &messages);
+            // A session that has failed says so when it receives.
+            let _ = self.tls.seal(&messages, &mut self.out);
         }
-        self.pending()
+        (!self.out.is_empty()).then(|| AnyBuf::from(std::mem::take(&mut self.out).into_vec()))
     }
 
     fn incoming<E>(
         &mut self,
-        mut bytes: &[u8],
+        bytes: &mut [u8],
         mut show: impl FnMut(&[u8]) -> Option<E>,
     ) -> Result<Option<E>, String> {
-        while !bytes.is_empty() {
-            // Reading from a slice does not fail; it takes none when the session is full of what was not shown yet,
-            // and then it was shown below.
-            let taken = self.tls.read_tls(&mut bytes).map_err(|why| why.to_string())?;
-            let state = self.tls.process_new_packets().map_err(|why| why.to_string())?;
-            self.has_ended |= state.peer_has_closed();
-            let mut reader = self.tls.reader();
-            while let Ok(piece) = reader.fill_buf() {
-                if piece.is_empty() {
-                    break;
-                }
-                let (end, length) = (show(piece), piece.len());
-                reader.consume(length);
-                if end.is_some() {
-                    return Ok(end);
-                }
-            }
-            if taken == 0 {
-                // After its closing word nothing is read any more.
-                break;
-            }
+        let mut plain = std::mem::take(&mut self.plain);
+        plain.clear();
+        let received = self.tls.receive(bytes, &mut plain, &mut self.out);
+        let end = if plain.is_empty() { None } else { show(&plain) };
+        // Kept for the next bytes of a connection that is busy; an idle one, of which there may be many, gets
+        // none.
+        self.plain = plain;
+        match (end, received) {
+            (Some(end), _) => Ok(Some(end)),
+            (None, Err(why)) => Err(self.words(&why)),
+            (None, Ok(())) => Ok(None),
         }
-        Ok(None)
+    }
+
+    fn early(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.early)
     }
 
     fn may_end(&self) -> bool {
-        // Without it anybody on the way could have cut the connection.
-        self.has_ended
-    }
-}
-
-/// Believes whatever name a certificate bears, and still that its key signed the handshake.
-#[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        // Without it an attacker on the path could have truncated the stream.
+        self.tls.has_ended()
     }
 }

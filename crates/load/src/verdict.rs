@@ -1,12 +1,13 @@
 //! May the numbers of a load be believed: the gates of `measure`, held against an outcome.
 //!
-//! A slow server is a result. What makes a result doubtful is the client: when it was late by itself, had no time, or
-//! did not put on the load it says. Start at [`verdict`].
+//! A slow server is a result. What makes a result doubtful is the client: when it was late by itself, had no
+//! time, or did not put on the load it says. Start at [`verdict`].
 
+use crate::ask::named;
 use crate::plan::{Pace, Plan};
 use crate::run::Outcome;
-use ringroad_measure::Verdict;
-use ringroad_measure::caveat::{Caveat, WINDOW_MIN_S};
+use ringroad_measure::caveat::{Caveat, Level, WINDOW_MIN_S};
+use ringroad_measure::{Histogram, Verdict};
 
 /// Of what is due in open loop, so much has to be answered in the same time.
 const ANSWERED_SHARE: f64 = 0.95;
@@ -16,10 +17,12 @@ pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
     let mut verdict = Verdict::valid();
     let mut add = |caveat: Option<Caveat>| caveat.into_iter().for_each(|caveat| verdict.add(caveat));
     let Outcome { counts, tally, client, .. } = outcome;
+    let refused = if matches!(plan.pace, Pace::Hold(_)) { None } else { all_refused(outcome) };
     let seconds = outcome.window.as_secs_f64();
     add(Caveat::window_too_short(seconds));
     if let Pace::Hold(hold) = plan.pace {
-        // Connections that are lost and heartbeats that fail are what is looked for, not a reason to doubt it.
+        // Connections that are lost and heartbeats that fail are what is looked for, not a reason to doubt
+        // it.
         add((counts.held.due == 0).then_some(Caveat::NothingMeasured));
         add((outcome.window < hold.heartbeat).then(|| {
             let heartbeat = hold.heartbeat;
@@ -29,17 +32,30 @@ pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
             ))
         }));
     } else {
-        add((tally.completed == 0).then_some(Caveat::NothingMeasured));
-        // What never left counts as asked for: to leave it out would flatter whoever froze.
-        add(Caveat::failures(counts.errors, (counts.sent + counts.errors.connect).max(1)));
+        add((tally.completed == 0 && refused.is_none()).then_some(Caveat::NothingMeasured));
+        // What never left counts as asked for: to leave it out would flatter a server that froze.
+        let said = refused.is_some() && counts.errors.total() == counts.errors.status;
+        add(Caveat::failures(counts.errors, counts.sent).filter(|_| !said));
         add(Caveat::unsent(counts.unsent, counts.unsent + counts.sent));
     }
+    let missing = plan.connections.saturating_sub(outcome.connected);
+    add((missing > 0).then(|| {
+        Caveat::Other(format!(
+            "{} of {} connections were made before the load began: it is the load of these, so raise what limits the \
+             others (the server's backlog and descriptors, --connect-limit) or ask for fewer.",
+            outcome.connected, plan.connections
+        ))
+    }));
     if !is_few(plan) && !matches!(plan.pace, Pace::Hold(_)) {
         // Of connections that send by stages, those that have come to.
-        let wanted = if plan.stages.is_some() { outcome.asked } else { plan.connections };
+        let wanted = match &plan.stages {
+            Some(_) => outcome.asked,
+            None => plan.connections - missing,
+        };
         add(Caveat::not_served(wanted, outcome.served));
     }
-    // It is counted in ticks of 10 ms: of a window of a few of them a share says nothing, and that is doubted anyway.
+    // It is counted in ticks of 10 ms: of a window of a few of them a share says nothing, and that is doubted
+    // anyway.
     let stolen = client.steal_share.filter(|_| seconds >= WINDOW_MIN_S);
     add(stolen.and_then(Caveat::steal));
     add(Caveat::processes_lost(outcome.lost.join("; "), outcome.lost.len() as u32, plan.lost_max));
@@ -51,16 +67,22 @@ pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
     }
     let response = &tally.latencies.response;
     match plan.pace {
-        // Where connecting is in no latency, the law says nothing of a connection for each request; and where the
-        // connections change, there is no number in flight to hold it against.
+        // Where connecting is in no latency, the law says nothing of a connection for each request; and where
+        // the connections change, there is no number in flight to hold it against.
         Pace::Closed
             if (!plan.one_request_per_connection || plan.until_closed)
                 && plan.duration.is_some()
                 && plan.stages.is_none() =>
         {
-            let in_flight = f64::from(plan.active()) * f64::from(plan.pipeline);
-            let rate = tally.completed as f64 / seconds;
-            add(response.mean_ns().and_then(|mean| Caveat::littles_law(rate, mean / 1e9, in_flight)));
+            let in_flight = f64::from(plan.active().saturating_sub(missing)) * f64::from(plan.pipeline);
+            // Answers that were not good were waited for as well.
+            let waited =
+                |histogram: &Histogram, count: u64| histogram.mean_ns().unwrap_or(0.0) * count as f64;
+            let other_ns = tally.other.as_ref().map_or(0.0, |other| waited(other, other.count()));
+            let all_ns = waited(response, tally.completed) + other_ns;
+            let answers = tally.answers();
+            let (rate, mean_s) = (answers as f64 / seconds, all_ns / answers.max(1) as f64 / 1e9);
+            add((answers > 0).then(|| Caveat::littles_law(rate, mean_s, in_flight)).flatten());
         }
         Pace::Closed => {}
         Pace::Open { .. } | Pace::Hold(_) => {
@@ -81,7 +103,43 @@ pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
     add(outcome.interrupted.then(|| {
         Caveat::Other(format!("the run was stopped after {seconds:.1} s of measured time: use it as such."))
     }));
+    if let Some(refused) = refused {
+        // Where nothing was answered as asked for, no other reason is as bad.
+        verdict.level = Level::Invalid;
+        verdict.reasons.insert(0, Caveat::Other(refused));
+    }
     verdict
+}
+
+/// What all answers were, if they came and none of the whole run was good.
+fn all_refused(outcome: &Outcome) -> Option<String> {
+    let Outcome { counts, .. } = outcome;
+    let (most, _) = counts.statuses.iter().max_by_key(|(_, count)| **count)?;
+    if counts.completed > 0 || counts.errors.status == 0 {
+        return None;
+    }
+    let advice = advice(*most, counts.location.as_deref());
+    Some(match counts.statuses.len() {
+        1 => format!("every answer was {}: {advice}.", named(*most)),
+        _ => format!("no answer had an expected status, most were {}: {advice}.", named(*most)),
+    })
+}
+
+/// What to do about a status that was not expected.
+pub fn advice(status: u16, location: Option<&str>) -> String {
+    match (status, location) {
+        (300..=399, Some(location)) => {
+            format!("it leads to {}, so load that, or follow it with -L", location.escape_debug())
+        }
+        (400, _) => {
+            "check the request, and whether this port expects http:// or https:// (--expect-status 400 accepts it)".to_owned()
+        }
+        (401 | 403, _) => format!("log in with -a USER:PASSWORD, -H or --cookie (--expect-status {status} accepts it)"),
+        (404, _) => "check the path (--expect-status 404 accepts it)".to_owned(),
+        (405, _) => "check the method, -X (--expect-status 405 accepts it)".to_owned(),
+        (500..=599, _) => format!("read the server's log (--expect-status {status} accepts it)"),
+        _ => format!("check the request (--expect-status {status} accepts it)"),
+    }
 }
 
 /// The answers did not keep up with what was due: then the backlog grew to the end.
@@ -119,7 +177,6 @@ mod tests {
     use crate::run::Client;
     use crate::schedule::Arrivals;
     use crate::tally::{Counts, Tally};
-    use ringroad_measure::caveat::Level;
     use ringroad_measure::record::Errors;
     use std::time::Duration;
 
@@ -148,6 +205,7 @@ mod tests {
             series: Vec::new(),
             stages: Vec::new(),
             handshakes: None,
+            urls: Vec::new(),
             client: Client {
                 cpu: Some(Duration::from_secs(4)),
                 wait: Some(Duration::from_millis(10)),

@@ -1,8 +1,10 @@
-//! A closed loop that somebody watches: its phases are theirs, and between two of them it stands still and is looked at.
+//! A closed loop under the control of its caller, which decides the phases and looks at the load between two
+//! of them.
 //!
-//! For a harness that reads clocks of its own (a server's CPU time, the machine's steal) at the edges of a measured time. All
-//! of it is one thread, the caller's: while it is looked at nothing is sent and nothing is taken in, so what was counted
-//! belongs to that moment exactly. [`run()`](crate::run()) is for everybody else. Start at [`watched`].
+//! For a harness that reads clocks of its own (a server's CPU time, the machine's steal) at the edges of a
+//! measured time. All of it is one thread, the caller's: while it is looked at nothing is sent and nothing is
+//! taken in, so what was counted belongs to that moment exactly. All other callers use
+//! [`run()`](crate::run()). Start at [`watched`].
 
 use crate::error::Error;
 use crate::plan::{Pace, Plan};
@@ -21,7 +23,8 @@ const DRAIN_TICK: Duration = Duration::from_millis(1);
 /// What a load has come to.
 #[derive(Debug)]
 pub struct Look<'a> {
-    /// Connections that are open; with one for each request those on their way too. None: nobody is left who could send.
+    /// Connections that are open; with one for each request those on their way too. 0: no connection is left
+    /// that could send.
     pub live: u32,
     /// Connections that have got an answer.
     pub served: u32,
@@ -33,7 +36,8 @@ pub struct Look<'a> {
     pub latencies: &'a Histogram,
 }
 
-/// What is to happen until the next look, which comes when the time is over, or as soon as nobody is left.
+/// What is to happen until the next look, which comes when the time is over, or as soon as no connection is
+/// left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// It goes on.
@@ -59,12 +63,13 @@ pub struct Watched {
     pub closed: u64,
 }
 
-/// Puts a closed loop on by the calling thread. The first look comes before anything is connected, and its [`Next`] is to go
-/// on; the second when the connections are there, or cannot be had, before anything is sent. Of the plan, `duration`, `count`
-/// and `warmup` say nothing here: whoever watches does.
+/// Puts a closed loop on by the calling thread. The first look comes before anything is connected, and its
+/// [`Next`] is to go on; the second when the connections are there, or cannot be had, before anything is
+/// sent. Of the plan, `duration`, `count` and `warmup` are ignored: the caller decides.
 ///
 /// # Errors
-/// The plan makes no sense or is not for one thread, or this machine gives no driver. What the server does wrong is counted.
+/// The plan makes no sense or is not for one thread, or this machine gives no driver. What the server does
+/// wrong is counted.
 pub fn watched(
     plan: &Plan,
     choice: &Choice,
@@ -73,11 +78,11 @@ pub fn watched(
     plan.check()?;
     if plan.pace != Pace::Closed || plan.stages.is_some() || plan.workers() != 1 || plan.idle > 0 {
         return Err(Error::usage(
-            "a load that is watched: one thread, a closed loop, no stages, nobody idle",
+            "a load under the control of its caller: one thread, a closed loop, no stages, no idle connections",
         ));
     }
-    let addresses = plan.target.resolve()?;
-    // Nobody listens, since all that is told is told to whoever watches.
+    let addresses = plan.places().map(|place| place.resolve()).collect::<Result<Vec<_>, _>>()?;
+    // Without a receiver: the caller sees everything through `watch`.
     let (news, spare) = (mpsc::channel().0, mpsc::channel());
     // Written to now, so that the kernel finds its pages now and not amid a measurement.
     let mut tally = Box::new(Tally::new(false));
@@ -116,7 +121,7 @@ async fn put_on(
         let (time, tick) = match next {
             Next::Go(time) => (time, TICK),
             Next::Measure(time) => {
-                // The one before is taken next, whose pages the kernel has found already.
+                // Reuse the previous tally: the kernel has already faulted in its pages.
                 let mut before = worker.take_tally(task);
                 before.clear();
                 let _ = back.send(before);
@@ -143,6 +148,7 @@ async fn put_on(
         next = look(&worker, watch);
     }
     worker.failed(Kind::Timeout, worker.in_flight.get(), "no answer by the end");
+    worker.tell_statuses();
     let counts = worker.counts.take();
     Watched { connected, served: worker.served(), closed: closed.unwrap_or(counts.closed_in_order), counts }
 }

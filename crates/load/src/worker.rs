@@ -1,30 +1,33 @@
 //! One thread of the load: a runtime, its connections, its share of the schedule, and what it has counted.
 //!
-//! Connections are tasks (`connection.rs`); what they share is a [`Worker`]. Nothing is allocated per request: a
-//! request is a reference to prepared bytes, its times are two numbers in its task, its latency a count in a
-//! histogram. Once a second the histograms are handed on and new ones begun, so a run of a year needs no more than
-//! one of a minute. What it is told to do, and does, is in `orders.rs`; what others know of a
-//! connection in `seat.rs`; who gets how much in `shares.rs`. Start at [`Worker`].
+//! Connections are tasks (`connection.rs`); what they share is a [`Worker`]. Nothing is allocated per
+//! request: a request is a reference to prepared bytes, its times are two numbers in its task, its latency a
+//! count in a histogram. Once a second the histograms are handed on and new ones begun, so a run of a year
+//! needs no more than one of a minute. Orders and reports are in `orders.rs`, the shared state of a
+//! connection in `seat.rs`, its shares of connections and turns in `shares.rs`. Start at [`Worker`].
 
 mod orders;
 mod seat;
 mod shares;
 
+use crate::answer::{Seen, Whole};
+use crate::error::Error;
+use crate::hold::Hold;
+use crate::http2::Prepared;
+use crate::plan::{Message, Pace, Plan};
+use crate::schedule::Schedule;
+use crate::share::share;
+use crate::site::Address;
+use crate::tally::{Counts, OfUrl, Tally};
+use crate::template::Template;
+use crate::tls::Handshakes;
+use crate::websocket::Opening;
 pub(crate) use orders::{Done, News, Order, Orders, TICK, Task, connect, run, runtime};
+use ringroad_engine::AnyBuf;
+use ringroad_engine::sync::Semaphore;
 pub(crate) use seat::{
     ALIVE, ASKED, EXPIRED, GIVEN_UP, LOST, NEVER, OPEN, PARKED, SERVED, SILENT, Seat, TRIED,
 };
-pub(crate) use shares::share;
-
-use crate::answer::Seen;
-use crate::error::Error;
-use crate::hold::Hold;
-use crate::plan::{Pace, Plan};
-use crate::schedule::Schedule;
-use crate::tally::{Counts, Tally};
-use crate::tls::Handshakes;
-use ringroad_engine::AnyBuf;
-use ringroad_engine::sync::Semaphore;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -32,24 +35,28 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a worker's connections share.
+/// The state that the connections of a worker share.
 pub(crate) struct Worker {
     pub(crate) plan: Arc<Plan>,
-    addresses: Arc<[SocketAddr]>,
-    /// The one of the addresses that is used: the first that took a connection.
-    address: Cell<usize>,
-    /// How many may be on their way to a place at a time, if connections have places.
+    /// The servers.
+    sites: Box<[Site]>,
+    /// Which server each connection belongs to; empty: there is one.
+    site_of: Box<[u16]>,
+    /// Limits the connects in progress, if connections live in the ring's table.
     pub(crate) on_their_way: Option<Semaphore>,
-    /// Sources that were used, counted on.
+    /// Counter of source addresses used.
     sourced: Cell<usize>,
     epoch: Instant,
     pub(crate) seats: Box<[Seat]>,
-    /// For each message, so many of it behind each other: for 1, 2, … requests in one send.
+    /// For each message, 1, 2, … copies of it, to be sent at once; none if it is a template.
     batches: Vec<Vec<Rc<[u8]>>>,
-    /// Which message comes next, by weight.
-    wheel: Vec<u16>,
-    turned: Cell<usize>,
-    /// Which connection's heartbeat comes next, where connections are held.
+    /// The messages as requests of HTTP/2, if that is spoken; `None`: a template.
+    prepared: Vec<Option<Prepared>>,
+    /// Templates: the number of the next request, and the distance to this worker's next.
+    number: Cell<u64>,
+    stride: u64,
+    random: RefCell<fastrand::Rng>,
+    /// The connection that sends the next heartbeat, if connections are held.
     beats: Cell<usize>,
     pub(crate) seen: RefCell<Seen>,
     schedule: RefCell<Option<Schedule>>,
@@ -59,10 +66,8 @@ pub(crate) struct Worker {
     begin_ns: Cell<u64>,
     window_ns: Cell<u64>,
     pub(crate) end_ns: Cell<u64>,
-    /// Whether no order comes after this one.
+    /// Whether this is the last order.
     last: Cell<bool>,
-    /// Whether one of the addresses has taken a connection.
-    pub(crate) reached: Cell<bool>,
     /// Connections that may send: those before this number (closed loop).
     active: Cell<u32>,
     /// Requests that may still be sent (closed loop).
@@ -72,12 +77,67 @@ pub(crate) struct Worker {
     pub(crate) connected: Cell<u32>,
     last_ns: Cell<u64>,
     pub(crate) counts: RefCell<Counts>,
+    /// A status and how many answers in a row had it, which are not in `counts` yet.
+    status: Cell<(u16, u64)>,
+    /// Bytes received in the window that are not in `tally` yet.
+    window_bytes: Cell<u64>,
+    /// What was measured of each message; empty if it is not kept apart.
+    urls: RefCell<Vec<OfUrl>>,
     pub(crate) tally: RefCell<Box<Tally>>,
+    /// The server of the next idle connection.
+    idle_site: Cell<u16>,
     /// Idle connections that are open.
     pub(crate) idle_open: Cell<u32>,
     /// Where there is TLS: what its handshakes were.
     pub(crate) handshakes: RefCell<Option<Box<Handshakes>>>,
     trouble: RefCell<Option<Error>>,
+}
+
+/// A server: its addresses, and what is sent to it.
+struct Site {
+    addresses: Vec<Address>,
+    /// The one of the addresses that is used: the first that took a connection.
+    address: Cell<usize>,
+    /// Whether one of the addresses has taken a connection.
+    reached: Cell<bool>,
+    secured: bool,
+    /// Which message comes next, by weight.
+    wheel: Vec<u16>,
+    turned: Cell<usize>,
+}
+
+impl Site {
+    /// Server `number` of the plan.
+    fn new(number: u16, plan: &Plan, addresses: &[Address]) -> Site {
+        let weight = |message: &Message| if message.site == number { message.weight } else { 0 };
+        Site {
+            addresses: addresses.to_vec(),
+            address: Cell::new(0),
+            reached: Cell::new(false),
+            secured: plan.sites().nth(number.into()).is_some_and(|site| site.scheme.is_secured()),
+            wheel: shares::wheel(&plan.messages.iter().map(weight).collect::<Vec<_>>()),
+            turned: Cell::new(0),
+        }
+    }
+}
+
+/// The servers of a plan in turns, each as often as the weights of its messages say.
+fn site_wheel(plan: &Plan) -> Vec<u16> {
+    let weights = (0..=plan.others.len() as u16).map(|site| {
+        let of_site = plan.messages.iter().filter(|message| message.site == site);
+        of_site.map(|message| message.weight).fold(0, u32::saturating_add)
+    });
+    shares::wheel(&weights.collect::<Vec<_>>())
+}
+
+/// The messages of a plan as requests of HTTP/2.
+fn prepared(plan: &Plan) -> Vec<Option<Prepared>> {
+    let secured = |site: u16| plan.sites().nth(site.into()).is_some_and(|site| site.scheme.is_secured());
+    let fixed = |message: &Message| match message.template {
+        None if plan.http2 => Prepared::of(&message.bytes, secured(message.site)),
+        _ => None,
+    };
+    plan.messages.iter().map(fixed).collect()
 }
 
 impl Worker {
@@ -91,29 +151,44 @@ impl Worker {
             Seat { since: Cell::new(NEVER), flags: Cell::new(flags), ..Seat::default() }
         };
         let batches = plan.messages.iter().map(|message| {
-            // Only what comes in batches is laid out in them: a large message is not pipelined by the hundred.
-            (1..=plan.pipeline as usize).map(|count| message.bytes.repeat(count).into()).collect()
+            // Only what comes in batches is laid out in them: a large message is not pipelined by the
+            // hundred.
+            let deepest = if message.template.is_some() || plan.http2 { 0 } else { plan.pipeline as usize };
+            (1..=deepest).map(|count| message.bytes.repeat(count).into()).collect()
         });
+        let sites =
+            task.addresses.iter().zip(0..).map(|(addresses, number)| Site::new(number, plan, addresses));
+        // By the number a connection has among those of all workers, so that each server has its share of
+        // all.
+        let turns = if plan.others.is_empty() { Vec::new() } else { site_wheel(plan) };
+        let site_of = (0..seats).filter_map(|seat| {
+            let number = seat * u64::from(plan.threads) + u64::from(task.index);
+            turns.get((number % turns.len().max(1) as u64) as usize).copied()
+        });
+        let urls = if plan.tells_urls() { plan.messages.len() } else { 0 };
+        let mut seen = Seen::new(&plan.messages, &plan.statuses);
+        seen.cookies = plan.keeps_cookies.then(Vec::new);
         Worker {
-            addresses: Arc::clone(&task.addresses),
-            address: Cell::new(0),
+            sites: sites.collect(),
+            site_of: site_of.collect(),
             on_their_way: plan.direct.map(|direct| Semaphore::new(direct.connecting as usize)),
             // Workers begin at different ones.
             sourced: Cell::new(task.index as usize),
             epoch: task.epoch,
             seats: (0..seats).map(seat).collect(),
             batches: batches.collect(),
-            wheel: shares::wheel(&plan.messages.iter().map(|message| message.weight).collect::<Vec<_>>()),
-            turned: Cell::new(0),
+            prepared: prepared(plan),
+            number: Cell::new(task.index.into()),
+            stride: plan.threads.into(),
+            random: RefCell::new(fastrand::Rng::with_seed(plan.seed ^ u64::from(task.index) << 32)),
             beats: Cell::new(0),
-            seen: RefCell::new(Seen::new(&plan.messages)),
+            seen: RefCell::new(seen),
             schedule: RefCell::new(None),
             parked: RefCell::new(VecDeque::new()),
             begin_ns: Cell::new(NEVER),
             window_ns: Cell::new(NEVER),
             end_ns: Cell::new(NEVER),
             last: Cell::new(false),
-            reached: Cell::new(false),
             active: Cell::new(u32::MAX),
             budget: Cell::new(plan.count.map_or(u64::MAX, |count| share(count, task.index, plan.threads))),
             in_flight: Cell::new(0),
@@ -121,7 +196,11 @@ impl Worker {
             connected: Cell::new(0),
             last_ns: Cell::new(0),
             counts: RefCell::new(Counts::default()),
+            status: Cell::new((0, 0)),
+            window_bytes: Cell::new(0),
+            urls: RefCell::new(vec![OfUrl::default(); urls]),
             tally: RefCell::new(Box::new(Tally::new(open))),
+            idle_site: Cell::new((task.index as usize % task.addresses.len().max(1)) as u16),
             idle_open: Cell::new(0),
             handshakes: RefCell::default(),
             trouble: RefCell::new(None),
@@ -153,26 +232,66 @@ impl Worker {
         self.begin_ns.get() != NEVER
     }
 
-    pub(crate) fn address(&self) -> Option<SocketAddr> {
-        self.addresses.get(self.address.get()).copied()
+    /// The server of connection `number`.
+    #[inline]
+    pub(crate) fn site_of(&self, number: u32) -> u16 {
+        self.site_of.get(number as usize).copied().unwrap_or(0)
+    }
+
+    fn site(&self, site: u16) -> Option<&Site> {
+        self.sites.get(usize::from(site))
+    }
+
+    /// The server of the next idle connection: all in turns.
+    pub(crate) fn next_idle(&self) -> u16 {
+        let next = self.idle_site.get();
+        self.idle_site.set(if usize::from(next) + 1 >= self.sites.len() { 0 } else { next + 1 });
+        next
+    }
+
+    /// Whether connections to this server are secured.
+    pub(crate) fn is_secured(&self, site: u16) -> bool {
+        self.site(site).is_some_and(|site| site.secured)
+    }
+
+    /// What a connection to this server sends first, where it speaks WebSocket.
+    pub(crate) fn opening(&self, site: u16) -> Option<&Opening> {
+        let mut messages = self.plan.messages.iter();
+        messages.find(|message| message.site == site).and_then(|message| message.opening.as_deref())
+    }
+
+    /// The name of this server in a TLS handshake.
+    pub(crate) fn server_name(&self, site: u16) -> &str {
+        self.plan.sites().nth(site.into()).map_or("", |site| &site.host)
+    }
+
+    /// Notes that an address of this server has taken a connection.
+    pub(crate) fn reached(&self, site: u16) {
+        if let Some(site) = self.site(site) {
+            site.reached.set(true);
+        }
+    }
+
+    pub(crate) fn address(&self, site: u16) -> Option<Address> {
+        let site = self.site(site)?;
+        site.addresses.get(site.address.get()).cloned()
     }
 
     /// Tries the next address of the name, unless this one has proved good. False: there is none.
-    pub(crate) fn another_address(&self, failed: Option<SocketAddr>) -> bool {
-        if self.reached.get() {
-            return false;
+    pub(crate) fn another_address(&self, number: u16, failed: &Address) -> bool {
+        let Some(site) = self.site(number).filter(|site| !site.reached.get()) else { return false };
+        if site.addresses.get(site.address.get()) == Some(failed) {
+            site.address.set(site.address.get() + 1);
         }
-        if failed == self.address() {
-            self.address.set(self.address.get() + 1);
-        }
-        if self.address().is_none() {
-            self.address.set(0);
+        if site.address.get() >= site.addresses.len() {
+            site.address.set(0);
             return false;
         }
         true
     }
 
-    /// Where the next connection to this address comes from, the port left open; `None`: as the system has it.
+    /// Where the next connection to this address comes from, the port left open; `None`: as the system has
+    /// it.
     ///
     /// # Errors
     /// There are sources, and none of them can reach such an address.
@@ -197,19 +316,46 @@ impl Worker {
     /// The bytes of `count` requests of this message.
     #[inline]
     pub(crate) fn batch(&self, message: u16, count: u32) -> AnyBuf {
+        let plan = &self.plan;
+        let template = plan.messages.get(usize::from(message)).and_then(|message| message.template.as_ref());
+        if let Some(template) = template {
+            return self.filled_in(template, count);
+        }
         let batch = self.batches.get(usize::from(message)).and_then(|all| all.get(count as usize - 1));
         AnyBuf::from(batch.map_or_else(|| Rc::from([]), Rc::clone))
     }
 
-    /// Which message comes next.
-    #[inline]
-    pub(crate) fn turn(&self) -> u16 {
-        let at = self.turned.get();
-        self.turned.set(if at + 1 >= self.wheel.len() { 0 } else { at + 1 });
-        self.wheel.get(at).copied().unwrap_or(0)
+    /// A message as a request of HTTP/2; as an error one that is another each time.
+    pub(crate) fn prepared(&self, message: u16, site: u16) -> Result<&Prepared, Option<Prepared>> {
+        match self.prepared.get(usize::from(message)) {
+            Some(Some(prepared)) => Ok(prepared),
+            _ => Err(Prepared::of(&self.batch(message, 1), self.is_secured(site))),
+        }
     }
 
-    /// Begins a load that has no end of its own and is all of one kind, and tells everybody.
+    /// `count` requests of a template, each another.
+    #[cold]
+    fn filled_in(&self, template: &Template, count: u32) -> AnyBuf {
+        let mut bytes = Vec::new();
+        let mut random = self.random.borrow_mut();
+        for _ in 0..count {
+            let number = self.number.get();
+            self.number.set(number.wrapping_add(self.stride));
+            template.write(&mut bytes, number, &mut random);
+        }
+        AnyBuf::from(bytes)
+    }
+
+    /// Which message comes next on connection `number`.
+    #[inline]
+    pub(crate) fn turn(&self, number: u32) -> u16 {
+        let Some(site) = self.site(self.site_of(number)) else { return 0 };
+        let at = site.turned.get();
+        site.turned.set(if at + 1 >= site.wheel.len() { 0 } else { at + 1 });
+        site.wheel.get(at).copied().unwrap_or(0)
+    }
+
+    /// Begins a load without an end of its own, and wakes all connections.
     pub(crate) fn begin(&self, now: u64) {
         self.begin_ns.set(now);
         self.window_ns.set(now);
@@ -274,7 +420,7 @@ impl Worker {
         })
     }
 
-    /// This connection is free.
+    /// Notes that this connection is free.
     pub(crate) fn park(&self, seat: u32) {
         if let Some(place) = self.seats.get(seat as usize)
             && !place.has(PARKED)
@@ -284,8 +430,9 @@ impl Worker {
         }
     }
 
-    /// Gives what is due to connections that are free. Whether the next arrival is due soon, and nobody else will tell: what is
-    /// due already waits for a connection, and the first that is free finds it.
+    /// Hands out due arrivals to free connections. Returns whether the next arrival is due within `lead`, so
+    /// that the caller has to poll the clock. An arrival that is due already is taken by the first connection
+    /// that becomes free.
     fn dispatch(&self, now: u64, lead: Duration) -> bool {
         if self.hold().is_some() {
             self.beat(now);
@@ -340,7 +487,7 @@ impl Worker {
         }
     }
 
-    /// A connection that was open has ended.
+    /// Notes that an open connection has ended.
     pub(crate) fn lost(&self, seat: &Seat) {
         // What it was to send and has not begun to.
         let unsent = u64::from(seat.assigned.take().is_some());
@@ -351,7 +498,7 @@ impl Worker {
         self.counts.borrow_mut().held.away += unsent;
     }
 
-    /// A connection is given up.
+    /// Notes that a connection is given up.
     pub(crate) fn abandon(&self, seat: &Seat) {
         seat.set(GIVEN_UP);
         let after = self.now().saturating_sub(self.begin_ns.get());
@@ -367,8 +514,76 @@ impl Worker {
         self.in_flight.set(self.in_flight.get() + u64::from(count));
     }
 
-    /// Counts a good answer that came `now` to what was due at `due` and sent at `sent`, `late` of that through our own
-    /// fault.
+    /// Counts a whole answer by its status.
+    #[inline]
+    pub(crate) fn answered(&self, status: u16) {
+        let (last, count) = self.status.get();
+        if last != status {
+            self.tell_statuses();
+        }
+        self.status.set((status, if last == status { count + 1 } else { 1 }));
+    }
+
+    /// Brings the count of answers by their status up to date.
+    pub(crate) fn tell_statuses(&self) {
+        let (status, count) = self.status.replace((0, 0));
+        if count > 0 && self.plan.target.scheme.is_http() {
+            *self.counts.borrow_mut().statuses.entry(status).or_default() += count;
+        }
+    }
+
+    /// Hands what the heads of answers said to the counts.
+    pub(crate) fn tell_heads(&self) {
+        let mut seen = self.seen.borrow_mut();
+        let mut counts = self.counts.borrow_mut();
+        counts.location = seen.location.take();
+        counts.cookies = seen.cookies.as_mut().map(std::mem::take).unwrap_or_default();
+    }
+
+    /// What was measured of each message, which begins anew.
+    pub(crate) fn take_urls(&self) -> Vec<OfUrl> {
+        let mut urls = self.urls.borrow_mut();
+        let fresh = vec![OfUrl::default(); urls.len()];
+        std::mem::replace(&mut *urls, fresh)
+    }
+
+    /// Counts bytes that were received.
+    #[inline]
+    pub(crate) fn received(&self, now: u64, bytes: usize) {
+        self.counts.borrow_mut().bytes_received += bytes as u64;
+        if now >= self.window_ns.get() && now < self.end_ns.get() {
+            self.window_bytes.set(self.window_bytes.get() + bytes as u64);
+        }
+    }
+
+    /// Counts a whole answer to this message apart from the others, if it came in the window.
+    #[inline]
+    pub(crate) fn of_url(&self, message: u16, now: u64, due: u64, whole: &Whole) {
+        let mut urls = self.urls.borrow_mut();
+        let Some(url) = urls.get_mut(usize::from(message)) else { return };
+        if now < self.window_ns.get() || now >= self.end_ns.get() {
+            return;
+        }
+        if whole.wrong.is_some() {
+            url.refused += 1;
+        } else {
+            url.completed += 1;
+            url.body_bytes += whole.body_bytes;
+            url.response.record(now - due);
+        }
+    }
+
+    /// Records how long a whole answer took that was not good.
+    #[cold]
+    pub(crate) fn refused(&self, now: u64, due: u64) {
+        self.last_ns.set(now);
+        if now >= self.window_ns.get() && now < self.end_ns.get() {
+            self.tally.borrow_mut().other.get_or_insert_default().record(now - due);
+        }
+    }
+
+    /// Counts a good answer that came `now` to what was due at `due` and sent at `sent`, `late` of that
+    /// caused by the client.
     #[inline]
     pub(crate) fn completed(&self, now: u64, due: u64, sent: u64, late: u64) {
         self.last_ns.set(now);
@@ -378,9 +593,9 @@ impl Worker {
         self.waited(now, due, sent, late, answered);
     }
 
-    /// Records how long something was waited for that was due at `due` and sent at `sent`; in closed loop if it was
-    /// `answered` within the window. In open loop also of what was waited for until the timeout: it would have taken as long
-    /// at least, and left out it would flatter.
+    /// Records how long something was waited for that was due at `due` and sent at `sent`; in closed loop if
+    /// it was `answered` within the window. In open loop also of what was waited for until the timeout: it
+    /// would have taken as long at least, and left out it would flatter.
     #[inline]
     pub(crate) fn waited(&self, now: u64, due: u64, sent: u64, late: u64, answered: bool) {
         let window = self.window_ns.get();
@@ -401,7 +616,7 @@ impl Worker {
         }
     }
 
-    /// An idle connection has ended; `said`: with bytes that nobody had asked for.
+    /// Notes that an idle connection has ended; `said`: after bytes that were not asked for.
     #[cold]
     pub(crate) fn idle_ended(&self, said: bool) {
         self.idle_open.set(self.idle_open.get() - 1);
@@ -439,7 +654,7 @@ impl Worker {
         next.is_some_and(|due| due.saturating_add(self.begin_ns.get()) > now)
     }
 
-    /// Wakes whoever waits too long for an answer or a connection.
+    /// Wakes connections past their timeout.
     pub(crate) fn sweep(&self, now: u64) {
         let limit = self.plan.timeout.as_nanos() as u64;
         for seat in &self.seats {
@@ -451,7 +666,7 @@ impl Worker {
         }
     }
 
-    /// Nothing more is going to be sent.
+    /// Whether all requests have been sent.
     fn is_exhausted(&self, now: u64) -> bool {
         match &*self.schedule.borrow() {
             Some(schedule) => {
@@ -472,8 +687,8 @@ impl Worker {
             }
     }
 
-    /// Gives up what was due by now and has not left. In a probe it counts with the time it has waited so far: leaving it
-    /// out would flatter.
+    /// Gives up what was due by now and has not left. In a probe it counts with the time it has waited so
+    /// far: leaving it out would flatter.
     fn give_up(&self, now: u64, is_probe: bool) {
         if self.hold().is_some() {
             // A heartbeat that had not begun when the holding ended was not due in it.
@@ -510,7 +725,9 @@ impl Worker {
     /// What was measured so far; from now on it is another's memory that is written to.
     pub(crate) fn take_tally(&self, task: &Task) -> Box<Tally> {
         let spare = task.spare.try_recv().unwrap_or_else(|_| Box::new(Tally::new(self.is_open_loop())));
-        self.tally.replace(spare)
+        let mut tally = self.tally.replace(spare);
+        tally.bytes += self.window_bytes.take();
+        tally
     }
 }
 
@@ -561,7 +778,8 @@ mod tests {
         let lead = Duration::from_micros(100);
         worker.seats[5].set(OPEN);
         worker.park(5);
-        // The first goes to the one that is free; the next is far, then near, then due, and nobody is free.
+        // The first goes to the free connection; the next is far, then near, then due, and no connection is
+        // free.
         for (now_us, is_near) in
             [(0, false), (899, false), (900, true), (999, true), (1000, false), (1950, false)]
         {
@@ -569,7 +787,7 @@ mod tests {
         }
         assert_eq!(worker.seats[5].assigned.take(), Some(0));
         worker.park(5);
-        // Somebody is: it takes what waited, and the last is near.
+        // A free connection takes the one that waited, and the last is near.
         assert!(worker.dispatch(1_950_000, lead));
         assert_eq!(worker.seats[5].assigned.take(), Some(1_000_000));
         worker.park(5);
@@ -599,7 +817,8 @@ mod tests {
         worker.give_up(3_500_000, true);
         assert_eq!(worker.parked.borrow().iter().copied().collect::<Vec<_>>(), [4, 3]);
         assert!(worker.seats.iter().all(|seat| seat.assigned.get().is_none()));
-        // Those two, and what was due by then: at 2 and 3 ms. The fifth is given up with the rest, and was never due.
+        // Those two, and what was due by then: at 2 and 3 ms. The fifth is given up with the rest, and was
+        // never due.
         assert_eq!((worker.counts.borrow().cut_off, worker.counts.borrow().unsent), (4, 0));
         let tally = worker.tally.borrow();
         assert_eq!(tally.latencies.response.count(), 4);

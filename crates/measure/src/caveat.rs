@@ -1,27 +1,25 @@
-//! Every reason a number may mislead, as a type with advice, and the verdict they add up to.
+//! Every reason why a number may mislead, as a type with advice, and the verdict that follows from them.
 //!
-//! A [`Caveat`] says what was seen, how much of it, and what to do. The gates (`littles_law`, `steal`, …) are
-//! the only place where a threshold stands: they take what was measured and answer with the caveat, or with
-//! nothing. Collecting the measurements is the harness's part.
+//! A [`Caveat`] states what was observed, how much of it, and what to do. The gates (`littles_law`, `steal`,
+//! …) are the only place for thresholds: they take what was measured and return the caveat or nothing.
+//! Collecting the measurements is the harness's part.
 //!
 //! Start at [`Verdict`].
 
 use crate::record::{Errors, Interval};
 use crate::units::Share;
-use serde::de::Deserializer;
-use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How far a measurement may be believed; a later level is worse.
+/// How reliable a measurement is; a later level is worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Level {
     /// No gate objected.
     Valid,
-    /// The number stands, with a reason to doubt it. Say the reason with the number.
+    /// The number stands, with a reason to doubt it. Quote the reason with the number.
     Suspect,
-    /// The number does not mean what its name says. Do not use it.
+    /// The number does not measure what its name states. Do not use it.
     Invalid,
 }
 
@@ -35,9 +33,10 @@ impl fmt::Display for Level {
     }
 }
 
-/// May these numbers be believed, and if not, why.
+/// How reliable numbers are, with the reasons against them.
 ///
-/// Serialised as `{"level": "SUSPECT", "reasons": ["sentence", …]}`.
+/// Serialised as `{"level": "SUSPECT", "reasons": ["sentence", …]}`; with more than one reason, of which the
+/// worst is INVALID, `"levels": ["INVALID", …]` follows, the level of each.
 ///
 /// ```
 /// use ringroad_measure::{Caveat, Level, Verdict};
@@ -46,10 +45,11 @@ impl fmt::Display for Level {
 /// assert!(verdict.to_string().starts_with("SUSPECT: the hypervisor took 5.0 % of the CPU time there was"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Written", into = "Written")]
 pub struct Verdict {
     /// The level of the worst reason; [`Level::Valid`] without reasons.
     pub level: Level,
-    /// The reasons, worst first.
+    /// The reasons, worst first; but Little's law follows the reasons that explain it.
     pub reasons: Vec<Caveat>,
 }
 
@@ -76,15 +76,27 @@ impl Verdict {
 
     /// Adds one reason; the level can only get worse.
     pub fn add(&mut self, reason: Caveat) {
-        let level = reason.level();
-        self.level = self.level.max(level);
-        if !self.reasons.contains(&reason) {
-            let place = self.reasons.partition_point(|r| r.level() >= level);
+        self.level = self.level.max(reason.level());
+        if self.reasons.contains(&reason) {
+            return;
+        }
+        let is_law = |reason: &Caveat| matches!(reason, Caveat::LittlesLaw { .. });
+        // The place of the law depends on all other reasons, so it is taken out and put back last.
+        let law = self.reasons.iter().position(is_law).map(|at| self.reasons.remove(at));
+        let mut added = vec![reason];
+        added.extend(law);
+        added.sort_by_key(is_law);
+        for reason in added {
+            let level = reason.level();
+            let by_level = self.reasons.partition_point(|known| known.level() >= level);
+            let cause = self.reasons.iter().rposition(Caveat::explains_littles_law);
+            let place = cause.filter(|_| is_law(&reason)).map_or(by_level, |cause| by_level.max(cause + 1));
             self.reasons.insert(place, reason);
         }
     }
 
-    /// Adds a reason in the place of those of its kind, which had other numbers; the level stays the worst there was.
+    /// Adds a reason in the place of those of its kind, which had other numbers; the level stays the worst
+    /// there was.
     pub fn renew(&mut self, reason: Caveat) {
         // Sentences read back are text and no more: their kind is what stands before the first number.
         let kind = |reason: &Caveat| {
@@ -97,8 +109,8 @@ impl Verdict {
 
     /// The worst of several verdicts, with the reasons of all of them, each sentence once.
     ///
-    /// The level is the worst *stated* level: a verdict read back from a record keeps the level it was written
-    /// with, although its sentences no longer carry one.
+    /// The level is the worst *stated* level: a verdict read back from a record keeps the level it was
+    /// written with, although the sentences of an old record carry none.
     pub fn worst<'a>(verdicts: impl IntoIterator<Item = &'a Verdict>) -> Self {
         let mut worst = Verdict::valid();
         for verdict in verdicts {
@@ -118,6 +130,37 @@ impl fmt::Display for Verdict {
             write!(f, "{}{reason}", if nth == 0 { ": " } else { " " })?;
         }
         Ok(())
+    }
+}
+
+/// A verdict as a record has it. Numbers decide how bad a reason is, and only its sentence is kept: so the
+/// levels are kept beside the sentences, where the verdict's own does not tell them.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    level: Level,
+    reasons: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    levels: Vec<Level>,
+}
+
+impl From<Verdict> for Written {
+    fn from(verdict: Verdict) -> Self {
+        let Verdict { level, reasons } = verdict;
+        let told = level < Level::Invalid || reasons.len() < 2;
+        let levels = if told { Vec::new() } else { reasons.iter().map(Caveat::level).collect() };
+        Written { level, reasons: reasons.iter().map(Caveat::to_string).collect(), levels }
+    }
+}
+
+impl From<Written> for Verdict {
+    fn from(written: Written) -> Self {
+        let Written { level, reasons, levels } = written;
+        let mut levels = levels.into_iter();
+        let reason = |sentence| match levels.next() {
+            Some(level) => Caveat::Stated { sentence, level },
+            None => Caveat::Other(sentence),
+        };
+        Verdict { level, reasons: reasons.into_iter().map(reason).collect() }
     }
 }
 
@@ -184,7 +227,7 @@ pub enum Caveat {
     Failures {
         /// By kind.
         errors: Errors,
-        /// Requests sent.
+        /// Requests sent, and connects that failed.
         sent: u64,
     },
     /// Not one answer came in the measured window.
@@ -263,6 +306,30 @@ pub enum Caveat {
         /// What was seen, as a clause: `it exited with code 1`.
         how: String,
     },
+    /// The program closed connections between requests, and the client made them again.
+    Closed {
+        /// Connections closed.
+        closed: u64,
+        /// Requests sent.
+        sent: u64,
+    },
+    /// The program closes after each answer and accepts too few connections at once, so it was put under
+    /// fewer.
+    FewerConnections {
+        /// Connections it was put under.
+        taken: u32,
+        /// Connections of the load.
+        wanted: u32,
+    },
+    /// Runs that should have been in turns with others, and were made by themselves.
+    RanAlone {
+        /// How many.
+        runs: u32,
+        /// Of how many.
+        of: u32,
+        /// Why, as a clause.
+        why: String,
+    },
     /// Processes of the generator were lost, and their part of the load with them.
     ProcessesLost {
         /// Which, and how: a clause.
@@ -270,9 +337,31 @@ pub enum Caveat {
         /// More than may be.
         too_many: bool,
     },
-    /// A sentence from a record, or a reason no variant has. [`Caveat::level`] calls it suspect, unless it is one that is
-    /// INVALID whatever its numbers are: those are known by their words. For others the level stands in their [`Verdict`].
+    /// Parts of a load that several programs put on are not there.
+    PartsMissing {
+        /// Which of how many, and what is known of them: a clause.
+        which: String,
+    },
+    /// Parts of a load did not measure at the same time.
+    PartsApart {
+        /// What differs, in the plural: `the parts began`.
+        what: String,
+        /// By how much, seconds.
+        seconds: f64,
+        /// Share of the measured time.
+        share: f64,
+    },
+    /// A sentence from a record, or a reason no variant has. [`Caveat::level`] calls it suspect, unless it is
+    /// one that is INVALID whatever its numbers are: those are known by their words. For others the level
+    /// stands in their [`Verdict`].
     Other(String),
+    /// A sentence from a record, with the level that the record states.
+    Stated {
+        /// The sentence.
+        sentence: String,
+        /// How bad it was when it was written.
+        level: Level,
+    },
 }
 
 /// Closed loop: `|X·R/N − 1|` above this is doubtful (Little 1961).
@@ -285,17 +374,20 @@ pub const BUSY_SHARE: f64 = 0.95;
 pub const WAIT_SHARE: f64 = 0.05;
 /// Open loop: lag above this share of the median latency shows in the result.
 pub const LAG_SHARE: f64 = 0.10;
-/// Open loop: a generator whose own median delay is above this share of the median latency reports itself.
+/// Open loop: above this ratio of the generator's own median delay to the median latency, the generator
+/// reports itself.
 pub const LATE_BROKEN: f64 = 0.50;
-/// Microseconds that waking a thread may take on a busy or virtual machine: as long as 99 % of the requests leave within
-/// that, service times stand, and response times are doubtful by no more than this.
+/// Microseconds that waking a thread may take on a busy or virtual machine: as long as 99 % of the requests
+/// leave within that, service times stand, and response times are doubtful by no more than this.
 pub const LATE_WAKE_US: f64 = 1_000.0;
 /// Steal above this share is doubtful.
 pub const STEAL_SHARE: f64 = 0.02;
-/// Steal above this share leaves nothing to believe.
+/// Steal above this share makes a result INVALID.
 pub const STEAL_BROKEN: f64 = 0.10;
 /// Failures up to this share of the requests leave the rest usable.
 pub const FAILURE_SHARE: f64 = 0.01;
+/// Connections made again, as a share of the requests, from which connecting shows in the figures.
+pub const CLOSED_SHARE: f64 = 0.01;
 /// Runs below which a 95 % interval of a median does not exist: with 5 values even the whole range covers the
 /// median only 1 − 2·0.5⁵ = 93.75 % of the time.
 pub const REPEATS_MIN: u32 = 6;
@@ -303,13 +395,17 @@ pub const REPEATS_MIN: u32 = 6;
 pub const WINDOW_MIN_S: f64 = 1.0;
 /// Spread (MAD over median) from which one cell's runs are called unsteady.
 pub const SPREAD_MAX: f64 = 0.05;
-/// Two clients whose rates are farther apart than this do not measure the same. A client decides how many requests reach
-/// the program at once, and with that a little of what one costs; so they are never quite equal.
+/// Two clients with rates farther apart than this do not measure the same thing. A client decides how many
+/// requests reach the program at once, and so affects the cost of one; the rates are never quite equal.
 pub const CLIENTS_APART: f64 = 0.10;
+/// Parts of a load that are apart by more than this share of the measured time are doubtful.
+pub const APART_SHARE: f64 = 0.01;
+/// Above this the sum of them is not the load that was asked for.
+pub const APART_BROKEN: f64 = 0.05;
 /// What the harness may use of a core while measuring.
 pub const HARNESS_SHARE: f64 = 0.02;
 
-/// The gates: each takes what was measured and answers with the caveat, or with nothing.
+/// The gates: each takes measured values and returns a caveat, or nothing.
 impl Caveat {
     /// Little's law in a closed loop: `rate_per_s × mean_s` must be the requests in flight (connections that
     /// send × pipeline depth). Not for open loops, where the number in flight is free.
@@ -356,6 +452,12 @@ impl Caveat {
         (lost > 0).then_some(Caveat::ProcessesLost { how, too_many: lost > allowed })
     }
 
+    /// Parts of one load were put on together, as far as the measured time bears it.
+    pub fn parts_apart(what: &str, seconds: f64, window_s: f64) -> Option<Caveat> {
+        let share = seconds / window_s;
+        outside(share, APART_SHARE).then(|| Caveat::PartsApart { what: what.to_owned(), seconds, share })
+    }
+
     /// The client had time left on the threads it was given.
     pub fn client_busy(client_share: f64) -> Option<Caveat> {
         (client_share.is_nan() || client_share >= BUSY_SHARE).then_some(Caveat::ClientBusy { client_share })
@@ -366,9 +468,21 @@ impl Caveat {
         (client != server).then_some(Caveat::CountsDiffer { what, client, server })
     }
 
-    /// Any failure is named.
+    /// Any failure is named. A connect that failed counts as a request that was tried, and no more requests
+    /// fail than were tried.
     pub fn failures(errors: Errors, sent: u64) -> Option<Caveat> {
+        let sent = sent.saturating_add(errors.connect).max(errors.total());
         (errors.total() > 0).then_some(Caveat::Failures { errors, sent })
+    }
+
+    /// Connections that are kept: few may be made again.
+    pub fn closed(closed: u64, sent: u64) -> Option<Caveat> {
+        outside(closed as f64, CLOSED_SHARE * sent as f64).then_some(Caveat::Closed { closed, sent })
+    }
+
+    /// Runs of one cell that were made by themselves, for this reason.
+    pub fn ran_alone(runs: u32, of: u32, why: String) -> Option<Caveat> {
+        (runs > 0).then_some(Caveat::RanAlone { runs, of, why })
     }
 
     /// Steal, share of the CPU time in the window: of the cores that were used, where they are known.
@@ -417,6 +531,27 @@ impl Caveat {
         outside(share, HARNESS_SHARE).then_some(Caveat::HarnessBusy { share })
     }
 
+    /// Whether rate times latency differs from the requests in flight where this is so: connections that did
+    /// not send, or time between an answer and the next request.
+    fn explains_littles_law(&self) -> bool {
+        matches!(
+            self,
+            Caveat::ServerFailed { .. }
+                | Caveat::NothingMeasured
+                | Caveat::NotServed { .. }
+                | Caveat::Failures { .. }
+                | Caveat::CountsDiffer { .. }
+                | Caveat::ClientBound { .. }
+                | Caveat::ClientBusy { .. }
+                | Caveat::ClientStarved { .. }
+                | Caveat::Steal { .. }
+                | Caveat::Closed { .. }
+                | Caveat::FewerConnections { .. }
+                | Caveat::ProcessesLost { .. }
+                | Caveat::WindowTooShort { .. }
+        )
+    }
+
     /// How bad it is.
     pub fn level(&self) -> Level {
         let worse_if = |broken: bool| {
@@ -433,7 +568,9 @@ impl Caveat {
             }
             Caveat::Unsent { unsent, due } => worse_if(outside(*unsent as f64, FAILURE_SHARE * *due as f64)),
             Caveat::ProcessesLost { too_many, .. } => worse_if(*too_many),
-            Caveat::CountsDiffer { .. }
+            Caveat::PartsApart { share, .. } => worse_if(outside(*share, APART_BROKEN)),
+            Caveat::PartsMissing { .. }
+            | Caveat::CountsDiffer { .. }
             | Caveat::NothingMeasured
             | Caveat::NotServed { .. }
             | Caveat::ServerFailed { .. } => Level::Invalid,
@@ -450,13 +587,17 @@ impl Caveat {
             | Caveat::Unknown { .. }
             | Caveat::SharedCore
             | Caveat::HarnessBusy { .. }
+            | Caveat::Closed { .. }
+            | Caveat::RanAlone { .. }
+            | Caveat::FewerConnections { .. }
             | Caveat::Interrupted { .. } => Level::Suspect,
             Caveat::Other(sentence) => worse_if(is_invalid_by_its_words(sentence)),
+            Caveat::Stated { level, .. } => *level,
         }
     }
 }
 
-/// A sentence read back from a record whose kind is INVALID whatever its numbers are.
+/// Detects a sentence, read back from a record, that is INVALID by its kind, independent of any number.
 fn is_invalid_by_its_words(sentence: &str) -> bool {
     ["the client counted ", "not one answer came ", "the program under test failed ("]
         .iter()
@@ -481,9 +622,12 @@ impl fmt::Display for Caveat {
             ),
             Caveat::ClientBound { client_share } => write!(
                 f,
-                "the client used {} of its core while the program had time left: rate and latency are the \
-                 client's, so compare CPU per request, or give the client more cores.",
-                Share(*client_share),
+                "the client used {} while the program had time left: rate and latency are the client's, so compare \
+                 CPU per request, or give the client more cores.",
+                match *client_share {
+                    share if share > 1.0 => format!("{share:.1} cores"),
+                    share => format!("{} of its core", Share(share)),
+                },
             ),
             Caveat::ClientStarved { wait_share } => write!(
                 f,
@@ -510,8 +654,9 @@ impl fmt::Display for Caveat {
             Caveat::ClientBusy { client_share } => write!(
                 f,
                 "the client used {} of its threads' time: the rate may be its own speed, so give it more threads \
-                 where cores are free, or compare what the program costs per request.",
-                Share(*client_share),
+                 where cores are free (-t), or compare what the program costs per request.",
+                // The kernel's workers for its rings are no threads of it, so it may be more than all.
+                if *client_share > 1.0 { "all".to_owned() } else { Share(*client_share).to_string() },
             ),
             Caveat::CountsDiffer { what, client, server } => write!(
                 f,
@@ -533,12 +678,34 @@ impl fmt::Display for Caveat {
                     write!(f, "{separator}{kind} {count}")?;
                     separator = ", ";
                 }
-                write!(
-                    f,
-                    "): failed requests are cheap and flatter the rest, so read the server's messages and lower \
-                     the load until none fails."
-                )
+                let most = kinds.iter().max_by_key(|(_, count)| *count).map_or("", |(kind, _)| kind);
+                let advice = match most {
+                    "status" => "every answer must have a 2xx status, so check the path",
+                    "connect" => "check the server's backlog and its limits of connections and descriptors",
+                    "reset" => "connections ended before their answers, so read the server's messages",
+                    "timeout" => "answers did not come in time, so lower the load or raise the timeout",
+                    _ => "answers were malformed or not the expected ones, so look at one of them",
+                };
+                write!(f, "): failed requests are fast and skew the averages; {advice}.")
             }
+            Caveat::Closed { closed, sent } => write!(
+                f,
+                "the program closed {closed} connections between {sent} requests: its CPU time holds as many new \
+                 connections, so raise its limit of requests per connection if it has one."
+            ),
+            Caveat::FewerConnections { taken, wanted } => write!(
+                f,
+                "it was put under {taken} of {wanted} connections, because it closes after each answer and does not accept \
+                 more at once (a short listen backlog): compare its CPU per request, not rate and latency."
+            ),
+            Caveat::RanAlone { runs, of, why } => write!(
+                f,
+                "{runs} of {of} run{} {} made by {}, not in turns with the others, because {why}: small differences from \
+                 the others mean little.",
+                if *of == 1 { "" } else { "s" },
+                if *runs == 1 { "was" } else { "were" },
+                if *runs == 1 { "itself" } else { "themselves" },
+            ),
             Caveat::NothingMeasured => write!(
                 f,
                 "not one answer came in the measured window: start the server by hand and send it a request."
@@ -605,8 +772,9 @@ impl fmt::Display for Caveat {
             ),
             Caveat::Interrupted { done, planned } => write!(
                 f,
-                "the run was stopped after {done} of {planned} blocks: intervals are wider than planned, so \
-                 run it again when there is time for the whole.",
+                "the run was stopped after {done} of {planned} block{}: intervals are wider than planned, so resume it \
+                 (ringroad lab run --resume DIR, the folder of this record).",
+                if *planned == 1 { "" } else { "s" },
             ),
             Caveat::ServerFailed { how } => write!(
                 f,
@@ -617,7 +785,17 @@ impl fmt::Display for Caveat {
                 "{how}: the load was less than was asked for from then on, and some of its counts are missing, so find \
                  out why and repeat it."
             ),
-            Caveat::Other(sentence) => f.write_str(sentence),
+            Caveat::PartsMissing { which } => write!(
+                f,
+                "{which}: the sum is not the load that was asked for, so find out why and put on all parts again, together."
+            ),
+            Caveat::PartsApart { what, seconds, share } => write!(
+                f,
+                "{what} {seconds:.3} s apart, {} of the measured time: until then the load was not whole, so choose a later \
+                 --start-at, compare the clocks with --clock-from, or measure for longer.",
+                Share(*share),
+            ),
+            Caveat::Other(sentence) | Caveat::Stated { sentence, .. } => f.write_str(sentence),
         }
     }
 }
@@ -625,18 +803,6 @@ impl fmt::Display for Caveat {
 impl PartialEq for Caveat {
     fn eq(&self, other: &Self) -> bool {
         self.to_string() == other.to_string()
-    }
-}
-
-impl Serialize for Caveat {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Caveat {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer).map(Caveat::Other)
     }
 }
 
@@ -670,6 +836,9 @@ mod tests {
             Caveat::Unsteady { spread: 0.07 },
             Caveat::Unknown { what: "steal".into(), why: "/proc/stat is masked".into() },
             Caveat::SharedCore,
+            Caveat::Closed { closed: 30, sent: 1_000 },
+            Caveat::FewerConnections { taken: 8, wanted: 64 },
+            Caveat::RanAlone { runs: 1, of: 6, why: "its turn took 3.0 s".into() },
             Caveat::HarnessBusy { share: 0.05 },
             Caveat::Interrupted { done: 3, planned: 10 },
             Caveat::ServerFailed { how: "it exited with code 1".into() },
@@ -677,7 +846,10 @@ mod tests {
                 how: "process 2 of 4 was lost (ended by signal 9)".into(),
                 too_many: true,
             },
+            Caveat::PartsMissing { which: "parts 3 and 5 of 8 are missing".into() },
+            Caveat::PartsApart { what: "the parts began".into(), seconds: 1.25, share: 0.125 },
             Caveat::Other("the room was hot.".into()),
+            Caveat::Stated { sentence: "the room was cold.".into(), level: Level::Suspect },
         ]
     }
 
@@ -698,8 +870,8 @@ mod tests {
         assert!(sentence.starts_with("4 of 1000 requests failed (reset 3, status 1):"), "{sentence}");
     }
 
-    /// The published figure that started this project: 167,000 requests/s at 0.13 ms is 22 requests in flight,
-    /// not the 1000 connections it was said to be.
+    /// The published figure that started this project: 167,000 requests/s at 0.13 ms is 22 requests in
+    /// flight, not the 1000 connections it was said to be.
     #[test]
     fn littles_law_catches_a_client_that_keeps_few_requests_in_flight() {
         let caveat = Caveat::littles_law(167_000.0, 0.000_13, 1_000.0).unwrap();
@@ -713,7 +885,7 @@ mod tests {
     fn gates_open_exactly_past_their_threshold() {
         let control = |reach: f64| Interval { low: 1.0, mid: 1.0, high: 1.0 + reach };
         let rate = |low: f64, high: f64| Interval { low, mid: (low + high) / 2.0, high };
-        let gates: [(&str, Option<Caveat>, Option<Caveat>); 17] = [
+        let gates: [(&str, Option<Caveat>, Option<Caveat>); 19] = [
             ("clients", Caveat::clients_differ(rate(1.10, 1.3)), Caveat::clients_differ(rate(1.11, 1.3))),
             (
                 "clients below",
@@ -736,6 +908,8 @@ mod tests {
             ("counts", Caveat::counts_differ("bytes", 7, 7), Caveat::counts_differ("bytes", 7, 8)),
             ("steal", Caveat::steal(0.02), Caveat::steal(0.021)),
             ("served", Caveat::not_served(64, 64), Caveat::not_served(64, 63)),
+            ("closed", Caveat::closed(10, 1_000), Caveat::closed(11, 1_000)),
+            ("alone", Caveat::ran_alone(0, 6, "slow".into()), Caveat::ran_alone(1, 6, "slow".into())),
             ("repeats", Caveat::too_few_repeats(6), Caveat::too_few_repeats(5)),
             ("window", Caveat::window_too_short(1.0), Caveat::window_too_short(0.99)),
             (
@@ -765,6 +939,8 @@ mod tests {
     fn more_of_the_same_is_worse() {
         let lost = |lost| Caveat::processes_lost("one".into(), lost, 1).map(|caveat| caveat.level());
         assert_eq!((lost(0), lost(1), lost(2)), (None, Some(Level::Suspect), Some(Level::Invalid)));
+        let apart = |seconds| Caveat::parts_apart("they began", seconds, 10.0).map(|caveat| caveat.level());
+        assert_eq!((apart(0.1), apart(0.2), apart(0.6)), (None, Some(Level::Suspect), Some(Level::Invalid)));
         let failures =
             |reset| Caveat::Failures { errors: Errors { reset, ..Errors::default() }, sent: 1_000 };
         assert_eq!(failures(10).level(), Level::Suspect);
@@ -798,6 +974,35 @@ mod tests {
     }
 
     #[test]
+    fn a_broken_law_follows_the_reasons_that_explain_it_and_precedes_others() {
+        let law = || Caveat::LittlesLaw { off: -0.5 };
+        let failed = || Caveat::failures(Errors { reset: 1, ..Errors::default() }, 1_000).unwrap();
+        let few = || Caveat::TooFewRepeats { runs: 2, wanted: 6 };
+        for reasons in [[law(), few(), failed()], [failed(), law(), few()], [few(), failed(), law()]] {
+            let verdict = Verdict::of(reasons);
+            assert_eq!(verdict.level, Level::Invalid);
+            let place = |wanted: Caveat| verdict.reasons.iter().position(|reason| *reason == wanted);
+            assert!(place(failed()) < place(law()), "{verdict}");
+        }
+        assert_eq!(Verdict::of([few(), law()]).reasons, [law(), few()], "nothing explains it");
+    }
+
+    #[test]
+    fn no_more_requests_fail_than_were_tried() {
+        let of = |errors, sent| Caveat::failures(errors, sent).unwrap().to_string();
+        let connect = Errors { connect: 9, reset: 1, ..Errors::default() };
+        assert!(of(connect, 1).starts_with("10 of 10 requests failed"), "{}", of(connect, 1));
+        let protocol = Errors { protocol: 10, ..Errors::default() };
+        assert!(of(protocol, 1).starts_with("10 of 10 requests failed"), "{}", of(protocol, 1));
+    }
+
+    #[test]
+    fn a_client_with_more_than_one_core_is_told_in_cores() {
+        let bound = Caveat::ClientBound { client_share: 1.42 }.to_string();
+        assert!(bound.starts_with("the client used 1.4 cores while"), "{bound}");
+    }
+
+    #[test]
     fn the_worst_of_several_verdicts_keeps_all_reasons_once() {
         let first = Verdict::of([Caveat::SharedCore]);
         let second = Verdict::of([Caveat::NothingMeasured, Caveat::SharedCore]);
@@ -821,6 +1026,17 @@ mod tests {
         }
         let text = serde_json::to_string(&Verdict::of([Caveat::Other("why.".into())])).unwrap();
         assert_eq!(text, r#"{"level":"SUSPECT","reasons":["why."]}"#);
+    }
+
+    #[test]
+    fn each_reason_read_back_is_as_bad_as_it_was() {
+        let reasons = [Caveat::Steal { share: 0.2 }, Caveat::LittlesLaw { off: 0.5 }, Caveat::SharedCore];
+        let verdict = Verdict::of(reasons);
+        let text = serde_json::to_string(&verdict).unwrap();
+        let back: Verdict = serde_json::from_str(&text).unwrap();
+        let levels = |verdict: &Verdict| verdict.reasons.iter().map(Caveat::level).collect::<Vec<_>>();
+        assert_eq!(levels(&back), [Level::Invalid, Level::Invalid, Level::Suspect], "{text}");
+        assert_eq!(serde_json::to_string(&back).unwrap(), text);
     }
 
     #[test]

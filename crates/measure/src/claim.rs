@@ -1,13 +1,13 @@
-//! Figures that somebody published, beside what was measured here.
+//! Published figures beside measurements of this machine.
 //!
-//! A [`Claim`] carries all that a table or a chart needs to show both: what was claimed and where, what came out,
-//! how far the two agree, and what could not be tested and why. Which claims there are, and measuring for them, is
-//! the lab's part. Start at [`Claim`].
+//! A [`Claim`] has everything that a table or a chart needs: the claim and its place, the measured value, how
+//! far the two agree, and why something could not be tested. Which claims there are, and measuring for them,
+//! is the lab's part. Start at [`Claim`].
 
 use crate::record::Interval;
 use serde::{Deserialize, Serialize};
 
-/// One published figure, and what became of it.
+/// One published figure, and its test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Claim {
     /// Unique: `003-qps/select/1000`.
@@ -37,7 +37,7 @@ pub struct Claim {
     pub interval: Option<Interval>,
     /// Where `measured` comes from.
     pub origin: Option<Origin>,
-    /// Who stood for the program of the claim, if somebody else had to.
+    /// The program that stood for that of the claim, where it was another one.
     #[serde(default)]
     pub by: Option<String>,
     /// How the test here differs in size from the claim's: `1 s instead of 30`.
@@ -95,9 +95,9 @@ pub enum Origin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// What came out here is what was claimed, within the tolerance.
+    /// The measured value agrees with the claim, within the tolerance.
     Reproduced,
-    /// It is not.
+    /// It does not.
     NotReproduced,
     /// It cannot be tested here; [`Claim::why`] says why.
     Untestable,
@@ -118,8 +118,8 @@ pub struct Little {
 const ROUNDING: f64 = 0.10;
 
 impl Little {
-    /// Whether rate and latency can have come from that many connections; `None` where none are stated. A percentile
-    /// above the mean gives too many in flight, so that it can only contradict by being too few.
+    /// Whether rate and latency can have come from that many connections; `None` where none are stated. A
+    /// percentile above the mean gives too many in flight, so that it can only contradict by being too few.
     pub fn agrees(&self) -> Option<bool> {
         let share = self.in_flight / self.connections?;
         Some(share >= 1.0 - ROUNDING && (self.at_most || share <= 1.0 + ROUNDING))
@@ -136,8 +136,8 @@ impl Claim {
 
 impl Sense {
     /// Whether `measured` is what `claimed` says. `tolerance` is a factor above 1, allowed either way for
-    /// [`Sense::About`] and on the failing side for [`Sense::Least`] and [`Sense::Most`] not at all: they are generous
-    /// already.
+    /// [`Sense::About`] and on the failing side for [`Sense::Least`] and [`Sense::Most`] not at all: they are
+    /// generous already.
     pub fn is_met(self, claimed: f64, measured: f64, tolerance: f64) -> bool {
         match self {
             Sense::About if claimed == 0.0 => measured == 0.0,

@@ -1,17 +1,20 @@
-//! Two programs, measured side by side: is one slower, by how much, and what would have been seen?
+//! Compares two programs that were measured side by side: the difference, or the smallest detectable
+//! difference.
 //!
-//! The figures come in blocks: what ran in one block shared the machine's mood, so the two are divided within
-//! the block and only the ratios are compared. Start at [`Comparison::of_blocks`].
+//! The figures come in blocks. Runs in one block had the same conditions, so the two are divided within the
+//! block and only the ratios are compared. Start at [`Comparison::of_blocks`].
 //!
-//! **The estimator** is the median of the ratios with its bootstrap interval. Weighed against it, by simulation
-//! (8 to 12 blocks, noise of 1 and 2 % per run, normal, heavy-tailed, skewed, with outlier runs): Hodges-Lehmann
-//! and the trimmed mean have intervals a tenth narrower in well-behaved noise, but with outlier runs in one block
-//! of six they miss a 5 % difference two to six times as often; the geometric mean is lost with one outlier.
+//! **The estimator** is the median of the ratios with its bootstrap interval. Weighed against it, by
+//! simulation (8 to 12 blocks, noise of 1 and 2 % per run, normal, heavy-tailed, skewed, with outlier runs):
+//! Hodges-Lehmann and the trimmed mean have intervals a tenth narrower in well-behaved noise, but with
+//! outlier runs in one block of six they miss a 5 % difference two to six times as often; the geometric mean
+//! is lost with one outlier.
 //!
-//! **The claim** needs more than an interval beside 1: at ten blocks that alone cries wolf in 6 to 9 A/A pairs of
-//! 100, and layout and environment shift programs by a per cent without anyone having changed them (Mytkowicz and
-//! others, ASPLOS 2009). So the whole interval must lie beyond [`SMALLEST_CLAIM`]: then fewer than 2 in 100 do. If
-//! the run has an A/A control, the median must also leave what the control reached.
+//! **The claim** needs more than an interval beside 1. At ten blocks that alone claims a difference in 6 to 9
+//! of 100 A/A pairs, and layout and environment shift a program by a per cent without any change to it
+//! (Mytkowicz and others, ASPLOS 2009). So the whole interval must lie beyond [`SMALLEST_CLAIM`]: then fewer
+//! than 2 in 100 do. If the run has an A/A control, the median must also lie outside the range of the
+//! control.
 
 use crate::caveat::REPEATS_MIN;
 use crate::rank;
@@ -36,7 +39,7 @@ pub const SMALLEST_CLAIM: f64 = 0.01;
 pub struct Comparison {
     /// Candidate over baseline: the median of the blocks' ratios with its 95 % interval.
     pub ratio: Interval,
-    /// What may be claimed from it.
+    /// The claim that it supports.
     pub finding: Finding,
 }
 
@@ -57,9 +60,9 @@ pub enum Finding {
         /// Half the width of the 95 % interval.
         plus_minus: f64,
     },
-    /// Nothing that leaves the noise.
+    /// No significant difference.
     NoDifference {
-        /// The difference that would have been found, nine times in ten, had it been there.
+        /// The smallest detectable difference: it would have been found in nine of ten runs.
         could_have_seen: f64,
     },
     /// Too few blocks to claim anything, not even that there is no difference.
@@ -88,8 +91,9 @@ impl Comparison {
 }
 
 impl Comparison {
-    /// Compares runs that were not made side by side, of two records: nothing pairs them, and whatever changed on the
-    /// machine between the two is in the difference. `control` is the wider of their A/A ratios.
+    /// Compares runs that were not made side by side, of two records: nothing pairs them, and whatever
+    /// changed on the machine between the two is in the difference. `control` is the wider of their A/A
+    /// ratios.
     ///
     /// `None` for no runs, or figures that are not positive numbers.
     pub fn of_runs(baseline: &[f64], candidate: &[f64], control: Option<Interval>) -> Option<Self> {
@@ -105,7 +109,8 @@ impl Finding {
         if blocks < REPEATS_MIN as usize {
             return Finding::TooFewBlocks { blocks: blocks as u32, wanted: REPEATS_MIN };
         }
-        // Which of two equal programs is called the first is chance, so the control counts in both directions.
+        // Which of two equal programs is called the first is chance, so the control counts in both
+        // directions.
         let noise = control.map_or(0.0, |control| control.reach());
         let plus_minus = ratio.half_width();
         if ratio.low > 1.0 + SMALLEST_CLAIM && ratio.mid > 1.0 + noise {
@@ -113,8 +118,9 @@ impl Finding {
         } else if ratio.high < 1.0 - SMALLEST_CLAIM && ratio.mid < 1.0 - noise {
             Finding::Faster { by: 1.0 - ratio.mid, plus_minus }
         } else {
-            // Another such run's median falls within a half-width of the truth 19 times in 20, and its interval
-            // reaches a half-width further. Widths themselves vary from run to run, hence a half more.
+            // Another such run's median falls within a half-width of the truth 19 times in 20, and its
+            // interval reaches a half-width further. Widths themselves vary from run to run, hence a half
+            // more.
             let could_have_seen = (SMALLEST_CLAIM + 2.5 * plus_minus).max(noise + plus_minus);
             Finding::NoDifference { could_have_seen }
         }
@@ -143,10 +149,11 @@ impl fmt::Display for Finding {
                 write!(f, "faster by {} ± {:.1}", Share(*by), plus_minus * 100.0)
             }
             Finding::NoDifference { could_have_seen } => {
-                write!(f, "no difference found; {} would have been seen", Share(*could_have_seen))
+                write!(f, "no significant difference (smallest detectable: {})", Share(*could_have_seen))
             }
             Finding::TooFewBlocks { blocks, wanted } => {
-                write!(f, "nothing can be said from {blocks} of the {wanted} blocks needed")
+                let s = if *blocks == 1 { "" } else { "s" };
+                write!(f, "not enough data: {blocks} block{s}, {wanted} needed")
             }
         }
     }
@@ -195,7 +202,8 @@ mod tests {
         (0..runs).filter(|_| hit(&mut random)).count()
     }
 
-    /// The promise: in 19 of 20 runs or more, for every shape. 200 runs each, so that luck plays a smaller part.
+    /// The promise: in 19 of 20 runs or more, for every shape. 200 runs each, so that luck plays a smaller
+    /// part.
     #[test]
     fn a_planted_slowdown_of_5_percent_is_found_in_19_of_20_runs() {
         for (name, noise) in SHAPES {
@@ -331,12 +339,9 @@ mod tests {
             (Finding::Faster { by: 0.12, plus_minus: 0.0251 }, "faster by 12.0 % ± 2.5"),
             (
                 Finding::NoDifference { could_have_seen: 0.018 },
-                "no difference found; 1.8 % would have been seen",
+                "no significant difference (smallest detectable: 1.8 %)",
             ),
-            (
-                Finding::TooFewBlocks { blocks: 3, wanted: 6 },
-                "nothing can be said from 3 of the 6 blocks needed",
-            ),
+            (Finding::TooFewBlocks { blocks: 3, wanted: 6 }, "not enough data: 3 blocks, 6 needed"),
         ];
         for (finding, text) in texts {
             assert_eq!(finding.to_string(), text);

@@ -1,7 +1,8 @@
 //! Latencies in constant memory: an HDR histogram with one shape for every use.
 //!
-//! One shape (nanoseconds, 1 ns to 1 h, three significant digits) so that any two can be added and percentiles
-//! of a sum are exact; averaging percentiles is never needed. The counting is the `hdrhistogram` crate's.
+//! One shape (nanoseconds, 1 ns to 1 h, three significant digits) so that any two can be added and
+//! percentiles of a sum are exact; averaging percentiles is never needed. The counting is the `hdrhistogram`
+//! crate's.
 //!
 //! Start at [`Histogram`].
 
@@ -91,7 +92,8 @@ impl Histogram {
         (!self.is_empty()).then(|| self.inner.value_at_quantile(q))
     }
 
-    /// The percentiles of the record, in microseconds; `None` if empty: nothing measured is not a latency of 0.
+    /// The percentiles of the record, in microseconds; `None` if empty: nothing measured is not a latency of
+    /// 0.
     pub fn percentiles(&self) -> Option<Percentiles> {
         if self.is_empty() {
             return None;
@@ -171,7 +173,8 @@ const HEADER_BYTES: usize = 40;
 const PLAIN_BYTES_MAX: u64 = 16 << 20;
 
 /// The plain form, with everything checked that the decoder would trust: a record comes from outside, and the
-/// decoder reserves what the header says (up to 4 GiB) and negates what a count says (an overflow for one value).
+/// decoder reserves what the header says (up to 4 GiB) and negates what a count says (an overflow for one
+/// value).
 fn plain_v2(bytes: &[u8]) -> Result<Cow<'_, [u8]>, DecodeError> {
     let broken = |what: &str| DecodeError(format!("not an HDR V2 histogram: {what}"));
     let plain = match word(bytes, 0) {
@@ -201,8 +204,8 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// Lengths of the runs of empty buckets: the negative ones among the ZigZag LEB128 numbers, whose ninth byte
-/// carries eight bits.
+/// Returns the lengths of the runs of empty buckets: the negative numbers of the ZigZag LEB128 sequence. The
+/// ninth byte of a number carries eight bits.
 fn runs_of_zeros(mut counts: &[u8]) -> impl Iterator<Item = u64> {
     std::iter::from_fn(move || {
         let mut number = 0_u64;
@@ -338,8 +341,9 @@ mod tests {
         assert!((median / 500.0 - 1.0).abs() <= 0.011, "{median}");
     }
 
-    /// Aim: no text from outside panics or asks for gigabytes. Method: the plain form of a real histogram, with
-    /// every header byte set to its extremes, cut at every length, and with counts that decoders trip over.
+    /// Aim: no text from outside panics or asks for gigabytes. Method: the plain form of a real histogram,
+    /// with every header byte set to its extremes, cut at every length, and with counts that decoders trip
+    /// over.
     #[test]
     fn damaged_text_is_an_error_or_a_histogram_but_never_a_panic() {
         use hdrhistogram::serialization::{Serializer, V2Serializer};

@@ -1,11 +1,11 @@
-//! Numbers with units and doubt: what a measurement is worth, told by types.
+//! Measurements with units and reasons for doubt, as types.
 //!
-//! Everything here is a pure function of its arguments: no I/O, no clock, no other crate of ours. Reading the
-//! machine is `host`'s part, running programs is `lab`'s, drawing is the page's.
+//! Everything here is a pure function of its arguments: no I/O, no clock, no other crate of this repository.
+//! Reading the machine is `host`'s part, running programs `lab`'s, drawing the page's.
 //!
-//! Start at [`record`], the one serialised form; a number in it comes from [`histogram`] or [`summary`], a
-//! claim about two numbers from [`compare`], and the reasons not to believe it from [`caveat`]. [`merge`] makes one
-//! record of several.
+//! Start at [`record`], the one serialised form. Its numbers come from [`histogram`] and [`summary`], claims
+//! about two numbers from [`compare`], reasons against a number from [`caveat`]. [`merge`] makes one record
+//! of several.
 #![forbid(unsafe_code)]
 
 pub mod caveat;

@@ -1,7 +1,7 @@
-//! Several records as one: the same cells with the runs of all of them, and the cells that only one has.
+//! Merges records: the same cells with the runs of all of them, and the cells that only one has.
 //!
-//! Runs are pooled, and everything a cell says is computed from them again; ratios stay within their blocks, since
-//! blocks of one record follow those of another and never mix with them. Start at [`merge`].
+//! Runs are pooled, and a cell's figures are computed from them again. Ratios stay within their blocks: the
+//! blocks of one record follow those of another and are never mixed. Start at [`merge`].
 
 use crate::caveat::{Caveat, Verdict};
 use crate::claim::Outcome;
@@ -50,7 +50,8 @@ const MACHINE: [&str; 5] = ["kernel", "arch", "cpu_model", "cpus_online", "pinni
 /// The fact that names which build of the program made a record.
 pub const BUILD: &str = "ringroad_build";
 
-/// The first fact in which two records' machines differ, if they do. What only one of them knows is no difference.
+/// The first fact in which two records' machines differ, if they do. What only one of them knows is no
+/// difference.
 pub fn other_machine(first: &Map<String, Value>, second: &Map<String, Value>) -> Option<&'static str> {
     MACHINE.into_iter().find(|fact| match (first.get(*fact), second.get(*fact)) {
         (Some(first), Some(second)) => !first.is_null() && !second.is_null() && first != second,
@@ -199,7 +200,7 @@ fn join(cell: &mut Cell, other: Cell) -> Result<(), MergeError> {
     // In open loop the histogram is that of the responses; of the service there is none to add.
     let service = percentiles.filter(|_| cell.kind == Loop::Closed);
     cell.latency_us = Latencies { response: percentiles, service, lag: None };
-    // These are of one run each, but for what was started, who put the load on, and by which turns.
+    // These are of one run each, but for what was started, the client, and the turns.
     let mut doubts: Vec<Caveat> = Vec::new();
     let program = match (cell.details.program.take(), other.details.program) {
         (Some(mine), Some(theirs)) => match mine.difference(&theirs) {
@@ -218,15 +219,16 @@ fn join(cell: &mut Cell, other: Cell) -> Result<(), MergeError> {
         let names = unique(mine.split("; ").chain(theirs.split("; ")));
         if names.len() > unique(mine.split("; ")).len() || names.len() > unique(theirs.split("; ")).len() {
             doubts.push(Caveat::Other(
-                "it is merged from runs under different clients: who sends decides a little of what a request costs, so \
+                "it is merged from runs under different clients: the client has a small effect on what a request costs, so \
                  merge records of one."
                     .to_owned(),
             ));
         }
         names.join("; ")
     });
+    let closes = cell.details.closes || other.details.closes;
     (cell.series, cell.details) =
-        (None, Details { client, program, turn_s: other.details.turn_s, ..Details::default() });
+        (None, Details { client, program, turn_s: other.details.turn_s, closes, ..Details::default() });
     cell.histogram = histogram.map(|histogram| histogram.to_base64());
     let middle = |figure: fn(&Run) -> Option<f64>| {
         summary::median(&cell.runs.iter().filter_map(figure).collect::<Vec<f64>>())

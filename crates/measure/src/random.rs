@@ -1,9 +1,9 @@
-//! Chance for the tests of this crate, seeded, so that a failure can be seen again.
+//! Seeded random numbers for the tests of this crate, so that a failure can be repeated.
 //!
-//! Nothing outside tests draws lots: even the bootstrap is computed in closed form. Start at [`Random`].
+//! Nothing outside of tests is random: even the bootstrap is computed in closed form. Start at [`Random`].
 
-/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014): one word of
-/// state, full period, and it passes the usual test batteries.
+/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014): one word
+/// of state, full period, and it passes the usual test batteries.
 pub(crate) struct Random(u64);
 
 impl Random {

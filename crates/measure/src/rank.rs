@@ -1,9 +1,10 @@
 //! Two samples that share nothing: how many times larger is one than the other, by ranks.
 //!
-//! The estimate is the median of all quotients of one sample's values by the other's (Hodges and Lehmann 1963, on
-//! logarithms), its interval what the Mann-Whitney test would not reject (Moses' interval; Hollander and Wolfe,
-//! "Nonparametric Statistical Methods", section 4.3). Nothing is asked of the distribution but that the two differ by a
-//! factor alone, the coverage is exact for small samples, and one wild value moves neither.
+//! The estimate is the median of all quotients of one sample's values by the other's (Hodges and Lehmann
+//! 1963, on logarithms), its interval what the Mann-Whitney test would not reject (Moses' interval; Hollander
+//! and Wolfe, "Nonparametric Statistical Methods", section 4.3). Nothing is asked of the distribution but
+//! that the two differ by a factor alone, the coverage is exact for small samples, and one wild value moves
+//! neither.
 //!
 //! Start at [`ratio_interval`].
 
@@ -12,8 +13,9 @@ use crate::record::Interval;
 /// From this many values of a sample on, the test's distribution is close enough to the normal one.
 const EXACT_MAX: usize = 40;
 
-/// How many times larger the second sample is, with the 95 % interval. With samples too small for one (fewer than four
-/// values each) the interval is the whole range, and covers less. `None` unless all values are positive numbers.
+/// How many times larger the second sample is, with the 95 % interval. With samples too small for one (fewer
+/// than four values each) the interval is the whole range, and covers less. `None` unless all values are
+/// positive numbers.
 pub fn ratio_interval(first: &[f64], second: &[f64]) -> Option<Interval> {
     let usable =
         |values: &[f64]| !values.is_empty() && values.iter().all(|value| value.is_finite() && *value > 0.0);
@@ -31,7 +33,8 @@ pub fn ratio_interval(first: &[f64], second: &[f64]) -> Option<Interval> {
     Some(Interval { low: *quotients.get(cut)?, mid, high: *quotients.get(quotients.len() - 1 - cut)? })
 }
 
-/// The largest value of Mann and Whitney's U that is in the lower 2.5 % of what chance gives; `None` if none is.
+/// The largest value of Mann and Whitney's U that is in the lower 2.5 % of what chance gives; `None` if none
+/// is.
 fn critical(first: usize, second: usize) -> Option<usize> {
     if first.max(second) > EXACT_MAX {
         let (n, m) = (first as f64, second as f64);
@@ -48,8 +51,8 @@ fn critical(first: usize, second: usize) -> Option<usize> {
 
 /// The probability of each value of U when chance alone decides (Mann and Whitney 1947, the recurrence).
 fn distribution(first: usize, second: usize) -> Vec<f64> {
-    // `row[j]`: the distribution for i values against j. The largest of all is in the first sample with probability
-    // i / (i + j), and is then above all j of the second.
+    // `row[j]`: the distribution for i values against j. The largest of all is in the first sample with
+    // probability i / (i + j), and is then above all j of the second.
     let mut row: Vec<Vec<f64>> = (0..=second).map(|_| vec![1.0]).collect();
     for i in 1..=first {
         let mut next: Vec<Vec<f64>> = vec![vec![1.0]];
@@ -75,12 +78,13 @@ mod tests {
     use super::{critical, distribution, ratio_interval};
     use crate::random::Random;
 
-    /// Permeability constants of the human chorioamnion, at term and at 12 to 26 weeks (Hollander and Wolfe 1973, table
-    /// 4.1).
+    /// Permeability constants of the human chorioamnion, at term and at 12 to 26 weeks (Hollander and Wolfe
+    /// 1973, table 4.1).
     const AT_TERM: [f64; 10] = [0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46];
     const EARLIER: [f64; 5] = [1.15, 0.88, 0.90, 0.74, 1.21];
 
-    /// Their example 4.1: 35 pairs are larger at term, and by chance as many or more are with probability 0.1272.
+    /// Their example 4.1: 35 pairs are larger at term, and by chance as many or more are with probability
+    /// 0.1272.
     #[test]
     fn the_probability_of_the_published_example_is_the_published_one() {
         let larger = AT_TERM.iter().flat_map(|a| EARLIER.iter().map(move |b| a > b)).filter(|x| *x).count();

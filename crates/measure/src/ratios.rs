@@ -1,13 +1,14 @@
-//! CPU per request over the baseline's, and whether the noise floor can bear what is claimed of it.
+//! CPU per request over the baseline's, and whether the A/A noise allows a claim about it.
 //!
-//! Whoever makes a record or joins several sets them here, when the verdicts of its cells are known. Start at [`set`].
+//! Tools that make or merge records set them here, once the verdicts of the cells are known. Start at
+//! [`set`].
 
 use crate::caveat::{Caveat, Level};
 use crate::compare::Comparison;
 use crate::record::{Cell, Control, Interval, Run};
 
-/// Gives each cell its ratio to the baseline of its load, within blocks. The baseline itself has none, and over one that is
-/// INVALID there is none: what it cost is not known.
+/// Gives each cell its ratio to the baseline of its load, within blocks. The baseline itself has none, and
+/// over one that is INVALID there is none: what it cost is not known.
 pub fn set(cells: &mut [Cell], baseline: Option<&str>) {
     let is_baseline = |cell: &Cell| Some(cell.model.as_str()) == baseline;
     let bases: Vec<(String, Vec<Run>)> = cells
@@ -21,7 +22,8 @@ pub fn set(cells: &mut [Cell], baseline: Option<&str>) {
     }
 }
 
-/// Says of each cell whose ratio claims a difference, if the baseline differs from itself by as much. A tie claims nothing.
+/// Marks each cell that claims a difference if the baseline differs from itself by as much. A tie claims
+/// nothing.
 pub fn judge(cells: &mut [Cell], controls: &[Control]) {
     for cell in cells {
         let control = controls.iter().find(|control| control.load == cell.load);

@@ -143,7 +143,7 @@ pub struct Cell {
     /// CPU per request over the baseline's in the same blocks.
     #[serde(default)]
     pub ratio: Option<Interval>,
-    /// May these numbers be believed, and if not, why.
+    /// The verdict: how reliable these numbers are, with reasons.
     pub verdict: Verdict,
     /// Why the cell did not run, or `None` if it did.
     pub skipped: Option<String>,
@@ -164,7 +164,7 @@ pub struct Cell {
 /// What only some loads have.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Details {
-    /// What became of connections that were held.
+    /// Totals of held connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
     /// Handshakes of TLS, which are in no latency.
@@ -179,7 +179,7 @@ pub struct Details {
     /// Where the highest rate lies that meets a demand, on the cell of the probe at its lower end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub knee: Option<Knee>,
-    /// Who put the load on, and over which driver: `load, io_uring`.
+    /// The client and its driver: `load, io_uring`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
     /// What was started.
@@ -191,6 +191,106 @@ pub struct Details {
     /// The same cell with another client in the same blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cross_check: Option<CrossCheck>,
+    /// The program closes its connection after each answer, so each request has a connection of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub closes: bool,
+    /// Whole answers of the run by their status, where the protocol has one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub statuses: BTreeMap<u16, u64>,
+    /// Latencies in the window of whole answers that were not good, microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused_us: Option<Percentiles>,
+    /// Bytes received per second of the window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_per_s: Option<f64>,
+    /// The figures of each URL, where a load has several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub urls: Vec<OfUrl>,
+    /// Which part it is of a load that several programs put on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<Part>,
+    /// The parts that it is the sum of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<OfPart>,
+}
+
+/// One part of a load, with all that is needed to add it to the others exactly.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    /// Its number, from 1.
+    pub index: u32,
+    /// The number of parts.
+    pub count: u32,
+    /// A hash of the plan of the whole load: parts of one load have the same.
+    pub plan: String,
+    /// The instant at which all parts were to begin: RFC 3339, UTC.
+    #[serde(default)]
+    pub start_at: Option<String>,
+    /// When it began, seconds since 1970 by the clock of its machine.
+    #[serde(default)]
+    pub began_s: Option<f64>,
+    /// How that clock stands to another.
+    #[serde(default)]
+    pub clock: Option<Clock>,
+    /// The boot of the machine: parts with the same one have the same clock.
+    #[serde(default)]
+    pub machine: Option<String>,
+    /// Counts and histograms, whole, for `lab merge`; unknown if the part did not run.
+    #[serde(default)]
+    pub told: Option<Value>,
+}
+
+/// How the clock of a machine stands to another.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Clock {
+    /// The other: a URL.
+    pub from: String,
+    /// What has to be added to this clock to have the other, seconds.
+    pub offset_s: f64,
+    /// How exact that is, seconds to each side.
+    pub within_s: f64,
+}
+
+/// What became of one part of a merged load.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OfPart {
+    /// Its number, from 1.
+    pub index: u32,
+    /// Connections that it made.
+    pub connections: u32,
+    /// Good answers in its window.
+    pub completed: u64,
+    /// Good answers per second.
+    pub rps: Option<f64>,
+    /// 99th percentile of its response latency, microseconds.
+    pub p99_us: Option<f64>,
+    /// How long after the first part it began, by its clock and what is known of that, seconds.
+    pub began_after_s: Option<f64>,
+    /// How busy its client was, share of one core.
+    pub client_cpu_share: Option<f64>,
+    /// Its clock, where it was compared.
+    #[serde(default)]
+    pub clock: Option<Clock>,
+    /// The boot of its machine.
+    #[serde(default)]
+    pub machine: Option<String>,
+    /// Its own verdict.
+    pub verdict: Verdict,
+}
+
+/// What was measured of one URL of a load that has several.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OfUrl {
+    /// Method and URL.
+    pub url: String,
+    /// Good answers in the window.
+    pub completed: u64,
+    /// Whole answers in the window that were not good.
+    pub refused: u64,
+    /// Good answers per second.
+    pub rps: Option<f64>,
+    /// Response latency of the good answers, microseconds.
+    pub response_us: Option<Percentiles>,
 }
 
 /// What was started for a cell, so that two programs of one name can be told apart.
@@ -198,7 +298,8 @@ pub struct Details {
 pub struct Program {
     /// The command, word by word, as the suite has it.
     pub command: Vec<String>,
-    /// The words of it that are files, each with a hash. Our own program is not among them: the host's facts name its build.
+    /// The words of it that are files, each with a hash. Our own program is not among them: the host's facts
+    /// name its build.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
 }
@@ -219,7 +320,7 @@ impl Program {
     }
 }
 
-/// A cell held against what another client made of it in the same blocks.
+/// The cross-check of a cell by another client in the same blocks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CrossCheck {
     /// The other client, and its driver: `small, epoll`.
@@ -367,7 +468,8 @@ pub struct Run {
     pub client_cpu_share: Option<f64>,
     /// Time the client was ready but had to wait for a CPU, share of the window.
     pub client_wait_share: Option<f64>,
-    /// Time the hypervisor took from the cores that server and client may run on, share of these cores' time in the window.
+    /// Time the hypervisor took from the cores that server and client may run on, share of these cores' time
+    /// in the window.
     pub steal_share: Option<f64>,
     /// Failures by kind in the whole run.
     pub errors: Errors,
@@ -393,6 +495,17 @@ pub struct Run {
     /// Growth of kernel memory since before the connections, whole machine, bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_bytes: Option<u64>,
+    /// Connections that the server closed between requests in the whole run, and that the client made again.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub closed: u64,
+    /// Why the run was made by itself although its cell runs in turns with others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alone: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde calls")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Failures by kind.
@@ -486,13 +599,14 @@ pub struct ServerCost {
     /// Growth of the resident set since before the connections were made, bytes: what they cost the process.
     #[serde(default)]
     pub rss_growth_bytes: Option<u64>,
-    /// Growth of kernel memory (slab, stacks, page tables) while the connections were open, bytes, whole machine.
+    /// Growth of kernel memory (slab, stacks, page tables) while the connections were open, bytes, whole
+    /// machine.
     #[serde(default)]
     pub kernel_bytes: Option<u64>,
 }
 
 impl ServerCost {
-    /// The medians over the runs; what no run knows is unknown. `syscalls_source` says who counted.
+    /// The medians over the runs; what no run knows is unknown. `syscalls_source` names the counter.
     pub fn of_runs(runs: &[Run], syscalls_source: Option<String>) -> ServerCost {
         let all = |figure: fn(&Run) -> Option<f64>| runs.iter().filter_map(figure).collect::<Vec<f64>>();
         let middle = |figure: fn(&Run) -> Option<f64>| summary::median(&all(figure));

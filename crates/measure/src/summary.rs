@@ -1,19 +1,21 @@
-//! Many runs in few numbers: median, quantiles, spread, and the interval the median can be trusted to.
+//! Summaries of many runs: median, quantiles, spread, and the 95 % interval of the median.
 //!
 //! Medians, because runs on shared machines have outliers and a mean follows them. Values that are not finite
-//! are refused (`None`), not dropped: a missing number must be seen by the caller.
+//! are refused (`None`), not dropped: the caller must notice a missing number.
 //!
 //! Start at [`median_interval`].
 
 use crate::record::Interval;
 
-/// The median: the middle value, or the mean of the two middle ones. `None` for no values or a NaN among them.
+/// The median: the middle value, or the mean of the two middle ones. `None` for no values or a NaN among
+/// them.
 pub fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
 }
 
 /// The quantile at `q` (0 to 1), by linear interpolation between order statistics (type 7 of Hyndman and Fan
-/// 1996, the default of R and NumPy). `None` for no values, a value that is not finite, or a `q` outside 0 to 1.
+/// 1996, the default of R and NumPy). `None` for no values, a value that is not finite, or a `q` outside 0 to
+/// 1.
 pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     sorted(values).and_then(|sorted| quantile_sorted(&sorted, q))
 }
@@ -29,19 +31,19 @@ pub fn mad(values: &[f64]) -> Option<f64> {
 /// The median and its 95 % interval, by the percentile bootstrap: resample with replacement, take the median
 /// each time, cut 2.5 % off each side. `None` as for [`median`].
 ///
-/// No chance is involved: which of the sorted values a resample's median falls on has a closed form, so this is
-/// the bootstrap with infinitely many resamples. The same values, in any order, give the same interval, and a
-/// report can be computed again without a seed. Time grows with the square of the number of values.
+/// No chance is involved: which of the sorted values a resample's median falls on has a closed form, so this
+/// is the bootstrap with infinitely many resamples. The same values, in any order, give the same interval,
+/// and a report can be computed again without a seed. Time grows with the square of the number of values.
 ///
 /// Why the percentile method: BCa corrects it by an acceleration that the jackknife cannot estimate for a
 /// median (leaving one value out moves it by one of two or three steps, whatever the tails do), and the
-/// studentised method needs a spread that is as badly known. The percentile interval of a median is in effect a
-/// pair of order statistics, so it asks nothing of the distribution. From six values on it covers the true
+/// studentised method needs a spread that is as badly known. The percentile interval of a median is in effect
+/// a pair of order statistics, so it asks nothing of the distribution. From six values on it covers the true
 /// median about 93 to 97 % of the time; with fewer even the whole range does not (93.75 % with five).
 ///
 /// # References
-/// Efron, "Bootstrap methods: another look at the jackknife" (1979), section 3, for the closed form; Efron and
-/// Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13, for the percentile interval.
+/// Efron, "Bootstrap methods: another look at the jackknife" (1979), section 3, for the closed form; Efron
+/// and Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13, for the percentile interval.
 pub fn median_interval(values: &[f64]) -> Option<Interval> {
     let mid = median(values)?;
     let medians = bootstrap_medians(&sorted(values)?);
@@ -70,8 +72,8 @@ fn bootstrap_medians(sorted: &[f64]) -> Vec<(f64, f64)> {
             medians.push((sorted[low - 1], exactly(low, half + 1)));
             continue;
         }
-        // The two middle draws have ranks low <= high. For low < high: half of the draws are at most `low`, not
-        // all below it, and half are at least `high`, not all above it.
+        // The two middle draws have ranks low <= high. For low < high: half of the draws are at most `low`,
+        // not all below it, and half are at least `high`, not all above it.
         let choices = ln_choose(count, half);
         let reach = |rank: usize| half as f64 * (rank as f64 / count as f64).ln();
         let touches = |rank: usize| 1.0 - ((rank - 1) as f64 / rank as f64).powi(half as i32);
@@ -210,8 +212,9 @@ mod tests {
         }
     }
 
-    /// The bootstrap median of 7 values is at most the k-th with probability P(Binomial(7, k/7) >= 4): 0.010 for
-    /// k = 1 and 0.098 for k = 2, so the 2.5 % point is the second value, and by symmetry the other the sixth.
+    /// The bootstrap median of 7 values is at most the k-th with probability P(Binomial(7, k/7) >= 4): 0.010
+    /// for k = 1 and 0.098 for k = 2, so the 2.5 % point is the second value, and by symmetry the other the
+    /// sixth.
     #[test]
     fn the_interval_of_the_mice_is_the_one_binomials_give() {
         let interval = median_interval(&MICE).unwrap();
@@ -231,7 +234,8 @@ mod tests {
         assert_eq!((interval.low, interval.mid, interval.high), (3.5, 3.5, 3.5));
     }
 
-    /// 300 samples each; 95 % coverage has a standard error of 1.3 %, so 90 % to 99 % allows four of them below.
+    /// 300 samples each; 95 % coverage has a standard error of 1.3 %, so 90 % to 99 % allows four of them
+    /// below.
     #[test]
     fn the_interval_covers_the_true_median_about_95_times_in_100() {
         type Draw = fn(&mut Random) -> f64;

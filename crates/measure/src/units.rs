@@ -1,7 +1,7 @@
-//! Units as types, with the spelling a person enjoys: `3.91 µs`, `12.4 KiB`, `251 k/s`, `3.1 %`.
+//! Units as types, with the spelling for readers: `3.91 µs`, `12.4 KiB`, `251 k/s`, `3.1 %`.
 //!
-//! Few on purpose: quantities that cross a crate or reach a reader. Fields of the record keep plain numbers with
-//! the unit in the name, because a record is read by other languages.
+//! Only quantities that cross a crate or reach a reader have one. Fields of the record are plain numbers with
+//! the unit in the name, because programs in other languages read them.
 //!
 //! Start at [`Nanos`].
 
@@ -118,6 +118,22 @@ impl fmt::Display for Share {
     }
 }
 
+/// Returns a count with its noun, which is given in the singular: `1 file`, `2 entries`.
+pub fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {}", in_number(count, noun))
+}
+
+/// Returns a regular noun, given in the singular, as it stands behind a count.
+pub fn in_number(count: u64, noun: &str) -> String {
+    let is_vowel = |letter: char| "aeiou".contains(letter);
+    match noun.strip_suffix('y') {
+        _ if count == 1 => noun.to_owned(),
+        Some(stem) if !stem.ends_with(is_vowel) => format!("{stem}ies"),
+        _ if noun.ends_with('s') => format!("{noun}es"),
+        _ => format!("{noun}s"),
+    }
+}
+
 /// Three significant digits, in the largest unit that keeps the number at 1 or above. `units` pairs each name
 /// with the factor to the next one.
 fn scaled(value: f64, units: &[(&str, f64)]) -> String {
@@ -143,8 +159,22 @@ fn scaled(value: f64, units: &[(&str, f64)]) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::{Bytes, Micros, Nanos, PerSecond, Share};
+    use super::{Bytes, Micros, Nanos, PerSecond, Share, counted};
     use std::time::Duration;
+
+    #[test]
+    fn a_count_has_its_noun_in_the_right_number() {
+        for (count, noun, expected) in [
+            (0, "shard", "0 shards"),
+            (1, "shard", "1 shard"),
+            (1, "entry", "1 entry"),
+            (2, "entry", "2 entries"),
+            (2, "key", "2 keys"),
+            (2, "address", "2 addresses"),
+        ] {
+            assert_eq!(counted(count, noun), expected);
+        }
+    }
 
     #[test]
     fn times_are_printed_with_three_digits_in_a_fitting_unit() {

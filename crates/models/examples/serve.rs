@@ -1,8 +1,9 @@
-//! Starts one reference server by hand: `cargo run --release --example serve -- epoll-et http 127.0.0.1:8080`.
+//! Starts one reference server by hand: `cargo run --release --example serve -- epoll-et http
+//! 127.0.0.1:8080`.
 //!
 //! Further words are options: `buffer=BYTES`, `delay-us=N`, `work-us=N` (decimals allowed), `reuse-port`. It
-//! serves until its standard input ends (Ctrl-D), then prints its totals. The program with signals and a proper
-//! command line is `ringroad lab server`; this one needs nothing but the crate.
+//! serves until its standard input ends (Ctrl-D), then prints its totals. The program with signals and a
+//! proper command line is `ringroad lab server`; this one needs nothing but the crate.
 
 use ringroad_models::{Options, Server, Stop};
 use std::error::Error;
@@ -34,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let stop = Stop::new()?;
     let totals = std::thread::scope(|scope| {
         scope.spawn(|| {
-            // However the input ends, nobody is there any more.
+            // End of input or an error: either way the parent process is gone.
             let _ = io::stdin().read_to_end(&mut Vec::new());
             stop.request();
         });

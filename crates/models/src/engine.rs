@@ -1,14 +1,14 @@
 //! The same server on the engine: a task for each connection, and nothing else to decide.
 //!
-//! What it costs over the hand-written model on the same driver is the price of the engine; what it saves is to
-//! be seen by reading `hand/epoll.rs` and `hand/uring.rs` beside it. The conversation is `protocol.rs`, as for
-//! everyone.
+//! Its cost over the hand-written model on the same driver is the price of the engine. Compare it with
+//! `hand/epoll.rs` and `hand/uring.rs` to see what it saves. The protocol is `protocol.rs`, as in every
+//! model.
 
 use crate::protocol::{End, LINGER_BYTES_MAX, Protocol, Reply, Session};
 use crate::work::Work;
 use crate::{Error, Model, Options, Result, Server, Stop, Totals};
 use ringroad_engine::net::{Canceller, TcpListener, TcpStream};
-use ringroad_engine::{AnyBuf, Lease, Name, Remote, Runtime, spawn, time};
+use ringroad_engine::{AnyBuf, DriverName, Lease, Remote, Runtime, spawn, time};
 use std::cell::Cell;
 use std::io;
 use std::net::Shutdown;
@@ -24,7 +24,7 @@ const POOL_BYTES: usize = 512 * 1024;
 const BUFFER_BYTES_MAX: usize = 32 * 1024;
 
 /// Serves until `stop` is requested.
-pub(crate) fn run(driver: Name, server: Server, stop: &Stop) -> Result<Totals> {
+pub(crate) fn run(driver: DriverName, server: Server, stop: &Stop) -> Result<Totals> {
     let Server { model, protocol, options, listener, .. } = server;
     if options.buffer_bytes > BUFFER_BYTES_MAX {
         let why =
@@ -63,7 +63,7 @@ pub(crate) fn run(driver: Name, server: Server, stop: &Stop) -> Result<Totals> {
     Ok(shop.totals(model, syscalls))
 }
 
-/// A thread that does nothing but wait for the request to stop: the engine has no way to wait for a pipe yet.
+/// A thread that waits for the request to stop.
 fn watch(stop: &Stop, over: &Stop, remote: &Remote, told: &mpsc::Receiver<()>) {
     let wait_for =
         |stop: &Stop| libc::pollfd { fd: stop.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -118,7 +118,7 @@ fn add(count: &Cell<u64>, more: u64) {
     count.set(count.get() + more);
 }
 
-/// Takes connections until it is cancelled.
+/// Accepts connections until it is cancelled.
 async fn accept(
     shop: Rc<Shop>,
     listener: std::net::TcpListener,
@@ -142,7 +142,7 @@ async fn accept(
     }
 }
 
-/// One connection from start to end. Every error is its end and nobody else's concern.
+/// One connection from start to end. Every error ends it and concerns no other connection.
 ///
 /// What is rare is boxed, so that an idle connection's task holds no room for it.
 async fn serve(shop: Rc<Shop>, mut stream: TcpStream) {

@@ -1,12 +1,13 @@
 //! The reference servers: the same echo and HTTP server written once for every way Linux offers of doing I/O.
 //!
 //! They are floors and lessons. A floor: nothing stands between the program and the system calls, so what an
-//! engine costs is what it adds to these. A lesson: each model is one short file that differs from its siblings
-//! only in how it waits. What they say is decided in [`protocol`], by all of them alike, so that a ratio
-//! between two models compares I/O and nothing else.
+//! engine costs is what it adds to these. A lesson: each model is one short file that differs from its
+//! siblings only in how it waits. What they say is decided in [`protocol`], by all of them alike, so that a
+//! ratio between two models compares I/O and nothing else.
 //!
 //! This crate binds, serves and counts. It leaves arguments, signals and printing of results to the program
-//! around it. Start at [`Server`]; then read `hand/poll.rs`, the plainest loop, and `hand/epoll.rs`, the fastest.
+//! around it. Start at [`Server`]; then read `hand/poll.rs`, the plainest loop, and `hand/epoll.rs`, the
+//! fastest.
 
 mod engine;
 mod hand;
@@ -124,7 +125,8 @@ pub enum Model {
     EpollEt,
     /// One thread in `io_uring(7)`, a request for each receive, with a buffer per connection.
     Uring,
-    /// One thread in `io_uring(7)`, one receive request per connection, buffers taken from a ring when data comes.
+    /// One thread in `io_uring(7)`, one receive request per connection, buffers taken from a ring when data
+    /// comes.
     UringMultishot,
     /// One task per connection on the engine, over worker threads.
     EngineThreads,
@@ -192,14 +194,14 @@ impl Model {
     }
 
     /// The engine's driver, for models that are on the engine.
-    pub fn engine_driver(self) -> Option<ringroad_engine::Name> {
-        use ringroad_engine::Name;
+    pub fn engine_driver(self) -> Option<ringroad_engine::DriverName> {
+        use ringroad_engine::DriverName;
         match self {
-            Model::EngineThreads => Some(Name::Threads),
-            Model::EngineSelect => Some(Name::Select),
-            Model::EnginePoll => Some(Name::Poll),
-            Model::EngineEpoll => Some(Name::Epoll),
-            Model::EngineIoUring => Some(Name::IoUring),
+            Model::EngineThreads => Some(DriverName::Threads),
+            Model::EngineSelect => Some(DriverName::Select),
+            Model::EnginePoll => Some(DriverName::Poll),
+            Model::EngineEpoll => Some(DriverName::Epoll),
+            Model::EngineIoUring => Some(DriverName::IoUring),
             _ => None,
         }
     }
@@ -258,9 +260,9 @@ pub struct Options {
     /// CPU time burnt for each request (`http`) or received chunk (`echo`), standing for business logic: it
     /// holds up the thread that serves. Calibrated when the server starts; meant for 0.1 µs and more.
     pub work: Duration,
-    /// How many ready connections a model serves between two waits, at most; on io_uring, how many completions it takes,
-    /// of which a receive is one and a send another. `None` is the model's own choice: with epoll 1024, else all there
-    /// are. [`Model::no_batch`] tells who refuses it.
+    /// How many ready connections a model serves between two waits, at most; on io_uring, how many
+    /// completions it takes, of which a receive is one and a send another. `None` is the model's own choice:
+    /// with epoll 1024, else all there are. [`Model::no_batch`] names the models that refuse it.
     pub batch: Option<NonZeroU16>,
     /// Sets `SO_REUSEPORT`, so that several servers share the port (`socket(7)`).
     pub reuse_port: bool,
@@ -282,7 +284,7 @@ impl Default for Options {
 /// `{"totals":{"model":"epoll-et",...}}` by which a harness checks its own counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {
-    /// Who served.
+    /// The model that served.
     pub model: Model,
     /// Connections taken and served.
     pub accepted: u64,

@@ -27,7 +27,8 @@ const CHUNK_LINE_BYTES_MAX: u16 = 8192;
 /// Most answers that leave as one slice.
 pub const BATCH_MAX: usize = 64;
 
-/// Bytes read and thrown away after a closing answer ([`End::Linger`]) before the connection is closed all the same.
+/// Bytes read and thrown away after a closing answer ([`End::Linger`]) before the connection is closed all
+/// the same.
 pub const LINGER_BYTES_MAX: u32 = 256 * 1024;
 
 /// What is spoken on the connections of a server.
@@ -74,12 +75,12 @@ impl FromStr for Protocol {
 /// One connection's side of the conversation. Holds no heap memory between requests.
 #[derive(Debug)]
 pub struct Session {
-    /// The beginning of a head whose end has not come; empty and unallocated otherwise.
+    /// The received part of an incomplete head; empty and unallocated otherwise.
     carry: Vec<u8>,
     phase: Phase,
     /// Bytes of chunk-size line or trailers seen; meaningful in those phases.
     line_bytes: u16,
-    /// What the request whose body is being skipped will get.
+    /// The answer to the request with the body that is being skipped.
     answer: Answer,
     /// An answer that is due but had to let a batch of plain ones go first.
     held: Option<Answer>,
@@ -91,8 +92,8 @@ pub struct Session {
 pub struct Reply<'a> {
     /// The bytes: a part of the input (`echo`) or of a static table (`http`).
     pub bytes: &'a [u8],
-    /// The same bytes, if they lie in the table: they may be sent when the input is gone. `None`: they are all of
-    /// the input.
+    /// The same bytes, if they lie in the table: they may be sent when the input is gone. `None`: they are
+    /// all of the input.
     pub fixed: Option<&'static [u8]>,
     /// HTTP requests these bytes answer with 200.
     pub requests: u32,

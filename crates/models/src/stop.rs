@@ -1,6 +1,6 @@
 //! Asking a server to stop, from another thread or from a signal handler.
 //!
-//! One pipe: the read end stands in every model's wait set, the write end is given to whoever may ask. Nobody
+//! One pipe: the read end stands in every model's wait set, the write end is given to the caller. No model
 //! ever reads the byte, so one request is seen by every waiter and stays visible.
 
 use crate::{Error, Result};
@@ -25,7 +25,8 @@ impl Stop {
         if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } < 0 {
             return Err(Error::new("pipe2", io::Error::last_os_error()));
         }
-        // SAFETY: pipe2 succeeded, so both numbers are open, new, and known to nobody else: they are ours to close.
+        // SAFETY: pipe2 succeeded, so both numbers are open, new, and known to no other code: they are ours
+        // to close.
         let (seen, ask) = unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
         Ok(Stop { seen, ask })
     }

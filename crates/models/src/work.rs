@@ -1,8 +1,8 @@
 //! Work that takes a stated amount of CPU time, standing for business logic.
 //!
-//! It is a counted loop whose speed is measured once at the start. Spinning until a clock says so would be
-//! wrong: a thread that is preempted while it spins would find its work done by waiting, and of many threads on
-//! one core each would do a fraction of what one does alone.
+//! A counted loop; its speed is measured once at the start. A loop that spins until a deadline would be
+//! wrong: a thread that is preempted while it spins would find its work done by waiting, and of many threads
+//! on one core each would do a fraction of the work of a single one.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! Several servers on one port, each on a thread of its own: how a model that is one thread uses several cores.
+//! Several servers on one port, each on a thread of its own: how a model that is one thread uses several
+//! cores.
 //!
 //! They share nothing but the port: the kernel gives each connection to one of the listeners (`SO_REUSEPORT`,
 //! `socket(7)`), by a hash, so not quite evenly. Start at [`Workers::bind`].
@@ -41,13 +42,14 @@ impl Workers {
         self.first.address()
     }
 
-    /// Serves until `stop` is requested, the first of them on the calling thread; tells what all did together.
+    /// Serves until `stop` is requested, the first of them on the calling thread; tells what all did
+    /// together.
     ///
     /// # Errors
     /// As [`Server::run`]; one that fails stops the others.
     pub fn run(self, stop: &Stop) -> Result<Totals> {
         let Workers { first, others } = self;
-        // Whoever ends, for whatever reason, has been asked to or has failed; then nobody goes on alone.
+        // A worker that ends has been asked to or has failed; then the others end, too.
         let serve = |server: Server| {
             let totals = server.run(stop);
             stop.request();

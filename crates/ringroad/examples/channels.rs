@@ -1,5 +1,5 @@
-//! `channels`: tasks that work in a line, each on what the one before gives it, no faster than the one behind takes
-//! it; and a call that blocks, on a thread of its own.
+//! `channels`: tasks that work in a line, each on what the one before gives it, no faster than the one behind
+//! takes it; and a call that blocks, on a thread of its own.
 
 use ringroad::{Runtime, choose, sync, task, time};
 use std::error::Error;

@@ -1,5 +1,5 @@
-//! `fetch [URL]`: ten requests at a time. Without a URL it asks a server of its own that takes 250 ms for each; one
-//! after another they would take two and a half seconds.
+//! `fetch [URL]`: ten requests at a time. Without a URL it asks a server of its own that takes 250 ms for
+//! each; one after another they would take two and a half seconds.
 
 use ringroad::http::{Client, ClientError, Request, Server, get};
 use ringroad::{Runtime, choose, task, time};

@@ -1,5 +1,5 @@
-//! `sum FOLDER`: how many files are beneath a folder, how many bytes they hold, and the sum of those bytes; up to 32
-//! files are read at once.
+//! `sum FOLDER`: how many files are beneath a folder, how many bytes they hold, and the sum of those bytes;
+//! up to 32 files are read at once.
 
 use ringroad::{Result, Runtime, choose, fs, sync, task};
 use std::error::Error;
@@ -42,7 +42,7 @@ async fn sum_beneath(folder: PathBuf) -> Result<(u64, u64, u64)> {
                 let permit = at_once.acquire_arc().await;
                 let tell = tell.clone();
                 task::spawn(async move {
-                    // Whoever listens does so to the end.
+                    // Fails only if the receiver has already stopped at an earlier error.
                     let _ = tell.send(sum_of(&path).await);
                     drop(permit);
                 })

@@ -1,87 +1,135 @@
-//! One worker's part: which route answers a request, and what is remembered of it afterwards.
+//! One worker: it chooses the route of a request and records the request afterwards.
 //!
-//! A worker has its own copy of everything that requests touch ([`Site`]), made from the plan in force. A reload puts
-//! another plan there and raises a number; the worker sees that with its next request and makes itself a new site, so
-//! that no request is answered by half of each, and none is lost.
+//! A worker has its own copy of everything that requests touch ([`Site`]), made from the plan in force. A
+//! reload puts another plan there and raises a number; the worker sees that with its next request and makes
+//! itself a new site, so that no request is answered by half of each, and none is lost. The way of a request
+//! is `ringroad_gate::chain`; what answers at its end is in `endpoint.rs`.
 
-use crate::answer::{Answer, Asking, Record, Sent};
-use crate::config::{Config, Kind, Redirect, Respond, Route};
+use crate::acme::CHALLENGES;
+use crate::answer::InFlight;
+use crate::app::AppPlace;
+use crate::app_http;
+use crate::config::{Config, Kind, PhpTo, Route};
+use crate::endpoint::{self, Target};
 use crate::event::Event;
 use crate::files::Files;
-use crate::log::{Caught, Log, Writer};
-use crate::metrics::{self, Counts};
+use crate::log::{Log, Writer};
+use crate::metrics::{Counts, RouteCounts};
 use crate::page;
-use crate::path::{self, Decoded};
-use crate::proxy::{Place, Proxies};
+use crate::php::Php;
+use crate::proxy::groups::Reached;
+use crate::proxy::{Proxies, ProxyRoute, grpc};
 use crate::service::Shared;
-use ringroad_engine::spawn_blocking;
-use ringroad_http::{ContentType, EncodeError, Method, Request, Response, State, Status};
+use ringroad_app::{FastCgi, Links, Pool};
+use ringroad_engine::DriverName;
+use ringroad_gate::chain::{Chain, Endpoint};
+use ringroad_gate::client::Trust;
+use ringroad_gate::flow::{AtEnd, Chosen, End, Flow, Local, cookie, host};
+use ringroad_gate::groups::WorkerGroups;
+use ringroad_gate::path::{self, BadPath, Spellings};
+use ringroad_gate::routes::{Found, Routes, Split, SplitBy, Subject};
+use ringroad_gate::upstream::{Group, Room};
+use ringroad_http::{Method, Request, Response, State, Status};
 use std::cell::{Cell, RefCell};
-use std::hash::{BuildHasher, RandomState};
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
-use std::time::Instant;
 
-/// What is in force.
+/// The configuration in force, with what was made from it.
 pub(crate) struct Plan {
     pub(crate) config: Config,
     pub(crate) log: Option<Arc<Log>>,
+    /// Groups of upstream servers, by name; a reload keeps unchanged ones.
+    pub(crate) groups: Vec<Arc<Group>>,
+    /// The budget of all workers for connections to upstream servers; the same in every plan.
+    pub(crate) room: Arc<Room>,
+    /// The longest body that the protocol layer takes: that of the route with the largest limit.
+    pub(crate) body_bytes: u64,
+    /// Applications; kept over a reload where their name is.
+    pub(crate) apps: Vec<Arc<Pool>>,
 }
 
-/// Which routes an address has.
+/// The set of routes of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Audience {
-    /// All but those that have an address of their own.
+    /// All routes except those with an address of their own.
     Public,
-    /// Those that name this address.
+    /// The routes that name this address.
     Own(SocketAddr),
+}
+
+/// Where a worker answers, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Station {
+    pub(crate) audience: Audience,
+    pub(crate) driver: DriverName,
+    /// Requests are sent to this port of https.
+    pub(crate) redirect_https: Option<u16>,
+    /// Connections speak TLS.
+    pub(crate) is_secure: bool,
 }
 
 /// One worker.
 pub(crate) struct Worker {
-    shared: Arc<Shared>,
-    audience: Audience,
+    pub(crate) shared: Arc<Shared>,
+    place: Station,
     counts: Arc<Counts>,
+    /// Its clock, ids and random numbers.
+    local: Rc<Local>,
     site: RefCell<Rc<Site>>,
     generation: Cell<u64>,
-    began: Instant,
-    seed: u64,
-    ids: Cell<u64>,
-    /// The second of the last faults, and how many they were.
+    /// The second of the last faults, in the clock of decisions, and how many they were.
     faults: Cell<(u64, u64)>,
 }
 
-/// What requests touch, made for one worker from one plan.
+/// The data that requests use, made for one worker from one plan.
 pub(crate) struct Site {
-    plan: Arc<Plan>,
-    /// The longest path first.
-    routes: Vec<Rc<Place>>,
-    files: Files,
-    proxies: Rc<Proxies>,
+    pub(crate) plan: Arc<Plan>,
+    /// Indices into [`Self::targets`].
+    routes: Routes<usize>,
+    targets: Vec<Rc<Target>>,
+    /// Trusted proxies in front of this server.
+    trust: Rc<Trust>,
+    /// Steps before the route is chosen.
+    identify: Chain,
+    /// Steps of answers that no route gives.
+    defaults: Chain,
+    /// Counts of routes with a name; kept over a reload, also of those that are gone.
+    counts: HashMap<String, Rc<RouteCounts>>,
+    /// Kept over a reload, with the files in memory.
+    pub(crate) files: Rc<Files>,
+    /// Kept over a reload, with connections to upstream servers.
+    pub(crate) proxies: Rc<Proxies>,
+    /// Kept over a reload, with links to workers of applications.
+    pub(crate) links: Rc<Links>,
+    /// Kept over a reload, with connections to FastCGI servers.
+    pub(crate) fastcgi: Rc<FastCgi>,
     writer: Option<Writer>,
+    threads: usize,
 }
 
-/// Faults of one second that are told each by itself.
+/// Faults of one second that are reported each by itself.
 const FAULTS_TOLD: u64 = 10;
 
 impl Worker {
     /// Made on its own thread.
-    pub(crate) fn new(shared: Arc<Shared>, audience: Audience) -> Worker {
-        let counts = Arc::new(Counts::new());
-        shared.members.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&counts));
+    pub(crate) fn new(shared: Arc<Shared>, place: Station) -> Worker {
+        let audience = place.audience;
+        let counts = Arc::new(Counts::new(place.driver, audience == Audience::Public));
+        counts.enlist(&shared.members);
         let generation = shared.generation.load(Ordering::Acquire);
-        let site = Rc::new(Site::new(shared.plan(), audience, &counts));
+        let local = Local::new(shared.epoch);
+        let site = Rc::new(Site::new(shared.plan(), audience, &counts, &local, &shared, None));
         Worker {
             shared,
-            audience,
+            place,
             counts,
+            local,
             site: RefCell::new(site),
             generation: Cell::new(generation),
-            began: Instant::now(),
-            seed: RandomState::new().hash_one(0_u8),
-            ids: Cell::new(0),
             faults: Cell::new((0, 0)),
         }
     }
@@ -91,196 +139,363 @@ impl Worker {
         // Pairs with the release store of a reload, which comes behind the new plan.
         let generation = self.shared.generation.load(Ordering::Acquire);
         if self.generation.replace(generation) != generation {
-            *self.site.borrow_mut() = Rc::new(Site::new(self.shared.plan(), self.audience, &self.counts));
+            let before = Rc::clone(&self.site.borrow());
+            let site = Site::new(
+                self.shared.plan(),
+                self.place.audience,
+                &self.counts,
+                &self.local,
+                &self.shared,
+                Some(&before),
+            );
+            // Dropped when nothing is borrowed: the old site may record requests here.
+            drop(self.site.replace(Rc::new(site)));
         }
         Rc::clone(&self.site.borrow())
     }
 
-    /// An id that nobody else has had: unlike the others of this worker for certain, of all others most likely.
-    pub(crate) fn next_id(&self) -> String {
-        let number = self.ids.get().wrapping_add(1);
-        self.ids.set(number);
-        // SplitMix64: one to one, so that different numbers give different ids.
-        let mut mixed = self.seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        format!("{:016x}", mixed ^ (mixed >> 31))
-    }
-
-    /// A request is over.
-    pub(crate) fn finish(&self, record: Record, bytes: u64) {
-        self.counts.answered(record.status, record.began.elapsed(), bytes);
-        if let Some(why) = &record.error {
+    /// Records a request that is over.
+    pub(crate) fn finish(&self, flow: &Flow, end: &End) {
+        self.counts.answered(end.status, end.took, end.bytes);
+        flow.done(end);
+        if let Some(why) = flow.context.error() {
             self.counts.faults.add(1);
-            self.tell_fault(&record, why);
+            self.report_fault(flow, &why);
         }
-        if let (Some(caught), Some(writer)) = (&record.caught, &self.site.borrow().writer) {
-            writer.line(caught, &record, bytes);
+        if let Some(writer) = &self.site.borrow().writer {
+            writer.line(flow, end);
         }
     }
 
-    /// Says what went wrong; of many in one second only how many.
-    fn tell_fault(&self, record: &Record, why: &str) {
-        let now = self.began.elapsed().as_secs();
+    /// Reports a fault; of many in one second only the number.
+    fn report_fault(&self, flow: &Flow, why: &str) {
+        let now = self.local.now() / 1_000_000_000;
         let (second, count) = self.faults.get();
         if second == now && count >= FAULTS_TOLD {
             return self.faults.set((second, count + 1));
         }
         let more = count.saturating_sub(FAULTS_TOLD);
         if second != now && more > 0 {
-            self.shared.voice.say(Event::MoreFaults(more));
+            self.shared.events.report(Event::MoreFaults(more));
         }
         self.faults.set((now, if second == now { count + 1 } else { 1 }));
-        let request = format!("request {}, on {}", record.id, record.name);
-        self.shared.voice.say(Event::Fault { request, why: why.to_owned() });
+        let (id, method) = (flow.context.id(), flow.request.method_name());
+        let request = format!("request {id}, on {method} {}", flow.target());
+        self.shared.events.report(Event::Fault { request, why: why.to_owned() });
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // On its own thread, which may end now.
+        self.counts.end();
     }
 }
 
 impl Site {
-    fn new(plan: Arc<Plan>, audience: Audience, counts: &Arc<Counts>) -> Site {
+    fn new(
+        plan: Arc<Plan>,
+        audience: Audience,
+        counts: &Arc<Counts>,
+        local: &Rc<Local>,
+        shared: &Shared,
+        before: Option<&Site>,
+    ) -> Site {
         let here = |route: &&Arc<Route>| match (&route.kind, audience) {
             (Kind::Metrics(Some(own)), Audience::Own(listen)) => *own == listen,
             (Kind::Metrics(Some(_)), Audience::Public) => false,
             (_, audience) => audience == Audience::Public,
         };
-        let mut routes: Vec<_> = plan.config.routes.iter().filter(here).map(Arc::clone).collect();
-        routes.sort_by_key(|route| std::cmp::Reverse(route.path.len()));
-        let routes = routes.into_iter().map(|route| Rc::new(Place { route })).collect();
-        let threads = plan.config.threads() * plan.config.listen.len();
+        let config = &plan.config;
+        let targets: Vec<_> = config
+            .routes
+            .iter()
+            .filter(here)
+            .map(|route| target(route, &plan, local, before, shared))
+            .collect();
+        let mut route_counts = before.map(|before| before.counts.clone()).unwrap_or_default();
+        for target in &targets {
+            if let (Some(name), Some(counts)) = (&target.route.name, &target.counts) {
+                route_counts.insert(name.clone(), Rc::clone(counts));
+            }
+        }
+        let proxies = before.map_or_else(
+            || {
+                let (room, limits) = (Arc::clone(&plan.room), plan.config.answer_limits.clone());
+                Rc::new(Proxies::new(room, limits, shared.events.clone()))
+            },
+            |before| {
+                before.proxies.set_limits(plan.config.answer_limits.clone());
+                Rc::clone(&before.proxies)
+            },
+        );
+        local.own::<WorkerGroups>().set(Reached::of(config, &plan.groups, &proxies));
+        let numbered = targets.iter().enumerate().map(|(at, target)| (target.route.when.clone(), at));
+        let threads = config.threads() * config.listen.len();
+        let files =
+            before.filter(|before| before.plan.config.cache == config.cache && threads == before.threads);
         Site {
-            files: Files::new(&plan.config.cache, threads, Arc::clone(counts)),
-            proxies: Rc::new(Proxies::new()),
+            files: files.map_or_else(
+                || Rc::new(Files::new(&config.cache, threads, Arc::clone(counts))),
+                |before| Rc::clone(&before.files),
+            ),
+            fastcgi: before.map_or_else(FastCgi::new, |before| Rc::clone(&before.fastcgi)),
+            links: before.map_or_else(|| Rc::new(Links::new()), |before| Rc::clone(&before.links)),
+            proxies,
             writer: plan.log.as_ref().map(Log::writer),
-            routes,
+            routes: Routes::new(numbered),
+            counts: route_counts,
+            trust: Rc::new(config.client_ip.clone()),
+            identify: config.identify.chain(local),
+            defaults: config.defaults.chain(local),
+            targets,
+            threads,
             plan,
         }
     }
 
-    /// The route of a path: the longest that fits.
-    fn route(&self, path: &[u8]) -> Option<&Rc<Place>> {
-        self.routes.iter().find(|place| {
-            let own = place.route.path.as_bytes();
-            if own.ends_with(b"/") { path.starts_with(own) } else { path == own }
-        })
+    /// The result of looking up a request's path.
+    fn find(&self, flow: &Flow, spelled: &Spellings<'_>) -> Result<Found<usize>, BadPath> {
+        let request = &flow.request;
+        let host = host(request.authority().unwrap_or_default());
+        let subject = Asked { request, flow };
+        let found = spelled.choose(|path| self.routes.find(host, path, &subject))?;
+        // An upstream server may decode what is not UTF-8 in a way of its own (overlong forms).
+        let handed_on =
+            matches!(&found, Found::Route(at) if self.targets.get(*at).is_some_and(|t| t.proxy.is_some()));
+        if handed_on && str::from_utf8(&spelled.decoded).is_err() {
+            return Err(BadPath::NotUtf8);
+        }
+        Ok(found)
+    }
+}
+
+fn target(
+    route: &Arc<Route>,
+    plan: &Plan,
+    local: &Rc<Local>,
+    before: Option<&Site>,
+    shared: &Shared,
+) -> Rc<Target> {
+    let counts = route.name.as_ref().map(|name| {
+        let known = before.and_then(|before| before.counts.get(name));
+        known.map_or_else(|| RouteCounts::registered(name, &shared.routes), Rc::clone)
+    });
+    let proxy = match &route.kind {
+        Kind::Proxy(proxy) => {
+            let group = plan.groups.iter().find(|group| group.name() == proxy.to.name);
+            let subject = plan.config.tls.as_ref().and_then(|tls| tls.subject_header.clone());
+            group.map(|group| {
+                Rc::new(ProxyRoute { route: Arc::clone(route), group: Arc::clone(group), subject })
+            })
+        }
+        _ => None,
+    };
+    let app = match &route.kind {
+        Kind::App(settings) => {
+            let pool = plan.apps.iter().find(|pool| pool.settings().name == settings.app);
+            pool.map(|pool| {
+                let workers = app_http::Workers::default();
+                let subject = plan.config.tls.as_ref().and_then(|tls| tls.subject_header.clone());
+                Rc::new(AppPlace { route: Arc::clone(route), pool: Arc::clone(pool), subject, workers })
+            })
+        }
+        _ => None,
+    };
+    let php = match &route.kind {
+        Kind::Php(settings) => {
+            let name = match &settings.to {
+                PhpTo::App(name) => Some(name),
+                PhpTo::Server(_) => None,
+            };
+            let pool = name.and_then(|name| plan.apps.iter().find(|pool| pool.settings().name == *name));
+            let subject = plan.config.tls.as_ref().and_then(|tls| tls.subject_header.clone());
+            Php::new(route, pool.cloned(), subject, shared.events.clone()).map(Rc::new)
+        }
+        _ => None,
+    };
+    // The same for the same conditions, in each process and over reloads.
+    let mut id = DefaultHasher::new();
+    format!("{:?}", route.when).hash(&mut id);
+    let chosen = Chosen {
+        name: route.name.clone(),
+        path: route.when.path.clone(),
+        logged: route.logged,
+        id: id.finish(),
+    };
+    let chain = route.steps.chain(local);
+    let own = route.steps.body_bytes().unwrap_or(plan.config.limits.body_bytes);
+    let body_bytes = (own < plan.body_bytes).then_some(own);
+    Rc::new(Target {
+        route: Arc::clone(route),
+        chosen: Rc::new(chosen),
+        chain,
+        asks_again: route.steps.ask_again(),
+        body_bytes,
+        proxy,
+        app,
+        fixed: endpoint::prepared(route),
+        php,
+        counts,
+    })
+}
+
+/// A request, as a look-up of routes sees it.
+struct Asked<'r> {
+    request: &'r Request,
+    flow: &'r Flow,
+}
+
+impl Subject for Asked<'_> {
+    fn method(&self) -> &str {
+        self.request.method_name()
+    }
+
+    fn has_header(&self, name: &str, value: Option<&str>) -> bool {
+        let same = |own: &[u8]| value.is_none_or(|value| own == value.as_bytes());
+        self.request.headers().get_all(name).any(same)
+    }
+
+    fn has_query(&self, name: &str, value: Option<&str>) -> bool {
+        let same = |own: &str| value.is_none_or(|value| own == value);
+        self.request.query_pairs().any(|(key, own)| key == name && same(&own))
+    }
+
+    fn is_in(&self, split: &Split) -> bool {
+        let own = match &split.by {
+            SplitBy::Client => None,
+            SplitBy::Header(name) => self.request.headers().get(name).map(<[u8]>::to_vec),
+            SplitBy::Cookie(name) => cookie(self.request, name).map(|value| value.as_bytes().to_vec()),
+        };
+        let address = || self.flow.see_client().map(|client| client.to_string().into_bytes());
+        own.or_else(address).is_some_and(|key| split.takes(&key))
     }
 }
 
 /// Answers a request.
 pub(crate) async fn answer(request: Request, worker: State<Worker>) -> Response {
-    let began = Instant::now();
     let site = worker.site();
-    let caught = site.writer.as_ref().map(|_| Caught::of(&request));
-    let id_line = site.plan.config.request_id.as_deref();
-    let asking = Asking::new(&worker, id_line, &request);
-    let bodiless = request.method() == Method::Head;
-    let answered = dispatch(&site, &worker, request, &asking).await;
-    let answered = answered.and_then(|answer| match id_line {
-        Some(name) => answer.with(|response| response.header(name, asking.id())),
-        None => Ok(answer),
-    });
-    let Answer { response, sent } = answered.unwrap_or_else(|why| {
-        asking.fault(format!("writing the answer: {why}"));
-        page::broken()
-    });
-    let record = asking.record(began, response.status_code().code(), caught);
-    match sent {
-        Sent::Bytes(bytes) => worker.finish(record, if bodiless { 0 } else { bytes }),
-        Sent::Tally(tally) => tally.record_with(record, worker.clone()),
+    let config = &site.plan.config;
+    let mut pending = InFlight::new(Flow::new(request, &worker.local, &site.trust), worker.clone());
+    let flow = pending.flow();
+    if site.writer.is_some() || !config.client_ip.proxies.is_empty() {
+        flow.see_client();
     }
-    response
-}
-
-async fn dispatch(
-    site: &Site,
-    worker: &Worker,
-    request: Request,
-    asking: &Asking<'_>,
-) -> Result<Answer, EncodeError> {
-    let Some(decoded) = path::decode(request.path()) else {
-        return Ok(page::refusal(Status::BAD_REQUEST, asking, "The address is not one."));
+    let router = Router { site: &site, worker: &worker };
+    // Answered whatever steps are in force: an authority comes from any address, without credentials.
+    let response = match worker.shared.challenges.response(&flow.request) {
+        Some(response) => response,
+        None => site.identify.run(flow, &router).await,
     };
-    let found = site.route(&decoded.bytes);
-    if found.is_none_or(|place| place.route.path.as_bytes() != &*decoded.bytes)
-        && let Some(elsewhere) = beside(site, &decoded, &request)
-    {
-        return elsewhere;
-    }
-    let Some(place) = found else { return Ok(page::missing(asking)) };
-    let route = &*place.route;
-    match &route.kind {
-        Kind::Proxy(_) => {
-            drop(decoded);
-            site.proxies.answer(place, request, asking).await
-        }
-        Kind::Static(settings) => {
-            let answered = site.files.answer(route, settings, &request, &decoded, asking).await;
-            asking.name_if_needed(&request, &answered);
-            answered
-        }
-        Kind::Respond(respond) => fixed(respond)?.with(|response| with_lines(route, response)),
-        Kind::Redirect(redirect) => {
-            redirected(route, redirect, &request)?.with(|response| with_lines(route, response))
-        }
-        Kind::Health => health(worker)?.with(|response| with_lines(route, response)),
-        Kind::Metrics(_) => {
-            let shared = Arc::clone(&worker.shared);
-            match spawn_blocking(move || metrics::text(&shared)).await {
-                Ok(text) => Answer::of(text).with(|response| {
-                    with_lines(
-                        route,
-                        response.header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")?,
-                    )
-                }),
-                Err(_) => Ok(page::refusal(Status::SERVICE_UNAVAILABLE, asking, "The server is busy.")),
+    if let Some(writer) = &site.writer {
+        for name in writer.answer_lines() {
+            if let Some(value) = response.header_value(name) {
+                flow.context.answer_lines.push((name.clone(), value.to_vec()));
             }
         }
     }
+    let is_refused_call = flow.context.is_refused() && grpc::is_call(&flow.request);
+    let response = pending.recorded(response);
+    // The log has the status of HTTP.
+    if is_refused_call { grpc::refusal(response) } else { response }
 }
 
-/// The way to the route that is this path with a slash behind.
-fn beside(site: &Site, decoded: &Decoded<'_>, request: &Request) -> Option<Result<Answer, EncodeError>> {
-    let is_it = |place: &Rc<Place>| {
-        let path = place.route.path.strip_suffix('/').map(str::as_bytes);
-        path == Some(&*decoded.bytes)
-    };
-    site.routes.iter().any(is_it).then(|| {
-        let place = path::location(&format!("{}/", request.path()), request.query());
-        Ok(Answer::empty(Response::redirect(Status::PERMANENT_REDIRECT, &place)?))
-    })
+/// The end of the steps that come before the route: chooses it, and takes the request through its chain.
+struct Router<'s> {
+    site: &'s Rc<Site>,
+    worker: &'s State<Worker>,
 }
 
-fn with_lines(route: &Route, mut response: Response) -> Result<Response, EncodeError> {
-    for (name, value) in &route.headers {
-        response = response.header(name, value)?;
-    }
-    Ok(response)
-}
-
-fn fixed(respond: &Respond) -> Result<Answer, EncodeError> {
-    let answer = Answer::of(respond.body.as_str());
-    answer.with(|response| {
-        let response = response.status(respond.status);
-        if respond.body.is_empty() {
-            Ok(response)
-        } else {
-            response.header("Content-Type", &respond.content_type)
+impl Endpoint for Router<'_> {
+    async fn answer(&self, flow: &mut Flow) -> Response {
+        let Router { site, worker } = self;
+        match on_this_address(worker, flow).and_then(|()| choose(site, flow)) {
+            Ok(target) => {
+                flow.context.route = Some(Rc::clone(&target.chosen));
+                if target.asks_again {
+                    let (site, worker, target) = (Rc::clone(site), State::clone(worker), Rc::clone(target));
+                    flow.context.behind = Some(Rc::new(endpoint::Again { site, worker, target }));
+                }
+                if let Some(counts) = &target.counts {
+                    flow.context.call_at_end(Rc::clone(counts) as Rc<dyn AtEnd>);
+                }
+                if let Some(bytes) = target.body_bytes
+                    && flow.request.body().limit(bytes).is_err()
+                {
+                    let what = "The body is longer than this address takes.";
+                    let refused = page::refusal(Status::CONTENT_TOO_LARGE, &flow.context, what);
+                    return target.chain.run(flow, &Refused(Cell::new(Some(refused.response)))).await;
+                }
+                let end = endpoint::End { site, worker, target };
+                target.chain.run(flow, &end).await
+            }
+            Err(response) => site.defaults.run(flow, &Refused(Cell::new(Some(*response)))).await,
         }
-    })
+    }
 }
 
-fn redirected(route: &Route, redirect: &Redirect, request: &Request) -> Result<Answer, EncodeError> {
-    let carries = route.path.ends_with('/') && redirect.to.ends_with('/');
-    let behind = if carries { path::behind(request.path(), route.path.len()) } else { "" };
-    let place = path::location(&format!("{}{behind}", redirect.to), request.query().filter(|_| carries));
-    Ok(Answer::empty(Response::redirect(redirect.status, &place)?))
+/// The end of the chain of a request without a route.
+struct Refused(Cell<Option<Response>>);
+
+impl Endpoint for Refused {
+    async fn answer(&self, _: &mut Flow) -> Response {
+        self.0.take().unwrap_or_else(page::broken)
+    }
 }
 
-/// Whether more requests should come here.
-fn health(worker: &Worker) -> Result<Answer, EncodeError> {
-    let stopping = worker.shared.stopping.load(Ordering::Relaxed);
-    let (status, text) =
-        if stopping { (Status::SERVICE_UNAVAILABLE, "stopping\n") } else { (Status::OK, "ok\n") };
-    Answer::of(text).with(|response| {
-        response.status(status).content_type(ContentType::Text).header("Cache-Control", "no-store")
-    })
+/// Whether a request is answered at the address that it came to, or the answer where it is not.
+fn on_this_address(worker: &Worker, flow: &Flow) -> Result<(), Box<Response>> {
+    let request = &flow.request;
+    let authority = request.authority().unwrap_or_default();
+    if let Some(port) = worker.place.redirect_https.filter(|_| !request.path().starts_with(CHALLENGES)) {
+        let port = if port == 443 { String::new() } else { format!(":{port}") };
+        let target = request.head().target();
+        let path = if target.starts_with('/') { target } else { request.path() };
+        let place = format!("https://{}{port}{path}", host(authority));
+        let redirect = Response::redirect(Status::PERMANENT_REDIRECT, &place);
+        return Err(redirect.unwrap_or_else(|_| page::broken()).into());
+    }
+    if worker.place.is_secure
+        && let Some(tls) = request.connection().and_then(|info| info.tls)
+        && !tls.covers(host(authority))
+    {
+        // The client reached this server under a name of another site, and could mix up the two (RFC 9110
+        // §15.5.20).
+        let what = "This name is not served on this connection.";
+        return Err(page::refusal(Status::MISDIRECTED_REQUEST, &flow.context, what).response.into());
+    }
+    Ok(())
+}
+
+/// The route of a request, or the answer where there is none.
+fn choose<'s>(site: &'s Site, flow: &Flow) -> Result<&'s Rc<Target>, Box<Response>> {
+    let (request, context) = (&flow.request, &flow.context);
+    let not_served = || {
+        let what = "This method is not served here.";
+        page::refusal(Status::METHOD_NOT_ALLOWED, context, what).response
+    };
+    if matches!(request.method(), Method::Trace | Method::Connect) {
+        // TRACE would echo what upstream servers are not to show (RFC 9110 §9.3.8); CONNECT opens no tunnel
+        // here.
+        return Err(not_served().into());
+    }
+    let spelled = Spellings::of(request.path()).map_err(|why| page::bad_path(why, context))?;
+    let found = site.find(flow, &spelled).map_err(|why| page::bad_path(why, context))?;
+    let target = match found {
+        Found::Route(at) => site.targets.get(at),
+        Found::WithSlash => {
+            let place = path::location(&format!("{}/", request.path()), request.query());
+            let redirect = Response::redirect(Status::PERMANENT_REDIRECT, &place);
+            return Err(redirect.unwrap_or_else(|_| page::broken()).into());
+        }
+        Found::OtherMethods(methods) => {
+            let refused = not_served().header("Allow", methods.join(", "));
+            return Err(refused.unwrap_or_else(|_| page::broken()).into());
+        }
+        Found::Nothing => None,
+    };
+    match target {
+        Some(target) => Ok(target),
+        None => Err(page::missing(context).response.into()),
+    }
 }

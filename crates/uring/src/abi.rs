@@ -28,5 +28,6 @@ const _: () = assert!(size_of::<io_uring_buf>() == 16);
 const _: () = assert!(size_of::<io_uring_getevents_arg>() == 24);
 const _: () = assert!(size_of::<io_uring_probe>() == 16);
 const _: () = assert!(size_of::<io_uring_probe_op>() == 8);
-// The tail of a buffer ring lies over the `resv` field of its first entry (kernel: include/uapi/linux/io_uring.h).
+// The tail of a buffer ring lies over the `resv` field of its first entry (kernel:
+// include/uapi/linux/io_uring.h).
 const _: () = assert!(std::mem::offset_of!(io_uring_buf, resv) == 14);

@@ -1,12 +1,12 @@
-//! A buffer ring (5.19): a group of equal buffers from which the kernel takes one when data is there.
+//! A buffer ring (5.19): a group of equal buffers from which the kernel takes one when data arrives.
 //!
-//! This is how thousands of idle connections hold no receive buffer: a request names the group, and only the
-//! arrival of data picks a buffer. We own the tail (buffers offered), the kernel keeps its head to itself.
+//! So thousands of idle connections hold no receive buffer: a request names the group, and the kernel picks a
+//! buffer when data arrives. User space owns the tail (buffers offered); the kernel's head is internal.
 //!
-//! INVARIANT: a buffer is in exactly one place: offered (between the kernel's head and our tail), or ours
-//! (taken by a completion, not yet given back). `ours` remembers which, so that no buffer is offered twice and
-//! no bytes are shown that the kernel may be writing. Only a completion can tell that a buffer has become ours:
-//! that is why [`BufferRing::take`] is unsafe, and the rest is not.
+//! INVARIANT: a buffer is in exactly one place: offered (between the kernel's head and the tail), or owned by
+//! user space (taken by a completion, not yet given back). `ours` records which, so that no buffer is offered
+//! twice and no bytes are readable that the kernel may be writing. Only a completion transfers a buffer to
+//! user space: so [`BufferRing::take`] is unsafe, and the rest is safe.
 
 use crate::abi::{io_uring_buf, io_uring_buf_reg, io_uring_register_op};
 use crate::complete::Cqe;
@@ -29,12 +29,12 @@ pub struct BufferRing {
     entries: u16,
     buffer_bytes: u32,
     outstanding: u16,
-    /// By buffer: it is ours.
+    /// By buffer: user space owns it.
     ours: Vec<bool>,
-    /// By buffer: the one offered right after it. A bundle names its first buffer only; the kernel took the rest
-    /// in this order. Kept beside the slots because a slot may be filled anew before the completion that used
-    /// it is seen: completions come in an order of their own. A buffer's follower changes only when the buffer
-    /// itself is offered again.
+    /// By buffer: the one offered right after it. A bundle names its first buffer only; the kernel took the
+    /// rest in this order. Kept beside the slots because a slot may be filled again before the completion
+    /// that used it is seen: completions arrive in any order. A buffer's follower changes only when the
+    /// buffer itself is offered again.
     next: Vec<u16>,
     last_staged: u16,
     /// The ring of `io_uring_buf` the kernel reads.
@@ -99,7 +99,7 @@ impl BufferRing {
         self.group
     }
 
-    /// How many buffers there are.
+    /// Returns the number of buffers.
     pub fn entries(&self) -> u16 {
         self.entries
     }
@@ -109,8 +109,8 @@ impl BufferRing {
         self.buffer_bytes
     }
 
-    /// Where the buffers begin: buffer `id` lies `id * buffer_bytes` further. For users that keep track of
-    /// who owns which by themselves; reading one needs the promise of [`take`](Self::take).
+    /// Returns the start of the buffers: buffer `id` is at offset `id * buffer_bytes`. For callers that track
+    /// ownership themselves; reading a buffer needs the promise of [`take`](Self::take).
     pub fn start(&self) -> NonNull<u8> {
         self.memory.start_non_null()
     }
@@ -122,13 +122,14 @@ impl BufferRing {
         self.outstanding
     }
 
-    /// The bytes a completion brought, or `None` if it carries no buffer. They stay valid until this buffer is
-    /// given back; [`give_back`](Self::give_back) must be called once for each `Some`, also when it is empty.
+    /// Returns the bytes of a completion, or `None` if it carries no buffer. They stay valid until this
+    /// buffer is given back; [`give_back`](Self::give_back) must be called once for each `Some`, also when it
+    /// is empty.
     ///
     /// # Safety
-    /// The completion came from this ring, for an entry that selects from this group, and is shown here for the
-    /// first time. A completion that is made up, another group's, or shown again would let the kernel write
-    /// what is read here.
+    /// The completion came from this ring, for an entry that selects from this group, and is shown here for
+    /// the first time. A completion that is made up, another group's, or shown again would let the kernel
+    /// write what is read here.
     #[inline]
     pub unsafe fn take(&mut self, completion: &Cqe) -> Option<(u16, &mut [u8])> {
         let id = completion.buffer_id()?;
@@ -138,9 +139,9 @@ impl BufferRing {
         Some((id, self.bytes(id, completion.result.max(0) as usize)))
     }
 
-    /// Calls `each` with every buffer a completion filled, in the order of the bytes, and with how many of them
-    /// it holds: one buffer, or several for a receive with [`Sqe::bundle`](crate::Sqe::bundle). None for a
-    /// completion that carries no buffer. Each one must be given back once.
+    /// Calls `each` with every buffer that a completion filled, in order, and the number of bytes in it: one
+    /// buffer, or several for a receive with [`Sqe::bundle`](crate::Sqe::bundle). None for a completion that
+    /// carries no buffer. Each one must be given back once.
     ///
     /// # Safety
     /// As [`take`](Self::take).
@@ -170,9 +171,10 @@ impl BufferRing {
     pub fn bytes(&mut self, id: u16, length: usize) -> &mut [u8] {
         assert!(id < self.entries && length <= self.buffer_bytes as usize);
         assert!(self.ours[usize::from(id)], "buffer {id} is offered: the kernel may write it");
-        // SAFETY: inside the mapping, by the first line. The buffer is ours, by the second: the kernel does not
-        // write it after the completion that named it, until it is offered again by `stage` and `offer`, which
-        // need `&mut self` while this slice borrows it. The memory is initialised: anonymous pages are zeroed.
+        // SAFETY: inside the mapping, by the first line. The buffer is ours, by the second: the kernel does
+        // not write it after the completion that named it, until it is offered again by `stage` and `offer`,
+        // which need `&mut self` while this slice borrows it. The memory is initialised: anonymous pages are
+        // zeroed.
         unsafe {
             std::slice::from_raw_parts_mut(
                 self.memory.start().add(usize::from(id) * self.buffer_bytes as usize),
@@ -202,9 +204,9 @@ impl BufferRing {
         self.last_staged = id;
         let index = usize::from(self.tail & self.mask);
         let address = self.memory.start() as u64 + u64::from(id) * u64::from(self.buffer_bytes);
-        // SAFETY: `index < entries`, inside the mapping. By the INVARIANT at most `entries` buffers are offered,
-        // so the slot at the tail is not one the kernel still has to read. Field by field: the last one,
-        // `resv`, of slot 0 is where the kernel's tail lies, and must not be written.
+        // SAFETY: `index < entries`, inside the mapping. By the INVARIANT at most `entries` buffers are
+        // offered, so the slot at the tail is not one the kernel still has to read. Field by field: the last
+        // one, `resv`, of slot 0 is where the kernel's tail lies, and must not be written.
         unsafe {
             let slot = self.slots.start().cast::<io_uring_buf>().add(index);
             (*slot).addr = address;
@@ -230,8 +232,8 @@ impl Drop for BufferRing {
     fn drop(&mut self) {
         let argument =
             io_uring_buf_reg { ring_addr: 0, ring_entries: 0, bgid: self.group, flags: 0, resv: [0; 3] };
-        // After this the kernel takes no buffer of the group. A request that has taken one and not completed is
-        // covered by the promise of `Slot::fill`.
+        // After this the kernel takes no buffer of the group. A request that has taken one and not completed
+        // is covered by the promise of `Slot::fill`.
         // SAFETY: one such structure is read during the call.
         let gone = unsafe {
             self.handle.register(
@@ -240,10 +242,12 @@ impl Drop for BufferRing {
                 1,
             )
         };
-        // In a forked child the call is refused, and these mappings are the child's private copies.
-        debug_assert!(
-            gone.is_ok() || !self.handle.guard.is_owner(),
-            "unregister of a registered group: {gone:?}"
-        );
+        // In a forked child the call is refused, and these mappings are the child's private copies. In the
+        // process that made the ring a refusal leaves it open whether the kernel still writes into the
+        // buffers: they stay mapped for good.
+        if gone.is_err() && self.handle.guard.is_owner() {
+            self.slots.forget();
+            self.memory.forget();
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The completion queue: observe the tail, copy an entry out, advance the head.
 //!
-//! The mirror image of `submit.rs`: the kernel owns the tail, we own the head.
+//! The mirror image of `submit.rs`: the kernel owns the tail, user space the head.
 //!
 //! INVARIANT: `head <= seen <= tail` (wrapping): entries between head and seen were observed and are whole;
 //! the kernel does not overwrite an entry until the head has passed it.
@@ -62,17 +62,35 @@ impl Cqe {
         self.flags & IORING_CQE_F_NOTIF != 0
     }
 
-    /// This notification says that the kernel copied, all or some of it: over loopback it always does. Told only for an
-    /// entry that [asked](crate::Sqe::report_usage) (6.2).
+    /// Whether this is a notification that says the kernel copied some or all of the bytes, as it always does
+    /// over loopback. Reported only for an entry that [asked](crate::Sqe::report_usage) (6.2).
     #[inline]
     pub fn was_copied(&self) -> bool {
         self.is_notification() && self.result as u32 & IORING_NOTIF_USAGE_ZC_COPIED != 0
     }
 }
 
-/// The consumer's side of the completion queue.
+/// The consumer's side of the completion queue, borrowed from its [`Ring`](crate::Ring).
+///
+/// Like the [`SubmissionQueue`](crate::SubmissionQueue), it cannot be swapped with that of another ring:
+///
+/// ```compile_fail,E0308
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut one = ringroad_uring::Ring::builder(8).build()?;
+/// let mut other = ringroad_uring::Ring::builder(8).build()?;
+/// std::mem::swap(one.completions(), other.completions());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
-pub struct CompletionQueue {
+pub struct CompletionQueue<'ring> {
+    queue: &'ring mut Completions,
+}
+
+/// The completion queue itself. Only the [`Ring`](crate::Ring) owns one, beside the mapping it points into,
+/// and never moves it out: every pointer below is valid for as long as this value can be reached.
+#[derive(Debug)]
+pub(crate) struct Completions {
     /// Next entry to take: our private count, always equal to what the kernel has been told.
     head: u32,
     /// The tail as last observed.
@@ -86,16 +104,16 @@ pub struct CompletionQueue {
     guard: Rc<ForkGuard>,
 }
 
-impl CompletionQueue {
+impl Completions {
     /// Lays the queue over its mapping. `rings` must outlive it: the ring owns both.
-    pub(crate) fn new(params: &io_uring_params, rings: &Mapping, guard: Rc<ForkGuard>) -> CompletionQueue {
+    pub(crate) fn new(params: &io_uring_params, rings: &Mapping, guard: Rc<ForkGuard>) -> Completions {
         let at = &params.cq_off;
         let entries = params.cq_entries;
         assert!(entries.is_power_of_two(), "the kernel rounds entries up to a power of two");
         // The last entry lies inside too, so every masked index does.
         let last = at.cqes + (entries - 1) * size_of::<io_uring_cqe>() as u32;
         let _ = rings.at::<io_uring_cqe>(last);
-        CompletionQueue {
+        Completions {
             head: 0,
             seen: 0,
             mask: entries - 1,
@@ -108,22 +126,8 @@ impl CompletionQueue {
         }
     }
 
-    /// How many entries the queue holds.
-    pub fn entries(&self) -> u32 {
-        self.entries
-    }
-
-    /// How many completions wait, with a fresh look at the tail.
     #[inline]
-    pub fn ready(&mut self) -> u32 {
-        self.guard.assert_owner();
-        self.observe();
-        self.seen.wrapping_sub(self.head)
-    }
-
-    /// Takes the next completion, looking at the tail again only when those seen before are used up.
-    #[inline]
-    pub fn pop(&mut self) -> Option<Cqe> {
+    fn pop(&mut self) -> Option<Cqe> {
         self.guard.assert_owner();
         if self.head == self.seen {
             self.observe();
@@ -132,9 +136,11 @@ impl CompletionQueue {
             }
         }
         let index = (self.head & self.mask) as usize;
-        // SAFETY: `index < entries`, so the entry lies in the mapping (`new` checked the last one), which the
-        // `Ring` keeps as long as this queue. By the INVARIANT it is whole, and the kernel will not write it
-        // until the head has passed it, which happens below, after the copy.
+        // SAFETY: `index < entries`, so the entry lies in the mapping (`new` checked the last one). The
+        // `Ring` owns that mapping and this queue, drops neither before itself, and lends this queue only
+        // inside a view that borrows the ring: it cannot be reached after the mapping is gone, nor from
+        // another ring. By the INVARIANT the entry is whole, and the kernel will not write it until the head
+        // has passed it, which happens below, after the copy.
         let entry = unsafe {
             let slot = self.slots.add(index);
             Cqe { user_data: (*slot).user_data, result: (*slot).res, flags: (*slot).flags }
@@ -147,19 +153,45 @@ impl CompletionQueue {
         Some(entry)
     }
 
-    /// Completions lost because the kernel could not even keep them aside (only without `IORING_FEAT_NODROP`,
-    /// before 5.5). Above zero the ring's bookkeeping is no longer true: give it up.
-    pub fn lost(&self) -> u32 {
-        self.guard.assert_owner();
-        // SAFETY: as in `pop`. Relaxed: a counter.
-        unsafe { (*self.kernel_overflow).load(Ordering::Relaxed) }
-    }
-
     #[inline]
     fn observe(&mut self) {
         // SAFETY: as in `pop`.
         // Acquire: pairs with the kernel's release store of the tail (io_commit_cqring), so every entry below
         // it is whole when we read it.
         self.seen = unsafe { (*self.kernel_tail).load(Ordering::Acquire) };
+    }
+}
+
+impl<'ring> CompletionQueue<'ring> {
+    #[inline]
+    pub(crate) fn of(queue: &'ring mut Completions) -> CompletionQueue<'ring> {
+        CompletionQueue { queue }
+    }
+
+    /// How many entries the queue holds.
+    pub fn entries(&self) -> u32 {
+        self.queue.entries
+    }
+
+    /// How many completions wait, with a fresh look at the tail.
+    #[inline]
+    pub fn ready(&mut self) -> u32 {
+        self.queue.guard.assert_owner();
+        self.queue.observe();
+        self.queue.seen.wrapping_sub(self.queue.head)
+    }
+
+    /// Takes the next completion, looking at the tail again only when those seen before are used up.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Cqe> {
+        self.queue.pop()
+    }
+
+    /// Completions lost because the kernel could not even keep them aside (only without `IORING_FEAT_NODROP`,
+    /// before 5.5). Above zero the ring's bookkeeping is no longer true: give it up.
+    pub fn lost(&self) -> u32 {
+        self.queue.guard.assert_owner();
+        // SAFETY: as in `Completions::pop`. Relaxed: a counter.
+        unsafe { (*self.queue.kernel_overflow).load(Ordering::Relaxed) }
     }
 }

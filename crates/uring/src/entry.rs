@@ -42,6 +42,11 @@ impl Sqe {
         Sqe { raw }
     }
 
+    /// What the completion will carry. See [`user_data`](Self::user_data).
+    pub fn user_data_bits(&self) -> u64 {
+        self.raw.user_data
+    }
+
     /// An entry as the kernel's structure, for opcodes without a constructor here.
     pub fn from_raw(raw: io_uring_sqe) -> Sqe {
         Sqe { raw }
@@ -152,8 +157,8 @@ impl Sqe {
         entry
     }
 
-    /// `IORING_OP_RECV` (5.7) into a buffer of `group`, once: as much as has arrived and the buffer holds. While it
-    /// waits it has no buffer. ENOBUFS when the group is empty.
+    /// `IORING_OP_RECV` (5.7) into a buffer of `group`, once: as much as has arrived and the buffer holds.
+    /// While it waits it has no buffer. ENOBUFS when the group is empty.
     #[inline]
     pub fn recv_selected(fd: RawFd, group: u16) -> Sqe {
         Sqe::new(io_uring_op::IORING_OP_RECV, fd).buffer_group(group)
@@ -171,32 +176,33 @@ impl Sqe {
         Sqe::new(io_uring_op::IORING_OP_SENDMSG, fd).memory(message.cast(), 1).call_flags(flags as u32)
     }
 
-    /// `IORING_OP_SEND_ZC` (6.0), as send(2), from where the bytes lie. Completes with the result, and if that says
-    /// `more`, a second time ([`Cqe::is_notification`](crate::Cqe::is_notification)): until then, which may be when the
-    /// peer has acknowledged them, the bytes are named. EOPNOTSUPP on a socket that cannot, Unix ones for instance;
-    /// ENOBUFS where more memory would be in use at a time than may be locked.
+    /// `IORING_OP_SEND_ZC` (6.0), as send(2), from where the bytes lie. Completes with the result, and if
+    /// that says `more`, a second time ([`Cqe::is_notification`](crate::Cqe::is_notification)): until then,
+    /// which may be when the peer has acknowledged them, the bytes are named. EOPNOTSUPP on a socket that
+    /// cannot, Unix ones for instance; ENOBUFS where more memory would be in use at a time than may be
+    /// locked.
     #[inline]
     pub fn send_zc(fd: RawFd, buffer: *const u8, bytes: u32, flags: i32) -> Sqe {
         Sqe::new(io_uring_op::IORING_OP_SEND_ZC, fd).memory(buffer, bytes).call_flags(flags as u32)
     }
 
-    /// `IORING_OP_SENDMSG_ZC` (6.1), as sendmsg(2), likewise. The message and its vectors are named until the first
-    /// completion, what they name until the last.
+    /// `IORING_OP_SENDMSG_ZC` (6.1), as sendmsg(2), likewise. The message and its vectors are named until the
+    /// first completion, what they name until the last.
     #[inline]
     pub fn sendmsg_zc(fd: RawFd, message: *const libc::msghdr, flags: i32) -> Sqe {
         Sqe::new(io_uring_op::IORING_OP_SENDMSG_ZC, fd).memory(message.cast(), 1).call_flags(flags as u32)
     }
 
-    /// `IORING_SEND_ZC_REPORT_USAGE` (6.2), for a zero-copy send: its notification tells whether the kernel copied all
-    /// the same ([`Cqe::was_copied`](crate::Cqe::was_copied)). EINVAL before.
+    /// `IORING_SEND_ZC_REPORT_USAGE` (6.2), for a zero-copy send: its notification tells whether the kernel
+    /// copied all the same ([`Cqe::was_copied`](crate::Cqe::was_copied)). EINVAL before.
     #[inline]
     pub fn report_usage(mut self) -> Sqe {
         self.raw.ioprio |= IORING_SEND_ZC_REPORT_USAGE as u16;
         self
     }
 
-    /// `IORING_OP_RECVMSG` (5.3), as recvmsg(2). What the message names counts as named by the entry, and is written,
-    /// as is the message itself.
+    /// `IORING_OP_RECVMSG` (5.3), as recvmsg(2). What the message names counts as named by the entry, and is
+    /// written, as is the message itself.
     #[inline]
     pub fn recvmsg(fd: RawFd, message: *mut libc::msghdr, flags: i32) -> Sqe {
         Sqe::new(io_uring_op::IORING_OP_RECVMSG, fd).memory(message.cast(), 1).call_flags(flags as u32)
@@ -214,6 +220,13 @@ impl Sqe {
         let mut entry = Sqe::accept(fd, flags);
         entry.raw.ioprio = IORING_ACCEPT_MULTISHOT as u16;
         entry
+    }
+
+    /// `IORING_OP_FIXED_FD_INSTALL` (6.8): gives the file in slot `index` of the ring's table a descriptor as
+    /// well, close-on-exec, which is the result.
+    #[inline]
+    pub fn install_fixed_fd(index: u32) -> Sqe {
+        Sqe::new(io_uring_op::IORING_OP_FIXED_FD_INSTALL, index as RawFd).fixed_file()
     }
 
     /// `IORING_OP_CONNECT` (5.5), as connect(2).
@@ -313,8 +326,8 @@ impl Sqe {
         Sqe::new(io_uring_op::IORING_OP_SYMLINKAT, directory).memory(target.cast(), 0).offset(path as u64)
     }
 
-    /// `IORING_OP_TIMEOUT` (5.4): completes with ETIME after `span`, or earlier with 0 once `completions` others
-    /// have come (0: time alone counts). `span` is read at submission.
+    /// `IORING_OP_TIMEOUT` (5.4): completes with ETIME after `span`, or earlier with 0 once `completions`
+    /// others have come (0: time alone counts). `span` is read at submission.
     #[inline]
     pub fn timeout(span: *const __kernel_timespec, completions: u32, flags: u32) -> Sqe {
         Sqe::new(io_uring_op::IORING_OP_TIMEOUT, -1)
@@ -323,8 +336,8 @@ impl Sqe {
             .call_flags(flags)
     }
 
-    /// `IORING_OP_ASYNC_CANCEL` (5.5) of the request that carries `user_data`. Completes with 0, ENOENT (no such
-    /// request: it may have completed), or EALREADY (running). The request itself completes on its own.
+    /// `IORING_OP_ASYNC_CANCEL` (5.5) of the request that carries `user_data`. Completes with 0, ENOENT (no
+    /// such request: it may have completed), or EALREADY (running). The request itself completes on its own.
     #[inline]
     pub fn cancel(user_data: u64) -> Sqe {
         let mut entry = Sqe::new(io_uring_op::IORING_OP_ASYNC_CANCEL, -1);

@@ -1,8 +1,8 @@
-//! Which process made this ring: one page that the kernel wipes in a forked child.
+//! Detects a forked child: one page that the kernel wipes there.
 //!
 //! Asking `getpid` before every `enter` would cost a system call each (glibc has not cached it since 2.25). A
-//! private page under `MADV_WIPEONFORK` (Linux 4.14) answers by a load: the maker's pid is written in it once,
-//! and a child made by fork, or by clone without `CLONE_VM`, reads zero there.
+//! private page under `MADV_WIPEONFORK` (Linux 4.14) answers by a load: the maker's pid is written in it
+//! once, and a child made by fork, or by clone without `CLONE_VM`, reads zero there.
 
 use crate::map::Mapping;
 use std::io;

@@ -1,7 +1,7 @@
 //! The shared memory: a mapping, from mmap to munmap.
 //!
-//! A [`Mapping`] hands out its address and nothing else; what lies in it, and who may touch which word when,
-//! is argued in `submit.rs`, `complete.rs` and `buffer_ring.rs`.
+//! A [`Mapping`] hands out its address and nothing else; what lies in it, and which side may touch which word
+//! when, is argued in `submit.rs`, `complete.rs` and `buffer_ring.rs`.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -31,8 +31,8 @@ impl Mapping {
     }
 
     pub(crate) fn advise(&self, advice: libc::c_int) -> io::Result<()> {
-        // SAFETY: the range is exactly this mapping. The advice values used here (DONTFORK, WIPEONFORK) change
-        // what a child sees and leave our own view as it is.
+        // SAFETY: the range is exactly this mapping. The advice values used here (DONTFORK, WIPEONFORK)
+        // change what a child sees and leave our own view as it is.
         match unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, advice) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),

@@ -1,7 +1,7 @@
 //! Which opcodes this kernel answers to (`IORING_REGISTER_PROBE`, 5.6).
 //!
-//! An opcode that is listed may still be forbidden by a restriction or fail for the file at hand: only a trial
-//! shows that. The names are the kernel's, without the prefix.
+//! An opcode that is listed may still be forbidden by a restriction or fail for the file at hand: only a
+//! trial shows that. The names are the kernel's, without the prefix.
 
 use crate::abi::*;
 use crate::ring::Ring;
@@ -28,8 +28,9 @@ impl Probe {
     pub fn of(ring: &Ring) -> io::Result<Probe> {
         // SAFETY: integers only; the kernel demands zeros on entry.
         let mut buffer: Box<ProbeBuffer> = unsafe { Box::new(std::mem::zeroed()) };
-        // SAFETY: the kernel writes a head and at most OPS_MAX operations, which is what the buffer holds, and
-        // keeps nothing. `repr(C)` puts the array where the flexible one would begin (sizes asserted in abi.rs).
+        // SAFETY: the kernel writes a head and at most OPS_MAX operations, which is what the buffer holds,
+        // and keeps nothing. `repr(C)` puts the array where the flexible one would begin (sizes asserted in
+        // abi.rs).
         unsafe {
             ring.handle.register(
                 io_uring_register_op::IORING_REGISTER_PROBE,
@@ -45,7 +46,8 @@ impl Probe {
         Ok(Probe { last_op: buffer.head.last_op, supported })
     }
 
-    /// An answer that was asked for elsewhere, as bits by opcode: another process may have been the one to ask.
+    /// An answer that was asked for elsewhere, as bits by opcode: another process may have been the one to
+    /// ask.
     pub fn from_bits(bits: [u64; 4]) -> Probe {
         let mut supported = [false; OPS_MAX];
         for (opcode, known) in supported.iter_mut().enumerate() {

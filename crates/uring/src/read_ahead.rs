@@ -1,12 +1,12 @@
-//! Reading one file in order with many reads in flight: what the ring is for, in its smallest useful form.
+//! Reads one file in order with many reads in flight: a small complete use of the ring.
 //!
-//! A fixed number of equal blocks follow each other through the file. A block is read, perhaps in several
-//! pieces, handed on when everything before it was, and then sent ahead to the next place. Memory is the
-//! blocks and nothing else, however long the file.
+//! A fixed number of equal blocks moves through the file. A block is read, perhaps in several pieces, passed
+//! to the sink in order, and then reused for the next part of the file. Memory use is the blocks, however
+//! long the file.
 //!
 //! INVARIANT: the kernel may write a block only while it is `InFlight`; a block's bytes are shown to the sink
 //! only while it is `Whole`; and `in_flight` counts the first kind, so that no return, error or panic leaves
-//! this file with the kernel still writing: `settle` waits until it is zero.
+//! this file with the kernel still writing: `drain` waits until it is zero.
 
 use crate::entry::{CURRENT_POSITION, Sqe};
 use crate::map::Mapping;
@@ -15,25 +15,25 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
-/// What `O_DIRECT` asks of addresses, offsets and lengths on every device we know of: 4096 bytes. Blocks are
-/// aligned to it in memory and in the file, so one way of reading serves both.
+/// The alignment of addresses, offsets and lengths for `O_DIRECT` that every known device accepts: 4096
+/// bytes. Blocks are aligned to it in memory and in the file, so direct and cached reads use the same code.
 pub const DIRECT_ALIGNMENT: u32 = 4096;
 
-/// How the source is read.
+/// The kind of source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// By offset, blocks side by side: regular files and block devices. `size` is what the system says it is,
-    /// a hint for how far ahead to read: the end is where a read brings nothing, so a file that has grown, or
-    /// one that claims to be empty (`/proc`), is read whole all the same.
+    /// By offset, blocks side by side: regular files and block devices. `size` is the size that the system
+    /// reports, a hint for how far ahead to read. The end is where a read returns nothing, so a file that has
+    /// grown, or one with a reported size of 0 (`/proc`), is still read whole.
     Positioned {
-        /// Bytes the source is said to have.
+        /// The reported size of the source in bytes.
         size: u64,
     },
     /// At its own position, one read at a time: pipes, terminals, sockets.
     Stream,
 }
 
-/// Why reading ended early. What was handed to the sink before is right and complete up to there.
+/// The reason why reading ended early. Everything passed to the sink before is correct and complete.
 #[derive(Debug)]
 pub enum ReadError {
     /// The source failed at `offset`; the bytes before it have been handed on.
@@ -74,7 +74,7 @@ const WAITED: u64 = 1 << 63;
 enum State {
     Free,
     InFlight,
-    /// `done` bytes are there: the whole block, or all there is before the end.
+    /// `done` bytes were read: the whole block, or all bytes before the end.
     Whole,
     /// The read failed with this errno after `done` bytes.
     Failed(i32),
@@ -85,15 +85,15 @@ struct Block {
     offset: u64,
     done: u32,
     state: State,
-    /// A read brought nothing more: the file ends at `offset + done`.
+    /// A read returned nothing more: the file ends at `offset + done`.
     at_end: bool,
 }
 
 impl Block {
-    /// Where in the block the next read begins. A short direct read may end off alignment, where the next could
-    /// not begin: then at the last aligned place, and the bytes between are read twice, into the same memory.
-    /// Only then: a file of `/proc` answers in pieces of its own, and asked again from before its last piece it
-    /// gives the same piece, which would look like the end.
+    /// Returns the offset in the block at which the next read begins. A short direct read may end at an
+    /// unaligned offset; the next read then begins at the last aligned offset, and the bytes between are read
+    /// twice into the same memory. Only direct reads do this: a file of `/proc` returns pieces, and a
+    /// repeated read before the last piece returns the same piece, which would look like the end.
     fn resume_at(&self, alignment: u32) -> u32 {
         self.done - self.done % alignment
     }
@@ -113,10 +113,10 @@ pub struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Makes the ring, and as many blocks of `block_bytes` as it has submission entries. The ring is made here
-    /// because every completion in it must be one of ours. For `O_DIRECT` the size is a multiple of
-    /// [`DIRECT_ALIGNMENT`]. Errors: as [`Builder::build`]; no memory; a block of no bytes or of 2 GiB and more
-    /// (a read returns an `i32`).
+    /// Makes the ring, and as many blocks of `block_bytes` as it has submission entries. The ring is made
+    /// here because every completion in it must be one of ours. For `O_DIRECT` the size is a multiple of
+    /// [`DIRECT_ALIGNMENT`]. Errors: as [`Builder::build`]; no memory; a block of no bytes or of 2 GiB and
+    /// more (a read returns an `i32`).
     pub fn new(ring: Builder, block_bytes: u32) -> Result<ReadAhead, SetupError> {
         if block_bytes == 0 || block_bytes > i32::MAX as u32 {
             let why = format!("a block has 1 to {} bytes, not {block_bytes}", i32::MAX);
@@ -149,7 +149,7 @@ impl ReadAhead {
         self.blocks.len()
     }
 
-    /// Hands every byte of `file` to `sink`, in order, and returns how many there were.
+    /// Passes every byte of `file` to `sink`, in order, and returns their number.
     ///
     /// The slice is valid during the call of `sink` only. A short read is continued; an interrupted one is
     /// repeated. A file that shrinks meanwhile ends where it ends now.
@@ -160,14 +160,15 @@ impl ReadAhead {
         sink: &mut dyn FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<u64, ReadError> {
         // Nothing is in flight here, unless waiting for it failed last time: then it must succeed now.
-        self.settle().map_err(ReadError::Ring)?;
+        self.drain().map_err(ReadError::Ring)?;
         // SAFETY: F_GETFL takes numbers only; the borrow proves the descriptor open.
         let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
         let direct = flags >= 0 && flags & libc::O_DIRECT != 0;
         self.alignment = if direct { DIRECT_ALIGNMENT } else { 1 };
         let outcome = self.pump(file.as_raw_fd(), source, sink);
-        // Reads beyond the end, or beyond an error, are of no use to anyone but still write into the blocks.
-        match self.settle() {
+        // The data of reads beyond the end, or beyond an error, is unused, but those reads still write into
+        // the blocks.
+        match self.drain() {
             Ok(()) => outcome,
             Err(error) => outcome.and(Err(ReadError::Ring(error))),
         }
@@ -242,16 +243,17 @@ impl ReadAhead {
         };
         let start = self.memory.start().wrapping_add(index * self.block_bytes as usize + from as usize);
         let entry = Sqe::read(fd, start, self.block_bytes - from, offset).user_data(index as u64);
-        // SAFETY: the memory is block `index` from `from` on, inside our mapping. By the INVARIANT nobody reads
-        // or writes it while the block is `InFlight`, and the mapping is not released before `settle` has seen
-        // the completion (`read` and `drop` call it on every path).
+        // SAFETY: the memory is block `index` from `from` on, inside our mapping. By the INVARIANT no code
+        // reads or writes it while the block is `InFlight`, and the mapping is not released before `drain`
+        // has seen the completion (`read` and `drop` call it on every path).
         unsafe { self.push(entry)? };
         self.blocks[index].state = State::InFlight;
         Ok(())
     }
 
-    /// Queues an entry, making room first if there is none. With as many blocks as entries there nearly always
-    /// is; but a kernel thread that submits for us (SQPOLL) may post a completion before it gives the entry back.
+    /// Queues an entry, making room first if there is none. With as many blocks as entries there nearly
+    /// always is; but a kernel thread that submits for us (SQPOLL) may post a completion before it gives the
+    /// entry back.
     ///
     /// # Safety
     /// As [`crate::Slot::fill`].
@@ -298,8 +300,8 @@ impl ReadAhead {
                     block.state = State::Free;
                     self.ask(fd, index, source)?;
                 }
-                // A stream in non-blocking mode that has nothing yet. Linux 6.18 waits for a pipe all the same;
-                // where a kernel takes O_NONBLOCK as "do not wait for me", waiting must be asked for.
+                // A stream in non-blocking mode that has nothing yet. Linux 6.18 waits for a pipe all the
+                // same; where a kernel takes O_NONBLOCK as "do not wait for me", waiting must be asked for.
                 result if result == -libc::EAGAIN && source == Source::Stream => {
                     self.wait_for(fd, index)?;
                 }
@@ -327,9 +329,9 @@ impl ReadAhead {
 
     fn bytes(&self, index: usize, length: u32) -> &[u8] {
         assert!(self.blocks[index].state != State::InFlight && length <= self.block_bytes);
-        // SAFETY: inside the mapping. The kernel is done with this block (not `InFlight`, by the INVARIANT) and
-        // gets it again only through `ask`, which needs `&mut self` while this slice borrows it. The memory is
-        // initialised: anonymous pages begin as zeros.
+        // SAFETY: inside the mapping. The kernel is done with this block (not `InFlight`, by the INVARIANT)
+        // and gets it again only through `ask`, which needs `&mut self` while this slice borrows it. The
+        // memory is initialised: anonymous pages begin as zeros.
         unsafe {
             std::slice::from_raw_parts(
                 self.memory.start().add(index * self.block_bytes as usize),
@@ -339,7 +341,7 @@ impl ReadAhead {
     }
 
     /// Waits until the kernel has let go of every block.
-    fn settle(&mut self) -> io::Result<()> {
+    fn drain(&mut self) -> io::Result<()> {
         while self.in_flight > 0 {
             self.enters += 1;
             match self.ring.submit_and_wait(Wait { completions: 1, ..Wait::default() }) {
@@ -362,7 +364,7 @@ impl ReadAhead {
 impl Drop for ReadAhead {
     fn drop(&mut self) {
         // Only a panic in the sink gets here with reads in flight.
-        if self.settle().is_err() {
+        if self.drain().is_err() {
             // The kernel may still write: the memory must stay, for the rest of the process.
             self.memory.forget();
         }

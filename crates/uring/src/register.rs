@@ -1,22 +1,24 @@
-//! What `io_uring_register` keeps for us: fixed files, fixed buffers, the ring's own descriptor, limits.
+//! Objects registered with `io_uring_register`: fixed files, fixed buffers, the ring's descriptor, limits.
 //!
-//! Buffer rings have a file of their own (`buffer_ring.rs`), and so have the probe and a table of files that knows which of
-//! its places are taken (`file_table.rs`).
+//! Buffer rings have a file of their own (`buffer_ring.rs`), and so have the probe (`probe.rs`) and a table
+//! of files that knows which of its slots are taken (`file_table.rs`).
 
 use crate::abi::*;
 use crate::ring::{Handle, Ring};
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
-/// A slot in the fixed file table with nothing in it.
-pub const EMPTY_SLOT: RawFd = -1;
+/// A slot of the fixed file table with nothing in it, as the kernel takes it.
+pub(crate) const EMPTY_SLOT: RawFd = -1;
 
 impl Ring {
     /// Registers a table of files; entries then name them by index ([`crate::Sqe::fixed_file`]), which spares
-    /// the kernel a reference per request. [`EMPTY_SLOT`] leaves a hole. The kernel holds its own references:
-    /// the descriptors may be closed. Errors: EBUSY (a table is registered), EMFILE (more than RLIMIT_NOFILE).
-    pub fn register_files(&mut self, files: &[RawFd]) -> io::Result<()> {
+    /// the kernel a reference per request. `None` leaves a slot empty. The kernel holds its own references:
+    /// the descriptors may be closed. Errors: EBUSY (a table is registered), EMFILE (more than
+    /// RLIMIT_NOFILE).
+    pub fn register_files(&mut self, files: &[Option<BorrowedFd<'_>>]) -> io::Result<()> {
+        let files = numbers(files);
         // SAFETY: the array is read during the call only.
         unsafe {
             self.handle.register(
@@ -48,10 +50,11 @@ impl Ring {
         .map(|_| ())
     }
 
-    /// Replaces slots from `start` on. Requests that use an old file keep it until they complete. Returns how
-    /// many slots were changed, which is fewer than asked when one of the descriptors is bad.
-    pub fn update_files(&mut self, start: u32, files: &[RawFd]) -> io::Result<u32> {
-        self.handle.update_files(start, files)
+    /// Replaces slots from `start` on; `None` empties one. Requests that use an old file keep it until they
+    /// complete. Returns how many slots were changed, which is fewer than asked when the kernel refuses a
+    /// file.
+    pub fn update_files(&mut self, start: u32, files: &[Option<BorrowedFd<'_>>]) -> io::Result<u32> {
+        self.handle.update_files(start, &numbers(files))
     }
 
     /// Gives the file table up.
@@ -62,7 +65,7 @@ impl Ring {
     /// Pins buffers for [`crate::Sqe::read_fixed`] and `write_fixed`. Counts against RLIMIT_MEMLOCK (ENOMEM).
     ///
     /// # Safety
-    /// Each buffer stays mapped, and its memory is not given to anyone else, until it is unregistered (or the
+    /// Each buffer stays mapped, and its memory is used for nothing else, until it is unregistered (or the
     /// ring is closed) and every request that uses it has completed.
     pub unsafe fn register_buffers(&mut self, buffers: &[libc::iovec]) -> io::Result<()> {
         // SAFETY: the array is read during the call; what it names is promised by the caller.
@@ -124,8 +127,8 @@ impl Ring {
         }
     }
 
-    /// Caps the kernel's worker threads for this ring's thread (5.15): `bounded` for files, `unbounded` for what
-    /// may wait for ever. Zero keeps a limit. Returns the previous pair.
+    /// Caps the kernel's worker threads for this ring's thread (5.15): `bounded` for files, `unbounded` for
+    /// what may wait for ever. Zero keeps a limit. Returns the previous pair.
     pub fn limit_workers(&mut self, bounded: u32, unbounded: u32) -> io::Result<(u32, u32)> {
         let mut limits = [bounded, unbounded];
         // SAFETY: two u32 are read and written during the call.
@@ -191,6 +194,11 @@ impl Handle {
         unsafe { self.register(io_uring_register_op::IORING_UNREGISTER_FILES, std::ptr::null(), 0) }
             .map(|_| ())
     }
+}
+
+/// The descriptors as the kernel takes them.
+fn numbers(files: &[Option<BorrowedFd<'_>>]) -> Vec<RawFd> {
+    files.iter().map(|file| file.map_or(EMPTY_SLOT, |file| file.as_raw_fd())).collect()
 }
 
 /// `io_uring_rsrc_update`, which the two ring-descriptor calls use with `data` as a descriptor.

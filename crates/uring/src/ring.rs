@@ -1,13 +1,14 @@
 //! The ring: set up, mapped, entered.
 //!
-//! [`Builder`] asks the kernel for exactly what it was told to and reports a refusal as it came; which flags to
-//! try, in which order, is the user's decision. [`Ring`] owns the descriptor, the mappings, and both queues.
+//! [`Builder`] requests exactly its settings from the kernel, and returns a refusal unchanged. The caller
+//! decides which flags to try, and in which order. [`Ring`] owns the descriptor, the mappings, and both
+//! queues.
 
 use crate::abi::*;
-use crate::complete::CompletionQueue;
+use crate::complete::{CompletionQueue, Completions};
 use crate::fork::ForkGuard;
 use crate::map::Mapping;
-use crate::submit::SubmissionQueue;
+use crate::submit::{SubmissionQueue, Submissions};
 use crate::syscall;
 use std::fmt;
 use std::io;
@@ -15,6 +16,24 @@ use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::time::Duration;
+
+/// The set-up flags under which the queues are laid out and walked as `submit.rs` and `complete.rs` do it.
+///
+/// INVARIANT: under each of these an entry has 64 bytes and a completion 16, the kernel maps the memory,
+/// takes entries from the head to the tail, and both count up for ever. Soundness depends on it, so this is
+/// an allow-list; review the effect of a flag before adding it. (`SQ_AFF` and `ATTACH_WQ` need fields that
+/// `Builder` does not set.)
+const SUPPORTED: u32 = IORING_SETUP_IOPOLL
+    | IORING_SETUP_SQPOLL
+    | IORING_SETUP_CQSIZE
+    | IORING_SETUP_CLAMP
+    | IORING_SETUP_R_DISABLED
+    | IORING_SETUP_SUBMIT_ALL
+    | IORING_SETUP_COOP_TASKRUN
+    | IORING_SETUP_TASKRUN_FLAG
+    | IORING_SETUP_SINGLE_ISSUER
+    | IORING_SETUP_DEFER_TASKRUN
+    | IORING_SETUP_NO_SQARRAY;
 
 /// Settings of a new ring.
 #[derive(Clone, Debug)]
@@ -109,7 +128,7 @@ impl fmt::Debug for Features {
     }
 }
 
-/// How long an `enter` may wait.
+/// Wait conditions of an `enter`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wait {
     /// Completions to wait for. Zero: run what is due, do not wait.
@@ -131,8 +150,9 @@ impl Builder {
         Builder { entries, params: io_uring_params::default_zero(), separate_mappings: false }
     }
 
-    /// Adds `IORING_SETUP_*` flags. Entries of double size (`SQE128`, `CQE32`) and user-provided ring memory
-    /// (`NO_MMAP`) are not supported and refused by [`build`](Self::build).
+    /// Adds `IORING_SETUP_*` flags. [`build`](Self::build) refuses every flag but those this library was
+    /// written for: an unknown one may change how the queues are laid out or walked, as `SQE128`, `CQE32`,
+    /// `NO_MMAP`, `CQE_MIXED` (6.18) and `SQ_REWIND` (7.0) do.
     pub fn flags(mut self, flags: u32) -> Builder {
         self.params.flags |= flags;
         self
@@ -145,7 +165,7 @@ impl Builder {
         self
     }
 
-    /// A kernel thread submits for us and sleeps after `idle_ms` without work (`IORING_SETUP_SQPOLL`).
+    /// Lets a kernel thread submit entries; it sleeps after `idle_ms` without work (`IORING_SETUP_SQPOLL`).
     pub fn sqpoll(mut self, idle_ms: u32) -> Builder {
         self.params.flags |= IORING_SETUP_SQPOLL;
         self.params.sq_thread_idle = idle_ms;
@@ -169,14 +189,13 @@ impl Builder {
         let Builder { entries, mut params, separate_mappings } = self;
         let flags = params.flags;
         let failed = |call| move |source| SetupError { entries, flags, call, source };
-        let unsupported =
-            IORING_SETUP_SQE128 | IORING_SETUP_CQE32 | IORING_SETUP_NO_MMAP | IORING_SETUP_REGISTERED_FD_ONLY;
-        if flags & unsupported != 0 {
-            let why = io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "this library lays out neither double-size entries nor rings in user memory",
+        if flags & !SUPPORTED != 0 {
+            let why = format!(
+                "this library supports no ring with the set-up flags {:#x}: they may change how the queues are laid \
+                 out; leave them out",
+                flags & !SUPPORTED
             );
-            return Err(failed("Builder::build")(why));
+            return Err(failed("Builder::build")(io::Error::new(io::ErrorKind::InvalidInput, why)));
         }
         let guard = Rc::new(ForkGuard::new().map_err(failed("mmap"))?);
         let fd = syscall::setup(entries, &mut params).map_err(failed("io_uring_setup"))?;
@@ -197,8 +216,8 @@ impl Builder {
         };
         let slots = map(IORING_OFF_SQES, slots_bytes)?;
 
-        let sq = SubmissionQueue::new(&params, &rings, &slots, Rc::clone(&guard));
-        let cq = CompletionQueue::new(&params, completions.as_ref().unwrap_or(&rings), Rc::clone(&guard));
+        let sq = Submissions::new(&params, &rings, &slots, Rc::clone(&guard));
+        let cq = Completions::new(&params, completions.as_ref().unwrap_or(&rings), Rc::clone(&guard));
         Ok(Ring {
             sq,
             cq,
@@ -239,9 +258,11 @@ impl Handle {
 /// One io_uring instance.
 #[derive(Debug)]
 pub struct Ring {
-    // Order matters for drop: the queues point into the mappings, which go last.
-    sq: SubmissionQueue,
-    cq: CompletionQueue,
+    // INVARIANT: the queues point into `mappings`, and nothing takes either out of the ring or replaces it:
+    // users get a queue only in a view that borrows the ring. `mappings` comes after the queues, so it is
+    // dropped after them.
+    sq: Submissions,
+    cq: Completions,
     pub(crate) handle: Rc<Handle>,
     /// The index of the registered descriptor, if there is one.
     pub(crate) enter_target: Option<u32>,
@@ -267,33 +288,35 @@ impl Ring {
         self.flags
     }
 
-    /// Whether this is the process that made the ring. In a forked child it is not, and there is nothing to be
-    /// done with the ring there but to drop it.
+    /// Whether this is the process that made the ring. In a forked child it is not, and there is nothing to
+    /// be done with the ring there but to drop it.
     pub fn is_of_this_process(&self) -> bool {
         self.handle.guard.is_owner()
     }
 
     /// The submission queue.
     #[inline]
-    pub fn submissions(&mut self) -> &mut SubmissionQueue {
-        &mut self.sq
+    pub fn submissions(&mut self) -> SubmissionQueue<'_> {
+        SubmissionQueue::of(&mut self.sq)
     }
 
     /// The completion queue.
     #[inline]
-    pub fn completions(&mut self) -> &mut CompletionQueue {
-        &mut self.cq
+    pub fn completions(&mut self) -> CompletionQueue<'_> {
+        CompletionQueue::of(&mut self.cq)
     }
 
     /// Both queues, for a loop that takes completions and makes new entries of them.
     #[inline]
-    pub fn queues(&mut self) -> (&mut SubmissionQueue, &mut CompletionQueue) {
-        (&mut self.sq, &mut self.cq)
+    pub fn queues(&mut self) -> (SubmissionQueue<'_>, CompletionQueue<'_>) {
+        (SubmissionQueue::of(&mut self.sq), CompletionQueue::of(&mut self.cq))
     }
 
     /// Submits what the queue holds, without waiting. Returns how many entries the kernel consumed (with
-    /// SQPOLL: how many it has been shown and may not have consumed yet); the rest stays queued. Errors: EBUSY (completions overflowed and must be taken first), EAGAIN (no memory for
-    /// requests now), EINTR, EBADR (5.19: a completion was really lost; the ring is no longer true).
+    /// SQPOLL: how many it has been shown and may not have consumed yet); the rest stays queued.
+    ///
+    /// Errors: EBUSY (completions overflowed and must be taken first), EAGAIN (no memory for requests now),
+    /// EINTR, EBADR (5.19: a completion was lost; the state of the ring is unknown).
     pub fn submit(&mut self) -> io::Result<u32> {
         self.handle.guard.check()?;
         let pending = self.sq.publish();
@@ -312,8 +335,8 @@ impl Ring {
 
     /// Submits what the queue holds and waits as `wait` says, in one system call.
     ///
-    /// Returns how many entries were consumed. A timeout is not an error: look into the completion queue for
-    /// what came. Errors as [`submit`](Self::submit); with EINTR nothing is lost, call again.
+    /// Returns how many entries were consumed. A timeout is not an error: check the completion queue. Errors
+    /// as [`submit`](Self::submit); with EINTR nothing is lost, call again.
     pub fn submit_and_wait(&mut self, wait: Wait) -> io::Result<u32> {
         self.handle.guard.check()?;
         let pending = self.sq.publish();
@@ -336,14 +359,15 @@ impl Ring {
             ts: timespec.as_ref().map_or(0, |span| span as *const __kernel_timespec as u64),
         };
         match self.enter(pending, wait.completions, flags | IORING_ENTER_EXT_ARG, Some(&argument)) {
-            // Time ran out with nothing to submit: said by an errno, meant as an answer.
+            // The time-out with nothing to submit is an errno, but not an error.
             Err(error) if error.raw_os_error() == Some(libc::ETIME) => Ok(0),
             answer => answer,
         }
     }
 
     /// Submits, and returns when the queue has room again. With SQPOLL that may mean waiting for the kernel
-    /// thread (`IORING_ENTER_SQ_WAIT`, 5.10); without, submitting is enough. Errors as [`submit`](Self::submit).
+    /// thread (`IORING_ENTER_SQ_WAIT`, 5.10); without, submitting is enough. Errors as
+    /// [`submit`](Self::submit).
     pub fn make_room(&mut self) -> io::Result<()> {
         if self.flags & IORING_SETUP_SQPOLL == 0 {
             return self.submit().map(|_| ());
@@ -354,7 +378,8 @@ impl Ring {
         self.enter(pending, 0, IORING_ENTER_SQ_WAIT | wakeup, None).map(|_| ())
     }
 
-    /// Brings completions that did not fit in their queue from kernel memory into it, as far as there is room.
+    /// Brings completions that did not fit in their queue from kernel memory into it, as far as there is
+    /// room.
     pub fn flush_overflow(&mut self) -> io::Result<()> {
         self.handle.guard.check()?;
         self.enter(0, 0, IORING_ENTER_GETEVENTS, None).map(|_| ())

@@ -1,11 +1,11 @@
 //! The submission queue: reserve an entry, fill it, publish the tail.
 //!
-//! Two sides share three words. We own the tail, the kernel owns the head, both count up for ever and wrap at
-//! 2^32; an index is the count masked by `entries - 1`.
+//! User space owns the tail, the kernel owns the head. Both count up for ever and wrap at 2^32; an index is
+//! the count masked by `entries - 1`.
 //!
 //! INVARIANT: `head <= published <= tail` and `tail - head <= entries` (in wrapping arithmetic): an entry
-//! between head and published belongs to the kernel, one between published and tail is ours and filled, the
-//! rest is ours and free.
+//! between head and published belongs to the kernel, one between published and tail is filled and owned by
+//! user space, the rest is free.
 
 use crate::abi::{IORING_SQ_CQ_OVERFLOW, IORING_SQ_NEED_WAKEUP, io_uring_params, io_uring_sqe};
 use crate::entry::Sqe;
@@ -15,9 +15,37 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The producer's side of the submission queue.
+/// The producer's side of the submission queue, borrowed from its [`Ring`](crate::Ring).
+///
+/// It is returned by value and borrows the ring, so a queue can neither outlive its ring nor be swapped with
+/// that of another one:
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut ring = ringroad_uring::Ring::builder(8).build()?;
+/// let queue = ring.submissions();
+/// assert_eq!(queue.pending(), 0);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// ```compile_fail,E0308
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut one = ringroad_uring::Ring::builder(8).build()?;
+/// let mut other = ringroad_uring::Ring::builder(8).build()?;
+/// std::mem::swap(one.submissions(), other.submissions());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
-pub struct SubmissionQueue {
+pub struct SubmissionQueue<'ring> {
+    queue: &'ring mut Submissions,
+}
+
+/// The submission queue itself. Only the [`Ring`](crate::Ring) owns one, beside the mappings it points into,
+/// and never moves it out: every pointer below is valid for as long as this value can be reached.
+#[derive(Debug)]
+pub(crate) struct Submissions {
     /// Next entry to hand out: our private count.
     tail: u32,
     /// What the kernel has been told. Behind `tail` by the entries filled since the last publish.
@@ -46,21 +74,21 @@ impl std::error::Error for Full {}
 
 /// A reserved, free entry. It counts only once filled: a slot that is dropped unfilled was never taken.
 #[derive(Debug)]
-pub struct Slot<'q> {
-    queue: &'q mut SubmissionQueue,
+pub struct Slot<'queue> {
+    queue: &'queue mut Submissions,
 }
 
-impl SubmissionQueue {
+impl Submissions {
     /// Lays the queue over its mappings. `rings` and `slots` must outlive it: the ring owns all three.
     pub(crate) fn new(
         params: &io_uring_params,
         rings: &Mapping,
         slots: &Mapping,
         guard: Rc<ForkGuard>,
-    ) -> SubmissionQueue {
+    ) -> Submissions {
         let at = &params.sq_off;
         let entries = params.sq_entries;
-        let queue = SubmissionQueue {
+        let queue = Submissions {
             tail: 0,
             published: 0,
             mask: entries - 1,
@@ -88,30 +116,84 @@ impl SubmissionQueue {
         queue
     }
 
+    /// Shows the filled entries to the kernel and returns how many it has not consumed yet.
+    #[inline]
+    pub(crate) fn publish(&mut self) -> u32 {
+        self.guard.assert_owner();
+        if self.published != self.tail {
+            // SAFETY: the word lies in the rings' mapping. The `Ring` owns that mapping and this queue, drops
+            // neither before itself, and lends this queue only inside a view that borrows the ring: it cannot
+            // be reached after the mapping is gone, nor from another ring.
+            // Release: pairs with the kernel's acquire load of the tail (io_uring/io_uring.c,
+            // io_sqring_entries), so the entries written before it are whole when the kernel reads them.
+            unsafe { (*self.kernel_tail).store(self.tail, Ordering::Release) };
+            self.published = self.tail;
+        }
+        self.pending()
+    }
+
+    #[inline]
+    fn pending(&self) -> u32 {
+        self.tail.wrapping_sub(self.consumed())
+    }
+
+    /// The SQPOLL thread sleeps and must be woken by `enter`. Call after [`publish`](Self::publish).
+    #[inline]
+    pub(crate) fn needs_wakeup(&self) -> bool {
+        // The tail must be visible before the flag is read, or both sides could go to sleep: a full fence,
+        // pairing with the one between the kernel's set of NEED_WAKEUP and its last look at the tail
+        // (io_uring/sqpoll.c).
+        std::sync::atomic::fence(Ordering::SeqCst);
+        self.flags() & IORING_SQ_NEED_WAKEUP != 0
+    }
+
+    #[inline]
+    fn flags(&self) -> u32 {
+        self.guard.assert_owner();
+        // SAFETY: as in `publish`. Relaxed: each flag only asks for a later `enter`, which synchronises.
+        unsafe { (*self.kernel_flags).load(Ordering::Relaxed) }
+    }
+
+    #[inline]
+    fn consumed(&self) -> u32 {
+        self.guard.assert_owner();
+        // SAFETY: as in `publish`.
+        // Acquire: pairs with the kernel's release store of the head (io_commit_sqring). An entry below it
+        // has been copied, so the write that reuses it cannot be seen by the kernel's read.
+        unsafe { (*self.kernel_head).load(Ordering::Acquire) }
+    }
+}
+
+impl<'ring> SubmissionQueue<'ring> {
+    #[inline]
+    pub(crate) fn of(queue: &'ring mut Submissions) -> SubmissionQueue<'ring> {
+        SubmissionQueue { queue }
+    }
+
     /// How many entries the queue holds.
     pub fn entries(&self) -> u32 {
-        self.entries
+        self.queue.entries
     }
 
     /// Entries filled and not yet consumed by the kernel.
     #[inline]
     pub fn pending(&self) -> u32 {
-        self.tail.wrapping_sub(self.consumed())
+        self.queue.pending()
     }
 
     /// Whether the next [`reserve`](Self::reserve) would fail.
     #[inline]
     pub fn is_full(&self) -> bool {
-        self.pending() == self.entries
+        self.pending() == self.queue.entries
     }
 
     /// Takes the next free entry, or `None` when the kernel has not consumed enough of the earlier ones.
     #[inline]
     pub fn reserve(&mut self) -> Option<Slot<'_>> {
-        if self.is_full() { None } else { Some(Slot { queue: self }) }
+        if self.is_full() { None } else { Some(Slot { queue: self.queue }) }
     }
 
-    /// Reserve and fill in one step.
+    /// Reserves an entry and fills it.
     ///
     /// # Safety
     /// As [`Slot::fill`].
@@ -127,59 +209,26 @@ impl SubmissionQueue {
         }
     }
 
-    /// Shows the filled entries to the kernel and returns how many it has not consumed yet. Without SQPOLL the
-    /// kernel looks only during `enter`; with it, from now on.
+    /// Shows the filled entries to the kernel and returns how many it has not consumed yet. Without SQPOLL
+    /// the kernel looks only during `enter`; with it, from now on.
     #[inline]
     pub fn publish(&mut self) -> u32 {
-        self.guard.assert_owner();
-        if self.published != self.tail {
-            // SAFETY: the word lies in the rings' mapping, which the `Ring` keeps as long as this queue.
-            // Release: pairs with the kernel's acquire load of the tail (io_uring/io_uring.c, io_sqring_entries),
-            // so the entries written before it are whole when the kernel reads them.
-            unsafe { (*self.kernel_tail).store(self.tail, Ordering::Release) };
-            self.published = self.tail;
-        }
-        self.pending()
+        self.queue.publish()
     }
 
-    /// The SQPOLL thread sleeps and must be woken by `enter`. Call after [`publish`](Self::publish).
-    #[inline]
-    pub(crate) fn needs_wakeup(&self) -> bool {
-        // The tail must be visible before the flag is read, or both sides could go to sleep: a full fence,
-        // pairing with the one between the kernel's set of NEED_WAKEUP and its last look at the tail
-        // (io_uring/sqpoll.c).
-        std::sync::atomic::fence(Ordering::SeqCst);
-        self.flags() & IORING_SQ_NEED_WAKEUP != 0
-    }
-
-    /// Completions did not fit in their queue and wait in kernel memory: `enter` with GETEVENTS brings them.
+    /// Whether completions did not fit in their queue and wait in kernel memory: `enter` with GETEVENTS
+    /// brings them.
     #[inline]
     pub fn completion_overflow(&self) -> bool {
-        self.flags() & IORING_SQ_CQ_OVERFLOW != 0
+        self.queue.flags() & IORING_SQ_CQ_OVERFLOW != 0
     }
 
     /// Entries the kernel refused as invalid and dropped without a completion (an index out of range: cannot
     /// happen with our identity array; a count above zero is our bug).
     pub fn dropped(&self) -> u32 {
-        self.guard.assert_owner();
-        // SAFETY: as in `publish`. Relaxed: a counter for people.
-        unsafe { (*self.kernel_dropped).load(Ordering::Relaxed) }
-    }
-
-    #[inline]
-    fn flags(&self) -> u32 {
-        self.guard.assert_owner();
-        // SAFETY: as in `publish`. Relaxed: each flag only asks for a later `enter`, which synchronises.
-        unsafe { (*self.kernel_flags).load(Ordering::Relaxed) }
-    }
-
-    #[inline]
-    fn consumed(&self) -> u32 {
-        self.guard.assert_owner();
-        // SAFETY: as in `publish`.
-        // Acquire: pairs with the kernel's release store of the head (io_commit_sqring). An entry below it has
-        // been copied, so the write that reuses it cannot be seen by the kernel's read.
-        unsafe { (*self.kernel_head).load(Ordering::Acquire) }
+        self.queue.guard.assert_owner();
+        // SAFETY: as in `Submissions::publish`. Relaxed: a counter for people.
+        unsafe { (*self.queue.kernel_dropped).load(Ordering::Relaxed) }
     }
 }
 

@@ -18,7 +18,7 @@ pub fn setup(entries: u32, params: &mut io_uring_params) -> io::Result<OwnedFd> 
     // asserted in `abi.rs`); the kernel keeps no reference to it after the call.
     let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, entries, params as *mut io_uring_params) };
     let fd = result(fd)?;
-    // SAFETY: the kernel has just given us this descriptor; nobody else knows its number yet, so we own it.
+    // SAFETY: the kernel has just given us this descriptor; no other code knows its number yet, so we own it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
@@ -30,7 +30,7 @@ pub fn setup(entries: u32, params: &mut io_uring_params) -> io::Result<OwnedFd> 
 /// # Safety
 /// Every published entry keeps the promise of [`crate::Slot::fill`]. `argument` is null or points to
 /// `argument_bytes` valid bytes of what `flags` says: with `IORING_ENTER_EXT_ARG` an `io_uring_getevents_arg`
-/// whose own pointers are valid for the duration of the call.
+/// with pointers that stay valid for the duration of the call.
 pub unsafe fn enter(
     ring: RawFd,
     to_submit: u32,
@@ -57,8 +57,9 @@ pub unsafe fn enter(
 /// io_uring_register(2).
 ///
 /// # Safety
-/// `argument` and `count` are what `opcode` asks for. Memory that the kernel keeps beyond the call (registered
-/// buffers, buffer rings) stays mapped and is not reused until it is unregistered and no request uses it.
+/// `argument` and `count` are what `opcode` asks for. Memory that the kernel keeps beyond the call
+/// (registered buffers, buffer rings) stays mapped and is not reused until it is unregistered and no request
+/// uses it.
 pub unsafe fn register(
     ring: BorrowedFd<'_>,
     opcode: u32,

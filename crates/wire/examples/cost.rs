@@ -1,9 +1,9 @@
 //! What a small request costs here: nanoseconds to read it and to write its answer, beside `httparse`.
 //!
 //! `cargo run --release -p ringroad-wire --example cost`. Each figure is the median of 1001 short rounds,
-//! with the first and the ninth decile beside it, so that what else the machine does falls into single rounds; pin it
-//! to a core. A round works through a buffer of 64 pipelined requests, so that code and bytes are warm, as they are in
-//! a busy server.
+//! with the first and the ninth decile beside it, so that what else the machine does falls into single
+//! rounds; pin it to a core. A round works through a buffer of 64 pipelined requests, so that code and bytes
+//! are warm, as they are in a busy server.
 #![allow(clippy::unwrap_used)]
 
 use ringroad_wire::{

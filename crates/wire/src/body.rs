@@ -1,7 +1,7 @@
 //! Where a body ends, and what of the bytes before is content: lengths, chunks, or the end of the connection.
 //!
-//! The chunk header is read a byte at a time by a state machine, so that it may be cut anywhere and nothing of it
-//! has to be kept; trailers are header lines and go through [`fields`](crate::fields).
+//! The chunk header is read a byte at a time by a state machine, so that it may be cut anywhere and nothing
+//! of it has to be kept; trailers are header lines and go through [`fields`](crate::fields).
 
 use crate::error::{Error, Problem};
 use crate::fields::{Bounds, Lines, Progress, Scratch, lines};
@@ -245,9 +245,10 @@ impl Chunked {
     }
 }
 
-/// Fields that decide about framing, routing, the connection, who is asking or what the content is must come
-/// before it (RFC 9110 §6.5.1): nobody looks at them any more, and somebody who merges them would be misled.
-pub(crate) fn is_forbidden_trailer(name: &[u8]) -> bool {
+/// Fields that decide about framing, routing, the connection, the client's identity or the content must come
+/// before it (RFC 9110 §6.5.1): in a trailer they come too late, and a program that merges them would be
+/// misled.
+pub fn is_forbidden_trailer(name: &[u8]) -> bool {
     const FORBIDDEN: [&str; 18] = [
         "authorization",
         "cache-control",

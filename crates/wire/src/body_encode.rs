@@ -1,7 +1,7 @@
 //! Bodies, as they are written: the sender held to what its head announced.
 //!
-//! Start at [`BodyEncoder`]. Bytes may go through it, or beside it (`sendfile`, zero-copy sends): then it writes
-//! only what stands between them.
+//! Start at [`BodyEncoder`]. Bytes may go through it, or beside it (`sendfile`, zero-copy sends): then it
+//! writes only what stands between them.
 
 use crate::body::is_forbidden_trailer;
 use crate::encode::{EncodeError, FieldBlock};
@@ -40,8 +40,8 @@ impl BodyEncoder {
         self.keep_alive
     }
 
-    /// Whether bytes of the body are sent at all: not after HEAD, nor with 204 and 304. A sender that would have
-    /// to fetch them can spare itself.
+    /// Whether bytes of the body are sent at all: not after HEAD, nor with 204 and 304. A sender that would
+    /// have to fetch them can spare itself.
     pub fn is_sent(&self) -> bool {
         !matches!(self.framing, Framing::None | Framing::Unsent { .. })
     }
@@ -55,8 +55,8 @@ impl BodyEncoder {
         Ok(())
     }
 
-    /// Writes what stands before a piece of `data_bytes`, which the caller then sends itself, all of it, behind
-    /// what is in `out`. False: nothing of it is sent.
+    /// Writes what stands before a piece of `data_bytes`, which the caller then sends itself, all of it,
+    /// behind what is in `out`. False: nothing of it is sent.
     #[inline]
     pub fn frame(&mut self, out: &mut Vec<u8>, data_bytes: u64) -> Result<bool, EncodeError> {
         match &mut self.framing {
@@ -81,15 +81,15 @@ impl BodyEncoder {
         }
     }
 
-    /// Ends the body. An error if fewer bytes went than were announced: then close the connection, which tells the
-    /// peer that the body is not complete.
+    /// Ends the body. An error if fewer bytes went than were announced: then close the connection, which
+    /// tells the peer that the body is not complete.
     #[inline]
     pub fn end(self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         self.end_with(out, &FieldBlock::new())
     }
 
-    /// Ends the body with trailers, which only a chunked body can carry: with another framing they are dropped, as
-    /// RFC 9110 §6.5.1 lets every hop do.
+    /// Ends the body with trailers, which only a chunked body can carry: with another framing they are
+    /// dropped, as RFC 9110 §6.5.1 lets every hop do.
     #[inline]
     pub fn end_with(self, out: &mut Vec<u8>, trailers: &FieldBlock) -> Result<(), EncodeError> {
         match self.framing {

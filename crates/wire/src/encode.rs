@@ -1,13 +1,14 @@
 //! Messages, as they are written: heads of both directions into a caller's `Vec<u8>`.
 //!
 //! [`Encoder`] writes a head line by line and decides the framing of the body in one place,
-//! [`finish`](Encoder::finish); [`BodyEncoder`] then holds the sender to it. What could be
-//! read as something else by the other side is refused: control characters in values, names that are no tokens,
-//! framing lines written by hand. A head that is not finished leaves nothing behind.
+//! [`finish`](Encoder::finish); [`BodyEncoder`] then holds the sender to it. What could be read as something
+//! else by the other side is refused: control characters in values, names that are no tokens, framing lines
+//! written by hand. A head that is not finished leaves nothing behind.
 //!
-//! There is no clock here: whoever has one keeps a [`DateLine`] for a second.
+//! There is no clock here: the caller has one and keeps a [`DateLine`] for a second.
 
 use crate::body_encode::{BodyEncoder, Framing};
+use crate::fields::Field;
 use crate::message::{Method, Version};
 use crate::request_head::RequestHead;
 use crate::scan::{is_word, target_len, token_len, value_len};
@@ -23,8 +24,8 @@ pub enum EncodeError {
     Name,
     /// A header value with control characters in it.
     Value,
-    /// A header line that frames the message or the connection, which [`Encoder::finish`] writes, or a trailer
-    /// that belongs before the body.
+    /// A header line that frames the message or the connection, which [`Encoder::finish`] writes, or a
+    /// trailer that belongs before the body.
     Framing,
     /// A request target that is not valid, or not with this method.
     Target,
@@ -126,6 +127,12 @@ pub struct FieldBlock {
     bytes: Vec<u8>,
 }
 
+/// Whether a line of a block has this name, in any case.
+fn is_of(line: &[u8], name: &str) -> bool {
+    line.get(name.len()) == Some(&b':')
+        && line.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name.as_bytes()))
+}
+
 impl FieldBlock {
     /// No lines.
     pub const fn new() -> Self {
@@ -148,6 +155,58 @@ impl FieldBlock {
         put_field(&mut self.bytes, name, value)
     }
 
+    /// Adds the lines of another block behind these.
+    pub fn append(&mut self, other: &FieldBlock) {
+        self.bytes.extend_from_slice(&other.bytes);
+    }
+
+    /// The lines: names and values, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Field<'_>> {
+        self.lines().filter_map(|line| {
+            let colon = line.iter().position(|byte| *byte == b':')?;
+            Some(Field { name: line.get(..colon)?, value: line.get(colon + 2..line.len() - 2)? })
+        })
+    }
+
+    /// The lines, each with its CR LF.
+    fn lines(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = self.bytes.as_slice();
+        std::iter::from_fn(move || {
+            // Of all bytes of a line only CR and LF may not stand in a value.
+            let (line, after) = rest.split_at_checked(value_len(rest) + 2)?;
+            rest = after;
+            Some(line)
+        })
+    }
+
+    /// The value of the first line of this name, in any case.
+    pub fn get(&self, name: &str) -> Option<&[u8]> {
+        let line = self.lines().find(|line| is_of(line, name))?;
+        line.get(name.len() + 2..line.len() - 2)
+    }
+
+    /// Removes all lines of this name, in any case; tells how many there were.
+    pub fn remove(&mut self, name: &str) -> usize {
+        let count = self.lines().filter(|line| is_of(line, name)).count();
+        if count > 0 {
+            let kept: Vec<u8> = self.lines().filter(|line| !is_of(line, name)).flatten().copied().collect();
+            self.bytes = kept;
+        }
+        count
+    }
+
+    /// Puts one line in place of all lines of its name.
+    pub fn set(&mut self, name: &[u8], value: &[u8]) -> Result<(), EncodeError> {
+        // Checked before anything is removed.
+        let mut line = Vec::new();
+        put_field(&mut line, name, value)?;
+        if let Ok(name) = str::from_utf8(name) {
+            self.remove(name);
+        }
+        self.bytes.extend_from_slice(&line);
+        Ok(())
+    }
+
     /// The lines, each with its CR LF.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
@@ -161,7 +220,7 @@ impl FieldBlock {
 
 /// Writes the line if it is one.
 #[inline]
-fn put_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Result<(), EncodeError> {
+pub(crate) fn put_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Result<(), EncodeError> {
     if name.is_empty() || token_len(name) != name.len() {
         return Err(EncodeError::Name);
     }
@@ -235,8 +294,8 @@ impl<'a> Encoder<'a> {
         Encoder { out, start, kind: Kind::Response { status, to }, upgrade: false, finished: false }
     }
 
-    /// Begins a request behind what is in `out`, for a connection that is to go on. `host` is the authority of the
-    /// URL, with its port unless it is the default one.
+    /// Begins a request behind what is in `out`, for a connection that is to go on. `host` is the authority
+    /// of the URL, with its port unless it is the default one.
     pub fn request(
         out: &'a mut Vec<u8>,
         method: Method,
@@ -274,8 +333,8 @@ impl<'a> Encoder<'a> {
         Ok(Encoder { out, start, kind, upgrade: false, finished: false })
     }
 
-    /// A header line. Refused, so that nobody's words become somebody's headers: names that are not tokens, values
-    /// with control characters (tabs are taken), and the lines that [`finish`](Self::finish) writes.
+    /// A header line. Refused, so that no value can become a header: names that are not tokens,
+    /// values with control characters (tabs are taken), and the lines that [`finish`](Self::finish) writes.
     #[inline]
     pub fn field(
         &mut self,
@@ -389,7 +448,8 @@ fn request_framing(method: Method, size: BodySize) -> Framing {
     }
 }
 
-/// Appends `number` in decimal, without leading zeros, as lengths and status codes are written (RFC 9110, 8.6).
+/// Appends `number` in decimal, without leading zeros, as lengths and status codes are written (RFC 9110,
+/// 8.6).
 #[inline]
 pub fn put_decimal(out: &mut Vec<u8>, number: u64) {
     let mut digits = [b'0'; 20];

@@ -1,8 +1,8 @@
 //! Why a message is refused: what was expected, what came, and the status that answers it.
 //!
-//! Every rule of this crate ends in one [`Problem`]; the table below is the whole list of them. After an error a
-//! machine stays failed: what follows on the connection has no agreed meaning any more, so the one right thing
-//! is to answer [`Error::status`] with `Connection: close`, and to close.
+//! Every rule of this crate ends in one [`Problem`]; the table below is the whole list of them. After an
+//! error a machine stays failed: what follows on the connection has no agreed meaning any more, so the one
+//! right thing is to answer [`Error::status`] with `Connection: close`, and to close.
 
 use crate::status::Status;
 use std::fmt;
@@ -35,8 +35,8 @@ impl Error {
         self.problem
     }
 
-    /// What a server answers: 400, 413, 414, 417, 431, 501 or 505. For a response that cannot be taken it is 502,
-    /// which is what a gateway answers for its upstream.
+    /// What a server answers: 400, 413, 414, 417, 431, 501 or 505. For a response that cannot be taken it is
+    /// 502, which is what a gateway answers for its upstream.
     pub fn status(&self) -> Status {
         if self.of_response { Status::BAD_GATEWAY } else { self.problem.status() }
     }
@@ -54,6 +54,10 @@ impl fmt::Display for Error {
         write!(f, "{subject}: expected {expected}")?;
         if !self.got().is_empty() {
             write!(f, ", got \"{}\"", self.got().escape_ascii())?;
+        }
+        // A client has nothing to answer, and a gateway logs its own status.
+        if self.of_response {
+            return Ok(());
         }
         write!(f, " (answer {} and close)", self.status().code())
     }
@@ -149,7 +153,7 @@ problems! {
     TrailersTooLong BAD_REQUEST "trailers": "fewer bytes and lines in total";
     TrailerForbidden BAD_REQUEST "trailer": "no field that frames, routes or authenticates the message";
     Truncated BAD_REQUEST "message": "the rest of it before the end of the connection";
-    DrainTooLong CONTENT_TOO_LARGE "body nobody wants": "less of it";
+    DrainTooLong CONTENT_TOO_LARGE "unwanted body": "less of it";
     StatusLine BAD_GATEWAY "status line": "HTTP/1.1 or HTTP/1.0, three digits and a phrase";
     StatusLineTooLong BAD_GATEWAY "status line": "a shorter one";
     Unsolicited BAD_GATEWAY "response": "none without a request";

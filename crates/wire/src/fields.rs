@@ -1,10 +1,11 @@
 //! Header lines and trailer lines: where each name and value lies, found in one pass.
 //!
-//! A line that is whole is judged once. What a head that comes in pieces costs again is the line it stopped in,
-//! and one more pass at the end to fill the table.
+//! A line that is whole is judged once. What a head that comes in pieces costs again is the line it stopped
+//! in, and one more pass at the end to fill the table.
 //!
 //! Start at [`lines`], the scanner; [`Fields`] is what a user sees.
 
+use crate::encode::ReplyTo;
 use crate::error::{Error, Problem};
 use crate::limits::{FIELDS_MAX, HEAD_BYTES_MAX, Limits};
 use crate::request_head::RequestMeta;
@@ -21,8 +22,8 @@ pub struct Slot {
     value_end: u16,
 }
 
-/// What a worker keeps once for all its connections: the limits, the table the header lines of the head at hand are
-/// noted in, and the request head that was read last. An idle connection has none of it.
+/// What a worker keeps once for all its connections: the limits, the table the header lines of the head at
+/// hand are noted in, and the request head that was read last. An idle connection has none of it.
 #[derive(Clone, Debug)]
 pub struct Scratch {
     limits: Limits,
@@ -30,7 +31,8 @@ pub struct Scratch {
     last: Last,
 }
 
-/// The request head that was read last, if it is short, with what was understood of it; its lines are in the table.
+/// The request head that was read last, if it is short, with what was understood of it; its lines are in the
+/// table.
 ///
 /// INVARIANT: where `bytes` is not 0, the table is as reading `head[..bytes]` under these limits left it.
 #[derive(Clone, Debug)]
@@ -39,6 +41,8 @@ struct Last {
     bytes: u16,
     count: u8,
     meta: Option<RequestMeta>,
+    /// What an answer to it has to observe, where the head is all there is to the request.
+    plain: Option<ReplyTo>,
     /// Which of the heads it is that were ever kept here.
     stamp: u64,
 }
@@ -51,8 +55,15 @@ pub(crate) type Slots = [Slot; FIELDS_MAX];
 impl Scratch {
     /// A table under these limits.
     pub fn new(limits: Limits) -> Self {
-        let last = Last { head: [0; LAST_BYTES_MAX], bytes: 0, count: 0, meta: None, stamp: 0 };
+        let last = Last { head: [0; LAST_BYTES_MAX], bytes: 0, count: 0, meta: None, plain: None, stamp: 0 };
         Scratch { limits, slots: [Slot::default(); FIELDS_MAX], last }
+    }
+
+    /// Holds everything that is read from now on to these limits.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+        // It was read under others. Its stamp is not used again.
+        self.last.bytes = 0;
     }
 
     /// The limits everything read with this table is held to.
@@ -67,9 +78,9 @@ impl Scratch {
         (&self.limits, &mut self.slots)
     }
 
-    /// What the head at the front of `bytes` means, if it is the last one again: what it means depends on its bytes
-    /// and the limits and on nothing else, and a head ends where its own bytes say. With its length and its number of
-    /// lines, which are in the table.
+    /// What the head at the front of `bytes` means, if it is the last one again: what it means depends on its
+    /// bytes and the limits and on nothing else, and a head ends where its own bytes say. With its length and
+    /// its number of lines, which are in the table.
     #[inline]
     pub(crate) fn again(&self, bytes: &[u8]) -> Option<(RequestMeta, usize, u8)> {
         let last = &self.last;
@@ -78,19 +89,29 @@ impl Scratch {
         bytes.starts_with(head).then_some((meta, head.len(), last.count))
     }
 
-    /// Keeps a head whose lines are in the table.
+    /// The same for a request that is plain ([`RequestMeta::plain`]), with its length.
+    #[inline]
+    pub(crate) fn plain_again(&self, bytes: &[u8]) -> Option<(ReplyTo, usize)> {
+        let last = &self.last;
+        let head = last.head.get(..usize::from(last.bytes)).filter(|head| !head.is_empty())?;
+        let reply = last.plain?;
+        bytes.starts_with(head).then_some((reply, head.len()))
+    }
+
+    /// Keeps a head with its lines in the table.
     #[inline]
     pub(crate) fn keep(&mut self, head: &[u8], meta: RequestMeta, count: u8) {
         let last = &mut self.last;
         let Some(room) = last.head.get_mut(..head.len()) else { return };
         room.copy_from_slice(head);
         (last.bytes, last.meta, last.count) = (head.len() as u16, Some(meta), count);
+        last.plain = meta.plain();
         last.stamp += 1;
     }
 
-    /// The stamp of the head at hand, if it is kept.
+    /// Returns the [stamp](crate::RequestHead::stamp) of the head that was read last, if it is kept.
     #[inline]
-    pub(crate) fn stamp(&self) -> Option<NonZeroU64> {
+    pub fn stamp(&self) -> Option<NonZeroU64> {
         if self.last.bytes == 0 { None } else { NonZeroU64::new(self.last.stamp) }
     }
 
@@ -122,8 +143,8 @@ pub struct Field<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The lines that `slots` notes in `bytes`: for one who kept copies of [`Fields::slots`] and of the bytes.
-    /// Slots of other bytes give other, possibly empty, names and values.
+    /// The lines that `slots` notes in `bytes`: for a caller that kept copies of [`Fields::slots`] and of the
+    /// bytes. Slots of other bytes give other, possibly empty, names and values.
     pub fn new(bytes: &'a [u8], slots: &'a [Slot]) -> Self {
         Fields { bytes, slots }
     }
@@ -176,6 +197,24 @@ impl fmt::Debug for Field<'_> {
 }
 
 impl Slot {
+    /// A line that begins at `name`, with `: ` behind its name. Its end must be below HEAD_BYTES_MAX.
+    pub(crate) fn at(name: usize, name_len: usize, value_len: usize) -> Slot {
+        let (name_end, value) = (name + name_len, name + name_len + 2);
+        Slot {
+            name: name as u16,
+            name_end: name_end as u16,
+            value: value as u16,
+            value_end: (value + value_len) as u16,
+        }
+    }
+
+    /// Moves with bytes before it, of which `removed` went and `added` came.
+    pub(crate) fn shift(&mut self, removed: usize, added: usize) {
+        for place in [&mut self.name, &mut self.name_end, &mut self.value, &mut self.value_end] {
+            *place = (usize::from(*place) + added).saturating_sub(removed) as u16;
+        }
+    }
+
     pub(crate) fn field(self, bytes: &[u8]) -> Field<'_> {
         let part = |from: u16, to: u16| bytes.get(usize::from(from)..usize::from(to)).unwrap_or_default();
         Field { name: part(self.name, self.name_end), value: part(self.value, self.value_end) }
@@ -223,9 +262,9 @@ pub(crate) enum Lines {
 
 /// Reads the lines at `from`, notes them in `slots` and shows each to `each` with its number.
 ///
-/// The verdict on a prefix of `bytes` is either that more is needed or already the verdict on the whole: bytes
-/// are judged from left to right, and a limit is broken at the byte that goes over it, whether or not more bytes
-/// lie behind. That is what makes a message mean the same however it is cut.
+/// The verdict on a prefix of `bytes` is either that more is needed or already the verdict on the whole:
+/// bytes are judged from left to right, and a limit is broken at the byte that goes over it, whether or not
+/// more bytes lie behind. That is what makes a message mean the same however it is cut.
 #[inline(always)]
 pub(crate) fn lines(
     bytes: &[u8],

@@ -8,18 +8,20 @@ use crate::limits::Limits;
 pub(crate) enum Found<M> {
     /// A head of `count` lines up to `end`, and what it means.
     Whole { meta: M, end: usize, count: u8 },
-    /// A beginning, whose lines up to here need not be looked at before it is whole.
+    /// The beginning of a head. Its lines up to here need no second look before it is whole.
     Partial(Progress),
 }
 
 /// Gathers what header lines mean.
 pub(crate) trait Note: Default {
-    /// Takes one line. An error may depend on this line alone: what depends on several is judged when all are there.
+    /// Takes one line. An error may depend on this line alone: what depends on several is judged when all are
+    /// there.
     fn note(&mut self, number: u8, name: &[u8], value: &[u8]) -> Result<(), Error>;
 }
 
-/// Reads the head at the front of `bytes`, whose lines up to `from` are known to be whole and good: `start_line`
-/// gives the first line and its end, or `None` while it is not whole; `meaning` judges all of it.
+/// Reads the head at the front of `bytes`. Lines up to `from` are known to be whole and good:
+/// `start_line` gives the first line and its end, or `None` while it is not whole; `meaning` judges all of
+/// it.
 #[inline(always)]
 pub(crate) fn read<L, F: Note, M>(
     bytes: &[u8],

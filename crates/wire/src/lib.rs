@@ -1,8 +1,8 @@
 //! HTTP/1.1, both directions, as state machines: bytes in, events out.
 //!
-//! No I/O, no clock, no threads, and no memory for an ordinary message: a head is a view of the caller's bytes,
-//! and what was not used is shown again. One reader and one writer serve clients and servers, so that what one
-//! end says the other understands.
+//! No I/O, no clock, no threads, and no memory for an ordinary message: a head is a view of the caller's
+//! bytes, and what was not used is shown again. One reader and one writer serve clients and servers, so that
+//! what one end says the other understands.
 //!
 //! It is strict, because leniency is where the holes are: whatever two readers could take for two things is
 //! refused, with the status that answers it. The rules are in [`Problem`], the sizes in [`Limits`].
@@ -33,26 +33,41 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Left to others: deadlines (their lengths are in [`Deadlines`]), dispatch, decoding of paths, content codings.
+//! [`ws`] has WebSocket, [`proxy`] the PROXY header, [`rwp`], [`fcgi`] and [`goridge`]
+//! what is spoken with applications, [`resp`] what is spoken with Redis, [`nats`] with NATS.
+//!
+//! Left to others: deadlines (their lengths are in [`Deadlines`]), dispatch, decoding of paths, content
+//! codings.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod body;
 mod body_encode;
+mod edit;
 mod encode;
 mod error;
+pub mod fcgi;
 mod fields;
+pub mod goridge;
 mod head;
 mod limits;
 mod message;
+pub mod nats;
+pub mod proxy;
 mod request;
 mod request_head;
+pub mod resp;
 mod response;
+pub mod rwp;
 mod scan;
+mod sha1;
 mod status;
 mod target;
+pub mod ws;
 
+pub use body::is_forbidden_trailer;
 pub use body_encode::BodyEncoder;
+pub use edit::HeadEdit;
 pub use encode::{BodySize, CONTINUE, DateLine, EncodeError, Encoder, FieldBlock, ReplyTo, put_decimal};
 pub use error::{Error, Problem};
 pub use fields::{Field, Fields, Scratch, Slot};
@@ -61,5 +76,6 @@ pub use message::{Body, Method, Phase, Version};
 pub use request::{Event, Requests};
 pub use request_head::{RequestHead, RequestMeta};
 pub use response::{Asked, KeptHead, ResponseEvent, ResponseHead, ResponseMeta, Responses};
+pub use sha1::sha1;
 pub use status::Status;
 pub use target::Form;

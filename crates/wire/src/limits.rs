@@ -1,5 +1,5 @@
-//! Every bound this protocol needs, in one place: sizes, which the machines of this crate keep, and times, which
-//! their caller keeps, because there is no clock here.
+//! Every bound this protocol needs, in one place: sizes, which the machines of this crate keep, and times,
+//! which their caller keeps, because there is no clock here.
 //!
 //! The defaults are those of `ringroad serve`; what others chose is in the comments where it tells something.
 
@@ -8,8 +8,8 @@ use std::time::Duration;
 /// Most header lines in one head. The table that holds them is a fixed array of this size.
 pub const FIELDS_MAX: usize = 100;
 
-/// Longest head, start line and header lines together, whatever is configured: places in a head are kept in 16
-/// bits.
+/// Longest head, start line and header lines together, whatever is configured: places in a head are kept in
+/// 16 bits.
 pub const HEAD_BYTES_MAX: usize = u16::MAX as usize;
 
 /// How much of each thing a peer may send. What goes over is refused with the status of
@@ -34,7 +34,7 @@ pub struct Limits {
     pub empty_lines: u8,
     /// Interim responses (1xx) before the final one.
     pub interim_responses: u8,
-    /// Most of a body nobody wants that is read and thrown away to keep a connection; past it, close.
+    /// Most bytes of an unwanted body that are read and dropped to keep a connection; past it, close.
     pub drain_bytes: u32,
     /// Whether methods other than those of [`Method`](crate::Method) are taken (501 otherwise).
     pub extension_methods: bool,
@@ -59,13 +59,13 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The same for a client, whose bodies are as long as its user asked for.
+    /// The same for a client. Its bodies are as long as the user requests.
     pub fn client() -> Self {
         Limits { body_bytes: u64::MAX, ..Limits::default() }
     }
 }
 
-/// How long, how often and how many at once: for whoever owns the clock and the sockets.
+/// How long, how often and how many at once: for the owner of the clock and the sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deadlines {
     /// From the first byte of a head to its end, however the bytes trickle (408, then close).
@@ -74,8 +74,15 @@ pub struct Deadlines {
     pub body_bytes_per_second_min: u32,
     /// How long a body may be slower than that.
     pub body_grace: Duration,
-    /// Longest time for what is sent at once, 256 KiB at most; then close. Who takes less than that in this time is cut off.
+    /// Longest time in which the receiver of an answer takes nothing of it; then close. What is sent in one
+    /// piece, up to 64 KiB, has this time as a whole.
     pub send_stall: Duration,
+    /// Slowest receiver of a large answer, in bytes per second, judged every `send_stall`; then close. 0:
+    /// any.
+    pub send_bytes_per_second_min: u32,
+    /// How long a client may go on sending after the last answer, so that it gets to read it; then close. A
+    /// client that sends nothing for 5 s is closed before.
+    pub linger: Duration,
     /// Longest silence between two requests, and before the first; then close.
     pub keep_alive: Duration,
     /// Requests taken from one connection; the last is answered with `Connection: close`.
@@ -91,6 +98,8 @@ impl Default for Deadlines {
             body_bytes_per_second_min: 1024,
             body_grace: Duration::from_secs(10),
             send_stall: Duration::from_secs(30),
+            send_bytes_per_second_min: 128,
+            linger: Duration::from_secs(30),
             keep_alive: Duration::from_secs(60),
             requests_per_connection: 10_000,
             pipeline_depth: 64,

@@ -1,7 +1,7 @@
 //! What requests and responses have in common: versions, methods, and how a body is framed.
 //!
-//! Start at [`Facts`]: the header lines that decide where a message ends and what follows it are read here and
-//! nowhere else, for both directions.
+//! Start at [`Facts`]: the header lines that decide where a message ends and what follows it are read here
+//! and nowhere else, for both directions.
 
 use crate::error::{Error, Problem};
 use crate::fields::list_holds;
@@ -9,13 +9,17 @@ use crate::head::Note;
 use crate::scan::{is_token, is_word};
 use std::fmt;
 
-/// The version of a message.
+/// The version of a message. This crate reads and writes HTTP/1 only; HTTP/2 is for callers that have another
+/// machine beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Version {
     /// HTTP/1.0
     Http10,
     /// HTTP/1.1
     Http11,
+    /// HTTP/2
+    Http2,
 }
 
 /// The method of a request.
@@ -115,8 +119,8 @@ pub enum Body {
 
 /// What the header lines say about framing and connection, gathered while they are read.
 ///
-/// A line that is wrong by itself is refused as it is read; lines that contradict each other are refused at the
-/// end of the head, so that the answer does not depend on how the head was cut.
+/// A line that is wrong by itself is refused as it is read; lines that contradict each other are refused at
+/// the end of the head, so that the answer does not depend on how the head was cut.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) length: u64,
@@ -169,8 +173,9 @@ impl Facts {
 
     /// Whether the lines agree with each other, and the framing they name: `None` if they name none.
     ///
-    /// RFC 9112 §6.1 and §6.3 let some of these pass and say which wins. Whoever lets them pass must agree with
-    /// every hop before and after about the winner, and has not always; so none of them passes here.
+    /// RFC 9112 §6.1 and §6.3 let some of these pass and say which wins. A reader that accepts them must
+    /// agree with every hop before and after about the winner, and has not always; so none of them passes
+    /// here.
     #[inline]
     pub(crate) fn framing(&self, version: Version) -> Result<Option<Body>, Error> {
         if self.lengths == 0 && self.codings == 0 {
@@ -197,7 +202,7 @@ impl Facts {
     /// Whether the sender means the connection to go on (RFC 9112 §9.3).
     pub(crate) fn persists(&self, version: Version) -> bool {
         match version {
-            Version::Http11 => !self.close,
+            Version::Http11 | Version::Http2 => !self.close,
             Version::Http10 => self.keep_alive && !self.close,
         }
     }
@@ -218,8 +223,9 @@ pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
         .try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + u64::from(digit - b'0')))
 }
 
-/// What is wrong with a transfer coding that is not `chunked`. A list of good names that ends in `chunked` could
-/// be decoded by somebody, so it is "not implemented"; with any other the end of the body cannot be known.
+/// What is wrong with a transfer coding that is not `chunked`. A list of good names that ends in `chunked`
+/// could be decoded by another program, so it is "not implemented"; with any other the end of the body cannot
+/// be known.
 #[cold]
 fn not_chunked(value: &[u8]) -> Problem {
     let mut codings = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);

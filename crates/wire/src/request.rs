@@ -1,10 +1,11 @@
 //! Requests, as a server reads them.
 //!
-//! [`Requests`] is one connection's state: bytes in, [`Event`]s out. It keeps no bytes; what it did not use, the
-//! caller shows again with more behind it. What a head means is decided in [`request_head`](crate::request_head);
-//! deadlines, dispatch and answers are the caller's.
+//! [`Requests`] is one connection's state: bytes in, [`Event`]s out. It keeps no bytes; what it did not use,
+//! the caller shows again with more behind it. What a head means is decided in
+//! [`request_head`](crate::request_head); deadlines, dispatch and answers are the caller's.
 
 use crate::body::{Decoder, Piece};
+use crate::encode::ReplyTo;
 use crate::error::{Error, Problem};
 use crate::fields::{Fields, Progress, Scratch};
 use crate::head::Found;
@@ -26,8 +27,8 @@ pub enum Event<'a> {
 
 /// The requests of one connection.
 ///
-/// Call [`next`](Self::next) until it finds nothing, then again when more bytes came. A request that closes the
-/// connection ([`RequestHead::keep_alive`]) is the last: bytes after it are used and ignored.
+/// Call [`next`](Self::next) until it finds nothing, then again when more bytes came. A request that closes
+/// the connection ([`RequestHead::keep_alive`]) is the last: bytes after it are used and ignored.
 #[derive(Clone, Debug)]
 pub struct Requests {
     state: State,
@@ -70,9 +71,9 @@ impl Requests {
         }
     }
 
-    /// Looks at `bytes` from `at` on for the next event, and moves `at` behind what is done with: also where that
-    /// is not an event yet, as between chunks. `None`: more bytes are needed; show those from `at` on again, with
-    /// what came since behind them. An error is final: it is given again to every later call.
+    /// Looks at `bytes` from `at` on for the next event, and moves `at` behind what is done with: also where
+    /// that is not an event yet, as between chunks. `None`: more bytes are needed; show those from `at` on
+    /// again, with what came since behind them. An error is final: it is given again to every later call.
     pub fn next<'a>(
         &mut self,
         scratch: &'a mut Scratch,
@@ -89,6 +90,21 @@ impl Requests {
             State::HandedOver => Ok(None),
             State::Failed(error) => Err(error),
         }
+    }
+
+    /// Uses the head at the front of `bytes` if it is that of the last request again, and there is nothing
+    /// more to that request: no body, no other protocol on offer, a connection that goes on. Then its
+    /// [stamp](RequestHead::stamp) is [`Scratch::stamp`]. `None`: nothing was used, and [`next`](Self::next)
+    /// tells what there is.
+    #[inline]
+    pub fn next_again(&mut self, scratch: &Scratch, bytes: &[u8], at: &mut usize) -> Option<ReplyTo> {
+        let State::Head { progress: Progress { line: 0, .. }, .. } = self.state else { return None };
+        let (reply, end) = scratch.plain_again(bytes.get(*at..)?)?;
+        self.empty_lines = 0;
+        self.keep_alive = true;
+        self.state = State::Head { begun: false, progress: Progress::default() };
+        *at += end;
+        Some(reply)
     }
 
     #[inline]
@@ -225,8 +241,8 @@ impl Requests {
         }
     }
 
-    /// Takes less of the body at hand than [`Limits::body_bytes`] allows; to be called at its head. The error, 413,
-    /// is final.
+    /// Takes less of the body at hand than [`Limits::body_bytes`] allows; to be called at its head. The
+    /// error, 413, is final.
     pub fn limit_body(&mut self, bytes_max: u64) -> Result<(), Error> {
         if let State::Body(decoder) = &self.state {
             self.body_bytes_max = self.body_bytes_max.min(bytes_max);
@@ -242,11 +258,12 @@ impl Requests {
         self.awaits_continue = false;
     }
 
-    /// Nobody wants the rest of the body at hand: it is used up without [`Event::Data`], and its end is told.
+    /// Discards the rest of the current body: it is used up without [`Event::Data`], and its end is reported.
     ///
-    /// False: do not wait for it, answer with `Connection: close`, and close. Either it is known to be longer than
-    /// [`Limits::drain_bytes`], or the client was never told to continue and may or may not send it, so that what
-    /// comes next could be taken for either. A chunked body that turns out too long becomes an error.
+    /// False: do not wait for it, answer with `Connection: close`, and close. Either it is known to be longer
+    /// than [`Limits::drain_bytes`], or the client was never told to continue and may or may not send it, so
+    /// that what comes next could be taken for either. A chunked body that turns out too long becomes an
+    /// error.
     #[must_use = "on false the connection cannot be used for another request"]
     pub fn skip_body(&mut self, limits: &Limits) -> bool {
         let State::Body(decoder) = &self.state else { return true };

@@ -1,9 +1,10 @@
 //! The head of a request: what it says, and how it is read.
 //!
-//! A head is a view of the caller's bytes and costs no memory. What it means is decided here once: the form of its
-//! target, its host, the framing of its body, whether the connection goes on. Start at [`RequestHead`]; the reading
-//! begins at [`read`].
+//! A head is a view of the caller's bytes and costs no memory. What it means is decided here once: the form
+//! of its target, its host, the framing of its body, whether the connection goes on. Start at
+//! [`RequestHead`]; the reading begins at [`read`].
 
+use crate::encode::ReplyTo;
 use crate::error::{Error, Problem};
 use crate::fields::{Fields, Progress, Slot, Slots};
 use crate::head::{self, Found, Note};
@@ -23,7 +24,8 @@ pub struct RequestHead<'a> {
     stamp: Option<NonZeroU64>,
 }
 
-/// What was understood of a head, without the bytes: with copies of them and of the slots, a head can be kept.
+/// What was understood of a head, without the bytes: with copies of them and of the slots, a head can be
+/// kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestMeta {
     method: Method,
@@ -32,16 +34,26 @@ pub struct RequestMeta {
     pub(crate) keep_alive: bool,
     pub(crate) expects_continue: bool,
     upgrade: bool,
-    method_end: u16,
-    target_end: u16,
-    target: Target,
+    pub(crate) method_end: u16,
+    pub(crate) target_end: u16,
+    pub(crate) target: Target,
     /// Number of the line that is `Host`.
-    host: Option<u8>,
+    pub(crate) host: Option<u8>,
+}
+
+impl RequestMeta {
+    /// What an answer has to observe, if the head is all there is to the request: no body, no other protocol
+    /// on offer, and the connection goes on.
+    pub(crate) fn plain(&self) -> Option<ReplyTo> {
+        let RequestMeta { method, version, keep_alive, .. } = *self;
+        let is_plain = self.body == Body::Empty && keep_alive && !self.upgrade && !self.expects_continue;
+        is_plain.then_some(ReplyTo { method, version, keep_alive })
+    }
 }
 
 impl<'a> RequestHead<'a> {
-    /// A head from parts that were kept: [`bytes`](Self::bytes), [`Fields::slots`], [`meta`](Self::meta). Parts
-    /// of different heads give a head that tells nonsense, and nothing worse.
+    /// A head from parts that were kept: [`bytes`](Self::bytes), [`Fields::slots`], [`meta`](Self::meta).
+    /// Parts of different heads give a head that tells nonsense, and nothing worse.
     pub fn from_parts(bytes: &'a [u8], slots: &'a [Slot], meta: RequestMeta) -> Self {
         RequestHead { bytes, slots, meta, stamp: None }
     }
@@ -50,8 +62,23 @@ impl<'a> RequestHead<'a> {
         RequestHead { stamp, ..self }
     }
 
-    /// Heads with the same stamp, read with the same [`Scratch`](crate::Scratch), have the same bytes, and so mean the
-    /// same: what was made of one holds for the other. `None` tells nothing.
+    /// The same head, which came by HTTP/2: its connection goes on whatever it says, and if `streams`, a body
+    /// follows although the head does not say how long. It offers another protocol only if `tunnels`: it was
+    /// written for an extended CONNECT (RFC 8441).
+    #[must_use]
+    pub fn over_http2(mut self, streams: bool, tunnels: bool) -> Self {
+        self.meta.version = Version::Http2;
+        (self.meta.keep_alive, self.meta.upgrade) = (true, self.meta.upgrade && tunnels);
+        if streams && self.meta.body == Body::Empty {
+            self.meta.body = Body::Chunked;
+        }
+        // Its text may be that of an HTTP/1.1 head, and does not mean the same.
+        self.stamp = None;
+        self
+    }
+
+    /// Heads with the same stamp, read with the same [`Scratch`](crate::Scratch), have the same bytes, and so
+    /// mean the same: what was made of one holds for the other. `None` tells nothing.
     pub fn stamp(&self) -> Option<NonZeroU64> {
         self.stamp
     }
@@ -91,8 +118,8 @@ impl<'a> RequestHead<'a> {
         self.meta.target.form
     }
 
-    /// The path of the target with its escapes: it begins with `/`, is `*` for OPTIONS to the whole server, and is
-    /// empty with CONNECT.
+    /// The path of the target with its escapes: it begins with `/`, is `*` for OPTIONS to the whole server,
+    /// and is empty with CONNECT.
     pub fn path(&self) -> &'a str {
         self.path_and_query().0
     }
@@ -113,7 +140,8 @@ impl<'a> RequestHead<'a> {
             Some((path, query)) => (path, Some(query)),
             None => (rest, None),
         };
-        // RFC 9112 §3.2.4: an absolute target without path means the whole server with OPTIONS, else its root.
+        // RFC 9112 §3.2.4: an absolute target without path means the whole server with OPTIONS, else its
+        // root.
         let path = match (path, self.meta.target.form) {
             ("", Form::Absolute) if self.method() == Method::Options && query.is_none() => "*",
             ("", Form::Absolute) => "/",
@@ -122,8 +150,9 @@ impl<'a> RequestHead<'a> {
         (path, query)
     }
 
-    /// The host the request is for, with its port if one was given: of the target if that names one, of `Host`
-    /// otherwise (RFC 9112 §3.2.2). Only an HTTP/1.0 request may have none. A gateway sends this on as `Host`.
+    /// The host the request is for, with its port if one was given: of the target if that names one, of
+    /// `Host` otherwise (RFC 9112 §3.2.2). Only an HTTP/1.0 request may have none. A gateway sends this on as
+    /// `Host`.
     pub fn authority(&self) -> Option<&'a str> {
         match self.meta.target.form {
             Form::Absolute | Form::Authority => {
@@ -146,8 +175,8 @@ impl<'a> RequestHead<'a> {
         self.meta.body
     }
 
-    /// Whether the client means the connection to go on after this exchange. Never with CONNECT: it becomes a tunnel
-    /// or ends.
+    /// Whether the client means the connection to go on after this exchange. Never with CONNECT: it becomes a
+    /// tunnel or ends.
     pub fn keep_alive(&self) -> bool {
         self.meta.keep_alive
     }
@@ -183,7 +212,7 @@ impl fmt::Debug for RequestHead<'_> {
     }
 }
 
-/// Reads the head at the front of `bytes`, whose lines up to `from` are known to be whole and good.
+/// Reads the head at the front of `bytes`. Lines up to `from` are known to be whole and good.
 #[inline]
 pub(crate) fn read(
     bytes: &[u8],
@@ -327,7 +356,7 @@ impl RequestFacts {
         let problem = |problem| Err(Error::new(problem, &[]));
         match (self.hosts, line.version) {
             (1, _) | (0, Version::Http10) => {}
-            (0, Version::Http11) => return problem(Problem::HostMissing),
+            (0, _) => return problem(Problem::HostMissing),
             _ => return problem(Problem::HostTwice),
         }
         let body = self.facts.framing(line.version)?.unwrap_or(Body::Empty);
@@ -344,7 +373,8 @@ impl RequestFacts {
             method: line.method,
             version: line.version,
             body,
-            // What follows CONNECT is meant for the tunnel. If there is none it must not be taken for a request.
+            // What follows CONNECT is meant for the tunnel. If there is none it must not be taken for a
+            // request.
             keep_alive: self.facts.persists(line.version) && line.method != Method::Connect,
             // RFC 9110 §10.1.1: not from a 1.0 client, and there is nothing to wait for without a body.
             expects_continue: self.expects_continue && line.version == Version::Http11 && body != Body::Empty,

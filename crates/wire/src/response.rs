@@ -1,8 +1,8 @@
 //! Responses, as a client reads them.
 //!
 //! [`Responses`] is one connection's state and mirrors [`Requests`](crate::Requests); what differs is that a
-//! response means nothing without its request, so each is announced ([`Responses::begin`]), and that a body may
-//! end with the connection.
+//! response means nothing without its request, so each is announced ([`Responses::begin`]), and that a body
+//! may end with the connection.
 
 use crate::body::{Decoder, Piece};
 use crate::error::{Error, Problem};
@@ -35,7 +35,8 @@ pub struct ResponseHead<'a> {
     meta: ResponseMeta,
 }
 
-/// What was understood of a head, without the bytes: with copies of them and of the slots, a head can be kept.
+/// What was understood of a head, without the bytes: with copies of them and of the slots, a head can be
+/// kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseMeta {
     status: Status,
@@ -124,7 +125,7 @@ impl fmt::Debug for ResponseHead<'_> {
     }
 }
 
-/// The request whose response comes next.
+/// The request that the next response answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// Its method, which decides whether the response has a body.
@@ -180,8 +181,9 @@ impl Responses {
         }
     }
 
-    /// The next response answers a request like this. With several requests under way, call it for each when the
-    /// response before it is complete. An error, if it is not, or if the connection is not to be used again.
+    /// The next response answers a request like this. With several requests under way, call it for each when
+    /// the response before it is complete. An error, if it is not, or if the connection is not to be used
+    /// again.
     pub fn begin(&mut self, asked: impl Into<Asked>) -> Result<(), Error> {
         match self.state {
             State::Idle => {
@@ -195,9 +197,9 @@ impl Responses {
         }
     }
 
-    /// Looks at `bytes` from `at` on for the next event, as [`Requests::next`](crate::Requests::next) does. Bytes
-    /// without a request are an error: whoever took them for the response to the next one would mix up two users'
-    /// answers.
+    /// Looks at `bytes` from `at` on for the next event, as [`Requests::next`](crate::Requests::next) does.
+    /// Bytes without a request are an error: taking them for the response to the next one would mix up
+    /// two users' answers.
     pub fn next<'a>(
         &mut self,
         scratch: &'a mut Scratch,
@@ -317,8 +319,8 @@ impl Responses {
         }
     }
 
-    /// The peer will send nothing more. True: this is how the response at hand ends, and it is complete. An error:
-    /// it is cut short.
+    /// The peer will send nothing more. True: this is how the response at hand ends, and it is complete. An
+    /// error: it is cut short.
     pub fn end_of_input(&mut self) -> Result<bool, Error> {
         match self.state {
             State::Body(Decoder::UntilClose { .. }) => {

@@ -1,18 +1,19 @@
 //! Which bytes may stand where, and how long a run of them is.
 //!
-//! One table of classes decides. In front of it stands a look at eight bytes at a time that may doubt a good byte
-//! but never passes a bad one: what it doubts, the table settles. So the table alone is what has to be right,
-//! and the words only have to be cautious.
+//! One table of classes decides. In front of it stands a look at eight bytes at a time that may doubt a good
+//! byte but never passes a bad one: what it doubts, the table settles. So the table alone is what has to be
+//! right, and the words only have to be cautious.
 
 /// `tchar` of RFC 9110 §5.6.2: methods, header names, options.
 const TOKEN: u8 = 1;
 /// `field-vchar`, space and tab of RFC 9110 §5.5: values, reason phrases.
 const VALUE: u8 = 2;
-/// What a request target may hold: visible ASCII, without what every client escapes (`"`, `<`, `>`) and without
-/// the fragment, which is never sent. Wider than RFC 3986, because browsers send `|`, `{`, `}`, `^` and `[` raw.
+/// What a request target may hold: visible ASCII, without what every client escapes (`"`, `<`, `>`) and
+/// without the fragment, which is never sent. Wider than RFC 3986, because browsers send `|`, `{`, `}`, `^`
+/// and `[` raw.
 const TARGET: u8 = 4;
-/// A registered name as DNS and hosts files have it: letters, digits, `-`, `.`, `_`, `~`. Narrower than RFC 3986:
-/// a comma or an escape in `Host` has only ever meant that somebody hopes two readers will differ.
+/// A registered name as DNS and hosts files have it: letters, digits, `-`, `.`, `_`, `~`. Narrower than RFC
+/// 3986: a comma or an escape in `Host` is only ever an attempt to make two readers differ.
 const HOST: u8 = 8;
 
 // Evaluated by the compiler, which would refuse a place outside.
@@ -70,8 +71,8 @@ pub(crate) fn is_value(byte: u8) -> bool {
 #[inline]
 pub(crate) fn token_len(bytes: &[u8]) -> usize {
     run(bytes, TOKEN, |word| {
-        // In doubt unless a letter or a dash, which most names are made of. With the eighth bit cleared no sum
-        // carries into the next byte, so each byte is judged by itself.
+        // In doubt unless a letter or a dash, which most names are made of. With the eighth bit cleared no
+        // sum carries into the next byte, so each byte is judged by itself.
         let low = word & SEVEN_BITS;
         let folded = low | each(0x20);
         let from_a = folded + each(0x80 - b'a');
@@ -103,9 +104,9 @@ pub(crate) fn host_len(bytes: &[u8]) -> usize {
     bytes.iter().position(|byte| !is(*byte, HOST)).unwrap_or(bytes.len())
 }
 
-/// Bytes of `class` at the beginning of `bytes`. `doubt` sets the top bit of each byte of a word (the first byte
-/// lowest) that may not be of the class; bits set in error above a rightly set one are allowed, since the lowest
-/// is asked first.
+/// Bytes of `class` at the beginning of `bytes`. `doubt` sets the top bit of each byte of a word (the first
+/// byte lowest) that may not be of the class; bits set in error above a rightly set one are allowed, since
+/// the lowest is asked first.
 #[inline(always)]
 fn run(bytes: &[u8], class: u8, doubt: impl Fn(u64) -> u64) -> usize {
     let mut rest = bytes;

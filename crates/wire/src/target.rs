@@ -1,6 +1,6 @@
 //! What a request is for: the four forms of a target, and what may stand in `Host`.
 //!
-//! Decoding escapes and walking paths is left to whoever maps targets to things.
+//! Decoding escapes and walking paths is left to the caller that maps targets to things.
 
 use crate::message::Method;
 use crate::scan::host_len;
@@ -19,7 +19,8 @@ pub enum Form {
     Asterisk,
 }
 
-/// A target taken apart: where its host is, if it names one, and where its path begins, in bytes from its start.
+/// A target taken apart: where its host is, if it names one, and where its path begins, in bytes from its
+/// start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) form: Form,
@@ -58,8 +59,8 @@ pub(crate) fn classify(target: &[u8], method: Method) -> Option<Target> {
     }
 }
 
-/// Whether this is a name or an address, not empty, with a port at most: RFC 9110 §7.2, without user information
-/// and without what no name has.
+/// Whether this is a name or an address, not empty, with a port at most: RFC 9110 §7.2, without user
+/// information and without what no name has.
 pub(crate) fn is_host(host: &[u8]) -> bool {
     let after = match host {
         [b'[', inside @ ..] => {

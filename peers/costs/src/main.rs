@@ -1,14 +1,20 @@
 //! `peer-costs RUNTIME CASE ITEMS`: does something so many times on one runtime, and prints what that cost.
 //!
-//! The cases are written once ([`cases`](ours::cases)) and compiled twice: over our engine ([`ours`]) and over tokio's
-//! current-thread runtime ([`theirs`]). One process measures one case on one runtime, so that neither finds the other's
-//! leavings; order, repetition and statistics are the caller's (`cargo xtask bench costs`).
+//! The cases are written once ([`cases`](on_ringroad::cases)) and compiled for each runtime: our engine
+//! ([`on_ringroad`]), tokio's current-thread runtime ([`on_tokio`]), compio ([`on_compio`]) and monoio
+//! ([`on_monoio`]). Channels and semaphores ([`messages`](on_ringroad::messages)) are there for the first
+//! two: the others have none. One process measures one case on one runtime, so that none finds what another
+//! has left; order, repetition and statistics are the caller's (`cargo xtask bench costs`).
 //!
-//! `peer-costs list` prints the cases: name, items that take some 50 ms, and whether several threads are at work.
+//! `peer-costs list` prints the cases: name, items that take some 50 ms, how many threads are at work, and
+//! the runtimes that have the case.
 #![forbid(unsafe_code)]
 
-mod ours;
-mod theirs;
+mod on_compio;
+mod on_monoio;
+mod on_ringroad;
+mod on_tokio;
+mod yielding;
 
 use ringroad_host::{cpu::ProcessClock, memory};
 use std::process::ExitCode;
@@ -63,20 +69,34 @@ impl Meter {
     }
 }
 
+/// The runtimes, with the cases that each has. The first has all.
+const RUNTIMES: [(&str, &[&[Case]]); 4] = [
+    ("ours", &[on_ringroad::cases::CASES, on_ringroad::messages::CASES]),
+    ("tokio", &[on_tokio::cases::CASES, on_tokio::messages::CASES]),
+    ("compio", &[on_compio::cases::CASES]),
+    ("monoio", &[on_monoio::cases::CASES]),
+];
+
+/// A case of a runtime by its name.
+fn case(cases: &[&'static [Case]], name: &str) -> Option<&'static Case> {
+    cases.iter().flat_map(|cases| cases.iter()).find(|case| case.name == name)
+}
+
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
         ["list"] => {
-            for case in ours::cases::CASES {
-                println!("{} {} {}", case.name, case.items, case.threads);
+            for one in RUNTIMES[0].1.iter().flat_map(|cases| cases.iter()) {
+                let has = |(name, cases): (&'static str, _)| case(cases, one.name).map(|_| name);
+                let runtimes: Vec<&str> = RUNTIMES.into_iter().filter_map(has).collect();
+                println!("{} {} {} {}", one.name, one.items, one.threads, runtimes.join(" "));
             }
             ExitCode::SUCCESS
         }
-        [runtime @ ("ours" | "tokio"), name, items] => {
-            let cases = if runtime == "ours" { ours::cases::CASES } else { theirs::cases::CASES };
-            let case = cases.iter().find(|case| case.name == name);
-            match (case, items.parse()) {
+        [runtime, name, items] => {
+            let runtime = RUNTIMES.into_iter().find(|(known, _)| *known == runtime);
+            match (runtime.and_then(|(_, cases)| case(cases, name)), items.parse()) {
                 (Some(case), Ok(items)) => measure(case, items),
                 _ => usage(),
             }
@@ -86,7 +106,7 @@ fn main() -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    eprintln!("usage: peer-costs list | peer-costs ours|tokio CASE ITEMS");
+    eprintln!("usage: peer-costs list | peer-costs ours|tokio|compio|monoio CASE ITEMS");
     ExitCode::from(2)
 }
 

@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let (stream, _) = listener.accept().await?;
             stream.set_nodelay(true)?;
             tokio::task::spawn_local(async move {
-                // Pipelined answers are gathered, as ours are. How a connection ends concerns nobody else.
+                // Pipelined answers are gathered, as ours are. The end of a connection concerns no other one.
                 let mut connection = http1::Builder::new();
                 connection.pipeline_flush(true);
                 let _ = connection.serve_connection(TokioIo::new(stream), service_fn(hello)).await;

@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             stream.set_nodelay(true)?;
             tokio::task::spawn_local(async move {
                 let mut buffer = [0; 4096];
-                // How a connection ends concerns nobody else.
+                // The end of a connection concerns no other one.
                 while let Ok(bytes @ 1..) = stream.read(&mut buffer).await {
                     if stream.write_all(&buffer[..bytes]).await.is_err() {
                         break;

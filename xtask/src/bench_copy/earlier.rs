@@ -1,7 +1,7 @@
 //! Going on with a record: a hundred cells take hours, so they may be run in several sittings.
 //!
-//! Ratios are taken within blocks, so cells of different runs stand beside each other without harm as long as machine,
-//! scale and number of blocks are the same. Start at [`add`].
+//! Ratios are taken within blocks, so cells of different runs stand beside each other without harm as long as
+//! machine, scale and number of blocks are the same. Start at [`add`].
 
 use super::plan::Cell;
 use serde_json::{Value, json};

@@ -1,9 +1,10 @@
 //! `cargo xtask bench copy-memory`: the most memory a copy of a million files takes, engine by engine.
 //!
-//! Three trees of as many empty files: all in one directory, spread over a thousand, and in three hundred directories
-//! each of which is in the one before. They are made in a file system in memory where this may mount one, so that a million
-//! files take seconds, and go with it. What is measured is what the program has resident at most (VmHWM), not how long it
-//! takes; buffers for contents, which empty files do not fill, are in `bench copy`'s column.
+//! Three trees of as many empty files: all in one directory, spread over a thousand, and in three hundred
+//! directories each of which is in the one before. They are made in a file system in memory where this may
+//! mount one, so that a million files take seconds, and go with it. What is measured is what the program has
+//! resident at most (VmHWM), not how long it takes; buffers for contents, which empty files do not fill, are
+//! in `bench copy`'s column.
 
 use super::run;
 use std::fs;

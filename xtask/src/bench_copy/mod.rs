@@ -1,13 +1,14 @@
 //! `cargo xtask bench copy`: copiers side by side, on several file systems, cold and warm, in random order.
 //!
-//! A *cell* is a place (file system), a shape of tree, a temperature and whether the last byte has to be on the
-//! disk within the timed part. In a *block* every *contestant* runs once in each cell of a place and shape, in a new
-//! random order, after the same preparation ([`run::prepare`]) and into a folder of its own ([`place`]); so what
-//! drifts between blocks drifts for all, and ratios are taken within blocks. What cannot run here is in the
-//! record with its reason. Record and table are written after every block, so that a run can be cut short.
+//! A *cell* is a place (file system), a shape of tree, a temperature and whether the last byte has to be on
+//! the disk within the timed part. In a *block* every *contestant* runs once in each cell of a place and
+//! shape, in a new random order, after the same preparation ([`run::prepare`]) and into a folder of its own
+//! ([`place`]); so what drifts between blocks drifts for all, and ratios are taken within blocks. What cannot
+//! run here is in the record with its reason. Record and table are written after every block, so that a run
+//! can be cut short.
 //!
-//! Servers have the lab; a copier has no load generator and no connections, so this stands beside it and shares
-//! its statistics. Start at [`bench`].
+//! Servers have the lab; a copier has no load generator and no connections, so this stands beside it and
+//! shares its statistics. Start at [`bench`].
 
 mod earlier;
 mod memory;
@@ -32,7 +33,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-/// Who copies: a name, and a command in which SOURCE, TARGET and RINGROAD stand for paths. Ours begin with
+/// A contestant: a name, and a command in which SOURCE, TARGET and RINGROAD stand for paths. Ours begin with
 /// `ringroad`; the first of them is what a user gets.
 const CONTESTANTS: &[(&str, &[&str])] = &[
     ("cp -r", &["cp", "-r", "SOURCE", "TARGET"]),
@@ -57,8 +58,9 @@ const CONTESTANTS: &[(&str, &[&str])] = &[
 const BASELINE: &str = "cp -r";
 /// The baseline once more: what it differs from itself is noise.
 const CONTROL: &str = "cp -r again";
-/// Everything read, sixteen files at a time, and nothing written: near what the storage gives for large cold files. Not
-/// for small or cached ones, where starting a program for every 64 files costs more than copying them.
+/// Everything read, sixteen files at a time, and nothing written: near what the storage gives for large cold
+/// files. Not for small or cached ones, where starting a program for every 64 files costs more than copying
+/// them.
 const FLOOR: &str = "reading alone";
 
 /// The reason for a cell that the time limit left no time for.
@@ -88,7 +90,7 @@ pub(crate) fn bench(root: &Path, words: &[String]) -> ExitCode {
     }
 }
 
-/// One cell with everybody's runs so far.
+/// One cell with all contestants' runs so far.
 #[derive(Debug)]
 struct Found<'p> {
     cell: Cell,
@@ -238,7 +240,7 @@ impl<'p> Bench<'p> {
         Ok(())
     }
 
-    /// Everybody once in every cell.
+    /// Every contestant once in every cell.
     fn block(&mut self, group: &Group, place: &mut Place, block: usize) -> io::Result<()> {
         let shape = group.shape();
         let (source, sample) = (place.source(shape.name), place.sample(shape.name));
@@ -317,7 +319,8 @@ impl<'p> Bench<'p> {
     }
 }
 
-/// A lock on the folder for trees and images: two runs in it would unmount each other's, and measure each other.
+/// A lock on the folder for trees and images: two runs in it would unmount each other's, and measure each
+/// other.
 fn alone_in(dir: &Path) -> io::Result<File> {
     let lock = File::create(dir.join("lock"))?;
     match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {

@@ -1,10 +1,12 @@
-//! Where trees are copied: the root disk, memory, and file systems made for the run on images that go with it.
+//! Where trees are copied: the root disk, memory, and file systems made for the run on images that go with
+//! it.
 //!
-//! **Nothing is removed while something is measured.** ext4 does not give out an inode that was deleted within the
-//! last minute (five, if its block is not written out), and finds out by looking at each (`recently_deleted`,
-//! fs/ext4/ialloc.c): copiers that follow a removal spend their time there, and all ratios shrink towards 1. So
-//! every run gets a folder of its own, every block a new file system where there is an image, and where room
-//! must be made, everything that was copied goes at once, followed by a wait until nobody looks for it any more.
+//! **Nothing is removed while something is measured.** ext4 does not give out an inode that was deleted
+//! within the last minute (five, if its block is not written out), and finds out by looking at each
+//! (`recently_deleted`, fs/ext4/ialloc.c): copiers that follow a removal spend their time there, and all
+//! ratios shrink towards 1. So every run gets a folder of its own, every block a new file system where there
+//! is an image, and where room must be made, everything that was copied goes at once, followed by a wait
+//! until the file system no longer looks for it.
 
 use std::fs;
 use std::io;
@@ -35,6 +37,8 @@ pub(super) struct Place {
     /// Folders of runs that are over.
     spent: Vec<PathBuf>,
     runs: usize,
+    /// Tells the free bytes and inodes of the file system that a path is on: [`free`].
+    room: fn(&Path) -> io::Result<(u64, u64)>,
 }
 
 impl Place {
@@ -47,11 +51,11 @@ impl Place {
             return Err("mounting needs root".to_string());
         }
         let image = (!matches!(name, "disk" | "tmpfs")).then(|| dir.join(format!("{name}.img")));
-        Ok(Place { name, path, image, mounted: false, spent: Vec::new(), runs: 0 })
+        Ok(Place { name, path, image, mounted: false, spent: Vec::new(), runs: 0, room: free })
     }
 
-    /// A new file system for a block that will want up to `bytes` in `files`. Returns whether the source is to be
-    /// made.
+    /// A new file system for a block that will want up to `bytes` in `files`. Returns whether the source is
+    /// to be made.
     pub(super) fn renew(&mut self, shape: &str, bytes: u64, files: u64) -> Result<bool, String> {
         if self.name == "disk" {
             return Ok(!self.source(shape).exists());
@@ -64,8 +68,9 @@ impl Place {
         } else if let Some(image) = &self.image {
             let _ = fs::remove_file(image);
             let file = fs::File::create(image).map_err(|error| format!("create an image: {error}"))?;
-            let room = free(image).map_err(|error| format!("look at the disk: {error}"))?.0;
-            // ext4 makes an inode for every 16 KiB; the image has holes, so that what is not used costs nothing.
+            let room = (self.room)(image).map_err(|error| format!("look at the disk: {error}"))?.0;
+            // ext4 makes an inode for every 16 KiB; the image has holes, so that what is not used costs
+            // nothing.
             let wanted = (bytes + bytes / 4).max(files * BYTES_PER_INODE * 5 / 4) + BYTES_LEAST;
             let bytes = wanted.min(room.saturating_sub(SPARE_BYTES));
             file.set_len(bytes).map_err(|error| format!("size an image: {error}"))?;
@@ -91,10 +96,11 @@ impl Place {
         self.path.join(format!("sample-{shape}"))
     }
 
-    /// A name for a target, in a new folder of its own. Where there is no room for it, what was copied before goes.
+    /// A name for a target, in a new folder of its own. Where there is no room for it, what was copied before
+    /// goes.
     pub(super) fn fresh_target(&mut self, bytes: u64, files: u64) -> io::Result<PathBuf> {
         let spare = if self.image.is_none() && !self.mounted { SPARE_BYTES } else { BYTES_LEAST / 4 };
-        let (free_bytes, free_files) = free(&self.path)?;
+        let (free_bytes, free_files) = (self.room)(&self.path)?;
         if !self.spent.is_empty()
             && (free_bytes < bytes + bytes / 4 + spare || free_files < files + files / 4)
         {
@@ -175,7 +181,8 @@ impl Drop for Place {
     }
 }
 
-/// Free bytes and inodes of the file system `path` is on. A file system without a number of inodes has enough.
+/// Free bytes and inodes of the file system `path` is on. A file system without a number of inodes has
+/// enough.
 fn free(path: &Path) -> io::Result<(u64, u64)> {
     let facts = rustix::fs::statvfs(path)?;
     let inodes = if facts.f_files == 0 { u64::MAX } else { facts.f_favail };
@@ -202,6 +209,7 @@ mod tests {
     fn every_run_on_the_disk_has_a_folder_of_its_own_and_nothing_is_removed_before_the_end() {
         let folder = tempfile::tempdir().unwrap();
         let mut place = Place::new("disk", folder.path()).unwrap();
+        place.room = |_| Ok((u64::MAX, u64::MAX));
         assert!(place.renew("a", 1, 1).unwrap(), "there is no source yet");
         fs::create_dir(place.source("a")).unwrap();
         let first = place.fresh_target(1, 1).unwrap();

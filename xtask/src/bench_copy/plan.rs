@@ -1,7 +1,7 @@
 //! What is to be run: the cells, in the order of their importance, and how long that may take.
 //!
-//! A run may be cut short ([`Plan::time_limit`]), so what matters most comes first: the two sizes that the copier's
-//! claims are about, on the root disk and on a fresh ext4, without a sync.
+//! A run may be cut short ([`Plan::time_limit`]), so what matters most comes first: the two sizes that the
+//! copier's claims are about, on the root disk and on a fresh ext4, without a sync.
 
 use super::CONTESTANTS;
 use super::place;
@@ -20,8 +20,8 @@ pub(super) struct Shape {
     bytes: f64,
     /// How many times as fast as `cp -r` the copier is to be, cold.
     pub(super) cold_aim: Option<f64>,
-    /// A small tree on which system calls are counted, with folders as full as the whole one's: what a folder costs is
-    /// then shared by as many files. And its scale.
+    /// A small tree on which system calls are counted, with folders as full as the whole one's: what a folder
+    /// costs is then shared by as many files. And its scale.
     pub(super) sample: (&'static str, f64),
 }
 
@@ -103,7 +103,8 @@ impl Cell {
         Some(Cell { place, shape, cold: cell["temperature"] == "cold", sync: cell["sync"] == true })
     }
 
-    /// Small comes first: the main shapes on the main places, then the main shapes, then the rest; syncs last.
+    /// Small comes first: the main shapes on the main places, then the main shapes, then the rest; syncs
+    /// last.
     pub(super) fn rank(&self) -> impl Ord + use<> {
         let shape = SHAPES.iter().position(|shape| shape == self.shape).unwrap_or(SHAPES.len());
         let place = place::NAMES.iter().position(|name| *name == self.place).unwrap_or(place::NAMES.len());
@@ -256,7 +257,7 @@ impl Plan {
         ((shape.bytes * self.scale) as u64, (shape.files * self.scale) as u64)
     }
 
-    /// Bytes and files of a block: tree and sample, and a copy of both by everybody in each cell.
+    /// Bytes and files of a block: tree and sample, and a copy of both by every contestant in each cell.
     pub(super) fn block_size(&self, group: &Group) -> (u64, u64) {
         let (bytes, files) = self.size(group.shape());
         // File systems need some room for themselves, and a small file takes a whole block.
@@ -265,8 +266,8 @@ impl Plan {
         ((bytes + SAMPLE_BYTES) * trees, (files + SAMPLE_FILES) * trees)
     }
 
-    /// How long a block takes, roughly: from what such runs took on two cores and a virtual disk. Only the plan
-    /// and the first block rely on it; later ones go by those before.
+    /// How long a block takes, roughly: from what such runs took on two cores and a virtual disk. Only the
+    /// plan and the first block rely on it; later ones go by those before.
     pub(super) fn estimate(&self, group: &Group) -> Duration {
         let (bytes, files) = self.size(group.shape());
         let (bytes, files) = (bytes as f64, files as f64);

@@ -1,4 +1,4 @@
-//! What the runs of a cell say: medians with their doubt, ratios within blocks, and who was ahead.
+//! The results of a cell: medians with their uncertainty, ratios within blocks, and the fastest contestant.
 
 use super::run::One;
 use super::{BASELINE, CONTROL, FLOOR, Found};
@@ -102,7 +102,7 @@ fn contestant(
     })
 }
 
-/// Each of ours that nobody chose an engine for, beside the fastest of the others.
+/// Each of our contestants without a named engine, beside the fastest of the others.
 fn ahead(found: &Found<'_>, control: Option<Interval>) -> Value {
     let others = found
         .runs
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_baseline_differs_from_itself_is_noise_for_everybody() {
+    fn the_difference_of_the_baseline_from_itself_is_noise_for_all() {
         let all = vec![
             ("cp -r", runs(&[1.0; 6])),
             (FLOOR, runs(&[0.5; 6])),
@@ -178,6 +178,6 @@ mod tests {
             ("ringroad -r", runs(&[0.95; 6])),
         ];
         let text = cell(&found(all))["ahead"][0]["finding"].to_string();
-        assert!(text.contains("no difference found"), "{text}");
+        assert!(text.contains("no significant difference"), "{text}");
     }
 }

@@ -1,9 +1,10 @@
 //! One run of one contestant: the state it finds, the clock around it, and what it cost.
 //!
 //! Hosts of virtual machines take free memory back, so the first touch of a page can cost a hundred times a
-//! later one: before each run everything is written out, caches are dropped, for a warm run the source is read, and
-//! memory for the run is touched. Dropping caches drops programs too, and loading one from a disk can take longer than
-//! copying a thousand files: so each is read and run once, on one file in memory. Nothing of that is timed. Targets are new each time and stay (`place.rs` says why).
+//! later one: before each run everything is written out, caches are dropped, for a warm run the source is
+//! read, and memory for the run is touched. Dropping caches drops programs too, and loading one from a disk
+//! can take longer than copying a thousand files: so each is read and run once, on one file in memory.
+//! Nothing of that is timed. Targets are new each time and stay (`place.rs` says why).
 
 use nix::sys::resource::{UsageWho, getrusage};
 use ringroad_host::{cpu, syscalls};
@@ -99,7 +100,7 @@ pub(super) fn remove_all(trees: Vec<PathBuf>) -> io::Result<()> {
     })
 }
 
-/// The same state for everybody.
+/// The same state for every contestant.
 fn prepare(words: &[&str], cell: &Cell<'_>) -> io::Result<()> {
     rustix::fs::sync();
     if rustix::process::geteuid().is_root() {
@@ -112,8 +113,9 @@ fn prepare(words: &[&str], cell: &Cell<'_>) -> io::Result<()> {
     rehearse(words, cell)
 }
 
-/// What a run fills from now on: the pages of the copy, of a source that is not there yet, and those of an image that
-/// either lies in. What is read before the run must not use up what was touched for it: so it comes first.
+/// What a run fills from now on: the pages of the copy, of a source that is not there yet, and those of an
+/// image that either lies in. What is read before the run must not use up what was touched for it: so it
+/// comes first.
 fn memory_taken(cell: &Cell<'_>) -> u64 {
     let trees = if cell.cold { 2 } else { 1 };
     2 * trees * cell.bytes + (512 << 20)
@@ -207,7 +209,7 @@ pub(super) fn timed(words: &[&str], cell: &Cell<'_>, check: bool) -> io::Result<
     Ok(Ok(One { seconds, cpu_s, peak_bytes, steal_share }))
 }
 
-/// What a program says first. It is heard to its end: a pipe that nobody empties stops who has more to say.
+/// The first line that a program prints. It is read to its end: a full pipe would stop the program.
 fn first_line(errors: Option<ChildStderr>) -> String {
     let mut line = Vec::new();
     if let Some(mut errors) = errors.map(BufReader::new)

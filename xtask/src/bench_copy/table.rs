@@ -11,7 +11,7 @@ pub(super) fn markdown(record: &Value) -> String {
          order, seed {}.\n{}\n\nTimes are medians with 95 % intervals (from six blocks or fewer, that is the range). \
          *faster*: `cp -r`'s time over this one's, within blocks; `cp -r again` shows the noise; \
          `reading alone` reads everything, sixteen files at a time, and writes nothing. Every run writes \
-         into a new folder, and nothing is removed in between: ext4 slows everybody down after a removal. System \
+         into a new folder, and nothing is removed in between: ext4 slows every copier down after a removal. System \
          calls are counted on a small tree with folders as full. Each run follows one on a single file in \
          memory, so that its program is loaded.\n",
         command(record),

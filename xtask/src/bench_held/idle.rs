@@ -1,5 +1,5 @@
-//! Memory of a server for each connection that is idle: what it holds with many, less what it holds with few, over the
-//! difference. Each connection has had an answer; then all get sixteen at once, and are idle again.
+//! Memory of a server for each connection that is idle: what it holds with many, less what it holds with few,
+//! over the difference. Each connection has had an answer; then all get sixteen at once, and are idle again.
 
 use crate::peers::Server;
 use ringroad_host::memory;

@@ -1,9 +1,9 @@
-//! `cargo xtask bench held`: what connections cost that do little. What an idle one takes of the server's memory
-//! ([`idle`]), and what thousands that send or read slowly take from those who do not ([`slow`]).
+//! `cargo xtask bench held`: what connections cost that do little. What an idle one takes of the server's
+//! memory ([`idle`]), and what thousands that send or read slowly take from the others ([`slow`]).
 //!
-//! Each block starts every server anew, in a random order; ratios are taken within a run of one server, so that what
-//! drifts between runs drifts for both sides. The clients are plain sockets of this process. About a quarter of an hour; the
-//! servers are those of `peers`. Start at [`bench`].
+//! Each block starts every server anew, in a random order; ratios are taken within a run of one server, so
+//! that what drifts between runs drifts for both sides. The clients are plain sockets of this process. About
+//! a quarter of an hour; the servers are those of `peers`. Start at [`bench`].
 
 mod idle;
 mod slow;
@@ -74,7 +74,7 @@ struct Contestant {
     /// Program and arguments; `{addr}` and `{port}` stand for where it is to listen.
     words: Vec<String>,
     driver: Option<&'static str>,
-    /// It has files for those who read slowly.
+    /// It has files for the slow readers.
     has_files: bool,
     idle: Vec<idle::Cost>,
     slow: Vec<slow::Cost>,
@@ -141,7 +141,7 @@ fn run(root: &Path, plan: &Plan) -> io::Result<String> {
             let mut gone = Vec::new();
             for (at, one) in all.iter_mut().enumerate() {
                 if let Err(why) = held(one, &folder, &server, plan, block == 1) {
-                    // Who is not installed, or broke: the others go on.
+                    // A server that is not installed, or broke, is left out: the others go on.
                     eprintln!("bench held: {} is left out: {why}", one.name);
                     gone.push(at);
                 }

@@ -1,8 +1,9 @@
-//! Good traffic beside thousands of connections that send a head a byte at a time, or read a large file a little at a
-//! time: its rate over its rate alone. `wrk` is the good traffic.
+//! Good traffic beside thousands of connections that send a head a byte at a time, or read a large file a
+//! little at a time: its rate over its rate alone. `wrk` is the good traffic.
 //!
-//! The slow ones say they take segments of an Ethernet's size and have little room, as clients far away do: between
-//! loopback's own sockets a whole file would be on its way at once, and the server would never notice.
+//! The slow ones say they take segments of an Ethernet's size and have little room, as clients far away do:
+//! between loopback's own sockets a whole file would be on its way at once, and the server would never
+//! notice.
 
 use crate::peers::Server;
 use socket2::{Domain, Socket, Type};

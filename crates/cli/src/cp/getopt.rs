@@ -1,7 +1,7 @@
 //! Options as GNU programs read them: permuted with operands, long ones abbreviated, `--` ends them.
 //!
-//! `clap` would refuse what scripts rely on (`cp a b -r`, `--rec`, `-tdir`), so the copier's line is read here.
-//! What an option means is not known in this file; start at [`Reader`].
+//! `clap` would refuse forms that scripts rely on (`cp a b -r`, `--rec`, `-tdir`), so the copier's command
+//! line is parsed here. The meaning of options is in `options`. Start at [`Reader`].
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -24,7 +24,7 @@ pub(super) struct Known<T> {
     pub(super) id: T,
 }
 
-/// What may be wrong with a word of the line.
+/// A mistake in a word of the command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Mistake {
     /// `--what`, as typed.
@@ -41,9 +41,9 @@ pub(super) enum Mistake {
 
 /// Reads a line word by word: the options in their order; the operands are [`Reader::operands`] at the end.
 pub(super) struct Reader<'a, T> {
-    /// The drop-in's options. Only these can be abbreviated together.
+    /// GNU's options. An abbreviation must be unique among these.
     known: &'a [Known<T>],
-    /// Options beyond them: never in the way of an abbreviation that scripts use.
+    /// Further options. They never make an abbreviation of a GNU option ambiguous.
     extra: &'a [Known<T>],
     words: std::vec::IntoIter<OsString>,
     /// What is left of a cluster of letters.
@@ -88,7 +88,7 @@ impl<'a, T: Copy + PartialEq> Reader<'a, T> {
         }
     }
 
-    /// What is no option, in order.
+    /// Returns the operands, in order.
     pub(super) fn operands(self) -> Vec<OsString> {
         self.operands
     }
@@ -125,7 +125,8 @@ impl<'a, T: Copy + PartialEq> Reader<'a, T> {
         }
     }
 
-    /// By its whole name, else by a beginning that means one thing: among the known, then among the extra.
+    /// Finds an option by its whole name, else by a unique prefix: first among the known, then among the
+    /// extra.
     fn find(&self, name: &[u8], word: &[u8]) -> Result<&'a Known<T>, Mistake> {
         let whole = |known: &&Known<T>| known.long.as_bytes() == name;
         if let Some(exact) = self.known.iter().find(whole).or_else(|| self.extra.iter().find(whole)) {

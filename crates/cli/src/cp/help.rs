@@ -9,6 +9,7 @@ pub(super) fn text(voice: Voice) -> String {
         "Usage: {program} [OPTION]... [-T] SOURCE DEST
   or:  {program} [OPTION]... SOURCE... DIRECTORY
   or:  {program} [OPTION]... -t DIRECTORY SOURCE...
+  or:  {program} [OPTION]... --make-list FILE SOURCE
 Copies SOURCE to DEST, or several SOURCEs into DIRECTORY.
 {GNU}{OURS}{NOTES}"
     )
@@ -53,30 +54,64 @@ As GNU cp:
 
 const OURS: &str = "
 Beyond it:
-      --resume                  skip files whose type, size and time in ns match; keeps times
-      --verify                  read every copy again and compare
+      --dry-run                 print what would be copied, and change nothing
+      --resume                  go on with an interrupted copy: skip files that are complete (see below)
+      --atomic                  replace existing files by rename, so that readers see old or new, never half
+      --verify                  compare every file with its source, also the skipped ones; copies are written
+                                to the disk and read back from it
       --manifest FILE           write the BLAKE3 hash of every file, as b3sum does (or as .ndjson);
-                            to check: cd DESTINATION && b3sum --check FILE
+                                to check: cd DESTINATION && b3sum --check FILE
       --exclude GLOB            leave out what matches, GLOB/ directories only; may be repeated
+      --retries N               try an entry again after EIO or ESTALE, with growing pauses [0]
+      --part I/N                copy part I of N, from 1, by the hashes of paths (see below); auto: as an engine
+                                for jobs has set it
+      --parts N                 the number of parts where JOB_COMPLETION_INDEX says which (also RINGROAD_PARTS)
+      --finish                  after all parts: files with several names, attributes of directories, and
+                                whether everything was copied
+      --make-list FILE          list SOURCE in FILE and copy nothing: for --list (only SOURCE is given)
+      --list FILE               copy what the list has, without listing SOURCE again; --part then divides by bytes
+                                and entries instead of hashes
+      --journal FILE            remember which stretches of the list are complete, and pass over them next time
+      --files-from FILE         copy what FILE names, a path below SOURCE in each line; - is standard input
+  -0, --from0                   names of --files-from end in NUL
+      --update-from-manifest FILE
+                                copy only what is not as this manifest of DEST has it; DEST is not read
+      --delete                  first remove what DEST has and SOURCE has not; not if some of SOURCE could not
+                                be listed
+      --max-delete N            remove nothing if more than N entries would go
+      --rate BYTES              bytes per second that are written at most: 800k, 20M, 1.5G (of 1024)
       --engine NAME             auto, threads, ring, ring-splice
       --driver NAME             auto, io_uring (the same as --engine ring), threads
       --jobs N                  workers
       --in-flight N             files in flight per ring
-      --order NAME              inode, dir: in which order files are read
-      --direct                  past the page cache (O_DIRECT)
-      --durability WHEN         on the disk: none, end, file
-      --explain                 say which engine and why, and what each phase cost
-      --json                    say what happens as JSON, an event a line
-      --quiet                   no progress line (there is one on terminals only)
+      --order NAME              the order in which files are read: inode, dir
+      --direct                  read and write past the page cache (O_DIRECT)
+      --durability WHEN         sync the copy: none, end (once), file (each file)
+      --explain                 print the engine, why it was chosen, and the cost of each phase
+      --json                    print events as JSON, one per line
+      --quiet                   no progress line and no summary (both appear on terminals only)
 ";
 
 const NOTES: &str = "
 CONTROL is none or off, simple or never, existing or nil, numbered or t; without it VERSION_CONTROL is asked, and
 SIMPLE_BACKUP_SUFFIX for the suffix, which is ~ otherwise. Long options may be abbreviated.
-With --resume, -u also replaces what is younger and has another size, as what a stopped copy left torn; with -n,
---update=none and --update=none-fail that would stay, and both together are refused.
-A manifest may be made below SOURCE: a file that it replaces there is copied as it was. What would be copied to where
-the manifest will be is an error. Into a FIFO or a device it is written at the end: --manifest /dev/stdout, >(sort).
-Exit codes: 0 done, 1 something failed. Of `ringroad cp` also: 2 bad usage or an unusable engine, 3 destination
-full, 4 a copy differs from its source, 130 interrupted.
+--resume skips a file if its copy has the same type, size and modification time (as exactly as the file system keeps
+times) and has data wherever the source has. It sets these times only after the data is on the disk, so what it copied
+itself is complete or is copied again, also after a power failure. `cp --resume SOURCE DIRECTORY` goes on in DIRECTORY,
+not in DIRECTORY/SOURCE, if DIRECTORY is an interrupted copy of SOURCE. If DIRECTORY has entries of SOURCE and others,
+that is unclear and refused: -T goes on in DIRECTORY, -t DIRECTORY copies into it. With -u, --resume also replaces a
+younger file of another size, as a torn copy is; -n, --update=none and --update=none-fail would keep it, so they are
+refused.
+With --verify, a skipped file that differs is copied again if it looks complete; if -u or -n keeps it, it is an error.
+Files listed in a manifest were read in this run: copied ones as they were written, skipped ones after a comparison.
+--part and --finish are --resume: each can be repeated, on any machine, and what is complete is not copied again. All
+parts have the same options. DEST is the name of the copy, whether it exists or not. Until --finish directories belong
+to their owner alone (-a), and files with several names are missing. `ringroad manifest merge` makes one list of those
+of the parts.
+Lines of --files-from that are empty or begin with # or ; are no names, except with -0. A directory is copied with all
+that is in it. --delete keeps what --exclude matches. With --dry-run it prints what would go.
+A manifest may lie below SOURCE. Copying something to the manifest's own place is an error. A FIFO or a device gets the
+manifest at the end: --manifest /dev/stdout, >(sort).
+Exit codes: 0 done, 1 something failed. `ringroad cp` also has: 2 bad usage or an unusable engine, 3 something did not
+fit into the destination, 4 a copy differed from its source and was removed, 130 interrupted.
 ";

@@ -1,4 +1,4 @@
-//! What went wrong, in the words of whoever is speaking: GNU `cp` when called so, this house otherwise.
+//! Messages in two forms: those of GNU `cp` if the program is called `cp`, this project's otherwise.
 //!
 //! [`Voice`] is the one place where the two differ: messages here, exit codes in [`Voice::code`].
 
@@ -14,7 +14,7 @@ const FULL: u8 = 3;
 /// A copy that differs from its source.
 const MISMATCH: u8 = 4;
 
-/// Who speaks.
+/// The form of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Voice {
     /// Called by the name `cp`: GNU's sentences; exit codes 0 and 1.
@@ -47,7 +47,7 @@ impl Voice {
         }
     }
 
-    /// A line that cannot be followed, and the code to end with.
+    /// Prints a usage error; returns the exit code.
     pub(super) fn usage(self, usage: &Usage) -> u8 {
         match self {
             Voice::Gnu(_) => {
@@ -65,7 +65,7 @@ impl Voice {
         }
     }
 
-    /// A copy that did not begin.
+    /// Prints why a copy did not begin; returns the exit code.
     pub(super) fn refusal(self, refusal: &Refusal) -> u8 {
         let message = match (refusal, self) {
             (Refusal::Manifest(path, error), Voice::Gnu(_)) => {
@@ -74,11 +74,15 @@ impl Voice {
             (Refusal::Manifest(path, error), Voice::House) => {
                 format!("create manifest, on {}: {}", self.name(path), why(error))
             }
+            (Refusal::List(error), _) => {
+                let line = if error.line > 0 { format!(", line {}", error.line) } else { String::new() };
+                format!("list, on {}{line}: {}", self.name(&error.list), error.why)
+            }
             (refusal, _) => refusal.to_string(),
         };
         self.say(&message);
         match (self, refusal) {
-            (Voice::Gnu(_), _) | (_, Refusal::Manifest(..)) => FAILED,
+            (Voice::Gnu(_), _) | (_, Refusal::Manifest(..) | Refusal::List(_)) => FAILED,
             _ => USAGE,
         }
     }
@@ -103,7 +107,7 @@ impl Voice {
         }
     }
 
-    /// `what, on what: why`, with names that stay on their line.
+    /// Returns `what, on what: why`, with escaped names.
     fn house(self, error: &Error) -> String {
         let mut text = format!("{}, on {}", error.kind.what(), self.name(&error.path));
         if let Some(other) = &error.other {
@@ -116,7 +120,7 @@ impl Voice {
             text.push_str(&format!(": {}", why(source)));
         }
         if error.is_full() {
-            text.push_str(" (make room and run it again with --resume)");
+            text.push_str(" (the rest is copied; make room and run it again with --resume)");
         }
         text
     }
@@ -177,9 +181,12 @@ impl Voice {
             }
             Replaced => format!("skipping file {path}, as it was replaced while being copied"),
             Changed => format!("{path} changed while being copied"),
+            Unverified => format!("{path} changed while being copied, so its copy was not verified"),
+            KeptDiffers => format!("{path} was kept, and differs from its source {other}"),
             Mismatch => format!("{path} differs from its source {other}"),
             Manifest => format!("error writing {path}"),
             OntoManifest => format!("will not copy {other} to {path}, where the manifest will be"),
+            LeftByParts => format!("{path} was copied by no part"),
             UnknownType => format!("{path} has unknown file type"),
             Parent => format!("cannot make directory {path}"),
             kind => format!("{}, on {path}", kind.what()),
@@ -190,7 +197,7 @@ impl Voice {
         }
     }
 
-    /// May this be replaced? Ends without a line feed: the answer is typed behind it.
+    /// Asks whether a file may be replaced. Ends without a line feed: the answer is typed after it.
     pub(super) fn question(self, target: &Path, protected_mode: Option<u32>, overrides: bool) -> String {
         let name = self.name(target);
         let asked = match protected_mode {
@@ -207,7 +214,7 @@ impl Voice {
         format!("{}: {asked}", self.program())
     }
 
-    /// The name that stands before what is said.
+    /// Returns the program name at the start of messages.
     pub(super) fn program(self) -> &'static str {
         match self {
             Voice::Gnu(_) => "cp",

@@ -1,7 +1,8 @@
 //! `ringroad cp`, and this program when it is called `cp`: files and trees copied as GNU cp does, and more.
 //!
-//! The copying is in the `copy` library. Here a line becomes its options ([`options`], read by [`getopt`]), its
-//! events become words ([`talk`], in the voice of [`message`]), its report an exit code. Start at [`run`].
+//! The `copy` library does the copying. This module turns a command line into its options ([`options`], read
+//! by [`getopt`]), its events into text ([`talk`], in the voice of [`message`]), and its report into an exit
+//! code. Start at [`run`].
 
 mod getopt;
 mod help;
@@ -9,13 +10,18 @@ mod message;
 mod options;
 mod progress;
 mod quote;
+mod resume;
 mod talk;
 mod words;
 
 use crate::complaint::{FAILED, INTERRUPTED, why};
 use message::Voice;
+use nix::sys::signal::{SigSet, Signal};
 use options::{Environment, Request, Wish};
-use ringroad_copy::{Control, Report};
+use resume::Standing;
+use ringroad_copy::listing::{NotMade, Sum};
+use ringroad_copy::{Control, Destination, Event, Observer, Report};
+use ringroad_measure::units::counted;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal, Write};
@@ -23,9 +29,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// The words of the verb if this line is a copy, and who is to speak: by the name the program was called, or by
+/// The words of the verb if this line is a copy, and the caller: by the name the program was called, or by
 /// the verb behind nothing but options that every verb understands.
 pub(crate) fn wanted(mut words: impl Iterator<Item = OsString>) -> Option<(Caller, Vec<OsString>)> {
     let program = words.next().unwrap_or_default();
@@ -55,34 +61,84 @@ pub(crate) fn wanted(mut words: impl Iterator<Item = OsString>) -> Option<(Calle
     None
 }
 
-/// By which name this program was called.
+/// The help of `ringroad cp`, which is also the source of its completions and its manual page.
+pub(crate) fn help() -> String {
+    help::text(Voice::House)
+}
+
+/// The name under which this program was called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
     Cp,
     Ringroad,
 }
 
-/// Follows one line to its exit code.
+/// Runs one command line and returns its exit code.
 pub(crate) fn run(caller: Caller, words: Vec<OsString>) -> ExitCode {
     let mut environment = Environment::read();
     let voice = match caller {
-        // GNU cp never heard of this variable: it chooses for the verb alone.
+        // The variables are about `ringroad cp` alone; GNU cp does not know them.
         Caller::Cp => {
             environment.driver = None;
+            environment.divides = false;
             Voice::Gnu(environment.charset)
         }
         Caller::Ringroad => Voice::House,
     };
-    let code =
-        match options::parse(words, &environment, &mut |warning| voice.say(&format!("warning: {warning}"))) {
-            Ok(Wish::Help) => print(&help::text(voice), voice),
-            Ok(Wish::Version) => {
-                print(&format!("{} (ringroad) {}\n", voice.program(), env!("CARGO_PKG_VERSION")), voice)
-            }
-            Ok(Wish::Copy(request)) => copy(&request, voice),
-            Err(usage) => voice.usage(&usage),
-        };
+    let code = match options::parse(words.clone(), &environment, &mut |warning| {
+        voice.say(&format!("warning: {warning}"))
+    }) {
+        Ok(Wish::Help) => print(&help::text(voice), voice),
+        Ok(Wish::Version) => {
+            print(&format!("{} (ringroad) {}\n", voice.program(), env!("CARGO_PKG_VERSION")), voice)
+        }
+        Ok(Wish::Copy(request)) => copy(&request, &words, voice),
+        Ok(Wish::List(listing)) => list(&listing, voice),
+        Err(usage) => voice.usage(&usage),
+    };
     ExitCode::from(code)
+}
+
+/// Prints what could not be listed.
+struct Complain(Voice);
+
+impl Observer for Complain {
+    fn event(&self, event: Event<'_>) {
+        if let Event::Error(error) = event {
+            self.0.say(&self.0.error(error));
+        }
+    }
+}
+
+fn list(listing: &options::Listing, voice: Voice) -> u8 {
+    let control = Arc::new(Control::new());
+    if let Err(error) = cancel_on_signals(&control, &Arc::default(), voice) {
+        voice.say(&format!("registering for signals: {}", why(&error)));
+        return FAILED;
+    }
+    let options::Listing { options, source, file, quiet } = listing;
+    match ringroad_copy::listing::make(source, file, options, &Complain(voice), &control) {
+        Ok(Sum { directories, several, entries, bytes }) => {
+            let text = format!(
+                "{}, {} ({}) and {} of files with several names in {}\n",
+                counted(directories, "directory"),
+                counted(entries, "entry"),
+                counted(bytes, "byte"),
+                counted(several, "name"),
+                voice.name(file)
+            );
+            if *quiet { crate::complaint::DONE } else { print(&text, voice) }
+        }
+        Err(NotMade::Incomplete) => {
+            let name = voice.name(file);
+            voice.say(&format!(
+                "{name} was not made, because the list would lack something (--exclude leaves it out)"
+            ));
+            FAILED
+        }
+        Err(NotMade::Cancelled) => INTERRUPTED,
+        Err(NotMade::Refused(refusal)) => voice.refusal(&refusal),
+    }
 }
 
 fn print(text: &str, voice: Voice) -> u8 {
@@ -96,7 +152,7 @@ fn print(text: &str, voice: Voice) -> u8 {
     }
 }
 
-fn copy(request: &Request, voice: Voice) -> u8 {
+fn copy(request: &Request, words: &[OsString], voice: Voice) -> u8 {
     let control = Arc::new(Control::new());
     let asking = Arc::new(AtomicBool::new(false));
     let signal = match cancel_on_signals(&control, &asking, voice) {
@@ -108,7 +164,13 @@ fn copy(request: &Request, voice: Voice) -> u8 {
     };
     let house = voice == Voice::House;
     let speaks_itself = request.quiet || request.json || request.verbose || request.options.interactive;
-    let bar = (house && !speaks_itself && io::stderr().is_terminal()).then(progress::bar);
+    let terminal = house && !request.quiet && !request.json && io::stderr().is_terminal();
+    let bar = (terminal && !speaks_itself && !request.options.dry_run).then(progress::bar);
+    if let (true, Some(standing), Some(source)) =
+        (house && !request.quiet, request.standing, request.sources.first())
+    {
+        voice.say(&taken_for(standing, source, &request.destination, voice));
+    }
     let talk = talk::Talk::new(voice, request, bar.clone(), asking);
     let over = progress::Over::default();
     let ended = std::thread::scope(|scope| {
@@ -128,7 +190,7 @@ fn copy(request: &Request, voice: Voice) -> u8 {
         Err(refusal) => {
             let code = voice.refusal(&refusal);
             talk.refused(&refusal, code);
-            // There is an error to end with already.
+            // There is already an error for the exit code.
             let _ = talk.finish();
             return code;
         }
@@ -141,8 +203,14 @@ fn copy(request: &Request, voice: Voice) -> u8 {
     if request.options.explain && !request.json {
         talk.line(explanation(&report).trim_end());
     }
-    if house && !request.quiet && !request.json && !report.is_success() {
-        talk.complain(&summary(&report));
+    if house && !request.quiet && !request.json {
+        if !report.is_success() {
+            talk.complain(&summary(&report, resume::command(words, &request.options, &request.destination)));
+        } else if request.options.dry_run {
+            talk.line(&progress::planned(&report.totals));
+        } else if terminal {
+            talk.complain(&progress::done(&report.totals, report.elapsed));
+        }
     }
     if let Err(error) = talk.finish() {
         talk.complain(&format!("write error: {}", why(&error)));
@@ -154,12 +222,36 @@ fn copy(request: &Request, voice: Voice) -> u8 {
     code
 }
 
+/// What `--resume` does with a directory that exists, and how to have the other.
+fn taken_for(standing: Standing, source: &Path, destination: &Destination, voice: Voice) -> String {
+    let name = voice.name(source);
+    match destination {
+        Destination::Into(folder) if standing == Standing::Place => {
+            let (target, folder) =
+                (voice.name(&folder.join(source.file_name().unwrap_or_default())), voice.name(folder));
+            format!(
+                "cp: {folder} is no interrupted copy of {name}: copying to {target} (-T copies to {folder} instead)"
+            )
+        }
+        Destination::At(target) | Destination::Into(target) => {
+            let target = voice.name(target);
+            format!(
+                "cp: {target} is an interrupted copy of {name}: going on there (-t {target} copies into it instead)"
+            )
+        }
+    }
+}
+
 /// The first signal stops the copy, which then cleans up; a second one ends this process where it stands.
-/// The number returned is that of the signal that came. A signal that whoever started this ignores stays ignored: under
-/// `nohup` a copy outlives its terminal.
+/// Returns the number of the signal that came. A signal that the parent set to be ignored stays ignored:
+/// under `nohup` a copy outlives its terminal.
 ///
-/// Two waits are not the copy's to end: for an answer to a question, and for somebody to read from a FIFO that is
-/// copied *to* or takes the manifest. The first is left at once, the second after [`PATIENCE`]; nothing is half-written in either.
+/// The signals are blocked in every thread but the one that waits for them here. A thread that waits for a
+/// hung file system is in uninterruptible sleep; if the kernel chose it for the signal, the handler would
+/// never run.
+///
+/// The copy cannot end every wait: for an answer to a question, for a reader of a target FIFO, for a file
+/// system that does not respond. The first is abandoned immediately, the others as described at [`let_end`].
 fn cancel_on_signals(
     control: &Arc<Control>,
     asking: &Arc<AtomicBool>,
@@ -174,29 +266,49 @@ fn cancel_on_signals(
     }
     let mut waiting = signal_hook::iterator::Signals::new(&signals)?;
     let (control, asking, last) = (Arc::clone(control), Arc::clone(asking), Arc::clone(&number));
-    std::thread::spawn(move || {
+    std::thread::Builder::new().spawn(move || {
         for signal in waiting.forever() {
             last.store(signal, Ordering::Relaxed);
             control.cancel();
             if !asking.load(Ordering::Relaxed) {
-                // The process ends meanwhile, if the copy does.
-                std::thread::sleep(PATIENCE);
+                // If the copy ends meanwhile, the process ends.
+                let_end(&control);
             }
             end_by(signal, voice);
         }
-    });
+    })?;
+    // The thread above was started before, so it takes them.
+    let blocked: SigSet = signals.iter().filter_map(|signal| Signal::try_from(*signal).ok()).collect();
+    blocked.thread_block()?;
     Ok(number)
 }
 
-/// How long a cancelled copy may take to end the piece it is at, on a slow disk, and to clean up.
+/// Time limit for a cancelled copy to finish its current piece on a slow disk, and to clean up.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// A copy without progress for this time counts as hung.
+const STANDSTILL: Duration = Duration::from_secs(2);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Gives a cancelled copy time to end.
+fn let_end(control: &Control) {
+    let begun = Instant::now();
+    let (mut seen, mut moved) = ((control.totals(), control.underway()), begun);
+    while begun.elapsed() < PATIENCE && moved.elapsed() < STANDSTILL {
+        std::thread::sleep(LOOK);
+        let now = (control.totals(), control.underway());
+        if now != seen {
+            (seen, moved) = (now, Instant::now());
+        }
+    }
+}
 
 /// Ends the process as an interrupted one.
 fn end_by(signal: i32, voice: Voice) {
     if voice == Voice::House {
         std::process::exit(i32::from(INTERRUPTED));
     }
-    // What called us must see a program ended by the signal, as it would with GNU cp: a shell loop ends.
+    // The caller must see a program that was ended by the signal, as with GNU cp: so a shell loop ends.
     let _ = signal_hook::low_level::emulate_default_handler(signal);
 }
 
@@ -208,15 +320,19 @@ fn explanation(report: &Report) -> String {
         text.push_str(&format!("  not {}: {reason}\n", engine.name()));
     }
     text.push_str(&format!(
-        "{} workers at most, {} in flight each; {:.3} s\n",
-        report.workers,
+        "{} at most, {} in flight each; {:.3} s\n",
+        counted(report.workers as u64, "worker"),
         choice.in_flight,
         report.elapsed.as_secs_f64()
     ));
     let totals = &report.totals;
     text.push_str(&format!(
-        "{} found = {} copied + {} skipped + {} failed; {} bytes\n",
-        totals.scanned, totals.copied, totals.skipped, totals.failed, totals.bytes
+        "{} found = {} copied + {} skipped + {} failed; {}\n",
+        totals.scanned,
+        totals.copied,
+        totals.skipped,
+        totals.failed,
+        counted(totals.bytes, "byte")
     ));
     if !report.phases.is_empty() {
         text.push_str(&format!("{:<10} {:>10} {:>12} {:>10}\n", "phase", "time s", "calls", "µs/call"));
@@ -229,18 +345,24 @@ fn explanation(report: &Report) -> String {
     text
 }
 
-/// What came of it, when not all did.
-fn summary(report: &Report) -> String {
+/// The line at the end of a copy that did not succeed in full.
+fn summary(report: &Report, go_on: Option<String>) -> String {
     let totals = &report.totals;
     let mut text = format!(
-        "cp: {} of {} entries copied, {} skipped, {} failed",
-        totals.copied, totals.scanned, totals.skipped, totals.failed
+        "cp: {} of {} copied, {} skipped, {} failed",
+        totals.copied,
+        counted(totals.scanned, "entry"),
+        totals.skipped,
+        totals.failed
     );
     if !totals.balance() {
         text.push_str(" (these do not add up: a mistake of this program, please report it)");
     }
     if report.cancelled {
-        text.push_str("; interrupted (--resume goes on from here)");
+        text.push_str("; interrupted");
+        if let Some(line) = go_on {
+            text.push_str(&format!("; to go on: {line}"));
+        }
     }
     text
 }

@@ -1,24 +1,30 @@
-//! From the words of the line to what the copier is asked: GNU's options, ours, and the rules of where it goes.
+//! Turns the words of the command line into the copier's options: GNU's options, this project's, and the
+//! rules for the destination.
 //!
-//! [`parse`] is the whole of it. It reads the file system in one respect only: whether the last operand is a
-//! directory. The words themselves are in `words`. Mistakes come back as [`Usage`], which knows both GNU's words and whether `--help` would help.
+//! [`parse`] is the whole of it. It reads the file system for one question only: whether the last operand is
+//! a directory to copy into, which with `--resume` it is not if it is an interrupted copy (`resume.rs`). The
+//! words themselves are in `words`. Mistakes come back as [`Usage`], which knows both GNU's words and whether
+//! `--help` would help.
 
 use super::getopt::{Mistake, Reader};
 use super::quote::{self, Charset};
+use super::resume::{Standing, standing};
 use super::words::{
     BACKUPS, Choices, DRIVERS, DURABILITIES, ENGINES, EXTRA, GNU, Id, ORDERS, PROPERTIES, Property, REFLINK,
     SPARSE, UPDATE,
 };
+use crate::parts::{self, Given};
 use ringroad_copy::{
-    Backup, BackupKind, Demand, Dereference, Destination, Engine, Link, Options, Preserve, Reflink, Sparse,
-    Update,
+    Backup, BackupKind, Demand, Dereference, Destination, Engine, FilesFrom, Link, Options, Part, Preserve,
+    Reflink, Sparse, Update,
 };
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::num::NonZeroU64;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What of the environment takes part, read once.
+/// The environment variables that take part, read once.
 #[derive(Clone, Debug)]
 pub(super) struct Environment {
     pub(super) charset: Charset,
@@ -30,6 +36,8 @@ pub(super) struct Environment {
     pub(super) control: Option<OsString>,
     /// RINGROAD_DRIVER.
     pub(super) driver: Option<OsString>,
+    /// Whether RINGROAD_PARTS and what engines for jobs set may divide a copy of a tree.
+    pub(super) divides: bool,
 }
 
 impl Environment {
@@ -40,32 +48,46 @@ impl Environment {
             suffix: std::env::var_os("SIMPLE_BACKUP_SUFFIX"),
             control: std::env::var_os("VERSION_CONTROL"),
             driver: std::env::var_os("RINGROAD_DRIVER"),
+            divides: true,
         }
     }
 }
 
-/// What the line asks for.
+/// The request of the command line.
 #[derive(Debug)]
 pub(super) enum Wish {
     Help,
     Version,
     Copy(Box<Request>),
+    /// List a source in a file.
+    List(Box<Listing>),
 }
 
-/// A copy to make, and how to talk about it.
+/// A list to be made.
+#[derive(Debug)]
+pub(super) struct Listing {
+    pub(super) options: Options,
+    pub(super) source: PathBuf,
+    pub(super) file: PathBuf,
+    pub(super) quiet: bool,
+}
+
+/// A copy, and the form of its output.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) options: Options,
     pub(super) sources: Vec<PathBuf>,
     pub(super) destination: Destination,
     pub(super) verbose: bool,
-    /// Say how each file came there.
+    /// Print how each file was copied.
     pub(super) debug: bool,
     pub(super) quiet: bool,
     pub(super) json: bool,
+    /// With `--resume`: what an existing directory as the destination was taken for.
+    pub(super) standing: Option<Standing>,
 }
 
-/// A line that cannot be followed.
+/// A usage error.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Usage {
     pub(super) message: String,
@@ -83,7 +105,7 @@ impl Usage {
     }
 }
 
-/// What the options have said so far.
+/// The options so far.
 struct Line<'a> {
     environment: &'a Environment,
     options: Options,
@@ -104,12 +126,18 @@ struct Line<'a> {
     debug: bool,
     quiet: bool,
     json: bool,
-    /// Hears what is worth a word and changes nothing.
+    standing: Option<Standing>,
+    part: Option<OsString>,
+    parts: Option<u32>,
+    make_list: Option<PathBuf>,
+    /// `-0`.
+    nul: bool,
+    /// Receives warnings.
     warn: &'a mut dyn FnMut(&str),
 }
 
-/// The words after the verb, or after the program's name. Warnings are told as they come up: before a mistake
-/// that follows them.
+/// Parses the words after the verb, or after the program's name. Warnings are passed on immediately, before a
+/// later mistake.
 pub(super) fn parse(
     words: Vec<OsString>,
     environment: &Environment,
@@ -133,6 +161,11 @@ pub(super) fn parse(
         debug: false,
         quiet: false,
         json: false,
+        standing: None,
+        part: None,
+        parts: None,
+        make_list: None,
+        nul: false,
         warn,
     };
     let mut reader = Reader::new(GNU, EXTRA, words, environment.strict);
@@ -141,6 +174,7 @@ pub(super) fn parse(
             Ok(Some((Id::Help, _))) => return Ok(Wish::Help),
             Ok(Some((Id::Version, _))) => return Ok(Wish::Version),
             Ok(Some((id, value))) => line.take(id, value)?,
+            Ok(None) if line.make_list.is_some() => return line.listing(reader.operands()),
             Ok(None) => return line.finish(reader.operands()).map(|request| Wish::Copy(Box::new(request))),
             Err(mistake) => return Err(Usage::new(say(&mistake))),
         }
@@ -166,7 +200,7 @@ fn say(mistake: &Mistake) -> String {
 }
 
 impl Line<'_> {
-    /// One option. Later ones win where they speak of the same thing.
+    /// Takes one option. A later option overrides an earlier one about the same thing.
     fn take(&mut self, id: Id, value: Option<OsString>) -> Result<(), Usage> {
         let options = &mut self.options;
         match id {
@@ -250,6 +284,8 @@ impl Line<'_> {
             }
             Id::Help | Id::Version => {}
             Id::Resume => options.resume = true,
+            Id::Atomic => options.atomic = true,
+            Id::DryRun => options.dry_run = true,
             Id::Verify => options.verify = true,
             Id::Manifest => options.manifest = value.map(PathBuf::from),
             Id::Exclude => {
@@ -260,6 +296,24 @@ impl Line<'_> {
                 })?;
                 options.exclude.push(glob);
             }
+            Id::Retries => options.retries = number(value, "--retries", 0..=1000)? as u32,
+            Id::Part => self.part = Some(value.unwrap_or_default()),
+            Id::Parts => self.parts = Some(number(value, "--parts", 1..=1_000_000)? as u32),
+            Id::Finish => options.finish = true,
+            Id::MakeList => self.make_list = value.map(PathBuf::from),
+            Id::List => options.list = value.map(PathBuf::from),
+            Id::Journal => options.journal = value.map(PathBuf::from),
+            Id::FilesFrom => {
+                let file = value.map(PathBuf::from);
+                options.files_from = file.map(|file| FilesFrom { file, nul: false });
+            }
+            Id::FromZero => self.nul = true,
+            Id::UpdateFromManifest => options.update_from_manifest = value.map(PathBuf::from),
+            Id::Delete => options.delete = true,
+            Id::MaxDelete => {
+                options.max_delete = Some(number(value, "--max-delete", 0..=usize::MAX)? as u64);
+            }
+            Id::Rate => options.rate = Some(rate(value)?),
             Id::Engine => self.engine(value, "--engine", ENGINES)?,
             Id::Driver => self.engine(value, "--driver", DRIVERS)?,
             Id::Jobs => options.jobs = Some(number(value, "--jobs", 1..=1024)?),
@@ -351,7 +405,23 @@ impl Line<'_> {
         Err(Usage::new(message))
     }
 
-    /// What options mean together, and where the operands go.
+    /// A list instead of a copy.
+    fn listing(mut self, operands: Vec<OsString>) -> Result<Wish, Usage> {
+        let [source] = &operands[..] else {
+            return Err(Usage::new("--make-list: one SOURCE is expected, and no DEST"));
+        };
+        if self.options.list.is_some() || self.options.files_from.is_some() || self.part.is_some() {
+            return Err(Usage::new(
+                "--make-list lists a whole tree: without --list, --files-from and --part",
+            ));
+        }
+        self.options.dereference = self.dereference.unwrap_or(Dereference::Never);
+        let (options, quiet, source) = (self.options, self.quiet, PathBuf::from(source));
+        let file = self.make_list.unwrap_or_default();
+        Ok(Wish::List(Box::new(Listing { options, source, file, quiet })))
+    }
+
+    /// Combines the options, and assigns the operands.
     fn finish(mut self, operands: Vec<OsString>) -> Result<Request, Usage> {
         if self.link_hard && self.link_symbolic {
             return Err(Usage::new("cannot make both hard and symbolic links"));
@@ -368,7 +438,7 @@ impl Line<'_> {
         if self.options.reflink == Reflink::Always && self.options.sparse != Sparse::Auto {
             return Err(Usage::new("--reflink can be used only with --sparse=auto"));
         }
-        // Who shares blocks, or has them copied by the file system, shares or keeps holes too.
+        // Sharing blocks, or copying in the file system, shares or keeps holes too.
         if self.options.sparse == Sparse::Never {
             self.options.reflink = Reflink::Never;
         }
@@ -386,6 +456,16 @@ impl Line<'_> {
         };
         if options.force && options.link != Link::No {
             options.remove_destination = true;
+        }
+        let divides = self.environment.divides && options.recursive;
+        if self.part.is_some() || self.parts.is_some() || (divides && !options.finish) {
+            options.part = part(self.part.as_deref(), self.parts)?;
+        }
+        options.resume |= options.part.is_some() || options.finish || options.journal.is_some();
+        match &mut options.files_from {
+            Some(from) => from.nul = self.nul,
+            None if self.nul => return Err(Usage::new("-0 is about the names of --files-from")),
+            None => {}
         }
         options.through_dangling = self.environment.strict;
         options.copy_contents = options.recursive && self.copy_contents;
@@ -405,11 +485,11 @@ impl Line<'_> {
             destination = Destination::At(backup_of(source, backup));
             self.options.backup = None;
         }
-        let Line { options, verbose, debug, quiet, json, .. } = self;
-        Ok(Request { options, sources, destination, verbose, debug, quiet, json })
+        let Line { options, verbose, debug, quiet, json, standing, .. } = self;
+        Ok(Request { options, sources, destination, verbose, debug, quiet, json, standing })
     }
 
-    /// What waits for readiness reads files plainly: those drivers mean threads here.
+    /// Readiness drivers have no file operations: they mean threads here.
     fn engine_of_environment(&self) -> Result<Engine, Usage> {
         let name = self.environment.driver.as_deref().and_then(OsStr::to_str);
         match name {
@@ -418,7 +498,7 @@ impl Line<'_> {
             Some("threads" | "epoll" | "poll" | "select") => Ok(Engine::Threads),
             Some(other) => {
                 let message = format!(
-                    "RINGROAD_DRIVER={other}: not a driver (there are: auto, io_uring, epoll, poll, select, threads)"
+                    "RINGROAD_DRIVER={other}: not a driver (available: auto, io_uring, epoll, poll, select, threads)"
                 );
                 Err(Usage::plain(message))
             }
@@ -426,7 +506,7 @@ impl Line<'_> {
     }
 
     fn backup(&self) -> Result<Option<Backup>, Usage> {
-        // An empty word says nothing.
+        // An empty word has no meaning.
         let said = |control: &Option<OsString>| control.clone().filter(|control| !control.is_empty());
         let kind = match (said(&self.control), said(&self.environment.control)) {
             (Some(control), _) => self.choose(Some(control), "backup type", BACKUPS)?,
@@ -460,7 +540,9 @@ impl Line<'_> {
             return Ok((sources, Destination::Into(folder)));
         }
         let last = sources.pop().unwrap_or_default();
-        let destination = if self.no_target_directory {
+        // Whether it exists depends on which part came first.
+        let shared = self.options.part.is_some() || self.options.finish || self.options.journal.is_some();
+        let destination = if self.no_target_directory || (shared && sources.len() == 1) {
             if let Some(extra) = sources.get(1) {
                 // The third operand; the second was meant as the destination.
                 let extra = if sources.len() > 2 { sources.get(2).unwrap_or(extra) } else { &last };
@@ -469,7 +551,25 @@ impl Line<'_> {
             Destination::At(last)
         } else {
             match is_directory(&last) {
-                Ok(()) => Destination::Into(last),
+                Ok(()) => {
+                    let follow = self.options.dereference != Dereference::Never;
+                    let is_asked = self.options.resume && self.options.recursive && !self.options.parents;
+                    self.standing = match sources.as_slice() {
+                        [source] if is_asked => standing(source, &last, follow),
+                        _ => None,
+                    };
+                    match (self.standing, sources.first()) {
+                        (Some(Standing::Copy), _) => Destination::At(last),
+                        (Some(Standing::Unclear), Some(source)) => {
+                            let (source, target) = (name(source), name(&last));
+                            return Err(Usage::plain(format!(
+                                "--resume: {target} has entries of {source} and others, so it may be an interrupted copy \
+                                 or a directory to copy into: add -T to go on in {target}, or give -t {target} to copy into it"
+                            )));
+                        }
+                        _ => Destination::Into(last),
+                    }
+                }
                 Err(why) if sources.len() > 1 => return Err(refused("target", &last, why)),
                 Err(_) => Destination::At(last),
             }
@@ -497,6 +597,37 @@ fn backup_of(path: &Path, backup: &Backup) -> PathBuf {
         (_, highest) => target.push(format!(".~{}~", highest.unwrap_or(0) + 1)),
     }
     target.into()
+}
+
+/// The part of a copy that is asked for, or that an engine for jobs names where a number of parts is given.
+fn part(given: Option<&OsStr>, parts: Option<u32>) -> Result<Option<Part>, Usage> {
+    let text = given.map(OsStr::to_string_lossy);
+    let found = parts::of(Given { part: text.as_deref(), parts, slurm: false }).map_err(Usage::new)?;
+    Ok(found.map(|found| Part { index: found.split.index, count: found.split.count }))
+}
+
+/// Bytes per second: a number with a unit of 1024 (k, M, G) or of 1000 (kB, MB, GB).
+fn rate(value: Option<OsString>) -> Result<NonZeroU64, Usage> {
+    let value = value.unwrap_or_default();
+    let text = value.to_str().unwrap_or_default().trim();
+    let digits = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => Some(1.0),
+        "k" | "kib" => Some(1024.0),
+        "m" | "mib" => Some(1024.0 * 1024.0),
+        "g" | "gib" => Some(1024.0 * 1024.0 * 1024.0),
+        "kb" => Some(1e3),
+        "mb" => Some(1e6),
+        "gb" => Some(1e9),
+        _ => None,
+    };
+    let bytes = number.parse::<f64>().ok().zip(unit).map(|(number, unit)| number * unit);
+    // Beyond the range it is the end of the range.
+    let bytes = bytes.filter(|bytes| *bytes >= 1.0).and_then(|bytes| NonZeroU64::new(bytes as u64));
+    bytes.ok_or_else(|| {
+        Usage::new(format!("--rate {}: bytes per second, as 800k, 20M, 1.5G", value.display()))
+    })
 }
 
 fn is_directory(path: &Path) -> io::Result<()> {

@@ -1,12 +1,13 @@
-//! The line that moves while a copy runs: entries, bytes, rate, time left. On a terminal only, on stderr.
+//! The progress line of a copy: entries, bytes, rate, time left. Only on a terminal, on stderr.
 
 use super::talk::Talk;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ringroad_copy::{Control, Totals, Underway};
+use ringroad_measure::units::in_number;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Often enough to look alive.
+/// Interval between updates.
 const EVERY: Duration = Duration::from_millis(200);
 
 /// A line on stderr, drawn by [`watch`].
@@ -72,13 +73,60 @@ fn line(totals: &Totals, underway: &Underway, elapsed: Duration, scan_done: bool
         BinaryBytes((totals.bytes as f64 / seconds) as u64),
     );
     if totals.errors > 0 {
-        line.push_str(&format!(", {} errors", HumanCount(totals.errors)));
+        line.push_str(&format!(", {}", grouped(totals.errors, "error")));
     }
     line
 }
 
-/// Seconds until the end if all goes on as it went: the rest of the large files at the rate of bytes, and what is not
-/// begun at the rate of entries. `None`: nothing was done yet.
+/// What was copied, in a line: `copied 20,000 files, 78.12 MiB in 0.81 s (24,691 files/s, 96.45 MiB/s), 3
+/// skipped`.
+pub(super) fn done(totals: &Totals, elapsed: Duration) -> String {
+    use indicatif::{BinaryBytes, HumanCount};
+    let seconds = elapsed.as_secs_f64().max(0.001);
+    let mut line = format!(
+        "cp: copied {}, {} in {seconds:.2} s ({} files/s, {}/s)",
+        grouped(totals.files, "file"),
+        BinaryBytes(totals.bytes),
+        HumanCount((totals.files as f64 / seconds) as u64),
+        BinaryBytes((totals.bytes as f64 / seconds) as u64),
+    );
+    if totals.skipped > 0 {
+        line.push_str(&format!(", {} skipped", HumanCount(totals.skipped)));
+    }
+    if totals.verified > 0 {
+        line.push_str(&format!(", {} verified", HumanCount(totals.verified)));
+    }
+    if totals.deleted > 0 {
+        line.push_str(&format!(", {} deleted", HumanCount(totals.deleted)));
+    }
+    line
+}
+
+/// What a dry run found, in a line.
+pub(super) fn planned(totals: &Totals) -> String {
+    use indicatif::{BinaryBytes, HumanCount};
+    let mut line = format!(
+        "dry run: {} and {}, {}, would be copied",
+        grouped(totals.files, "file"),
+        grouped(totals.directories, "directory"),
+        BinaryBytes(totals.bytes)
+    );
+    if totals.skipped > 0 {
+        line.push_str(&format!(", {} skipped", HumanCount(totals.skipped)));
+    }
+    if totals.deleted > 0 {
+        line.push_str(&format!("; {} would be deleted", grouped(totals.deleted, "entry")));
+    }
+    line
+}
+
+/// A count with its noun, its digits in groups: `20,000 files`.
+fn grouped(count: u64, noun: &str) -> String {
+    format!("{} {}", indicatif::HumanCount(count), in_number(count, noun))
+}
+
+/// Estimates the remaining seconds: the rest of large files by the rate of bytes, and other files by the rate
+/// of entries. `None`: nothing was copied yet.
 fn left(totals: &Totals, underway: &Underway, seconds: f64) -> Option<f64> {
     let ended = totals.copied + totals.skipped + totals.failed;
     let moved = underway.moved.min(underway.bytes);
@@ -97,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_left_is_told_only_when_everything_is_found() {
+    fn time_left_is_shown_only_when_everything_is_found() {
         let totals = Totals { scanned: 4000, copied: 1000, files: 1000, bytes: 1 << 20, ..Totals::default() };
         let none = Underway::default();
         let found = line(&totals, &none, Duration::from_secs(1), true);
@@ -106,6 +154,23 @@ mod tests {
         assert!(finding.contains("4,000+") && !finding.contains("left"), "{finding}");
         let begun = line(&Totals { scanned: 3, ..Totals::default() }, &none, Duration::from_secs(1), true);
         assert!(begun.ends_with("time left unknown"), "{begun}");
+    }
+
+    #[test]
+    fn the_line_at_the_end_has_files_bytes_time_and_rates() {
+        let totals = Totals { files: 1000, bytes: 1 << 20, ..Totals::default() };
+        let two = Duration::from_secs(2);
+        assert_eq!(
+            done(&totals, two),
+            "cp: copied 1,000 files, 1.00 MiB in 2.00 s (500 files/s, 512.00 KiB/s)"
+        );
+        let more = Totals { files: 1, skipped: 3, verified: 1, ..Totals::default() };
+        assert_eq!(
+            done(&more, two),
+            "cp: copied 1 file, 0 B in 2.00 s (0 files/s, 0 B/s), 3 skipped, 1 verified"
+        );
+        let planned = planned(&Totals { directories: 2, ..totals });
+        assert_eq!(planned, "dry run: 1,000 files and 2 directories, 1.00 MiB, would be copied");
     }
 
     #[test]
@@ -121,7 +186,7 @@ mod tests {
         let four = Totals { scanned: 4, bytes: 4 * GIB, ..Totals::default() };
         let halves = Underway { files: 2, bytes: 8 * GIB, moved: 4 * GIB };
         assert!(line(&four, &halves, seconds, true).ends_with(" 30 s left"));
-        // A pipe, whose size nobody knows, and which gave more than that.
+        // A pipe: its size is unknown, and it gave more than that.
         let pipe = Underway { files: 1, bytes: 0, moved: GIB };
         assert!(line(&one, &pipe, seconds, true).ends_with("time left unknown"));
     }

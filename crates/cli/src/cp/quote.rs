@@ -11,8 +11,8 @@ pub(super) enum Charset {
 }
 
 impl Charset {
-    /// From the first of LC_ALL, LC_CTYPE and LANG that is set. Whether that locale is installed is not looked
-    /// at: a terminal that was told UTF-8 shows it.
+    /// From the first of LC_ALL, LC_CTYPE and LANG that is set. Whether that locale is installed is not
+    /// looked at: a terminal that was told UTF-8 shows it.
     pub(super) fn of_environment() -> Charset {
         let set = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(std::env::var_os);
         let name = set.into_iter().find(|value| !value.is_empty()).unwrap_or_default();

@@ -1,11 +1,12 @@
-//! What is said while a copy runs: `-v` lines, errors, JSON events, questions; from every worker, a line at a time.
+//! Output while a copy runs: `-v` lines, errors, JSON events, questions; from every worker, a line at a time.
 //!
 //! Start at [`Talk`]. Progress that moves is in `progress.rs`.
 
 use super::message::Voice;
 use base64::Engine as _;
 use ringroad_copy::{
-    Choice, Error, Event, Holes, Means, Method, Observer, Phase, Refusal, Report, Skip, Totals,
+    Choice, Error, ErrorKind, Event, Holes, Kind, Means, Method, Observer, Phase, Refusal, Report, Skip,
+    Totals,
 };
 use serde_json::{Map, Value, json};
 use std::ffi::OsStr;
@@ -19,17 +20,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 struct Out {
     writer: io::BufWriter<io::Stdout>,
     failed: Option<io::Error>,
-    /// Each line at once: somebody is looking, or a program reads events as they come.
+    /// Each line at once: for a terminal, and for a program that reads events as they come.
     each: bool,
 }
 
-/// Speaks for a running copy.
+/// Prints the events of a running copy.
 pub(super) struct Talk {
     voice: Voice,
     verbose: bool,
     debug: bool,
     json: bool,
-    /// What is asked about protected files depends on whether they would be removed.
+    /// The question about protected files depends on whether they would be removed.
     overrides: bool,
     out: Mutex<Out>,
     declined: AtomicBool,
@@ -60,15 +61,18 @@ impl Talk {
         }
     }
 
-    /// A line on stdout. What could not be written is told once, at the end, by [`Talk::finish`].
+    /// Prints a line on stdout. A write error is reported once, at the end, by [`Talk::finish`].
     pub(super) fn line(&self, text: &str) {
+        self.raw_line(text.as_bytes());
+    }
+
+    fn raw_line(&self, text: &[u8]) {
         let write = || {
             let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
             if out.failed.is_some() {
                 return;
             }
-            let mut written =
-                out.writer.write_all(text.as_bytes()).and_then(|()| out.writer.write_all(b"\n"));
+            let mut written = out.writer.write_all(text).and_then(|()| out.writer.write_all(b"\n"));
             if out.each {
                 written = written.and_then(|()| out.writer.flush());
             }
@@ -87,12 +91,12 @@ impl Talk {
         }
     }
 
-    /// Whether the user kept something from being replaced: since 9.2, GNU cp has then not done all it was asked.
+    /// Whether the user declined a replacement: since 9.2, GNU cp then exits with an error.
     pub(super) fn declined(&self) -> bool {
         self.declined.load(Ordering::Relaxed)
     }
 
-    /// Whatever is buffered reaches its reader, or the reason why not is returned.
+    /// Flushes what is buffered, and returns the first write error.
     pub(super) fn finish(&self) -> io::Result<()> {
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         match out.failed.take() {
@@ -129,7 +133,7 @@ impl Talk {
         }
     }
 
-    /// A copy that did not begin: its error, and its end.
+    /// Reports a copy that did not begin: its error, and the end.
     pub(super) fn refused(&self, refusal: &Refusal, exit_code: u8) {
         if self.json {
             let mut event = Map::new();
@@ -168,6 +172,20 @@ impl Talk {
         }
     }
 
+    /// What a dry run would remove is its result; otherwise `-v` prints it.
+    fn deleted(&self, target: &Path, planned: bool) {
+        if self.json {
+            let mut event = Map::new();
+            event.insert("event".into(), json!(if planned { "would_delete" } else { "deleted" }));
+            path(&mut event, "target", target.as_os_str());
+            self.line(&Value::Object(event).to_string());
+        } else if planned {
+            self.line(&format!("delete {}", self.voice.name(target)));
+        } else if self.verbose {
+            self.line(&format!("deleted {}", self.voice.name(target)));
+        }
+    }
+
     fn error(&self, error: &Error) {
         if self.json {
             let mut event = Map::new();
@@ -186,7 +204,26 @@ impl Talk {
             }
             self.line(&Value::Object(event).to_string());
         }
+        // GNU cp does not check whether a source changes.
+        if error.kind == ErrorKind::Changed && self.voice != Voice::House {
+            return;
+        }
         self.complain(&self.voice.error(error));
+    }
+
+    /// What a dry run would do.
+    fn planned(&self, source: &Path, target: &Path, replaces: bool, bytes: u64) {
+        if self.json {
+            let mut event = Map::new();
+            event.insert("event".into(), json!("planned"));
+            path(&mut event, "source", source.as_os_str());
+            path(&mut event, "target", target.as_os_str());
+            event.insert("replaces".into(), json!(replaces));
+            event.insert("bytes".into(), json!(bytes));
+            return self.line(&Value::Object(event).to_string());
+        }
+        let note = if replaces { " (replaces)" } else { "" };
+        self.line(&format!("{} -> {}{note}", self.voice.name(source), self.voice.name(target)));
     }
 
     fn copied(&self, source: &Path, target: &Path, backup: Option<&Path>, method: Option<Method>) {
@@ -209,8 +246,19 @@ impl Observer for Talk {
     fn event(&self, event: Event<'_>) {
         match event {
             Event::Start(choice) => self.start(choice),
+            // As GNU cp has it: these names alone are not quoted.
+            Event::Copied { kind: Kind::Parent, source, target, .. }
+                if self.verbose && self.voice != Voice::House =>
+            {
+                self.raw_line(
+                    &[source.as_os_str().as_bytes(), b" -> ", target.as_os_str().as_bytes()].concat(),
+                );
+            }
             Event::Copied { source, target, backup, method, .. } if self.verbose => {
                 self.copied(source, target, backup, method);
+            }
+            Event::Planned { source, target, replaces, bytes, .. } => {
+                self.planned(source, target, replaces, bytes);
             }
             Event::Skipped { target, why, .. } if self.debug && told(why) => {
                 self.line(&format!("skipped {}", self.voice.name(target)));
@@ -218,6 +266,7 @@ impl Observer for Talk {
             Event::Removed(target) if self.verbose => {
                 self.line(&format!("removed {}", self.voice.name(target)))
             }
+            Event::Deleted { target, planned } => self.deleted(target, planned),
             Event::Error(error) => self.error(error),
             _ => {}
         }
@@ -261,7 +310,7 @@ fn how(method: Method) -> String {
 
 /// Whether `--debug` tells that an entry stays out: where its target is there already.
 fn told(why: Skip) -> bool {
-    matches!(why, Skip::Exists | Skip::NotOlder | Skip::Resumed | Skip::Declined)
+    matches!(why, Skip::Exists | Skip::NotOlder | Skip::Resumed | Skip::Listed | Skip::Declined)
 }
 
 fn counts(event: &str, totals: &Totals) -> Map<String, Value> {
@@ -275,12 +324,13 @@ fn counts(event: &str, totals: &Totals) -> Map<String, Value> {
         bytes,
         bytes_shared,
         verified,
+        deleted,
         errors,
     } = *totals;
     let event = json!({
         "event": event, "scanned": scanned, "copied": copied, "skipped": skipped, "failed": failed,
         "files": files, "directories": directories, "bytes": bytes, "bytes_shared": bytes_shared,
-        "verified": verified, "errors": errors,
+        "verified": verified, "deleted": deleted, "errors": errors,
     });
     if let Value::Object(map) = event { map } else { Map::new() }
 }

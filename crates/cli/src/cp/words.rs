@@ -45,9 +45,24 @@ pub(super) enum Id {
     Version,
     // Beyond GNU's.
     Resume,
+    Atomic,
+    DryRun,
     Verify,
     Manifest,
     Exclude,
+    Retries,
+    Part,
+    Parts,
+    Finish,
+    MakeList,
+    List,
+    Journal,
+    FilesFrom,
+    FromZero,
+    UpdateFromManifest,
+    Delete,
+    MaxDelete,
+    Rate,
     Engine,
     Driver,
     Jobs,
@@ -64,8 +79,8 @@ const fn known(long: &'static str, short: Option<u8>, takes: Takes, id: Id) -> K
     Known { long, short, takes, id }
 }
 
-/// GNU's options, in its order, which is the order of the names in "ambiguous" messages. An empty long name is
-/// never matched: those are letters only.
+/// GNU's options, in its order, which is the order of the names in "ambiguous" messages. An empty long name
+/// is never matched: those are letters only.
 pub(super) const GNU: &[Known<Id>] = &[
     known("archive", Some(b'a'), Nothing, Id::Archive),
     known("attributes-only", None, Nothing, Id::AttributesOnly),
@@ -110,9 +125,24 @@ pub(super) const EXTRA: &[Known<Id>] = &[
     known("\0u", Some(b'u'), Nothing, Id::Update),
     known("\0Z", Some(b'Z'), Nothing, Id::Context),
     known("resume", None, Nothing, Id::Resume),
+    known("atomic", None, Nothing, Id::Atomic),
+    known("dry-run", None, Nothing, Id::DryRun),
     known("verify", None, Nothing, Id::Verify),
     known("manifest", None, Value, Id::Manifest),
     known("exclude", None, Value, Id::Exclude),
+    known("retries", None, Value, Id::Retries),
+    known("part", None, Value, Id::Part),
+    known("parts", None, Value, Id::Parts),
+    known("finish", None, Nothing, Id::Finish),
+    known("make-list", None, Value, Id::MakeList),
+    known("list", None, Value, Id::List),
+    known("journal", None, Value, Id::Journal),
+    known("files-from", None, Value, Id::FilesFrom),
+    known("from0", Some(b'0'), Nothing, Id::FromZero),
+    known("update-from-manifest", None, Value, Id::UpdateFromManifest),
+    known("delete", None, Nothing, Id::Delete),
+    known("max-delete", None, Value, Id::MaxDelete),
+    known("rate", None, Value, Id::Rate),
     known("engine", None, Value, Id::Engine),
     known("driver", None, Value, Id::Driver),
     known("jobs", None, Value, Id::Jobs),

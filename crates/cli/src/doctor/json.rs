@@ -1,10 +1,11 @@
 //! The findings as one JSON object, for scripts. Fields are added, never renamed.
 
 use super::Findings;
+use super::fixes::{self, Fix};
 use serde_json::{Map, Value, json};
 
 /// The object, as text.
-pub(super) fn object(findings: &Findings) -> String {
+pub(super) fn object(findings: &Findings, fixes: &[Fix]) -> String {
     let Findings { facts, gate, drivers, choice, capacity, bugs } = findings;
     let drivers: Vec<Value> = drivers
         .iter()
@@ -40,6 +41,11 @@ pub(super) fn object(findings: &Findings) -> String {
     let object = json!({
         "schema": "ringroad.doctor/1",
         "version": env!("CARGO_PKG_VERSION"),
+        "summary": fixes::headline(findings, fixes),
+        "fixes": fixes
+            .iter()
+            .map(|fix| json!({"what": fix.what, "commands": fix.commands, "note": fix.note}))
+            .collect::<Vec<_>>(),
         "kernel": facts.kernel.as_deref().unwrap_or("unknown"),
         "arch": facts.arch,
         "chosen": choice.as_ref().ok().map(|choice| choice.driver().as_str()),

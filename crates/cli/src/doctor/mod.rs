@@ -1,9 +1,10 @@
-//! `ringroad doctor`: what works here, what does not and why, and the line that would change it.
+//! `ringroad doctor`: which I/O interfaces work here, what blocks the others, and how to fix it.
 //!
-//! The trials and their reasons are the engine's (`choose`), the facts `host`'s. Here they become one screen
-//! ([`screen`]) or one object ([`json`]), a requirement that is met or not ([`require`]), and an exit code. [`seccomp`]
-//! is the cure for the commonest illness.
+//! The trials and their reasons are the engine's (`choose`), the facts `host`'s. Here they become a screen
+//! ([`screen`]) or a JSON object ([`json`]), requirements that are met or not ([`require`]), a script of
+//! fixes ([`fixes`]), and an exit code. [`seccomp`] changes a container's profile so that it allows io_uring.
 
+mod fixes;
 mod json;
 mod require;
 mod screen;
@@ -11,7 +12,7 @@ mod seccomp;
 
 use crate::complaint::{DONE, FAILED, USAGE, say, why};
 use crate::flags::{Common, DoctorFlags};
-use ringroad_engine::Name;
+use ringroad_engine::DriverName;
 use ringroad_engine::choose::{self, Bug, Choice, Evidence, Refusal, Unusable};
 use ringroad_host::Facts;
 use ringroad_host::capacity::Capacity;
@@ -19,11 +20,11 @@ use ringroad_host::gate::Gate;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Everything there is to tell.
+/// All that was found.
 struct Findings {
     facts: Facts,
     gate: Gate,
-    drivers: Vec<(Name, Result<&'static Evidence, &'static Refusal>)>,
+    drivers: Vec<(DriverName, Result<&'static Evidence, &'static Refusal>)>,
     choice: Result<Choice, Unusable>,
     capacity: Capacity,
     bugs: Vec<&'static Bug>,
@@ -42,7 +43,7 @@ impl Findings {
         }
     }
 
-    /// What io_uring has said of itself, if it can be used.
+    /// What io_uring reports about itself, if it can be used.
     fn ring(&self) -> Option<&'static choose::RingEvidence> {
         self.drivers.iter().find_map(|(_, outcome)| outcome.ok()?.ring.as_ref())
     }
@@ -83,12 +84,20 @@ pub(crate) fn run(flags: &DoctorFlags, common: &Common) -> ExitCode {
     if findings.choice.is_err() {
         code = USAGE;
     }
-    let text = if flags.json {
-        json::object(&findings)
+    let fixes = fixes::fixes(&findings);
+    let text = if flags.fix_script {
+        fixes::script(&fixes)
+    } else if flags.json {
+        json::object(&findings, &fixes)
     } else if common.quiet {
         String::new()
+    } else if !required.is_empty() {
+        // A start script wants the answer and no screen.
+        let met =
+            flags.require.iter().zip(&required).filter(|(_, required)| required.unmet(&findings).is_none());
+        met.map(|(word, _)| format!("met: {word}\n")).collect()
     } else {
-        screen::screen(&findings, common.verbose > 0, screen::Paint::of_stdout())
+        screen::screen(&findings, &fixes, common.verbose > 0, screen::Page::of_stdout())
     };
     let code = print(&text, code);
     if let Err(unusable) = &findings.choice {
@@ -101,7 +110,7 @@ pub(crate) fn run(flags: &DoctorFlags, common: &Common) -> ExitCode {
 fn print(text: &str, code: u8) -> ExitCode {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // Whoever reads no further has seen enough.
+        // A reader that closes the pipe has read enough.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             say(&format!("write, on standard output: {}", why(&error)));
             ExitCode::from(FAILED)

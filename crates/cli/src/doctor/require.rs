@@ -1,10 +1,10 @@
-//! What a start script demands of a machine: `io_uring,connections>=50000`.
+//! Requirements of a start script: `io_uring,connections>=50000`.
 //!
-//! A demand is a driver's name (it can be used), `chosen=NAME`, an opcode as the kernel spells it (`SEND_ZC`), or a
-//! figure with `>=`: `connections`, `nofile`, `memlock` (bytes), `kernel` (a version).
+//! A demand is a driver's name (it can be used), `chosen=NAME`, an opcode as the kernel spells it
+//! (`SEND_ZC`), or a figure with `>=`: `connections`, `nofile`, `memlock` (bytes), `kernel` (a version).
 
 use super::Findings;
-use ringroad_engine::Name;
+use ringroad_engine::DriverName;
 use ringroad_engine::choose::{Version, Wish};
 use ringroad_host::cgroup::Limit;
 use ringroad_uring::Probe;
@@ -12,8 +12,8 @@ use ringroad_uring::Probe;
 /// One demand.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Required {
-    Usable(Name),
-    Chosen(Name),
+    Usable(DriverName),
+    Chosen(DriverName),
     Opcode(String),
     AtLeast(Figure, u64),
     Kernel(Version),
@@ -70,7 +70,7 @@ impl Required {
         refuse("not known here")
     }
 
-    /// What to say if it is not so.
+    /// Returns the message if the requirement is not met.
     pub(super) fn unmet(&self, findings: &Findings) -> Option<String> {
         match self {
             Required::Usable(name) => {
@@ -117,9 +117,9 @@ impl Figure {
         let name = Figure::ALL.into_iter().find(|(figure, _)| *figure == self).map_or("", |(_, name)| name);
         match value {
             Some(value) if value >= Limit::At(wanted) => None,
-            Some(Limit::At(value)) => Some(format!("required {name}>={wanted}: here it is {value} ({fix})")),
-            // What is unknown is not so.
-            _ => Some(format!("required {name}>={wanted}: how many it is here is hidden")),
+            Some(Limit::At(value)) => Some(format!("required {name}>={wanted}: it is {value} here ({fix})")),
+            // An unknown value does not meet a requirement.
+            _ => Some(format!("required {name}>={wanted}: the value here is hidden")),
         }
     }
 }
@@ -132,9 +132,9 @@ mod tests {
     #[test]
     fn every_kind_of_demand_is_read_and_anything_else_is_refused_with_what_is_known() {
         let of = |word: &str| Required::parse(word).unwrap();
-        assert_eq!(of("io_uring"), Required::Usable(Name::IoUring));
-        assert_eq!(of("uring"), Required::Usable(Name::IoUring));
-        assert_eq!(of("chosen=epoll"), Required::Chosen(Name::Epoll));
+        assert_eq!(of("io_uring"), Required::Usable(DriverName::IoUring));
+        assert_eq!(of("uring"), Required::Usable(DriverName::IoUring));
+        assert_eq!(of("chosen=epoll"), Required::Chosen(DriverName::Epoll));
         assert_eq!(of("SEND_ZC"), Required::Opcode("SEND_ZC".to_owned()));
         assert_eq!(of("connections>=50000"), Required::AtLeast(Figure::Connections, 50_000));
         assert!(matches!(of("kernel>=6.1"), Required::Kernel(_)));

@@ -1,9 +1,11 @@
-//! The findings as one screen: first the answer, then what limits it, then what to know.
+//! The findings as one screen: a line that sums them up, then drivers, limits and known bugs.
 //!
-//! Pure: findings and colours in, text out. Every refusal stands with its cure, on a line that can be copied.
+//! Pure: findings, colours and width in, text out. Every refusal stands with its fix, on a line that can be
+//! copied.
 
 use super::Findings;
-use ringroad_engine::Name;
+use super::fixes::{self, Fix};
+use ringroad_engine::DriverName;
 use ringroad_engine::choose::{self, Meaning, Refusal};
 use ringroad_host::cgroup::Limit;
 use std::fmt::Write;
@@ -41,26 +43,76 @@ impl Paint {
     }
 }
 
-/// Lines are broken before this.
-const WIDTH: usize = 100;
-/// Where what is said of a thing begins.
+/// Lines are broken before the width of the terminal, of which this is the most and the least that is used;
+/// elsewhere the most.
+const WIDTH: (usize, usize) = (40, 100);
+/// The column in which the description of a thing begins.
 const INDENT: usize = 14;
 
+/// What is drawn on: colours or none, and so many columns.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Page {
+    pub(super) paint: Paint,
+    pub(super) width: usize,
+}
+
+impl Page {
+    /// Standard output's.
+    pub(super) fn of_stdout() -> Page {
+        let width = match rustix::termios::tcgetwinsize(std::io::stdout()) {
+            Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
+            _ => WIDTH.1,
+        };
+        Page { paint: Paint::of_stdout(), width: width.clamp(WIDTH.0, WIDTH.1) }
+    }
+
+    /// Breaks a text that begins in column `indent` and goes on there.
+    fn wrapped(self, text: &str, indent: usize) -> String {
+        self.wrapped_from(text, indent, indent)
+    }
+
+    /// Breaks a text that begins in column `column` and goes on in `indent`.
+    fn wrapped_from(self, text: &str, column: usize, indent: usize) -> String {
+        let (mut out, mut column, mut is_first) = (String::new(), column, true);
+        for word in text.split(' ') {
+            let length = word.chars().count();
+            if !is_first && column + 1 + length > self.width {
+                let _ = write!(out, "\n{:indent$}", "");
+                column = indent;
+            } else if !is_first {
+                out.push(' ');
+                column += 1;
+            }
+            is_first = false;
+            out.push_str(word);
+            column += length;
+        }
+        out
+    }
+}
+
 /// The screen.
-pub(super) fn screen(findings: &Findings, verbose: bool, paint: Paint) -> String {
+pub(super) fn screen(findings: &Findings, fixes: &[Fix], verbose: bool, page: Page) -> String {
     let mut out = String::new();
-    machine(&mut out, findings, paint);
-    drivers(&mut out, findings, verbose, paint);
-    connections(&mut out, findings, paint);
-    limits(&mut out, findings, paint);
-    bugs(&mut out, findings, verbose, paint);
+    let summary = page.wrapped(&fixes::headline(findings, fixes), 0);
+    let summary = if fixes.is_empty() { page.paint.good(&summary) } else { page.paint.bad(&summary) };
+    let _ = writeln!(out, "{summary}");
+    if fixes.iter().any(|fix| !fix.commands.is_empty()) {
+        let _ = writeln!(out, "{}", page.wrapped("`ringroad doctor --fix-script` prints the commands.", 0));
+    }
+    out.push('\n');
+    machine(&mut out, findings, page);
+    drivers(&mut out, findings, verbose, page);
+    connections(&mut out, findings, page);
+    limits(&mut out, findings, page);
+    bugs(&mut out, findings, verbose, page);
     if verbose {
-        opcodes(&mut out, findings, paint);
+        opcodes(&mut out, findings, page);
     }
     out
 }
 
-fn machine(out: &mut String, findings: &Findings, paint: Paint) {
+fn machine(out: &mut String, findings: &Findings, page: Page) {
     let facts = &findings.facts;
     let mut words = vec![
         format!("Linux {}", facts.kernel.as_deref().unwrap_or("of unknown release")),
@@ -74,30 +126,34 @@ fn machine(out: &mut String, findings: &Findings, paint: Paint) {
         facts.memory_total_bytes.map(|bytes| format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))),
     );
     words.extend(findings.gate.container.as_ref().map(|name| format!("in {name}")));
-    let _ = writeln!(out, "{}", paint.head(&words.join(" · ")));
+    let _ = writeln!(out, "{}", page.paint.head(&page.wrapped(&words.join(" · "), 0)));
 }
 
-/// What a driver does, for who does not know it.
-fn idea(name: Name) -> &'static str {
+/// Returns a description of the driver for a new reader.
+fn idea(name: DriverName) -> &'static str {
     match name {
-        Name::IoUring => "operations are submitted, the kernel completes them; many in one system call",
-        Name::Epoll => "the kernel tells who is ready; one call per wait, one per transfer",
-        Name::Poll => "the kernel looks at all who wait, every time; dearer the more there are",
-        Name::Select => "the same with bit sets, for descriptor numbers below 1024 only",
-        Name::Threads => "a thread stands at each operation that waits",
-        Name::Sim => "a simulated kernel",
+        DriverName::IoUring => {
+            "operations are submitted in batches and completed by the kernel; many per system call"
+        }
+        DriverName::Epoll => "the kernel reports ready sockets; one call per wait, one per transfer",
+        DriverName::Poll => "the kernel checks every socket on each call; the cost grows with their number",
+        DriverName::Select => "as poll, with bit sets, for descriptors below 1024 only",
+        DriverName::Threads => "one blocking thread per waiting operation",
+        DriverName::Sim => "a simulated kernel",
     }
 }
 
-fn drivers(out: &mut String, findings: &Findings, verbose: bool, paint: Paint) {
+fn drivers(out: &mut String, findings: &Findings, verbose: bool, page: Page) {
+    let paint = page.paint;
     let chosen = findings.choice.as_ref().ok().map(|choice| choice.driver());
     match &findings.choice {
         Ok(choice) => {
-            let name = paint.good(choice.driver().as_str());
-            let _ = writeln!(out, "\n{}  {name}: {}", paint.head("Driver"), choice.why());
+            let name = choice.driver().as_str();
+            let why = page.wrapped_from(&choice.why(), "Driver  : ".len() + name.len(), INDENT);
+            let _ = writeln!(out, "\n{}  {}: {why}", paint.head("Driver"), paint.good(name));
         }
         Err(_) => {
-            let _ = writeln!(out, "\n{}  {}", paint.head("Driver"), paint.bad("none for this wish"));
+            let _ = writeln!(out, "\n{}  {}", paint.head("Driver"), paint.bad("none fits the request"));
         }
     }
     for (name, outcome) in &findings.drivers {
@@ -109,72 +165,83 @@ fn drivers(out: &mut String, findings: &Findings, verbose: bool, paint: Paint) {
                 } else {
                     idea(*name).to_owned()
                 };
-                let _ = writeln!(out, "  {mark} {:<10}{}", name.as_str(), wrapped(&text, INDENT));
+                let _ = writeln!(out, "  {mark} {:<10}{}", name.as_str(), page.wrapped(&text, INDENT));
             }
-            Err(refusal) => refused(out, refusal, paint),
+            Err(refusal) => refused(out, refusal, page),
         }
     }
 }
 
-fn refused(out: &mut String, refusal: &Refusal, paint: Paint) {
-    let (mark, name) = (paint.bad("✗"), refusal.driver.as_str());
-    let _ = writeln!(out, "  {mark} {name:<10}{}", wrapped(&refusal.reason, INDENT));
-    cure(out, refusal.fix.as_deref(), paint);
+fn refused(out: &mut String, refusal: &Refusal, page: Page) {
+    let (mark, name) = (page.paint.bad("✗"), refusal.driver.as_str());
+    let _ = writeln!(out, "  {mark} {name:<10}{}", page.wrapped(&refusal.reason, INDENT));
+    cure(out, refusal.fix.as_deref(), page);
 }
 
-fn cure(out: &mut String, fix: Option<&str>, paint: Paint) {
+fn cure(out: &mut String, fix: Option<&str>, page: Page) {
     if let Some(fix) = fix {
-        let _ = writeln!(out, "{:INDENT$}{} {}", "", paint.head("→"), wrapped(fix, INDENT + 2));
+        let _ = writeln!(out, "{:INDENT$}{} {}", "", page.paint.head("→"), page.wrapped(fix, INDENT + 2));
     }
 }
 
-fn connections(out: &mut String, findings: &Findings, paint: Paint) {
+fn connections(out: &mut String, findings: &Findings, page: Page) {
+    let paint = page.paint;
     let capacity = &findings.capacity;
     let head = paint.head("Connections");
     match capacity.bounds.first() {
         Some(bound) => {
             let most = grouped(bound.connections);
-            let _ = writeln!(out, "\n{head}  {most} open at once in one process, limited by {}", bound.what);
-            cure(out, Some(&bound.fix), paint);
+            let text = format!("{most} open at once in one process, limited by {}", bound.what);
+            let text = page.wrapped_from(&text, "Connections  ".len(), INDENT);
+            let _ = writeln!(out, "\n{head}  {text}");
+            // An arrow marks what is among the fixes.
+            if fixes::are_connections_few(findings) {
+                cure(out, Some(&bound.fix), page);
+            } else {
+                let more = page.wrapped(&format!("for more: {}", bound.fix), INDENT);
+                let _ = writeln!(out, "{:INDENT$}{}", "", paint.faint(&more));
+            }
             if let Some(next) = capacity.bounds.get(1) {
                 let text = format!("then by {}: {}", next.what, grouped(next.connections));
-                let _ = writeln!(out, "{:INDENT$}{}", "", paint.faint(&text));
+                let _ = writeln!(out, "{:INDENT$}{}", "", paint.faint(&page.wrapped(&text, INDENT)));
             }
         }
         None => {
-            let _ = writeln!(out, "\n{head}  as many as there is room for: no limit is known here");
+            let _ = writeln!(out, "\n{head}  no limit is known here");
         }
     }
     let by_descriptors = capacity.bounds.first().is_some_and(|bound| bound.of_each_process);
-    let has_ring = findings.drivers.iter().any(|(name, probed)| *name == Name::IoUring && probed.is_ok());
+    let has_ring =
+        findings.drivers.iter().any(|(name, probed)| *name == DriverName::IoUring && probed.is_ok());
     if by_descriptors && has_ring {
-        let text =
-            "`ringroad load` on io_uring goes past open files: its connections can do without descriptors";
-        let _ = writeln!(out, "{:INDENT$}{}", "", paint.faint(text));
+        let text = "`ringroad load` on io_uring can open more: its connections need no descriptors";
+        let _ = writeln!(out, "{:INDENT$}{}", "", paint.faint(&page.wrapped(text, INDENT)));
     }
     if let Some(outgoing) = capacity.outgoing {
-        let text = format!("outgoing, to one address and port: {} (a port of ours each)", grouped(outgoing));
-        let _ = writeln!(out, "{:INDENT$}{}", "", paint.faint(&text));
+        let text = format!("{} outgoing to one address and port (limited by local ports)", grouped(outgoing));
+        let _ = writeln!(out, "{:INDENT$}{}", "", paint.faint(&page.wrapped(&text, INDENT)));
     }
 }
 
-fn limits(out: &mut String, findings: &Findings, paint: Paint) {
+fn limits(out: &mut String, findings: &Findings, page: Page) {
+    let paint = page.paint;
     let (facts, gate) = (&findings.facts, &findings.gate);
-    let _ = writeln!(out, "\n{}", paint.head("What stands around this process"));
+    let _ = writeln!(out, "\n{}", paint.head("Limits and filters of this process"));
     let mut line = |name: &str, text: String| {
-        let _ = writeln!(out, "  {name:<12}{}", wrapped(&text, INDENT));
+        let _ = writeln!(out, "  {name:<12}{}", page.wrapped(&text, INDENT));
     };
     let sysctl = match (gate.disabled, gate.group) {
         (None, _) => {
-            "kernel.io_uring_disabled is not there: allowed (Linux before 6.6, or /proc is hidden)".to_owned()
+            "kernel.io_uring_disabled does not exist: allowed (Linux before 6.6, or /proc is hidden)"
+                .to_owned()
         }
-        (Some(0), _) => "kernel.io_uring_disabled=0: allowed to everybody".to_owned(),
+        (Some(0), _) => "kernel.io_uring_disabled=0: allowed for every process".to_owned(),
         (Some(1), group) => format!(
-            "kernel.io_uring_disabled=1: allowed to CAP_SYS_ADMIN and to group {}; this process {}",
+            "kernel.io_uring_disabled=1: allowed with CAP_SYS_ADMIN and for group {}; this process {}",
             group.filter(|group| *group >= 0).map_or("none".to_owned(), |group| group.to_string()),
-            if gate.sysctl_forbids() { "is not" } else { "is" }
+            if gate.sysctl_forbids() { "is not allowed" } else { "is allowed" }
         ),
-        (Some(other), _) => format!("kernel.io_uring_disabled={other}: allowed to nobody"),
+        (Some(other), _) => format!("kernel.io_uring_disabled={other}: forbidden for every process"),
     };
     line("sysctl", sysctl);
     line(
@@ -183,7 +250,7 @@ fn limits(out: &mut String, findings: &Findings, paint: Paint) {
             Some(0) => "no filter".to_owned(),
             Some(1) => "strict: read, write and exit only".to_owned(),
             Some(_) => {
-                "a filter decides about system calls; it sees the three of io_uring, not its operations"
+                "a filter decides about system calls; it sees the three calls of io_uring, not its operations"
                     .to_owned()
             }
             None => "hidden".to_owned(),
@@ -191,7 +258,7 @@ fn limits(out: &mut String, findings: &Findings, paint: Paint) {
     );
     let modules = gate.security_modules.join(", ");
     line("modules", if modules.is_empty() { "security modules are hidden".to_owned() } else { modules });
-    line("memlock", format!("{} may be locked; a ring takes some KiB of it", amount(gate.memlock, bytes)));
+    line("memlock", format!("{} may be locked; a ring needs some KiB", amount(gate.memlock, bytes)));
     let nproc = amount(facts.limits.nproc_soft, grouped);
     line(
         "files",
@@ -202,7 +269,7 @@ fn limits(out: &mut String, findings: &Findings, paint: Paint) {
     );
     let cgroup = &facts.cgroup;
     let text = match cgroup.version {
-        None => "none to be seen".to_owned(),
+        None => "none found".to_owned(),
         Some(version) => format!(
             "{}: CPU {}, memory {}, processes {}",
             if version == "hybrid" { "v1 and v2".to_owned() } else { format!("v{version}") },
@@ -214,7 +281,8 @@ fn limits(out: &mut String, findings: &Findings, paint: Paint) {
     line("cgroup", text);
 }
 
-fn bugs(out: &mut String, findings: &Findings, verbose: bool, paint: Paint) {
+fn bugs(out: &mut String, findings: &Findings, verbose: bool, page: Page) {
+    let paint = page.paint;
     let shown: Vec<_> =
         findings.bugs.iter().filter(|bug| verbose || bug.meaning != Meaning::Avoided).collect();
     let avoided = findings.bugs.len() - shown.len();
@@ -235,16 +303,18 @@ fn bugs(out: &mut String, findings: &Findings, verbose: bool, paint: Paint) {
     }
     for bug in shown {
         let mark = if bug.meaning == Meaning::Avoided { paint.faint("·") } else { paint.bad("!") };
-        let _ = writeln!(out, "  {mark} {}", wrapped(&format!("{} [{}]", bug.what, bug.source), 4));
-        let _ = writeln!(out, "    {} {}", paint.head("→"), wrapped(bug.answer, 6));
+        let _ = writeln!(out, "  {mark} {}", page.wrapped(&format!("{} [{}]", bug.what, bug.source), 4));
+        let mark = if fixes::is_to_fix(bug) { paint.head("→") } else { paint.faint("·") };
+        let _ = writeln!(out, "    {mark} {}", page.wrapped(bug.answer, 6));
     }
 }
 
-fn opcodes(out: &mut String, findings: &Findings, paint: Paint) {
+fn opcodes(out: &mut String, findings: &Findings, page: Page) {
+    let paint = page.paint;
     let Some(ring) = findings.ring() else { return };
     let _ = writeln!(out, "\n{}", paint.head("io_uring"));
     let names: Vec<_> = ring.features.names().collect();
-    let _ = writeln!(out, "  {:<12}{}", "features", wrapped(&names.join(", "), INDENT));
+    let _ = writeln!(out, "  {:<12}{}", "features", page.wrapped(&names.join(", "), INDENT));
     let tried = choose::try_file_operations();
     let files: Vec<String> = tried
         .iter()
@@ -252,13 +322,14 @@ fn opcodes(out: &mut String, findings: &Findings, paint: Paint) {
             wrong.as_ref().map_or_else(|| format!("{name} ✓"), |wrong| format!("{name} ✗ ({wrong})"))
         })
         .collect();
-    let _ = writeln!(out, "  {:<12}{}", "on files", wrapped(&files.join(", "), INDENT));
+    let _ = writeln!(out, "  {:<12}{}", "on files", page.wrapped(&files.join(", "), INDENT));
     let _ = writeln!(out, "  opcodes");
-    const COLUMNS: usize = 5;
     let cells: Vec<_> = ring.opcodes.table().collect();
-    let rows = cells.len().div_ceil(COLUMNS);
+    // Each is a mark, a space and a name of at most 17 characters, behind four blanks.
+    let columns = ((page.width - 4) / 19).max(1);
+    let rows = cells.len().div_ceil(columns);
     for row in 0..rows {
-        let line: String = (0..COLUMNS)
+        let line: String = (0..columns)
             .filter_map(|column| cells.get(row + column * rows))
             .map(|(name, known)| {
                 let mark = if *known { paint.good("✓") } else { paint.bad("✗") };
@@ -267,25 +338,6 @@ fn opcodes(out: &mut String, findings: &Findings, paint: Paint) {
             .collect();
         let _ = writeln!(out, "    {}", line.trim_end());
     }
-}
-
-/// Breaks a text that begins in column `indent` and goes on there.
-fn wrapped(text: &str, indent: usize) -> String {
-    let mut out = String::new();
-    let mut column = indent;
-    for word in text.split(' ') {
-        let length = word.chars().count();
-        if column > indent && column + 1 + length > WIDTH {
-            let _ = write!(out, "\n{:indent$}", "");
-            column = indent;
-        } else if column > indent {
-            out.push(' ');
-            column += 1;
-        }
-        out.push_str(word);
-        column += length;
-    }
-    out
 }
 
 fn amount<T>(limit: Option<Limit<T>>, show: impl Fn(T) -> String) -> String {
@@ -305,7 +357,7 @@ fn bytes(bytes: u64) -> String {
     }
 }
 
-fn grouped(number: u64) -> String {
+pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -324,12 +376,19 @@ mod tests {
     #[test]
     fn numbers_are_grouped_and_lines_are_broken_between_words() {
         assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
-        let text = wrapped(&"word ".repeat(40), 14);
-        assert!(text.lines().count() > 1 && text.lines().all(|line| line.chars().count() <= WIDTH));
-        assert!(
-            text.lines()
-                .skip(1)
-                .all(|line| line.starts_with(&" ".repeat(14)) && !line.starts_with(&" ".repeat(15)))
-        );
+        for width in [40, 60, 100] {
+            let page = Page { paint: Paint(false), width };
+            let text = page.wrapped(&"word ".repeat(40), 14);
+            let lines: Vec<String> = text
+                .lines()
+                .enumerate()
+                .map(|(nth, line)| if nth == 0 { format!("{:14}{line}", "") } else { line.to_owned() })
+                .collect();
+            assert!(lines.len() > 1 && lines.iter().all(|line| line.chars().count() <= width), "{lines:?}");
+            assert!(
+                lines.iter().all(|line| line.starts_with(&format!("{:14}w", "")) || line.trim().is_empty()),
+                "{lines:?}"
+            );
+        }
     }
 }

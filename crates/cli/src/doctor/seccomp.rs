@@ -1,8 +1,8 @@
-//! A seccomp profile in Docker's form, with the three calls of io_uring let through.
+//! A seccomp profile in Docker's format, with the three calls of io_uring allowed.
 //!
-//! A profile is a default action and a list of rules, each with names and an action; the first that names a call
-//! decides about it in most readers, the last in some. So the calls are taken out of every other rule and get one of
-//! their own. Nothing else is changed, and fields that are not known here are kept.
+//! A profile is a default action and a list of rules, each with names and an action; the first that names a
+//! call decides about it in most readers, the last in some. So the calls are taken out of every other rule
+//! and get one of their own. Nothing else is changed, and fields that are not known here are kept.
 
 use crate::complaint::{name, why};
 use serde_json::{Value, json};

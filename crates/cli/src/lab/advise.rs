@@ -3,29 +3,28 @@
 //! The judgement is the `lab` library's; this file finds the record and turns flags into a workload. Start at
 //! [`advise`].
 
-use super::{Complaint, print, read, state_folder, width};
+use super::flags::AdviseFlags;
+use super::store::{newest, none_yet, read};
+use super::{Complaint, print, width};
 use crate::complaint::{DONE, FAILED};
-use crate::flags::AdviseFlags;
 use ringroad_lab::advise::{self, Workload};
 use ringroad_measure::caveat::REPEATS_MIN;
 use ringroad_measure::record::Record;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Exit code 1 if no record covers what was asked: then what is printed is not an answer.
 pub(super) fn advise(flags: &AdviseFlags) -> Result<u8, Complaint> {
+    if !flags.traffic.is_empty() {
+        return super::traffic::advise(&flags.traffic, flags.span);
+    }
     let workload = workload(flags);
     let width = width();
     let records: Vec<(PathBuf, Record)> = match &flags.record {
         Some(path) => vec![(path.clone(), read(path)?)],
-        None => newest(&state_folder())?,
+        None => newest()?,
     };
     let Some((newest, rest)) = records.split_first() else {
-        let message = format!(
-            "lab advise: there is no record under {} (`ringroad lab` makes one; --record FILE names another)",
-            state_folder().display()
-        );
-        return Err(Complaint { message, code: FAILED });
+        return Err(none_yet("there is no record to advise from"));
     };
     if workload.is_empty() {
         print(&advise::general(&newest.1, width))?;
@@ -61,23 +60,4 @@ fn workload(flags: &AdviseFlags) -> Workload {
         delay_us: flags.delay_us.map(micros),
         reconnect: flags.reconnect,
     }
-}
-
-/// The records under a folder, newest first; what is no record (a run that was cut off) is left out.
-fn newest(folder: &Path) -> Result<Vec<(PathBuf, Record)>, Complaint> {
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(super::failed("list", folder, &error)),
-    };
-    let mut records: Vec<(PathBuf, Record)> = entries
-        .filter_map(|entry| {
-            let path = entry.ok()?.path().join("record.json");
-            let record = read(&path).ok()?;
-            Some((path, record))
-        })
-        .collect();
-    // RFC 3339 in UTC sorts as time does.
-    records.sort_by(|a, b| b.1.started.cmp(&a.1.started));
-    Ok(records)
 }

@@ -1,28 +1,28 @@
 //! `ringroad lab client`: a client as the harness starts it, options in and report out, both JSON.
 //!
-//! The small client is the lab's own. The load generator is joined to it here, since the lab links nothing of what it
-//! measures: the same options as a plan, the same course with the same clocks, its counts as the same report. Start at
-//! [`run`], then [`plan`].
+//! The small client is part of the lab. The load generator is connected to the lab here, because the lab
+//! links nothing that it measures: the same options become a plan, the course and the clocks are the same,
+//! and the counts become the same report. Start at [`run`], then [`plan`].
 
+use super::flags::ClientFlags;
 use super::{Complaint, print};
 use crate::complaint::{DONE, FAILED, USAGE, why};
-use crate::flags::ClientFlags;
 use ringroad_engine::choose::{self, Wish};
 use ringroad_host::capacity::Capacity;
 use ringroad_lab::client::{self, ClientReport, Options, course};
 use ringroad_lab::suite::{Client, Protocol};
 use ringroad_load::plan::{Body, Request};
 use ringroad_load::watched::{self, Watched};
-use ringroad_load::{Message, Plan, Scheme, Target, source};
+use ringroad_load::{Message, Plan, Scheme, Target, source, tls};
 use std::time::Duration;
 
-/// Connections on their way at once: far below the backlog of 4096 that servers ask for, and below 128, the old default of
-/// `somaxconn`.
+/// Connections on their way at once: far below the backlog of 4096 that servers ask for, and below 128, the
+/// old default of `somaxconn`.
 const CONNECTING_MAX: u32 = 100;
 /// Connections from one address: above that, addresses are spread over the loopback.
 const PER_SOURCE_MAX: u32 = 20_000;
-/// Echo: different messages in turn, so that bytes that went to another connection, or came in another order, are seen; and
-/// how many bytes they may have together with all that is kept ready of them.
+/// Echo: different messages in turn, so that bytes that went to another connection, or came in another order,
+/// are seen; and how many bytes they may have together with all that is kept ready of them.
 const MESSAGES: u64 = 7;
 const MESSAGES_BYTES: u64 = 128 << 10;
 
@@ -42,8 +42,8 @@ fn failed(how: &str) -> Complaint {
     Complaint { message: format!("lab client: {how}"), code: FAILED }
 }
 
-/// The load generator's. Its driver is what is best here, whatever the environment says: that is for the programs under test,
-/// and the client must be the same for all of them.
+/// Runs the load generator. It ignores RINGROAD_DRIVER, which is for the programs under test: the client must
+/// be the same for all of them.
 fn load(options: &Options) -> Result<ClientReport, Complaint> {
     options.check().map_err(|error| failed(&why(&error)))?;
     let plan = plan(options).map_err(|error| failed(&error.to_string()))?;
@@ -70,16 +70,28 @@ fn load(options: &Options) -> Result<ClientReport, Complaint> {
 
 /// The options as a plan.
 fn plan(options: &Options) -> Result<Plan, ringroad_load::Error> {
+    // The name of `name:port`, or the address of `[address]:port`.
+    let host = options.host.as_deref().map(|host| match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or(rest),
+        None => host.split(':').next().unwrap_or(host),
+    });
     let target = Target {
-        scheme: if options.protocol == Protocol::Echo { Scheme::Tcp } else { Scheme::Http },
-        host: options.addr.ip().to_string(),
+        scheme: match (options.protocol, options.tls) {
+            (Protocol::Echo, _) => Scheme::Tcp,
+            (_, true) => Scheme::Https,
+            (_, false) => Scheme::Http,
+        },
+        // TLS asks for the host by its name; everything else goes to the address the harness has found.
+        host: host.filter(|_| options.tls).map_or_else(|| options.addr.ip().to_string(), str::to_owned),
         port: options.addr.port(),
         path: if options.protocol == Protocol::Echo { String::new() } else { options.path.clone() },
     };
     let messages = match options.protocol {
         Protocol::Echo => echoes(options)?,
         Protocol::Http | Protocol::Files => {
-            let request = Request { method: "GET", headers: &[], body: b"", close: options.reconnect };
+            let headers: Vec<(String, String)> =
+                options.host.iter().map(|host| ("Host".to_owned(), host.clone())).collect();
+            let request = Request { method: "GET", headers: &headers, body: b"", close: options.reconnect };
             let body = options.body.as_ref().map_or(Body::Alike, |body| Body::Exactly(body.clone().into()));
             vec![Message::http(&target, &request, 1)?.with_body(body)]
         }
@@ -99,12 +111,14 @@ fn plan(options: &Options) -> Result<Plan, ringroad_load::Error> {
         timeout: Duration::from_secs_f64(options.timeout_s),
         one_request_per_connection: options.reconnect,
         until_closed: options.reconnect,
+        // The server is measured; its certificate does not matter.
+        tls: options.tls.then(|| tls::Client::new(tls::Trust::Anybody)).transpose()?,
         sources,
         ..Plan::new(target, messages)
     })
 }
 
-/// Messages to be echoed: the same in every run, and like nothing else.
+/// Messages to be echoed: the same in every run.
 fn echoes(options: &Options) -> Result<Vec<Message>, ringroad_load::Error> {
     let depth = u64::from(options.pipeline);
     let ready = (depth * (depth + 1) / 2 * u64::from(options.payload_bytes)).max(1);
@@ -129,8 +143,11 @@ fn report(
     let mut errors = counts.errors;
     let mut first_error =
         counts.failures.iter().max_by_key(|(_, count)| **count).map(|(what, _)| what.clone());
-    // A load generator takes it as it may be, and connects again; here connections are to be kept.
-    if closed > 0 && !options.reconnect {
+    // A server may close a connection to which it owes nothing; the load generator has made it again. Only
+    // connections that are to be held open in silence are lost with that.
+    let closed = if options.reconnect { 0 } else { closed };
+    let is_lost = options.active < options.connections;
+    if closed > 0 && is_lost {
         errors.reset += closed;
         first_error.get_or_insert_with(|| "the server closed a connection between requests".to_owned());
     }
@@ -147,6 +164,7 @@ fn report(
             Protocol::Http | Protocol::Files => 0,
         },
         bytes_received: counts.bytes_received,
+        closed: if is_lost { 0 } else { closed },
         errors,
         first_error,
         payload_bytes,

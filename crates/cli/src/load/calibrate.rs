@@ -1,14 +1,14 @@
-//! `--calibrate`: what this client can do at all, measured against a server that does nothing beside.
+//! `--calibrate`: the highest rate of this client, measured against a server that only answers.
 //!
-//! The null server is the hand-written model on epoll, a process of its own. Where it is the slower of the two, the
-//! client's ceiling is not reached but reckoned: from the CPU time of a request, which a client with more to do does not
-//! spend more of. Start at [`Ceiling::measure`].
+//! The null server is the hand-written model on epoll, a process of its own. Where the server is slower than
+//! the client, the client's ceiling is extrapolated from its CPU time per request, which does not grow with
+//! the rate. Start at [`Ceiling::measure`].
 
 use super::Complaint;
 use crate::complaint::{FAILED, USAGE, why};
 use ringroad_engine::choose::Choice;
-use ringroad_load::plan::Pace;
-use ringroad_load::{Plan, Scheme, run};
+use ringroad_load::plan::{Body, Pace};
+use ringroad_load::{Plan, Scheme, Split, Statuses, run};
 use ringroad_measure::caveat::BUSY_SHARE;
 use ringroad_measure::record;
 use ringroad_measure::units::{Nanos, PerSecond, Share};
@@ -21,14 +21,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// How long it is measured, after how long a start.
+/// Measured time, and warm-up.
 const LENGTH: Duration = Duration::from_secs(3);
 const WARMUP: Duration = Duration::from_millis(500);
 
-/// What a client can do.
+/// The ceiling of a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Ceiling {
-    /// Requests per second that it did.
+    /// Requests per second that it reached.
     reached: f64,
     /// CPU time of a request, seconds.
     cpu_s: f64,
@@ -36,7 +36,7 @@ pub(super) struct Ceiling {
 }
 
 impl Ceiling {
-    /// Puts the plan's load on a null server, as fast as it is answered.
+    /// Runs the plan's load against a null server in a closed loop.
     pub(super) fn measure(
         plan: &Plan,
         choice: &Choice,
@@ -47,13 +47,24 @@ impl Ceiling {
         let protocol = match plan.target.scheme {
             Scheme::Http => "http",
             Scheme::Tcp => "echo",
+            Scheme::Ws | Scheme::Wss => {
+                return refuse("no null server speaks WebSocket (take http:// or tcp://)".to_owned(), USAGE);
+            }
             Scheme::Https => return refuse("no null server speaks TLS (take http://)".to_owned(), USAGE),
         };
         let server = Null::start(protocol)?;
         let mut target = plan.target.clone();
         (target.host, target.port) = (server.address.ip().to_string(), server.address.port());
+        // The null server answers one request in one way.
+        let messages = plan.messages.iter().map(|message| message.clone().with_body(Body::Any).at(0));
         let plan = Plan {
             target,
+            others: Vec::new(),
+            routes: Vec::new(),
+            statuses: Statuses::default(),
+            messages: messages.collect(),
+            tls: None,
+            slices: 1,
             pace: Pace::Closed,
             stages: None,
             connect_rate: None,
@@ -64,6 +75,7 @@ impl Ceiling {
             sources: Vec::new(),
             processes: 1,
             part: 0,
+            split: Split::WHOLE,
             ..plan.clone()
         };
         let outcome = run(&plan, choice, stop, &mut |_| {})?;
@@ -81,13 +93,14 @@ impl Ceiling {
                 cpu_s: cpu.as_secs_f64() / count,
                 threads: plan.threads,
             }),
-            None => {
-                refuse("nothing was measured (the CPU time of a process is not told here)".to_owned(), FAILED)
-            }
+            None => refuse(
+                "nothing was measured (the CPU time of a process is not available here)".to_owned(),
+                FAILED,
+            ),
         }
     }
 
-    /// Requests per second that this client can prove.
+    /// The highest rate of this client, requests per second.
     pub(super) fn per_second(&self) -> f64 {
         if self.is_reached() { self.reached } else { f64::from(self.threads) / self.cpu_s }
     }
@@ -113,7 +126,7 @@ impl Ceiling {
     /// A line for the summary of a load that did so many.
     pub(super) fn beside(&self, per_second: f64) -> String {
         let (ceiling, share) = (PerSecond(self.per_second()), Share(per_second / self.per_second()));
-        format!("  ceiling    this client can prove up to {ceiling}, and did {share} of that\n")
+        format!("  ceiling    {ceiling} for this client, of which the load is {share}\n")
     }
 }
 
@@ -123,17 +136,20 @@ impl fmt::Display for Ceiling {
             if self.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", self.threads) };
         let (ceiling, reached) = (PerSecond(self.per_second()), PerSecond(self.reached));
         let each = Nanos((self.cpu_s * 1e9) as u64);
-        write!(f, "this client can prove up to {ceiling} with {threads}: {each} of CPU a request")?;
         if self.is_reached() {
-            write!(f, ", reached against a null server")
+            write!(f, "client ceiling: {ceiling} on {threads}, measured ({each} of CPU per request)")
         } else {
             let share = Share(self.share());
-            write!(f, "; a null server took {reached}, which kept it {share} busy, so the rest is reckoned")
+            write!(
+                f,
+                "client ceiling: about {ceiling} on {threads} (extrapolated from {reached} at {share} CPU, {each} per \
+                 request)"
+            )
         }
     }
 }
 
-/// A server that does nothing but answer. Ended when dropped.
+/// A server that only answers. Killed when dropped.
 struct Null {
     process: Child,
     address: SocketAddr,
@@ -157,7 +173,7 @@ impl Null {
             BufReader::new(said).read_line(&mut line).map_err(|error| failed(why(&error)))?;
         }
         let address = line.trim_end().strip_prefix("listening on ").and_then(|address| address.parse().ok());
-        null.address = address.ok_or_else(|| failed("it does not say where it listens".to_owned()))?;
+        null.address = address.ok_or_else(|| failed("it did not print its address".to_owned()))?;
         Ok(null)
     }
 }
@@ -179,17 +195,15 @@ mod tests {
         assert_eq!(reckoned.per_second().round(), 400_000.0);
         assert_eq!(
             reckoned.to_string(),
-            "this client can prove up to 400 k/s with 1 thread: 2.50 µs of CPU a request; a null server took \
-             200 k/s, which kept it 50.0 % busy, so the rest is reckoned"
+            "client ceiling: about 400 k/s on 1 thread (extrapolated from 200 k/s at 50.0 % CPU, 2.50 µs per request)"
         );
-        let expected = "  ceiling    this client can prove up to 400 k/s, and did 25.0 % of that\n";
+        let expected = "  ceiling    400 k/s for this client, of which the load is 25.0 %\n";
         assert_eq!(reckoned.beside(100_000.0), expected);
         let reached = Ceiling { reached: 790_000.0, cpu_s: 2.5e-6, threads: 2 };
         assert_eq!(reached.per_second(), 790_000.0);
-        assert!(
-            reached
-                .to_string()
-                .ends_with("with 2 threads: 2.50 µs of CPU a request, reached against a null server")
+        assert_eq!(
+            reached.to_string(),
+            "client ceiling: 790 k/s on 2 threads, measured (2.50 µs of CPU per request)"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! What `--hold` makes of the exit code: an endpoint that does not bear long connections is a failure, and is said.
+//! The exit code of `--hold`: a server that does not keep long-lived connections is a failure.
 
 use ringroad_load::hold::{Health, diagnose};
 use ringroad_load::plan::Pace;

@@ -1,34 +1,47 @@
-//! `ringroad load`: puts a load on a server, and says what came of it and how far to believe it.
+//! `ringroad load`: load-tests a server and reports how far the result can be trusted.
 //!
-//! The load is the `load` library's. This file turns flags into its plan ([`plan`]), what it tells meanwhile into a
-//! picture ([`live`]), its outcome into a summary ([`summary`]), a record and an exit code.
+//! The load is the `load` library's. This file turns flags into its plan ([`plan`]), what it tells meanwhile
+//! into a picture ([`live`]), its outcome into a summary ([`summary`]), a record and an exit code
+//! ([`output`]).
 
+mod ask;
 mod calibrate;
+pub(crate) mod flags;
 mod hold;
 mod live;
+mod machines;
+mod output;
+mod part;
 mod plan;
+mod post;
 mod processes;
+mod repeat;
 mod room;
 mod summary;
 mod trust;
+mod urls;
 
 use crate::complaint::{DONE, FAILED, INTERRUPTED, INVALID, USAGE, say, why};
-use crate::flags::{Common, LoadFlags};
+use crate::flags::Common;
+use ask::Settled;
 use calibrate::Ceiling;
-use ringroad_engine::choose;
+use flags::LoadFlags;
+use output::{Output, print};
+use part::Parted;
+use repeat::{Repeated, Told};
+use ringroad_engine::choose::{self, Choice};
+use ringroad_host::Facts;
 use ringroad_host::capacity::Capacity;
 use ringroad_load::knee::search;
-use ringroad_load::report::{Frame, knee_record, record, skipped};
+use ringroad_load::report::{Frame, knee_record};
 use ringroad_load::require::Requirement;
-use ringroad_load::{Event, source};
+use ringroad_load::site::Address;
+use ringroad_load::{Event, Plan, Point, source};
 use ringroad_measure::caveat::Level;
 use ringroad_measure::record::Record;
 use ringroad_measure::units::PerSecond;
 use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use std::fs;
-use std::io::{self, Write};
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,115 +67,105 @@ impl From<ringroad_load::Error> for Complaint {
 }
 
 fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
-    let mut plan = plan::of(flags)?;
-    plan.check()?;
-    if flags.knee.is_some() && plan.processes > 1 {
+    // What is wrong with the words is said before anything is asked for.
+    let checked = plan::of(flags, None, &plan::Learnt::default())?;
+    checked.check()?;
+    if flags.knee.is_some() && checked.processes > 1 {
         let message = "--knee with --processes: a search is one process's".to_owned();
         return Err(Complaint { message, code: USAGE });
     }
-    let searched = flags.knee.as_deref().map(str::parse::<Requirement>).transpose()?;
+    if flags.vs.is_some() && !flags.require.is_empty() {
+        let message =
+            "--require with --vs: it is not clear for which URL (load each with --require)".to_owned();
+        return Err(Complaint { message, code: USAGE });
+    }
+    let searched = flags.knee.as_deref().map(str::parse::<Requirement>).transpose();
+    // A demand is refused as one of --require.
+    let searched = searched.map_err(|why| Complaint {
+        message: why.to_string().replacen("--require", "--knee", 1),
+        code: USAGE,
+    })?;
     let required = flags.require.iter().map(|text| text.parse()).collect::<Result<Vec<Requirement>, _>>()?;
     let choice = choose::choose(common.driver, None)
         .map_err(|unusable| Complaint { message: unusable.to_string(), code: USAGE })?;
     let facts = ringroad_host::facts();
-    if let Some((threads, direct)) = room::places(&facts, &plan, flags.direct, choice.driver())? {
-        (plan.threads, plan.direct) = (threads, Some(direct));
-    }
-    let addresses = plan.target.resolve()?;
-    if let (true, Some(first)) = (plan.sources.is_empty(), addresses.first()) {
-        plan.sources = source::spread(first.ip(), plan.held().into(), Capacity::of(&facts).outgoing);
-    }
     let stop = stop_on_signals()?;
-    if flags.processes.part.is_some() {
-        return processes::part(&plan, &choice, &stop);
+    if flags.plan {
+        let ceiling = flags.calibrate.then(|| Ceiling::measure(&checked, &choice, &stop)).transpose()?;
+        print(&machines::text(&facts, &checked, choice.driver(), ceiling.as_ref()))?;
+        return Ok(DONE);
     }
+    let output =
+        if flags.processes.process_part.is_none() { Some(Output::new(flags, common.quiet)?) } else { None };
+    let frame = frame(&facts, &choice);
+    // One of several processes is told when to begin.
+    let is_told = flags.processes.process_part.is_some();
+    let mut parted = if is_told { Parted::told() } else { Parted::new(&flags.parts, common.quiet)? };
+    let mut plans = Vec::new();
+    for url in std::iter::once(None).chain(flags.vs.as_deref().map(Some)) {
+        let Settled { mut plan, refusal } = ask::settle(flags, url, &choice, &stop)?;
+        if let Some(message) = refusal {
+            if let Some(output) = &output {
+                output.write_record(&parted.skipped(&plan, &message, &frame))?;
+            }
+            return Err(Complaint { message, code: FAILED });
+        }
+        prepare(&mut plan, flags, &facts, &choice)?;
+        plans.push(plan);
+    }
+    let (Some(plan), Some(output)) = (plans.first().cloned(), output) else {
+        return match plans.first() {
+            Some(plan) => processes::part(plan, &choice, &stop),
+            None => Ok(DONE),
+        };
+    };
     let ceiling = flags.calibrate.then(|| Ceiling::measure(&plan, &choice, &stop)).transpose()?;
     match &ceiling {
-        Some(ceiling) if flags.url.is_none() => {
+        Some(ceiling) if flags.url.is_none() && flags.urls.is_none() => {
             print(&format!("{ceiling}\n"))?;
             return Ok(if stop.load(Ordering::Relaxed) { INTERRUPTED } else { DONE });
         }
         Some(ceiling) if !common.quiet => say(&ceiling.to_string()),
         _ => {}
     }
-    let room = room::Room::of(&facts, &plan);
-    if !common.quiet {
-        say(&room.to_string());
+    for plan in &plans {
+        room::tell(&facts, &plan.own(), common)?;
     }
-    room.check(&plan).map_err(|message| Complaint { message, code: FAILED })?;
-    for address in addresses.iter().filter(|address| !address.ip().is_loopback()).take(1) {
-        say(&format!("warning: {address} is not this machine: put load only on what is yours"));
-    }
-    if let Some(file) = &flags.out {
-        // Before anything is measured: ten minutes must not end in "permission denied".
-        fs::OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(file)
-            .map_err(|error| Complaint { message: unwritten(file, &error), code: FAILED })?;
-    }
-    let frame = Frame {
-        command: std::iter::once("ringroad".to_owned())
-            .chain(std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()))
-            .collect(),
-        started: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
-        host: match serde_json::to_value(&facts) {
-            Ok(Value::Object(facts)) => facts,
-            _ => serde_json::Map::new(),
-        },
-        driver: choice.driver().to_string(),
-    };
-    let what = summary::load(&plan, plan.connections, plan.idle, &frame.driver);
-    let mut live = live::Live::new(&plan, what, searched.is_some(), common.quiet);
-    let mut told = |event: &Event<'_>| live.event(event);
-    let done = match &searched {
-        None => processes::run(&plan, &choice, &stop, &mut told).map(|outcome| {
-            let mut record = record(&plan, &outcome, &frame);
-            let ceiling = ceiling.map(|ceiling| {
-                record.cells.iter_mut().for_each(|cell| cell.details.ceiling = Some(ceiling.record()));
-                let rate = PerSecond::of(outcome.tally.completed, outcome.window);
-                rate.map_or(String::new(), |PerSecond(rate)| ceiling.beside(rate))
-            });
-            let text = summary::text(&plan, &outcome, &record.verdict, &frame.driver);
-            Done {
-                text: text + ceiling.as_deref().unwrap_or_default(),
-                unmet: required
-                    .iter()
-                    .filter_map(|required| required.unmet(&outcome))
-                    .chain(hold::sick(&plan, &outcome))
-                    .collect(),
-                interrupted: outcome.interrupted,
-                record,
-            }
-        }),
-        Some(demand) => search(&plan, demand, &choice, &stop, &mut told).map(|knee| {
-            let title = summary::knee_title(&knee, demand);
-            let record = knee_record(&knee, &title, &frame);
-            Done {
-                text: summary::knee_text(&knee, &title, &record.verdict, &frame.driver),
-                unmet: knee.met.is_none().then(|| title.clone()).into_iter().collect(),
-                interrupted: knee.interrupted,
-                record,
-            }
-        }),
+    let own = plan.own();
+    let what = summary::load(&own, own.connections, own.idle, &frame.driver);
+    let several = plans.len() > 1 || flags.repeat.is_some();
+    let mut live = live::Live::new(&own, what, searched.is_some() || several, common.quiet);
+    let plan = live.wishes(plan);
+    let done = if several {
+        let blocks = flags.repeat.unwrap_or(repeat::BLOCKS);
+        let plans: Vec<Plan> = plans.into_iter().map(|plan| live.wishes(plan)).collect();
+        let told = repeat::run(&plans, blocks, &required, (&choice, &stop, &frame), &mut |told| match told {
+            Told::Event(event) => live.event(event),
+            Told::Run(line) => live.note(&line),
+        });
+        told.map(|Repeated { record, text, unmet, interrupted, series }| Done {
+            text,
+            record,
+            unmet,
+            interrupted,
+            series,
+        })
+    } else {
+        once(&plan, searched.as_ref(), &required, ceiling, (&choice, &stop, &frame), (&mut live, &mut parted))
     };
     live.finish();
-    let Done { record, text, unmet, interrupted } = match done {
+    let Done { record, text, unmet, interrupted, series } = match done {
         Ok(done) => done,
         Err(error) => {
-            if let Some(file) = flags.out.as_deref().filter(|_| !error.is_usage()) {
-                write(file, &skipped(&plan, &error.to_string(), &frame))?;
+            if !error.is_usage() {
+                output.write_record(&parted.skipped(&plan, &error.to_string(), &frame))?;
             }
             return Err(error.into());
         }
     };
-    if let Some(file) = &flags.out {
-        write(file, &record)?;
-    }
-    if !common.quiet {
-        print(&text)?;
-    }
+    let written = output.write(&text, &record, &series);
     unmet.iter().for_each(|unmet| say(unmet));
+    written?;
     Ok(match record.verdict.level {
         _ if interrupted => INTERRUPTED,
         Level::Invalid => INVALID,
@@ -172,6 +175,93 @@ fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
     })
 }
 
+/// Runs the load once, or searches a rate.
+fn once(
+    plan: &Plan,
+    searched: Option<&Requirement>,
+    required: &[Requirement],
+    ceiling: Option<Ceiling>,
+    (choice, stop, frame): (&Choice, &Arc<AtomicBool>, &Frame),
+    (live, parted): (&mut live::Live, &mut Parted),
+) -> Result<Done, ringroad_load::Error> {
+    let mut told = |event: &Event<'_>| {
+        live.event(event);
+        parted.note(event, stop);
+    };
+    if let Some(demand) = searched {
+        let knee = search(plan, demand, choice, stop, &mut told)?;
+        let title = summary::knee_title(&knee, demand);
+        let record = knee_record(&knee, &title, frame);
+        return Ok(Done {
+            text: summary::knee_text(&knee, &title, &record.verdict, &frame.driver),
+            unmet: knee.met.is_none().then(|| title.clone()).into_iter().collect(),
+            interrupted: knee.interrupted,
+            series: knee.best().map(|best| best.outcome.series.clone()).unwrap_or_default(),
+            record,
+        });
+    }
+    let outcome = processes::run(plan, choice, stop, &mut told)?;
+    let mut record = parted.record(plan, &outcome, frame);
+    // Printed are the figures of this part.
+    let plan = &plan.own();
+    let ceiling = ceiling.map(|ceiling| {
+        record.cells.iter_mut().for_each(|cell| cell.details.ceiling = Some(ceiling.record()));
+        let rate = PerSecond::of(outcome.tally.completed, outcome.window);
+        rate.map_or(String::new(), |PerSecond(rate)| ceiling.beside(rate))
+    });
+    let text = summary::text(plan, &outcome, &record.verdict, &frame.driver);
+    Ok(Done {
+        text: text + ceiling.as_deref().unwrap_or_default(),
+        unmet: required
+            .iter()
+            .filter_map(|required| required.unmet(&outcome))
+            .chain(hold::sick(plan, &outcome))
+            .collect(),
+        interrupted: outcome.interrupted,
+        series: outcome.series,
+        record,
+    })
+}
+
+/// Gives the plan what depends on this machine: places for connections without descriptors, addresses to
+/// connect from.
+fn prepare(plan: &mut Plan, flags: &LoadFlags, facts: &Facts, choice: &Choice) -> Result<(), Complaint> {
+    let own = plan.own();
+    if let Some((threads, direct)) = room::places(facts, &own, flags.direct, choice.driver())? {
+        (plan.threads, plan.direct) = (threads, Some(direct));
+    }
+    let mut addresses = Vec::new();
+    for place in plan.places() {
+        addresses.extend(place.resolve()?.iter().filter_map(Address::ip));
+    }
+    if let (true, true, Some(first)) = (plan.sources.is_empty(), plan.others.is_empty(), addresses.first()) {
+        plan.sources = source::spread(first.ip(), own.held().into(), Capacity::of(facts).outgoing);
+    }
+    if flags.processes.process_part.is_none() {
+        for address in addresses.iter().filter(|address| !address.ip().is_loopback()).take(1) {
+            say(&format!(
+                "warning: {address} is not this machine: load only servers that you are allowed to load"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What is known beside the load itself.
+fn frame(facts: &Facts, choice: &Choice) -> Frame {
+    Frame {
+        command: std::iter::once("ringroad".to_owned())
+            .chain(std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()))
+            .collect(),
+        started: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+        host: match serde_json::to_value(facts) {
+            Ok(Value::Object(facts)) => facts,
+            _ => serde_json::Map::new(),
+        },
+        driver: choice.driver().to_string(),
+    }
+}
+
 /// What came of it, ready to be told.
 struct Done {
     record: Record,
@@ -179,6 +269,7 @@ struct Done {
     /// Demands that are not met.
     unmet: Vec<String>,
     interrupted: bool,
+    series: Vec<Point>,
 }
 
 /// Set by SIGINT and SIGTERM; the second one ends this process as if nothing were registered.
@@ -193,30 +284,4 @@ fn stop_on_signals() -> Result<Arc<AtomicBool>, Complaint> {
             })?;
     }
     Ok(stop)
-}
-
-fn write(file: &Path, record: &Record) -> Result<(), Complaint> {
-    // Strings, numbers and lists of ours: there is no value that JSON could not hold.
-    let mut text = serde_json::to_string_pretty(record).unwrap_or_default();
-    text.push('\n');
-    fs::write(file, text).map_err(|error| {
-        // A record cut off in the middle is worse than none. (Nothing to say if there is none.)
-        let _ = fs::remove_file(file);
-        Complaint { message: unwritten(file, &error), code: FAILED }
-    })
-}
-
-fn unwritten(file: &Path, error: &io::Error) -> String {
-    format!("write, on {}: {}", crate::complaint::name(file), why(error))
-}
-
-fn print(text: &str) -> Result<(), Complaint> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // Whoever reads no further has seen enough.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Complaint { message: format!("write, on standard output: {}", why(&error)), code: FAILED })
-        }
-        _ => Ok(()),
-    }
 }

@@ -1,54 +1,151 @@
 //! Flags into a plan. Start at [`of`].
 
-use crate::flags::LoadFlags;
+use super::Complaint;
+use super::flags::LoadFlags;
+use super::urls::{self, Url};
+use crate::complaint::{FAILED, USAGE, name, why};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use ringroad_load::hold::Hold;
-use ringroad_load::plan::{Pace, Request, Sockets, Stages, pattern, ramp, stages};
+use ringroad_load::plan::{Body, Pace, Request, Sockets, Stages, pattern, ramp, stages};
 use ringroad_load::schedule::Arrivals;
-use ringroad_load::{Message, Plan, Scheme, Target, source};
+use ringroad_load::site::{Destination, Place, Route};
+use ringroad_load::{Message, Plan, Scheme, Table, Target, source};
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use super::Complaint;
-use crate::complaint::{FAILED, USAGE, name, why};
-
-/// Connections, where nobody says how many.
+/// The default number of connections.
 const CONNECTIONS: u32 = 10;
 
-/// The first rate of a search, where nobody says another.
+/// The default first rate of a search.
 const FIRST_RATE: f64 = 1000.0;
 
-/// What a load is like of which nothing is known but that it is one (`--calibrate` alone).
+/// The URL for `--calibrate` alone, which only needs a scheme.
 const ANY_URL: &str = "http://127.0.0.1/";
 
-/// The plan that these flags ask for.
-pub(super) fn of(flags: &LoadFlags) -> Result<Plan, Complaint> {
-    let refuse = |message: &str| Err(Complaint { message: message.to_owned(), code: USAGE });
-    let url = flags.url.as_deref().unwrap_or(ANY_URL);
-    let (first, _) = weighted(url)?;
+/// What was learnt by asking before the load ([`super::ask`]), and changes the plan.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Learnt {
+    /// Where the redirects led.
+    pub(super) target: Option<Target>,
+    /// A redirect has made a GET without a body of the request.
+    pub(super) is_get: bool,
+    /// Cookies the server has set, the last of each name.
+    pub(super) cookies: Vec<String>,
+}
+
+fn refusal(message: impl Into<String>) -> Complaint {
+    Complaint { message: message.into(), code: USAGE }
+}
+
+/// All URLs of the load: the one on the command line, the others, those of the file.
+fn all_urls(flags: &LoadFlags, url: Option<&str>, learnt: &Learnt) -> Result<Vec<Url>, Complaint> {
+    let mut all = Vec::new();
+    if let Some(text) = url {
+        all.push(urls::one(text, None).map_err(refusal)?);
+    }
+    if let (Some(first), Some(target)) = (all.first_mut(), &learnt.target) {
+        first.target = target.clone();
+    }
+    let base = all.first().map(|first| first.target.clone());
+    for text in &flags.also {
+        all.push(urls::one(text, base.as_ref()).map_err(refusal)?);
+    }
+    if let Some(file) = &flags.urls {
+        let text = String::from_utf8_lossy(&read(file)?).into_owned();
+        // A base alone is not asked for: it is what the paths in the file belong to.
+        let of_file = urls::file(&text, base.as_ref());
+        let of_file = of_file.map_err(|why| refusal(format!("--urls {}: {why}", name(file))))?;
+        if flags.also.is_empty() {
+            all.clear();
+        }
+        all.extend(of_file);
+    }
+    Ok(all)
+}
+
+/// The plan that these flags ask for, for `url` instead of their own if there is one.
+pub(super) fn of(flags: &LoadFlags, url: Option<&str>, learnt: &Learnt) -> Result<Plan, Complaint> {
+    let refuse = |message: &str| Err(refusal(message));
+    let own = flags.url.as_deref().or((flags.urls.is_none()).then_some(ANY_URL));
+    let all = all_urls(flags, url.or(own), learnt)?;
+    let Some(first) = all.first().map(|url| url.target.clone()) else { return refuse("no URL") };
     let tcp = first.scheme == Scheme::Tcp;
-    if tcp && (flags.method.is_some() || !flags.header.is_empty() || !flags.also.is_empty()) {
-        return refuse("-X, -H and --also: those are HTTP's, and the URL is tcp://");
+    let is_request = flags.method.is_some()
+        || !flags.header.is_empty()
+        || !flags.also.is_empty()
+        || flags.urls.is_some()
+        || flags.content_type.is_some()
+        || flags.accept.is_some()
+        || flags.auth.is_some()
+        || !flags.cookie.is_empty()
+        || flags.host.is_some();
+    if tcp && is_request {
+        return refuse(
+            "-X, -H, -T, -A, -a, -b, --host, --also and --urls: those are HTTP's, and the URL is tcp://",
+        );
     }
-    if !tcp && (flags.length.is_some() || flags.delimiter.is_some()) {
-        return refuse("--length and --delimiter: those are for tcp://");
+    if tcp && (flags.location || flags.jar || flags.expect_status.is_some() || flags.expect_body.is_some()) {
+        return refuse(
+            "-L, --jar, --expect-status and --expect-body: those are HTTP's, and the URL is tcp://",
+        );
     }
-    let body = flags.body.as_deref().map(body).transpose()?;
-    let messages = if tcp {
+    let websocket = first.scheme.is_websocket();
+    let is_asked = flags.method.is_some()
+        || !flags.also.is_empty()
+        || flags.urls.is_some()
+        || flags.location
+        || flags.jar
+        || flags.expect_status.is_some()
+        || flags.expect_body.is_some()
+        || flags.vars.is_some();
+    if websocket && is_asked {
+        return refuse(
+            "-X, -L, --also, --urls, --vars, --jar, --expect-status and --expect-body: those are HTTP's, and the URL is ws://",
+        );
+    }
+    if websocket && flags.delimiter.is_some() {
+        return refuse("--delimiter: that is for tcp://");
+    }
+    if !tcp && !websocket && (flags.length.is_some() || flags.delimiter.is_some()) {
+        return refuse("--length and --delimiter: those are for tcp:// and ws://");
+    }
+    if flags.location && all.len() > 1 {
+        return refuse("-L with several URLs: give the URLs that the redirects lead to");
+    }
+    if flags.expect_body.as_ref().is_some_and(String::is_empty) {
+        return refuse("--expect-body: a text is expected");
+    }
+    let body = match (&flags.body, &flags.body_file) {
+        (Some(text), _) => Some(body(text)?),
+        (None, Some(file)) => Some(read(file)?),
+        (None, None) => None,
+    };
+    let (others, messages) = if tcp || websocket {
         let bytes = match (body, flags.length) {
             (Some(_), Some(_)) => return refuse("--body with --length: the body has a length"),
             (Some(body), None) => body,
             (None, length) => pattern(length.unwrap_or(64)),
         };
-        vec![match flags.delimiter {
+        // Any server answers a ping; only an echo answers a message with itself.
+        let is_chosen = flags.body.is_some() || flags.body_file.is_some() || flags.length.is_some();
+        let pings = websocket && flags.hold.hold && !is_chosen;
+        let message = match flags.delimiter {
+            _ if pings => Message::websocket_ping(&named(flags, &first), &headers(flags, learnt)?, bytes)?,
+            _ if websocket => Message::websocket(&named(flags, &first), &headers(flags, learnt)?, bytes)?,
             Some(delimiter) => Message::delimited(bytes, delimiter)?,
             None => Message::echo(bytes)?,
-        }]
+        };
+        (Vec::new(), vec![message])
     } else {
-        requests(flags, url, &first, &body.unwrap_or_default())?
+        requests(flags, &all, &body.unwrap_or_default(), learnt)?
     };
-    let plan = Plan::new(first, messages);
+    let first = named(flags, &first);
+    let routes = routes(flags, &all)?;
+    let plan = Plan { others, routes, ..Plan::new(first, messages) };
     let is_search = flags.knee.is_some();
     let rate = flags.rate.or(is_search.then_some(FIRST_RATE));
     let open = rate.map(|per_second| Pace::Open {
@@ -61,6 +158,7 @@ pub(super) fn of(flags: &LoadFlags) -> Result<Plan, Complaint> {
         None if is_search => Duration::from_millis(500),
         // What is lost is counted from the first moment.
         None if flags.hold.hold => Duration::ZERO,
+        None if flags.repeat.is_some() || flags.vs.is_some() => Duration::from_millis(500),
         None => Duration::from_secs(1),
     });
     if flags.count.is_some() && !warmup.is_zero() {
@@ -75,7 +173,7 @@ pub(super) fn of(flags: &LoadFlags) -> Result<Plan, Complaint> {
     let (open, stages, connections) = match staged {
         None => (open, None, flags.connections.unwrap_or(CONNECTIONS)),
         Some(Stages::Connections(_)) if flags.connections.is_some() => {
-            return refuse("-c: how many connections send is said by --stages or --ramp");
+            return refuse("-c: --stages or --ramp sets the number of connections");
         }
         Some(Stages::Connections(profile)) => (None, Some(profile.clone()), profile.most() as u32),
         Some(Stages::Rate(profile)) => {
@@ -86,20 +184,29 @@ pub(super) fn of(flags: &LoadFlags) -> Result<Plan, Complaint> {
         }
     };
     if flags.poisson && open.is_none() {
-        return refuse("--poisson: it goes with a rate (--rate, or --stages with /s)");
+        return refuse("--poisson: needs a rate (--rate, or --stages with /s)");
     }
+    if flags.repeat.is_some() && (is_search || flags.calibrate) {
+        return refuse("--repeat: cannot be combined with --knee or --calibrate");
+    }
+    let is_repeated = flags.repeat.is_some() || flags.vs.is_some();
     let length = stages.as_ref().map(|stages| Duration::from_secs_f64(stages.seconds()));
+    let split = super::part::split(flags)?;
+    let own = u32::try_from(split.share(connections.into())).unwrap_or(connections);
+    let tls = super::trust::of(&flags.tls, plan.sites().any(|site| site.scheme.is_secured()))?;
     Ok(Plan {
         connections,
         idle: flags.idle,
         threads: flags.threads.unwrap_or_else(|| {
-            let of_all = threads(&plan.target).min(connections);
+            let of_all = threads(&plan).min(own);
             (of_all / flags.processes.processes).max(1)
         }),
         processes: flags.processes.processes,
-        part: flags.processes.part.unwrap_or(0),
+        part: flags.processes.process_part.unwrap_or(0),
+        split,
         lost_max: flags.processes.allow_lost,
-        pipeline: flags.pipeline,
+        pipeline: flags.streams.unwrap_or(flags.pipeline),
+        http2: flags.http2,
         pace: match open {
             _ if flags.hold.hold => {
                 Pace::Hold(Hold { heartbeat: flags.hold.heartbeat, retry_limit: flags.hold.retry_limit })
@@ -111,13 +218,24 @@ pub(super) fn of(flags: &LoadFlags) -> Result<Plan, Complaint> {
         connect_rate: flags.connect_rate,
         duration: match (length.or(flags.duration), flags.count) {
             (None, Some(_)) => None,
-            (length, _) => Some(length.unwrap_or(Duration::from_secs(if is_search { 3 } else { 10 }))),
+            (length, _) => Some(length.unwrap_or(Duration::from_secs(match (is_search, is_repeated) {
+                (true, _) => 3,
+                (false, true) => 2,
+                (false, false) => 10,
+            }))),
         },
         count: flags.count,
         warmup,
         timeout: flags.timeout,
         one_request_per_connection: flags.disable_keepalive,
-        tls: super::trust::of(&flags.tls, plan.target.scheme)?,
+        tls,
+        statuses: flags.expect_status.as_deref().map(str::parse).transpose()?.unwrap_or_default(),
+        keeps_cookies: flags.jar,
+        connect_limit: flags.connect_limit.unwrap_or_else(|| {
+            let all = f64::from(connections.saturating_add(flags.idle));
+            let rated = flags.connect_rate.filter(|rate| *rate > 0.0).map_or(0.0, |rate| all / rate);
+            Duration::from_secs_f64((60.0 + all / 1000.0 + rated).min(1e9))
+        }),
         sockets: Sockets {
             nodelay: !flags.no_nodelay,
             receive_buffer: flags.rcvbuf,
@@ -129,67 +247,146 @@ pub(super) fn of(flags: &LoadFlags) -> Result<Plan, Complaint> {
     })
 }
 
-/// One request for each URL, all on the connections of the first.
-fn requests(flags: &LoadFlags, url: &str, first: &Target, body: &[u8]) -> Result<Vec<Message>, Complaint> {
+/// The target with the name that --host gives it.
+fn named(flags: &LoadFlags, target: &Target) -> Target {
+    Target { host: flags.host.clone().unwrap_or_else(|| target.host.clone()), ..target.clone() }
+}
+
+/// Where connections go, if not where the URLs say.
+fn routes(flags: &LoadFlags, all: &[Url]) -> Result<Vec<Route>, Complaint> {
+    let mut routes = flags.connect_to.iter().map(|text| text.parse()).collect::<Result<Vec<Route>, _>>()?;
+    if let Some(path) = &flags.unix {
+        routes.push(Route { host: None, port: None, to: Destination::Unix(path.clone()) });
+    }
+    routes.extend(all.iter().filter_map(|url| url.route.clone()));
+    if let Some(host) = &flags.host {
+        let server = |url: &Url| (url.target.host.clone(), url.target.port, url.target.scheme);
+        if all.iter().any(|url| all.first().map(server) != Some(server(url))) {
+            return Err(refusal(
+                "--host with several servers: use -H 'Host: NAME', which sends the same line to all of them",
+            ));
+        }
+        for route in &mut routes {
+            route.host = None;
+        }
+        // The name is asked for where the URL says.
+        if let Some(url) = all.first().filter(|url| routes.is_empty() && *host != url.target.host) {
+            let to = Destination::Tcp(Some(url.target.host.clone()), Some(url.target.port));
+            routes.push(Route { host: None, port: None, to });
+        }
+    }
+    Ok(routes)
+}
+
+/// The header lines that all requests have.
+fn headers(flags: &LoadFlags, learnt: &Learnt) -> Result<Vec<(String, String)>, Complaint> {
     let mut headers = Vec::new();
     for line in &flags.header {
         let Some((name, value)) = line.split_once(':') else {
-            return Err(Complaint {
-                message: format!("-H {line}: no colon in it (-H 'Name: value')"),
-                code: USAGE,
-            });
+            return Err(refusal(format!("-H {line}: no colon in it (-H 'Name: value')")));
         };
         headers.push((name.trim().to_owned(), value.trim().to_owned()));
     }
-    let method = flags.method.as_deref().unwrap_or(if body.is_empty() { "GET" } else { "POST" });
-    let request = Request { method, headers: &headers, body, close: flags.disable_keepalive };
-    std::iter::once(url)
-        .chain(flags.also.iter().map(String::as_str))
-        .map(|text| {
-            // What begins with a slash is on the same server.
-            let whole = match text.strip_prefix('/') {
-                Some(path) => format!("{}://{}/{path}", first.scheme.as_str(), first.authority()),
-                None => text.to_owned(),
-            };
-            let (target, weight) = weighted(&whole)?;
-            if (&target.host, target.port, target.scheme) != (&first.host, first.port, first.scheme) {
-                let message = format!("--also {text}: another server than {}", first.authority());
-                return Err(Complaint { message, code: USAGE });
-            }
-            Ok(Message::http(&target, &request, weight)?)
-        })
-        .collect()
+    let mut add = |name: &str, value: String| headers.push((name.to_owned(), value));
+    if let Some(value) = &flags.content_type {
+        add("Content-Type", value.clone());
+    }
+    if let Some(value) = &flags.accept {
+        add("Accept", value.clone());
+    }
+    if let Some(login) = &flags.auth {
+        if !login.contains(':') {
+            return Err(refusal("-a: USER:PASSWORD is expected"));
+        }
+        add("Authorization", format!("Basic {}", STANDARD.encode(login)));
+    }
+    let cookies: Vec<&str> = flags.cookie.iter().chain(&learnt.cookies).map(String::as_str).collect();
+    if !cookies.is_empty() {
+        add("Cookie", cookies.join("; "));
+    }
+    Ok(headers)
 }
 
-/// A URL, and behind a blank how often it is asked for.
-fn weighted(text: &str) -> Result<(Target, u32), Complaint> {
-    let (url, weight) = match text.split_once(' ') {
-        Some((url, weight)) => match weight.trim().parse::<u32>() {
-            Ok(weight @ 1..=10_000) => (url, weight),
-            _ => {
-                let message = format!("URL {text}: behind the blank a weight is expected, from 1 to 10000");
-                return Err(Complaint { message, code: USAGE });
-            }
-        },
-        None => (text, 1),
+/// One request for each URL, and the servers beside the first.
+fn requests(
+    flags: &LoadFlags,
+    all: &[Url],
+    body: &[u8],
+    learnt: &Learnt,
+) -> Result<(Vec<Target>, Vec<Message>), Complaint> {
+    let headers = headers(flags, learnt)?;
+    let body = if learnt.is_get { &[] } else { body };
+    let table = match &flags.vars {
+        Some(_) if flags.no_template => {
+            return Err(refusal("--vars with --no-template: nothing is filled in"));
+        }
+        Some(file) => {
+            let text = String::from_utf8_lossy(&read(file)?).into_owned();
+            Some(Arc::new(
+                Table::parse(&text).map_err(|why| refusal(format!("--vars {}: {why}", name(file))))?,
+            ))
+        }
+        None => None,
     };
-    Ok((url.parse()?, weight))
+    let asked = if learnt.is_get { Some("GET") } else { flags.method.as_deref() };
+    let method = asked.unwrap_or(if body.is_empty() { "GET" } else { "POST" });
+    let mut sites: Vec<Target> = Vec::new();
+    let mut messages = Vec::new();
+    for url in all {
+        if !url.target.scheme.is_http() {
+            let scheme = url.target.scheme.as_str();
+            return Err(refusal(format!(
+                "URL {}: {scheme}:// cannot be combined with other URLs",
+                url.target
+            )));
+        }
+        let target = named(flags, &url.target);
+        let same = |site: &Target| {
+            (&site.host, site.port, site.scheme) == (&target.host, target.port, target.scheme)
+        };
+        let site = sites.iter().position(same).unwrap_or_else(|| {
+            sites.push(target.clone());
+            sites.len() - 1
+        });
+        let method = url.method.as_deref().unwrap_or(method);
+        let request = Request { method, headers: &headers, body, close: flags.disable_keepalive };
+        let message = match flags.no_template {
+            true => Message::http(&target, &request, url.weight)?,
+            false => Message::template(&target, &request, url.weight, table.as_ref())?,
+        };
+        let message = message.at(site as u16);
+        messages.push(match &flags.expect_body {
+            Some(text) => message.with_body(Body::Contains(text.clone().into_bytes())),
+            None => message,
+        });
+    }
+    sites.remove(0);
+    Ok((sites, messages))
 }
 
 /// The bytes themselves, or those of the file behind an `@`.
 fn body(text: &str) -> Result<Vec<u8>, Complaint> {
-    let Some(file) = text.strip_prefix('@') else { return Ok(text.as_bytes().to_vec()) };
-    let file = Path::new(file);
+    match text.strip_prefix('@') {
+        Some(file) => read(Path::new(file)),
+        None => Ok(text.as_bytes().to_vec()),
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, Complaint> {
     fs::read(file).map_err(|error| Complaint {
         message: format!("read, on {}: {}", name(file), why(&error)),
         code: FAILED,
     })
 }
 
-/// One for each CPU there is for us; if the server is on this machine, half of them are its own.
-fn threads(target: &Target) -> u32 {
+/// One per CPU of this process; if all servers are on this machine, half of them are for the servers.
+fn threads(plan: &Plan) -> u32 {
     let cpus = available_parallelism().map_or(1, |count| count.get() as u32);
-    let here = target.host == "localhost"
-        || target.host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    let here = plan.places().all(|place| match place {
+        Place::Unix(_) => true,
+        Place::Tcp(host, _) => {
+            host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+        }
+    });
     if here { (cpus / 2).max(1) } else { cpus }
 }

@@ -1,4 +1,4 @@
-//! `--processes`: this program again, as often as is asked for, each with its part of the load.
+//! `--processes`: starts this program several times, each with its part of the load.
 
 use super::Complaint;
 use crate::complaint::DONE;
@@ -23,13 +23,13 @@ pub(super) fn run(
     let program = env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
     let commands = (0..plan.processes).map(|part| {
         let mut command = Command::new(&program);
-        command.args(env::args_os().skip(1)).arg(format!("--part={part}"));
+        command.args(env::args_os().skip(1)).arg(format!("--process-part={part}"));
         command
     });
     processes::conduct(plan, commands, stop, observe)
 }
 
-/// Does this process's part of a load. What goes wrong in it is told to whoever started it, not said here.
+/// Does this process's part of a load. Errors are reported to the process that started it, not printed here.
 pub(super) fn part(plan: &Plan, choice: &Choice, stop: &Arc<AtomicBool>) -> Result<u8, Complaint> {
     processes::part(plan, choice, stop, io::stdin(), io::stdout())?;
     Ok(DONE)

@@ -1,12 +1,13 @@
-//! How many connections this host can open for a plan, and what limits that: said before it starts.
+//! How many connections this host can open for a plan, and what limits that, checked before the load.
 //!
-//! The arithmetic is `host`'s ([`Capacity`]), as in `doctor`; here come the ports of one address, which bound a client
-//! where they do not bound a server; and where descriptors are too few, whether the connections can do without. Start at
-//! [`Room`], then [`places`].
+//! The arithmetic is `host`'s ([`Capacity`]), as in `doctor`; here come the ports of one address, which bound
+//! a client where they do not bound a server; and where descriptors are too few, whether the connections can
+//! do without. Start at [`Room`], then [`places`].
 
 use super::Complaint;
-use crate::complaint::USAGE;
-use ringroad_engine::Name;
+use crate::complaint::{FAILED, USAGE, say};
+use crate::flags::Common;
+use ringroad_engine::DriverName;
 use ringroad_host::Facts;
 use ringroad_host::capacity::{Bound, Capacity};
 use ringroad_host::cgroup::Limit;
@@ -14,7 +15,7 @@ use ringroad_load::Plan;
 use ringroad_load::direct::{Direct, OF_THREAD};
 use std::fmt;
 
-/// What there is room for.
+/// The number of connections that fit.
 pub(super) struct Room {
     most: Option<u64>,
     limited_by: &'static str,
@@ -32,23 +33,26 @@ fn descriptors(facts: &Facts) -> u64 {
     }
 }
 
-/// How many connections descriptors allow: as many times `bound` as there are processes, less what their threads take.
+/// How many connections descriptors allow: as many times `bound` as there are processes, less what their
+/// threads take.
 fn by_descriptors(bound: &Bound, plan: &Plan) -> u64 {
     let all = bound.connections.saturating_mul(plan.processes.into());
     all.saturating_sub(u64::from(plan.workers()) * OF_THREAD)
 }
 
-/// How the connections of this plan are to do without descriptors, and how many threads each process has for that: if
-/// that is `asked` for, or if descriptors are too few and the driver can. `None`: they have descriptors.
+/// How the connections of this plan are to do without descriptors, and how many threads each process has for
+/// that: if that is `asked` for, or if descriptors are too few and the driver can. `None`: they have
+/// descriptors.
 pub(super) fn places(
     facts: &Facts,
     plan: &Plan,
     asked: bool,
-    driver: Name,
+    driver: DriverName,
 ) -> Result<Option<(u32, Direct)>, Complaint> {
-    if driver != Name::IoUring {
+    if driver != DriverName::IoUring {
         let message = format!(
-            "--direct: only io_uring has places for connections without descriptors, and this is {driver} (--driver io_uring; --processes N goes past the limit on any driver)"
+            "--direct: only io_uring holds connections without descriptors, and this is {driver}. Add --driver io_uring, or \
+             give --processes N, which multiplies the limit on any driver"
         );
         return if asked { Err(Complaint { message, code: USAGE }) } else { Ok(None) };
     }
@@ -72,7 +76,7 @@ impl Room {
         let bounds = capacity.bounds.into_iter().filter(binds).map(|bound| match bound.of_each_process {
             true => {
                 let fix = format!(
-                    "{}; or --processes N, which is as many times that; or io_uring, whose connections need none",
+                    "{}; or --processes N, which multiplies it; or --driver io_uring, which needs no descriptor for a connection",
                     bound.fix
                 );
                 (by_descriptors(&bound, plan), bound.what, fix)
@@ -101,12 +105,25 @@ impl Room {
         let wanted = plan.held();
         match self.most {
             Some(most) if most < u64::from(wanted) => Err(format!(
-                "{wanted} connections are asked for, and this host can open {most}, limited by {} ({})",
+                "{wanted} connections are requested, but this host can open {most}, limited by {}. To raise it: {}",
                 self.limited_by, self.fix
             )),
             _ => Ok(()),
         }
     }
+}
+
+/// From this share of what this host can open on, how much that is matters to the user.
+const NEAR: u64 = 2;
+
+/// Refuses a plan that does not fit, and says how many connections there is room for where that may matter.
+pub(super) fn tell(facts: &Facts, plan: &Plan, common: &Common) -> Result<(), Complaint> {
+    let room = Room::of(facts, plan);
+    let is_near = room.most.is_some_and(|most| u64::from(plan.held()).saturating_mul(NEAR) >= most);
+    if common.verbose > 0 || !common.quiet && (is_near || !room.how.is_empty()) {
+        say(&room.to_string());
+    }
+    room.check(plan).map_err(|message| Complaint { message, code: FAILED })
 }
 
 impl fmt::Display for Room {

@@ -1,5 +1,6 @@
-//! What came of a load, for a person: a pure function from outcome to text. Start at [`text`].
+//! The summary of a load: a pure function from outcome to text. Start at [`text`].
 
+use ringroad_load::ask::named;
 use ringroad_load::hold::diagnose;
 use ringroad_load::knee::Knee;
 use ringroad_load::plan::Pace;
@@ -7,7 +8,7 @@ use ringroad_load::require::Requirement;
 use ringroad_load::schedule::Arrivals;
 use ringroad_load::tls::Handshakes;
 use ringroad_load::{Outcome, Plan, Stage};
-use ringroad_measure::units::{Bytes, Nanos, PerSecond, Share};
+use ringroad_measure::units::{Bytes, Nanos, PerSecond, Share, counted};
 use ringroad_measure::{Histogram, Verdict};
 use std::fmt::Write;
 use std::time::Duration;
@@ -34,12 +35,15 @@ pub(super) fn text(plan: &Plan, outcome: &Outcome, verdict: &Verdict, driver: &s
 pub(super) fn knee_title(knee: &Knee, demand: &Requirement) -> String {
     let rate = |rate: f64| PerSecond(rate).to_string();
     match (knee.met, knee.unmet) {
+        (Some(met), Some(unmet)) if knee.client_is_limit() => {
+            format!("{demand} is met up to {}; at {} this client was the limit", rate(met), rate(unmet))
+        }
         (Some(met), Some(unmet)) => {
             format!("{demand} is met up to {}, and not at {}", rate(met), rate(unmet))
         }
-        (Some(met), None) => format!("{demand} is met up to {}, and no rate was too much", rate(met)),
+        (Some(met), None) => format!("{demand} is met up to {}, and no tested rate exceeded it", rate(met)),
         (None, Some(unmet)) => format!("{demand} is not met at {}, nor below", rate(unmet)),
-        (None, None) => format!("{demand}: no rate was decided"),
+        (None, None) => format!("{demand}: no rate was determined"),
     }
 }
 
@@ -58,12 +62,12 @@ pub(super) fn knee_text(knee: &Knee, title: &str, verdict: &Verdict, driver: &st
 fn probes(out: &mut String, knee: &Knee, title: &str) -> std::fmt::Result {
     writeln!(
         out,
-        "\n  {:<12}{:>12}{:>12}{:>12}  {} probes",
+        "\n  {:<12}{:>12}{:>12}{:>12}  {}",
         "rate",
         "answered",
         "p50",
         "p99",
-        knee.probes.len()
+        counted(knee.probes.len() as u64, "probe")
     )?;
     for probe in &knee.probes {
         let tally = &probe.outcome.tally;
@@ -75,7 +79,8 @@ fn probes(out: &mut String, knee: &Knee, title: &str) -> std::fmt::Result {
             let time = tally.latencies.response.quantile_ns(q);
             write!(out, "{:>12}", time.map_or("-".to_owned(), |ns| Nanos(ns).to_string()))?;
         }
-        writeln!(out, "  {}", probe.unmet.as_deref().unwrap_or("met"))?;
+        let ours = if probe.unmet.is_some() && probe.is_ours() { " (the client's limit)" } else { "" };
+        writeln!(out, "  {}{ours}", probe.unmet.as_deref().unwrap_or("met"))?;
     }
     writeln!(out, "\nknee: {title}")
 }
@@ -104,15 +109,30 @@ fn figures(out: &mut String, plan: &Plan, outcome: &Outcome, driver: &str) -> st
     writeln!(out, "  {what}, {seconds:.1} s measured")?;
 
     let rate = PerSecond::of(tally.completed, outcome.window).unwrap_or(PerSecond(0.0));
-    writeln!(out, "\n  requests   {} answered in the window: {rate}", tally.completed)?;
+    let bytes = if seconds > 0.0 { (tally.bytes as f64 / seconds) as u64 } else { 0 };
+    writeln!(out, "\n  requests   {} answered in the window: {rate}, {}/s", tally.completed, Bytes(bytes))?;
+    if let Some(other) = &tally.other {
+        let rate = PerSecond::of(other.count(), outcome.window).unwrap_or(PerSecond(0.0));
+        writeln!(
+            out,
+            "  refused    {} answers in the window that were not as expected: {rate}",
+            other.count()
+        )?;
+    }
     writeln!(
         out,
-        "  in all     {} sent, {} completed, {} failed{}",
+        "  in all     {} sent, {} completed, {} failed{}{}",
         counts.sent,
         counts.completed,
-        counts.errors.total(),
-        if counts.unsent > 0 { format!(", {} due and never sent", counts.unsent) } else { String::new() }
+        counts.errors.total() - counts.errors.connect,
+        // No request was sent on a connection that was not made.
+        match counts.errors.connect {
+            0 => String::new(),
+            failed => format!("; {} failed", counted(failed, "connect")),
+        },
+        if counts.unsent > 0 { format!("; {} due and never sent", counts.unsent) } else { String::new() }
     )?;
+    statuses(out, plan, outcome)?;
     writeln!(
         out,
         "  received   {} in all, connections made {}, ended by the server {}",
@@ -125,8 +145,7 @@ fn figures(out: &mut String, plan: &Plan, outcome: &Outcome, driver: &str) -> st
     }
     if let Some(cpu) = client.cpu.filter(|_| seconds > 0.0 && tally.completed > 0) {
         let each = Nanos((cpu.as_nanos() / u128::from(tally.completed)) as u64);
-        let share = Share(cpu.as_secs_f64() / seconds / f64::from(plan.workers()));
-        writeln!(out, "  client     {each} of CPU a request, {share} of its threads")?;
+        writeln!(out, "  client     {each} of CPU per request, {}", busy(cpu.as_secs_f64() / seconds, plan))?;
     }
 
     if let Some(handshakes) = &outcome.handshakes {
@@ -140,6 +159,8 @@ fn figures(out: &mut String, plan: &Plan, outcome: &Outcome, driver: &str) -> st
     }
     held(out, plan, outcome)?;
     latencies(out, outcome)?;
+    distribution(out, outcome)?;
+    urls(out, plan, outcome)?;
     stages(out, plan, &outcome.stages)?;
     if !counts.failures.is_empty() {
         writeln!(out, "\n  failures")?;
@@ -152,11 +173,106 @@ fn figures(out: &mut String, plan: &Plan, outcome: &Outcome, driver: &str) -> st
     Ok(())
 }
 
+/// How busy the client was that used so many cores.
+fn busy(cores: f64, plan: &Plan) -> String {
+    let threads = plan.workers();
+    let share = cores / f64::from(threads);
+    // The kernel's workers for its rings are no threads of it.
+    if share > 1.0 {
+        format!("{cores:.1} cores busy, more than its {}", counted(threads.into(), "thread"))
+    } else {
+        format!("{} of its threads", Share(share))
+    }
+}
+
 fn how(arrivals: Arrivals) -> &'static str {
     match arrivals {
         Arrivals::Constant => "evenly",
-        Arrivals::Poisson => "by chance (Poisson)",
+        Arrivals::Poisson => "Poisson",
     }
+}
+
+/// Which statuses the answers had, the most frequent first.
+fn statuses(out: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt::Result {
+    let mut all: Vec<_> = outcome.counts.statuses.iter().collect();
+    if all.is_empty() {
+        return Ok(());
+    }
+    all.sort_by_key(|(status, count)| (std::cmp::Reverse(**count), **status));
+    let shown = all.iter().map(|(status, count)| {
+        let mark = if plan.statuses.contains(**status) { "" } else { " (not expected)" };
+        format!("{}: {count}{mark}", named(**status))
+    });
+    writeln!(out, "  status     {}", shown.collect::<Vec<_>>().join(", "))
+}
+
+/// Rows of the distribution, and columns of its longest bar.
+const BARS: (usize, usize) = (10, 32);
+
+const EIGHTHS: [char; 8] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉', '█'];
+
+/// How the response latencies are spread: a bar for each range, the ranges of equal length on a logarithmic
+/// scale.
+fn distribution(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
+    let good = &outcome.tally.latencies.response;
+    let histogram = match &outcome.tally.other {
+        Some(other) if good.is_empty() => other,
+        _ => good,
+    };
+    let ends = histogram.buckets().next().map(|(ns, _)| ns).zip(histogram.buckets().last().map(|(ns, _)| ns));
+    // Where all took as long there is nothing to draw.
+    let Some((first, last)) = ends.filter(|(first, last)| *last as f64 > *first as f64 * 1.1) else {
+        return Ok(());
+    };
+    let (bottom, top) = ((first.max(1) as f64).ln(), (last as f64).ln());
+    let mut counts = [0_u64; BARS.0];
+    for (ns, count) in histogram.buckets() {
+        let at = ((ns.max(1) as f64).ln() - bottom) / (top - bottom) * BARS.0 as f64;
+        if let Some(place) = counts.get_mut((at as usize).min(BARS.0 - 1)) {
+            *place += count;
+        }
+    }
+    let most = counts.iter().copied().max().unwrap_or(1).max(1);
+    writeln!(out, "\n  distribution of the latency")?;
+    for (row, count) in counts.into_iter().enumerate() {
+        let edge = |row: usize| Nanos((bottom + (top - bottom) * row as f64 / BARS.0 as f64).exp() as u64);
+        let share = Share(count as f64 / histogram.count().max(1) as f64);
+        // Rounded up, so that a small value is visible.
+        let eighths = (count as u128 * (BARS.1 * 8) as u128).div_ceil(u128::from(most)) as usize;
+        let mut bar: String = std::iter::repeat_n('█', eighths / 8).collect();
+        bar.extend((eighths % 8).checked_sub(1).and_then(|rest| EIGHTHS.get(rest)));
+        let (from, to) = (edge(row).to_string(), edge(row + 1).to_string());
+        let line = format!("  {from:>8} to {to:>8}{count:>12}{:>8}  {bar}", share.to_string());
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+/// URLs that are listed at most.
+const URLS: usize = 20;
+
+/// A line for each URL, where there are several.
+fn urls(out: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt::Result {
+    if outcome.urls.is_empty() {
+        return Ok(());
+    }
+    let mut all: Vec<_> = plan.messages.iter().zip(&outcome.urls).collect();
+    all.sort_by_key(|(_, url)| std::cmp::Reverse(url.completed + url.refused));
+    writeln!(out, "\n  {:>10}{:>12}{:>12}{:>10}  URL", "answered", "p50", "p99", "refused")?;
+    for (message, url) in all.iter().take(URLS) {
+        let rate =
+            PerSecond::of(url.completed, outcome.window).map_or("-".to_owned(), |rate| rate.to_string());
+        write!(out, "  {rate:>10}")?;
+        for q in [0.5, 0.99] {
+            let time = url.response.quantile_ns(q).map_or("-".to_owned(), |ns| Nanos(ns).to_string());
+            write!(out, "{time:>12}")?;
+        }
+        writeln!(out, "{:>10}  {}", url.refused, message.label().escape_debug())?;
+    }
+    if all.len() > URLS {
+        writeln!(out, "  and {} more, in the record (--out)", all.len() - URLS)?;
+    }
+    Ok(())
 }
 
 /// A line for each stage.
@@ -184,7 +300,7 @@ fn stages(out: &mut String, plan: &Plan, stages: &[Stage]) -> std::fmt::Result {
     Ok(())
 }
 
-/// What became of connections that were held.
+/// The fate of held connections.
 fn held(out: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt::Result {
     if !matches!(plan.pace, Pace::Hold(_)) {
         return Ok(());
@@ -194,18 +310,19 @@ fn held(out: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt::Result {
     let hours = held.opened as f64 * outcome.window.as_secs_f64() / 3600.0;
     writeln!(
         out,
-        "\n  held       {} of {} connections survived: {}",
+        "\n  held       {} of {} survived: {}",
         held.survived,
-        held.opened,
+        counted(held.opened, "connection"),
         share(held.survival())
     )?;
-    write!(out, "  lost       {} times, made again {} times", held.lost, held.reconnects)?;
+    let (lost, again) = (counted(held.lost, "time"), counted(held.reconnects, "time"));
+    write!(out, "  lost       {lost}, made again {again}")?;
     match held.reconnects_per_hour(outcome.window) {
         Some(rate) => writeln!(out, ": {rate:.2} a connection and hour, from {hours:.2} hours of all")?,
         None => writeln!(out)?,
     }
     if held.gave_up > 0 {
-        writeln!(out, "  gave up    {} connections", held.gave_up)?;
+        writeln!(out, "  gave up    {}", counted(held.gave_up, "connection"))?;
     }
     let unwritten = held.unwritten();
     writeln!(
@@ -219,14 +336,17 @@ fn held(out: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt::Result {
     findings.iter().try_for_each(|finding| writeln!(out, "             {finding}"))
 }
 
-/// What is put on, over so many connections: `200 connections, closed loop, 1 thread on io_uring`.
+/// The load in a line, over so many connections: `200 connections, closed loop, 1 thread on io_uring`.
 pub(super) fn load(plan: &Plan, connections: u32, idle: u32, driver: &str) -> String {
-    let mut text = format!("{connections} connections");
+    let mut text = counted(connections.into(), "connection");
     if plan.idle > 0 {
         text += &format!(" and {idle} idle");
     }
-    if plan.pipeline > 1 {
-        text += &format!(" x {} in flight", plan.pipeline);
+    match (plan.http2, plan.pipeline) {
+        (true, 1) => text += " of HTTP/2",
+        (true, streams) => text += &format!(" of HTTP/2 x {streams} streams"),
+        (false, 1) => {}
+        (false, depth) => text += &format!(" x {depth} in flight"),
     }
     text += &match plan.pace {
         Pace::Closed => ", closed loop".to_owned(),
@@ -239,7 +359,7 @@ pub(super) fn load(plan: &Plan, connections: u32, idle: u32, driver: &str) -> St
     if let Some(stages) = &plan.stages {
         text += &format!(", in {} stages", stages.pieces().count());
     }
-    let threads = if plan.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", plan.threads) };
+    let threads = counted(plan.threads.into(), "thread");
     let each = if plan.processes == 1 { String::new() } else { format!("{} processes of ", plan.processes) };
     let how = if plan.direct.is_some() { ", direct descriptors" } else { "" };
     text + &format!(", {each}{threads} on {driver}{how}")
@@ -251,8 +371,9 @@ fn latencies(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
     let columns: Vec<(&str, &Histogram)> = [
         ("response", Some(&all.response)),
         ("service", all.service.as_ref()),
-        ("lag", all.lag.as_ref()),
-        ("of it ours", all.late.as_ref()),
+        ("send delay", all.lag.as_ref()),
+        ("by client", all.late.as_ref()),
+        ("refused", outcome.tally.other.as_deref()),
     ]
     .into_iter()
     .filter_map(|(name, histogram)| Some((name, histogram?)))
@@ -288,7 +409,7 @@ mod tests {
     use ringroad_measure::record::Errors;
 
     #[test]
-    fn the_summary_says_what_was_done_what_came_of_it_and_whether_to_believe_it() {
+    fn the_summary_has_the_load_its_figures_and_the_verdict() {
         let mut plan =
             Plan::new("tcp://127.0.0.1:7".parse().unwrap(), vec![Message::echo(b"x".to_vec()).unwrap()]);
         plan.pace = Pace::Open { per_second: 1000.0, arrivals: Arrivals::Constant };
@@ -299,6 +420,7 @@ mod tests {
         tally.latencies.service.as_mut().unwrap().record_n(900_000, 9_000);
         tally.latencies.lag.as_mut().unwrap().record_n(100_000, 9_000);
         tally.latencies.late.as_mut().unwrap().record_n(20_000, 9_000);
+        tally.bytes = 9 << 19;
         let outcome = Outcome {
             addresses: Vec::new(),
             connected: 10,
@@ -314,29 +436,27 @@ mod tests {
                 connects: 16,
                 closed_in_order: 1,
                 bytes_received: 1 << 20,
+                statuses: [(200, 10_999), (503, 1)].into(),
                 failures: [("status 503".to_owned(), 1)].into(),
                 ..Counts::default()
             },
             tally,
             window: Duration::from_secs(9),
-            series: Vec::new(),
-            stages: Vec::new(),
-            handshakes: None,
             client: Client { cpu: Some(Duration::from_millis(45)), ..Client::default() },
-            interrupted: false,
-            lost: Vec::new(),
+            ..Outcome::default()
         };
         let golden = "\
 tcp://127.0.0.1:7
   10 connections and 5 idle, open loop at 1.00 k/s evenly, 1 thread on epoll, 9.0 s measured
 
-  requests   9000 answered in the window: 1.00 k/s
+  requests   9000 answered in the window: 1.00 k/s, 512 KiB/s
   in all     11000 sent, 10999 completed, 1 failed
+  status     200 OK: 10999, 503 Service Unavailable: 1 (not expected)
   received   1.00 MiB in all, connections made 16, ended by the server 1
   idle       5 open at the end, 0 lost
-  client     5.00 µs of CPU a request, 0.5 % of its threads
+  client     5.00 µs of CPU per request, 0.5 % of its threads
 
-  latency       response     service         lag  of it ours
+  latency       response     service  send delay   by client
   mean           1.00 ms      900 µs      100 µs     20.0 µs
   p50            1.00 ms      900 µs      100 µs     20.0 µs
   p75            1.00 ms      900 µs      100 µs     20.0 µs
@@ -354,6 +474,54 @@ SUSPECT
   1 of 11000 requests failed (status 1): ";
         let text = text(&plan, &outcome, &verdict(&plan, &outcome), "epoll");
         assert!(text.starts_with(golden), "{text}");
+    }
+
+    #[test]
+    fn answers_that_were_refused_have_latencies_and_a_distribution() {
+        let message = |path: &str| {
+            let request =
+                ringroad_load::plan::Request { method: "GET", headers: &[], body: b"", close: false };
+            let target = format!("http://127.0.0.1:9{path}").parse().unwrap();
+            Message::http(&target, &request, 1).unwrap()
+        };
+        let target = "http://127.0.0.1:9/".parse().unwrap();
+        let plan = Plan::new(target, vec![message("/a"), message("/b")]);
+        let mut other = Histogram::new();
+        other.record_n(100_000, 50);
+        other.record_n(1_000_000, 100);
+        other.record_n(10_000_000, 1);
+        let tally = Tally { other: Some(Box::new(other)), ..Tally::new(false) };
+        let counts = Counts { sent: 151, answers: 151, statuses: [(404, 151)].into(), ..Counts::default() };
+        let outcome = Outcome { tally, counts, window: Duration::from_secs(1), ..Outcome::default() };
+        let shown = text(&plan, &outcome, &Verdict::valid(), "epoll");
+        assert!(shown.contains("  status     404 Not Found: 151 (not expected)\n"), "{shown}");
+        assert!(
+            shown.contains("  refused    151 answers in the window that were not as expected: 151 /s\n"),
+            "{shown}"
+        );
+        assert!(shown.contains("  latency        refused\n"), "{shown}");
+        let bars: Vec<&str> =
+            shown.lines().skip_while(|line| !line.contains("distribution")).skip(1).take(10).collect();
+        assert!(
+            bars[0].starts_with("    100 µs to   159 µs          50  33.1 %  ████████████████"),
+            "{shown}"
+        );
+        assert_eq!(bars.iter().filter(|bar| bar.contains('█')).count(), 2, "{shown}");
+        assert!(bars[9].ends_with('▎') || bars[9].ends_with('▍') || bars[9].ends_with('▏'), "{shown}");
+        // Two URLs, each with its own figures.
+        let mut urls = vec![ringroad_load::OfUrl::default(); 2];
+        urls[1].completed = 2000;
+        urls[1].response.record_n(1_000_000, 2000);
+        urls[0].refused = 7;
+        let shown = text(&plan, &Outcome { urls, ..outcome }, &Verdict::valid(), "epoll");
+        assert!(
+            shown.contains("    2.00 k/s     1.00 ms     1.00 ms         0  GET http://127.0.0.1:9/b\n"),
+            "{shown}"
+        );
+        assert!(
+            shown.contains("        0 /s           -           -         7  GET http://127.0.0.1:9/a\n"),
+            "{shown}"
+        );
     }
 
     #[test]
@@ -388,10 +556,10 @@ SUSPECT
 
   held       990 of 1000 connections survived: 99.0 %
   lost       12 times, made again 11 times: 0.01 a connection and hour, from 1000.00 hours of all
-  gave up    1 connections
+  gave up    1 connection
   heartbeats 120000 due, 60 not written: 0.05 %
   health     unavailable
-             it was not reached any more after 90.0 s, when the first of 1 was given up at the retry limit
+             it was unreachable after 90.0 s, when the first of 1 reached the retry limit
              99.00 % of the connections survived, and 99.5 % are normal: look for idle timeouts";
         assert!(text.contains(golden), "{text}");
         assert!(text.contains("1000 connections, held, a heartbeat every 30s, 1 thread on epoll"), "{text}");

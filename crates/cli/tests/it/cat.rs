@@ -149,7 +149,7 @@ fn standard_input_that_is_a_file_begins_where_it_was_left() {
                 bytes.get(start..).unwrap_or_default(),
                 &format!("from {start} through {driver}"),
             );
-            // And leaves it where it stopped reading, for who reads on.
+            // And leaves it where it stopped reading, for the next reader.
             let end = input.stream_position().unwrap();
             assert_eq!(end, start.max(bytes.len()) as u64, "{driver}");
         }
@@ -236,7 +236,7 @@ fn what_cannot_be_read_is_said_and_the_rest_is_printed() {
     }
 }
 
-/// Run as root, permission bits do not apply; then the binary runs as a user to whom they do.
+/// Run as root, permission bits do not apply; then the binary runs as an unprivileged user.
 #[test]
 fn a_file_without_permission_is_said_and_the_rest_is_printed() {
     let folder = folder();
@@ -263,7 +263,7 @@ fn a_file_without_permission_is_said_and_the_rest_is_printed() {
     assert_eq!(outcome.stderr, format!("ringroad: open, on {}: Permission denied\n", secret.display()));
 }
 
-/// A terminal whose other side has gone answers EIO after the bytes that were on their way.
+/// A terminal that has lost its other side answers EIO after the bytes that were on their way.
 #[test]
 fn a_stream_that_fails_in_the_middle_is_printed_up_to_there() {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -287,8 +287,8 @@ fn a_stream_that_fails_in_the_middle_is_printed_up_to_there() {
     }
 }
 
-/// A device of blocks whose backing file was cut short under it: the reads side by side beyond the cut fail,
-/// and everything before must come out first.
+/// A block device with a backing file that was cut short under it: the reads side by side beyond the cut
+/// fail, and everything before must come out first.
 #[test]
 fn a_device_that_fails_in_the_middle_is_printed_up_to_there() {
     let what = "a block device that fails in the middle";
@@ -328,7 +328,7 @@ impl Drop for LoopDevice {
     }
 }
 
-/// `ringroad cat big | head`: there is nobody left to print for, and nothing to explain.
+/// `ringroad cat big | head`: no reader is left to print for, and there is nothing to explain.
 #[test]
 fn output_that_is_closed_early_ends_quietly() {
     let folder = folder();
@@ -361,7 +361,7 @@ fn output_that_cannot_be_written_is_said_once() {
     }
 }
 
-/// The exit code and stderr of a child whose stdout is not ours.
+/// The exit code and stderr of a child with a stdout that is not ours.
 fn ended(mut child: Kill) -> (Option<i32>, String) {
     let code = child.wait();
     let mut stderr = String::new();
@@ -475,8 +475,8 @@ fn settings_that_cannot_be_are_refused_before_anything_is_printed() {
     }
 }
 
-/// The file has eight times the bytes that the process may ever hold. After it comes standard input, which does
-/// not end before the process was looked at.
+/// The file has eight times the bytes that the process may ever hold. After it comes standard input, which
+/// does not end before the process was looked at.
 #[test]
 fn memory_does_not_grow_with_the_file() {
     let folder = folder();
@@ -501,7 +501,8 @@ fn memory_does_not_grow_with_the_file() {
     }
 }
 
-/// Standard input may have been made non-blocking by whoever shares it: a terminal, a socket, an event loop.
+/// Standard input may have been made non-blocking by a process that shares it: a terminal, a socket, an event
+/// loop.
 #[test]
 fn a_non_blocking_input_is_waited_for() {
     for driver in drivers() {
@@ -516,7 +517,7 @@ fn a_non_blocking_input_is_waited_for() {
                 .spawn()
                 .unwrap(),
         );
-        // The child holds the other end now and nobody else: the command would keep it open.
+        // Only the child may hold the other end now: the command would keep it open.
         drop(command);
         ours.write_all(b"one ").unwrap();
         let mut stdout = child.0.stdout.take().unwrap();

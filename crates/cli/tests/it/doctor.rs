@@ -1,7 +1,7 @@
 //! `ringroad doctor` and the choice of a driver, on this machine and where io_uring is denied.
 //!
-//! What is denied is denied by a filter of the kernel's. Where this machine denies io_uring by itself, the tests that
-//! need it to be there say so and end.
+//! What is denied is denied by a filter of the kernel's. Where this machine denies io_uring by itself, the
+//! tests that need it to be there say so and end.
 
 use crate::support::{BINARY, Outcome, ringroad, run};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
@@ -75,16 +75,20 @@ fn the_object_has_every_field_of_its_schema_and_the_screen_says_the_same() {
     }
     let screen = run(ringroad(["doctor"]).env_remove("RINGROAD_DRIVER"));
     let text = screen.text();
+    assert_eq!(text.lines().next(), found["summary"].as_str(), "one line sums it up: {text}");
+    assert_eq!(text.lines().next().unwrap().matches("; ").count(), 2, "{text}");
+    let is_whole = text.lines().next().unwrap().ends_with("nothing to fix");
+    assert_eq!(text.contains('→'), !is_whole, "an arrow stands where something is to be fixed: {text}");
     assert!(text.contains(found["kernel"].as_str().unwrap()), "{text}");
     assert!(text.contains(&format!("Driver  {}", found["chosen"].as_str().unwrap())), "{text}");
-    assert!(text.lines().count() <= 40 && text.lines().all(|line| line.chars().count() <= 110), "{text}");
+    assert!(text.lines().count() <= 40 && text.lines().all(|line| line.chars().count() <= 100), "{text}");
     assert!(!text.contains('\u{1b}'), "colours go to terminals only: {text:?}");
     let verbose = run(ringroad(["-v", "doctor"]).env_remove("RINGROAD_DRIVER")).text();
     assert_eq!(verbose.contains("SEND_ZC"), !found["opcodes"].as_object().unwrap().is_empty(), "{verbose}");
 }
 
 #[test]
-fn where_io_uring_is_denied_the_doctor_says_who_denies_it_and_what_helps_and_the_rest_goes_on() {
+fn where_io_uring_is_denied_the_doctor_names_cause_and_fix_and_continues() {
     if !has_io_uring() {
         return;
     }
@@ -108,6 +112,16 @@ fn where_io_uring_is_denied_the_doctor_says_who_denies_it_and_what_helps_and_the
         assert!(reason.contains(words) && reason.contains("seccomp filter"), "{reason}");
         let screen = under(&filter, &mut ringroad(["doctor"])).text();
         assert!(screen.contains("✗ io_uring") && screen.contains("→"), "{screen}");
+        let first = screen.lines().next().unwrap();
+        assert!(
+            first.starts_with("io_uring does not work, epoll is used; ") && first.contains("to fix"),
+            "{first}"
+        );
+        let script = under(&filter, &mut ringroad(["doctor", "--fix-script"])).text();
+        assert!(
+            script.starts_with("#!/bin/sh\n") && script.contains("# io_uring cannot be used: "),
+            "{script}"
+        );
 
         let strict = under(&filter, &mut ringroad(["doctor", "-q", "--driver", "io_uring"]));
         assert_eq!((strict.code, strict.stdout.len()), (Some(2), 0), "{strict:?}");
@@ -116,7 +130,7 @@ fn where_io_uring_is_denied_the_doctor_says_who_denies_it_and_what_helps_and_the
         assert_eq!(unmet.code, Some(1), "{unmet:?}");
         assert!(unmet.stderr.starts_with("ringroad: required io_uring: "), "{unmet:?}");
 
-        // The verbs: a filter that ends who asks ends nobody here.
+        // The verbs: a filter that ends a process which asks for a ring ends none here.
         let file = env!("CARGO_MANIFEST_PATH");
         let cat = under(&filter, &mut ringroad(["cat", file]));
         assert_eq!((cat.code, cat.stderr.lines().count()), (Some(0), 1), "{}", cat.stderr);
@@ -157,14 +171,22 @@ fn what_is_required_is_met_or_named_and_what_is_not_known_is_bad_usage() {
         |words: &str| run(ringroad(["doctor", "-q", "--require", words]).env_remove("RINGROAD_DRIVER"));
     let met = require("epoll,connections>=1,nofile>=16,kernel>=3.10");
     assert_eq!((met.code, met.stderr.as_str(), met.stdout.len()), (Some(0), "", 0), "{met:?}");
+    let words =
+        run(ringroad(["doctor", "--require", "epoll,nofile>=16,kernel>=99.1"]).env_remove("RINGROAD_DRIVER"));
+    assert_eq!(
+        (words.code, words.text().as_str()),
+        (Some(1), "met: epoll\nmet: nofile>=16\n"),
+        "no screen: {words:?}"
+    );
     let unmet = require("epoll,connections>=18446744073709551615,kernel>=99.1");
     assert_eq!((unmet.code, unmet.stderr.lines().count()), (Some(1), 2), "{unmet:?}");
-    assert!(unmet.stderr.contains("required connections>=18446744073709551615: here it is "), "{unmet:?}");
+    assert!(unmet.stderr.contains("required connections>=18446744073709551615: it is "), "{unmet:?}");
     let unknown = require("epoll,speed>=9000");
     assert_eq!((unknown.code, unknown.stderr.lines().count()), (Some(2), 1), "{unknown:?}");
 }
 
-/// What a small container's profile lets through: what this program needs to start, to try drivers and to tell.
+/// What a small container's profile lets through: what this program needs to start, to try drivers and to
+/// tell.
 const NEEDED: &[&str] = &[
     "accept4",
     "access",
@@ -239,8 +261,8 @@ const NEEDED: &[&str] = &[
     "writev",
 ];
 
-/// Compiles a profile in Docker's form to the filter that runtimes make of it. Only what the profiles here use: one
-/// default answer, and rules that allow.
+/// Compiles a profile in Docker's form to the filter that runtimes make of it. Only what the profiles here
+/// use: one default answer, and rules that allow.
 fn compile(profile: &Value) -> BpfProgram {
     assert_eq!(profile["defaultAction"], "SCMP_ACT_ERRNO");
     let rules = profile["syscalls"].as_array().unwrap();

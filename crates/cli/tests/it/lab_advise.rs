@@ -1,5 +1,6 @@
-//! `ringroad lab advise`: which record it reads, what it prints, and its exit code. The judgement itself is tested in
-//! `lab`; the record here is one that was kept (docs/results/floor), planted where `lab` would have left it.
+//! `ringroad lab advise`: which record it reads, what it prints, and its exit code. The judgement itself is
+//! tested in `lab`; the record here is one that was kept (docs/results/floor), planted where `lab` would have
+//! left it.
 
 use crate::support::{Outcome, ringroad, run};
 use ringroad_measure::record::Record;
@@ -78,7 +79,7 @@ fn without_any_record_it_says_how_to_make_one() {
     let state = tempfile::tempdir().unwrap();
     let outcome = advise(state.path(), &["--connections", "64"]);
     assert_eq!((outcome.code, outcome.text().as_str()), (Some(1), ""));
-    assert!(outcome.stderr.contains("`ringroad lab` makes one"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("`ringroad lab` creates one"), "{}", outcome.stderr);
 }
 
 #[test]

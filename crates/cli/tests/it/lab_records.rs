@@ -1,5 +1,6 @@
-//! What is done with records once they are there: compared, merged, drawn together, gone on with; the list of suites;
-//! and a program of the user's as a row. Figures are not looked at: a window lasts a tenth of a second.
+//! What is done with records once they are there: compared, merged, drawn together, gone on with; the list of
+//! suites; and a program of the user's as a row. Figures are not looked at: a window lasts a tenth of a
+//! second.
 
 use crate::support::{BINARY, Kill, Lines, installed, own_copy, processes_with, ringroad, run};
 use ringroad_measure::record::Record;
@@ -70,7 +71,11 @@ fn a_plan_says_what_would_run_and_how_long_and_runs_nothing() {
     let (path, out) = (suite(folder.path()), folder.path().join("out"));
     let told = run(ringroad(["lab", "run", "--plan", "--repeats", "7", "--out"]).arg(&out).arg(&path));
     assert_eq!((told.code, told.stderr.as_str()), (Some(0), ""));
-    assert!(told.text().contains(" in 7 blocks of ") && told.text().contains("busy-4"), "{}", told.text());
+    assert!(
+        told.text().contains(" in 7 blocks, about ") && told.text().contains("busy-4"),
+        "{}",
+        told.text()
+    );
     assert!(!out.exists(), "a plan leaves nothing behind");
 }
 
@@ -154,7 +159,7 @@ fn a_program_of_the_users_is_a_row_beside_the_suites() {
         "{outcome:?}"
     );
     assert!(cell("mine/http-4").completed > 0 && cell("poll/http-4").completed > 0);
-    assert!(cell("mine/busy-4").skipped.as_ref().unwrap().contains("cannot be told"), "{outcome:?}");
+    assert!(cell("mine/busy-4").skipped.as_ref().unwrap().contains("cannot get"), "{outcome:?}");
     let wrong = run(&mut ringroad(["lab", "--with", "mine=./server"]));
     assert_eq!(wrong.code, Some(2), "{wrong:?}");
     assert!(wrong.stderr.contains("{port}"), "{wrong:?}");
@@ -181,7 +186,7 @@ fn a_plan_says_why_an_added_program_sits_out() {
     ]));
     assert_eq!(told.code, Some(0), "{told:?}");
     let text = told.text();
-    assert!(text.contains("not mine: speaks HTTP only: with {protocol} in its command"), "{text}");
+    assert!(text.contains("not mine: HTTP only (add {protocol} to the command"), "{text}");
 }
 
 #[test]
@@ -234,7 +239,7 @@ fn a_run_whose_program_was_changed_meanwhile_is_not_gone_on_with() {
     script(&tool, "second");
     let resumed = run(ringroad(["lab", "run", "--resume"]).arg(&out));
     assert_eq!(resumed.code, Some(1), "{resumed:?}");
-    assert!(resumed.stderr.contains("mine is another program than when it was begun"), "{resumed:?}");
+    assert!(resumed.stderr.contains("mine is not the program the run was started with"), "{resumed:?}");
     assert_eq!(
         fs::read_to_string(out.join("journal.jsonl")).unwrap(),
         journal,

@@ -1,11 +1,11 @@
-//! `ringroad lab` and `lab run`: what is left behind in files and on stdout, with which exit code, and what is
-//! not left behind: processes.
+//! `ringroad lab` and `lab run`: what is left behind in files and on stdout, with which exit code, and what
+//! is not left behind: processes.
 //!
 //! How the harness measures and judges is tested in `lab`; here a window lasts a tenth of a second and its
 //! figures are not looked at.
 
 use crate::support::{
-    BINARY, Kill, Lines, Outcome, installed, is_root, own_copy, processes_with, ringroad, run, until,
+    BINARY, Kill, Lines, Outcome, Server, installed, is_root, own_copy, processes_with, ringroad, run, until,
 };
 use ringroad_measure::caveat::Level;
 use ringroad_measure::record::{Record, SCHEMA};
@@ -199,7 +199,7 @@ fn what_was_measured_before_the_interruption_is_in_the_record() {
     assert_eq!(again.code, Some(0), "{again:?}");
 }
 
-/// The out-of-memory killer asks nobody.
+/// The out-of-memory killer gives no warning.
 #[test]
 fn a_killed_run_leaves_no_process() {
     let mut lab = Interruptible::start("600");
@@ -258,11 +258,123 @@ protocols = ["http"]
     assert!(record.cells[1].completed > 0);
     assert!(outcome.text().contains("missing"), "{}", outcome.text());
 
-    // Nothing but it: nothing was measured wrong either.
+    // Nothing but it: a run that measured nothing has failed, and the plan says so before.
     let path = suite(&folder, missing);
-    let outcome = run(ringroad(["lab", "run", "--out"]).arg(folder.path()).arg(path));
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = run(ringroad(["lab", "run", "--out"]).arg(folder.path()).arg(&path));
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.stderr.contains("ringroad: nothing was measured: no program could run"), "{outcome:?}");
     assert!(record_in(folder.path()).cells[0].skipped.is_some());
+    let plan = run(ringroad(["lab", "run", "--plan"]).arg(&path));
+    assert_eq!(plan.code, Some(1), "{plan:?}");
+    assert!(plan.text().contains("not missing: no-such-program-anywhere is not installed"), "{plan:?}");
+    assert!(plan.stderr.contains("nothing would be measured"), "{plan:?}");
+}
+
+/// What most people try first: a server of another language that closes after each answer and has a short
+/// backlog.
+#[test]
+fn a_program_that_closes_after_each_answer_is_measured_beside_the_others() {
+    if !installed("python3") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("index.html"), "<p>hello</p>").unwrap();
+    let mut lab = ringroad(["lab", "--only=epoll-et", "--repeats=1", "--duration=0.3", "--out=out"]);
+    let outcome = run(lab.args(["--with", "py=python3 -m http.server {port}"]).current_dir(folder.path()));
+    let record = record_in(&folder.path().join("out"));
+    let cell = record.cells.iter().find(|cell| cell.model == "py" && cell.protocol == "http").unwrap();
+    assert_eq!((&cell.skipped, cell.payload_bytes, cell.details.closes), (&None, 12, true), "{outcome:?}");
+    assert!(cell.completed > 0 && cell.errors.reset == 0 && cell.errors.protocol == 0, "{}", cell.verdict);
+    assert_eq!(cell.errors.status, 0, "{}", cell.verdict);
+    assert!(outcome.text().contains("py closes the connection after each answer"), "{}", outcome.text());
+}
+
+#[test]
+fn servers_that_already_run_are_compared_by_their_urls_and_not_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (Server::start(&["--model", "poll"]), Server::start(&["--model", "epoll-et"]));
+    let urls = [format!("old=http://{}/", one.address), format!("http://localhost:{}/x", two.address.port())];
+    let words = ["lab", "--connections=4,8", "--repeats=1", "--duration=0.2", "--format=csv", "--out"];
+    let outcome = run(ringroad(words).arg(folder.path()).args(["--url", &urls[0], "--url", &urls[1]]));
+    let record = record_in(folder.path());
+    expect_code_of(&record, &outcome);
+    assert_eq!(record.baseline.as_deref(), Some("old"));
+    let cells: Vec<(&str, u32, u64)> = record
+        .cells
+        .iter()
+        .map(|cell| (cell.model.as_str(), cell.connections, cell.errors.total()))
+        .collect();
+    assert_eq!(cells, [("old", 4, 0), ("b", 4, 0), ("old", 8, 0), ("b", 8, 0)]);
+    // A server of this machine is known by its process, though this run has not started it.
+    assert!(record.cells.iter().all(|cell| cell.completed > 0 && cell.server.cpu_us_per_request.is_some()));
+    let csv = outcome.text();
+    assert!(
+        csv.starts_with("load,program,driver,protocol,connections,") && csv.lines().count() == 5,
+        "{csv}"
+    );
+    for server in [one, two] {
+        assert!(server.stop(Signal::TERM)["requests"].as_u64().unwrap() > 0, "it ran to the end");
+    }
+    let wrong = run(&mut ringroad(["lab", "--url", "localhost"]));
+    assert_eq!((wrong.code, wrong.stdout.len()), (Some(2), 0), "{wrong:?}");
+    assert!(wrong.stderr.contains("--url localhost: it begins with http:// or https://"), "{wrong:?}");
+}
+
+#[test]
+fn earlier_records_are_listed_and_the_newest_is_reported_without_naming_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let lab = |words: &[&str]| {
+        run(ringroad(["lab"].iter().chain(words)).env("XDG_STATE_HOME", folder.path()).env("BROWSER", "true"))
+    };
+    for words in [&["list"][..], &["report"], &["open"]] {
+        let none = lab(words);
+        assert_eq!(none.code, Some(1), "{none:?}");
+        assert!(none.stderr.contains("no record yet under "), "{none:?}");
+    }
+    let path = suite(&folder, OURS);
+    let ran = lab(&["run", path.to_str().unwrap()]);
+    let listed = lab(&["list"]).text();
+    assert!(
+        listed.lines().count() == 1 && listed.contains("small") && listed.contains("1 result"),
+        "{listed}"
+    );
+    let report = lab(&["report"]);
+    assert_eq!((report.code, table(&report)), (Some(0), table(&ran)));
+    let brief = lab(&["report", "--brief"]).text();
+    assert!(brief.lines().count() < report.text().lines().count(), "{brief}");
+    let markdown = lab(&["report", "--markdown"]).text();
+    assert!(markdown.contains("| program | CPU µs/request |") && markdown.contains("| ours "), "{markdown}");
+    assert!(lab(&["report", "--csv"]).text().lines().count() == 2);
+    let opened = lab(&["open"]);
+    assert_eq!(opened.code, Some(0), "{opened:?}");
+    let page = opened.text();
+    assert!(Path::new(page.trim_start_matches("page:").trim()).exists(), "{page}");
+}
+
+/// Without a home there is no place for records that the user would find.
+#[test]
+fn without_a_home_and_with_an_unwritable_one_the_option_for_another_folder_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = suite(&folder, OURS);
+    let mut lab = ringroad(["lab", "run"]);
+    let outcome =
+        run(lab.arg(&path).env_remove("HOME").env_remove("XDG_STATE_HOME").current_dir(folder.path()));
+    assert_eq!((outcome.code, outcome.stdout.len()), (Some(2), 0), "{outcome:?}");
+    assert!(outcome.stderr.contains("HOME") && outcome.stderr.contains("--out DIR"), "{outcome:?}");
+    assert!(!folder.path().join("ringroad").exists(), "nothing is left in the working folder");
+    let outcome = run(ringroad(["lab", "run"]).arg(&path).env("XDG_STATE_HOME", &path));
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.stderr.contains("--out DIR"), "{outcome:?}");
+}
+
+#[test]
+fn a_suite_without_its_verb_is_answered_with_the_line_that_runs_it() {
+    let suite = run(&mut ringroad(["lab", "churn"]));
+    assert_eq!(suite.code, Some(2), "{suite:?}");
+    assert!(suite.stderr.contains("ringroad lab run churn"), "{suite:?}");
+    let nothing = run(&mut ringroad(["lab", "nosuch"]));
+    assert_eq!(nothing.code, Some(2), "{nothing:?}");
+    assert!(nothing.stderr.contains("follows `run`") && nothing.stderr.contains("compare"), "{nothing:?}");
 }
 
 #[test]
@@ -291,7 +403,12 @@ fn a_mistake_in_a_suite_is_answered_with_file_line_and_key() {
     for (from, to, line, key) in [
         ("warmup_s = 0.0", "warmup_s = -1.0", 2, "warmup_s"),
         // A value of the wrong type: the line is told, and what belongs there.
-        ("repeats = 1", "repeats = \"often\"", 5, "expected u32"),
+        (
+            "repeats = 1",
+            "repeats = \"often\"",
+            5,
+            "repeats: string \"often\" stands here; expected: a whole number",
+        ),
         ("totals = true", "totls = true", 12, "totls"),
         ("protocols = [\"http\"]", "protocols = [\"smtp\"]", 11, "smtp"),
         ("connections = [4]", "connections = [0]", 16, "load.connections"),
@@ -330,7 +447,7 @@ fn a_folder_that_cannot_be_written_is_said_before_anything_is_measured() {
     let folder = tempfile::tempdir().unwrap();
     let path = suite(&folder, OURS);
     let closed = if is_root() {
-        // Permission bits do not apply to root; sysfs takes no files from anybody.
+        // Permission bits do not apply to root; sysfs takes no files at all.
         PathBuf::from("/sys")
     } else {
         let closed = folder.path().join("closed");
@@ -352,7 +469,7 @@ fn what_is_not_a_record_is_refused_and_no_page_is_made_of_it() {
     let folder = tempfile::tempdir().unwrap();
     let junk = folder.path().join("junk.json");
     for (text, why) in [
-        ("", "not a record"),
+        ("", "not JSON (line 1)"),
         ("once upon a time", "not a record"),
         ("{\"schema\": \"ringroad.record/1\"}", "not a record"),
         ("[1, 2, 3]", "not a record"),
@@ -386,8 +503,8 @@ fn a_record_of_another_schema_is_refused() {
     assert!(outcome.stderr.contains("ringroad.record/2") && outcome.stderr.contains(SCHEMA), "{outcome:?}");
 }
 
-/// How the documents' figures are measured and judged is tested in `lab`; here, that the verb runs for one of them,
-/// leaves its claims in the record, and that a report of it reads the same.
+/// How the documents' figures are measured and judged is tested in `lab`; here, that the verb runs for one of
+/// them, leaves its claims in the record, and that a report of it reads the same.
 #[test]
 fn the_figures_of_a_document_are_put_beside_what_came_out() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `ringroad lab server`: every model under clients nobody here wrote (curl, wrk, a script of raw bytes), its
+//! `ringroad lab server`: every model under clients of other projects (curl, wrk, a script of raw bytes), its
 //! end by signal with totals that are right, and what it refuses.
 
 use crate::support::{DEADLINE, Kill, Lines, Server, installed, ringroad, run};
@@ -80,8 +80,8 @@ fn every_model_serves_wrk_without_an_error() {
         let line = report.lines().find(|line| line.contains("requests in")).unwrap_or_default();
         let requests: u64 = line.split_whitespace().next().unwrap_or_default().parse().unwrap();
         let totals = server.stop(Signal::TERM);
-        // What was under way when wrk stopped counting was served and not counted: at most one per connection,
-        // and one it tried out at first.
+        // What was under way when wrk stopped counting was served and not counted: at most one per
+        // connection, and one it tried out at first.
         let served = totals["requests"].as_u64().unwrap();
         assert!(requests > 0 && (requests..=requests + 51).contains(&served), "{model}: {line}: {totals}");
         assert!(totals["accepted"].as_u64().unwrap() >= 50, "{model}: {totals}");
@@ -185,7 +185,7 @@ fn a_port_that_is_taken_is_said_with_exit_1() {
 
 #[test]
 fn an_address_of_another_machine_is_said_with_exit_1() {
-    // TEST-NET-1 of RFC 5737: nobody's.
+    // TEST-NET-1 of RFC 5737: reserved, no host has it.
     let outcome = run(&mut ringroad(["lab", "server", "--model", "poll", "--listen", "192.0.2.1:0"]));
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(outcome.stderr.contains("192.0.2.1:0"), "{outcome:?}");

@@ -1,7 +1,8 @@
-//! docs/learn: every command in it is one that this program, or `cargo xtask`, has.
+//! docs/learn: every command in it is one that this program, or `cargo xtask`, has, and every configuration
+//! of its page about gateways is valid and has the keys that the page names.
 //!
-//! Commands stand in code blocks and between backticks. They are not run, which would take hours; their verbs, options,
-//! suites, programs and models are looked up.
+//! Commands stand in code blocks and between backticks. They are not run, which would take hours; their
+//! verbs, options, suites, programs and models are looked up.
 
 use crate::support::{ringroad, run};
 use ringroad_lab::Suite;
@@ -112,6 +113,59 @@ fn every_command_of_the_learning_path_is_one_there_is() {
     }
     assert_eq!(found, Vec::<String>::new());
     assert!(count > 40, "only {count} commands were found");
+}
+
+/// Whether a configuration sets a key, or has a table of a family for `[family.`.
+fn sets(text: &str, key: &str) -> bool {
+    if key.starts_with('[') {
+        return text.contains(key);
+    }
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    text.match_indices(key).any(|(at, _)| {
+        let before = text.as_bytes().get(at.wrapping_sub(1)).copied();
+        let behind = text[at + key.len()..].trim_start_matches(' ');
+        !before.is_some_and(is_name) && (behind.starts_with('=') || behind.starts_with(']'))
+    })
+}
+
+/// The keys that the last column of a page's tables names, as [`sets`] looks for them.
+fn keys_of_tables(page: &str) -> Vec<String> {
+    let rows = page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("|---"));
+    let cells = rows.filter_map(|row| row.trim_end_matches(" |").rsplit(" | ").next());
+    let spans = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    let key = |span: &str| {
+        if span.starts_with('[') {
+            return Some(format!("[{}.", span.trim_start_matches('[').split(['.', ']']).next()?));
+        }
+        let name = span.split(" = ").next()?.rsplit('.').next()?;
+        let is_key = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+        is_key.then(|| name.to_owned())
+    };
+    spans.filter_map(key).filter(|key| key != "[route.").collect()
+}
+
+#[test]
+fn the_configurations_of_the_page_about_gateways_are_valid_and_have_every_key_it_names() {
+    let page = fs::read_to_string(root().join("docs/learn/gateway.md")).unwrap();
+    let blocks = page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let mut all = String::new();
+    for (number, block) in blocks.enumerate() {
+        let file = folder.path().join(format!("{number}.toml"));
+        fs::write(&file, block).unwrap();
+        let mut check = ringroad(["serve", "--check", "--config"]);
+        let outcome = run(check.arg(&file).env("SHOP_KEY", "secret"));
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        all += block;
+    }
+    let keys = keys_of_tables(&page);
+    assert!(keys.len() > 40, "{keys:?}");
+    // Conditions of routes other than `split` have examples in docs/serve.md.
+    let elsewhere = ["hosts", "methods", "match_headers", "match_query"];
+    let absent: Vec<_> =
+        keys.iter().filter(|key| !elsewhere.contains(&key.as_str()) && !sets(&all, key)).collect();
+    assert!(absent.is_empty(), "named and in no example: {absent:?}");
+    assert!(sets("a = 1\n[store.b]", "a") && sets("x = { a = 1 }", "a") && !sets("ba = 1", "a"));
 }
 
 #[test]

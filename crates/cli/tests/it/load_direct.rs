@@ -1,4 +1,5 @@
-//! `ringroad load` past the limit of descriptors: connections without them, in the rings of as many threads as that takes.
+//! `ringroad load` past the limit of descriptors: connections without them, in the rings of as many threads
+//! as that takes.
 
 use crate::support::{BINARY, Outcome, Server, ringroad, run};
 use rustix::process::Signal;
@@ -52,8 +53,8 @@ fn a_process_drives_several_times_as_many_connections_as_it_may_have_descriptors
                 text.contains(&format!("connections made {made}, ended by the server 0")),
                 "{text}{told}"
             );
-            // One of them was to find out.
-            assert_eq!(server.stop(Signal::TERM)["requests"], 2001);
+            // One of them was to find out, and each of the two loads asks once.
+            assert_eq!(server.stop(Signal::TERM)["requests"], 2003);
         }
     }
 }
@@ -84,8 +85,12 @@ fn where_connections_need_descriptors_it_says_what_would_do() {
     let url = "http://127.0.0.1:9/";
     let outcome = limited(128, &[url, "--driver", "epoll", "-c", "500"]);
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
-    assert!(outcome.stderr.contains("or io_uring, whose connections need none"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("or --driver io_uring, which needs no descriptor"), "{}", outcome.stderr);
     let outcome = limited(128, &[url, "--driver", "epoll", "--direct"]);
     assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
-    assert!(outcome.stderr.contains("--processes N goes past the limit on any driver"), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("--processes N, which multiplies the limit on any driver"),
+        "{}",
+        outcome.stderr
+    );
 }

@@ -65,9 +65,7 @@ fn a_server_that_goes_away_is_unavailable_after_the_allowed_tries_and_that_exits
     assert!(text.contains("health     unavailable") && text.contains("gave up    2 connections"), "{text}");
     let last = told.rest().pop().unwrap();
     assert!(
-        last.starts_with(&format!(
-            "ringroad: hold, on {url}: unavailable: it was not reached any more after "
-        )),
+        last.starts_with(&format!("ringroad: hold, on {url}: unavailable: it was unreachable after ")),
         "{last}"
     );
 }

@@ -1,5 +1,5 @@
-//! `ringroad load https://` as users run it. What a handshake is and what counts is tested in the library; here is whom
-//! the command line believes.
+//! `ringroad load https://` as users run it. What a handshake is and what counts is tested in the library;
+//! here is which certificates the command line accepts.
 
 use crate::support::{Outcome, ringroad, run};
 use rustls::pki_types::PrivateKeyDer;
@@ -11,12 +11,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
-/// A server with a certificate of its own for 127.0.0.1, which is written to `file`. It lives as long as the test.
+/// A server with a certificate of its own for 127.0.0.1, which is written to `file`. It lives as long as the
+/// test.
 fn serve(file: &Path) -> SocketAddr {
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
     std::fs::write(file, made.cert.pem()).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
@@ -48,7 +49,7 @@ fn load(url: &str, more: &[&str]) -> Outcome {
 }
 
 #[test]
-fn a_server_is_believed_if_the_file_vouches_for_it_or_anybody_is() {
+fn a_server_is_trusted_by_the_ca_file_or_without_verification() {
     let folder = tempfile::tempdir().unwrap();
     let (certificate, record) = (folder.path().join("ca.pem"), folder.path().join("run.json"));
     let url = format!("https://{}/", serve(&certificate));
@@ -68,7 +69,7 @@ fn a_server_is_believed_if_the_file_vouches_for_it_or_anybody_is() {
         let count = |kind: &str| handshakes[kind].as_u64().unwrap();
         assert_eq!((count("full") + count("resumed"), count("failed")), (2, 0));
     }
-    // This system vouches for nobody of whom it has not heard; and where it vouches for none at all, that is said.
+    // This certificate is in no system's store; and where a system has no store at all, that is reported.
     let outcome = load(&url, &[]);
     assert_eq!(outcome.code, Some(1));
     assert!(outcome.stderr.contains("--insecure"), "{}", outcome.stderr);

@@ -30,18 +30,20 @@ fn counts_and_histograms_are_added_exactly_in_closed_and_in_open_loop() {
             "{text}{}",
             outcome.stderr
         );
-        assert_eq!(server.stop(Signal::TERM)["requests"], 500);
+        // One is asked before the load, by the first process alone.
+        assert_eq!(server.stop(Signal::TERM)["requests"], 501);
         let histogram = Histogram::from_base64(cell["histogram"].as_str().unwrap()).unwrap();
         assert_eq!((histogram.count(), cell["connections"].as_u64()), (500, Some(7)));
         assert!(text.contains("7 connections") && text.contains("3 processes of 1 thread on"), "{text}");
         let series = cell["series"].as_array().unwrap();
         let told = series.iter().map(|point| point["completed"].as_u64().unwrap()).sum::<u64>();
-        // Of a load with a length, an answer may come after its end; it is in the histogram, and in no second.
+        // Of a load with a length, an answer may come after its end; it is in the histogram, and in no
+        // second.
         assert!(told == 500 || told < 500 && pace.contains(&"-d"), "{told} of {pace:?}: {text}");
     }
 }
 
-/// Two processes under a path of their own that hold connections until nobody is there to be connected to.
+/// Two processes under a path of their own that hold connections until the server is gone.
 struct Holding {
     server: Server,
     process: Kill,
@@ -66,7 +68,7 @@ fn hold(folder: &Path, more: &[&str]) -> Holding {
     Holding { server, process, told, out, copy: copy.to_str().unwrap().to_owned() }
 }
 
-/// The processes whose command lines have both in them.
+/// The processes with both in their command lines.
 fn parts(copy: &str, part: &str) -> Vec<Pid> {
     let of = |entry: std::fs::DirEntry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
@@ -82,9 +84,11 @@ fn a_process_that_is_killed_makes_the_run_invalid_unless_one_may_be_lost() {
     for more in [&[][..], &["--allow-lost", "1"]] {
         let folder = tempfile::tempdir().unwrap();
         let mut holding = hold(folder.path(), more);
-        let [part] = parts(&holding.copy, "--part=1")[..] else { panic!("one process has this part") };
+        let [part] = parts(&holding.copy, "--process-part=1")[..] else {
+            panic!("one process has this part")
+        };
         kill_process(part, Signal::KILL).unwrap();
-        // Then the other has nobody to talk to, and ends.
+        // Then the other has no server, and ends.
         holding.server.stop(Signal::INT);
         let code = holding.process.wait();
         let text = holding.out.rest().join("\n");
@@ -105,7 +109,7 @@ fn a_process_that_is_killed_makes_the_run_invalid_unless_one_may_be_lost() {
 fn when_none_is_left_the_load_has_failed() {
     let folder = tempfile::tempdir().unwrap();
     let mut holding = hold(folder.path(), &[]);
-    for part in parts(&holding.copy, "--part=") {
+    for part in parts(&holding.copy, "--process-part=") {
         kill_process(part, Signal::KILL).unwrap();
     }
     assert_eq!(holding.process.wait(), Some(1));
@@ -115,19 +119,19 @@ fn when_none_is_left_the_load_has_failed() {
 }
 
 #[test]
-fn without_whoever_started_them_they_end() {
+fn children_end_when_the_process_that_started_them_ends() {
     let folder = tempfile::tempdir().unwrap();
     let mut holding = hold(folder.path(), &[]);
-    assert_eq!(parts(&holding.copy, "--part=").len(), 2);
+    assert_eq!(parts(&holding.copy, "--process-part=").len(), 2);
     holding.process.signal(Signal::KILL);
     assert_eq!(holding.process.wait(), None);
-    until("the parts end", || parts(&holding.copy, "--part=").is_empty());
+    until("the parts end", || parts(&holding.copy, "--process-part=").is_empty());
     holding.server.stop(Signal::INT);
 }
 
 #[test]
 fn what_fails_in_a_process_is_said_once() {
-    // Bound and not listening: nobody else can have the port meanwhile.
+    // Bound and not listening: no other program can have the port meanwhile.
     let taken = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&taken, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let url = format!("http://{}/", SocketAddr::try_from(getsockname(&taken).unwrap()).unwrap());

@@ -6,9 +6,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 #![forbid(unsafe_code)]
 
+mod app;
 mod cat;
 mod cp;
 mod doctor;
+mod hub_machines;
 mod lab_advise;
 mod lab_client;
 mod lab_records;
@@ -16,13 +18,27 @@ mod lab_run;
 mod lab_server;
 mod learn;
 mod load;
+mod load_answers;
 mod load_calibrate;
 mod load_direct;
 mod load_hold;
+mod load_http2;
 mod load_https;
 mod load_live;
+mod load_parts;
 mod load_processes;
 mod load_records;
+#[path = "../../../http/tests/it/over.rs"]
+mod over;
+mod pack;
+mod push_demo;
+#[path = "../../../stores/tests/it/server.rs"]
+mod redis;
+#[path = "../../../stores/tests/it/relay.rs"]
+mod relay;
 mod serve;
+mod serve_reloads;
+mod serve_shared;
 mod support;
 mod usage;
+mod workers;

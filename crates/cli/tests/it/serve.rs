@@ -3,19 +3,20 @@
 use crate::support::{DEADLINE, Kill, Lines, installed, ringroad, run, until};
 use rustix::process::Signal;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// The drivers that can be had here.
-fn drivers() -> impl Iterator<Item = &'static str> {
-    use ringroad_engine::{Name, choose};
+pub(crate) fn drivers() -> impl Iterator<Item = &'static str> {
+    use ringroad_engine::{DriverName, choose};
     let all = [
-        ("io_uring", Name::IoUring),
-        ("epoll", Name::Epoll),
-        ("poll", Name::Poll),
-        ("select", Name::Select),
-        ("threads", Name::Threads),
+        ("io_uring", DriverName::IoUring),
+        ("epoll", DriverName::Epoll),
+        ("poll", DriverName::Poll),
+        ("select", DriverName::Select),
+        ("threads", DriverName::Threads),
     ];
     all.into_iter().filter_map(|(word, name)| match choose::probe(name) {
         Ok(_) => Some(word),
@@ -27,21 +28,21 @@ fn drivers() -> impl Iterator<Item = &'static str> {
 }
 
 /// A `serve` that has said where.
-struct Serving {
+pub(crate) struct Serving {
     process: Kill,
-    said: Vec<String>,
+    pub(crate) said: Vec<String>,
     lines: Lines,
     errors: Lines,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
 }
 
 impl Serving {
-    fn start(arguments: &[&str]) -> Serving {
+    pub(crate) fn start(arguments: &[&str]) -> Serving {
         let mut command = ringroad(["serve", "--listen", "127.0.0.1:0"].iter().chain(arguments));
         Serving::of(&mut command)
     }
 
-    fn of(command: &mut Command) -> Serving {
+    pub(crate) fn of(command: &mut Command) -> Serving {
         let mut process = Kill(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
         let lines = Lines::of(process.0.stdout.take().unwrap());
         let errors = Lines::of(process.0.stderr.take().unwrap());
@@ -58,8 +59,29 @@ impl Serving {
         Serving { process, said, lines, errors, address }
     }
 
+    /// The number of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.0.id()
+    }
+
+    /// Sends it a signal that does not end it.
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.process.signal(signal);
+    }
+
+    /// The next line that it writes to standard error.
+    pub(crate) fn error(&self) -> Option<String> {
+        self.errors.next()
+    }
+
     fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
+    }
+
+    /// Waits until it has ended, as it was told to; it must end well.
+    pub(crate) fn ends(mut self) {
+        let (out, errors) = (self.lines.rest(), self.errors.rest());
+        assert_eq!(self.process.wait(), Some(0), "{out:?} {errors:?}");
     }
 
     /// Stops it; what it wrote to standard error.
@@ -71,14 +93,14 @@ impl Serving {
     }
 }
 
-fn connect(address: SocketAddr) -> TcpStream {
+pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     stream
 }
 
 /// Asks on a connection that goes on; the head and the body.
-fn ask(stream: &mut TcpStream, path: &str) -> (String, Vec<u8>) {
+pub(crate) fn ask(stream: &mut TcpStream, path: &str) -> (String, Vec<u8>) {
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).unwrap();
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -97,7 +119,10 @@ fn ask(stream: &mut TcpStream, path: &str) -> (String, Vec<u8>) {
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("index.html"), "<h1>here</h1>").unwrap();
-    std::fs::write(folder.path().join("large"), vec![b'x'; 8 << 20]).unwrap();
+    // A minute old: a file that was changed just now has an entity tag for one answer.
+    let large = std::fs::File::create(folder.path().join("large")).unwrap();
+    std::io::Write::write_all(&mut &large, &vec![b'x'; 8 << 20]).unwrap();
+    large.set_modified(std::time::SystemTime::now() - Duration::from_secs(60)).unwrap();
     folder
 }
 
@@ -128,14 +153,32 @@ fn a_folder_is_served_and_it_is_said_where_on_what_and_why() {
     std::fs::remove_file(folder.path().join("index.html")).unwrap();
     let mut command = ringroad(["serve", "--listen", "127.0.0.1:0"]);
     let serving = Serving::of(command.current_dir(folder.path()));
-    let said = serving.said.join("\n");
-    assert!(said.contains("There is no index.html here; --autoindex lists folders."), "{said}");
-    assert!(ask(&mut connect(serving.address), "/").0.starts_with("HTTP/1.1 404 "));
+    assert!(lists(serving.address), "on loopback");
+    assert!(!serving.said.join("\n").contains("no index.html"), "{:?}", serving.said);
     serving.stop(Signal::TERM);
-    let serving = Serving::start(&[text(folder.path()), "--autoindex"]);
-    let page = String::from_utf8(ask(&mut connect(serving.address), "/").1).unwrap();
-    assert!(page.contains("<a href=\"large\">large</a>"), "{page}");
-    serving.stop(Signal::TERM);
+}
+
+/// Whether the page of the root has a link to `large`.
+fn lists(address: SocketAddr) -> bool {
+    let (head, page) = ask(&mut connect(address), "/");
+    assert!(head.starts_with("HTTP/1.1 200 ") || head.starts_with("HTTP/1.1 404 "), "{head}");
+    String::from_utf8_lossy(&page).contains("<a href=\"large\">large</a>")
+}
+
+#[test]
+fn folders_are_listed_for_other_machines_only_on_request() {
+    let folder = folder();
+    std::fs::remove_file(folder.path().join("index.html")).unwrap();
+    for (more, listed) in [(&[][..], false), (&["--autoindex"], true)] {
+        let mut command =
+            ringroad(["serve", text(folder.path()), "--listen", "0.0.0.0:0"].iter().chain(more));
+        let serving = Serving::of(&mut command);
+        let said = serving.said.join("\n");
+        let hint = said.contains("There is no index.html here; --autoindex lists folders.");
+        assert_eq!(hint, !listed, "{said}");
+        assert_eq!(lists((Ipv4Addr::LOCALHOST, serving.address.port()).into()), listed);
+        serving.stop(Signal::TERM);
+    }
 }
 
 #[test]
@@ -149,11 +192,6 @@ fn what_cannot_be_served_is_said_before_anything_starts() {
     for (arguments, code, said) in [
         (
             &["--config", file][..],
-            2,
-            format!("ringroad: configuration, on {file}:1: route: missing: expected at least one"),
-        ),
-        (
-            &["--config", file],
             2,
             format!("ringroad: configuration, on {file}:3: rout: not a key here (did you mean `route`?)\n"),
         ),
@@ -191,7 +229,10 @@ fn curl_gets_files_parts_and_compressed_forms_on_every_driver() {
         assert_eq!(curl(&[], "/").text(), "<h1>here</h1>", "{driver}");
         assert_eq!(curl(&["-r", "5-7"], "/large").stdout, b"xxx", "{driver}");
         assert_eq!(curl(&["-H", "Accept-Encoding: gzip"], "/a.css").text(), "packed", "{driver}");
-        assert_eq!(curl(&["--path-as-is"], "/../large").text(), "400 Bad Request: The address is not one.\n");
+        assert_eq!(
+            curl(&["--path-as-is"], "/../large").text(),
+            "400 Bad Request: The address is refused: the path has a segment . or .. in one of its readings.\n"
+        );
         let head = curl(&["-I"], "/large").text();
         assert!(head.contains("Content-Length: 8388608"), "{driver}: {head}");
         let tag = head.lines().find_map(|line| line.strip_prefix("ETag: ")).unwrap().trim().to_owned();
@@ -236,7 +277,12 @@ fn a_stop_finishes_what_has_begun_and_takes_nothing_more() {
         slow.read_exact(&mut first).unwrap();
         assert_eq!(&first, b"HTTP/1.1 ");
         serving.process.signal(Signal::TERM);
-        until("nobody can connect any more", || TcpStream::connect(serving.address).is_err());
+        until("no connection is accepted", || TcpStream::connect(serving.address).is_err());
+        let notice = serving.errors.next().unwrap();
+        assert!(
+            notice.starts_with("ringroad: stopping: waiting at most 3600s for requests on 1 connection;"),
+            "{notice}"
+        );
         let mut rest = Vec::new();
         slow.read_to_end(&mut rest).unwrap();
         assert!(rest.len() > 8 << 20 && rest.ends_with(&[b'x'; 1024]), "{driver}: {} bytes", rest.len());
@@ -294,9 +340,44 @@ fn sighup_reads_the_configuration_again() {
     serving.stop(Signal::TERM);
 }
 
-/// 256 descriptors, and twice as many who want one.
 #[test]
-fn at_the_limit_of_descriptors_who_is_there_is_served_and_the_others_wait() {
+fn sighup_to_a_server_of_a_folder_is_answered_with_what_was_done() {
+    let folder = folder();
+    let serving = Serving::start(&[text(folder.path())]);
+    serving.process.signal(Signal::HUP);
+    let expected = format!(
+        "ringroad: no configuration to read again: looked again at folder {}, certificates and access log",
+        folder.path().display()
+    );
+    assert_eq!(serving.errors.next().unwrap(), expected);
+    assert_eq!(ask(&mut connect(serving.address), "/").1, b"<h1>here</h1>");
+    serving.stop(Signal::TERM);
+}
+
+#[test]
+fn sigusr1_opens_the_access_log_again_and_ends_nothing() {
+    let folder = folder();
+    let (config, log) = (folder.path().join("site.toml"), folder.path().join("access.log"));
+    let site = "[log]\nfile = \"access.log\"\n[[route]]\npath = \"/\"\nkind = \"respond\"\nbody = \"a\"\n";
+    std::fs::write(&config, site).unwrap();
+    let serving = Serving::start(&["--config", text(&config)]);
+    let mut client = connect(serving.address);
+    ask(&mut client, "/first");
+    let lines = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+    until("the first request is logged", || lines(&log).contains("/first"));
+    let moved = folder.path().join("access.log.1");
+    std::fs::rename(&log, &moved).unwrap();
+    serving.process.signal(Signal::USR1);
+    until("there is a new file", || log.exists());
+    ask(&mut client, "/second");
+    until("the second request is in it", || lines(&log).contains("/second"));
+    assert!(!lines(&moved).contains("/second"));
+    serving.stop(Signal::TERM);
+}
+
+/// 256 descriptors, and twice as many connections that want one.
+#[test]
+fn at_the_descriptor_limit_connected_clients_are_served_and_others_wait() {
     let folder = folder();
     for driver in drivers() {
         let binary = crate::support::BINARY;
@@ -311,8 +392,8 @@ fn at_the_limit_of_descriptors_who_is_there_is_served_and_the_others_wait() {
             // What is in memory, and what takes a descriptor.
             assert_eq!(ask(&mut first, "/").1, b"<h1>here</h1>", "{driver} {round}");
             let (head, body) = ask(&mut first, "/large");
-            // io_uring's accept takes whoever waits, up to the last descriptor, before it can be told to pause: then a
-            // file that is not in memory has to wait for one.
+            // io_uring's accept takes every waiting connection, up to the last descriptor, before it can be
+            // told to pause: then a file that is not in memory has to wait for one.
             let busy = driver == "io_uring" && head.starts_with("HTTP/1.1 503 ");
             assert!(busy || body.len() == 8 << 20, "{driver} {round}: {head}");
         }
@@ -343,4 +424,158 @@ fn with_v_each_request_is_a_line_on_standard_output() {
     );
     process.signal(Signal::TERM);
     assert_eq!(process.wait(), Some(0));
+}
+
+/// Returns a command that starts the program with these sockets at the descriptors 3 and 4, as
+/// `sd_listen_fds(3)` describes it: the shell's process number is the program's. Both output streams go to
+/// standard error.
+fn with_passed_sockets(listeners: [std::os::fd::OwnedFd; 2], config: &Path) -> Command {
+    let script = "exec 3<&0 4<&1 </dev/null 1>&2; \
+        LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES=web:internal exec \"$0\" serve --config \"$1\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, crate::support::BINARY, text(config)]);
+    let [first, second] = listeners;
+    command.stdin(first).stdout(second).stderr(Stdio::piped());
+    command
+}
+
+#[test]
+fn sockets_of_the_service_manager_are_served_by_name_over_a_reload_and_a_restart() {
+    let folder = folder();
+    let config = folder.path().join("site.toml");
+    let write = |body: &str| {
+        let route = |path: &str, body: &str| {
+            format!("[[route]]\npath = \"{path}\"\nkind = \"respond\"\nbody = \"{body}\"\n")
+        };
+        // By name, and in another order than they are passed.
+        let top = "listen = [\"systemd:internal\", \"systemd:web\"]\n";
+        std::fs::write(&config, format!("{top}{}", route("/", body))).unwrap();
+    };
+    let web = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let internal = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addresses = [web.local_addr().unwrap(), internal.local_addr().unwrap()];
+    let start = || {
+        let listeners = [web.try_clone().unwrap().into(), internal.try_clone().unwrap().into()];
+        let mut process = Kill(with_passed_sockets(listeners, &config).spawn().unwrap());
+        let lines = Lines::of(process.0.stderr.take().unwrap());
+        (process, lines)
+    };
+    let until_line = |lines: &Lines, end: &str| {
+        let mut said = Vec::new();
+        loop {
+            let line = lines.next().unwrap_or_else(|| panic!("it ended: {said:?}"));
+            let is_last = line.contains(end);
+            said.push(line);
+            if is_last {
+                return said;
+            }
+        }
+    };
+    write("one");
+    // Made before the program runs: it waits in the backlog of the passed socket.
+    let mut early = connect(addresses[0]);
+    let (mut process, lines) = start();
+    let said = until_line(&lines, "Ctrl-C");
+    for address in addresses {
+        assert!(said.iter().any(|line| line.contains(&format!("http://{address}"))), "{said:?}");
+        assert_eq!(ask(&mut connect(address), "/").1, b"one");
+    }
+    assert_eq!(ask(&mut early, "/").1, b"one");
+    write("two");
+    process.signal(Signal::HUP);
+    until_line(&lines, "read again, in force");
+    assert_eq!(ask(&mut connect(addresses[1]), "/").1, b"two");
+    drop(early);
+    process.signal(Signal::TERM);
+    assert_eq!(process.wait(), Some(0), "{:?}", lines.rest());
+    // The sockets are the service manager's: what connects between two runs is served by the next one.
+    let mut between = connect(addresses[0]);
+    write("three");
+    let (mut process, lines) = start();
+    assert_eq!(ask(&mut between, "/").1, b"three");
+    drop(between);
+    process.signal(Signal::TERM);
+    assert_eq!(process.wait(), Some(0), "{:?}", lines.rest());
+}
+
+#[test]
+fn sockets_passed_to_another_process_are_not_taken() {
+    let folder = folder();
+    let config = folder.path().join("site.toml");
+    std::fs::write(&config, "listen = \"systemd\"\n[[route]]\npath = \"/\"\nkind = \"health\"\n").unwrap();
+    let mut command = ringroad(["serve", "--config", text(&config)]);
+    // The number of a process that is not this one: the variables went further than the sockets.
+    command.env("LISTEN_PID", std::process::id().to_string()).env("LISTEN_FDS", "1");
+    let outcome = run(&mut command);
+    assert_ne!(outcome.code, Some(0));
+    assert!(outcome.stderr.contains("no socket was passed"), "{}", outcome.stderr);
+}
+
+/// Descriptors of a process, by what they are open on.
+fn descriptors(process: &Kill) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", process.0.id())).unwrap().count()
+}
+
+#[test]
+fn listeners_that_a_reload_takes_away_leave_no_descriptor_behind() {
+    let folder = folder();
+    let config = folder.path().join("site.toml");
+    let write = |listen: &str| {
+        let route = "[[route]]\npath = \"/\"\nkind = \"health\"\n";
+        std::fs::write(&config, format!("listen = [{listen}]\n{route}")).unwrap();
+    };
+    // The workers of a port of its own choice stay; the Unix sockets and a named port
+    // come and go, faster than their workers wind up.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let one = "\"127.0.0.1:0\"";
+    let three = format!("{one}, \"unix:a.sock\", \"unix:b.sock\", \"127.0.0.1:{port}\"");
+    let three = three.as_str();
+    write(one);
+    let mut serving = Serving::of(&mut ringroad(["serve", "--config", text(&config)]));
+    let reload = |serving: &Serving, listen: &str| {
+        write(listen);
+        serving.process.signal(Signal::HUP);
+        assert_eq!(serving.errors.next().unwrap(), "ringroad: configuration: read again, in force");
+    };
+    // What is made once is there after the first time.
+    reload(&serving, three);
+    reload(&serving, one);
+    until("the listeners are retired", || !folder.path().join("a.sock").exists());
+    let mut before = usize::MAX;
+    until("the number of descriptors stands still", || {
+        let now = descriptors(&serving.process);
+        std::mem::replace(&mut before, now) == now
+    });
+    for _ in 0..8 {
+        reload(&serving, three);
+        reload(&serving, one);
+    }
+    let mut now = 0;
+    until("no more descriptors are open than before", || {
+        now = descriptors(&serving.process);
+        now <= before
+    });
+    serving.process.signal(Signal::TERM);
+    assert_eq!(serving.process.wait(), Some(0));
+}
+
+#[test]
+fn a_log_that_is_not_read_does_not_hold_up_a_stop() {
+    let folder = folder();
+    let log = folder.path().join("log");
+    assert!(Command::new("mkfifo").arg(&log).status().unwrap().success());
+    let config = folder.path().join("site.toml");
+    let text_of_it = "drain = \"1s\"\n[[route]]\npath = \"/\"\nkind = \"health\"\n[log]\nfile = \"log\"\n";
+    std::fs::write(&config, text_of_it).unwrap();
+    // Open, and never read: the pipe takes 64 KiB and then no more.
+    let reader = std::fs::OpenOptions::new().read(true).write(true).open(&log).unwrap();
+    let mut serving = Serving::start(&["--config", text(&config)]);
+    let mut client = connect(serving.address);
+    let long = format!("/?{}", "x".repeat(4000));
+    for _ in 0..100 {
+        ask(&mut client, &long);
+    }
+    serving.process.signal(Signal::TERM);
+    assert_eq!(serving.process.wait(), Some(0));
+    drop(reader);
 }

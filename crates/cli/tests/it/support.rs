@@ -210,7 +210,7 @@ pub(crate) fn skip(what: &str, why: &str) {
     let _ = writeln!(std::io::stderr(), "skipped: {what}: {why}");
 }
 
-/// Whether a program that nobody here wrote is installed; says so if not.
+/// Whether a program of another project is installed; says so if not.
 pub(crate) fn installed(program: &str) -> bool {
     let found = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).is_file()));

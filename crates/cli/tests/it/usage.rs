@@ -25,10 +25,31 @@ fn help_lists_the_verbs_and_the_acts_of_lab() {
             .filter_map(|rest| rest.split_whitespace().next().map(str::to_owned))
             .collect::<Vec<_>>()
     };
-    assert_eq!(verbs(&["--help"]), ["cat", "cp", "doctor", "lab", "load", "serve"]);
+    assert_eq!(
+        verbs(&["--help"]),
+        [
+            "app",
+            "cat",
+            "cp",
+            "doctor",
+            "lab",
+            "load",
+            "manifest",
+            "pack",
+            "unpack",
+            "serve",
+            "workers",
+            "completions",
+            "man",
+            "help"
+        ]
+    );
     assert_eq!(
         verbs(&["lab", "--help"]),
-        ["quick", "run", "suites", "sources", "report", "compare", "merge", "advise", "server", "dataset"]
+        [
+            "quick", "run", "suites", "list", "open", "sources", "report", "compare", "merge", "advise",
+            "server", "dataset"
+        ]
     );
 }
 
@@ -51,6 +72,118 @@ fn the_lab_offers_no_driver_and_refuses_one() {
 }
 
 #[test]
+fn help_of_a_verb_is_the_verbs_own() {
+    for (words, line) in [
+        (&["help", "load"][..], &["load", "--help"][..]),
+        (&["help", "lab", "run"], &["lab", "run", "--help"]),
+        (&["help", "cp"], &["cp", "--help"]),
+        (&["help"], &["-h"]),
+    ] {
+        let (by_verb, by_option) = (run(&mut ringroad(words)), run(&mut ringroad(line)));
+        assert_eq!((by_verb.code, by_verb.stderr.as_str()), (Some(0), ""), "{words:?}");
+        assert_eq!(by_verb.text(), by_option.text(), "{words:?}");
+    }
+    let outcome = run(&mut ringroad(["help", "frobnicate"]));
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    assert!(outcome.stderr.contains("frobnicate"), "{outcome:?}");
+}
+
+/// What every verb takes is the same everywhere, so it stands below what is the verb's own.
+#[test]
+fn common_options_stand_at_the_end_of_each_help() {
+    for verb in
+        [&["load"][..], &["serve"], &["cat"], &["doctor"], &["lab"], &["lab", "run"], &["lab", "server"]]
+    {
+        let outcome = run(ringroad(verb.iter().copied()).arg("--help"));
+        let text = outcome.text();
+        let (own, common) =
+            text.split_once("Common options:\n").unwrap_or_else(|| panic!("{verb:?}: {text}"));
+        assert!(common.contains("--quiet") && common.contains("--verbose"), "{verb:?}: {common}");
+        assert!(!own.contains("--quiet") && !own.contains("--verbose"), "{verb:?}: {own}");
+        // Nothing stands between them, and nothing behind them but notes.
+        let options = common.lines().filter(|line| line.trim_start().starts_with('-')).count();
+        assert!(options <= 3, "{verb:?}: {common}");
+    }
+}
+
+/// The shells themselves read the scripts, where they are here.
+#[test]
+fn completions_know_verbs_and_options_and_the_shells_take_them() {
+    for (shell, check) in [("bash", &["bash", "-n"][..]), ("zsh", &["zsh", "-n"]), ("fish", &["fish", "-n"])]
+    {
+        let outcome = run(&mut ringroad(["completions", shell]));
+        assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{shell}");
+        let script = outcome.text();
+        for word in ["doctor", "connections", "durability"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), &*script).unwrap();
+        match std::process::Command::new(check[0]).args(&check[1..]).arg(file.path()).status() {
+            Ok(status) => assert!(status.success(), "{shell} refuses the script"),
+            Err(error) => eprintln!("{shell}: not checked by the shell: {error}"),
+        }
+    }
+    assert_eq!(run(&mut ringroad(["completions", "tcsh"])).code, Some(2));
+}
+
+/// Bash completes what the script offers: the verb, and an option of a verb of a verb.
+#[test]
+fn bash_completes_verbs_and_options() {
+    let script = run(&mut ringroad(["completions", "bash"])).text().to_string();
+    let complete = |words: &[&str]| {
+        // Bash calls the function with the command, the word to complete and the word before it.
+        let line = format!(
+            "{script}\nCOMP_WORDS=({}); COMP_CWORD={}; _ringroad ringroad {} {}; echo \"${{COMPREPLY[@]}}\"",
+            words.join(" "),
+            words.len() - 1,
+            words[words.len() - 1],
+            words[words.len() - 2],
+        );
+        let said = std::process::Command::new("bash").args(["-c", &line]).output();
+        match said {
+            Ok(said) => Some(String::from_utf8_lossy(&said.stdout).trim().to_owned()),
+            Err(error) => {
+                eprintln!("skipped: bash: {error}");
+                None
+            }
+        }
+    };
+    for (words, expected) in
+        [(&["ringroad", "doc"][..], "doctor"), (&["ringroad", "lab", "run", "--rep"], "--repeats")]
+    {
+        if let Some(completed) = complete(words) {
+            assert_eq!(completed, expected, "{words:?}");
+        }
+    }
+}
+
+#[test]
+fn manual_pages_cover_every_verb_with_its_options() {
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("new/man1");
+    let outcome = run(ringroad(["man"]).arg(&pages));
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
+    let page = |name: &str| std::fs::read_to_string(pages.join(name)).unwrap_or_else(|_| panic!("no {name}"));
+    for (name, word) in [
+        ("ringroad.1", "doctor"),
+        ("ringroad-load.1", "knee"),
+        ("ringroad-cp.1", "durability"),
+        ("ringroad-lab-run.1", "repeats"),
+        ("ringroad-serve.1", "workers"),
+    ] {
+        assert!(page(name).starts_with(".ie \\n(.g .ds Aq"), "{name}");
+        assert!(page(name).contains(word), "{name}: {word}");
+    }
+    assert!(!pages.join("ringroad-lab-client.1").exists(), "a hidden act has a page");
+    // A file where the folder should be.
+    std::fs::write(folder.path().join("file"), "").unwrap();
+    let outcome = run(ringroad(["man"]).arg(folder.path().join("file")));
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.stderr.contains("file"), "{outcome:?}");
+}
+
+#[test]
 fn the_version_is_the_packages() {
     let outcome = run(&mut ringroad(["--version"]));
     assert_eq!(outcome.code, Some(0));
@@ -65,13 +198,12 @@ fn what_is_not_known_is_refused_by_name_with_exit_2() {
         (&["cat", "--frobnicate"], "--frobnicate"),
         (&["cat", "--driver", "kqueue"], "kqueue"),
         (&["lab", "frobnicate"], "frobnicate"),
-        (&["serve", "--listen", "8080"], "--listen"),
+        (&["serve", "--listen", "80x"], "--listen"),
         (&["serve", ".", "--config", "a.toml"], "--config"),
         (&["serve", "--workers", "1025"], "--workers"),
         (&["lab", "--repeats", "0"], "--repeats"),
         (&["lab", "--duration=-1"], "--duration"),
         (&["lab", "run"], "<SUITE>"),
-        (&["lab", "report"], "<RECORD>"),
         (&["lab", "dataset", "cifar100", "/nowhere"], "cifar100"),
         (&["lab", "dataset", "mnist", "/nowhere", "--scale", "0"], "--scale 0"),
     ] {

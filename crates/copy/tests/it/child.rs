@@ -1,7 +1,8 @@
-//! A copy in a process of its own: for limits, which hold for a whole process, for other users, and for killing.
+//! A copy in a process of its own: for limits, which hold for a whole process, for other users, and for
+//! killing.
 //!
-//! The test binary runs itself with one test, [`body`], which does nothing unless the environment tells it what to
-//! copy. Before it a shell sets the limits.
+//! The test binary runs itself with one test, [`body`], which does nothing unless the environment tells it
+//! what to copy. Before it a shell sets the limits.
 
 use crate::support::{Told, archive};
 use ringroad_copy::{Control, Destination, Engine, copy};

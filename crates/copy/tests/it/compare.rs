@@ -1,7 +1,8 @@
 //! Two trees, compared entry by entry by plain calls: what differs, in words.
 //!
-//! Written against the same manual pages as the copier but not with its code. [`differences`] walks both trees by
-//! directory descriptor, so that no path is too long; `rsync` is a second opinion ([`rsync_differences`]).
+//! Written against the same manual pages as the copier but not with its code. [`differences`] walks both
+//! trees by directory descriptor, so that no path is too long; `rsync` is a second opinion
+//! ([`rsync_differences`]).
 
 use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, SeekFrom, Stat, chmodat, fgetxattr, flistxattr, lgetxattr,
@@ -177,8 +178,8 @@ impl Compared {
     fn contents(&mut self, mut there: File, mut here: File) {
         let (data_there, data_here) = (segments(&there), segments(&here));
         if self.aspects.holes {
-            // What was written may be padded to a block or left out where it is zeros: the copy has no data where
-            // its source has none.
+            // What was written may be padded to a block or left out where it is zeros: the copy has no data
+            // where its source has none.
             let more =
                 data_here.iter().find(|segment| !data_there.iter().any(|other| covers(*other, **segment)));
             if let Some(more) = more {
@@ -230,7 +231,7 @@ fn covers((begin, end): (u64, u64), (inner_begin, inner_end): (u64, u64)) -> boo
     begin <= inner_begin && inner_end <= end
 }
 
-/// The names in a directory, which nobody has read from this descriptor yet.
+/// The names in a directory, which have not been read from this descriptor yet.
 fn entries(directory: BorrowedFd<'_>) -> BTreeSet<OsString> {
     // Not by `Dir::read_from`, which looks for ".": that takes the right to search.
     let entries = Dir::new(rustix::io::dup(directory).unwrap()).unwrap().map(|entry| entry.unwrap());
@@ -246,7 +247,8 @@ fn read(at: BorrowedFd<'_>, name: &OsStr) -> File {
     File::from(to_read(at, name, OFlags::empty()))
 }
 
-/// Opens an entry, also one that its owner may not read, if that is who compares: he lets himself, for that moment.
+/// Opens an entry, also one that its owner may not read. If this process is the owner, it grants itself the
+/// right for that moment.
 fn to_read(at: BorrowedFd<'_>, name: &OsStr, kind: OFlags) -> OwnedFd {
     let flags = kind | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = || openat(at, name, flags, Mode::empty());
@@ -324,8 +326,8 @@ fn text(name: &CString) -> OsString {
     OsString::from_vec(name.as_bytes().to_vec())
 }
 
-/// What `rsync` would still have to do to make `found` equal to `expected`; nothing if all is well. `None` where
-/// rsync is not installed.
+/// What `rsync` would still have to do to make `found` equal to `expected`; nothing if all is well. `None`
+/// where rsync is not installed.
 pub(crate) fn rsync_differences(expected: &Path, found: &Path) -> Option<String> {
     let slash = |path: &Path| {
         let mut path = path.as_os_str().to_os_string();

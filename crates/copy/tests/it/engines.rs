@@ -77,7 +77,7 @@ fn one_worker_goes_through_folders_forwards_by_inode_or_as_they_are_listed() {
 }
 
 #[test]
-fn each_worker_has_a_folder_of_its_own_while_there_is_one_that_nobody_has_begun() {
+fn each_worker_takes_a_folder_that_no_other_worker_has_begun() {
     // In memory, if there is some: thousands of files are removed at the end.
     let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let source = place.path().join("source");
@@ -126,7 +126,7 @@ fn a_directory_is_shared_with_a_worker_that_has_nothing_to_do() {
             }
         };
         let told = Told { entry: Some(&by), ..Told::default() };
-        // What a ring has in flight is shared with nobody.
+        // What a ring has in flight is not shared with other workers.
         let options = Options { jobs: Some(2), in_flight: Some(4), ..archive(engine) };
         let report = run(&source, &target, &options, &told);
         assert!(report.is_success(), "{engine:?}: {:?}", told.errors.lock().unwrap());

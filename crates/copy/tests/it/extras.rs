@@ -7,8 +7,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Gives a file a time so many seconds from now. By itself it may get the one of a file written just before: on many
-/// kernels the clock of files stands still for ten milliseconds.
+/// Gives a file a time so many seconds from now. By itself it may get the one of a file written just before:
+/// on many kernels the clock of files stands still for ten milliseconds.
 fn dated(path: &Path, seconds: u64) {
     let time = std::time::SystemTime::now() + std::time::Duration::from_secs(seconds);
     std::fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
@@ -85,7 +85,7 @@ fn resume_links_a_missing_name_to_the_copy_that_is_there() {
 }
 
 #[test]
-fn resume_removes_copies_in_the_making_whose_maker_is_gone() {
+fn resume_removes_unfinished_copies_of_dead_processes() {
     let (_place, source, target) = folders();
     many(&source, 10, 10);
     let mut options = archive(Engine::Auto);
@@ -102,7 +102,8 @@ fn resume_removes_copies_in_the_making_whose_maker_is_gone() {
     assert!(alike.exists(), "only what has the whole form is taken for a leftover");
 }
 
-/// The end of a name that a copy gives to what it makes, on this machine; process numbers end long before this one.
+/// The end of a name that a copy gives to what it makes, on this machine; process numbers end long before
+/// this one.
 fn of_a_dead_process() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     let namespace = std::fs::metadata("/proc/self/ns/pid").unwrap().ino();

@@ -1,5 +1,5 @@
-//! Files that somebody has a lease on, as file servers take them for their clients: who opens such a file has to wait
-//! until it is given up.
+//! Files under a lease of another process, as file servers take them for their clients: an open of such a
+//! file waits until the lease is given up.
 
 use crate::support::{Told, archive, assert_no_torn_file, clean, engines, folders, many, run_with};
 use nix::libc;
@@ -10,15 +10,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A lease on a file, taken by this process: it is against everybody who opens the file, this process too.
+/// A lease on a file, taken by this process: it holds up every open of the file, also by this process.
 struct Lease {
     file: File,
     kind: libc::c_int,
 }
 
 impl Lease {
-    /// `kind`: `F_RDLCK` is against writers, `F_WRLCK` against all. `None`, with the reason on stderr, where the file
-    /// system has no leases.
+    /// `kind`: `F_RDLCK` is against writers, `F_WRLCK` against all. `None`, with the reason on stderr, where
+    /// the file system has no leases.
     fn take(path: &Path, kind: libc::c_int) -> Option<Lease> {
         let lease = Lease { file: File::open(path).unwrap(), kind };
         let begun = Instant::now();
@@ -35,7 +35,7 @@ impl Lease {
                 }
             }
         }
-        // Nobody gets the signal, which would end this process; whether the lease is wanted is looked for.
+        // No process gets the signal, which would end this one; whether the lease is wanted is looked for.
         lease.control(libc::F_SETOWN, 0).unwrap();
         Some(lease)
     }
@@ -46,7 +46,7 @@ impl Lease {
         if answer < 0 { Err(std::io::Error::last_os_error()) } else { Ok(answer) }
     }
 
-    /// Returns when somebody wants to open the file.
+    /// Returns when a process wants to open the file.
     fn wait_until_wanted(&self) {
         let begun = Instant::now();
         // Asked of a lease that is wanted, the kernel says what it shall become.
@@ -64,7 +64,7 @@ impl Lease {
     }
 }
 
-/// Does `work` while somebody does `other`.
+/// Does `work` while another thread does `other`.
 fn beside<T>(other: impl FnOnce() + Send, work: impl FnOnce() -> T) -> T {
     std::thread::scope(|scope| {
         scope.spawn(other);
@@ -73,7 +73,7 @@ fn beside<T>(other: impl FnOnce() + Send, work: impl FnOnce() -> T) -> T {
 }
 
 #[test]
-fn a_source_that_somebody_has_for_himself_is_copied_when_he_gives_it_up() {
+fn a_source_under_a_write_lease_is_copied_after_its_release() {
     for &engine in engines() {
         let (_place, source, target) = folders();
         many(&source, 30, 1000);
@@ -85,7 +85,7 @@ fn a_source_that_somebody_has_for_himself_is_copied_when_he_gives_it_up() {
 }
 
 #[test]
-fn a_target_that_somebody_reads_by_a_lease_is_written_when_he_gives_it_up_and_keeps_its_other_names() {
+fn a_target_under_a_read_lease_is_written_after_its_release_and_keeps_its_links() {
     for &engine in engines() {
         for force in [false, true] {
             let (place, source, target) = folders();
@@ -106,7 +106,7 @@ fn a_target_that_somebody_reads_by_a_lease_is_written_when_he_gives_it_up_and_ke
 }
 
 #[test]
-fn a_target_that_is_passed_over_is_listed_when_whoever_has_it_for_himself_gives_it_up() {
+fn a_skipped_target_under_a_lease_is_listed_after_its_release() {
     for &engine in engines() {
         let (place, source, target) = folders();
         many(&source, 30, 1000);

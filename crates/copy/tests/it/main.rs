@@ -4,10 +4,13 @@
 mod child;
 #[allow(dead_code, reason = "the command line's tests share it and look at other aspects")]
 mod compare;
+mod crash;
 mod denied;
 mod engines;
 mod extras;
 mod faults;
+mod fuse;
+mod fuse_faults;
 mod image;
 mod leases;
 mod progress;

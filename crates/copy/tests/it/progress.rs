@@ -36,7 +36,8 @@ fn files_are_counted_while_the_batch_they_are_in_is_copied() {
     }
 }
 
-/// Looks at the bytes that are told of a running copy until `done`. Returns whether some were told before all were.
+/// Looks at the bytes that are told of a running copy until `done`. Returns whether some were told before all
+/// were.
 fn sees_bytes_move(control: &Control, size: u64, done: &AtomicBool) -> bool {
     let mut last = 0;
     let mut moves = false;
@@ -80,8 +81,8 @@ fn the_bytes_of_a_large_file_are_told_while_it_is_copied_however_that_is_done() 
     }
 }
 
-/// Writes into a FIFO that is being copied, and holds on, with the FIFO still open, until some of it was told; then
-/// does `meanwhile`.
+/// Writes into a FIFO that is being copied, and holds on, with the FIFO still open, until some of it was
+/// told; then does `meanwhile`.
 fn write_until_told(fifo: PathBuf, control: &Control, meanwhile: impl FnOnce()) {
     let mut writer = std::fs::File::options().write(true).open(fifo).unwrap();
     writer.write_all(&noise(5 * MIB, 2)).unwrap();

@@ -48,6 +48,8 @@ type Entry<'a> = dyn Fn(&Path, &Path) + Sync + 'a;
 pub(crate) struct Told<'a> {
     pub(crate) errors: Mutex<Vec<String>>,
     pub(crate) kinds: Mutex<Vec<ringroad_copy::ErrorKind>>,
+    /// Warnings are no errors.
+    pub(crate) warnings: Mutex<Vec<ringroad_copy::ErrorKind>>,
     pub(crate) entry: Option<&'a Entry<'a>>,
 }
 
@@ -58,6 +60,9 @@ impl Observer for Told<'_> {
 
     fn event(&self, event: Event<'_>) {
         match event {
+            Event::Error(error) if error.is_warning() => {
+                self.warnings.lock().unwrap().push(error.kind);
+            }
             Event::Error(error) => {
                 self.errors.lock().unwrap().push(error.to_string());
                 self.kinds.lock().unwrap().push(error.kind);

@@ -1,7 +1,9 @@
-//! Trees to copy, written by plain calls: everything `-a` must keep, and nothing the code under test had a hand in.
+//! Trees to copy, written by plain calls: everything `-a` must keep, and nothing the code under test had a
+//! hand in.
 //!
-//! A [`Node`] is one entry as data, so that a test can state a tree and a generator can make one up. [`build`]
-//! writes it, directory descriptor by directory descriptor. [`everything`] is the tree of all the things there are.
+//! A [`Node`] is one entry as data, so that a test can state a tree and a generator can make one up.
+//! [`build`] writes it, directory descriptor by directory descriptor. [`everything`] is the tree of all the
+//! things there are.
 
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, chownat, fchmod, fsetxattr,
@@ -257,7 +259,7 @@ pub(crate) fn everything(abilities: Abilities) -> Vec<Node> {
         directory("empty", vec![]).mode(0o750).time(1_000_000_000, 1),
         directory("many", (0..300).map(|nth| file(format!("{nth:03}"), format!("{nth}"))).collect()),
     ];
-    // A directory whose times are set before its neighbours are written would lose them if they were in it.
+    // A directory gets its times before its neighbours are written: it would lose them if these were in it.
     tree.push(directory("nested", nested(6)).time(981_173_106, 123_456_789));
     if abilities.root {
         tree.push(directory("owners", owners()));
@@ -298,7 +300,7 @@ fn modes() -> Vec<Node> {
             .iter()
             .map(|mode| file(format!("file-{mode:04o}"), noise(100, u64::from(*mode))).mode(*mode))
             .collect();
-    // Without privilege a file nobody may read cannot be copied either.
+    // Without privilege a file without read permission cannot be copied either.
     if !rustix::process::geteuid().is_root() {
         nodes.retain(|node| node.mode != Some(0));
     }
@@ -412,7 +414,7 @@ fn attributes(abilities: Abilities) -> Vec<Node> {
 
 fn lists() -> Vec<Node> {
     let list = access_list(&[(1234, 6), (65_534, 4)]);
-    // The owner, whose bits come first, may search it: else rsync, as nobody, could not look into it.
+    // The owner may search it, since the owner's bits come first: else rsync, as user nobody, could not.
     let mut of_directory = list.clone();
     of_directory[6] = 7;
     vec![

@@ -1,7 +1,7 @@
-//! Bugs of kernels that matter to what is done here, as data: where they are, what they do, what we do about them.
+//! Known kernel bugs that affect this engine, as data: affected versions, effect, and our countermeasure.
 //!
-//! Version numbers are what the reports name. Distributions mend kernels without changing the number, so a version
-//! alone refuses nothing that a trial can find out; it warns. Start at [`known`].
+//! Version numbers come from the bug reports. Distributions fix kernels without changing the number, so a bug
+//! that a trial can detect is only warned of by version, and never refused by version. Start at [`known`].
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub struct Version {
     major: u16,
     minor: u16,
     patch: u16,
-    /// A candidate comes before its release.
+    /// Release candidate number; candidates sort before their release.
     candidate: u16,
 }
 
@@ -24,8 +24,8 @@ impl Version {
         Version { major, minor, patch: 0, candidate: number }
     }
 
-    /// As in `6.1.0`, `6.8-rc3`, `6.18.44-cloud-amd64`; `build` is what `uname -v` says, where Debian hides the patch
-    /// level that its release does not tell.
+    /// Parses a release such as `6.1.0`, `6.8-rc3`, `6.18.44-cloud-amd64`. `build` is the output of `uname
+    /// -v`, where Debian has the patch level that its release lacks.
     pub fn parse(release: &str, build: &str) -> Option<Version> {
         let said = build.split_once("Debian ").map(|(_, rest)| rest).and_then(Version::read);
         let read = Version::read(release)?;
@@ -45,7 +45,7 @@ impl Version {
         Some(Version { major, minor, patch, candidate: candidate.unwrap_or(u16::MAX) })
     }
 
-    /// The kernel this runs on.
+    /// Returns the version of the running kernel.
     pub fn of_this_kernel() -> Option<Version> {
         // SAFETY: arrays of characters; all-zero is a valid value.
         let mut names: libc::utsname = unsafe { std::mem::zeroed() };
@@ -70,31 +70,31 @@ impl fmt::Display for Version {
     }
 }
 
-/// What a bug means for the choice.
+/// Effect of a bug on the choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// `auto` does not take io_uring.
+    /// `auto` does not choose io_uring.
     Refuses,
-    /// We do without what is broken.
+    /// The driver avoids the broken feature.
     Avoided,
-    /// Nothing we could do: it is said.
+    /// There is no countermeasure; it is only reported.
     Warns,
 }
 
 /// A known bug of io_uring in some kernels.
 #[derive(Clone, Copy, Debug)]
 pub struct Bug {
-    /// Where: the first version with it, and the first without. Whole series may be listed.
+    /// Affected versions: the first with the bug, and the first without it. Whole series may be listed.
     ranges: &'static [(Version, Version)],
-    /// Only on 32-bit machines.
+    /// Affects only 32-bit machines.
     narrow_only: bool,
-    /// What goes wrong.
+    /// Effect of the bug.
     pub what: &'static str,
-    /// Where it is described.
+    /// Link to a description.
     pub source: &'static str,
-    /// What is done about it here.
+    /// Countermeasure of this engine.
     pub answer: &'static str,
-    /// What it means.
+    /// Effect on the choice.
     pub meaning: Meaning,
 }
 
@@ -177,7 +177,7 @@ const BUGS: &[Bug] = &[
     },
 ];
 
-/// The bugs of a kernel, the worst first. An unknown version has only those that all have.
+/// Returns the bugs of a kernel, the worst first. For an unknown version only those of all versions.
 fn known(version: Option<Version>, architecture: &str) -> Vec<&'static Bug> {
     let inside = |bug: &Bug| {
         let narrow = architecture == "arm";
@@ -196,7 +196,7 @@ fn known(version: Option<Version>, architecture: &str) -> Vec<&'static Bug> {
     found
 }
 
-/// The bugs of the kernel this runs on.
+/// Returns the bugs of the running kernel.
 pub fn here() -> Vec<&'static Bug> {
     known(Version::of_this_kernel(), std::env::consts::ARCH)
 }
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn releases_are_read_as_kernels_write_them_and_ordered_as_they_came() {
+    fn releases_are_parsed_and_sorted_in_order_of_release() {
         let order =
             ["5.4", "5.10.186", "5.15.90-generic", "6.1.0", "6.8-rc2", "6.8.0-rc3", "6.8.0", "6.18.44-x-v6"];
         for pair in order.windows(2) {
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bug_is_told_from_its_first_version_to_the_one_that_mends_it() {
+    fn a_bug_is_reported_from_its_first_version_up_to_the_fixed_one() {
         let has = |release: &str, word: &str| {
             known(Some(version(release)), "x86_64").iter().any(|bug| bug.what.contains(word))
         };
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_bug_nobody_can_avoid_refuses() {
+    fn only_an_unavoidable_bug_refuses_io_uring() {
         let refused =
             |architecture| known(None, architecture).iter().any(|bug| bug.meaning == Meaning::Refuses);
         assert!(refused("arm") && !refused("x86_64") && !refused("aarch64"));

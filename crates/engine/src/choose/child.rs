@@ -1,35 +1,36 @@
-//! A child process in which something may be tried that could end it.
+//! Runs a trial in this process, or in a forked copy of it where the trial could end the process.
 //!
-//! A seccomp filter may answer `io_uring_setup` by killing whoever called it, and a sandbox may not answer at all. So a
-//! trial runs in a process of its own, under a deadline, and its report lies in a page both see: it tells how far the
-//! trial came even when the child was killed in the middle, which a pipe would not.
+//! Without a seccomp filter no system call kills its caller, so the trial runs in this process, which costs
+//! no fork. A filter may answer `io_uring_setup` by killing the caller, and a sandbox may not answer at all.
+//! So where a filter is in force (or that cannot be determined) the trial runs in a fork of this process,
+//! under a deadline. Its report is in a page shared with the child: unlike a pipe, it shows how far the trial
+//! came even if the child was killed midway.
 //!
-//! The child shares our memory where that is safe, so that in a program of many gigabytes no page tables are copied.
-//! What a trial may do is said in `trial.rs`; what the answer means is concluded in `refusal.rs`.
+//! `trial.rs` has the trials; `refusal.rs` interprets their outcome.
 
-use super::bugs::Version;
-use super::trial::{Arena, PIECE, Report, Step};
+use super::trial::{Report, Step, WRONG};
+use ringroad_host::gate::seccomp_mode;
 use ringroad_uring::Probe;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::io;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
-/// Stack of the child. A trial needs some hundred bytes, unoptimised some thousand.
-const STACK_BYTES: usize = 2 * PIECE;
-
-/// How the child ended.
+/// How the trial ended.
 #[derive(Debug)]
 pub(super) enum End {
-    /// By itself: the report tells the rest.
+    /// It ran to its end: the report has the result.
     Exited,
-    /// By this signal.
+    /// Its process was killed by this signal.
     Killed(i32),
-    /// There was no child: what was attempted, and why not.
+    /// Its process is gone, but its exit status is lost: SIGCHLD is ignored, or another thread has reaped it.
+    Vanished,
+    /// No child could be created: the call that failed, and its error.
     Unborn(&'static str, io::Error),
 }
 
-/// What a trial left behind, as plain values.
+/// The outcome of a trial, as plain values.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) step: Step,
@@ -38,27 +39,47 @@ pub(super) struct Seen {
     pub(super) plain_errno: i32,
     pub(super) setup_flags: u32,
     pub(super) features: u32,
-    /// `None`: the trial did not come that far.
+    /// `None`: the trial ended earlier.
     pub(super) opcodes: Option<Probe>,
     pub(super) multishot_accept: i32,
     pub(super) files: [i32; super::trial::FILES.len()],
     pub(super) took: Duration,
 }
 
-/// A trial: a function from clean memory to a report.
-pub(super) type Trial = fn(&Report, Arena) -> Result<(), i32>;
+/// A trial: returns an error number of its own or of the kernel.
+pub(super) type Trial = fn(&Report) -> Result<(), i32>;
 
-/// Runs `trial` in a child, and waits for its end.
+/// Runs `trial` where it cannot end this process, and waits for it.
 pub(super) fn run(trial: Trial) -> (End, Seen) {
-    // Before Linux 5.16 a core dump, which a kill by seccomp begins, ended every process that shared the memory.
-    let shares = Version::of_this_kernel().is_some_and(|version| version >= Version::new(5, 16, 0));
-    run_as(trial, shares)
+    if seccomp_mode() == Some(0) { run_here(trial) } else { run_in_child(trial) }
 }
 
-/// The same with memory shared or copied.
-pub(super) fn run_as(trial: Trial, shares_memory: bool) -> (End, Seen) {
+/// Runs `trial` in this process, on a separate thread.
+///
+/// The kernel destroys a ring some time after its last close, and then signals the thread that created it.
+/// That interrupts a blocking call: a socket read with a time limit fails with EINTR, because calls with
+/// SO_RCVTIMEO are not restarted (socket(7)). So the ring of a trial is created by a thread that has ended by
+/// then. The thread inherits seccomp filters.
+pub(super) fn run_here(trial: Trial) -> (End, Seen) {
     let began = Instant::now();
-    match try_to_run(trial, shares_memory) {
+    let report = Report::default();
+    let on_its_own = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("ringroad-trial".to_owned());
+        let tried = thread.spawn_scoped(scope, || trial(&report));
+        // A panic in the trial is reported as a wrong answer.
+        tried.map(|tried| tried.join().unwrap_or(Err(WRONG)))
+    });
+    // If no thread can be started, run it on this one.
+    report.conclude(on_its_own.unwrap_or_else(|_| trial(&report)));
+    (End::Exited, Seen::of(&report, began.elapsed()))
+}
+
+/// Runs `trial` in a forked copy of this process.
+///
+/// The copy ends like any child: a program that handles SIGCHLD or waits for any child notices it.
+pub(super) fn run_in_child(trial: Trial) -> (End, Seen) {
+    let began = Instant::now();
+    match try_to_run(trial) {
         Ok((end, mut seen)) => {
             seen.took = began.elapsed();
             (end, seen)
@@ -67,96 +88,62 @@ pub(super) fn run_as(trial: Trial, shares_memory: bool) -> (End, Seen) {
     }
 }
 
-struct Task {
-    trial: Trial,
-    report: *const Report,
-    arena: Arena,
-}
-
-fn try_to_run(trial: Trial, shares_memory: bool) -> Result<(End, Seen), (&'static str, io::Error)> {
-    let mmap = |why| ("mmap", why);
-    let page = Region::new(size_of::<Report>(), libc::MAP_SHARED).map_err(mmap)?;
-    // From below: a guard, the stack, the arena.
-    let memory = Region::new(PIECE + STACK_BYTES + Arena::BYTES, libc::MAP_PRIVATE).map_err(mmap)?;
-    // SAFETY: the lowest piece of a mapping of ours, which nothing refers to.
-    if unsafe { libc::mprotect(memory.start.cast(), PIECE, libc::PROT_NONE) } != 0 {
-        return Err(("mprotect", io::Error::last_os_error()));
-    }
-    let stack_top = memory.start.wrapping_add(PIECE + STACK_BYTES);
-    let task = Task { trial, report: page.start.cast(), arena: Arena { start: stack_top } };
+fn try_to_run(trial: Trial) -> Result<(End, Seen), (&'static str, io::Error)> {
+    let page = SharedPage::new().map_err(|why| ("mmap", why))?;
     let mask = Masked::new();
-    // The parent stands still until the child is gone (VFORK), so what is shared is used by one at a time. No signal
-    // tells of its end: the program may wait for children of its own, and must not be told of ours.
-    let flags = libc::CLONE_VFORK | if shares_memory { libc::CLONE_VM } else { 0 };
-    let argument = (&raw const task).cast_mut().cast::<c_void>();
-    // SAFETY: a stack of its own, 16-byte aligned; `task` and what it points to outlive the child, which is gone when
-    // `waitpid` returns below. The child has its own descriptors and signal table. It runs `trial` only, which keeps to
-    // system calls on that memory, so it leaves nothing half-done in ours wherever it is killed. (It shares this
-    // thread's `errno`, which nobody looks at meanwhile.)
-    let pid = unsafe { libc::clone(child, stack_top.cast(), flags, argument) };
-    if pid < 0 {
-        return Err(("clone", io::Error::last_os_error()));
+    // SAFETY: fork(2) of the C library: its handlers keep memory allocation usable in the child, even if
+    // another thread was allocating. The child runs the trial, which takes no lock that other threads of this
+    // process may hold and starts no thread, and ends by `_exit` without unwinding into its caller.
+    let pid = unsafe { libc::fork() };
+    match pid {
+        ..0 => return Err(("fork", io::Error::last_os_error())),
+        0 => {
+            let report = page.report();
+            let tried = catch_unwind(AssertUnwindSafe(|| deadline().and_then(|()| trial(report))));
+            report.conclude(tried.unwrap_or(Err(WRONG)));
+            // SAFETY: _exit(2) takes a number, and runs no code of the parent.
+            unsafe { libc::_exit(0) }
+        }
+        _ => {}
     }
     let mut status: c_int = 0;
     let reaped = loop {
-        // SAFETY: a child of ours; the status is written during the call. __WALL: it ends without a signal.
-        let reaped = unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) };
+        // SAFETY: our own child; the status is written during the call.
+        let reaped = unsafe { libc::waitpid(pid, &raw mut status, 0) };
         if reaped >= 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
             break reaped;
         }
     };
     drop(mask);
-    // SAFETY: a page of zeros is a report, and the child, who wrote it by atomics, is gone.
-    let report = unsafe { &*task.report };
-    if shares_memory {
-        // What the child mapped is in our memory, too, and was its alone: the kernel chose the places.
-        for [start, bytes] in report.mapped.iter().map(|part| [part[0].load(Acquire), part[1].load(Relaxed)])
-        {
-            if start != 0 {
-                // SAFETY: mapped by the child, who told nobody else of it and is gone.
-                unsafe { libc::munmap(start as *mut c_void, bytes) };
-            }
-        }
-    }
-    let seen = Seen::of(report, Duration::ZERO);
-    // Somebody else may have waited for any child at all; then the report speaks alone.
+    let report = page.report();
     let end = if reaped == pid && libc::WIFSIGNALED(status) {
         End::Killed(libc::WTERMSIG(status))
+    } else if report.ended.load(Acquire) == 0 {
+        // Another thread has waited for any child, or SIGCHLD is ignored. (waitpid(2) still returns only
+        // after the child has ended.)
+        End::Vanished
     } else {
         End::Exited
     };
-    Ok((end, seen))
+    Ok((end, Seen::of(report, Duration::ZERO)))
 }
 
-extern "C" fn child(task: *mut c_void) -> c_int {
-    // SAFETY: what `try_to_run` made, alive until this process has ended.
-    let (task, report) = unsafe {
-        let task = &*task.cast::<Task>();
-        (task, &*task.report)
-    };
-    match deadline().and_then(|()| (task.trial)(report, task.arena)) {
-        Ok(()) => report.passed.store(1, Relaxed),
-        Err(errno) => report.errno.store(errno, Relaxed),
-    }
-    0
-}
-
-/// Has the kernel end this process when the time is over, and without a core dump when it ends it otherwise.
+/// Makes the kernel kill this process at the deadline, and prevents a core dump.
 fn deadline() -> Result<(), i32> {
     let failed = || io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL);
-    // One second, once. A trial takes less than a thousandth of it.
+    // One second, once. A trial takes less than a millisecond.
     let none = libc::timeval { tv_sec: 0, tv_usec: 0 };
     let span = libc::itimerval { it_interval: none, it_value: libc::timeval { tv_sec: 1, tv_usec: 0 } };
-    // One byte: zero would still be piped to a handler of dumps (core(5)).
+    // One byte: with zero a dump would still be piped to a handler (core(5)).
     let limit = libc::rlimit { rlim_cur: 1, rlim_max: 1 };
-    // SAFETY: live structures, read during the calls, and null where nothing is wanted back. Limits, timers, masks and
-    // the table of handlers are this process's own.
+    // SAFETY: live structures, read during the calls, and null where no result is wanted. Limits, timers,
+    // masks and handlers belong to this process alone.
     unsafe {
         libc::setrlimit(libc::RLIMIT_CORE, &raw const limit);
         let mut alarm: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut alarm);
         libc::sigaddset(&raw mut alarm, libc::SIGALRM);
-        // A handler of the program's must not run here.
+        // Signal handlers of the program must not run here.
         if libc::signal(libc::SIGALRM, libc::SIG_DFL) == libc::SIG_ERR
             || libc::setitimer(libc::ITIMER_REAL, &raw const span, std::ptr::null_mut()) != 0
             || libc::sigprocmask(libc::SIG_UNBLOCK, &raw const alarm, std::ptr::null_mut()) != 0
@@ -167,34 +154,49 @@ fn deadline() -> Result<(), i32> {
     Ok(())
 }
 
-/// Memory of our own, until dropped.
-struct Region {
-    start: *mut u8,
-    bytes: usize,
+impl Report {
+    /// Records how the trial ended.
+    fn conclude(&self, outcome: Result<(), i32>) {
+        match outcome {
+            Ok(()) => self.passed.store(1, Relaxed),
+            Err(errno) => self.errno.store(errno, Relaxed),
+        }
+        self.ended.store(1, Release);
+    }
 }
 
-impl Region {
-    fn new(bytes: usize, sharing: c_int) -> io::Result<Region> {
+/// A zeroed page with a report, shared with forked children, until dropped.
+struct SharedPage(*mut Report);
+
+impl SharedPage {
+    fn new() -> io::Result<SharedPage> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = sharing | libc::MAP_ANONYMOUS;
-        // SAFETY: new memory, at no address that is anybody's.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags, -1, 0) };
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        // SAFETY: new memory, at no address that is in use.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), size_of::<Report>(), access, flags, -1, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Region { start: start.cast(), bytes })
+        Ok(SharedPage(start.cast()))
+    }
+
+    fn report(&self) -> &Report {
+        // SAFETY: mapped as long as this lives, page-aligned and large enough. A zeroed page is a valid
+        // report: atomic integers, which both processes may write.
+        unsafe { &*self.0 }
     }
 }
 
-impl Drop for Region {
+impl Drop for SharedPage {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`, whole. Who used it is gone: the child has been waited for.
-        unsafe { libc::munmap(self.start.cast(), self.bytes) };
+        // SAFETY: mapped by `new` with this length, and no reference to it is left.
+        unsafe { libc::munmap(self.0.cast(), size_of::<Report>()) };
     }
 }
 
-/// No signal reaches this thread, nor the child it makes, until dropped: a handler of the program's would run in the
-/// child on shared memory.
+/// Blocks every signal that can be blocked, for this thread and the child it forks, until dropped: otherwise
+/// the program's handlers would run in the child. (The C library reserves 32 and 33, and only the C library
+/// sends them.)
 struct Masked(libc::sigset_t);
 
 impl Masked {
@@ -212,7 +214,7 @@ impl Masked {
 
 impl Drop for Masked {
     fn drop(&mut self) {
-        // SAFETY: the set this thread had.
+        // SAFETY: the previous set of this thread.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
     }
 }

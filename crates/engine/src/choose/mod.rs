@@ -1,13 +1,14 @@
-//! Which driver: by name, or by what can be shown to work here.
+//! Chooses the driver: by name, or the first that is shown to work here.
 //!
-//! A wish comes from the command line, from `RINGROAD_DRIVER` (the only environment variable a library of this project
-//! reads), from a configuration, or is `auto`; the first of these that says something counts. A driver that was named is
-//! used or refused, never replaced. `auto` takes the first that passes its trial, in the order of ADR 13, and remembers
-//! what was refused and why.
+//! A wish comes from the command line, from `RINGROAD_DRIVER` (the only environment variable a library of
+//! this project reads), from a configuration, or is `auto`; the first of these that is set counts. A driver
+//! that was named is used or refused, never replaced. `auto` takes the first driver that passes its trial, in
+//! the order of ADR 13, and records what was refused and why.
 //!
-//! Nothing is tried before somebody asks, and nothing twice: a trial takes less than a millisecond, in a child
-//! (`child.rs`, `trial.rs`), and its outcome holds for the process. What it means is said in `refusal.rs`; `bugs.rs` has
-//! what no trial shows. Start at [`choose`].
+//! No trial runs before a caller asks, and none runs twice. A trial takes a fraction of a millisecond, in
+//! this process or, under a seccomp filter, in a child (`child.rs`, `trial.rs`), and its outcome is valid for
+//! the lifetime of the process. `refusal.rs` interprets it; `bugs.rs` lists what no trial can detect. Start
+//! at [`choose`].
 
 mod bugs;
 mod child;
@@ -18,7 +19,7 @@ pub use bugs::{Bug, Meaning, Version, here as bugs_here};
 pub use refusal::{Obstacle, Refusal};
 
 use crate::driver::features::Features;
-use crate::name::Name;
+use crate::name::DriverName;
 use ringroad_host::gate::Gate;
 use ringroad_uring::Probe;
 use std::env;
@@ -30,22 +31,22 @@ use std::time::Duration;
 /// The environment variable that names a driver.
 pub const VARIABLE: &str = "RINGROAD_DRIVER";
 
-/// What `auto` tries, in this order: a hypothesis, to be borne out by figures (ADR 13).
-const ORDER: &[Name] = &[Name::IoUring, Name::Epoll, Name::Poll];
+/// The drivers that `auto` tries, in this order (ADR 13).
+const ORDER: &[DriverName] = &[DriverName::IoUring, DriverName::Epoll, DriverName::Poll];
 
-/// What somebody wants.
+/// What the program or user asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// Whatever works best here.
+    /// The first that works, in the order of ADR 13.
     Auto,
-    /// This one, or a refusal.
-    Named(Name),
+    /// This driver, or a refusal.
+    Named(DriverName),
 }
 
 impl Wish {
-    /// Every word that may be typed, as printed.
+    /// All accepted words, as printed.
     pub fn words() -> impl Iterator<Item = &'static str> {
-        ["auto"].into_iter().chain(drivers().map(Name::as_str))
+        ["auto"].into_iter().chain(drivers().map(DriverName::as_str))
     }
 }
 
@@ -61,19 +62,19 @@ impl fmt::Display for Wish {
 impl FromStr for Wish {
     type Err = UnknownWish;
 
-    /// `uring` is accepted for `io_uring`. The simulation is for tests, and cannot be wished for.
+    /// `uring` is accepted for `io_uring`. The simulation is for tests, and cannot be chosen by a word.
     fn from_str(word: &str) -> Result<Wish, UnknownWish> {
         match word {
             "auto" => Ok(Wish::Auto),
             word => match word.parse() {
-                Ok(name) if name != Name::Sim => Ok(Wish::Named(name)),
+                Ok(name) if name != DriverName::Sim => Ok(Wish::Named(name)),
                 _ => Err(UnknownWish(word.to_owned())),
             },
         }
     }
 }
 
-/// A word that names no driver.
+/// Error for a word that is not a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownWish(String);
 
@@ -95,8 +96,8 @@ pub enum Origin {
     Environment,
     /// A configuration.
     Configuration,
-    /// Nobody said anything.
-    Nobody,
+    /// None: the default applies.
+    Default,
 }
 
 impl fmt::Display for Origin {
@@ -105,15 +106,16 @@ impl fmt::Display for Origin {
             Origin::CommandLine => "--driver",
             Origin::Environment => VARIABLE,
             Origin::Configuration => "the configuration",
-            Origin::Nobody => "by default",
+            Origin::Default => "by default",
         })
     }
 }
 
-/// The wish that counts: of the command line, else of the environment, else of the configuration, else `auto`.
+/// Returns the wish that counts: of the command line, else of the environment, else of the configuration,
+/// else `auto`.
 ///
 /// # Errors
-/// The environment names something that is no driver.
+/// The environment variable does not name a driver.
 pub fn wish(asked: Option<Wish>, configured: Option<Wish>) -> Result<(Wish, Origin), Unusable> {
     let variable = env::var_os(VARIABLE);
     decide(asked, variable.as_ref().map(|word| word.to_string_lossy()).as_deref(), configured)
@@ -131,13 +133,13 @@ fn decide(
         let wish = word.parse().map_err(Unusable::Variable)?;
         return Ok((wish, Origin::Environment));
     }
-    Ok(configured.map_or((Wish::Auto, Origin::Nobody), |wish| (wish, Origin::Configuration)))
+    Ok(configured.map_or((Wish::Auto, Origin::Default), |wish| (wish, Origin::Configuration)))
 }
 
-/// The driver to use, and how it came to that.
+/// The chosen driver, with the reason.
 #[derive(Clone, Debug)]
 pub struct Choice {
-    driver: Name,
+    driver: DriverName,
     wish: Wish,
     origin: Origin,
     refused: Vec<Refusal>,
@@ -145,12 +147,12 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// The driver.
-    pub fn driver(&self) -> Name {
+    /// Returns the driver.
+    pub fn driver(&self) -> DriverName {
         self.driver
     }
 
-    /// Why this one, as half a sentence.
+    /// Returns the reason for this driver, as part of a sentence.
     pub fn why(&self) -> String {
         match (self.wish, self.refused.is_empty()) {
             (Wish::Named(_), _) => format!("as asked ({})", self.origin),
@@ -163,33 +165,33 @@ impl Choice {
         }
     }
 
-    /// What would have come before it, and why it could not be.
+    /// Returns the drivers earlier in the order, with the reason for each refusal.
     pub fn refused(&self) -> &[Refusal] {
         &self.refused
     }
 
-    /// What of the kernel's abilities is used, for [`crate::Builder::features`].
+    /// Returns the kernel features in use, for [`crate::Builder::features`].
     pub fn features(&self) -> Features {
         self.features
     }
 }
 
 impl fmt::Display for Choice {
-    /// One line per fact: the driver and why, then what was refused.
+    /// Prints one line per fact: the driver and the reason, then the refused drivers.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "driver {}: {}", self.driver, self.why())?;
         self.refused.iter().try_for_each(|refusal| write!(f, "\nnot {refusal}"))
     }
 }
 
-/// No driver for this wish.
+/// Error: no driver satisfies the wish.
 #[derive(Clone, Debug)]
 pub enum Unusable {
-    /// [`VARIABLE`] is set to something else.
+    /// [`VARIABLE`] is set to a word that is not a driver.
     Variable(UnknownWish),
-    /// The one that was named, and who named it.
+    /// The named driver, and where it was named.
     Named(Origin, Refusal),
-    /// None of those that `auto` tries.
+    /// None of the drivers that `auto` tries.
     Every(Vec<Refusal>),
 }
 
@@ -212,10 +214,10 @@ impl std::error::Error for Unusable {}
 /// The last choice, for [`driver_info`].
 static CHOSEN: Mutex<Option<Choice>> = Mutex::new(None);
 
-/// Chooses: `asked` is what the command line says, `configured` what a configuration does.
+/// Chooses a driver: `asked` is from the command line, `configured` from a configuration.
 ///
 /// # Errors
-/// The wish is for a driver that cannot be used here, or for no driver at all.
+/// The driver that was named cannot be used here, or none can.
 pub fn choose(asked: Option<Wish>, configured: Option<Wish>) -> Result<Choice, Unusable> {
     let (wish, origin) = wish(asked, configured)?;
     let choice = by(wish, origin, probe, bugs_here().iter().any(|bug| bug.meaning == Meaning::Refuses))?;
@@ -223,7 +225,7 @@ pub fn choose(asked: Option<Wish>, configured: Option<Wish>) -> Result<Choice, U
     Ok(choice)
 }
 
-/// What was chosen last in this process; if nothing was, what [`choose`] takes when nobody says anything.
+/// Returns the last choice of this process; if there is none, chooses as [`choose`] does by default.
 ///
 /// # Errors
 /// As [`choose`].
@@ -232,11 +234,11 @@ pub fn driver_info() -> Result<Choice, Unusable> {
     chosen.map_or_else(|| choose(None, None), Ok)
 }
 
-/// The rule, without a machine under it.
+/// The rule as a pure function: `probe` and `bug` stand for the machine.
 fn by(
     wish: Wish,
     origin: Origin,
-    probe: impl Fn(Name) -> Result<&'static Evidence, &'static Refusal>,
+    probe: impl Fn(DriverName) -> Result<&'static Evidence, &'static Refusal>,
     bug: bool,
 ) -> Result<Choice, Unusable> {
     let mut refused = Vec::new();
@@ -245,7 +247,7 @@ fn by(
         Wish::Named(name) => std::slice::from_ref(name),
     };
     for &driver in candidates {
-        if wish == Wish::Auto && driver == Name::IoUring && bug {
+        if wish == Wish::Auto && driver == DriverName::IoUring && bug {
             let fix = Some("name it, and it is used all the same".to_owned());
             let reason = "this kernel has a bug that cannot be avoided".to_owned();
             refused.push(Refusal { driver, obstacle: Obstacle::Broken, reason, fix });
@@ -264,56 +266,56 @@ fn by(
     }
 }
 
-/// What a trial that passed has shown.
+/// The results of a trial that passed.
 #[derive(Clone, Debug)]
 pub struct Evidence {
-    /// What may be used of what the kernel has.
+    /// The kernel features that may be used.
     pub features: Features,
-    /// How long the trial took, the process for it included.
+    /// How long the trial took, including its process.
     pub took: Duration,
-    /// What io_uring has said of itself; `None` for the others.
+    /// Results of the io_uring trial; `None` for other drivers.
     pub ring: Option<RingEvidence>,
 }
 
-/// What io_uring has said of itself, and what it did.
+/// Results of the io_uring trial.
 #[derive(Clone, Debug)]
 pub struct RingEvidence {
     /// The set-up flags (`IORING_SETUP_*`) that were accepted.
     pub setup_flags: u32,
-    /// What the kernel says it can do.
+    /// The features that the kernel reports.
     pub features: ringroad_uring::Features,
-    /// The operations it answers to.
+    /// The operations the kernel supports.
     pub opcodes: Probe,
 }
 
-/// Every driver that can be wished for.
-pub fn drivers() -> impl Iterator<Item = Name> {
-    Name::ALL.iter().copied().filter(|name| *name != Name::Sim)
+/// Returns every driver that can be selected.
+pub fn drivers() -> impl Iterator<Item = DriverName> {
+    DriverName::ALL.iter().copied().filter(|name| *name != DriverName::Sim)
 }
 
-/// Tries a driver out, once per process.
+/// Tries a driver, once per process.
 ///
 /// # Errors
-/// What was in the way.
-pub fn probe(driver: Name) -> Result<&'static Evidence, &'static Refusal> {
-    static OUTCOMES: [OnceLock<Result<Evidence, Refusal>>; Name::ALL.len()] =
-        [const { OnceLock::new() }; Name::ALL.len()];
-    let index = Name::ALL.iter().position(|name| *name == driver).unwrap_or_default();
+/// The refusal, with the obstacle.
+pub fn probe(driver: DriverName) -> Result<&'static Evidence, &'static Refusal> {
+    static OUTCOMES: [OnceLock<Result<Evidence, Refusal>>; DriverName::ALL.len()] =
+        [const { OnceLock::new() }; DriverName::ALL.len()];
+    let index = DriverName::ALL.iter().position(|name| *name == driver).unwrap_or_default();
     OUTCOMES[index].get_or_init(|| try_out(driver)).as_ref()
 }
 
-fn try_out(driver: Name) -> Result<Evidence, Refusal> {
+fn try_out(driver: DriverName) -> Result<Evidence, Refusal> {
     let trial: child::Trial = match driver {
-        Name::IoUring => trial::io_uring,
-        Name::Epoll => trial::epoll,
-        Name::Poll => trial::poll,
-        Name::Select => trial::select,
-        Name::Threads => trial::threads,
-        // In memory of our own: nothing to ask the kernel.
-        Name::Sim => |_, _| Ok(()),
+        DriverName::IoUring => trial::io_uring,
+        DriverName::Epoll => trial::epoll,
+        DriverName::Poll => trial::poll,
+        DriverName::Select => trial::select,
+        DriverName::Threads => trial::threads,
+        // The simulation needs no trial.
+        DriverName::Sim => |_| Ok(()),
     };
     let (end, seen) = child::run(trial);
-    // Who guards the way matters only where it is blocked.
+    // Look for the cause of a refusal only if there is one.
     let free = seen.passed && matches!(end, child::End::Exited);
     let gate = if free { Gate::default() } else { Gate::of_this_thread() };
     if let Some(refusal) = refusal::conclude(driver, &end, &seen, &gate) {
@@ -321,15 +323,16 @@ fn try_out(driver: Name) -> Result<Evidence, Refusal> {
     }
     let mut features = Features::default();
     let child::Seen { took, setup_flags, .. } = seen;
-    let ring = seen.opcodes.filter(|_| driver == Name::IoUring).map(|opcodes| {
+    let ring = seen.opcodes.filter(|_| driver == DriverName::IoUring).map(|opcodes| {
         features.multishot_accept = seen.multishot_accept == 0;
         RingEvidence { setup_flags, features: ringroad_uring::Features(seen.features), opcodes }
     });
     Ok(Evidence { features, took, ring })
 }
 
-/// Tries io_uring's operations on files, of which no driver needs any: each with what was wrong, `None` for nothing.
-/// Empty where no ring can be made, or it did not come to an end.
+/// Tries io_uring's file operations. Returns each with its failure, or `None` if it works. (The io_uring
+/// driver uses those that work; the thread pool does the others.) Empty if no ring can be created, or the
+/// trial did not end.
 pub fn try_file_operations() -> Vec<(&'static str, Option<String>)> {
     let (end, seen) = child::run(trial::files);
     if !(seen.passed && matches!(end, child::End::Exited)) {
@@ -343,18 +346,19 @@ pub fn try_file_operations() -> Vec<(&'static str, Option<String>)> {
     trial::FILES.into_iter().zip(seen.files.map(wrong)).collect()
 }
 
-/// For programs with rings of their own, before they make one: what is to be expected of a filter.
+/// Checks, for programs that create rings of their own, whether a filter forbids that.
 ///
-/// Without one, trying costs nothing and says more. With one in force the trial in a child goes first, because a filter
-/// may end whoever calls. What the *driver* lacks beyond that is no matter here.
+/// Without a filter this succeeds at once: the program can try it itself. With a filter in force the trial in
+/// a child runs first, because a filter may kill the caller. Features that only the *driver* needs are not
+/// checked.
 ///
 /// # Errors
-/// io_uring is forbidden, or does not answer.
+/// io_uring is forbidden, or a call does not return.
 pub fn may_make_rings() -> Result<(), &'static Refusal> {
     if !Gate::of_this_thread().is_filtered() {
         return Ok(());
     }
-    match probe(Name::IoUring) {
+    match probe(DriverName::IoUring) {
         Err(refusal) if refusal.obstacle != Obstacle::Missing => Err(refusal),
         _ => Ok(()),
     }

@@ -1,41 +1,42 @@
-//! Why a driver cannot be used, in words: from what the trial saw and what guards the way, a reason and its cure.
+//! Explains why a driver cannot be used: a reason and a fix, from the trial's findings and the possible
+//! causes.
 //!
-//! Pure: the same answer can come from a sysctl, a filter or a limit, and which it was is concluded here, where a test
-//! can show it any machine. Start at [`Refusal`].
+//! Pure functions: the same errno can come from a sysctl, a filter or a limit. The cause is inferred here, so
+//! a test can describe any machine. Start at [`Refusal`].
 
 use super::child::{End, Seen};
-use super::trial::{Step, WRONG};
+use super::trial::{SILENT, Step, WRONG};
 use crate::driver::uring::setup::missing;
-use crate::name::Name;
+use crate::name::DriverName;
 use ringroad_host::cgroup::Limit;
 use ringroad_host::gate::Gate;
 use ringroad_uring::Features;
 use std::fmt;
 use std::io;
 
-/// What kind of obstacle it is.
+/// The kind of obstacle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// Somebody forbids it: a sysctl, a filter, a security module.
+    /// A sysctl, a seccomp filter or a security module forbids it.
     Forbidden,
-    /// This kernel does not have it, or not enough of it.
+    /// This kernel lacks it, or a part of it.
     Missing,
     /// A limit is reached.
     Limited,
-    /// It answers, and not as it should.
+    /// It works, but incorrectly.
     Broken,
 }
 
-/// A driver that cannot be used here, why, and what would change that.
+/// A driver that cannot be used here, the reason, and a fix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The driver.
-    pub driver: Name,
-    /// What kind of obstacle.
+    pub driver: DriverName,
+    /// The kind of obstacle.
     pub obstacle: Obstacle,
-    /// What was tried, and what became of it.
+    /// The call that was tried, and its result.
     pub reason: String,
-    /// What to do, where something can be done.
+    /// What to do, if there is a fix.
     pub fix: Option<String>,
 }
 
@@ -51,10 +52,10 @@ impl fmt::Display for Refusal {
 
 const KERNEL: &str = "Linux 6.1 or newer has what is needed";
 
-/// The refusal in what was seen, if there is one.
-pub(super) fn conclude(driver: Name, end: &End, seen: &Seen, gate: &Gate) -> Option<Refusal> {
+/// Returns the refusal that the findings imply, if any.
+pub(super) fn conclude(driver: DriverName, end: &End, seen: &Seen, gate: &Gate) -> Option<Refusal> {
     let (call, what) = match seen.step {
-        // These drivers are named after their call.
+        // The names of these drivers are those of their system calls.
         Step::Readiness => (driver.as_str(), "an event that is waited for"),
         step => step.words(),
     };
@@ -66,18 +67,16 @@ pub(super) fn conclude(driver: Name, end: &End, seen: &Seen, gate: &Gate) -> Opt
             let reason = format!("{call}, for a process to try it in: {}", words(why));
             return refusal(Obstacle::Limited, reason, Some(fix.to_owned()));
         }
-        End::Killed(libc::SIGSYS) => {
+        End::Killed(libc::SIGSYS) | End::Vanished => {
             let reason = format!("a seccomp filter ends a process that calls {call} (seen by {what})");
             let fix = match driver {
-                Name::Epoll => "allow epoll_pwait and epoll_pwait2".to_owned(),
+                DriverName::Epoll => "allow epoll_pwait and epoll_pwait2".to_owned(),
                 _ => allow(gate),
             };
             return refusal(Obstacle::Forbidden, reason, Some(fix));
         }
         End::Killed(libc::SIGALRM) => {
-            let reason = format!("{call} did not answer within a second (tried: {what})");
-            let fix =
-                gate.is_filtered().then(|| "a sandbox stands in between: ask whoever set it up".to_owned());
+            let (reason, fix) = silent(call, what, gate);
             return refusal(Obstacle::Broken, reason, fix);
         }
         End::Killed(signal) => {
@@ -86,7 +85,7 @@ pub(super) fn conclude(driver: Name, end: &End, seen: &Seen, gate: &Gate) -> Opt
         }
         End::Exited => {}
     }
-    // What it lacks explains what then fails.
+    // A missing feature explains the later failure.
     if let Some(opcodes) = &seen.opcodes {
         let missing = missing(Features(seen.features), |opcode| opcodes.supports(opcode));
         if !missing.is_empty() {
@@ -97,6 +96,10 @@ pub(super) fn conclude(driver: Name, end: &End, seen: &Seen, gate: &Gate) -> Opt
     if seen.passed {
         return None;
     }
+    if seen.errno == SILENT {
+        let (reason, fix) = silent(call, what, gate);
+        return refusal(Obstacle::Broken, reason, fix);
+    }
     let answer = if seen.errno == WRONG {
         "not the answer it should give".to_owned()
     } else {
@@ -104,24 +107,31 @@ pub(super) fn conclude(driver: Name, end: &End, seen: &Seen, gate: &Gate) -> Opt
     };
     let answered = format!("{call}, {what}: {answer}");
     let (obstacle, because, fix) = match seen.errno {
-        libc::EPERM | libc::EACCES | libc::ENOSYS | libc::EINVAL if driver == Name::IoUring => {
+        libc::EPERM | libc::EACCES | libc::ENOSYS | libc::EINVAL if driver == DriverName::IoUring => {
             io_uring(seen, gate)
         }
-        libc::ENOMEM if driver == Name::IoUring => memory(gate),
+        libc::ENOMEM if driver == DriverName::IoUring => memory(gate),
         libc::EMFILE | libc::ENFILE => {
             (Obstacle::Limited, "no descriptor is left".to_owned(), Some("ulimit -n".to_owned()))
         }
         libc::EPERM | libc::EACCES | libc::ENOSYS => {
             (Obstacle::Forbidden, "a seccomp filter forbids it".to_owned(), None)
         }
-        _ if driver == Name::IoUring => (Obstacle::Broken, String::new(), Some(KERNEL.to_owned())),
+        _ if driver == DriverName::IoUring => (Obstacle::Broken, String::new(), Some(KERNEL.to_owned())),
         _ => (Obstacle::Broken, String::new(), None),
     };
     let reason = if because.is_empty() { answered } else { format!("{answered}: {because}") };
     refusal(obstacle, reason, fix)
 }
 
-/// Who it was that said no to one of the three calls.
+/// Returns the reason and the fix for a call that did not answer.
+fn silent(call: &str, what: &str, gate: &Gate) -> (String, Option<String>) {
+    let fix = "a sandbox intercepts the call: ask the administrator of that sandbox";
+    let reason = format!("{call} did not answer within a second (tried: {what})");
+    (reason, gate.is_filtered().then(|| fix.to_owned()))
+}
+
+/// Infers what refused one of the three calls.
 fn io_uring(seen: &Seen, gate: &Gate) -> (Obstacle, String, Option<String>) {
     let at_setup = seen.step == Step::Setup;
     let filtered = || (Obstacle::Forbidden, "a seccomp filter forbids it".to_owned(), Some(allow(gate)));
@@ -158,14 +168,14 @@ fn sysctl(gate: &Gate) -> (Obstacle, String, Option<String>) {
     let open = format!("sysctl kernel.io_uring_disabled=0{host}");
     let (because, fix) = match (gate.disabled, gate.group) {
         (Some(1), Some(group @ 0..)) => (
-            format!("the sysctl kernel.io_uring_disabled=1 lets group {group} only"),
+            format!("the sysctl kernel.io_uring_disabled=1 allows only group {group}"),
             format!("usermod -aG {group} USER, or {open}"),
         ),
         (Some(1), _) => (
-            "the sysctl kernel.io_uring_disabled=1 lets nobody but CAP_SYS_ADMIN".to_owned(),
+            "the sysctl kernel.io_uring_disabled=1 allows only CAP_SYS_ADMIN".to_owned(),
             format!("sysctl kernel.io_uring_group=GID{host} for a group of this user, or {open}"),
         ),
-        _ => ("the sysctl kernel.io_uring_disabled=2 lets nobody".to_owned(), open),
+        _ => ("the sysctl kernel.io_uring_disabled=2 forbids it to every process".to_owned(), open),
     };
     (Obstacle::Forbidden, because, Some(fix))
 }
@@ -185,7 +195,7 @@ fn memory(gate: &Gate) -> (Obstacle, String, Option<String>) {
     (Obstacle::Limited, because, Some(fix.to_owned()))
 }
 
-/// How to let the three calls through the filter.
+/// Returns how to allow the three calls in the filter.
 fn allow(gate: &Gate) -> String {
     match gate.container.as_deref() {
         Some(engine @ ("docker" | "podman")) => {
@@ -204,7 +214,7 @@ fn allow(gate: &Gate) -> String {
     }
 }
 
-/// An error of the system in its own words, without the number that the standard library appends.
+/// Returns the system's text for an error, without the number that the standard library appends.
 pub(super) fn words(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error ").next().unwrap_or_default().to_owned()
@@ -232,13 +242,13 @@ mod tests {
     }
 
     fn told(end: End, seen: &Seen, gate: &Gate) -> (Obstacle, String) {
-        let refusal = conclude(Name::IoUring, &end, seen, gate).unwrap();
+        let refusal = conclude(DriverName::IoUring, &end, seen, gate).unwrap();
         (refusal.obstacle, refusal.to_string())
     }
 
-    /// A row: what was seen, what guards the way, what kind of obstacle it is, and words the message must have.
+    /// A row: the findings, the gate, the expected obstacle, and words that the message must contain.
     #[test]
-    fn every_refusal_names_who_refused_and_what_to_do() {
+    fn every_refusal_names_its_cause_and_a_fix() {
         let open = Gate::default();
         let filtered = Gate { seccomp_mode: Some(2), ..Gate::default() };
         let docker = Gate { container: Some("docker".into()), ..filtered.clone() };
@@ -314,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_lacks_is_said_before_what_then_failed() {
+    fn missing_features_are_reported_before_the_failure_they_cause() {
         let mut lacking = seen(Step::Buffers, libc::EINVAL);
         lacking.opcodes = Some(ringroad_uring::Probe::from_bits([0; 4]));
         let (obstacle, text) = told(End::Exited, &lacking, &Gate::default());

@@ -1,14 +1,15 @@
-//! `epoll(7)`: the kernel keeps the set, and tells each change once.
+//! `epoll(7)`: the kernel keeps the interest set and reports each change once (edge-triggered).
 //!
-//! Every descriptor is registered edge-triggered when something first has to wait for it: for what comes in, and once
-//! a send has to wait for both directions, for good. It leaves the set by being closed (unless somebody else has a descriptor of the same
-//! socket: then events go on, a few), or when it goes to another runtime. An event carries the entry's index and generation, so that one still on its way
-//! when the number is reused reaches nobody.
+//! A descriptor is registered when an operation first has to wait for it: for input only, and for both
+//! directions once a send has to wait. It stays registered until it is closed or moves to another runtime.
+//! (Events may still arrive for a closed descriptor if another descriptor of the same socket is open.) An
+//! event carries the entry's index and generation, so a late one for a reused number is ignored.
 //!
-//! References: epoll(7), epoll_ctl(2) (EPOLLERR and EPOLLHUP are reported unasked), epoll_pwait2(2), Linux 5.11.
+//! References: epoll(7), epoll_ctl(2) (EPOLLERR and EPOLLHUP are always reported), epoll_pwait2(2), Linux
+//! 5.11.
 
 use super::readiness::{BEHIND, Event, IN, OUT, Poller};
-use super::{Name, alarm};
+use super::{DriverName, alarm};
 use crate::clock::Until;
 use crate::counters::Counters;
 use crate::op::{Target, Token};
@@ -18,10 +19,10 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Event data that is no entry's: an index is never that high.
+/// Event data of the alarm. No table entry has so high an index.
 const ALARM: u64 = u64::MAX;
 
-/// The set, and the alarm in it.
+/// The epoll set, and the alarm in it.
 pub(crate) struct Epoll {
     set: OwnedFd,
     alarm: Arc<OwnedFd>,
@@ -32,12 +33,12 @@ pub(crate) struct Epoll {
 
 impl Epoll {
     pub(crate) fn new() -> io::Result<Epoll> {
-        // SAFETY: takes a number; what it gives is new and known to nobody else.
+        // SAFETY: takes a number; the descriptor is new and no other code has it.
         let set = unsafe { OwnedFd::from_raw_fd(check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) };
         let alarm = Arc::new(alarm::new()?);
         let events = vec![libc::epoll_event { events: 0, u64: 0 }; crate::COMPLETIONS_PER_TURN];
         let epoll = Epoll { set, alarm, events, has_pwait2: true };
-        // Edge-triggered: every write is told once, and the counter never has to be read.
+        // Edge-triggered: every write is reported once, and the counter never has to be read.
         epoll.add(epoll.alarm.as_raw_fd(), (libc::EPOLLIN | libc::EPOLLET) as u32, ALARM)?;
         Ok(epoll)
     }
@@ -52,7 +53,7 @@ impl Epoll {
         check(unsafe { libc::epoll_ctl(self.set.as_raw_fd(), what, fd, &raw mut event) }).map(|_| ())
     }
 
-    /// One wait: how many events, at most as many as there is room for.
+    /// Waits once; returns the number of events, at most the length of the buffer.
     fn wait_raw(&mut self, until: Until) -> io::Result<usize> {
         let set = self.set.as_raw_fd();
         let (room, count) = (self.events.as_mut_ptr(), self.events.len() as i32);
@@ -65,14 +66,15 @@ impl Epoll {
                     tv_nsec: span.subsec_nanos().into(),
                 };
                 let no_mask = std::ptr::null::<libc::sigset_t>();
-                // SAFETY: `room` holds `count` events, written during the call only; the timespec is read during
-                // the call; no signal mask is given. (Not in every C library: so by number.)
+                // SAFETY: `room` holds `count` events, written during the call only; the timespec is read
+                // during the call; no signal mask is given. (By number: not every C library has the
+                // function.)
                 let ready = unsafe {
                     libc::syscall(libc::SYS_epoll_pwait2, set, room, count, &raw const span, no_mask, 0usize)
                 };
                 match check(ready as i32) {
-                    // An older kernel; or a seccomp filter from before the call, which answers EPERM to what it does
-                    // not know. The call itself knows neither errno.
+                    // ENOSYS: an older kernel. EPERM: a seccomp filter that is older than the call. The call
+                    // itself returns neither.
                     Err(why) if matches!(why.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
                         self.has_pwait2 = false;
                         millis(Duration::new(span.tv_sec as u64, span.tv_nsec as u32))
@@ -90,13 +92,13 @@ impl Epoll {
     }
 }
 
-/// Rounded up: waking too early would only mean waiting again.
+/// Returns the time-out in milliseconds, rounded up: waking too early would only mean another wait.
 fn millis(span: Duration) -> i32 {
     i32::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
 }
 
 impl Poller for Epoll {
-    const NAME: Name = Name::Epoll;
+    const NAME: DriverName = DriverName::Epoll;
     const TELLS_ONCE: bool = true;
 
     fn ask(&mut self, on: Target, so_far: u8, directions: u8, counters: &mut Counters) -> io::Result<()> {
@@ -105,12 +107,13 @@ impl Poller for Epoll {
         let events = (libc::EPOLLIN | libc::EPOLLPRI | libc::EPOLLRDHUP | libc::EPOLLET | room) as u32;
         let data = Token { index: on.index, generation: on.generation }.to_bits();
         if so_far != 0 {
-            // It looks anew, too: room there is by now is told (epoll_ctl(2)).
+            // The kernel checks readiness again, so room that exists already is reported (epoll_ctl(2)).
             return self.control(libc::EPOLL_CTL_MOD, on.number, events, data);
         }
         match self.add(on.number, events, data) {
-            // The kernel knows a connection by itself and a number. Ours was closed, but somebody else has a
-            // descriptor of the same connection (`dup`, fork), and now it is here again under the same number.
+            // The kernel's key is the open file and the number. An earlier descriptor was closed while a
+            // duplicate of it stayed open (`dup`, fork), and the socket has now returned under the same
+            // number.
             Err(why) if why.raw_os_error() == Some(libc::EEXIST) => {
                 counters.system_calls += 1;
                 self.control(libc::EPOLL_CTL_MOD, on.number, events, data)
@@ -119,13 +122,13 @@ impl Poller for Epoll {
         }
     }
 
-    fn narrow(&mut self, _: u32, _: u8) {
-        // What is registered stays; closing takes it out of the set.
+    fn reduce_interest(&mut self, _: u32, _: u8) {
+        // The registration stays until the descriptor is closed.
     }
 
     fn forget(&mut self, on: Target, counters: &mut Counters) {
         counters.system_calls += 1;
-        // It is in the set, and the kernel needs no memory to take it out: it cannot fail.
+        // The descriptor is in the set, and the kernel needs no memory to remove it, so this cannot fail.
         let forgotten = self.control(libc::EPOLL_CTL_DEL, on.number, 0, 0);
         debug_assert!(forgotten.is_ok(), "{forgotten:?}");
     }
@@ -150,7 +153,7 @@ impl Poller for Epoll {
             if broken || happened & libc::EPOLLOUT != 0 {
                 ready |= OUT;
             }
-            // Urgent data: a receive ends before it, and what is behind it is not told again.
+            // Urgent data: a receive ends before it, and the data behind it is not reported again.
             if broken || happened & (libc::EPOLLRDHUP | libc::EPOLLPRI) != 0 {
                 ready |= BEHIND;
             }
@@ -179,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn room_to_send_is_told_to_who_asks_for_it_and_to_nobody_else() {
+    fn room_to_send_is_reported_only_where_it_was_asked_for() {
         let mut epoll = Epoll::new().unwrap();
         let (near, mut far) = UnixStream::pair().unwrap();
         let on = Target { number: near.as_raw_fd(), index: 3, generation: 7 };

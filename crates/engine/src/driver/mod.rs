@@ -1,8 +1,9 @@
 //! Drivers: how operations reach the kernel, and how their results come back.
 //!
-//! Interpretations of one list of operations ([`crate::op`]): *submit* (io_uring), *wait for readiness, then
-//! attempt* (epoll, poll, select), *park a worker* (threads) and *pretend* (sim). A driver never runs user code and
-//! never blocks but in [`Driver::wait`]; what happened is returned as data.
+//! Each driver interprets the same list of operations ([`crate::op`]) in its own way: *submit* (io_uring),
+//! *wait for readiness, then attempt* (epoll, poll, select), *park a worker thread* (threads) or *simulate*
+//! (sim). A driver never runs user code and blocks only in [`Driver::wait`]. It returns what happened as
+//! data.
 
 pub(crate) mod alarm;
 pub(crate) mod epoll;
@@ -10,6 +11,7 @@ pub(crate) mod features;
 pub(crate) mod poll;
 pub(crate) mod readiness;
 pub(crate) mod select;
+#[cfg(feature = "sim")]
 pub(crate) mod sim;
 pub(crate) mod threads;
 pub(crate) mod uring;
@@ -17,14 +19,15 @@ pub(crate) mod uring;
 use crate::Error;
 use crate::clock::{Clock, Until};
 use crate::counters::Counters;
-use crate::name::Name;
+use crate::name::DriverName;
 use crate::op::{Answer, Call, Completion, FileOp, Kind, Op, Outcome, Span, Target, Token};
 use crate::pool::{Lease, Pool};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::time::Duration;
 
-/// What a driver is made with.
+/// Settings of a driver.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// Submission queue entries (io_uring).
@@ -33,16 +36,17 @@ pub(crate) struct Settings {
     pub(crate) completions: Option<u32>,
     /// Receive buffers of the pool: a power of two.
     pub(crate) buffers: u16,
-    /// Size of each in bytes, at most [`crate::pool::BUFFER_BYTES_MAX`].
+    /// Size of a receive buffer in bytes, at most [`crate::pool::BUFFER_BYTES_MAX`].
     pub(crate) buffer_bytes: usize,
-    /// Worker threads at most (threads).
+    /// Maximum number of worker threads (threads).
     pub(crate) workers: u32,
-    /// Places at most in a table of the driver's own (io_uring); `None`: [`PLACES`], or what the kernel allows.
+    /// Maximum number of places in the table of direct connections (io_uring); `None`: [`PLACES`], or what
+    /// the kernel allows.
     pub(crate) places: Option<u32>,
     pub(crate) features: features::Features,
 }
 
-/// Places in a driver's own table, where nobody says how many: 512 KiB of the kernel's.
+/// Default number of places in the table of direct connections: 512 KiB of kernel memory.
 pub(crate) const PLACES: u32 = 1 << 16;
 
 impl Default for Settings {
@@ -60,132 +64,149 @@ impl Default for Settings {
     }
 }
 
-/// What became of a cancel.
+/// Result of a cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cancelled {
     /// The driver has let go of the operation, which had no effect; no completion will come.
     Gone,
-    /// Asked for; the last completion tells the true outcome.
+    /// Requested; the last completion has the true outcome.
     Asked,
 }
 
 /// One way of doing I/O.
 ///
-/// What an operation comes to is the same on all; this is what differs.
+/// Results are the same on every driver. These differ:
 ///
-/// | | attempts | news of a standing operation | cancel | limit of its own |
+/// | | attempts | standing operation | cancel | limit |
 /// |---|---|---|---|---|
-/// | io_uring | Unix datagrams only | `Item`, with a lease of the buffer ring | `Asked`, or `Gone` while in line | |
-/// | epoll | if the descriptor is ready | `Ready` | `Gone` | |
-/// | poll | the same | the same | the same | |
-/// | select | the same | the same | the same | numbers below 1024: ERANGE, then EMFILE where an accept is to wait |
-/// | threads | if no worker stands there | `Ready`; `Item` for what a cancel finds taken | `Asked`, or `Gone` without a worker | `Settings::workers`: EUSERS |
-/// | sim | as the seed says | as the seed says | as the seed says | |
+/// | io_uring | bulk only (1) | `Item`, with a lease | `Asked`; in line `Gone` | none |
+/// | epoll, poll | a ready descriptor | `Ready` | `Gone` | none |
+/// | select | a ready descriptor | `Ready` | `Gone` | numbers below 1024 (2) |
+/// | threads | without a worker | `Ready` (3) | `Asked`; without a worker `Gone` | `workers`: EUSERS |
+/// | sim | seed | seed | seed | none |
+///
+/// 1. Receives and sends in bulk, files that are sent, and Unix datagrams.
+/// 2. A higher number is ERANGE once. From then on an accept waits, as for EMFILE.
+/// 3. `Item` for what the worker had received when it was cancelled.
 pub(crate) trait Driver {
-    fn name(&self) -> Name;
+    fn name(&self) -> DriverName;
 
-    /// Does what never waits.
+    /// Does a call that never waits.
     fn call(&mut self, call: Call<'_>) -> io::Result<Answer>;
 
-    /// Whether [`Driver::attempt`] ever answers.
+    /// Whether [`Driver::attempt`] can return a result for sends and receives.
     fn tries(&self) -> bool;
 
-    /// Does the operation now if that takes no waiting and this driver is one that tries; otherwise `None`. What
-    /// the operation names is used during the call only.
+    /// Attempts the operation now, if this driver attempts operations of its kind and it does not have to
+    /// wait; otherwise `None`. What the operation names is used during the call only.
     fn attempt(&mut self, op: &Op<'_>) -> Option<Outcome>;
 
-    /// [`Driver::attempt`] of a receive into a buffer of the pool: the bytes (none at the end), or a negated errno.
-    /// Servers do little else, so a driver may have a shorter way.
+    /// [`Driver::attempt`] of a receive into a buffer of the pool, a large one if `bulk`: the bytes (none at
+    /// the end), or a negated errno. Servers do this most often, so a driver may override it with a faster
+    /// path.
     #[inline]
-    fn attempt_receive(&mut self, on: Target) -> Option<Result<Lease, i32>> {
-        self.attempt(&Op::Receive { on }).map(Outcome::received)
+    fn attempt_receive(&mut self, on: Target, bulk: bool) -> Option<Result<Lease, i32>> {
+        let op = if bulk { Op::ReceiveBulk { on } } else { Op::Receive { on } };
+        self.attempt(&op).map(Outcome::received)
     }
 
-    /// [`Driver::attempt`] of a send, likewise: how many bytes went, or a negated errno.
+    /// Whether a receive attempted now would wait, as the last one has shown. False where this driver does
+    /// not know.
+    #[inline]
+    fn is_drained(&self, _: Target) -> bool {
+        false
+    }
+
+    /// [`Driver::attempt`] of a send: the number of bytes sent, or a negated errno.
     #[inline]
     fn attempt_send(&mut self, on: Target, bytes: Span) -> Option<i32> {
         self.attempt(&Op::Send { on, bytes, whole: false }).map(|outcome| outcome.result)
     }
 
-    /// A connection was accepted and is in the table of descriptors.
+    /// Notes that a connection was accepted and is in the table of descriptors.
     fn accepted(&mut self, _: Target) {}
 
-    /// A receive from this descriptor may end before the socket is empty, also in the middle of the stream.
+    /// Notes that a receive from this descriptor may end before the socket is empty, also in the middle of
+    /// the stream.
     fn stops_short(&mut self, _: Target) {}
 
-    /// Whether this driver does such an operation on a file; otherwise it is never handed one, and the blocking pool
-    /// has it.
+    /// Whether this driver does such an operation on a file. Otherwise the blocking pool does it.
     fn takes(&self, _: &FileOp) -> bool {
         false
     }
 
     /// Takes the operation on. What it names stays in place and untouched until the driver has let go of it:
     /// with [`News::Last`](crate::op::News::Last), for a one-shot operation also with `News::Ready`, or by
-    /// [`Cancelled::Gone`]. A descriptor has at most one operation of each direction with the driver (accept and
-    /// receive are one, connect and send the other).
+    /// [`Cancelled::Gone`]. A descriptor has at most one operation of each direction with the driver (accept
+    /// and receive are one, connect and send the other).
     fn submit(&mut self, token: Token, op: &Op<'_>);
 
-    /// Asks for an end of a submitted operation. Needs no free queue entry: it cannot be lost. Asking again, or
-    /// for one that has just completed, does nothing.
+    /// Requests the cancellation of a submitted operation. Needs no free queue entry, so the request cannot
+    /// be lost. Has no effect if it is repeated or the operation has just completed.
     fn cancel(&mut self, token: Token, kind: Kind, on: Target) -> Cancelled;
 
-    /// The descriptor lives on, but not with this driver: forgets it. Nothing of it is submitted. What the kernel has
-    /// said of it, once and for all, and nobody was told: 0, the end of the stream, or a negated errno.
+    /// Forgets a descriptor that stays open but leaves this driver. None of its operations is submitted.
+    /// Returns the final result that the kernel has reported and no receive has returned yet: 0 (the end of
+    /// the stream), or a negated errno.
     fn release(&mut self, _: Target) -> Option<i32> {
         None
     }
 
-    /// Has a table of the driver's own, in which connections have places instead of numbers: how many places. On other
-    /// drivers than io_uring there is no such thing.
+    /// Creates the table of direct connections if there is none yet; returns its number of places. Only
+    /// io_uring has one.
     fn direct_places(&mut self) -> crate::Result<u32> {
         Err(Error::errno("into_direct", libc::EOPNOTSUPP)
             .by(self.name())
-            .hint("only io_uring has a table of its own: use the stream as it is, or the driver io_uring"))
+            .hint("only io_uring has direct connections: use the stream as it is, or the driver io_uring"))
     }
 
-    /// Gives a socket of which nothing is with the driver a place in that table, and closes its number; or gives it back.
+    /// Moves a socket into that table and closes its descriptor; on an error returns the socket. The driver
+    /// has none of its operations.
     fn make_direct(&mut self, socket: OwnedFd) -> Result<u32, (Error, OwnedFd)> {
         match self.direct_places() {
             Err(why) => Err((why, socket)),
-            Ok(places) => unreachable!("a driver with {places} places says how they are taken"),
+            Ok(places) => unreachable!("a driver with {places} places overrides make_direct"),
         }
     }
 
-    /// Hands over what was submitted, waits for news at most as long as told, and appends them to `out`, at most
-    /// `crate::COMPLETIONS_PER_TURN` of them. Interrupted or too early is no error: it returns with no news.
+    /// Hands submitted operations to the kernel, waits for news at most until `until`, and appends at most
+    /// `crate::COMPLETIONS_PER_TURN` completions to `out`. A signal, or a wake-up that is too early, is no
+    /// error: the call returns without news.
     fn wait(&mut self, until: Until, out: &mut Vec<Completion>) -> io::Result<()>;
 
-    /// A descriptor of the same kernel that ends a wait when it is written to (`eventfd(2)`); `None` where no
-    /// other thread can.
+    /// The eventfd that ends a wait when it is written to (`eventfd(2)`); `None` if no other thread can end a
+    /// wait.
     fn alarm(&self) -> Option<std::sync::Arc<std::os::fd::OwnedFd>>;
 
-    /// Where leases come from.
+    /// The pool of receive buffers.
     fn pool(&self) -> &Rc<Pool>;
 
-    /// Whether the kernel works on a sent buffer by itself, so that a lease may be left in it; otherwise what has
-    /// to wait is taken out of the pool first.
+    /// Whether the kernel reads a sent buffer while the task waits, so that the bytes may stay in a lease.
+    /// Otherwise a send that has to wait copies its bytes out of the pool first.
     fn sends_from_pool(&self) -> bool;
 
-    /// Whether a send of so many bytes that never change would now be made from where they lie.
+    /// Whether a send of so many immutable bytes would now be zero-copy.
     fn sends_without_copy(&self, _: Target, _bytes: usize) -> bool {
         false
     }
 
-    /// How many sends are over of which the kernel may still read the bytes, in memory that is kept for that alone.
+    /// Number of completed sends with memory that the kernel may still read and that the driver keeps for
+    /// that reason alone.
     fn lent(&self) -> usize {
         0
     }
 
-    /// Where time comes from.
+    /// The clock that this driver's timers follow.
     fn clock(&self) -> Clock;
 
     fn counters(&self) -> Counters;
 
-    /// What this errno means if it is this driver's own word for a limit of its own, and what to do about it.
+    /// Explains an errno that reports a limit of this driver, with what to do about it.
     fn explain(&self, _: i32) -> Option<String> {
         None
     }
 
-    /// Gives up what could not be ended, without freeing what the kernel may still touch.
-    fn abandon(self: Box<Self>);
+    /// Drops the driver without freeing what the kernel may still touch. Waits at most `patience` for
+    /// operations in flight to end.
+    fn abandon(self: Box<Self>, patience: Duration);
 }

@@ -1,14 +1,15 @@
-//! `poll(2)`: one array of descriptors, handed to the kernel in full for every wait.
+//! `poll(2)`: the kernel gets the whole array of descriptors for every wait.
 //!
-//! The kernel walks all of it, and so do we until we have met as many ready entries as it counted: a wait costs more
-//! the more connections wait, busy or idle. In return nothing is registered anywhere, and asking for something is an
-//! assignment. Only what is asked for is in the array, which is kept dense: the last entry moves into a gap. (A
-//! broken connection is told unasked, so an entry that asks for nothing would end each wait.)
+//! The kernel scans the whole array. The driver scans it until it has found as many ready entries as the
+//! kernel counted. So a wait costs more with each waiting connection, busy or idle. In return nothing is
+//! registered in the kernel, and a change of interest is an assignment. The array holds only descriptors with
+//! an interest and is kept dense: the last entry moves into a gap. (Errors and hang-ups are always reported,
+//! so an entry without an interest would end every wait.)
 //!
-//! References: poll(2); ppoll(2) writes what is left of its timeout.
+//! References: poll(2); ppoll(2) overwrites its time-out with the remaining time.
 
 use super::readiness::{BEHIND, Event, IN, OUT, Poller};
-use super::{Name, alarm};
+use super::{DriverName, alarm};
 use crate::clock::Until;
 use crate::counters::Counters;
 use crate::descriptor::NONE;
@@ -18,23 +19,24 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-/// Place of the alarm in the array.
+/// Index of the alarm in the array.
 const ALARM: usize = 0;
-/// The first place of a descriptor.
+/// Index of the first descriptor.
 const FIRST: usize = 1;
 
-/// Entries looked at together: one cache line.
+/// Entries that are tested together: one cache line.
 const TOGETHER: usize = 8;
 
-/// The array, and what its entries stand for.
+/// The array of `poll(2)`, with the table entry of each element.
 pub(crate) struct PollSet {
-    /// What the kernel sees: the alarm, then what is asked for.
+    /// What the kernel gets: the alarm, then the descriptors with an interest.
     set: Vec<libc::pollfd>,
-    /// Whose entry it is: `owners[i]` is that of `set[i]`. The alarm's is nobody.
+    /// The table entry of each element: `owners[i]` belongs to `set[i]`. The alarm has none.
     owners: Vec<Token>,
-    /// Where in the array, by index in the table of descriptors; [`NONE`]: not there.
+    /// Index in the array, by index in the table of descriptors; [`NONE`]: not in the array.
     places: Vec<u32>,
-    /// Where looking begins, and how many entries the kernel has counted that were not told yet: more than a turn takes.
+    /// Where the next scan begins, and how many ready entries the kernel has counted that were not reported
+    /// yet, because a turn takes fewer.
     start: usize,
     untold: usize,
     alarm: Arc<OwnedFd>,
@@ -44,10 +46,10 @@ impl PollSet {
     pub(crate) fn new() -> io::Result<PollSet> {
         let alarm = Arc::new(alarm::new()?);
         let first = libc::pollfd { fd: alarm.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let nobody = Token { index: NONE, generation: 0 };
+        let unowned = Token { index: NONE, generation: 0 };
         Ok(PollSet {
             set: vec![first],
-            owners: vec![nobody],
+            owners: vec![unowned],
             places: Vec::new(),
             start: FIRST,
             untold: 0,
@@ -55,10 +57,10 @@ impl PollSet {
         })
     }
 
-    /// Appends what is ready and was not told, a turn's worth of it.
+    /// Appends ready entries that were not reported yet, at most a turn's worth.
     ///
-    /// An entry that has gone meanwhile was counted, and one that took its place may be passed over: it is ready at the
-    /// next wait too.
+    /// An entry that was removed meanwhile is still in the count, and the entry that moved to its index may
+    /// be skipped. That one is still ready at the next wait.
     fn tell(&mut self, out: &mut Vec<Event>) {
         let turn = self.untold.min(crate::COMPLETIONS_PER_TURN);
         let mut left = turn;
@@ -69,13 +71,13 @@ impl PollSet {
         }
     }
 
-    /// Appends what is ready between two places, at most `left`; tells where it stopped.
+    /// Appends ready entries of this range, at most `left`; returns where the scan stopped.
     fn collect(&self, from: usize, to: usize, left: &mut usize, out: &mut Vec<Event>) -> usize {
         let mut at = from;
         while at < to && *left > 0 {
             let end = to.min(at + TOGETHER);
             let entries = &self.set[at..end];
-            // Without a branch for each: most are idle where there are many.
+            // One branch for all of them: with many connections most are idle.
             if entries.iter().fold(0, |any, entry| any | entry.revents) == 0 {
                 at = end;
                 continue;
@@ -96,7 +98,7 @@ impl PollSet {
     }
 }
 
-/// What is ready, of what poll says.
+/// Translates `revents` into directions.
 #[inline]
 fn directions(revents: i16) -> u8 {
     let broken = revents & (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) != 0;
@@ -113,7 +115,7 @@ fn directions(revents: i16) -> u8 {
     ready
 }
 
-/// What to ask poll for.
+/// Translates directions into `events`.
 #[inline]
 fn events(directions: u8) -> i16 {
     let input = if directions & IN != 0 { libc::POLLIN | libc::POLLRDHUP } else { 0 };
@@ -122,7 +124,7 @@ fn events(directions: u8) -> i16 {
 }
 
 impl Poller for PollSet {
-    const NAME: Name = Name::Poll;
+    const NAME: DriverName = DriverName::Poll;
     const TELLS_ONCE: bool = false;
 
     fn ask(&mut self, on: Target, _: u8, directions: u8, _: &mut Counters) -> io::Result<()> {
@@ -136,7 +138,7 @@ impl Poller for PollSet {
             self.set[*place as usize].events = events;
             return Ok(());
         }
-        // Fewer than descriptors.
+        // There are fewer elements than descriptors.
         *place = self.set.len() as u32;
         self.set.push(libc::pollfd { fd: on.number, events, revents: 0 });
         self.owners.push(Token { index: on.index, generation: on.generation });
@@ -144,10 +146,10 @@ impl Poller for PollSet {
     }
 
     fn forget(&mut self, on: Target, _: &mut Counters) {
-        self.narrow(on.index, 0);
+        self.reduce_interest(on.index, 0);
     }
 
-    fn narrow(&mut self, index: u32, directions: u8) {
+    fn reduce_interest(&mut self, index: u32, directions: u8) {
         let place = self.places[index as usize] as usize;
         if directions != 0 {
             self.set[place].events = events(directions);
@@ -162,7 +164,7 @@ impl Poller for PollSet {
     }
 
     fn wait(&mut self, until: Until, counters: &mut Counters, out: &mut Vec<Event>) -> io::Result<()> {
-        // Not again for what is known already: the kernel would walk everybody, also those who wait for nothing yet.
+        // Entries that are known to be ready need no system call, which would scan the whole array.
         if self.untold > 0 {
             self.tell(out);
             if !out.is_empty() {
@@ -173,11 +175,11 @@ impl Poller for PollSet {
         let mut span = wait_span(until);
         let span = span.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
         let (set, count) = (self.set.as_mut_ptr(), self.set.len());
-        // SAFETY: `count` live entries, and a timespec of this frame if any, all written during the call only; no
-        // signal mask is given. (By number, as in `sys::attempt`.)
+        // SAFETY: `count` live entries, and a timespec of this frame if any, all written during the call
+        // only; no signal mask is given. (By number, as in `sys::attempt`.)
         let ready =
             unsafe { libc::syscall(libc::SYS_ppoll, set, count, span, std::ptr::null::<u8>(), 0usize) };
-        // Interrupted, the kernel has written nothing, and what is written there is old.
+        // After EINTR the kernel has written nothing: `revents` is from an earlier call.
         let mut ready = check_wait(ready)?;
         if ready > 0 && self.set[ALARM].revents != 0 {
             ready -= 1;
@@ -205,7 +207,8 @@ mod tests {
 
     const TURN: usize = crate::COMPLETIONS_PER_TURN;
 
-    /// Two turns and a hundred entries of one descriptor under many names, which is always ready.
+    /// Registers one descriptor, which is always ready, under as many indices as two turns take, and a
+    /// hundred more.
     fn more_than_a_turn() -> (PollSet, u32, [UnixStream; 2]) {
         let (mut tell, hear) = UnixStream::pair().unwrap();
         tell.write_all(b"x").unwrap();
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_a_turn_takes_are_told_in_turns_of_one_call_and_nobody_is_left_out_or_told_twice() {
+    fn more_entries_than_a_turn_takes_are_each_reported_once_from_one_call() {
         let (mut set, all, _open) = more_than_a_turn();
         let mut counters = Counters::default();
         for calls in 1..4 {
@@ -241,20 +244,20 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_before_he_is_told_is_not_told_and_who_moves_into_his_place_is() {
+    fn an_entry_that_is_removed_before_its_report_is_not_reported_and_the_one_that_replaces_it_is() {
         let (mut set, all, _open) = more_than_a_turn();
         let mut counters = Counters::default();
         let mut told: BTreeSet<_> = wait(&mut set, &mut counters).into_iter().collect();
         let is_gone = |index: &u32| index.is_multiple_of(3);
-        (0..all).filter(is_gone).for_each(|index| set.narrow(index, 0));
-        // What is left of the call, and all of another.
+        (0..all).filter(is_gone).for_each(|index| set.reduce_interest(index, 0));
+        // The rest of this call's entries, and all of the next call's.
         for _ in 0..4 {
             let events = wait(&mut set, &mut counters);
             assert!(!events.iter().any(is_gone));
             told.extend(events);
         }
         assert!((0..all).filter(|index| !is_gone(index)).all(|index| told.contains(&index)));
-        (0..all).filter(|index| !is_gone(index)).for_each(|index| set.narrow(index, 0));
+        (0..all).filter(|index| !is_gone(index)).for_each(|index| set.reduce_interest(index, 0));
         assert_eq!(wait(&mut set, &mut counters), []);
     }
 
@@ -268,7 +271,7 @@ mod tests {
             set.ask(on, 0, IN, &mut counters).unwrap();
         }
         for index in (0..40).step_by(3) {
-            set.narrow(index, 0);
+            set.reduce_interest(index, 0);
         }
         for (tell, _) in &pairs {
             let mut tell: &UnixStream = tell;
@@ -279,9 +282,9 @@ mod tests {
         let told: BTreeSet<_> = events.iter().map(|event| event.index).collect();
         assert_eq!(told, (0..40).filter(|index| index % 3 != 0).collect());
         assert_eq!(events.len(), told.len());
-        // Those that are left move too.
+        // The remaining entries move too.
         for index in &told {
-            set.narrow(*index, 0);
+            set.reduce_interest(*index, 0);
         }
         events.clear();
         set.wait(Until::Now, &mut counters, &mut events).unwrap();

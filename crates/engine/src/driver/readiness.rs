@@ -1,40 +1,43 @@
 //! Wait for readiness, then attempt: what epoll, poll and select have in common.
 //!
-//! A direction of a descriptor has one ready bit. It is set by an event, and cleared by EAGAIN or by a receive
-//! that came back short: then the socket is empty, and asking again would be a system call for nothing (measured: 7 % of
-//! an echo). But not where the kernel ends a receive before that, which is known of the socket then ([`BEHIND`]): at
-//! the end of the stream, at urgent data (tcp(7)), and on a Unix socket behind every byte that descriptors came with
-//! and at its own urgent data (unix(7)). Clear means *park without trying*. Sends try first: a socket is
-//! almost always writable. So does the first receive of a connection just accepted, as long as that pays ([`Luck`]):
-//! whoever asks one thing only is then answered without ever being waited for.
+//! Each direction of a descriptor has a ready bit. An event sets it. EAGAIN clears it, and so does a short
+//! receive: it means that the socket is empty, so another attempt would be a wasted system call (measured:
+//! 7 % of an echo). A short receive does not mean that where the kernel ends one early ([`BEHIND`]): at the
+//! end of the stream, at urgent data (tcp(7)), and on a Unix socket after a byte that carried descriptors and
+//! at urgent data (unix(7)).
 //!
-//! epoll tells a change once, to whoever registered once for everything. poll and select tell what *is*, at each
-//! wait, so they are asked for exactly the directions that somebody waits for and that are not known to be ready
-//! ([`Poller::TELLS_ONCE`]). What was told is nearly always drained before the next wait, and then nothing has to be
-//! changed; whatever was not is taken out before that wait ([`Readiness::review`]), or it would end at once.
+//! With the bit clear, an operation parks without an attempt. Sends try first, since a socket is almost
+//! always writable. So does the first receive of an accepted connection as long as that pays ([`Luck`]): a
+//! connection with one request is then answered without a wait.
 //!
-//! Nothing is done in the name of a waiting operation: [`Driver::wait`] only says that an attempt may succeed, and
-//! the transfer happens when the task asks, through one hot buffer. So a cancelled operation never had an effect,
-//! and nothing can be lost.
+//! epoll reports a change once, after one registration for everything. poll and select report the state at
+//! each wait, so they are asked only for directions on which an operation waits and that are not known to be
+//! ready ([`Poller::TELLS_ONCE`]). Reported input is nearly always drained before the next wait, and then
+//! nothing changes. What was not drained is taken out before that wait ([`Readiness::review`]), or the wait
+//! would end at once.
+//!
+//! [`Driver::wait`] only says that an attempt may succeed. The transfer happens when the task asks, through
+//! one hot buffer. So a cancelled operation never had an effect, and nothing is lost.
 
-use super::{Cancelled, Driver, Name, Settings};
+use super::{Cancelled, Driver, DriverName, Settings};
 use crate::clock::{Clock, Until};
 use crate::counters::Counters;
 use crate::descriptor::NONE;
 use crate::op::{Answer, Call, Completion, Kind, News, Op, Outcome, Span, Target, Token};
 use crate::pool::{Lease, Pool};
 use crate::sys::attempt;
-use crate::sys::call::{self, Blocking};
+use crate::sys::call;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
-/// What a poller tells of a descriptor.
+/// An event that a poller reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Event {
-    /// Of the entry in the table of descriptors.
+    /// Index and generation of the entry in the table of descriptors.
     pub(crate) index: u32,
     pub(crate) generation: u32,
     /// [`IN`], [`OUT`], [`BEHIND`].
@@ -45,18 +48,18 @@ pub(crate) struct Event {
 pub(crate) const IN: u8 = 1;
 /// A send would not wait, or a connect is over.
 pub(crate) const OUT: u8 = 2;
-/// A short receive does not mean an empty socket, from now on: the peer has sent its end or urgent data, or the connection
-/// is broken, and that may be what comes next; or it is a Unix socket ([`Driver::stops_short`]).
+/// From now on a short receive does not mean an empty socket: the peer has sent its end or urgent data, or
+/// the connection is broken; or it is a Unix socket ([`Driver::stops_short`]).
 pub(crate) const BEHIND: u8 = 4;
-/// Of what a driver knows: that [`IN`] is a guess.
+/// [`IN`] is a guess: an internal bit that no poller reports.
 const GUESSED: u8 = 8;
 
 /// A way of waiting for many descriptors. It knows descriptors, not operations.
 pub(crate) trait Poller {
-    const NAME: Name;
+    const NAME: DriverName;
 
-    /// A change is told once, and what is asked for stays asked for (edge-triggered). Otherwise what is asked for is
-    /// told at each wait for as long as it is so.
+    /// A change is reported once, and an interest stays registered (edge-triggered). Otherwise readiness is
+    /// reported at each wait as long as it lasts.
     const TELLS_ONCE: bool;
 
     /// Descriptors have numbers below this, or cannot be watched.
@@ -65,21 +68,21 @@ pub(crate) trait Poller {
     /// Asks for these directions ([`IN`], [`OUT`]) of a descriptor: more than `so_far`, which may be none.
     fn ask(&mut self, on: Target, so_far: u8, directions: u8, counters: &mut Counters) -> io::Result<()>;
 
-    /// Asks for no more than these directions of the descriptor at `index`; none: the poller knows nothing of it any
-    /// more. Never called where changes are told once.
-    fn narrow(&mut self, index: u32, directions: u8);
+    /// Reduces the interest in the descriptor at `index` to these directions; with none, removes it. Never
+    /// called where changes are reported once.
+    fn reduce_interest(&mut self, index: u32, directions: u8);
 
-    /// Knows nothing of the descriptor any more, which stays open. It was asked for.
+    /// Removes a descriptor, which stays open. It was asked for.
     fn forget(&mut self, on: Target, counters: &mut Counters);
 
-    /// Waits, and appends what is ready. The alarm ends the wait and is not told.
+    /// Waits, and appends what is ready. The alarm ends the wait and is not reported.
     fn wait(&mut self, until: Until, counters: &mut Counters, out: &mut Vec<Event>) -> io::Result<()>;
 
-    /// What another thread writes to.
+    /// The descriptor by which another thread ends a wait.
     fn alarm(&self) -> &Arc<OwnedFd>;
 }
 
-/// What the driver knows of one descriptor.
+/// The state of one descriptor.
 #[derive(Clone, Copy, Debug)]
 struct Watch {
     generation: u32,
@@ -88,7 +91,7 @@ struct Watch {
     asked: u8,
     /// `connect(2)` has begun.
     connecting: bool,
-    /// Whose turn it is when there is something to receive, and when there is room to send.
+    /// The operation parked on input, and the one parked on output.
     reader: Parked,
     writer: Parked,
 }
@@ -101,20 +104,20 @@ const _: () = assert!(size_of::<Watch>() == 32);
 struct Parked {
     index: u32,
     generation: u32,
-    /// It stays when it is told.
+    /// It stays parked when it is reported.
     standing: bool,
 }
 
 impl Parked {
-    const NOBODY: Parked = Parked { index: NONE, generation: 0, standing: false };
+    const EMPTY: Parked = Parked { index: NONE, generation: 0, standing: false };
 
-    /// Who it was, if anybody; nobody from now on.
+    /// Takes the parked operation, if there is one.
     fn take(&mut self) -> Option<Token> {
-        let Parked { index, generation, .. } = std::mem::replace(self, Parked::NOBODY);
+        let Parked { index, generation, .. } = std::mem::replace(self, Parked::EMPTY);
         (index != NONE).then_some(Token { index, generation })
     }
 
-    /// Whom to tell, if anybody.
+    /// The operation to report to, if one is parked.
     #[inline]
     fn tell(&mut self) -> Option<Token> {
         if self.index == NONE {
@@ -122,7 +125,7 @@ impl Parked {
         }
         let token = Token { index: self.index, generation: self.generation };
         if !self.standing {
-            *self = Parked::NOBODY;
+            *self = Parked::EMPTY;
         }
         Some(token)
     }
@@ -134,17 +137,17 @@ impl Watch {
         ready: OUT,
         asked: 0,
         connecting: false,
-        reader: Parked::NOBODY,
-        writer: Parked::NOBODY,
+        reader: Parked::EMPTY,
+        writer: Parked::EMPTY,
     };
 
-    /// Whose turn it is in this direction.
+    /// The operation parked on this direction.
     #[inline]
     fn parked(&mut self, direction: u8) -> &mut Parked {
         if direction == IN { &mut self.reader } else { &mut self.writer }
     }
 
-    /// The directions somebody waits for, without knowing that they are ready.
+    /// Directions with a parked operation that are not known to be ready.
     #[inline]
     fn open_questions(&self) -> u8 {
         let reader = if self.reader.index == NONE { 0 } else { IN };
@@ -153,20 +156,20 @@ impl Watch {
     }
 }
 
-/// Whether a connection just accepted is worth a receive before anybody waits for it: whether those before it had sent
-/// something by then. On a busy server most have.
+/// Decides whether to attempt a receive on an accepted connection before an event, from how often earlier
+/// attempts found data. On a busy server most have.
 #[derive(Clone, Copy, Debug)]
 struct Luck {
-    /// How often it was so of late: none of 255, to all.
+    /// Share of recent tries that brought something, in 255ths.
     share: u8,
     /// Connections since the last that was tried.
     passed: u8,
 }
 
 impl Luck {
-    /// From this share on each is tried: an attempt for nothing costs less than half of what a wait does.
+    /// From this share on every connection is tried: a failed attempt costs less than half of a wait.
     const ENOUGH: u8 = 96;
-    /// Below it one in so many is.
+    /// Below that share one connection in this many is tried.
     const ONE_IN: u8 = 16;
 
     fn new() -> Luck {
@@ -182,9 +185,9 @@ impl Luck {
         tries
     }
 
-    /// What a receive from this descriptor came to: if it was the one tried on a guess, that is learnt from.
+    /// Learns from the result of a receive, if it was tried on a guess.
     #[inline]
-    fn hears(&mut self, watch: &mut Watch, result: i32) {
+    fn note_receive(&mut self, watch: &mut Watch, result: i32) {
         if watch.ready & GUESSED != 0 {
             watch.ready &= !GUESSED;
             self.learn(result != -libc::EAGAIN);
@@ -206,9 +209,9 @@ pub(crate) struct Readiness<P> {
     /// By index in the table of descriptors.
     watches: Vec<Watch>,
     events: Vec<Event>,
-    /// Operations that could not even be parked, told at the next wait.
+    /// Operations that could not be parked; reported at the next wait.
     failed: Vec<Completion>,
-    /// An accept has brought a number that was too high: from then on each looks first whether a lower one is free.
+    /// An accept has returned too high a number: from then on each first checks whether a lower one is free.
     may_be_full: bool,
     luck: Luck,
     pool: Rc<Pool>,
@@ -238,19 +241,22 @@ impl<P: Poller> Readiness<P> {
 
     /// Receives into a buffer of the pool, which becomes a lease.
     #[inline]
-    fn receive(&mut self, on: Target) -> Option<Result<Lease, i32>> {
+    fn receive(&mut self, on: Target, bulk: bool) -> Option<Result<Lease, i32>> {
         let watch = watch_of(&mut self.watches, on);
         if watch.ready & IN == 0 {
             return None;
         }
+        if bulk {
+            return self.receive_bulk(on);
+        }
         let pool = &self.pool;
-        // At most half are out (`Pool::lease`), and we use one at a time.
+        // At most half are leased (`Pool::lease`), and this uses one at a time.
         let id = pool.take()?;
         let buffer_bytes = pool.buffer_bytes();
         let memory = Span { start: pool.buffer(id).as_ptr(), bytes: buffer_bytes };
-        // SAFETY: the buffer was taken from the pool: nobody else reaches it, and it is of that size.
+        // SAFETY: the buffer was taken from the pool, so no other code uses it, and it has that size.
         let result = unsafe { attempt::receive(on.number, memory, &mut self.counters) };
-        self.luck.hears(watch, result);
+        self.luck.note_receive(watch, result);
         if result <= 0 {
             pool.put(id);
             if result == -libc::EAGAIN {
@@ -270,28 +276,44 @@ impl<P: Poller> Readiness<P> {
         Some(Ok(unsafe { self.pool.lease(id, result as usize) }))
     }
 
+    /// The same into a large buffer.
+    fn receive_bulk(&mut self, on: Target) -> Option<Result<Lease, i32>> {
+        let mut large = self.pool.take_large();
+        let received = self.receive_into(on, large.span());
+        match received.map(|outcome| outcome.result) {
+            Some(bytes) if bytes > 0 => {
+                // SAFETY: the receive has just written so many bytes where the buffer begins.
+                Some(Ok(unsafe { self.pool.lease_large(large, bytes as usize) }))
+            }
+            other => {
+                self.pool.put_large(large);
+                Some(if other? < 0 { Err(other?) } else { Ok(Lease::nothing()) })
+            }
+        }
+    }
+
     fn receive_into(&mut self, on: Target, memory: Span) -> Option<Outcome> {
         let watch = self.watch(on);
         if watch.ready & IN == 0 {
             return None;
         }
         let may_stop_short = watch.ready & BEHIND != 0;
-        // SAFETY: an attempt's memory is the caller's, who lends it for the call (`Op`, `op_of`).
+        // SAFETY: the caller owns an attempt's memory and lends it for the call (`Op`, `op_of`).
         let result = unsafe { attempt::receive(on.number, memory, &mut self.counters) };
         let watch = watch_of(&mut self.watches, on);
-        self.luck.hears(watch, result);
+        self.luck.note_receive(watch, result);
         let drained = !may_stop_short && result >= 0 && (result as usize) < memory.bytes;
-        self.settle(on, IN, result, drained).map(Outcome::of)
+        self.handle_result(on, IN, result, drained).map(Outcome::of)
     }
 
-    /// How long a datagram was says nothing about whether there is another: only EAGAIN does.
+    /// Receives a datagram. Its length does not tell whether there is another; only EAGAIN does.
     fn receive_message(&mut self, on: Target, message: *mut libc::msghdr) -> Option<Outcome> {
         if self.watch(on).ready & IN == 0 {
             return None;
         }
-        // SAFETY: an attempt's memory is the caller's, who lends it for the call (`Op`, `op_of`).
+        // SAFETY: the caller owns an attempt's memory and lends it for the call (`Op`, `op_of`).
         let result = unsafe { attempt::receive_message(on.number, message, &mut self.counters) };
-        self.settle(on, IN, result, false).map(Outcome::of)
+        self.handle_result(on, IN, result, false).map(Outcome::of)
     }
 
     fn accept(&mut self, on: Target) -> Option<Outcome> {
@@ -301,19 +323,19 @@ impl<P: Poller> Readiness<P> {
         if self.may_be_full && attempt::lowest_free(on.number, &mut self.counters) >= P::NUMBERS {
             return Some(Outcome::of(-libc::EMFILE));
         }
-        let result = attempt::accept(on.number, Blocking::No.socket_flags(), &mut self.counters);
+        let result = attempt::accept(on.number, &mut self.counters);
         if result >= P::NUMBERS {
             return Some(Outcome::of(self.turn_away(result)));
         }
-        self.settle(on, IN, result, false).map(Outcome::of)
+        self.handle_result(on, IN, result, false).map(Outcome::of)
     }
 
-    /// Closes an accepted socket whose number is too high. Said once; from then on it is as though the process had no
-    /// descriptors left: nobody is taken from the backlog only to be turned away.
+    /// Closes an accepted socket with a number that select cannot watch. The first is an error (ERANGE);
+    /// later ones count as EMFILE, so that no connection is taken from the backlog only to be closed.
     #[cold]
     fn turn_away(&mut self, number: i32) -> i32 {
         attempt::close(number, &mut self.counters);
-        // Another thread may have opened something since we looked.
+        // Another thread may have opened a descriptor since the check.
         if std::mem::replace(&mut self.may_be_full, true) { -libc::EMFILE } else { -libc::ERANGE }
     }
 
@@ -322,13 +344,13 @@ impl<P: Poller> Readiness<P> {
         if self.watch(on).ready & OUT == 0 {
             return None;
         }
-        // SAFETY: an attempt's memory is the caller's, who lends it for the call (`Op`, `op_of`).
+        // SAFETY: the caller owns an attempt's memory and lends it for the call (`Op`, `op_of`).
         let result = unsafe { attempt::send(on.number, bytes, &mut self.counters) };
         if result >= 0 && result as usize == bytes.bytes {
             return Some(result);
         }
-        // A short send means a full socket: waiting is all that is left.
-        self.settle(on, OUT, result, result >= 0)
+        // A short send means a full socket: clear the bit.
+        self.handle_result(on, OUT, result, result >= 0)
     }
 
     fn send_vectored(&mut self, on: Target, message: &libc::msghdr) -> Option<Outcome> {
@@ -337,7 +359,7 @@ impl<P: Poller> Readiness<P> {
         }
         // SAFETY: as in `send`.
         let result = unsafe { attempt::send_vectored(on.number, message, &mut self.counters) };
-        self.settle(on, OUT, result, false).map(Outcome::of)
+        self.handle_result(on, OUT, result, false).map(Outcome::of)
     }
 
     fn send_file(&mut self, on: Target, file: &File, at: u64, bytes: usize) -> Option<Outcome> {
@@ -345,7 +367,7 @@ impl<P: Poller> Readiness<P> {
             return None;
         }
         let result = attempt::send_file(on.number, file, at, bytes, &mut self.counters);
-        self.settle(on, OUT, result, false).map(Outcome::of)
+        self.handle_result(on, OUT, result, false).map(Outcome::of)
     }
 
     fn connect(&mut self, on: Target, address: &socket2::SockAddr) -> Option<Outcome> {
@@ -358,7 +380,7 @@ impl<P: Poller> Readiness<P> {
             return Some(Outcome::of(attempt::take_error(on.number, &mut self.counters)));
         }
         match attempt::connect(on.number, address, &mut self.counters) {
-            // Interrupted, it goes on by itself (connect(2)).
+            // After EINTR the connect goes on asynchronously (connect(2)).
             errno if matches!(-errno, libc::EINPROGRESS | libc::EINTR) => {
                 let watch = self.watch(on);
                 watch.connecting = true;
@@ -369,8 +391,8 @@ impl<P: Poller> Readiness<P> {
         }
     }
 
-    /// Clears the ready bit if the answer says so, and makes EAGAIN "not now".
-    fn settle(&mut self, on: Target, direction: u8, result: i32, drained: bool) -> Option<i32> {
+    /// Handles the result of an attempt: EAGAIN and `drained` clear the ready bit; EAGAIN becomes `None`.
+    fn handle_result(&mut self, on: Target, direction: u8, result: i32, drained: bool) -> Option<i32> {
         if result == -libc::EAGAIN {
             self.counters.would_block += 1;
             self.drained(on, direction);
@@ -382,7 +404,7 @@ impl<P: Poller> Readiness<P> {
         Some(result)
     }
 
-    /// There is nothing more in this direction until the poller says so.
+    /// Clears the ready bit of a direction until the poller reports it again.
     #[inline]
     fn drained(&mut self, on: Target, direction: u8) {
         let watch = self.watch(on);
@@ -392,13 +414,14 @@ impl<P: Poller> Readiness<P> {
         }
     }
 
-    /// Somebody waits, and what he waits for was no longer asked for.
+    /// Renews the interest of a descriptor: an operation is parked on a direction the poller is not asked
+    /// for.
     fn ask_again(&mut self, on: Target) {
         let watch = watch_of(&mut self.watches, on);
         let asked = watch.asked | watch.open_questions();
         match self.poller.ask(on, watch.asked, asked, &mut self.counters) {
             Ok(()) => watch.asked = asked,
-            // Then whoever waits hears of it.
+            // The parked operations end with the error.
             Err(why) => {
                 let errno = why.raw_os_error().unwrap_or(libc::EIO);
                 let refused = asked & !watch.asked;
@@ -410,7 +433,8 @@ impl<P: Poller> Readiness<P> {
         }
     }
 
-    /// Before a wait: what was told at the last one and is still so need not be told again, nor what nobody waits for.
+    /// Before a wait: removes the interest in what was reported and is still ready, or has no parked
+    /// operation.
     fn review(&mut self) {
         for event in &self.events {
             let Some(watch) = self.watches.get_mut(event.index as usize) else { continue };
@@ -420,7 +444,7 @@ impl<P: Poller> Readiness<P> {
             let asked = watch.asked & watch.open_questions();
             if asked != watch.asked {
                 watch.asked = asked;
-                self.poller.narrow(event.index, asked);
+                self.poller.reduce_interest(event.index, asked);
             }
         }
     }
@@ -429,28 +453,28 @@ impl<P: Poller> Readiness<P> {
     fn forget(&mut self, on: Target) {
         let watch = self.watch(on);
         if !P::TELLS_ONCE && std::mem::take(&mut watch.asked) != 0 {
-            self.poller.narrow(on.index, 0);
+            self.poller.reduce_interest(on.index, 0);
         }
     }
 
-    /// An error of its own for a descriptor whose number is too high.
+    /// Checks that the poller can watch this number.
     fn check_number(&self, number: i32) -> io::Result<()> {
         if number < P::NUMBERS { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ERANGE)) }
     }
 }
 
-/// Which way an operation waits.
+/// The direction on which an operation waits.
 #[inline]
 fn direction(kind: Kind) -> u8 {
     if kind.is_inward() { IN } else { OUT }
 }
 
-/// The end of an operation that could not be parked.
+/// The completion of an operation that could not be parked.
 fn failed(token: Token, errno: i32) -> Completion {
     Completion { token, news: News::Last(Outcome::of(-errno)) }
 }
 
-/// The entry of a descriptor, fresh if it is a new one.
+/// The state of a descriptor, reset if the generation is new.
 #[inline]
 fn watch_of(watches: &mut Vec<Watch>, on: Target) -> &mut Watch {
     let index = on.index as usize;
@@ -465,7 +489,7 @@ fn watch_of(watches: &mut Vec<Watch>, on: Target) -> &mut Watch {
 }
 
 impl<P: Poller> Driver for Readiness<P> {
-    fn name(&self) -> Name {
+    fn name(&self) -> DriverName {
         P::NAME
     }
 
@@ -475,7 +499,7 @@ impl<P: Poller> Driver for Readiness<P> {
             Call::Adopt { on } => self.check_number(on.number)?,
             _ => {}
         }
-        let answer = call::perform(call, Blocking::No, &mut self.counters)?;
+        let answer = call::perform(call, &mut self.counters)?;
         let highest = match &answer {
             Answer::Descriptor(descriptor) => descriptor.number(),
             Answer::Pair(one, other) => one.number().max(other.number()),
@@ -506,7 +530,8 @@ impl<P: Poller> Driver for Readiness<P> {
 
     fn attempt(&mut self, op: &Op<'_>) -> Option<Outcome> {
         match *op {
-            Op::Receive { on } | Op::ReceiveOne { on } => self.receive(on).map(Outcome::from),
+            Op::Receive { on } => self.receive(on, false).map(Outcome::from),
+            Op::ReceiveBulk { on } => self.receive(on, true).map(Outcome::from),
             Op::Send { on, bytes, .. } | Op::SendLasting { on, bytes, .. } => {
                 self.send(on, bytes).map(Outcome::of)
             }
@@ -518,6 +543,15 @@ impl<P: Poller> Driver for Readiness<P> {
             Op::ReceiveMessage { on, message } => self.receive_message(on, message),
             Op::SendFile { on, file, at, bytes } => self.send_file(on, file, at, bytes),
             Op::Connect { on, address } => self.connect(on, address),
+            Op::Readable { on } => (self.watch(on).ready & IN != 0).then(|| Outcome::of(0)),
+            // Asked anew: what was reported may be over, since another owner of the file has written.
+            Op::Writable { on } => match attempt::is_writable(on.number, &mut self.counters) {
+                errno if errno == -libc::EAGAIN => {
+                    self.counters.would_block += 1;
+                    None
+                }
+                result => Some(Outcome::of(result)),
+            },
             Op::File(_) => None,
         }
     }
@@ -529,14 +563,20 @@ impl<P: Poller> Driver for Readiness<P> {
     }
 
     fn stops_short(&mut self, on: Target) {
-        // Where what is there is told at each wait, nothing has to be remembered.
+        // Pollers that report the state at each wait need no mark.
         if P::TELLS_ONCE {
             self.watch(on).ready |= BEHIND;
         }
     }
 
-    fn attempt_receive(&mut self, on: Target) -> Option<Result<Lease, i32>> {
-        self.receive(on)
+    fn is_drained(&self, on: Target) -> bool {
+        let watch = self.watches.get(on.index as usize);
+        watch.is_some_and(|watch| watch.generation == on.generation && watch.ready & IN == 0)
+    }
+
+    #[inline]
+    fn attempt_receive(&mut self, on: Target, bulk: bool) -> Option<Result<Lease, i32>> {
+        self.receive(on, bulk)
     }
 
     fn attempt_send(&mut self, on: Target, bytes: Span) -> Option<i32> {
@@ -547,8 +587,8 @@ impl<P: Poller> Driver for Readiness<P> {
         let on = op.target();
         let (direction, standing) = (direction(op.kind()), op.kind().is_standing());
         let watch = watch_of(&mut self.watches, on);
-        // Where changes are told once, what is asked for is asked for good. A new connection would be told at once that
-        // there is room to send, for nothing: that is asked only when somebody waits for it.
+        // An edge-triggered interest is registered for good. A new connection is writable, which would be
+        // reported at once and for nothing, so output is registered only when an operation waits for it.
         let asked = watch.asked | if P::TELLS_ONCE && direction == OUT { IN | OUT } else { direction };
         if watch.asked != asked {
             if let Err(why) = self.poller.ask(on, watch.asked, asked, &mut self.counters) {
@@ -565,10 +605,10 @@ impl<P: Poller> Driver for Readiness<P> {
         self.failed.retain(|completion| completion.token != token);
         let watch = watch_of(&mut self.watches, on);
         let direction = direction(kind);
-        *watch.parked(direction) = Parked::NOBODY;
+        *watch.parked(direction) = Parked::EMPTY;
         if !P::TELLS_ONCE && watch.asked & direction != 0 {
             watch.asked &= !direction;
-            self.poller.narrow(on.index, watch.asked);
+            self.poller.reduce_interest(on.index, watch.asked);
         }
         Cancelled::Gone
     }
@@ -630,8 +670,8 @@ impl<P: Poller> Driver for Readiness<P> {
         self.counters
     }
 
-    fn abandon(self: Box<Self>) {
-        // The kernel has nothing of ours between two system calls.
+    fn abandon(self: Box<Self>, _: Duration) {
+        // Between two system calls the kernel holds no memory of this driver.
     }
 }
 
@@ -652,7 +692,7 @@ mod tests {
             }
             tried
         };
-        // Nobody speaks first: a few, and then one in sixteen.
+        // No client sends first: a few are tried, and then one in sixteen.
         assert!((6..=12).contains(&tried(100, Box::new(|| false))));
         assert_eq!(tried(1600, Box::new(|| false)), 100);
         // All do: soon every one.

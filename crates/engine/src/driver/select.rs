@@ -1,15 +1,14 @@
 //! `select(2)`: two bit sets, one bit per descriptor number.
 //!
-//! The oldest of the waits. The kernel writes its answer over the question, so it gets copies; of these only the words
-//! up to the highest number are copied, handed over and looked at. A number of 1024 or more has no bit here: setting
-//! one anyway is the classic hole of this call. [`Poller::NUMBERS`] keeps such descriptors out before they get
-//! here, and the sets are indexed with checks. (The limit is the C library's `FD_SETSIZE`; the kernel itself takes
-//! larger sets.)
+//! The kernel overwrites the sets with its result, so it gets copies. Only the words up to the highest number
+//! are copied, passed and scanned. A number of 1024 or more has no bit: setting it anyway writes out of
+//! bounds, the classic bug with this call. [`Poller::NUMBERS`] refuses such descriptors earlier, and the sets
+//! are indexed with bounds checks. (The limit is the C library's `FD_SETSIZE`; the kernel takes larger sets.)
 //!
-//! References: select(2), in particular under BUGS; pselect6 writes what is left of its timeout.
+//! References: select(2), in particular under BUGS; pselect6 overwrites its time-out with the remaining time.
 
 use super::readiness::{Event, IN, OUT, Poller};
-use super::{Name, alarm};
+use super::{DriverName, alarm};
 use crate::clock::Until;
 use crate::counters::Counters;
 use crate::descriptor::NONE;
@@ -19,7 +18,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-/// Descriptor numbers a set has bits for.
+/// Number of bits in a set.
 const LIMIT: usize = libc::FD_SETSIZE;
 const WORDS: usize = LIMIT / 64;
 
@@ -42,22 +41,22 @@ impl Set {
     }
 }
 
-/// What is asked for, and whose descriptors they are.
+/// The sets of descriptors with an interest, and the table entries of these descriptors.
 pub(crate) struct Select {
     reads: Set,
     writes: Set,
-    /// Words of the sets that may not be empty.
+    /// Number of leading words of the sets that may have bits.
     words: usize,
-    /// Bits in `writes`.
+    /// Number of bits in `writes`.
     writers: usize,
-    /// Whose number it is. The alarm's is nobody.
+    /// The table entry of each number. The alarm has none.
     owners: Box<[Token; LIMIT]>,
     /// Number of the descriptor, by index in the table of descriptors.
     numbers: Vec<u16>,
     alarm: Arc<OwnedFd>,
 }
 
-const NOBODY: Token = Token { index: NONE, generation: 0 };
+const UNOWNED: Token = Token { index: NONE, generation: 0 };
 
 impl Select {
     pub(crate) fn new() -> io::Result<Select> {
@@ -73,7 +72,7 @@ impl Select {
             writes: Set::EMPTY,
             words: number / 64 + 1,
             writers: 0,
-            owners: Box::new([NOBODY; LIMIT]),
+            owners: Box::new([UNOWNED; LIMIT]),
             numbers: Vec::new(),
             alarm,
         };
@@ -88,10 +87,10 @@ impl Select {
         self.writers = self.writers + usize::from(directions & OUT != 0) - wrote as usize;
     }
 
-    /// One past the highest number asked for.
+    /// Returns one more than the highest number in the sets.
     fn count(&mut self) -> usize {
         loop {
-            // The alarm is never taken out, so there is always a word.
+            // The alarm is never removed, so there is always a word.
             let last = self.words - 1;
             let bits = self.reads.words[last] | self.writes.words[last];
             if bits != 0 {
@@ -103,7 +102,7 @@ impl Select {
 }
 
 impl Poller for Select {
-    const NAME: Name = Name::Select;
+    const NAME: DriverName = DriverName::Select;
     const TELLS_ONCE: bool = false;
     const NUMBERS: i32 = LIMIT as i32;
 
@@ -124,10 +123,10 @@ impl Poller for Select {
     }
 
     fn forget(&mut self, on: Target, _: &mut Counters) {
-        self.narrow(on.index, 0);
+        self.reduce_interest(on.index, 0);
     }
 
-    fn narrow(&mut self, index: u32, directions: u8) {
+    fn reduce_interest(&mut self, index: u32, directions: u8) {
         let number = usize::from(self.numbers[index as usize]);
         self.change(number, directions);
     }
@@ -147,13 +146,13 @@ impl Poller for Select {
         let span = span.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
         let none = std::ptr::null_mut::<libc::fd_set>();
         counters.system_calls += 1;
-        // SAFETY: the sets and the timespec are of this frame, and written during the call only; `count` is at most
-        // 1024, which the sets have bits for, so that the kernel stays inside them; null means none. (By number, as
-        // in `sys::attempt`.)
+        // SAFETY: the sets and the timespec are of this frame, and written during the call only; `count` is
+        // at most 1024, the number of bits of the sets, so the kernel stays inside them; null means no set.
+        // (By number, as in `sys::attempt`.)
         let ready = unsafe {
             libc::syscall(libc::SYS_pselect6, count, read, write, none, span, std::ptr::null::<u8>())
         };
-        // Interrupted, the sets hold what was asked.
+        // After EINTR the sets still hold the request.
         let mut left = check_wait(ready)?;
         for word in 0..words {
             if left == 0 {

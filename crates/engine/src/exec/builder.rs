@@ -1,85 +1,96 @@
-//! How a runtime is made: its driver, and the driver's settings within their ranges.
+//! The builder of a runtime: its driver, and the driver's settings within their ranges.
 //!
 //! Start at [`Builder::build`].
 
 use super::{Core, Runtime};
 use crate::driver::features::Features;
+#[cfg(feature = "sim")]
 use crate::driver::sim::{Faults, Sim, SimConfig};
 use crate::driver::{Driver, Settings, epoll, poll, readiness, select, threads, uring};
 use crate::error::{Error, Result};
-use crate::name::Name;
+use crate::name::DriverName;
 use std::io;
 
-/// How a runtime is made.
+/// Settings of a new runtime.
 #[derive(Clone, Debug)]
 pub struct Builder {
-    driver: Name,
+    driver: DriverName,
     settings: Settings,
+    #[cfg(feature = "sim")]
     sim: SimConfig,
 }
 
 impl Builder {
-    /// On this driver.
-    pub fn new(driver: Name) -> Builder {
-        Builder { driver, settings: Settings::default(), sim: SimConfig::new(0, Faults::none()) }
+    /// Creates a builder for this driver.
+    pub fn new(driver: DriverName) -> Builder {
+        Builder {
+            driver,
+            settings: Settings::default(),
+            #[cfg(feature = "sim")]
+            sim: SimConfig::new(0, Faults::none()),
+        }
     }
 
-    /// Submission queue entries of io_uring, rounded up to a power of two. 1024 by default, halved as long as
-    /// the kernel says ENOMEM (RLIMIT_MEMLOCK).
+    /// Sets the submission queue entries of io_uring, rounded up to a power of two. Default: 1024, halved
+    /// while the kernel returns ENOMEM (RLIMIT_MEMLOCK).
     pub fn entries(mut self, entries: u32) -> Builder {
         self.settings.entries = entries;
         self
     }
 
-    /// Completion queue entries of io_uring; four times the submission entries by default.
+    /// Sets the completion queue entries of io_uring. Default: four times the submission entries.
     pub fn completion_entries(mut self, entries: u32) -> Builder {
         self.settings.completions = Some(entries);
         self
     }
 
-    /// Receive buffers: how many (a power of two, 128 by default) of how many bytes each (4096; at most 60 KiB).
-    /// An idle connection holds none.
+    /// Sets the receive buffers: their number (a power of two, default 128), and their size in bytes (default
+    /// 4096, at most 60 KiB). An idle connection holds none.
     pub fn buffers(mut self, count: u16, bytes: usize) -> Builder {
         self.settings.buffers = count;
         self.settings.buffer_bytes = bytes;
         self
     }
 
-    /// Worker threads of the threads driver at most: as many operations can wait at a time, and one more fails. 4096 by
-    /// default, since each costs a thread (its stack takes about 8 KiB), two mappings and a descriptor.
+    /// Sets the maximum number of workers of the threads driver. That many operations can wait at a time; one
+    /// more fails. Default: 4096. Each worker costs a thread (with about 8 KiB of stack), two mappings and a
+    /// descriptor.
     pub fn workers(mut self, workers: u32) -> Builder {
         self.settings.workers = workers;
         self
     }
 
-    /// Places of connections in io_uring's own table, at most: see [`into_direct`](crate::net::TcpStream::into_direct), and
-    /// [`Runtime::direct_places`]. The kernel takes no table with more places than a process may have descriptors; without
-    /// this it has as many as that, and at most 65,536 (512 KiB of the kernel's memory). It is made when the first is taken.
+    /// Sets the maximum number of direct connections on io_uring: see
+    /// [`into_direct`](crate::net::TcpStream::into_direct) and [`Runtime::direct_places`]. The kernel's limit
+    /// is the process's descriptor limit. Default: that limit, at most 65,536 (512 KiB of kernel memory). The
+    /// table is created with the first direct connection.
     pub fn direct_places(mut self, places: u32) -> Builder {
         self.settings.places = Some(places);
         self
     }
 
-    /// What of the kernel's abilities may be used.
+    /// Sets the kernel features that may be used.
     pub fn features(mut self, features: Features) -> Builder {
         self.settings.features = features;
         self
     }
 
-    /// Seed and faults of the simulation; for [`Name::Sim`].
+    /// Sets the seed and faults of the simulation, for [`DriverName::Sim`]. Requires the feature `sim`.
+    #[cfg(feature = "sim")]
     pub fn sim(mut self, sim: SimConfig) -> Builder {
         self.sim = sim;
         self
     }
 
-    /// Makes the runtime, for the thread that calls this.
+    /// Builds the runtime, for the calling thread.
     ///
     /// # Errors
-    /// The driver is not to be had here (for io_uring: ENOSYS, EPERM, ENOMEM, or an ability it lacks), or a
-    /// setting is out of its range.
+    /// The driver is not available here (for io_uring: ENOSYS, EPERM, ENOMEM, or a missing feature), or a
+    /// setting is out of range.
     pub fn build(self) -> Result<Runtime> {
-        let Builder { driver: name, settings, sim } = self;
-        // What the kernel takes (`IORING_MAX_ENTRIES`), before it says EINVAL, which can mean anything.
+        let Builder { driver: name, settings, .. } = self;
+        // The kernel's limit (`IORING_MAX_ENTRIES`). Checked here because the kernel's EINVAL has many
+        // possible causes.
         const ENTRIES_MAX: u32 = 32_768;
         let bad = |why: String| {
             Err(Error::new("making a runtime", io::Error::new(io::ErrorKind::InvalidInput, why)))
@@ -101,21 +112,28 @@ impl Builder {
         }
         let failed = |call: &'static str| move |why| Error::new(call, why).by(name);
         let driver: Box<dyn Driver> = match name {
-            Name::Epoll => {
+            DriverName::Epoll => {
                 let poller = epoll::Epoll::new().map_err(failed("epoll_create1"))?;
                 Box::new(readiness::Readiness::new(poller, &settings).map_err(failed("mmap"))?)
             }
-            Name::Poll => {
+            DriverName::Poll => {
                 let poller = poll::PollSet::new().map_err(failed("eventfd"))?;
                 Box::new(readiness::Readiness::new(poller, &settings).map_err(failed("mmap"))?)
             }
-            Name::Select => {
+            DriverName::Select => {
                 let poller = select::Select::new().map_err(failed("eventfd"))?;
                 Box::new(readiness::Readiness::new(poller, &settings).map_err(failed("mmap"))?)
             }
-            Name::Threads => Box::new(threads::Threads::new(&settings).map_err(failed("eventfd"))?),
-            Name::IoUring => Box::new(uring::Uring::new(&settings)?),
-            Name::Sim => Box::new(Sim::new(&sim, &settings).map_err(failed("mmap"))?),
+            DriverName::Threads => Box::new(threads::Threads::new(&settings).map_err(failed("eventfd"))?),
+            DriverName::IoUring => Box::new(uring::Uring::new(&settings)?),
+            #[cfg(feature = "sim")]
+            DriverName::Sim => Box::new(Sim::new(&self.sim, &settings).map_err(failed("mmap"))?),
+            #[cfg(not(feature = "sim"))]
+            DriverName::Sim => {
+                let why = "the simulation is not in this build".to_owned();
+                return bad(why)
+                    .map_err(|why| why.hint("build ringroad-engine with the feature `sim`, for tests"));
+            }
         };
         Ok(Runtime { core: Core::new(driver)? })
     }

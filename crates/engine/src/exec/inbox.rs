@@ -1,8 +1,9 @@
-//! What reaches a runtime from other threads: wakes and work, and the alarm that ends its sleep.
+//! The inbox of a runtime: wakes and calls from other threads, and the alarm that ends its sleep.
 //!
-//! The protocol, checked by loom (`tests` below, with `--cfg ringroad_loom`): the sender puts its message in, then looks
-//! whether the runtime sleeps; the runtime says that it sleeps, then looks whether there is a message. Whichever
-//! comes second sees the other, because both go through the lock. The alarm is raised at most once per sleep.
+//! The protocol, checked by loom (`tests` below, with `--cfg ringroad_loom`): the sender queues its message,
+//! then checks whether the runtime sleeps. The runtime announces that it sleeps, then checks for messages.
+//! The later of the two sees the other, because both take the lock. The alarm is raised at most once per
+//! sleep.
 
 #[cfg(ringroad_loom)]
 use loom::sync::{Mutex, MutexGuard, atomic::AtomicBool};
@@ -12,9 +13,9 @@ use std::sync::{Mutex, MutexGuard, atomic::AtomicBool};
 
 /// One message to a runtime.
 pub(crate) enum Message {
-    /// A task, packed as its wakers are.
+    /// Wakes a task, given in packed form.
     Wake(u64),
-    /// To be called on the runtime's thread.
+    /// A call to run on the runtime's thread.
     Call(Box<dyn FnOnce() + Send>),
 }
 
@@ -26,7 +27,7 @@ pub(crate) trait Alarm: Send + Sync {
 /// The inbox of one runtime.
 pub(crate) struct Inbox {
     state: Mutex<State>,
-    /// There is a message: set under the lock, so that looking for none takes no lock.
+    /// A message is queued. Set under the lock, so that a check that finds none takes no lock.
     has_mail: AtomicBool,
     /// The runtime waits, or is about to, and has seen no message.
     asleep: AtomicBool,
@@ -35,7 +36,7 @@ pub(crate) struct Inbox {
 
 struct State {
     messages: Vec<Message>,
-    /// The runtime is gone; nothing will be read again.
+    /// The runtime was shut down; no message is read any more.
     closed: bool,
 }
 
@@ -46,18 +47,19 @@ impl Inbox {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // No code of ours panics while it holds the lock; if a message's drop did, the state is still whole.
+        // No code of the engine panics under this lock. If the drop of a message does, the state is still
+        // consistent.
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Sends a message; gives it back if the runtime is gone. Any thread.
+    /// Sends a message; returns it if the runtime was shut down. May be called on any thread.
     pub(crate) fn send(&self, message: Message) -> Result<(), Message> {
         {
             let mut state = self.state();
             if state.closed {
                 return Err(message);
             }
-            // A task woken over and over by somebody, while its runtime does something else, is woken once.
+            // A task that is woken repeatedly while its runtime is busy is queued once.
             let again = match (&message, state.messages.last()) {
                 (Message::Wake(task), Some(Message::Wake(last))) => task == last,
                 _ => false,
@@ -67,18 +69,20 @@ impl Inbox {
                 self.has_mail.store(true, Ordering::Relaxed);
             }
         }
-        // The lock above orders this after the runtime's store (see there). Mostly it does not sleep, and to look is cheaper
-        // than to exchange; of several who find it asleep one raises the alarm.
+        // The lock above orders this load after the runtime's store (see there). Usually the runtime does not
+        // sleep, and a load is cheaper than an exchange. Of several senders that find it asleep, one raises
+        // the alarm.
         if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel) {
             self.alarm.raise();
         }
         Ok(())
     }
 
-    /// Moves what has come into `out`. The runtime only.
+    /// Moves all messages into `out`. Called by the runtime only.
     #[inline]
     pub(crate) fn take(&self, out: &mut Vec<Message>) {
-        // One that comes just now is seen in the next round or turn: before the runtime sleeps it looks under the lock.
+        // A message that arrives now is seen in the next round or turn: before it sleeps, the runtime checks
+        // under the lock.
         if self.has_mail() {
             let mut state = self.state();
             self.has_mail.store(false, Ordering::Relaxed);
@@ -86,15 +90,17 @@ impl Inbox {
         }
     }
 
-    /// Whether something has come. One that comes just now is perhaps not seen, as by [`take`](Self::take). The runtime only.
+    /// Returns whether a message has arrived. May miss one that arrives just now, like [`take`](Self::take).
+    /// Called by the runtime only.
     #[inline]
     pub(crate) fn has_mail(&self) -> bool {
         self.has_mail.load(Ordering::Relaxed)
     }
 
-    /// The runtime is going to wait. `false`: do not, there are messages.
+    /// Announces that the runtime is going to wait. `false`: messages are queued, so it must not wait.
     pub(crate) fn fall_asleep(&self) -> bool {
-        // Before the lock is taken: whoever sends after our look below takes the lock after us, and sees this.
+        // Stored before the lock is taken: a sender that queues after the check below takes the lock later,
+        // and sees this.
         self.asleep.store(true, Ordering::Release);
         let empty = self.state().messages.is_empty();
         if !empty {
@@ -103,12 +109,12 @@ impl Inbox {
         empty
     }
 
-    /// The wait is over, for whatever reason.
+    /// Announces that the wait is over, for whatever reason.
     pub(crate) fn wake_up(&self) {
         self.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// The runtime is gone. What nobody will read is given out, to be dropped by the caller.
+    /// Closes the inbox. Returns the unread messages, for the caller to drop.
     pub(crate) fn close(&self) -> Vec<Message> {
         let mut state = self.state();
         state.closed = true;
@@ -150,14 +156,17 @@ mod tests {
             let mut messages = Vec::new();
             inbox.take(&mut messages);
             assert_eq!(messages.len(), 1);
-            // Asleep with a message and without an alarm: nobody would ever wake it.
+            // Asleep with a message and without an alarm, it would never wake.
             assert!(!sleeps || rings.load(Ordering::SeqCst) == 1);
         });
     }
 
     #[test]
     fn two_senders_raise_one_alarm_and_lose_nothing() {
-        loom::model(|| {
+        // All orders of three threads take minutes; three preemptions take seconds.
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
             let (inbox, rings) = inbox();
             let senders: Vec<_> = (0..2)
                 .map(|task| {
@@ -178,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_either_taken_or_given_back_when_the_runtime_goes() {
+    fn a_message_is_either_taken_or_returned_when_the_inbox_closes() {
         loom::model(|| {
             let (inbox, _) = inbox();
             let sender = {

@@ -1,11 +1,12 @@
 //! The executor: one runtime on one thread.
 //!
-//! A turn: take in what other threads sent, run the tasks that are ready, then wait for news and fire timers, which
-//! makes tasks ready again. One clock read and one wait per turn. Whom a task wakes runs in the same turn while that is
-//! short, since a wait costs ten wakes; who yields runs in the next, after the I/O. Tasks never move to another thread;
-//! for more cores make more runtimes, each in its thread, and speak to them through a [`Remote`].
+//! A turn: receive messages from other threads, run the tasks that are ready, then wait for I/O and fire
+//! timers, which makes tasks ready again. One clock read and one wait per turn. A task that another task
+//! wakes runs in the same turn while that turn is short, because a wait costs as much as ten wakes. A task
+//! that yields runs in the next turn, after the I/O. Tasks never move to another thread. To use several
+//! cores, create a runtime in each of several threads, and communicate through a [`Remote`].
 //!
-//! Start at [`Runtime`]; the loop is [`Core::run`]. How a runtime is made, `builder` says.
+//! Start at [`Runtime`]; the loop is [`Core::run`]. `builder` constructs a runtime.
 
 mod alarm;
 mod builder;
@@ -16,8 +17,8 @@ mod task;
 mod waker;
 
 pub use builder::Builder;
-pub use remote::{Gone, Remote};
-pub use runtime::{Runtime, Stuck};
+pub use remote::{Gone, Remote, RemoteTask};
+pub use runtime::{Runtime, Stuck, run};
 pub use task::{JoinError, JoinHandle};
 
 use crate::caller::Caller;
@@ -25,6 +26,7 @@ use crate::clock::{Clock, Moment, Until};
 use crate::counters::Counters;
 use crate::driver::Driver;
 use crate::error::{Error, Result};
+use crate::fork::Origin;
 use crate::io::{ANSWERS_PER_POLL, Io};
 use crate::wheel::{TimerId, Wheel};
 use inbox::{Inbox, Message};
@@ -39,63 +41,66 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use task::{Panics, Place, Task, Tasks, boxed, drop_caught};
+use task::{Panics, Place, Task, Tasks, boxed, drop_caught, drop_quietly};
+pub(crate) use waker::Identity;
 use waker::Packed;
-pub(crate) use waker::Who;
 
-/// The future given to `block_on`, among the tasks.
+/// The index of the future given to `block_on`, among the task indices.
 const MAIN: u32 = u32::MAX;
 
-/// Tasks polled per turn at most, so that I/O and timers get theirs.
+/// Maximum number of task polls per turn, so that I/O and timers are not starved.
 const POLLS_PER_TURN: usize = 1024;
 
-/// A turn with fewer polls goes on with whom they have woken, instead of looking at the I/O: so a wake from task to task
-/// costs no system call, and the I/O waits for no more than it would behind so many connections.
+/// A turn with fewer polls runs the tasks that it woke before it waits for I/O. So a wake from task to task
+/// costs no system call, and the I/O is delayed no more than by that many connections.
 const POLLS_OF_SHORT_TURN: usize = 64;
 
-/// One runtime's insides. Handles (streams, timers, tasks) share it.
+/// The internals of one runtime. Handles (streams, timers, tasks) share it.
 pub(crate) struct Core {
     io: RefCell<Option<Io>>,
     pub(self) tasks: RefCell<Tasks>,
-    /// Tasks to be polled, each once.
+    /// Tasks to poll, each listed once.
     ready: RefCell<VecDeque<u32>>,
-    /// The same, but not before the I/O was looked at: they have yielded.
+    /// Tasks that have yielded: to poll after the next poll of the I/O.
     yielded: RefCell<Vec<u32>>,
     main: Cell<Main>,
     timers: RefCell<Wheel>,
-    /// The driver's, which timers that leave ask when the driver may be gone.
+    /// The driver's clock, kept here for timers that outlive the driver.
     clock: Clock,
     inbox: Arc<Inbox>,
     number: u16,
-    who: Arc<Who>,
+    identity: Arc<Identity>,
+    /// The process that created the runtime.
+    origin: Origin,
     counts: Cell<Counts>,
 }
 
-/// Why a future cannot have the I/O it was made with.
+/// Why a future cannot use the I/O of the runtime it was created in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoIo {
     /// The runtime has been shut down.
     Gone,
-    /// Another runtime is the one that runs here, and polls it: nobody would ever turn its I/O.
+    /// Another runtime runs on this thread and polls it: the future's own runtime would never process the
+    /// I/O.
     Elsewhere { home: u16, here: u16 },
 }
 
-/// What `block_on`'s own future is at.
+/// The state of the future given to `block_on`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Main {
     Waits,
     Ready,
-    /// Ready when the I/O was looked at.
+    /// Ready after the next poll of the I/O.
     Yielded,
     Running,
 }
 
-/// When a task that is woken is to run.
+/// The time at which a woken task runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
-    /// As soon as may be.
+    /// As soon as possible.
     Soon,
-    /// After the I/O was looked at.
+    /// After the next poll of the I/O.
     NextTurn,
 }
 
@@ -108,13 +113,14 @@ struct Counts {
 }
 
 thread_local! {
-    /// The runtime that runs on this thread now. [`Entered`] takes out what it has put in, so nothing is left to be
-    /// dropped with the thread; that it says so keeps it usable to the thread's very end, where a runtime in
-    /// another thread local may shut down.
+    /// The runtime that runs on this thread now. [`Entered`] restores the previous value, so nothing is left
+    /// to drop at the end of the thread. `ManuallyDrop` has no destructor, so this thread-local stays
+    /// accessible during thread exit, where another thread-local may shut down its runtime.
     static CURRENT: RefCell<ManuallyDrop<Option<Rc<Core>>>> = const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
-/// Wakes a task of the runtime that runs here. `false`: it is another's.
+/// Wakes a task of the runtime that runs on this thread. Returns `false` if the task belongs to another
+/// runtime.
 fn wake_here(task: Packed) -> bool {
     CURRENT.with(|current| match &**current.borrow() {
         Some(core) if core.number == task.runtime() => {
@@ -125,7 +131,29 @@ fn wake_here(task: Packed) -> bool {
     })
 }
 
-/// The runtime that runs on this thread, if any.
+/// Returns whether the current task has budget for another immediate result in this poll. Outside of a
+/// runtime there is no limit.
+#[inline]
+pub(crate) fn has_answers_left() -> bool {
+    CURRENT.with(|current| match &**current.borrow() {
+        Some(core) => core.io.borrow().as_ref().is_none_or(|io| io.answers_left > 0),
+        None => true,
+    })
+}
+
+/// Charges an immediate result to the current task's budget.
+#[inline]
+pub(crate) fn count_answer() {
+    CURRENT.with(|current| {
+        if let Some(core) = &**current.borrow()
+            && let Some(io) = core.io.borrow_mut().as_mut()
+        {
+            io.answers_left = io.answers_left.saturating_sub(1);
+        }
+    });
+}
+
+/// Returns the runtime that runs on this thread, if any.
 fn current() -> Option<Rc<Core>> {
     CURRENT.with(|current| (**current.borrow()).clone())
 }
@@ -145,18 +173,18 @@ impl Drop for Entered {
     }
 }
 
-/// Makes `core` the current runtime; gives out which was.
+/// Makes `core` the current runtime; returns the previous one.
 fn enter(core: Option<Rc<Core>>) -> Option<Rc<Core>> {
     ManuallyDrop::into_inner(CURRENT.with(|current| current.replace(ManuallyDrop::new(core))))
 }
 
-/// Says of a runtime that it runs, for as long as this lives.
-struct Runs<'a>(&'a Who);
+/// Marks a runtime as running, for as long as this lives.
+struct Runs<'a>(&'a Identity);
 
 impl Runs<'_> {
-    fn new(who: &Who) -> Runs<'_> {
-        who.set_runs(true);
-        Runs(who)
+    fn new(identity: &Identity) -> Runs<'_> {
+        identity.set_runs(true);
+        Runs(identity)
     }
 }
 
@@ -166,16 +194,16 @@ impl Drop for Runs<'_> {
     }
 }
 
-/// Every runtime of this process, and a way to it.
-pub(crate) fn everybody() -> Vec<(Arc<Who>, Remote)> {
-    waker::everybody().into_iter().map(|(who, inbox)| (who, Remote { inbox })).collect()
+/// Lists every runtime of this process, each with a handle.
+pub(crate) fn runtimes() -> Vec<(Arc<Identity>, Remote)> {
+    waker::runtimes().into_iter().map(|(identity, inbox)| (identity, Remote { inbox })).collect()
 }
 
 impl Core {
-    /// The insides of a runtime on this driver.
+    /// Creates the internals of a runtime on this driver.
     fn new(driver: Box<dyn Driver>) -> Result<Rc<Core>> {
         let inbox = Arc::new(Inbox::new(alarm::of(driver.alarm())));
-        let (number, who) = waker::enlist(&inbox, driver.name()).ok_or_else(|| {
+        let (number, identity) = waker::register(&inbox, driver.name()).ok_or_else(|| {
             Error::new(
                 "making a runtime",
                 io::Error::other("a process has at most 65,536 runtimes at a time"),
@@ -193,49 +221,55 @@ impl Core {
             clock,
             inbox,
             number,
-            who,
+            identity,
+            origin: Origin::here(),
             counts: Cell::new(Counts::default()),
         }))
     }
 
-    /// The runtime that runs on this thread.
+    /// Returns the runtime that runs on this thread.
     pub(crate) fn current(what: &str) -> Rc<Core> {
         #[allow(clippy::panic, reason = "a mistake of the program, told where it is made")]
         current().unwrap_or_else(|| panic!("{what} outside of a runtime: call it inside `Runtime::block_on`"))
     }
 
-    /// The runtime that runs on this thread, if it is this one.
+    /// Returns the runtime that runs on this thread, if `is` is a handle of it.
     pub(crate) fn current_if(is: &Remote) -> Option<Rc<Core>> {
         current().filter(|core| core.is(is))
     }
 
-    /// The runtime that runs on this thread, if it is another than this one. By number it may look the same: those of
-    /// runtimes that are gone are given again.
+    /// Returns the runtime that runs on this thread, if it is not this one. Compares addresses, because the
+    /// numbers of dropped runtimes are reused.
     #[inline]
-    pub(crate) fn instead_of_it(&self) -> Option<Rc<Core>> {
+    pub(crate) fn other_current(&self) -> Option<Rc<Core>> {
         CURRENT.with(|current| match &**current.borrow() {
             Some(running) if !std::ptr::eq(Rc::as_ptr(running), self) => Some(Rc::clone(running)),
             _ => None,
         })
     }
 
-    /// A handle for other threads.
+    /// Creates a handle for other threads.
     pub(crate) fn remote(&self) -> Remote {
         Remote { inbox: Arc::clone(&self.inbox) }
     }
 
-    /// Whether it is a handle of this runtime.
+    /// Returns whether `remote` is a handle of this runtime.
     pub(crate) fn is(&self, remote: &Remote) -> bool {
         Arc::ptr_eq(&self.inbox, &remote.inbox)
     }
 
-    /// The I/O; gone when the runtime is.
+    /// Calls `use_it` with the I/O. Returns `None` after the shutdown, and in a forked child, where the
+    /// operations belong to the parent.
     #[inline]
     pub(crate) fn with_io<R>(&self, use_it: impl FnOnce(&mut Io) -> R) -> Option<R> {
+        if !self.origin.is_here() {
+            return None;
+        }
         self.io.borrow_mut().as_mut().map(use_it)
     }
 
-    /// The I/O for a future of its that is polled; or why it cannot be had.
+    /// Calls `poll` with the I/O for a future of this runtime that is being polled; returns the reason if the
+    /// I/O is not available.
     #[inline]
     pub(crate) fn poll_io<R>(
         &self,
@@ -244,24 +278,31 @@ impl Core {
     ) -> std::result::Result<R, NoIo> {
         let caller = match Packed::of(waker) {
             Some(task) if task.runtime() == self.number => Caller::ours(waker),
-            _ => self.stranger(waker)?,
+            _ => self.foreign_caller(waker)?,
         };
         self.with_io(|io| poll(io, &caller)).ok_or(NoIo::Gone)
     }
 
-    /// Who polls, if it is not one of our tasks by its own waker. By whose waker says little: it may be wrapped, or
-    /// somebody else's who waits for what a task of ours does. By which runtime runs here does.
-    fn stranger<'a>(&self, waker: &'a Waker) -> std::result::Result<Caller<'a>, NoIo> {
+    /// Returns the caller of a poll with a waker that belongs to none of this runtime's tasks. Such a waker
+    /// identifies nothing: a combinator may have wrapped it, or another executor polls. Decide by the runtime
+    /// that runs on this thread instead.
+    fn foreign_caller<'a>(&self, waker: &'a Waker) -> std::result::Result<Caller<'a>, NoIo> {
         match current() {
             Some(running) if running.number != self.number => {
                 Err(NoIo::Elsewhere { home: self.number, here: running.number })
             }
-            _ => Ok(Caller::anybody(waker)),
+            _ => Ok(Caller::any(waker)),
         }
     }
 
     #[inline]
     fn wake(&self, task: Packed, when: When) {
+        self.queue(&mut self.tasks.borrow_mut(), &mut self.ready.borrow_mut(), task, when);
+    }
+
+    /// Puts a task in the queue, unless it is there or has ended.
+    #[inline]
+    fn queue(&self, tasks: &mut Tasks, ready: &mut VecDeque<u32>, task: Packed, when: When) {
         if task.index() == MAIN {
             self.main.set(match (self.main.get(), when) {
                 (Main::Ready, _) | (Main::Waits, When::Soon) => Main::Ready,
@@ -269,24 +310,24 @@ impl Core {
             });
             return;
         }
-        let mut tasks = self.tasks.borrow_mut();
         if let Some(slot) = tasks.slot(task.index())
             && slot.generation as u16 == task.generation()
             && !slot.queued
             && matches!(slot.place, Place::Idle(_) | Place::Running { .. })
         {
             slot.queued = true;
-            // Woken while it runs, it has woken itself: that is how a task yields.
+            // A task that is woken while it runs has woken itself: it yields.
             if when == When::Soon && matches!(slot.place, Place::Idle(_)) {
-                self.ready.borrow_mut().push_back(task.index());
+                ready.push_back(task.index());
             } else {
                 self.yielded.borrow_mut().push(task.index());
             }
         }
     }
 
-    /// What is to be done after every poll: wakes and drops what the I/O has put aside, with nothing borrowed, and
-    /// grants the next task its answers. What is put aside by a poll is no news yet: a task that has used its answers up.
+    /// Runs after every poll: wakes and drops what the I/O has deferred, with nothing borrowed, and resets
+    /// the budget of immediate results for the next task. Wakes deferred by a poll come from a task that has
+    /// used up its budget, so they run in the next turn.
     #[inline]
     fn between_polls(&self, when: When) {
         {
@@ -311,20 +352,30 @@ impl Core {
                 (std::mem::take(&mut io.wakes), std::mem::take(&mut io.trash))
             };
             let mut panics = Panics::default();
-            for waker in wakes.drain(..) {
-                match Packed::of(&waker) {
-                    Some(task) if task.runtime() == self.number => self.wake(task, when),
-                    _ => panics.run(|| waker.wake()),
+            let mut others = Vec::new();
+            {
+                let (mut tasks, mut ready) = (self.tasks.borrow_mut(), self.ready.borrow_mut());
+                for waker in wakes.drain(..) {
+                    match Packed::of(&waker) {
+                        Some(task) if task.runtime() == self.number => {
+                            self.queue(&mut tasks, &mut ready, task, when);
+                            // A number, with nothing to drop.
+                            std::mem::forget(waker);
+                        }
+                        // User code, which runs with nothing borrowed.
+                        _ => others.push(waker),
+                    }
                 }
             }
+            others.into_iter().for_each(|waker| panics.run(|| waker.wake()));
             trash.into_iter().for_each(|waker| panics.run(|| drop(waker)));
-            // Its memory is used again, so that a turn allocates nothing.
+            // Reuse the memory, so that a turn allocates nothing.
             if let Some(io) = self.io.borrow_mut().as_mut()
                 && io.wakes.capacity() == 0
             {
                 io.wakes = wakes;
             }
-            panics.go_on();
+            panics.resume();
         }
     }
 
@@ -338,7 +389,7 @@ impl Core {
         JoinHandle::new(Rc::clone(self), index, generation)
     }
 
-    /// Polls one task from the queue. `false`: it is over, and there was nothing to poll.
+    /// Polls one task from the queue. Returns `false` if the task has already ended.
     fn run_task(&self, index: u32) -> bool {
         let (mut task, generation) = {
             let mut tasks = self.tasks.borrow_mut();
@@ -354,14 +405,16 @@ impl Core {
         };
         let waker = Packed::new(self.number, index, generation as u16).waker();
         let mut context = Context::from_waker(&waker);
-        // A task that panics ends alone. Its own state is dropped, and ours is not touched in between.
+        // A task that panics ends alone: its own state is dropped, and the runtime's is not touched in
+        // between.
         let polled = catch_unwind(AssertUnwindSafe(|| task.as_mut().run(&mut context)));
         let mut tasks = self.tasks.borrow_mut();
         let Some(slot) = tasks.slot(index) else { return true };
         let cancelled = matches!(slot.place, Place::Running { cancelled: true });
         let (place, keep) = match polled {
             Ok(Poll::Pending) if !cancelled => {
-                slot.place = Place::Idle(task);
+                // `Running` has nothing to drop; the compiler cannot know that it is what was there.
+                std::mem::forget(std::mem::replace(&mut slot.place, Place::Idle(task)));
                 return true;
             }
             Ok(Poll::Pending) => (Place::Failed(JoinError::Cancelled), Some(task)),
@@ -373,8 +426,9 @@ impl Core {
         if slot.detached {
             let freed = tasks.free(index);
             drop(tasks);
-            // Futures and outputs are the user's: dropped when nothing is borrowed. Nobody asks how it ended.
-            let _ = drop_caught((keep, freed));
+            // Futures and outputs are user code: drop them while nothing is borrowed. No handle is left to
+            // receive a panic.
+            drop_quietly((keep, freed));
             return true;
         }
         drop(tasks);
@@ -382,15 +436,21 @@ impl Core {
         true
     }
 
-    /// Drops what is left of a task that has failed, and tells who waits for it.
+    /// Drops the rest of a task that has failed, and wakes the task that joins it.
     fn end_task(&self, index: u32, generation: u32, task: Option<Task>) {
         let panicked = drop_caught(task).err();
         let mut tasks = self.tasks.borrow_mut();
-        let Some(slot) = tasks.alive(index, generation) else { return };
-        if let Some(why) = panicked
-            && matches!(slot.place, Place::Failed(JoinError::Cancelled))
-        {
-            slot.place = Place::Failed(JoinError::Panicked(why));
+        match (tasks.alive(index, generation), panicked) {
+            (Some(slot), Some(payload)) if matches!(slot.place, Place::Failed(JoinError::Cancelled)) => {
+                slot.place = Place::Failed(JoinError::Panicked(payload));
+            }
+            // The handle gets the task's first panic, or was dropped. The destructor of this payload may
+            // panic too, so it is leaked.
+            (_, Some(payload)) => std::mem::forget(payload),
+            (_, None) => {}
+        }
+        if tasks.alive(index, generation).is_none() {
+            return;
         }
         let joiner = tasks.take_joiner(index);
         drop(tasks);
@@ -419,8 +479,9 @@ impl Core {
 
     /// Runs tasks until `main` is ready.
     fn run<F: Future>(self: &Rc<Core>, main: F) -> Result<F::Output> {
+        self.check_origin()?;
         let _entered = Entered::new(self);
-        let _runs = Runs::new(&self.who);
+        let _runs = Runs::new(&self.identity);
         let mut main = pin!(main);
         let main_waker = Packed::new(self.number, MAIN, 0).waker();
         let mut messages = Vec::new();
@@ -430,9 +491,12 @@ impl Core {
             counts.turns += 1;
             let began = counts.polls;
             let mut read = 0;
-            // In rounds: who is woken in one has its turn in the next.
+            // In rounds: a task that is woken in one round is polled in the next.
             loop {
-                // Behind the wait, whose sleep a message has ended perhaps, so that whom it wakes need not wait for another.
+                // A task may have forked. The child must not take the inbox's lock: another thread of the
+                // parent may have held it, and then it is never released.
+                self.check_origin()?;
+                // After the wait, which a message may have ended: the task that it wakes runs in this turn.
                 read += self.take_messages(&mut messages, &mut counts);
                 if self.main.get() == Main::Ready {
                     counts.polls += 1;
@@ -460,14 +524,15 @@ impl Core {
                 }
             }
             self.counts.set(counts);
+            self.check_origin()?;
             if let Err(why) = self.turn() {
-                // While `main` is there, and what it waits for.
+                // Dump while `main` still exists, so that the dump shows what it waits for.
                 return Err(why.dumped(self.dump()));
             }
         }
     }
 
-    /// Takes in what other threads have sent: how many messages.
+    /// Handles the messages of other threads; returns their number.
     #[inline]
     fn take_messages(&self, messages: &mut Vec<Message>, counts: &mut Counts) -> u64 {
         self.inbox.take(messages);
@@ -484,7 +549,7 @@ impl Core {
         read
     }
 
-    /// Waits for news and takes it in.
+    /// Polls the driver, waiting if no task is ready, and wakes tasks.
     fn turn(&self) -> Result<()> {
         self.ready.borrow_mut().extend(self.yielded.borrow_mut().drain(..));
         if self.main.get() == Main::Yielded {
@@ -506,7 +571,7 @@ impl Core {
         turned.unwrap_or(Ok(()))
     }
 
-    /// How long there is nothing to do but wait.
+    /// Returns how long the driver may wait.
     fn until(&self) -> Until {
         let timer = self.timers.borrow().deadline();
         let parked = self.with_io(|io| io.deadline()).flatten();
@@ -516,28 +581,34 @@ impl Core {
         }
     }
 
-    /// The clock is read anew: the tasks may have taken long, or it was another `block_on` that read it last, and the
-    /// wait would be so much too long. Only here, where there is a timer and nothing else to do.
+    /// Reads the clock again: the tasks may have taken long, or the last reading may be from an earlier
+    /// `block_on`, and the wait would be too long by that time. Needed only when there is a timer and no task
+    /// is ready.
     fn until_moment(&self, deadline: Moment) -> Until {
         let now = self.with_io(|io| io.read_clock()).unwrap_or(deadline);
         if deadline > now { Until::For(deadline.since(now)) } else { Until::Now }
     }
 
+    /// Returns the time of the runtime's clock as an instant.
+    pub(crate) fn instant(&self) -> std::time::Instant {
+        self.clock.instant()
+    }
+
     pub(crate) fn set_timer(&self, span: Duration, waker: &Waker) -> TimerId {
-        // The time spent in this turn counts, so read it anew, or a long turn would make a timer early.
+        // Read the clock again, or a long turn would make a timer fire early.
         let now = self.with_io(|io| io.read_clock()).unwrap_or(Moment(0));
         let waker = waker.clone();
         self.timers.borrow_mut().set(now.after(span), waker)
     }
 
     pub(crate) fn poll_timer(&self, id: &TimerId, waker: &Waker) -> bool {
-        let caller = if Packed::of(waker).is_some() { Caller::ours(waker) } else { Caller::anybody(waker) };
+        let caller = if Packed::of(waker).is_some() { Caller::ours(waker) } else { Caller::any(waker) };
         let (fired, before) = self.timers.borrow_mut().poll(id, &caller);
         drop(before);
         fired
     }
 
-    /// For how long a timer that has not fired is still to wait.
+    /// Returns the remaining time of a timer that has not fired.
     pub(crate) fn timer_left(&self, id: &TimerId) -> Duration {
         self.timers.borrow().due(id).since(self.clock.now())
     }
@@ -547,17 +618,22 @@ impl Core {
         drop(waker);
     }
 
-    /// Ends everything: tasks first, then what the kernel has.
+    /// Ends everything: tasks first, then operations in the kernel. Returns the number of leaked operations.
+    ///
+    /// The dropped values run user code and may panic. Such a panic ends only its task or waker, as while the
+    /// runtime runs. It does not leave this function, which must still free or leak the kernel's memory.
     fn shut_down(self: &Rc<Core>, patience: Duration) -> u64 {
+        if !self.origin.is_here() {
+            self.forsake();
+            return 0;
+        }
         let _entered = Entered::new(self);
-        // What is dropped here is the user's and may panic. That is told when all is done: a runtime left half shut
-        // down would free memory that the kernel may still touch.
         let mut panics = Panics::default();
         let unread = self.inbox.close();
         unread.into_iter().for_each(|message| panics.run(|| drop(message)));
         self.drop_tasks(&mut panics);
         panics.run(|| self.flush_wakes(When::Soon));
-        waker::strike(self.number);
+        waker::unregister(self.number);
         let io = self.io.borrow_mut().take();
         let mut leaked = 0;
         if let Some(io) = io {
@@ -565,13 +641,39 @@ impl Core {
             leaked = count;
             wakers.into_iter().for_each(|waker| panics.run(|| drop(waker)));
         }
-        // Wakers are the user's too, and may have spawned while they were dropped.
+        // Wakers are user code too, and may have spawned tasks while they were dropped.
         self.drop_tasks(&mut panics);
-        panics.go_on();
+        panics.forget();
         leaked
     }
 
-    /// Dropping a task may spawn another; each round drops what is there.
+    /// In a forked child: closes the child's copies of the descriptors and drops the tasks. The driver, its
+    /// threads and the operations in the kernel belong to the parent. Locks may be held by threads that do
+    /// not exist here.
+    #[cold]
+    fn forsake(self: &Rc<Core>) {
+        let _entered = Entered::new(self);
+        if let Some(io) = self.io.borrow_mut().take() {
+            io.forsake();
+        }
+        let mut panics = Panics::default();
+        self.drop_tasks(&mut panics);
+        panics.forget();
+    }
+
+    /// Refuses to run in a forked child.
+    #[inline]
+    fn check_origin(&self) -> Result<()> {
+        if self.origin.is_here() { Ok(()) } else { Err(self.is_the_parents()) }
+    }
+
+    #[cold]
+    fn is_the_parents(&self) -> Error {
+        let why = io::Error::other("this process was forked from the one that made the runtime");
+        Error::new("running a runtime", why).hint("make a runtime of its own in the child, after the fork")
+    }
+
+    /// Drops tasks in rounds, because dropping a task may spawn another.
     fn drop_tasks(&self, panics: &mut Panics) {
         loop {
             let dropped = self.tasks.borrow_mut().drain();
@@ -624,7 +726,13 @@ where
     Core::current("spawn").spawn(future)
 }
 
-/// Lets every other ready task run, and I/O be looked at, before this one goes on.
+/// Returns whether a runtime runs on this thread, so that [`spawn`] is possible: for code that cleans up
+/// when it is dropped, wherever that is.
+pub fn is_in_runtime() -> bool {
+    current().is_some()
+}
+
+/// Yields: all other ready tasks run and I/O is polled before this task continues.
 pub async fn yield_now() {
     let mut yielded = false;
     std::future::poll_fn(|context| {
@@ -646,7 +754,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Set when it is called, not when it is polled.
+    /// Sets the timer when it is called, not when it is polled.
     fn sleep(core: &Core, seconds: u64) -> impl Future<Output = ()> + '_ {
         let id = core.set_timer(Duration::from_secs(seconds), Waker::noop());
         poll_fn(move |context| match core.poll_timer(&id, context.waker()) {
@@ -656,7 +764,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_woken_by_another_thread_runs_when_the_wait_ends_and_not_a_wait_later() {
+    fn a_task_woken_by_another_thread_runs_when_the_current_wait_ends() {
         let (driver, script) = stub();
         let runtime = Runtime { core: Core::new(driver).unwrap() };
         let asked: Rc<RefCell<Option<Waker>>> = Rc::default();
@@ -666,7 +774,7 @@ mod tests {
         };
         let asked_in_wait = Rc::clone(&asked);
         script.in_wait.replace(Some(Box::new(move || wake(&asked_in_wait))));
-        // Five that come while it sleeps, then five that come before it would.
+        // Five wakes while it sleeps, then five before it would sleep.
         let mut polls = 0;
         let main = poll_fn(|context| {
             polls += 1;
@@ -688,7 +796,7 @@ mod tests {
         let (driver, script) = stub();
         let runtime = Runtime { core: Core::new(driver).unwrap() };
         let remote = runtime.remote();
-        // Each call sends the next, and none of them makes anybody ready.
+        // Each call sends the next, and none of them makes a task ready.
         fn send(remote: Remote) {
             let again = remote.clone();
             let _ = remote.call(move |_| send(again));
@@ -714,7 +822,7 @@ mod tests {
         });
         main.unwrap();
         assert_eq!(script.now.get() / SECOND, 100);
-        // The same for one set late, after a time in which nobody ran the runtime.
+        // The same for a timer set after a time in which the runtime did not run.
         long(1000);
         runtime.block_on(sleep(&runtime.core, 5)).unwrap();
         assert_eq!(script.now.get() / SECOND, 1105);

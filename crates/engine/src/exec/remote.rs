@@ -1,21 +1,24 @@
-//! The way to a runtime from other threads.
+//! Handles for other threads to reach a runtime.
 //!
 //! Start at [`Remote`].
 
 use super::inbox::{Inbox, Message};
-use super::{Core, spawn};
+use super::{Core, JoinError, spawn};
 use std::fmt;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 
-/// Reaches a runtime from other threads.
+/// A handle to a runtime for other threads.
 #[derive(Clone)]
 pub struct Remote {
     pub(super) inbox: Arc<Inbox>,
 }
 
 impl Remote {
-    /// Starts on the runtime's thread the task that `make` makes there.
+    /// Calls `make` on the runtime's thread and starts the task that it returns.
     ///
     /// # Errors
     /// [`Gone`]: the runtime has been shut down; `make` is dropped here.
@@ -24,16 +27,102 @@ impl Remote {
         M: FnOnce() -> F + Send + 'static,
         F: Future<Output = ()> + 'static,
     {
-        // Made inside the task, so that a panic in making it ends the task and nothing else.
+        // `make` runs inside the task, so that a panic in it ends only that task.
         let call = Box::new(move || spawn(async move { make().await }).detach());
         self.inbox.send(Message::Call(call)).map_err(|_| Gone)
+    }
+
+    /// As [`spawn`](Self::spawn); the task's output goes to the thread or runtime that waits for the handle.
+    ///
+    /// ```
+    /// use ringroad_engine::{DriverName, Runtime};
+    ///
+    /// let runtime = Runtime::new(DriverName::Epoll)?;
+    /// let remote = runtime.remote();
+    /// let other = std::thread::spawn(move || {
+    ///     let task = remote.spawn_with_result(|| async { 6 * 7 }).unwrap();
+    ///     task.join_blocking().unwrap()
+    /// });
+    /// runtime.block_on(async {
+    ///     while !other.is_finished() {
+    ///         ringroad_engine::yield_now().await;
+    ///     }
+    /// })?;
+    /// assert_eq!(other.join().unwrap(), 42);
+    /// # Ok::<(), ringroad_engine::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Gone`]: the runtime has been shut down; `make` is dropped here.
+    pub fn spawn_with_result<M, F>(&self, make: M) -> std::result::Result<RemoteTask<F::Output>, Gone>
+    where
+        M: FnOnce() -> F + Send + 'static,
+        F: Future + 'static,
+        F::Output: Send + 'static,
+    {
+        let (report, receiver) = oneshot::async_channel();
+        // `make` runs inside the task, so that a panic in it ends only that task.
+        let call = Box::new(move || {
+            let task = spawn(async move { make().await });
+            spawn(async move {
+                // Fails if the handle was dropped: then the output is dropped here.
+                let _ = report.send(task.await);
+            })
+            .detach();
+        });
+        self.inbox.send(Message::Call(call)).map_err(|_| Gone)?;
+        Ok(RemoteTask { receiver })
+    }
+}
+
+/// A handle of a task that was spawned with [`Remote::spawn_with_result`]. Awaiting it returns the task's
+/// output, on any runtime; dropping it detaches the task.
+pub struct RemoteTask<T> {
+    receiver: oneshot::AsyncReceiver<Result<T, JoinError>>,
+}
+
+impl<T> RemoteTask<T> {
+    /// Waits for the output on a thread without a runtime; blocks.
+    ///
+    /// # Errors
+    /// The task panicked, or its runtime was shut down.
+    pub fn join_blocking(mut self) -> Result<T, JoinError> {
+        /// Ends the sleep of a thread.
+        struct Unpark(Thread);
+        impl Wake for Unpark {
+            fn wake(self: Arc<Self>) {
+                self.0.unpark();
+            }
+        }
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        loop {
+            match Pin::new(&mut self).poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(joined) => return joined,
+                // Returns at once if the waker was called meanwhile.
+                Poll::Pending => thread::park(),
+            }
+        }
+    }
+}
+
+impl<T> Future for RemoteTask<T> {
+    type Output = Result<T, JoinError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.receiver).poll(context).map(|told| told.unwrap_or(Err(JoinError::Cancelled)))
+    }
+}
+
+impl<T> fmt::Debug for RemoteTask<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RemoteTask")
     }
 }
 
 impl Remote {
     /// Calls `work` on the runtime's thread, at its next turn.
     pub(crate) fn call(&self, work: impl FnOnce(&Core) + Send + 'static) -> std::result::Result<(), Gone> {
-        // Messages are taken by the runtime that runs.
+        // Only a running runtime takes messages, so there is a current one.
         let call = Box::new(move || work(&Core::current("a message")));
         self.inbox.send(Message::Call(call)).map_err(|_| Gone)
     }
@@ -45,7 +134,7 @@ impl fmt::Debug for Remote {
     }
 }
 
-/// The runtime has been shut down.
+/// Error: the runtime has been shut down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone;
 

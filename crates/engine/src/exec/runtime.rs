@@ -1,26 +1,32 @@
-//! The runtime as a program has it: made, run, asked, shut down.
+//! The runtime's public interface: create, run, inspect, shut down.
 //!
 //! Start at [`Runtime`].
 
 use super::{Builder, Core, Counts, JoinHandle, Remote, current};
+use crate::choose::choose;
 use crate::counters::Counters;
-use crate::error::Result;
-use crate::name::Name;
+use crate::error::{Error, Result};
+use crate::name::DriverName;
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How long a runtime that is dropped waits for the kernel to let go.
+/// How long dropping a runtime waits for the kernel to complete operations.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// An executor with its driver, on the thread that made it.
+/// An executor with its driver, bound to the thread that created it.
+///
+/// It also belongs to the process that created it. In a child made by fork(2), `block_on` is an error, the
+/// runtime's sockets report that it has been shut down, and dropping it closes the child's copies of the
+/// descriptors without any effect on the peers.
 ///
 /// ```
-/// use ringroad_engine::{Name, Runtime, net::{TcpListener, TcpStream}};
+/// use ringroad_engine::{DriverName, Runtime, net::{TcpListener, TcpStream}};
 ///
-/// let runtime = Runtime::new(Name::Epoll)?;
+/// let runtime = Runtime::new(DriverName::Epoll)?;
 /// runtime.block_on(async {
 ///     let mut listener = TcpListener::bind(([127, 0, 0, 1], 0).into())?;
 ///     let address = listener.local_addr()?;
@@ -41,24 +47,38 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// On this driver, with default settings.
+    /// Creates a runtime on this driver, with default settings.
     ///
     /// # Errors
     /// As [`Builder::build`].
-    pub fn new(driver: Name) -> Result<Runtime> {
+    pub fn new(driver: DriverName) -> Result<Runtime> {
         Builder::new(driver).build()
     }
 
-    /// Settings for a runtime on this driver.
-    pub fn builder(driver: Name) -> Builder {
+    /// Creates a runtime on the driver that works best here: of the environment variable `RINGROAD_DRIVER`,
+    /// else the first that passes its trial ([`choose`](crate::choose)), with the kernel features that were
+    /// found.
+    ///
+    /// # Errors
+    /// The environment names no driver, or one that cannot be used here, or none can; else as
+    /// [`Builder::build`].
+    pub fn auto() -> Result<Runtime> {
+        let choice =
+            choose(None, None).map_err(|why| Error::new("choosing a driver", io::Error::other(why)))?;
+        Builder::new(choice.driver()).features(choice.features()).build()
+    }
+
+    /// Starts the settings for a runtime on this driver.
+    pub fn builder(driver: DriverName) -> Builder {
         Builder::new(driver)
     }
 
-    /// Runs `future` and everything spawned until `future` is done. Spawned tasks that are not over wait for the
-    /// next call.
+    /// Runs `future` and all spawned tasks until `future` is done. Unfinished tasks continue in the next
+    /// call.
     ///
     /// # Errors
-    /// The driver itself failed (EBADR: a completion was lost; or in `sim`: nothing can happen any more).
+    /// The driver itself failed (EBADR: a completion was lost; in `sim`: a deadlock). Or this process was
+    /// forked from the one that created the runtime: a child creates its own, after the fork.
     ///
     /// # Panics
     /// When called inside a runtime; and with whatever `future` panics with.
@@ -67,7 +87,7 @@ impl Runtime {
         self.core.run(future)
     }
 
-    /// Starts a task. It runs while `block_on` does.
+    /// Starts a task. It runs during `block_on`.
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + 'static,
@@ -76,18 +96,18 @@ impl Runtime {
         self.core.spawn(future)
     }
 
-    /// A handle for other threads.
+    /// Creates a handle for other threads.
     pub fn remote(&self) -> Remote {
         self.core.remote()
     }
 
-    /// The driver it runs on.
-    pub fn driver(&self) -> Option<Name> {
+    /// Returns the driver it runs on.
+    pub fn driver(&self) -> Option<DriverName> {
         self.core.with_io(|io| io.driver_name())
     }
 
-    /// How many connections can be [direct](crate::net::TcpStream::into_direct) in this runtime. Makes the table if there is
-    /// none yet.
+    /// Returns how many connections can be [direct](crate::net::TcpStream::into_direct) in this runtime.
+    /// Creates the table if there is none yet.
     ///
     /// # Errors
     /// As `into_direct`, of the first connection.
@@ -95,42 +115,62 @@ impl Runtime {
         self.core.with_io(|io| io.direct_places()).unwrap_or(Ok(0))
     }
 
-    /// What has been done so far.
+    /// Returns the counters.
     pub fn counters(&self) -> Counters {
         self.core.counters()
     }
 
-    /// Every operation with its state, target and age, as text for a person who wonders why nothing happens.
+    /// Describes every operation with its state, target and age, as text for debugging.
     pub fn dump(&self) -> String {
         self.core.dump()
     }
 
-    /// The same of the runtime that runs on this thread, for code that has no handle of it; `None` if there is none.
+    /// Describes the operations of the runtime that runs on this thread; `None` outside of a runtime.
     pub fn dump_current() -> Option<String> {
         current().map(|core| core.dump())
     }
 
-    /// Operations that are not over, including those the kernel has.
+    /// Returns the number of operations that have not ended, including those in the kernel.
     pub fn in_flight(&self) -> usize {
         self.core.with_io(|io| io.in_flight()).unwrap_or(0)
     }
 
-    /// Descriptors that are open, including those about to be closed, and files that were opened here.
+    /// Returns the number of open descriptors and files, including those about to be closed.
     pub fn descriptors(&self) -> usize {
         self.core.with_io(|io| io.table.open() + io.files_open().load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// Drops all tasks, cancels and reaps everything in flight, and closes every descriptor; at most for
-    /// `patience`. What the kernel has not let go of by then is leaked, since freeing it would be unsound.
+    /// Drops all tasks, cancels and reaps everything in flight, and closes every descriptor. Waits at most
+    /// `patience` for the kernel. Memory that the kernel still uses then is leaked, because freeing it would
+    /// be unsound.
+    ///
+    /// A panic in the destructor of a task ends that task alone, as while the runtime runs: the panic hook
+    /// reports it, the shutdown goes on, and this returns. In a forked child the runtime belongs to the
+    /// parent: there this drops the tasks and closes the child's copies of the descriptors, and nothing else.
     ///
     /// # Errors
-    /// How many operations were leaked.
+    /// The number of leaked operations.
     pub fn shutdown(self, patience: Duration) -> std::result::Result<(), Stuck> {
         match self.core.shut_down(patience) {
             0 => Ok(()),
             operations => Err(Stuck { operations }),
         }
     }
+}
+
+/// Runs `future` and what it spawns on a new runtime ([`Runtime::auto`]) until it is ready; then cancels the
+/// tasks that are left.
+///
+/// ```
+/// let sum = ringroad_engine::run(async { ringroad_engine::spawn(async { 1 + 1 }).await.unwrap() })?;
+/// assert_eq!(sum, 2);
+/// # Ok::<(), ringroad_engine::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`Runtime::auto`] and [`Runtime::block_on`].
+pub fn run<F: Future>(future: F) -> Result<F::Output> {
+    Runtime::auto()?.block_on(future)
 }
 
 impl Drop for Runtime {
@@ -149,10 +189,10 @@ impl fmt::Debug for Runtime {
     }
 }
 
-/// The kernel did not let go of everything in time.
+/// The kernel did not complete all operations in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stuck {
-    /// Operations whose memory was leaked.
+    /// Operations with leaked memory.
     pub operations: u64,
 }
 

@@ -1,8 +1,9 @@
-//! Tasks: futures in a slab, one allocation each, made when they are spawned.
+//! Tasks: futures in a slab, with one allocation each, made by spawn.
 
 use super::Core;
 use pin_project_lite::pin_project;
 use std::any::Any;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
@@ -13,7 +14,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 pin_project! {
-    /// A future, then what it came to.
+    /// A future, then its result.
     #[project = StageProjection]
     enum Stage<F: Future> {
         Running { #[pin] future: F },
@@ -21,11 +22,11 @@ pin_project! {
     }
 }
 
-/// A task without its type.
+/// A task with its type erased.
 pub(super) trait Run {
-    /// Ready: it is over, and its output lies in it.
+    /// Polls the task. `Ready`: it has ended, and holds its output.
     fn run(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()>;
-    /// An `Option<Output>`; `None` while it runs, and once it is taken.
+    /// Returns an `Option<Output>`: `None` while the task runs, and after the output was taken.
     fn output(self: Pin<&mut Self>) -> Option<&mut dyn Any>;
 }
 
@@ -58,40 +59,67 @@ where
 /// A task in its box.
 pub(super) type Task = Pin<Box<dyn Run>>;
 
-/// Drops what is the user's; a panic in that is the result.
-pub(super) fn drop_caught<T>(what: T) -> std::thread::Result<()> {
-    catch_unwind(AssertUnwindSafe(|| drop(what)))
+/// The payload of a panic. Its destructor is user code and may panic again.
+pub(super) type Payload = Box<dyn Any + Send>;
+
+/// Drops a value of the user's type; returns the payload if its destructor panics.
+pub(super) fn drop_caught<T>(value: T) -> Result<(), Payload> {
+    catch_unwind(AssertUnwindSafe(|| drop(value)))
 }
 
-/// Runs code of the user's piece by piece: one that panics keeps none of the others from being run. The first panic
-/// goes on when all is done.
+/// Drops a value of the user's type. A panic of its destructor is not returned: the panic hook has reported
+/// it.
+pub(super) fn drop_quietly<T>(value: T) {
+    if let Err(payload) = drop_caught(value) {
+        // Dropping the payload could panic again, here, where nothing catches it.
+        std::mem::forget(payload);
+    }
+}
+
+/// Runs user code piece by piece, so that a piece that panics does not keep the others from running.
+///
+/// INVARIANT: `run` never unwinds. It keeps the first payload and leaks the later ones, because a payload's
+/// destructor is user code too and may panic out of `run`.
 #[derive(Default)]
-pub(super) struct Panics(Option<Box<dyn Any + Send>>);
+pub(super) struct Panics(Option<Payload>);
 
 impl Panics {
     #[cold]
     pub(super) fn run(&mut self, code: impl FnOnce()) {
-        if let Err(why) = catch_unwind(AssertUnwindSafe(code)) {
-            self.0.get_or_insert(why);
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(code)) {
+            match self.0 {
+                None => self.0 = Some(payload),
+                Some(_) => std::mem::forget(payload),
+            }
         }
     }
 
+    /// Resumes the first panic; not while this thread unwinds already, since a second panic would abort the
+    /// process.
     #[inline]
-    pub(super) fn go_on(self) {
-        if let Some(why) = self.0 {
-            resume_unwind(why);
+    pub(super) fn resume(self) {
+        if let Some(payload) = self.0 {
+            if std::thread::panicking() {
+                return std::mem::forget(payload);
+            }
+            resume_unwind(payload);
         }
+    }
+
+    /// Leaks the payload: the panic hook has reported the panic, and no caller receives it.
+    pub(super) fn forget(self) {
+        std::mem::forget(self.0);
     }
 }
 
-/// How a task ended without an output.
+/// The reason why a task ended without an output.
 #[derive(Debug)]
 pub enum JoinError {
     /// [`JoinHandle::cancel`], or the runtime was shut down.
     Cancelled,
-    /// It panicked with this, or what was left of it did when it was dropped.
+    /// The task panicked with this payload, or the destructor of its remains did.
     Panicked(Box<dyn Any + Send>),
-    /// A blocking call could not begin: the system gives no thread (EAGAIN: a limit on threads).
+    /// A blocking call could not begin: no thread could be started (EAGAIN: a limit on threads).
     NoThread(std::io::Error),
 }
 
@@ -113,18 +141,18 @@ impl fmt::Display for JoinError {
 
 impl std::error::Error for JoinError {}
 
-/// What a place in the slab holds.
+/// The content of a slot in the slab.
 pub(super) enum Place {
     Free {
         next: u32,
     },
     /// Waiting to be polled.
     Idle(Task),
-    /// Being polled: the task is with the executor.
+    /// Being polled: the executor has taken the task out.
     Running {
         cancelled: bool,
     },
-    /// Over, and its handle has not asked yet.
+    /// Ended; its handle has not taken the output yet.
     Over(Task),
     Failed(JoinError),
 }
@@ -134,7 +162,7 @@ pub(super) struct Slot {
     pub(super) generation: u32,
     /// In the queue.
     pub(super) queued: bool,
-    /// Nobody will ask for its output.
+    /// Its handle was dropped: the output will not be taken.
     pub(super) detached: bool,
 }
 
@@ -145,7 +173,7 @@ pub(super) struct Tasks {
     slots: Vec<Slot>,
     free: u32,
     pub(super) alive: usize,
-    /// Who waits for a task's end, by index: apart, since most tasks are detached.
+    /// Wakers of joining tasks, by the index of the joined task. Kept apart because most tasks are detached.
     joiners: HashMap<u32, Waker>,
 }
 
@@ -179,12 +207,12 @@ impl Tasks {
         self.slots.get_mut(index as usize)
     }
 
-    /// The slot in the life that `generation` means.
+    /// Returns the slot, if it still has this generation.
     pub(super) fn alive(&mut self, index: u32, generation: u32) -> Option<&mut Slot> {
         self.slots.get_mut(index as usize).filter(|slot| slot.generation == generation)
     }
 
-    /// Gives the place up; what was in it is the caller's to drop, when nothing is borrowed.
+    /// Frees the slot; returns its content, for the caller to drop while nothing is borrowed.
     pub(super) fn free(&mut self, index: u32) -> (Place, Option<Waker>) {
         let next = self.free;
         self.free = index;
@@ -196,13 +224,13 @@ impl Tasks {
         (place, self.take_joiner(index))
     }
 
-    /// Who waits for this task's end, if anybody.
+    /// Takes the waker of the task that joins this one, if there is one.
     #[inline]
     pub(super) fn take_joiner(&mut self, index: u32) -> Option<Waker> {
         if self.joiners.is_empty() { None } else { self.joiners.remove(&index) }
     }
 
-    /// Everything that is not being polled, given up.
+    /// Removes and returns every task that is not being polled.
     pub(super) fn drain(&mut self) -> Vec<(Place, Option<Waker>)> {
         let held: Vec<u32> = (0..self.slots.len() as u32)
             .filter(|index| {
@@ -213,7 +241,7 @@ impl Tasks {
     }
 }
 
-/// Puts a future in its box.
+/// Boxes a future.
 pub(super) fn boxed<F>(future: F) -> Task
 where
     F: Future + 'static,
@@ -222,31 +250,34 @@ where
     Box::pin(Stage::Running { future })
 }
 
-/// A spawned task: await it for what it returns; dropping the handle lets it go on by itself.
+/// A handle of a spawned task. Awaiting it returns the task's output; dropping it detaches the task.
 #[must_use = "dropping the handle detaches the task; say so with `detach`"]
 pub struct JoinHandle<T> {
     core: Rc<Core>,
     index: u32,
     generation: u32,
-    output: PhantomData<T>,
+    /// The output has been returned.
+    is_done: Cell<bool>,
+    /// A handle is `Unpin` whatever the output is.
+    output: PhantomData<fn() -> T>,
 }
 
 impl<T> JoinHandle<T> {
     pub(super) fn new(core: Rc<Core>, index: u32, generation: u32) -> JoinHandle<T> {
-        JoinHandle { core, index, generation, output: PhantomData }
+        JoinHandle { core, index, generation, is_done: Cell::new(false), output: PhantomData }
     }
 
-    /// Lets the task go on without anybody asking for its output.
+    /// Detaches the task; its output is dropped.
     pub fn detach(self) {}
 
-    /// Drops the task's future now, and with it whatever it waits for; what the kernel still has of it is kept
-    /// until it lets go. A task that is over stays over. Awaiting the handle then gives
-    /// [`JoinError::Cancelled`], or the output if it was there already.
+    /// Drops the task's future now, and cancels what it waits for. Memory that the kernel still uses is kept
+    /// until the kernel has completed the operation. A task that has ended is not changed. Awaiting the
+    /// handle then returns [`JoinError::Cancelled`], or the output if the task had ended.
     pub fn cancel(&self) {
         self.core.cancel_task(self.index, self.generation);
     }
 
-    /// Whether the task is over.
+    /// Returns whether the task has ended.
     pub fn is_finished(&self) -> bool {
         let mut tasks = self.core.tasks.borrow_mut();
         let slot = tasks.alive(self.index, self.generation);
@@ -257,7 +288,18 @@ impl<T> JoinHandle<T> {
 impl<T: 'static> Future for JoinHandle<T> {
     type Output = Result<T, JoinError>;
 
+    /// # Panics
+    /// When it is polled again after it returned the output.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        assert!(!self.is_done.get(), "a JoinHandle was awaited again after it gave the task's output");
+        let polled = self.poll_output(context);
+        self.is_done.set(polled.is_ready());
+        polled
+    }
+}
+
+impl<T: 'static> JoinHandle<T> {
+    fn poll_output(&self, context: &mut Context<'_>) -> Poll<Result<T, JoinError>> {
         let mut tasks = self.core.tasks.borrow_mut();
         let Some(slot) = tasks.alive(self.index, self.generation) else {
             return Poll::Ready(Err(JoinError::Cancelled));
@@ -282,7 +324,7 @@ impl<T: 'static> Future for JoinHandle<T> {
             }
             Place::Idle(_) | Place::Running { .. } | Place::Free { .. } => {
                 drop(tasks);
-                // Cloning is code of the waker's: with nothing borrowed.
+                // Cloning a waker is user code: do it while nothing is borrowed.
                 let waker = context.waker().clone();
                 let before = self.core.tasks.borrow_mut().joiners.insert(self.index, waker);
                 drop(before);

@@ -1,12 +1,13 @@
-//! Wakers without memory: a task's number, and which runtime it is in, packed into the pointer's place.
+//! Wakers without memory: a task's number and its runtime's number, packed into the data pointer.
 //!
-//! Cloning and dropping one is free, it needs no reference count, and it may be sent anywhere. On its runtime's
-//! thread a wake puts the task's number in the queue; from elsewhere it goes through that runtime's inbox, found
-//! in a registry. A waker that outlives its task, or its runtime, wakes nobody, or at worst somebody who then
-//! finds nothing to do, which every future must bear.
+//! Cloning and dropping such a waker is free, it needs no reference count, and it may be sent to any thread.
+//! On its runtime's thread a wake puts the task's number in the queue; from elsewhere it goes through that
+//! runtime's inbox, found in a registry. A waker that outlives its task or its runtime has no effect, or at
+//! worst wakes another task spuriously. Every future must tolerate that.
 
 use super::inbox::{Inbox, Message};
-use crate::name::Name;
+use crate::fork::PerProcess;
+use crate::name::DriverName;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -37,15 +38,15 @@ impl Packed {
         (self.0 >> 48) as u16
     }
 
-    /// As a waker.
+    /// Returns a waker with this number.
     #[inline]
     pub(crate) fn waker(self) -> Waker {
-        // SAFETY: the functions of VTABLE take the pointer for the number it is and never follow it, so they are
-        // thread-safe and valid for ever; clone gives the same number with the same table.
+        // SAFETY: the functions of VTABLE treat the pointer as a number and never dereference it, so they are
+        // thread-safe and always valid; clone returns the same number with the same table.
         unsafe { Waker::new(std::ptr::without_provenance(self.0 as usize), &VTABLE) }
     }
 
-    /// Back from a waker, if it is one of ours.
+    /// Unpacks a waker, if it belongs to a task of the engine.
     #[inline]
     pub(crate) fn of(waker: &Waker) -> Option<Packed> {
         std::ptr::eq(waker.vtable(), &VTABLE).then(|| Packed(waker.data().addr() as u64))
@@ -69,33 +70,33 @@ fn wake(task: Packed) {
 
 #[cold]
 fn wake_elsewhere(task: Packed) {
-    // Held over the send, which runs nobody's code: who comes and goes waits for a call at most, and a wake is spared
-    // the counting of who has the inbox.
-    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
-    if let Some(enlisted) = registry.get(usize::from(task.runtime())).and_then(Option::as_ref) {
-        // Refused by a runtime that is gone: there is nobody to wake.
-        let _ = enlisted.inbox.send(Message::Wake(task.0));
+    // Locked during the send, which runs no user code. So creating or dropping a runtime waits for one call
+    // at most, and a wake needs no reference count of the inbox.
+    let registry = registry().read().unwrap_or_else(PoisonError::into_inner);
+    if let Some(registered) = registry.get(usize::from(task.runtime())).and_then(Option::as_ref) {
+        // The runtime was dropped: there is nothing to wake.
+        let _ = registered.inbox.send(Message::Wake(task.0));
     }
 }
 
-/// Which runtime it is, for a person.
+/// Describes a runtime, for messages.
 #[derive(Debug)]
-pub(crate) struct Who {
+pub(crate) struct Identity {
     number: u16,
-    driver: Name,
+    driver: DriverName,
     thread: Option<String>,
-    /// As the kernel knows the thread.
+    /// The kernel's thread id.
     thread_id: i32,
     runs: AtomicBool,
 }
 
-impl Who {
-    /// As the kernel knows the thread that made it, and runs it if anybody does.
+impl Identity {
+    /// The kernel's id of the thread that created the runtime, the only one that can run it.
     pub(crate) fn thread_id(&self) -> i32 {
         self.thread_id
     }
 
-    /// Whether it is inside `block_on`. It may come or go at any time.
+    /// Whether the runtime is inside `block_on`. May change at any time.
     pub(crate) fn runs(&self) -> bool {
         self.runs.load(Ordering::Relaxed)
     }
@@ -105,36 +106,43 @@ impl Who {
     }
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Who { number, driver, thread, thread_id, .. } = self;
+        let Identity { number, driver, thread, thread_id, .. } = self;
         write!(f, "runtime {number} ({driver}, thread {thread_id} {:?})", thread.as_deref().unwrap_or(""))
     }
 }
 
-struct Enlisted {
+struct Registered {
     inbox: Arc<Inbox>,
-    who: Arc<Who>,
+    identity: Arc<Identity>,
 }
 
 /// All runtimes of the process, by number.
-static REGISTRY: RwLock<Vec<Option<Enlisted>>> = RwLock::new(Vec::new());
+type Registry = RwLock<Vec<Option<Registered>>>;
 
-/// All runtimes of the process.
-pub(super) fn everybody() -> Vec<(Arc<Who>, Arc<Inbox>)> {
-    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
-    registry.iter().flatten().map(|one| (Arc::clone(&one.who), Arc::clone(&one.inbox))).collect()
+/// The registry of this process. A forked child has its own, because the parent's may stay locked.
+#[inline]
+fn registry() -> &'static Registry {
+    static REGISTRY: PerProcess<Registry> = PerProcess::new();
+    REGISTRY.get(|_| RwLock::new(Vec::new()))
 }
 
-/// Gives a runtime of this thread its number, the lowest that is free; `None` past 65,535.
-pub(crate) fn enlist(inbox: &Arc<Inbox>, driver: Name) -> Option<(u16, Arc<Who>)> {
-    let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
+/// Returns all runtimes of the process.
+pub(super) fn runtimes() -> Vec<(Arc<Identity>, Arc<Inbox>)> {
+    let registry = registry().read().unwrap_or_else(PoisonError::into_inner);
+    registry.iter().flatten().map(|one| (Arc::clone(&one.identity), Arc::clone(&one.inbox))).collect()
+}
+
+/// Assigns a runtime of this thread the lowest free number; `None` past 65,535.
+pub(crate) fn register(inbox: &Arc<Inbox>, driver: DriverName) -> Option<(u16, Arc<Identity>)> {
+    let mut registry = registry().write().unwrap_or_else(PoisonError::into_inner);
     let free = registry.iter().position(Option::is_none).unwrap_or(registry.len());
     let number = u16::try_from(free).ok()?;
     if free == registry.len() {
         registry.push(None);
     }
-    let who = Arc::new(Who {
+    let identity = Arc::new(Identity {
         number,
         driver,
         thread: std::thread::current().name().map(str::to_owned),
@@ -142,14 +150,14 @@ pub(crate) fn enlist(inbox: &Arc<Inbox>, driver: Name) -> Option<(u16, Arc<Who>)
         runs: AtomicBool::new(false),
     });
     if let Some(place) = registry.get_mut(free) {
-        *place = Some(Enlisted { inbox: Arc::clone(inbox), who: Arc::clone(&who) });
+        *place = Some(Registered { inbox: Arc::clone(inbox), identity: Arc::clone(&identity) });
     }
-    Some((number, who))
+    Some((number, identity))
 }
 
-/// The runtime is gone.
-pub(crate) fn strike(number: u16) {
-    let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
+/// Removes a dropped runtime.
+pub(crate) fn unregister(number: u16) {
+    let mut registry = registry().write().unwrap_or_else(PoisonError::into_inner);
     if let Some(place) = registry.get_mut(usize::from(number)) {
         *place = None;
     }

@@ -1,4 +1,4 @@
-//! What of a file is in the kernel's page cache.
+//! Tells which parts of a file are in the page cache.
 
 use crate::sys::file::{page_bytes, pages_cached};
 use std::fs::File;
@@ -6,14 +6,14 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether the kernel has a page in its cache for all of these places of a file, which one call tells of any length. Those
-/// that a read ahead has just begun to fill count, so look at the last byte as well (`RWF_NOWAIT`, preadv2(2)).
+/// Whether the page cache has all pages of this range of a file, by one call for any length. Pages that
+/// read-ahead has only begun to fill count too, so read the last byte as well (`RWF_NOWAIT`, preadv2(2)).
 ///
-/// `None`: this kernel does not tell (before Linux 6.5), or not us: newer ones want the file to be ours, or that we may
-/// write it. Once refused, it is not asked again.
+/// `None`: the kernel does not support it (before Linux 6.5), or denies it: newer kernels require that the
+/// caller owns the file or may write it. After one refusal the call is not repeated.
 pub fn is_cached(file: &File, range: Range<u64>) -> Option<bool> {
     static REFUSED: AtomicBool = AtomicBool::new(false);
-    // Relaxed: whoever has not heard of it asks once more.
+    // Relaxed: a thread that does not see the store yet calls once more.
     if REFUSED.load(Ordering::Relaxed) {
         return None;
     }

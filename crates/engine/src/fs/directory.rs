@@ -1,4 +1,4 @@
-//! Directories: a handle that paths begin at, and listing one without holding all of it.
+//! Directories: a handle for relative paths, and a listing in chunks.
 
 use super::file::{File, check};
 use super::metadata::{FileType, Metadata};
@@ -16,10 +16,10 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// An open directory: relative paths begin there, whatever its name is meanwhile.
+/// An open directory, as the base of relative paths. It stays the same directory if it is renamed.
 ///
-/// Paths may still lead out of it (`..`, links); this is a place to begin at, and no wall. Like a [`File`] it belongs to
-/// no runtime, and its clones share one descriptor.
+/// Paths may still leave it (`..`, links): this is not a sandbox. Like a [`File`] it belongs to no runtime,
+/// and its clones share one descriptor.
 #[derive(Clone)]
 pub struct Dir {
     on: Arc<Open>,
@@ -30,7 +30,7 @@ impl Dir {
     /// Opens a directory.
     ///
     /// # Errors
-    /// As openat(2): ENOTDIR for what is none.
+    /// As openat(2): ENOTDIR for other files.
     pub async fn open(path: impl AsRef<Path>) -> Result<Dir> {
         Dir::open_beneath(None, path.as_ref(), path.as_ref().to_owned()).await
     }
@@ -109,7 +109,7 @@ impl Dir {
         super::rename_beneath(self.base(), from.as_ref(), target.base(), to.as_ref()).await
     }
 
-    /// What is in it, from the beginning; on a descriptor of its own, since a listing has a position.
+    /// Lists the directory from the beginning. Opens another descriptor, because a listing has a position.
     ///
     /// # Errors
     /// As openat(2).
@@ -125,21 +125,21 @@ impl fmt::Debug for Dir {
     }
 }
 
-/// Bytes of entries that are asked for at a time, and all that a listing holds: some 1,000 names of usual length.
+/// Size of a chunk in bytes, and all that a listing holds: about 1,000 names of usual length.
 const CHUNK_BYTES: usize = 32 * 1024;
 
-/// A chunk on its way.
+/// A chunk that is being read.
 type Reading = Pin<Box<dyn Future<Output = (i32, Option<Request>)>>>;
 
 /// A listing of a directory, a chunk at a time, in the file system's own order, without `.` and `..`.
 ///
-/// What is made or removed meanwhile may be listed or not.
+/// Entries created or removed meanwhile may be listed or not.
 pub struct ReadDir {
     dir: Dir,
     chunk: Vec<u8>,
-    /// How much of the chunk was given out.
+    /// Number of bytes of the chunk that were returned.
     at: usize,
-    /// Kept here and not in the future of [`ReadDir::next`]: what a chunk brought is never listed again.
+    /// Kept here and not in the future of [`ReadDir::next`], so that dropping that future loses no chunk.
     reading: Option<Reading>,
     over: bool,
 }
@@ -149,10 +149,10 @@ impl ReadDir {
         ReadDir { dir, chunk: Vec::with_capacity(CHUNK_BYTES), at: 0, reading: None, over: false }
     }
 
-    /// The next entry; `None` at the end. Dropped, it loses nothing.
+    /// Returns the next entry; `None` at the end. Dropping the future loses nothing.
     ///
     /// # Errors
-    /// As getdents64(2); the listing is over then.
+    /// As getdents64(2); the listing ends with it.
     pub async fn next(&mut self) -> Option<Result<DirEntry>> {
         loop {
             if let Some(raw) = RawEntry::first_of(self.chunk.get(self.at..).unwrap_or_default()) {
@@ -175,7 +175,7 @@ impl ReadDir {
         }
     }
 
-    /// How many bytes of entries it holds: what is here, whatever the directory's size.
+    /// Returns the number of bytes it holds, which does not depend on the size of the directory.
     pub fn held_bytes(&self) -> usize {
         self.chunk.capacity()
     }
@@ -195,8 +195,8 @@ impl ReadDir {
         self.reading = None;
         let bytes = check(&core, "getdents64", result).map_err(|why| why.on(self.dir.path.display()))?;
         if let Some(Request::ReadDirectory { mut into, .. }) = request {
-            // SAFETY: getdents64(2) says that it wrote so many bytes at the beginning of this memory, which it was told
-            // the size of.
+            // SAFETY: getdents64(2) has returned the number of bytes it wrote at the start of this memory,
+            // within its size.
             unsafe { into.set_len(bytes as usize) };
             self.chunk = into;
         }
@@ -205,19 +205,19 @@ impl ReadDir {
     }
 }
 
-/// An entry as `struct linux_dirent64` has it.
+/// An entry in the form of `struct linux_dirent64`.
 #[derive(Debug, PartialEq, Eq)]
 struct RawEntry<'a> {
     kind: u8,
     ino: u64,
     name: &'a [u8],
-    /// Bytes up to the next.
+    /// Offset of the next entry in bytes.
     length: usize,
 }
 
 impl RawEntry<'_> {
-    /// The first of a chunk: inode and position of eight bytes each, its length in two, the kind in one, then the name up to
-    /// a NUL.
+    /// Returns the first entry of a chunk: inode and position with eight bytes each, length with two, type
+    /// with one, then the name up to a NUL.
     fn first_of(chunk: &[u8]) -> Option<RawEntry<'_>> {
         let (ino, rest) = chunk.split_first_chunk::<8>()?;
         let length = usize::from(u16::from_ne_bytes(rest.get(8..10)?.try_into().ok()?));
@@ -244,22 +244,22 @@ pub struct DirEntry {
 }
 
 impl DirEntry {
-    /// The name, which need not be UTF-8.
+    /// Returns the name, which need not be UTF-8.
     pub fn file_name(&self) -> &OsStr {
         &self.name
     }
 
-    /// The name behind the path that the directory was opened by.
+    /// Returns the path with which the directory was opened, joined with the name.
     pub fn path(&self) -> PathBuf {
         self.folder.join(&self.name)
     }
 
-    /// What it is, without asking; [`FileType::Unknown`] where the file system does not say.
+    /// Returns the type from the listing; [`FileType::Unknown`] if the file system does not report it.
     pub fn file_type(&self) -> FileType {
         self.kind
     }
 
-    /// The number of its inode.
+    /// Returns the inode number.
     pub fn ino(&self) -> u64 {
         self.ino
     }
@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_that_is_cut_off_is_none() {
+    fn a_truncated_entry_is_not_returned() {
         let mut chunk = vec![0; 24];
         chunk[..8].copy_from_slice(&7u64.to_ne_bytes());
         chunk[16..18].copy_from_slice(&24u16.to_ne_bytes());

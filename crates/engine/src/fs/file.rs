@@ -14,13 +14,13 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// An open file, to be read and written at positions.
+/// An open file, for reads and writes at positions.
 ///
-/// It belongs to no runtime: it can be sent to and shared with other threads, and is used on whichever runtime its
-/// operations are awaited. Any number of them may be under way at once.
+/// It belongs to no runtime: it can be sent to and shared with other threads, and its operations run on the
+/// runtime that awaits them. Any number of them may be in flight at once.
 ///
-/// Dropped, it is closed by a plain close(2) as soon as no operation is under way on it; errors that a file system tells
-/// only then (a network's) are heard by [`File::close`] or [`File::sync_all`].
+/// A dropped file is closed by a plain close(2) as soon as it has no operation in flight. Errors that a file
+/// system reports only then (a network's) are returned by [`File::close`] or [`File::sync_all`].
 #[derive(Clone)]
 pub struct File {
     pub(super) on: Arc<Open>,
@@ -35,7 +35,7 @@ impl File {
         super::OpenOptions::new().read(true).open(path).await
     }
 
-    /// Opens a file for writing; makes it if it is not there, empties it if it is.
+    /// Opens a file for writing: creates it, or truncates an existing one.
     ///
     /// # Errors
     /// As openat(2).
@@ -50,10 +50,11 @@ impl File {
         File { on: Arc::new(open) }
     }
 
-    /// Gives the file to the standard library; another descriptor of it where operations are still under way.
+    /// Converts it into a file of the standard library; into a duplicate descriptor if operations are in
+    /// flight.
     ///
     /// # Errors
-    /// EMFILE, where another descriptor is needed.
+    /// EMFILE if a duplicate descriptor is needed.
     pub fn into_std(self) -> Result<std::fs::File> {
         let fd = match Arc::try_unwrap(self.on) {
             Ok(open) => open.into_fd(),
@@ -62,8 +63,7 @@ impl File {
         Ok(std::fs::File::from(fd))
     }
 
-    /// Another descriptor of the same open file (`F_DUPFD_CLOEXEC`). A clone ([`Clone`]) shares this one, and costs no
-    /// descriptor.
+    /// Duplicates the descriptor (`F_DUPFD_CLOEXEC`). A clone ([`Clone`]) shares the descriptor instead.
     ///
     /// # Errors
     /// EMFILE.
@@ -72,18 +72,22 @@ impl File {
         Ok(File::from_std(std::fs::File::from(fd)))
     }
 
-    /// Reads into the spare room of `buf`, from `offset` on: how many bytes were appended, and the buffer.
+    /// Reads into the spare capacity of `buf`, from `offset` (in bytes) on. Returns the number of bytes
+    /// appended, and the buffer.
     ///
-    /// Fewer than there is room for at the end of the file, and for reasons of the kernel's own; zero only at the end,
-    /// or without room. [`File::read_exact_at`] goes on by itself. On what has no positions (a pipe, a terminal) the
-    /// offset means nothing, and the read waits for a peer: better read there with what is made for it, since on
-    /// most drivers that occupies one of the pool's threads.
+    /// A read may be shorter than the spare capacity, at the end of the file or for reasons internal to the
+    /// kernel. It is zero only at the end of the file, or without spare capacity. [`File::read_exact_at`]
+    /// repeats it as needed. A file without positions (a pipe, a terminal) ignores the offset, and the read
+    /// waits until there is data. On every driver the driver waits: the read uses no thread of the pool, and
+    /// if it is dropped it takes no bytes.
     ///
-    /// Dropped, the read goes on by itself if the kernel has it, and its buffer is freed when that is over.
+    /// Dropping the future of a read that the kernel has begun does not stop it; the buffer is freed at its
+    /// end.
     ///
     /// # Errors
-    /// As pread(2): EISDIR of a directory, EBADF of a file opened for writing only, EINVAL of one opened with `O_DIRECT`
-    /// if buffer, offset or room are not aligned, and of an offset above `i64::MAX`.
+    /// As pread(2): EISDIR for a directory; EBADF for a file opened for writing only; EINVAL for a file
+    /// opened with `O_DIRECT` if buffer, offset or capacity is not aligned, and for an offset above
+    /// `i64::MAX`.
     pub async fn read_at<B>(&self, buf: B, offset: u64) -> (Result<usize>, B)
     where
         B: IoBufMut + Send + 'static,
@@ -92,11 +96,11 @@ impl File {
         (result, B::from_buf(Loan(buf)))
     }
 
-    /// Reads `bytes` bytes into the spare room of `buf`, from `offset` on.
+    /// Reads exactly `bytes` bytes into the spare capacity of `buf`, from `offset` (in bytes) on.
     ///
     /// # Errors
-    /// `UnexpectedEof` if the file ends before, `InvalidInput` if there is less room; else as [`File::read_at`]. What
-    /// was read until then is in the buffer.
+    /// `UnexpectedEof` if the file ends earlier, `InvalidInput` if the spare capacity is smaller; else as
+    /// [`File::read_at`]. Bytes read before the error are in the buffer.
     pub async fn read_exact_at<B>(&self, buf: B, bytes: usize, offset: u64) -> (Result<()>, B)
     where
         B: IoBufMut + Send + 'static,
@@ -126,15 +130,16 @@ impl File {
         (result, B::from_buf(loan))
     }
 
-    /// Writes `buf` from `offset` on: how many bytes were written, and the buffer. In a file opened for appending the
-    /// offset means nothing.
+    /// Writes `buf` to `offset` (in bytes). Returns the number of bytes written, and the buffer. A file
+    /// opened for appending ignores the offset.
     ///
-    /// Fewer than all where the file system is full, a limit is met, and for reasons of the kernel's own;
-    /// [`File::write_all_at`] goes on by itself. Dropped, nobody knows how much of it was or will be written.
+    /// A write may be short if the file system is full, if a limit is reached, or for reasons internal to the
+    /// kernel; [`File::write_all_at`] repeats it as needed. If the future is dropped, it is unknown how much
+    /// was or will be written.
     ///
     /// # Errors
-    /// As pwrite(2): ENOSPC, EDQUOT; EFBIG beyond `RLIMIT_FSIZE`, if the program ignores SIGXFSZ, which ends it
-    /// otherwise; EINVAL of an offset above `i64::MAX`, whatever the file.
+    /// As pwrite(2): ENOSPC, EDQUOT; EFBIG beyond `RLIMIT_FSIZE` (if the program ignores SIGXFSZ; otherwise
+    /// that signal ends it); EINVAL for an offset above `i64::MAX`.
     pub async fn write_at<B>(&self, buf: B, offset: u64) -> (Result<usize>, B)
     where
         B: IoBuf + Send + 'static,
@@ -143,7 +148,7 @@ impl File {
         (result, B::from_buf(loan))
     }
 
-    /// Writes all of `buf`, from `offset` on.
+    /// Writes all of `buf` to `offset` (in bytes).
     ///
     /// # Errors
     /// As [`File::write_at`]; a part may have been written.
@@ -172,7 +177,7 @@ impl File {
         (result, B::from_buf(loan))
     }
 
-    /// What the system knows of the file (statx(2)).
+    /// Returns the file's metadata (statx(2)).
     ///
     /// # Errors
     /// As statx(2).
@@ -181,15 +186,16 @@ impl File {
         stat(at, libc::AT_EMPTY_PATH).await.map_err(|why| why.on(self))
     }
 
-    /// Waits until everything that was written is on the device: data and metadata (fsync(2)).
+    /// Waits until all written data and metadata are on the device (fsync(2)).
     ///
     /// # Errors
-    /// As fsync(2). After an error it is unknown what is on the device, and a second call does not tell.
+    /// As fsync(2). After an error the state of the device is unknown, and a second call does not report it
+    /// again.
     pub async fn sync_all(&self) -> Result<()> {
         self.simple("fsync", Request::Sync { on: Arc::clone(&self.on), data_only: false }).await
     }
 
-    /// Likewise, without the metadata that reading the data does not need (fdatasync(2)).
+    /// As [`File::sync_all`], but without metadata that is not needed to read the data (fdatasync(2)).
     ///
     /// # Errors
     /// As [`File::sync_all`].
@@ -197,7 +203,7 @@ impl File {
         self.simple("fdatasync", Request::Sync { on: Arc::clone(&self.on), data_only: true }).await
     }
 
-    /// Makes the file so long: cuts it, or adds a hole that reads as zeros.
+    /// Sets the file's length in bytes: truncates it, or adds a hole that reads as zeros.
     ///
     /// # Errors
     /// As ftruncate(2).
@@ -205,11 +211,11 @@ impl File {
         self.simple("ftruncate", Request::Truncate { on: Arc::clone(&self.on), bytes }).await
     }
 
-    /// Closes the file where that hurts nobody, and says what went wrong: what a file system (a network's) was still to
-    /// write, and could not. While operations or clones are left only they keep it open, and this does nothing.
+    /// Closes the file on a thread of the pool, and returns the error if a network file system could not
+    /// write buffered data. Does nothing while operations or clones keep the file open.
     ///
     /// # Errors
-    /// EIO, ENOSPC, EDQUOT. The file is closed all the same.
+    /// EIO, ENOSPC, EDQUOT. The file is closed even then.
     pub async fn close(self) -> Result<()> {
         let core = Core::current("closing a file");
         let name = self.to_string();
@@ -226,7 +232,8 @@ impl File {
         check(&core, name, result).map(|_| ()).map_err(|why| why.on(self))
     }
 
-    /// What is cached is read here, the rest where it may wait; as much of it as can be had in one.
+    /// Reads cached data in place, and the rest by an operation that may wait; as much as possible in one
+    /// operation.
     async fn read_some(&self, loan: Loan, most: usize, offset: u64) -> (Result<usize>, Loan) {
         let core = Core::current("a read");
         if let Err(why) = self.check_offset(&core, "pread", offset) {
@@ -238,7 +245,7 @@ impl File {
             match attempt(&core, &mut request).await {
                 None => break,
                 Some(read) if read > 0 => done += advance(&mut request, read),
-                // The end; or an error, which the next read meets again if something came before it.
+                // The end of the file; or an error, which the next read gets again if this one returns data.
                 Some(result) => return self.read_over(&core, result, done, Some(request)),
             }
         }
@@ -291,8 +298,8 @@ impl File {
         (Ok(result as usize), loan)
     }
 
-    /// Positions are signed in the kernel, and to io_uring and preadv2(2) -1 means "wherever the file is": a write to
-    /// `u64::MAX` would land at its beginning.
+    /// Refuses offsets above `i64::MAX`. Offsets are signed in the kernel, and for io_uring and preadv2(2) -1
+    /// means the current file position: a write to `u64::MAX` would go there.
     fn check_offset(&self, core: &Core, name: &'static str, offset: u64) -> Result<()> {
         if i64::try_from(offset).is_ok() {
             return Ok(());
@@ -319,7 +326,7 @@ impl File {
     }
 }
 
-/// How much a read may still bring.
+/// Returns how many bytes a read may still return.
 fn room(request: &mut Request) -> usize {
     match request.op() {
         crate::op::FileOp::Read { memory, .. } => memory.bytes,
@@ -327,12 +334,12 @@ fn room(request: &mut Request) -> usize {
     }
 }
 
-/// Takes in that a read has brought so many bytes: it goes on behind them.
+/// Records the bytes of a read: the next read continues after them.
 fn advance(request: &mut Request, read: i32) -> usize {
     let read = read as usize;
     if let Request::Read { into, most, offset, .. } = request {
-        // SAFETY: this is the result of the read of this request, which is over: the kernel, or the simulation, wrote so
-        // many bytes where the spare room begins.
+        // SAFETY: this is the result of the completed read of this request: the kernel, or the simulation,
+        // wrote this many bytes at the start of the spare capacity.
         unsafe { filled(into, read) };
         *most -= read;
         *offset = offset.saturating_add(read as u64);
@@ -340,7 +347,7 @@ fn advance(request: &mut Request, read: i32) -> usize {
     read
 }
 
-/// A result as the kernel gives it, or as an error by the runtime's driver.
+/// Converts a result of the kernel; a negated errno becomes an error with the runtime's driver.
 pub(super) fn check(core: &Core, name: &'static str, result: i32) -> Result<i32> {
     if result < 0 { Err(with_driver(core, Error::errno(name, -result))) } else { Ok(result) }
 }

@@ -1,4 +1,4 @@
-//! What the system knows of a file.
+//! Metadata of a file.
 
 use super::file::check;
 use super::way::perform;
@@ -10,11 +10,11 @@ use std::mem::MaybeUninit;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
-/// What statx(2) tells.
+/// The result of statx(2).
 #[derive(Clone, Copy)]
 pub struct Metadata(libc::statx);
 
-/// What kind of thing a name stands for.
+/// The type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FileType {
@@ -28,11 +28,11 @@ pub enum FileType {
     Fifo,
     /// A socket.
     Socket,
-    /// A device of blocks.
+    /// A block device.
     BlockDevice,
-    /// A device of characters.
+    /// A character device.
     CharacterDevice,
-    /// What the file system does not tell, or nobody knew when this was written.
+    /// The file system does not report it, or a type unknown to this version.
     Unknown,
 }
 
@@ -50,20 +50,20 @@ impl FileType {
         }
     }
 
-    /// From `d_type` of a directory's entry, which is the same number, shifted (`IFTODT`).
+    /// Returns the type for `d_type` of a directory entry: the bits of `st_mode`, shifted (`IFTODT`).
     pub(super) fn of_entry(kind: u8) -> FileType {
         FileType::of_mode(u32::from(kind) << 12)
     }
 }
 
 impl Metadata {
-    /// The length in bytes.
+    /// Returns the length in bytes.
     #[allow(clippy::len_without_is_empty, reason = "a file's length, as in the standard library")]
     pub fn len(&self) -> u64 {
         self.0.stx_size
     }
 
-    /// What kind of thing it is.
+    /// Returns the type.
     pub fn file_type(&self) -> FileType {
         FileType::of_mode(self.0.stx_mode.into())
     }
@@ -78,68 +78,68 @@ impl Metadata {
         self.file_type() == FileType::Directory
     }
 
-    /// Whether it is a symbolic link, which only [`symlink_metadata`](super::symlink_metadata) tells.
+    /// Returns whether it is a symbolic link; only [`symlink_metadata`](super::symlink_metadata) reports one.
     pub fn is_symlink(&self) -> bool {
         self.file_type() == FileType::Symlink
     }
 
-    /// Kind and permissions, as the system numbers them (`st_mode`).
+    /// Returns type and permissions (`st_mode`).
     pub fn mode(&self) -> u32 {
         self.0.stx_mode.into()
     }
 
-    /// The owner.
+    /// Returns the owner's user id.
     pub fn uid(&self) -> u32 {
         self.0.stx_uid
     }
 
-    /// The group.
+    /// Returns the group id.
     pub fn gid(&self) -> u32 {
         self.0.stx_gid
     }
 
-    /// The number of the inode in its file system.
+    /// Returns the inode number.
     pub fn ino(&self) -> u64 {
         self.0.stx_ino
     }
 
-    /// The device the file system is on, as stat(2) numbers it.
+    /// Returns the device of the file system (`st_dev`).
     pub fn dev(&self) -> u64 {
         libc::makedev(self.0.stx_dev_major, self.0.stx_dev_minor)
     }
 
-    /// How many names it has.
+    /// Returns the number of hard links.
     pub fn nlink(&self) -> u32 {
         self.0.stx_nlink
     }
 
-    /// What it occupies, in units of 512 bytes.
+    /// Returns the allocated size, in units of 512 bytes.
     pub fn blocks(&self) -> u64 {
         self.0.stx_blocks
     }
 
-    /// When its bytes were last changed.
+    /// Returns the time of the last change of the content.
     pub fn modified(&self) -> SystemTime {
         time(self.0.stx_mtime)
     }
 
-    /// When it was last read, as far as the file system keeps that.
+    /// Returns the time of the last read, as far as the file system records it.
     pub fn accessed(&self) -> SystemTime {
         time(self.0.stx_atime)
     }
 
-    /// When anything about it was last changed.
+    /// Returns the time of the last change of content or metadata.
     pub fn changed(&self) -> SystemTime {
         time(self.0.stx_ctime)
     }
 
-    /// When it was made, if the file system keeps that.
+    /// Returns the time of creation, if the file system records it.
     pub fn created(&self) -> Option<SystemTime> {
         (self.0.stx_mask & libc::STATX_BTIME != 0).then(|| time(self.0.stx_btime))
     }
 }
 
-/// Before 1970, seconds are negative and nanoseconds go on counting forwards.
+/// Converts a timestamp. Before 1970, seconds are negative and nanoseconds still count forwards.
 fn time(told: libc::statx_timestamp) -> SystemTime {
     let seconds = Duration::from_secs(told.tv_sec.unsigned_abs());
     let whole = match told.tv_sec < 0 {
@@ -161,7 +161,7 @@ impl fmt::Debug for Metadata {
     }
 }
 
-/// Asks the system.
+/// Calls statx(2).
 pub(super) async fn stat(at: At, flags: i32) -> Result<Metadata> {
     let core = Core::current("asking for metadata");
     let into = Box::new(MaybeUninit::uninit());
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_before_1970_are_told() {
+    fn times_before_1970_are_converted() {
         // SAFETY: integers only.
         let mut told: libc::statx_timestamp = unsafe { std::mem::zeroed() };
         (told.tv_sec, told.tv_nsec) = (-2, 250_000_000);

@@ -1,25 +1,27 @@
-//! Files and directories: opened, read, written, listed, renamed, without holding up whoever else is on the runtime.
+//! Files and directories, without blocking other tasks of the runtime.
 //!
-//! No kernel waits for a disk by readiness, so each operation goes where it is fastest on the driver at hand: at once, if
-//! the kernel promises not to wait; through the ring; or on a thread of the [`blocking`](crate::blocking) pool. Where,
-//! and why, is in one table (`fs/way.rs`). What an operation means and what its errors say is the same everywhere.
+//! Linux has no readiness for disks, so each operation runs where it is fastest on the current driver: in
+//! place, if the kernel promises not to wait; through the ring; or on a thread of the
+//! [`blocking`](crate::blocking) pool. One table decides (`fs/way.rs`). The meaning of an operation and its
+//! errors are the same everywhere.
 //!
 //! # Buffers
-//! A read or a write takes its buffer by value and gives it back with the result, also with an error. It has to be
-//! `Send`, since a thread of the pool may be the one to use it: `Vec<u8>`, [`Pages`](crate::Pages), `&'static` bytes;
-//! what a [`Lease`](crate::Lease) holds is copied first (`to_vec`).
+//! A read or a write takes its buffer by value and returns it with the result, also with an error. The buffer
+//! must be `Send`, because a thread of the pool may use it: `Vec<u8>`, [`Pages`](crate::Pages), `&'static`
+//! bytes. Copy the bytes of a [`Lease`](crate::Lease) first (`to_vec`).
 //!
 //! # What a dropped future means
-//! It is cancelled if that is possible, and otherwise done all the same: a file may be made, renamed or written although
-//! nobody waits. Its buffer is freed, and a file that was opened is closed, when that is over.
+//! The operation is cancelled if possible. Otherwise it still happens: a file may be created, renamed or
+//! written although its future was dropped. Afterwards the buffer is freed, and a file that was opened is
+//! closed. A read that waits for a peer (of a pipe, a terminal) is always cancelled, and takes no bytes.
 //!
-//! In [`sim`](crate::sim) the operations are done to the real file system; when they are over, and what goes wrong,
-//! the seed decides.
+//! In `sim` the operations run on the real file system; the seed decides when they complete and which faults
+//! occur.
 //!
 //! ```no_run
-//! use ringroad_engine::{Builder, Name, Runtime, fs};
+//! use ringroad_engine::{Builder, DriverName, Runtime, fs};
 //!
-//! let runtime = Runtime::builder(Name::Epoll).build()?;
+//! let runtime = Runtime::builder(DriverName::Epoll).build()?;
 //! runtime.block_on(async {
 //!     let file = fs::File::open("data").await?;
 //!     let (read, bytes) = file.read_at(Vec::with_capacity(4096), 0).await;
@@ -41,6 +43,7 @@ pub use directory::{Dir, DirEntry, ReadDir};
 pub use file::File;
 pub use metadata::{FileType, Metadata};
 pub use options::OpenOptions;
+pub(crate) use way::{readable, writable};
 
 use crate::buf::IoBuf;
 use crate::error::{Error, Result};
@@ -55,7 +58,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// What is at `path`; of a link, what it leads to.
+/// Returns the metadata of the file at `path`, following symbolic links.
 ///
 /// # Errors
 /// As statx(2).
@@ -63,7 +66,7 @@ pub async fn metadata(path: impl AsRef<Path>) -> Result<Metadata> {
     stat_beneath(None, path.as_ref(), 0).await
 }
 
-/// What is at `path`; of a link, itself.
+/// Returns the metadata of the file at `path`, or of the symbolic link itself.
 ///
 /// # Errors
 /// As statx(2).
@@ -71,15 +74,15 @@ pub async fn symlink_metadata(path: impl AsRef<Path>) -> Result<Metadata> {
     stat_beneath(None, path.as_ref(), libc::AT_SYMLINK_NOFOLLOW).await
 }
 
-/// Gives a file or directory another name, in place of what has that name.
+/// Renames a file or directory, replacing an existing target.
 ///
 /// # Errors
-/// As renameat(2): EXDEV to another file system.
+/// As renameat(2): EXDEV for another file system.
 pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
     rename_beneath(None, from.as_ref(), None, to.as_ref()).await
 }
 
-/// Removes a name of a file, and the file with its last one.
+/// Removes a name of a file; with the last name the file.
 ///
 /// # Errors
 /// As unlinkat(2): EISDIR for a directory.
@@ -95,7 +98,7 @@ pub async fn remove_dir(path: impl AsRef<Path>) -> Result<()> {
     remove_beneath(None, path.as_ref(), true).await
 }
 
-/// Makes a directory, of mode 0777 less what umask(2) takes.
+/// Creates a directory with mode 0777, less umask(2).
 ///
 /// # Errors
 /// As mkdirat(2): EEXIST.
@@ -103,16 +106,16 @@ pub async fn create_dir(path: impl AsRef<Path>) -> Result<()> {
     create_beneath(None, path.as_ref()).await
 }
 
-/// Makes a directory and those above it that are missing. One that is there already is no error.
+/// Creates a directory and its missing parents. An existing directory is no error.
 ///
 /// # Errors
-/// As mkdirat(2): ENOTDIR, EEXIST where a file has one of the names. Those made until then stay.
+/// As mkdirat(2): ENOTDIR, EEXIST if a file has one of the names. Directories created before the error stay.
 pub async fn create_dir_all(path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
     if path.as_os_str().is_empty() {
         return Ok(());
     }
-    // Upwards until one can be made or is there, then down again.
+    // Go up until one exists or can be created, then down again.
     let mut missing = vec![path];
     let mut down = false;
     while let Some(path) = missing.last() {
@@ -138,7 +141,7 @@ pub async fn create_dir_all(path: impl AsRef<Path>) -> Result<()> {
     Ok(())
 }
 
-/// What is in a directory, a chunk at a time.
+/// Lists a directory, a chunk at a time.
 ///
 /// # Errors
 /// As openat(2): ENOTDIR.
@@ -147,7 +150,7 @@ pub async fn read_dir(path: impl AsRef<Path>) -> Result<ReadDir> {
     Ok(ReadDir::new(dir))
 }
 
-/// Gives a file another name beside the one it has.
+/// Creates a hard link: another name of a file.
 ///
 /// # Errors
 /// As linkat(2).
@@ -157,7 +160,7 @@ pub async fn hard_link(original: impl AsRef<Path>, link: impl AsRef<Path>) -> Re
     simple("linkat", Request::Link { from, to }, told).await
 }
 
-/// Makes a symbolic link at `link`, to `original`, whether that is there or not.
+/// Creates a symbolic link at `link` to `original`, which need not exist.
 ///
 /// # Errors
 /// As symlinkat(2).
@@ -167,10 +170,10 @@ pub async fn symlink(original: impl AsRef<Path>, link: impl AsRef<Path>) -> Resu
     simple("symlinkat", Request::Symlink { target, at }, told).await
 }
 
-/// Where a symbolic link leads to, as it is written there.
+/// Returns the content of a symbolic link.
 ///
 /// # Errors
-/// As readlinkat(2): EINVAL for what is no link.
+/// As readlinkat(2): EINVAL for other files.
 pub async fn read_link(path: impl AsRef<Path>) -> Result<PathBuf> {
     let core = Core::current("reading a link");
     let at = at(None, path.as_ref())?;
@@ -183,24 +186,24 @@ pub async fn read_link(path: impl AsRef<Path>) -> Result<PathBuf> {
         let Some(Request::ReadLink { mut into, .. }) = request else {
             unreachable!("a request comes back as what it was")
         };
-        // It was cut off where it fills the room.
+        // A result that fills the memory may be truncated.
         if read == into.capacity() {
             bytes = into.capacity() * 2;
             continue;
         }
-        // SAFETY: readlinkat(2) says that it wrote so many bytes into this memory, which it was told the size of.
+        // SAFETY: readlinkat(2) has returned the number of bytes it wrote into this memory, within its size.
         unsafe { into.set_len(read) };
         return Ok(PathBuf::from(OsString::from_vec(into)));
     }
 }
 
-/// All bytes of a file.
+/// Reads a whole file.
 ///
 /// # Errors
 /// As [`File::open`] and [`File::read_at`]; `OutOfMemory` if it is too long.
 pub async fn read(path: impl AsRef<Path>) -> Result<Vec<u8>> {
     let file = File::open(path.as_ref()).await?;
-    // One more than it has, to see the end; some, where a length is not told (`/proc`).
+    // One byte more than its length, to detect the end; a minimum for files without a length (`/proc`).
     let hint = usize::try_from(length_hint(file.on.number())).unwrap_or(usize::MAX);
     let mut bytes = Vec::new();
     let mut more = hint.saturating_add(1).max(SMALL_READ_BYTES);
@@ -220,10 +223,10 @@ pub async fn read(path: impl AsRef<Path>) -> Result<Vec<u8>> {
     }
 }
 
-/// Room that a read of a whole file begins with at least.
+/// Minimum initial capacity of a read of a whole file, in bytes.
 const SMALL_READ_BYTES: usize = 256;
 
-/// Makes `bytes` the content of a file, which is made if it is not there, and gives them back.
+/// Creates or truncates a file and writes `bytes` to it; returns the buffer.
 ///
 /// # Errors
 /// As [`File::create`] and [`File::write_at`]; a part may have been written.
@@ -240,7 +243,7 @@ where
     }
 }
 
-// ---- beneath a directory, or the working directory --------------------------------------------------------------
+// ---- beneath a directory, or the working directory --------------------------------------------------------
 
 async fn stat_beneath(base: Base, path: &Path, flags: i32) -> Result<Metadata> {
     let at = at(base, path)?;
@@ -274,7 +277,7 @@ fn at(base: Base, path: &Path) -> Result<At> {
     Ok(At { base, path: name(path)? })
 }
 
-/// A path as the kernel takes it.
+/// Converts a path to a C string.
 fn name(path: &Path) -> Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| {
         let why = io::Error::new(io::ErrorKind::InvalidInput, "a path has no NUL in it");
@@ -282,8 +285,8 @@ fn name(path: &Path) -> Result<CString> {
     })
 }
 
-/// close(2): the descriptor is gone, whatever it answers.
+/// Calls close(2). The descriptor is closed whatever it returns.
 fn sys_close(fd: OwnedFd) -> io::Result<()> {
-    // SAFETY: owned until here, and given up by `into_raw_fd`.
+    // SAFETY: owned until here, and released by `into_raw_fd`.
     crate::sys::check(unsafe { libc::close(fd.into_raw_fd()) }).map(|_| ())
 }

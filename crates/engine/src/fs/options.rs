@@ -1,4 +1,4 @@
-//! How a file is to be opened.
+//! Options for opening a file.
 
 use super::file::{File, check, with_driver};
 use super::way::{expect_direct, perform};
@@ -11,10 +11,11 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// How a file is to be opened; what cannot be together is EINVAL, as in the standard library.
+/// Options for opening a file. Contradictory options are EINVAL, as in the standard library.
 ///
-/// Opening never waits for a peer: a FIFO is opened for reading at once, and for writing it is ENXIO while nobody reads.
-/// On every file that was opened operations wait as usual, so `O_NONBLOCK` among the flags means nothing.
+/// Opening never waits for a peer: opening a FIFO for reading succeeds immediately, and opening it for
+/// writing fails with ENXIO while it has no reader. Operations on an open file wait as usual, so `O_NONBLOCK`
+/// among the flags has no effect.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenOptions {
     read: bool,
@@ -34,7 +35,7 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Nothing yet; files that are made get mode 0666, less what umask(2) takes.
+    /// Creates options with nothing set; new files get mode 0666, less umask(2).
     pub const fn new() -> OpenOptions {
         OpenOptions {
             read: false,
@@ -48,49 +49,50 @@ impl OpenOptions {
         }
     }
 
-    /// It is to be read.
+    /// Opens for reading.
     pub const fn read(mut self, read: bool) -> OpenOptions {
         self.read = read;
         self
     }
 
-    /// It is to be written.
+    /// Opens for writing.
     pub const fn write(mut self, write: bool) -> OpenOptions {
         self.write = write;
         self
     }
 
-    /// Everything that is written goes behind what is there, also what others write at the same time.
+    /// Appends every write, also after what other processes write at the same time.
     pub const fn append(mut self, append: bool) -> OpenOptions {
         self.append = append;
         self
     }
 
-    /// It is to be empty.
+    /// Truncates the file.
     pub const fn truncate(mut self, truncate: bool) -> OpenOptions {
         self.truncate = truncate;
         self
     }
 
-    /// It is made if it is not there.
+    /// Creates the file if it does not exist.
     pub const fn create(mut self, create: bool) -> OpenOptions {
         self.create = create;
         self
     }
 
-    /// It is made, and must not have been there (EEXIST), not even as a link to nothing.
+    /// Creates the file; it must not exist (EEXIST), not even as a dangling link.
     pub const fn create_new(mut self, create_new: bool) -> OpenOptions {
         self.create_new = create_new;
         self
     }
 
-    /// The mode of a file that is made, less what umask(2) takes.
+    /// Sets the mode of a file that is created, less umask(2).
     pub const fn mode(mut self, mode: u32) -> OpenOptions {
         self.mode = mode;
         self
     }
 
-    /// Further flags of open(2), such as `O_DIRECT`, `O_NOFOLLOW`, `O_TMPFILE`. They do not change who may read and write.
+    /// Further flags of open(2), such as `O_DIRECT`, `O_NOFOLLOW`, `O_TMPFILE`. They do not change the access
+    /// mode.
     pub const fn custom_flags(mut self, flags: i32) -> OpenOptions {
         self.custom_flags = flags;
         self
@@ -99,7 +101,7 @@ impl OpenOptions {
     /// Opens the file at `path`.
     ///
     /// # Errors
-    /// As openat(2); EINVAL for options that cannot be together.
+    /// As openat(2); EINVAL for contradictory options.
     pub async fn open(&self, path: impl AsRef<Path>) -> Result<File> {
         self.open_beneath(None, path.as_ref()).await
     }
@@ -139,23 +141,28 @@ fn impossible(why: &'static str) -> Error {
     Error::errno("openat", libc::EINVAL).hint(why)
 }
 
-/// Opens what is there, without waiting for a peer.
+/// Opens an existing file, without waiting for a peer.
 pub(super) async fn open(at: At, flags: i32, mode: u32) -> Result<Open> {
     let core = Core::current("opening a file");
     let flags = flags | libc::O_CLOEXEC;
     let hurried = Request::Open { at: at.clone(), flags: flags | libc::O_NONBLOCK, mode };
     let (mut result, _) = perform(Rc::clone(&core), hurried).await;
     if result == -libc::EAGAIN {
-        // Somebody holds a lease on it, and is asked to give it up (fcntl(2), F_SETLEASE): that is waited for.
+        // Another process holds a lease on the file and must release it first (fcntl(2), F_SETLEASE): wait
+        // for that.
         let patient = Request::Open { at: at.clone(), flags, mode };
         (result, _) = perform(Rc::clone(&core), patient).await;
     }
     let number = check(&core, "openat", result).map_err(|why| {
         let fifo = result == -libc::ENXIO;
         let why = why.on(&at);
-        if fifo { why.hint("nobody reads from this FIFO or device, and opening does not wait") } else { why }
+        if fifo {
+            why.hint("no process reads from this FIFO or device, and opening does not wait")
+        } else {
+            why
+        }
     })?;
-    // SAFETY: the result of an open that succeeded, told once: nobody else knows the number.
+    // SAFETY: the result of an open that succeeded, and no other code has the number.
     let fd = unsafe { OwnedFd::from_raw_fd(number) };
     wait_again(number, flags);
     let counted = core.with_io(|io| Arc::clone(io.files_open()));

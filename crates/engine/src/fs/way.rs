@@ -1,74 +1,114 @@
-//! Where an operation on a file is done. The one table of that, and its machinery.
+//! Decides where a file operation runs. This is the one table, with its implementation.
 //!
-//! | what | threads, epoll, poll, select | io_uring | sim |
+//! | operation | threads, epoll, poll, select | io_uring | sim |
 //! |---|---|---|---|
-//! | read, of a file system that promises not to block (`RWF_NOWAIT`) | in place if it is cached, else the pool | in place if it is cached, else the ring | driver |
-//! | read, of a file opened with `O_DIRECT` | the pool | the ring | driver |
-//! | read and write, of a file system in memory, once a read has told that it is one | in place | in place | driver |
-//! | write; open, stat, sync, truncate, rename, unlink, mkdir, link, symlink | the pool | the ring if it has the operation, else the pool | driver |
-//! | list a directory, read a link | the pool | the pool: the ring has neither | driver |
+//! | read: pipe, FIFO, terminal, socket | in place, once readable | the same | driver |
+//! | read: character device with positions | pool, once readable | the same | driver |
+//! | read: `RWF_NOWAIT` supported | in place if cached, else pool | in place if cached, else ring | driver |
+//! | read: file opened with `O_DIRECT` | pool | ring | driver |
+//! | read, write: file system in memory | in place | in place | driver |
+//! | write, open, stat, sync, truncate | pool | ring, else pool | driver |
+//! | rename, unlink, mkdir, link, symlink | pool | ring, else pool | driver |
+//! | list a directory, read a link | pool | pool | driver |
 //! | close | in place | in place | in place |
 //!
-//! By measurement (docs/results/files.md; reasons and what was not taken: docs/adr/0015): a hand-over to a thread
-//! and back costs some 50 µs when one operation is under way and 4 to 15 when there are many, a cached read 1.3; the
-//! ring costs less CPU than the pool for every operation it has, because its results come in batches. Closing takes a
-//! third of a microsecond, less than handing it to anybody; who wants to hear its errors calls [`super::File::close`].
+//! "Once readable": after the driver reports that there is data. `RWF_NOWAIT`: the file system promises not
+//! to block. A file system in memory is recognized at the first read. "Ring, else pool": the ring if it has
+//! the operation. It cannot list a directory or read a link.
+//!
+//! A read that waits for a peer waits in the driver and transfers nothing, so dropping it has no effect. (In
+//! the pool it would occupy a thread until the peer writes. In the ring it could take bytes after its future
+//! was dropped.) A terminal or pipe may be shared with other processes, so its O_NONBLOCK is not changed; the
+//! read uses `RWF_NOWAIT` instead. If the kernel does not support that, the pool does the read, and bytes of
+//! a dropped read are kept for the next one ([`Request::dispose`]).
+//!
+//! Measured costs (docs/results/files.md; reasons and rejected alternatives in docs/adr/0015): a hand-over to
+//! a thread and back takes about 50 µs with one operation in flight and 4 to 15 µs with many; a cached read
+//! takes 1.3 µs. The ring costs less CPU than the pool for every operation it has, because its completions
+//! come in batches. A close takes a third of a microsecond, less than a hand-over. A program that needs its
+//! errors calls [`super::File::close`].
 
 use crate::blocking::spawn_blocking;
 use crate::exec::{Core, JoinError, yield_now};
-use crate::inflight::{Open, Request};
-use crate::io::Filing;
-use crate::name::Name;
-use crate::sys::file::is_in_memory;
+use crate::inflight::{Memory, Open, Request};
+use crate::io::{Filing, OneShot};
+use crate::name::DriverName;
+use crate::op::{Kind, Target};
+use crate::sys::file::{is_in_memory, kind_of};
 use std::future::Future;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-/// What is known of a file system, by the file that lies there ([`Open::known`]).
+/// Knowledge about the file system of a file ([`Open::known`]).
 const UNKNOWN: u8 = 0;
-/// It makes no promises, and nobody has looked why.
+/// It does not support `RWF_NOWAIT`, and the cause is not known yet.
 const UNPROMISING: u8 = 1;
-/// Its files are memory that the kernel may page out, no less and no more than the program's own.
+/// Its files are in memory, which can be paged out like the program's own.
 const MEMORY: u8 = 2;
-/// It makes no promises, and is no memory: a network, a user's program, an old kernel. Or they do not hold for this file
-/// ([`expect_direct`]).
+/// It does not support `RWF_NOWAIT` and is not in memory: a network file system, FUSE, an old kernel. Or the
+/// promise does not hold for this file ([`expect_direct`]).
 const SLOW: u8 = 3;
 
-/// A file opened with `O_DIRECT` is never tried in place: to `RWF_NOWAIT` its file system promises to wait for no lock and
-/// no memory, and then the call sleeps until the disk has answered (Linux 6.18; preadv2 is no asynchronous I/O).
+/// Reads are attempted in place: a file with positions, or a directory.
+const PROMISING: u8 = 4;
+/// A file without positions: a read may wait for a peer.
+const STREAM: u8 = 5;
+/// A character device with positions: a read may wait for a peer.
+const DEVICE: u8 = 6;
+
+/// Learns the kind of file from the errno of a read in place.
+fn learn_kind(on: &Open, errno: i32) {
+    if on.known.load(Ordering::Relaxed) != UNKNOWN {
+        return;
+    }
+    let known = match kind_of(on.number()) {
+        _ if errno == libc::ESPIPE => STREAM,
+        libc::S_IFIFO | libc::S_IFSOCK => STREAM,
+        libc::S_IFCHR => DEVICE,
+        _ if errno == libc::EOPNOTSUPP => UNPROMISING,
+        _ => PROMISING,
+    };
+    on.consumes.store(known == STREAM, Ordering::Relaxed);
+    on.known.store(known, Ordering::Relaxed);
+}
+
+/// Marks a file opened with `O_DIRECT` as never attempted in place. There `RWF_NOWAIT` only avoids waiting
+/// for locks and memory; the call still sleeps until the disk has completed (Linux 6.18).
 pub(super) fn expect_direct(on: &Open, flags: i32) {
-    if flags & libc::O_DIRECT != 0 {
+    // A pipe may have the flag too, for packet mode.
+    if flags & libc::O_DIRECT != 0 && kind_of(on.number()) != libc::S_IFIFO {
         on.known.store(SLOW, Ordering::Relaxed);
     }
 }
 
-/// What may be tried at once, without waiting for anything but memory.
+/// An attempt that waits for nothing but memory.
 enum Try {
     Nothing,
-    /// Under the kernel's promise.
+    /// A read with `RWF_NOWAIT`.
     Cached,
-    /// The plain call.
+    /// The plain system call.
     Plain,
 }
 
-fn attempt_of(request: &Request, driver: Name) -> Try {
+fn attempt_of(request: &Request, driver: DriverName) -> Try {
     let (on, reads) = match request {
         Request::Read { on, .. } => (on, true),
         Request::Write { on, .. } => (on, false),
         _ => return Try::Nothing,
     };
     match on.known.load(Ordering::Relaxed) {
-        _ if driver == Name::Sim => Try::Nothing,
+        _ if driver == DriverName::Sim => Try::Nothing,
         MEMORY => Try::Plain,
-        UNKNOWN if reads => Try::Cached,
+        UNKNOWN | PROMISING if reads => Try::Cached,
         _ => Try::Nothing,
     }
 }
 
-/// Does it here if that takes no waiting: what it came to, an error of its own included.
+/// Does the operation in place if it does not have to wait; returns its result, or its error.
 pub(super) async fn attempt(core: &Rc<Core>, request: &mut Request) -> Option<i32> {
     let driver = core.with_io(|io| io.driver_name())?;
     let cached = match attempt_of(request, driver) {
@@ -76,37 +116,47 @@ pub(super) async fn attempt(core: &Rc<Core>, request: &mut Request) -> Option<i3
         Try::Cached => true,
         Try::Plain => false,
     };
-    // As with a peer that always has data ready: others get their turn.
+    // Yield to other tasks, as with a peer that always has data ready.
     if !core.with_io(|io| io.has_answers_left())? {
         yield_now().await;
     }
     loop {
         match core.with_io(|io| io.attempt_file(request, cached))? {
             errno if errno == -libc::EINTR => {}
-            errno if cached && errno == -libc::EOPNOTSUPP => {
+            // The data is not cached, or the file has no positions and a read may wait for a peer, or
+            // `RWF_NOWAIT` is not supported.
+            errno
+                if matches!(-errno, libc::EAGAIN | libc::ESPIPE | libc::ENOSYS)
+                    || (cached && errno == -libc::EOPNOTSUPP) =>
+            {
                 if let Request::Read { on, .. } = request {
-                    on.known.store(UNPROMISING, Ordering::Relaxed);
+                    learn_kind(on, -errno);
                 }
                 return None;
             }
-            // It is on the disk; or it has no positions, and may wait for a peer.
-            errno if matches!(-errno, libc::EAGAIN | libc::ESPIPE | libc::ENOSYS) => return None,
             result => return Some(result),
         }
     }
 }
 
-/// Does it where it is fastest, and waits. `None` instead of the request: the runtime was shut down meanwhile, and what
-/// the kernel had is gone with it.
+/// Does the operation where it is fastest, and waits. `None` instead of the request: the runtime was shut
+/// down meanwhile.
 pub(super) async fn perform(core: Rc<Core>, mut request: Request) -> (i32, Option<Request>) {
-    let Some(takes) = core.with_io(|io| io.takes(&mut request)) else {
+    let Some((takes, driver)) = core.with_io(|io| (io.takes(&mut request), io.driver_name())) else {
         return (-libc::ECANCELED, Some(request));
     };
+    if let Request::Read { on, .. } = &request
+        && driver != DriverName::Sim
+        && matches!(on.known.load(Ordering::Relaxed), STREAM | DEVICE)
+    {
+        let on = Arc::clone(on);
+        return read_from_peer(core, &on, request).await;
+    }
     if takes && !is_to_be_learned(&request) {
         let filed = Filed { core: Rc::clone(&core), filing: Filing::Fresh(Box::new(request)) };
         match filed.await {
-            // A file that was opened elsewhere, and is not to wait (O_NONBLOCK): the ring takes that literally, where
-            // a plain call on a file of a disk does not.
+            // The file was opened elsewhere with O_NONBLOCK: the ring obeys that flag, while a plain call on
+            // a regular file ignores it.
             (errno, Some(back)) if errno == -libc::EAGAIN && back.has_file() => request = back,
             over => return over,
         }
@@ -114,12 +164,90 @@ pub(super) async fn perform(core: Rc<Core>, mut request: Request) -> (i32, Optio
     on_pool(request).await
 }
 
-/// Whether the next read is to find out what kind of file system this is.
+/// Reads from a peer: waits in the driver until there is data, and only then reads.
+async fn read_from_peer(core: Rc<Core>, on: &Open, mut request: Request) -> (i32, Option<Request>) {
+    let has_positions = on.known.load(Ordering::Relaxed) == DEVICE;
+    loop {
+        let kept = request.take_unread();
+        if kept > 0 {
+            return (kept, Some(request));
+        }
+        let promises = if has_positions {
+            false
+        } else {
+            match core.with_io(|io| io.attempt_stream(&mut request)) {
+                None => return (-libc::ECANCELED, Some(request)),
+                Some(errno) if errno == -libc::EINTR => continue,
+                Some(errno) if matches!(-errno, libc::EOPNOTSUPP | libc::ENOSYS) => false,
+                Some(errno) if errno == -libc::EAGAIN => true,
+                Some(result) => return (result, Some(request)),
+            }
+        };
+        // If it cannot be watched (it does not support poll(2), select has no bit for its number, or no
+        // descriptor is free), the pool waits.
+        // A duplicate, because several reads may wait for one file, on several runtimes.
+        let readable = match on.fd().try_clone() {
+            Ok(duplicate) => readable(&core, duplicate).await,
+            Err(why) => -why.raw_os_error().unwrap_or(libc::EMFILE),
+        };
+        match readable {
+            0 if promises => {}
+            errno if errno == -libc::ECANCELED => return (errno, Some(request)),
+            _ => return on_pool(request).await,
+        }
+    }
+}
+
+/// Waits until a read would not block, and returns 0; or a negated errno if the driver cannot watch the file.
+/// Closes the duplicate at the end.
+pub(crate) async fn readable(core: &Rc<Core>, duplicate: OwnedFd) -> i32 {
+    until(Kind::Readable, core, duplicate).await
+}
+
+/// Waits until a write would not block; else as [`readable`].
+pub(crate) async fn writable(core: &Rc<Core>, duplicate: OwnedFd) -> i32 {
+    until(Kind::Writable, core, duplicate).await
+}
+
+async fn until(kind: Kind, core: &Rc<Core>, duplicate: OwnedFd) -> i32 {
+    let Some(on) = core.with_io(|io| io.watch(duplicate)) else { return -libc::ECANCELED };
+    Ready { kind, core: Rc::clone(core), on, operation: OneShot::Fresh(Memory::None) }.await
+}
+
+/// A wait in the driver. Dropping it has no effect on the file.
+struct Ready {
+    kind: Kind,
+    core: Rc<Core>,
+    on: Target,
+    operation: OneShot,
+}
+
+impl Future for Ready {
+    type Output = i32;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<i32> {
+        let Ready { kind, core, on, operation } = &mut *self;
+        // The runtime was shut down, or another one polls.
+        let polled =
+            core.poll_io(context.waker(), |io, caller| io.poll_readiness(*kind, *on, operation, caller));
+        polled.unwrap_or(Poll::Ready(-libc::ECANCELED))
+    }
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        // Cancels the wait, and then closes the duplicate.
+        self.core.with_io(|io| io.close(self.on.index));
+    }
+}
+
+/// Whether the next read must determine the kind of file system.
 fn is_to_be_learned(request: &Request) -> bool {
     matches!(request, Request::Read { on, .. } if on.known.load(Ordering::Relaxed) == UNPROMISING)
 }
 
-/// Asking is itself something that may wait (for a file server), so it is done where that hurts nobody.
+/// Determines the kind of file system. The call may wait for a file server, so it runs on a thread of the
+/// pool.
 fn learn(on: &Open) {
     let known = if is_in_memory(on.number()) { MEMORY } else { SLOW };
     on.known.store(known, Ordering::Relaxed);
@@ -127,7 +255,7 @@ fn learn(on: &Open) {
 
 async fn on_pool(request: Request) -> (i32, Option<Request>) {
     let over = Over { result: -libc::ECANCELED, request: Some(request) };
-    // Not in the job itself: so it is still here if there is no thread.
+    // Kept outside of the job, so that it is still available if no thread can be started.
     let place = Arc::new(Mutex::new(Some(over)));
     let job = Arc::clone(&place);
     let performed = spawn_blocking(move || {
@@ -149,7 +277,7 @@ fn take(place: &Mutex<Option<Over>>) -> Option<Over> {
     place.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// A request that was or is to be performed. Dropped with it, what an open brought is closed: its future is gone.
+/// A request before or after its execution. Dropping it closes the descriptor of an open.
 struct Over {
     result: i32,
     request: Option<Request>,
@@ -180,7 +308,7 @@ impl Drop for Over {
     }
 }
 
-/// An operation with the driver.
+/// A file operation with the driver.
 struct Filed {
     core: Rc<Core>,
     filing: Filing,
@@ -194,7 +322,8 @@ impl Future for Filed {
         match core.poll_io(context.waker(), |io, caller| io.poll_file(filing, caller)) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready((result, request))) => Poll::Ready((result, Some(*request))),
-            // The runtime is gone, or another one polls: then it is cancelled when this is dropped.
+            // The runtime was shut down, or another one polls: the operation is cancelled when this is
+            // dropped.
             Err(_) => Poll::Ready((-libc::ECANCELED, None)),
         }
     }

@@ -1,4 +1,4 @@
-//! What an operation owns while it is with the driver, and the operation that names it to the driver.
+//! The memory that an operation owns while it is with the driver, and the operation in the driver's form.
 //!
 //! Start at [`Memory`] and [`op_of`].
 
@@ -8,24 +8,24 @@ use crate::file_part::FilePart;
 use crate::op::{Kind, Op, Span, Target};
 use socket2::SockAddr;
 
-/// What the kernel may touch on behalf of an operation.
+/// Memory that the kernel may access for an operation.
 #[derive(Debug)]
 pub(crate) enum Memory {
     None,
-    /// To be sent, or to be received into.
+    /// A buffer to send from or receive into.
     Buf(Buf),
     Vectors(Box<Vectors>),
     File(FilePart),
     Address(Box<SockAddr>),
     Message(Box<Message>),
-    /// An operation on a file, with all that it names.
+    /// A file operation, with everything it names.
     Request(Box<Request>),
-    /// A standing operation names no memory; here are its results that nobody has taken yet.
+    /// The untaken results of a standing operation, which names no memory.
     Items(Items),
 }
 
 impl Memory {
-    /// Bytes of everything to be sent.
+    /// Returns the total number of bytes to be sent.
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
         match self {
@@ -37,23 +37,25 @@ impl Memory {
         }
     }
 
-    /// Takes leases out of their pool: they are going to wait.
-    pub(crate) fn settle(&mut self) {
+    /// Copies leases out of their pool, because the operation is going to wait.
+    pub(crate) fn leave_pool(&mut self) {
         match self {
-            Memory::Buf(buf) => buf.settle(),
-            Memory::Vectors(vectors) => vectors.bufs.iter_mut().for_each(Buf::settle),
-            Memory::Message(message) => message.buf.settle(),
+            Memory::Buf(buf) => buf.leave_pool(),
+            Memory::Vectors(vectors) => vectors.bufs.iter_mut().for_each(Buf::leave_pool),
+            Memory::Message(message) => message.buf.leave_pool(),
             Memory::None | Memory::File(_) | Memory::Address(_) | Memory::Request(_) | Memory::Items(_) => {}
         }
     }
 }
 
-/// The operation `kind` with this memory, after `done` bytes; a send of all of it, or of a part.
+/// Returns the operation `kind` on this memory, after `done` bytes. `whole`: a send of all of it.
 #[inline]
 pub(crate) fn op_of(kind: Kind, memory: &mut Memory, done: usize, on: Target, whole: bool) -> Op<'_> {
     match (kind, memory) {
         (Kind::Accept, _) => Op::Accept { on },
         (Kind::Receive, _) => Op::Receive { on },
+        (Kind::Readable, _) => Op::Readable { on },
+        (Kind::Writable, _) => Op::Writable { on },
         (Kind::Connect, Memory::Address(address)) => Op::Connect { on, address },
         (Kind::ReceiveInto, Memory::Buf(buf)) => {
             let (start, bytes) = crate::buf::spare_of(buf);

@@ -1,19 +1,19 @@
-//! One datagram on its way, as `sendmsg(2)` and `recvmsg(2)` want it named.
+//! One datagram, in the form that `sendmsg(2)` and `recvmsg(2)` require.
 //!
-//! INVARIANT: everything the kernel is told of lies in the message itself or in its buffer, and the message is boxed: it
-//! stays in place while its owner moves.
+//! INVARIANT: everything that is named to the kernel is in the message or in its buffer, and the message is
+//! boxed: it stays in place while its owner moves.
 
 use crate::address::Address;
 use crate::buf::{Buf, filled, spare_of};
 use socket2::{SockAddr, SockAddrStorage};
 use std::fmt;
 
-/// A datagram's buffer, the address beside it, and both in the kernel's form.
+/// A datagram's buffer and address, with both in the kernel's form.
 pub(crate) struct Message {
     pub(crate) buf: Buf,
     vector: libc::iovec,
     name: SockAddrStorage,
-    /// How much of `name` is meant: for a send, of the address; 0 for the connected peer.
+    /// Length of the address in `name`, for a send; 0 for the connected peer.
     name_bytes: u32,
     header: libc::msghdr,
 }
@@ -30,7 +30,7 @@ impl Message {
         })
     }
 
-    /// To this address; `None`: to the connected peer.
+    /// Sets the destination; `None`: the connected peer.
     pub(crate) fn address_to(&mut self, address: Option<SockAddr>) {
         self.name_bytes = address.as_ref().map_or(0, SockAddr::len);
         if let Some(address) = address {
@@ -38,7 +38,7 @@ impl Message {
         }
     }
 
-    /// As a send names it.
+    /// Returns the header for a send.
     pub(crate) fn for_send(&mut self) -> &libc::msghdr {
         let span = self.buf.span_after(0);
         self.vector = libc::iovec { iov_base: span.start.cast(), iov_len: span.bytes };
@@ -46,7 +46,7 @@ impl Message {
         &self.header
     }
 
-    /// As a receive names it: what comes goes into the buffer's spare room.
+    /// Returns the header for a receive into the buffer's spare capacity.
     pub(crate) fn for_receive(&mut self) -> *mut libc::msghdr {
         let (start, bytes) = spare_of(&mut self.buf);
         self.vector = libc::iovec { iov_base: start.as_ptr().cast(), iov_len: bytes };
@@ -63,24 +63,24 @@ impl Message {
         self.header.msg_flags = 0;
     }
 
-    /// Where a received datagram came from; `None`: from nobody with a name.
+    /// Returns the sender of a received datagram; `None`: it has no address.
     pub(crate) fn sender(&self) -> Option<Address> {
         let bytes = self.header.msg_namelen.min(self.name.size_of());
         if bytes == 0 {
             return None;
         }
         let mut name = SockAddrStorage::zeroed();
-        // SAFETY: two storages, the one a copy of the other: the kernel's name, and zeroes behind it.
+        // SAFETY: both are valid for one storage: the kernel's name, followed by zeroes.
         unsafe { (&raw mut name).copy_from_nonoverlapping(&raw const self.name, 1) };
         // SAFETY: the kernel, or the simulation, wrote an address of that length there.
         Address::of_kernel(&unsafe { SockAddr::new(name, bytes) })
     }
 
-    /// A datagram of `length` bytes was received: how many of them the buffer has now.
+    /// Records a received datagram of `length` bytes; returns how many of them are in the buffer.
     ///
     /// # Safety
-    /// The driver said, with the last completion of a receive into this message, that it has taken so many, writing
-    /// those that there was room for.
+    /// The last completion of a receive into this message reported this length; as many bytes as there was
+    /// room for were written.
     pub(crate) unsafe fn received(&mut self, length: usize) -> usize {
         let bytes = length.min(spare_of(&mut self.buf).1);
         // SAFETY: promised by the caller.
@@ -88,14 +88,13 @@ impl Message {
         bytes
     }
 
-    /// Receives what `kept` received, of which it shows the bytes behind the first `start`; how many of them there was
-    /// room for.
+    /// Copies the bytes of `kept` after the first `start`; returns how many of them there was room for.
     pub(crate) fn receive_from(&mut self, kept: &Message, start: usize) -> usize {
         let bytes = kept.buf.bytes().get(start..).unwrap_or_default();
         let (room, most) = spare_of(&mut self.buf);
         let count = bytes.len().min(most);
-        // SAFETY: the spare room of our buffer is valid for `most` bytes, and is not the other buffer's; what is written
-        // is filled.
+        // SAFETY: the spare capacity of this buffer is valid for `most` bytes, and does not overlap the other
+        // buffer; exactly the bytes written are marked as filled.
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), room.as_ptr(), count);
             filled(&mut self.buf, count);

@@ -1,28 +1,32 @@
 //! A file operation with everything it names: paths, buffers, the file it works on.
 //!
-//! In one piece, so that it can be kept in a slot, be moved to a thread of the pool, or be dropped where it is over;
-//! whoever has it knows that nothing it points to goes before it does.
+//! It is self-contained, so that it can stay in a slot, move to a thread of the pool, or be dropped where it
+//! ends. What it points to lives at least as long as it does.
 
-use crate::buf::{Buf, spare_of};
+use crate::buf::{Buf, filled, spare_of};
 use crate::op::{FileOp, Path, Span};
 use std::ffi::CString;
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// An open file: shared by its owner and the operations under way, and closed with the last of them, by a plain
+/// An open file, shared by its owner and its operations in flight. The last of them closes it, with a plain
 /// close(2).
 #[derive(Debug)]
 pub(crate) struct Open {
     fd: OwnedFd,
     _counted: Counted,
-    /// What is known of how it is best read; `fs::way` says what it means.
+    /// Knowledge about how to read it best, defined in `fs::way`.
     pub(crate) known: AtomicU8,
+    /// Reads consume bytes, as from a pipe: bytes of an abandoned read are kept for the next one.
+    pub(crate) consumes: AtomicBool,
+    /// Bytes of abandoned reads.
+    unread: Mutex<Vec<u8>>,
 }
 
-/// One of the open files of a runtime.
+/// Counts an open file of a runtime.
 #[derive(Debug)]
 struct Counted(Option<Arc<AtomicUsize>>);
 
@@ -35,17 +39,27 @@ impl Drop for Counted {
 }
 
 impl Open {
-    /// Takes a descriptor over, counted in `open`.
+    /// Takes over a descriptor, counted in `open`.
     pub(crate) fn new(fd: OwnedFd, open: Option<Arc<AtomicUsize>>) -> Open {
         if let Some(open) = &open {
             open.fetch_add(1, Ordering::Relaxed);
         }
-        Open { fd, _counted: Counted(open), known: AtomicU8::new(0) }
+        Open {
+            fd,
+            _counted: Counted(open),
+            known: AtomicU8::new(0),
+            consumes: AtomicBool::new(false),
+            unread: Mutex::default(),
+        }
     }
 
-    /// The descriptor, which is no longer ours.
+    /// Returns the descriptor.
     pub(crate) fn into_fd(self) -> OwnedFd {
         self.fd
+    }
+
+    fn unread(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.unread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn fd(&self) -> &OwnedFd {
@@ -57,10 +71,10 @@ impl Open {
     }
 }
 
-/// What a relative path begins at: a directory, or the working directory.
+/// The base of a relative path: a directory, or the working directory.
 pub(crate) type Base = Option<Arc<Open>>;
 
-/// A path and what it begins at.
+/// A path and its base.
 #[derive(Clone, Debug)]
 pub(crate) struct At {
     pub(crate) base: Base,
@@ -83,14 +97,14 @@ impl fmt::Display for At {
 /// A file operation that owns what it names.
 #[derive(Debug)]
 pub(crate) enum Request {
-    /// At most `most` bytes, behind what the buffer holds.
+    /// Reads at most `most` bytes, appended to the buffer.
     Read {
         on: Arc<Open>,
         into: Buf,
         most: usize,
         offset: u64,
     },
-    /// What is behind the first `done` bytes, to `offset`.
+    /// Writes the bytes after the first `done` to `offset`.
     Write {
         on: Arc<Open>,
         from: Buf,
@@ -146,20 +160,20 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    /// A read into a buffer that may go to another thread.
+    /// Returns a read into a buffer that may move to another thread.
     pub(crate) fn read(on: Arc<Open>, into: Buf, most: usize, offset: u64) -> Request {
         assert!(goes_anywhere(&into), "the buffer of a file operation is of a type that is Send");
         Request::Read { on, into, most, offset }
     }
 
-    /// A write likewise.
+    /// Returns a write from a buffer that may move to another thread.
     pub(crate) fn write(on: Arc<Open>, from: Buf, done: usize, offset: u64) -> Request {
         assert!(goes_anywhere(&from), "the buffer of a file operation is of a type that is Send");
         Request::Write { on, from, done, offset }
     }
 
-    /// The operation as plain data. What it points to is this request's, on the heap: it stays in place while the
-    /// request is moved, until that is dropped or asked again.
+    /// Returns the operation as plain data. It points to memory of this request on the heap, which stays in
+    /// place while the request moves, until the request is dropped or this is called again.
     pub(crate) fn op(&mut self) -> FileOp {
         let room = |vec: &mut Vec<u8>| {
             let spare = vec.spare_capacity_mut();
@@ -192,25 +206,49 @@ impl Request {
         }
     }
 
-    /// Whether it is about a file that is open already.
+    /// Whether it works on an open file.
     pub(crate) fn has_file(&self) -> bool {
         matches!(self, Request::Read { .. } | Request::Write { .. })
     }
 
-    /// Does it here and now.
+    /// Performs the operation on the calling thread.
     pub(crate) fn perform(&mut self) -> i32 {
         let op = self.op();
-        // SAFETY: what it points to is ours, is not touched meanwhile since `self` is borrowed, and outlives the call.
+        // SAFETY: what it points to is owned by `self`, which is borrowed during the call.
         unsafe { crate::sys::file::perform(op) }
     }
 
-    /// What is left when its owner is gone: what an open brought is closed.
+    /// Fills a read with bytes of abandoned reads of the same stream; returns their number, 0 if there are
+    /// none.
+    pub(crate) fn take_unread(&mut self) -> i32 {
+        let Request::Read { on, into, most, .. } = self else { return 0 };
+        let mut unread = on.unread();
+        let (start, room) = spare_of(into);
+        let bytes = room.min(*most).min(unread.len()).min(i32::MAX as usize);
+        // SAFETY: `bytes` bytes from `start` are the buffer's spare capacity, which is borrowed here and does
+        // not overlap `unread`.
+        unsafe { std::ptr::copy_nonoverlapping(unread.as_ptr(), start.as_ptr(), bytes) };
+        unread.drain(..bytes);
+        bytes as i32
+    }
+
+    /// Disposes of the result after the owner was dropped: closes the descriptor of an open, and keeps bytes
+    /// that a read consumed for the next read.
     pub(crate) fn dispose(self, result: i32) {
-        if let Request::Open { .. } = self
-            && result >= 0
-        {
-            // SAFETY: the result of an open that succeeded, told once, here: nobody else knows the number.
-            drop(unsafe { OwnedFd::from_raw_fd(result) });
+        match self {
+            Request::Open { .. } if result >= 0 => {
+                // SAFETY: the result of an open that succeeded, reported once, here: no other code has the
+                // number.
+                drop(unsafe { OwnedFd::from_raw_fd(result) });
+            }
+            Request::Read { on, mut into, .. } if result > 0 && on.consumes.load(Ordering::Relaxed) => {
+                let start = into.bytes().len();
+                // SAFETY: the result of the completed read of this request: the kernel wrote this many bytes
+                // there.
+                unsafe { filled(&mut into, result as usize) };
+                on.unread().extend_from_slice(&into.bytes()[start..]);
+            }
+            _ => {}
         }
     }
 }
@@ -218,13 +256,18 @@ impl Request {
 /// Whether a buffer may be used and dropped on another thread.
 fn goes_anywhere(buf: &Buf) -> bool {
     match buf {
-        Buf::Vec(_) | Buf::Static(_) | Buf::Pages(_) => true,
+        Buf::Vec(_)
+        | Buf::Static(_)
+        | Buf::Pages(_)
+        | Buf::SharedByThreads(_)
+        | Buf::Bytes(_)
+        | Buf::BytesMut(_) => true,
         Buf::Shared(_) | Buf::Lease(_) => false,
     }
 }
 
-// SAFETY: all of it is Send but for the buffers that count their owners without a lock (`Rc<[u8]>`, leases), and those
-// are refused where a request is made of a buffer ([`Request::read`], [`Request::write`]: nobody else makes those two).
+// SAFETY: all parts are Send except buffers with a non-atomic reference count (`Rc<[u8]>`, leases). The only
+// constructors of requests with buffers, [`Request::read`] and [`Request::write`], refuse those.
 unsafe impl Send for Request {}
 
 impl fmt::Display for Request {
@@ -244,5 +287,35 @@ impl fmt::Display for Request {
             Request::Symlink { at, .. } => write!(f, "{at}, symlinkat"),
             Request::ReadLink { at, .. } => write!(f, "{at}, readlinkat"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn bytes_that_an_abandoned_read_consumed_go_to_the_next_read() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let on = Arc::new(Open::new(reader.into(), None));
+        on.consumes.store(true, Ordering::Relaxed);
+        let read = |room, most| Request::read(Arc::clone(&on), Buf::Vec(Vec::with_capacity(room)), most, 0);
+        writer.write_all(b"abandoned").unwrap();
+        let mut abandoned = read(100, 100);
+        let result = abandoned.perform();
+        assert_eq!(result, 9);
+        abandoned.dispose(result);
+        let mut parts = Vec::new();
+        for (room, most) in [(0, 100), (100, 4), (3, 100), (100, 100), (100, 100)] {
+            let mut next = read(room, most);
+            let taken = next.take_unread();
+            let Request::Read { mut into, .. } = next else { panic!("it is a read") };
+            // SAFETY: this many bytes were filled by the line above.
+            unsafe { filled(&mut into, taken as usize) };
+            parts.push(into.bytes().to_vec());
+        }
+        assert_eq!(parts, [&b""[..], b"aban", b"don", b"ed", b""]);
     }
 }

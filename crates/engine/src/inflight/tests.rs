@@ -1,8 +1,8 @@
-//! Every order of events, to depth 8, against a model written the other way round.
+//! Every order of events, to depth 8, compared with an independent model.
 //!
-//! The slots know states; the model knows none. It asks three questions: may the kernel touch the memory now? which
-//! results has the driver told, and where did each go? is anybody waiting who ought to have been woken? Each order
-//! is played from the beginning on fresh slots, and the answers are compared after every event.
+//! The slots have states; the model has none. It tracks three things: whether the kernel may access the
+//! memory now, where each result of the driver went, and whether a waiting task should have been woken. Each
+//! order is run from the beginning on new slots, and the two are compared after every event.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,18 +21,18 @@ const DEPTH: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// The future asks; what is queued is handed to the driver.
+    /// The future is polled; a queued operation is submitted.
     Poll,
-    /// The future is dropped, and the driver lets go at once, or will later.
+    /// The future is dropped, and the driver answers `Gone`.
     DropGone,
     DropAsked,
-    /// Its owner cancels it; likewise.
+    /// The owner cancels it, and the driver answers `Gone`.
     CancelGone,
     CancelAsked,
-    /// The driver's news.
+    /// News of the driver.
     Ready,
     Item,
-    /// With an effect: a descriptor, bytes, a count.
+    /// The last completion with an effect: a descriptor, bytes, a count.
     LastGood,
     LastError,
     LastCancelled,
@@ -59,24 +59,25 @@ impl Wake for Count {
     }
 }
 
-/// What the world knows, without any state of a slot.
+/// The model, without any state of a slot.
 struct Play {
     kind: Kind,
     slots: Inflight,
     token: Token,
-    /// Ours of two references to the memory; the other is wherever the memory is.
+    /// The test's reference to the memory; the other moves with the memory.
     memory: Rc<[u8]>,
     wakes: Arc<Count>,
-    /// The driver has it: the kernel may touch the memory.
+    /// The driver has the operation: the kernel may access the memory.
     with_driver: bool,
     future: Future,
-    /// Results with an effect that the driver has told, and those that reached the future or were disposed of.
+    /// Results with an effect that the driver reported, and those that reached the future or were disposed
+    /// of.
     told: VecDeque<i32>,
     arrived: VecDeque<i32>,
     disposed: Vec<i32>,
-    /// The future's end, as it was told.
+    /// The final result that the future got.
     ended: Option<i32>,
-    /// Something has happened since the future last looked.
+    /// An event has occurred since the future was last polled.
     news: bool,
     slot_free: bool,
     next_result: i32,
@@ -94,7 +95,7 @@ impl Play {
     fn new(kind: Kind) -> Play {
         let memory: Rc<[u8]> = Rc::from(&b"what the kernel may touch"[..]);
         let mut slots = Inflight::new();
-        // Another life first, so that generations count.
+        // Use the slot once before, so that generations matter.
         let earlier = slots.insert(Kind::Connect, 9, Memory::None, 0, NOW);
         slots.release(earlier);
         let held = match kind {
@@ -120,13 +121,13 @@ impl Play {
         }
     }
 
-    /// Whether this can happen now.
+    /// Whether this event is possible now.
     fn can(&self, step: Step) -> bool {
         let alive = matches!(self.future, Future::Fresh | Future::Waiting);
         match step {
             Step::Poll => alive,
             Step::DropGone | Step::DropAsked | Step::CancelGone | Step::CancelAsked => {
-                // Without the driver there is nobody to answer "asked".
+                // Without the driver the answer "asked" is impossible.
                 let asked = matches!(step, Step::DropAsked | Step::CancelAsked);
                 alive && !self.slot_free && (self.with_driver || !asked)
             }
@@ -166,7 +167,7 @@ impl Play {
         }
     }
 
-    /// As `Io` does it.
+    /// Polls the way `Io` does.
     fn poll(&mut self) {
         self.news = false;
         self.future = Future::Waiting;
@@ -174,7 +175,7 @@ impl Play {
             match self.slots.next(self.token) {
                 Next::Item(outcome) => {
                     self.arrived.push_back(outcome.result);
-                    // There may be more: the future that takes one is done, and the next one asks again.
+                    // There may be more results: a future takes one, and the next future asks again.
                     self.future = Future::Fresh;
                     return;
                 }
@@ -200,7 +201,7 @@ impl Play {
             }
         }
         let waker = Arc::clone(&self.wakes).into();
-        self.slots.set_waker(self.token, &Caller::anybody(&waker));
+        self.slots.set_waker(self.token, &Caller::any(&waker));
     }
 
     fn end(&mut self, result: i32) {
@@ -278,7 +279,7 @@ impl Play {
         }
     }
 
-    /// What must hold at any time.
+    /// Checks what must hold after every event.
     fn check(&mut self) {
         let holds_memory = Rc::strong_count(&self.memory) == 2;
         if !self.kind.is_standing() {
@@ -291,7 +292,7 @@ impl Play {
         }
         assert_eq!(self.slots.used(), usize::from(!self.slot_free), "one slot, until it is over");
         assert_eq!(self.slots.with_driver(), usize::from(self.with_driver));
-        // Each result once, and to one place only, in order.
+        // Each result arrives once, in one place, in order.
         let mut seen: Vec<i32> = self.arrived.iter().chain(&self.disposed).copied().collect();
         seen.sort_unstable();
         seen.dedup();
@@ -300,7 +301,7 @@ impl Play {
         if self.slot_free {
             assert_eq!(seen.len(), self.told.len(), "lost: {:?} of {:?}", seen, self.told);
         }
-        // A token of this life means nothing once the slot is free.
+        // A token of this generation is invalid once the slot is free.
         if self.slot_free {
             let stale = self.slots.complete(self.token, News::Ready, NOW);
             assert!(matches!(stale, Effect::Stale));
@@ -308,7 +309,7 @@ impl Play {
     }
 }
 
-/// Plays every order that can happen, and returns how many there are.
+/// Runs every possible order, and returns their number.
 fn every_order(kind: Kind) -> u64 {
     fn deeper(kind: Kind, order: &mut Vec<Step>, orders: &mut u64) {
         let mut play = Play::new(kind);
@@ -341,7 +342,7 @@ fn no_order_of_events_frees_what_the_kernel_may_touch_or_loses_a_result() {
         [Kind::Send, Kind::ReceiveInto, Kind::SendMessage, Kind::ReceiveMessage, Kind::Accept, Kind::Receive]
     {
         let orders = every_order(kind);
-        // Fewer would mean that the walk does not walk.
+        // Fewer would mean that orders are skipped.
         assert!(orders > 1_000, "{kind:?}: {orders}");
     }
 }
@@ -357,7 +358,7 @@ fn a_stream_that_is_not_read_runs_out_of_credit_and_is_armed_again_when_it_is() 
             other => panic!("{other:?}"),
         }
     }
-    // Asked once: what still comes does not ask again.
+    // The end is requested once: later items do not request it again.
     let outcome = play.outcome();
     let effect = play.slots.complete(play.token, News::Item(outcome), NOW);
     assert!(matches!(effect, Effect::News { out_of_credit: false, .. }));
@@ -370,7 +371,7 @@ fn a_stream_that_is_not_read_runs_out_of_credit_and_is_armed_again_when_it_is() 
 }
 
 #[test]
-fn a_stream_that_has_brought_much_at_once_is_asked_for_one_lease_at_a_time_from_then_on() {
+fn a_stream_that_received_much_at_once_is_in_bulk_from_then_on() {
     let much = || {
         let bytes = vec![0; CREDIT_BYTES as usize];
         let lease = Lease::own(Box::new(Tail { bytes, start: 0 }));
@@ -384,20 +385,20 @@ fn a_stream_that_has_brought_much_at_once_is_asked_for_one_lease_at_a_time_from_
     assert!(matches!(effect, Effect::News { out_of_credit: true, .. }));
     slots.complete(token, News::Last(Outcome::of(-libc::ECANCELED)), NOW);
     assert!(matches!(slots.next(token), Next::Item(_)));
-    // It was ended: whoever wants more says so.
+    // The receive was ended: more data must be requested.
     assert!(!slots.asks_ahead(token));
     assert!(matches!(slots.next(token), Next::Again));
     for _ in 0..3 {
-        assert!(matches!(slots.op(token, Target::NONE), Op::ReceiveOne { .. }));
+        assert!(matches!(slots.op(token, Target::NONE), Op::ReceiveBulk { .. }));
         slots.hand_over(token);
         slots.complete(token, News::Last(much()), NOW);
         assert!(matches!(slots.next(token), Next::Item(_)));
         assert!(slots.asks_ahead(token));
         assert_eq!(slots.state(token), State::Queued);
     }
-    // Its owner's cancel is not forgotten over it.
+    // A cancel of the owner is kept.
     slots.hand_over(token);
-    slots.set_waker(token, &Caller::anybody(Waker::noop()));
+    slots.set_waker(token, &Caller::any(Waker::noop()));
     slots.cancel_asked(token, NOW);
     slots.complete(token, News::Last(Outcome::of(-libc::ECANCELED)), NOW);
     assert!(!slots.asks_ahead(token));
@@ -405,7 +406,31 @@ fn a_stream_that_has_brought_much_at_once_is_asked_for_one_lease_at_a_time_from_
 }
 
 #[test]
-fn a_cancel_by_the_owner_is_the_end_though_credit_was_out() {
+fn a_stream_is_in_bulk_from_a_full_buffer_until_eight_small_receives_in_a_row() {
+    let mut slots = Inflight::new();
+    let token = slots.insert(Kind::Receive, 0, Memory::Items(Items::EMPTY), 0, NOW);
+    let mut bulk_after = |bytes| {
+        slots.brought(token.index, bytes, 4096);
+        slots.is_bulk(token.index)
+    };
+    assert!(!bulk_after(4095));
+    assert!(bulk_after(4096));
+    for _ in 0..3 {
+        for _ in 0..7 {
+            assert!(bulk_after(4096), "little, and not for long enough");
+        }
+        assert!(bulk_after(4097), "much: counting begins anew");
+    }
+    for _ in 0..7 {
+        assert!(bulk_after(1));
+    }
+    assert!(!bulk_after(1));
+    assert!(bulk_after(5000));
+    assert!(bulk_after(1), "and again from the beginning");
+}
+
+#[test]
+fn a_cancel_by_the_owner_is_final_even_when_credit_was_used_up() {
     let mut play = Play::new(Kind::Receive);
     play.play(Step::Poll);
     for _ in 0..CREDIT {
@@ -421,7 +446,7 @@ fn a_cancel_by_the_owner_is_the_end_though_credit_was_out() {
 }
 
 #[test]
-fn a_cancel_is_for_the_receive_that_waits_and_not_for_the_one_after_it() {
+fn a_cancel_affects_the_waiting_receive_and_not_the_next_one() {
     let mut play = Play::new(Kind::Receive);
     play.play(Step::Poll);
     play.play(Step::CancelAsked);
@@ -432,15 +457,15 @@ fn a_cancel_is_for_the_receive_that_waits_and_not_for_the_one_after_it() {
 }
 
 #[test]
-fn a_cancel_is_not_lost_over_a_series_that_ends_by_itself() {
+fn a_cancel_is_not_lost_when_the_operation_ends_at_the_same_time() {
     for errno in [libc::EAGAIN, libc::EINTR, libc::ENOBUFS] {
         let mut slots = Inflight::new();
         let token = slots.insert(Kind::Receive, 0, Memory::Items(Items::EMPTY), 0, NOW);
         slots.hand_over(token);
-        slots.set_waker(token, &Caller::anybody(Waker::noop()));
+        slots.set_waker(token, &Caller::any(Waker::noop()));
         assert!(slots.is_waited_for(token));
         slots.complete(token, News::Last(Outcome::of(-errno)), NOW);
-        // Woken, and not polled yet: it still waits, and can be cancelled.
+        // Woken and not polled yet: it still counts as waiting, and can be cancelled.
         assert!(slots.is_waited_for(token));
         slots.cancel_asked(token, NOW);
         assert!(matches!(slots.next(token), Next::Over(errno) if errno == -libc::ECANCELED));
@@ -448,7 +473,7 @@ fn a_cancel_is_not_lost_over_a_series_that_ends_by_itself() {
 }
 
 #[test]
-fn slots_are_reused_and_their_number_is_that_of_operations_at_a_time() {
+fn slots_are_reused_and_bounded_by_concurrent_operations() {
     let mut slots = Inflight::new();
     let tokens: Vec<_> = (0..1000).map(|n| slots.insert(Kind::Connect, n, Memory::None, 0, NOW)).collect();
     assert_eq!(slots.used(), 1000);
@@ -458,4 +483,23 @@ fn slots_are_reused_and_their_number_is_that_of_operations_at_a_time() {
     let again: Vec<_> = (0..1000).map(|n| slots.insert(Kind::Connect, n, Memory::None, 0, NOW)).collect();
     assert!(again.iter().all(|token| (token.index as usize) < 1000_usize.next_multiple_of(CHUNK)));
     assert!(again.iter().all(|token| !tokens.contains(token)), "another generation");
+}
+
+/// Drops the slots the way a panic during a shutdown does.
+#[test]
+fn slots_that_are_dropped_keep_what_the_kernel_may_touch() {
+    let memory: Rc<[u8]> = Rc::from([1; 8]);
+    let watched = Rc::downgrade(&memory);
+    let mut slots = Inflight::new();
+    let token = slots.insert(Kind::Send, 0, Memory::Buf(Buf::Shared(memory)), 0, NOW);
+    slots.hand_over(token);
+    drop(slots);
+    assert!(watched.upgrade().is_some(), "the kernel may still read it");
+    // Memory that is not with the driver is freed.
+    let memory: Rc<[u8]> = Rc::from([1; 8]);
+    let watched = Rc::downgrade(&memory);
+    let mut slots = Inflight::new();
+    slots.insert(Kind::Send, 0, Memory::Buf(Buf::Shared(memory)), 0, NOW);
+    drop(slots);
+    assert!(watched.upgrade().is_none());
 }

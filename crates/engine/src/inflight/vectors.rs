@@ -1,9 +1,9 @@
-//! Several buffers for one send, with the list of them in the kernel's form.
+//! Several buffers for one send, with their vector in the kernel's form.
 
 use crate::buf::Buf;
 use std::fmt;
 
-/// Several buffers to be sent one after another, with the list of them in the kernel's form.
+/// Several buffers to be sent in order, with their vector in the kernel's form.
 pub(crate) struct Vectors {
     pub(crate) bufs: Vec<Buf>,
     vectors: Vec<libc::iovec>,
@@ -18,7 +18,7 @@ impl Vectors {
         Box::new(Vectors { bufs, vectors, message })
     }
 
-    /// Names what is left after `done` bytes.
+    /// Returns the header for the bytes after the first `done`.
     pub(super) fn message_after(&mut self, mut done: usize) -> &libc::msghdr {
         self.vectors.clear();
         for buf in &self.bufs {
@@ -34,7 +34,7 @@ impl Vectors {
     }
 }
 
-/// `UIO_MAXIOV`: more vectors are EMSGSIZE; the rest goes with the next call.
+/// `UIO_MAXIOV`: more vectors are EMSGSIZE. The rest is sent by the next call.
 const VECTORS_MAX: usize = 1024;
 
 impl fmt::Debug for Vectors {

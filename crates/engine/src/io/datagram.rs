@@ -1,8 +1,8 @@
-//! Datagrams: one-shot operations, each of which moves one whole datagram or none.
+//! Datagrams: one-shot operations that each transfer one whole datagram or none.
 //!
-//! A dropped send leaves nothing broken, for the peer has the datagram or has it not. A dropped receive that brought one
-//! all the same keeps it for the next, of which there is one at most: the next receive waits for the end of the dropped
-//! one, and takes what was kept before it asks the driver.
+//! A dropped send breaks nothing: the peer has got the datagram or not. If a dropped receive completes with a
+//! datagram, it is kept for the next receive. At most one is kept: the next receive waits for the end of the
+//! dropped one, and takes the kept datagram before it asks the driver.
 
 use super::{Io, OneShot};
 use crate::caller::Caller;
@@ -11,18 +11,19 @@ use crate::inflight::{Memory, Message, State};
 use crate::op::Kind;
 use std::task::Poll;
 
-/// A datagram that nobody has taken.
+/// A datagram that no receive has taken.
 #[derive(Debug)]
 pub(super) struct Kept {
     message: Box<Message>,
-    /// Where it begins in its buffer.
+    /// Offset of the datagram in its buffer.
     start: usize,
-    /// All of it, also what there was no room for.
+    /// Its whole length, including bytes that did not fit.
     length: usize,
 }
 
 impl Io {
-    /// Receives one datagram: its whole length, and how many bytes of it were appended to the buffer.
+    /// Receives one datagram; returns its whole length, and how many of its bytes were appended to the
+    /// buffer.
     pub(crate) fn poll_receive_message(
         &mut self,
         index: u32,
@@ -60,7 +61,7 @@ impl Io {
         Poll::Ready(Ok((length, unsafe { message.received(length) })))
     }
 
-    /// Sends one datagram, as `kind` says: how many bytes that were.
+    /// Sends one datagram with an operation of this kind; returns its length.
     pub(crate) fn poll_send_message(
         &mut self,
         kind: Kind,
@@ -81,7 +82,7 @@ impl Io {
         polled.map(|result| usize::try_from(result).map_err(|_| result))
     }
 
-    /// Whether no operation is in the way in this direction. If one is, its end tells us.
+    /// Whether no earlier operation blocks this direction. Otherwise its end wakes the caller.
     fn has_room(&mut self, index: u32, kind: Kind, caller: &Caller<'_>) -> bool {
         let slot = *Self::place(self.table.entry(index), kind);
         if slot == NONE {
@@ -89,7 +90,7 @@ impl Io {
         }
         let token = self.slots.token(slot);
         match self.slots.state(token) {
-            // A dropped one, still on its way.
+            // A dropped operation that is still in flight.
             State::Orphaned => self.wait_for(token, caller),
             _ => self.drop_forgotten(token, index, caller),
         }
@@ -101,7 +102,7 @@ impl Io {
         self.datagrams.contains_key(&index)
     }
 
-    /// A dropped receive is over.
+    /// Handles the end of a dropped receive.
     pub(super) fn dispose_message(&mut self, index: u32, result: i32, memory: Memory) {
         match (usize::try_from(result), memory) {
             (Ok(length), Memory::Message(mut message)) => {

@@ -1,10 +1,10 @@
-//! Ends: dropped futures, cancels, and closing. What a dropped operation brings is disposed of in one place,
-//! [`Io::dispose`].
+//! Dropped futures, cancels, and closing. [`Io::dispose`] is the one place that handles results of dropped
+//! operations.
 
 use super::Io;
 use crate::buf::{Buf, filled};
 use crate::caller::Caller;
-use crate::descriptor::{Mark, NONE, Target};
+use crate::descriptor::{Descriptor, Mark, NONE, Target};
 use crate::driver::Cancelled;
 use crate::inflight::{Memory, Remains, State};
 use crate::op::{Answer, Call, Kind, Outcome, Token};
@@ -13,7 +13,8 @@ use crate::pool::Tail;
 use std::task::Poll;
 
 impl Io {
-    /// An operation loses its future: it is cancelled, and its memory kept until the driver has let go.
+    /// Cancels an operation after its future was dropped; its memory is kept until the driver has released
+    /// it.
     pub(super) fn abandon(&mut self, token: Token, index: u32) {
         let kind = self.slots.kind(token);
         let on = self.table.target(index);
@@ -50,18 +51,24 @@ impl Io {
         self.dispose(remains);
     }
 
-    /// What a dropped operation brought goes where it belongs.
+    /// Disposes of the result of a dropped operation.
     pub(super) fn dispose(&mut self, remains: Remains) {
         let Remains { kind, descriptor: index, outcome, memory, done, .. } = remains;
         match kind {
             Kind::Accept | Kind::Receive => self.dispose_outcome(kind, index, outcome),
-            // A datagram went whole or not at all: the next one is none the worse.
-            Kind::Connect | Kind::SendMessage | Kind::SendUnixMessage | Kind::Open | Kind::File => {}
+            // A datagram was sent whole or not at all, so the next one is not affected.
+            Kind::Connect
+            | Kind::Readable
+            | Kind::Writable
+            | Kind::SendMessage
+            | Kind::SendUnixMessage
+            | Kind::Open
+            | Kind::File => {}
             Kind::ReceiveMessage => self.dispose_message(index, outcome.result, memory),
             Kind::ReceiveInto => {
                 let entry = self.table.entry(index);
                 match (outcome.result, memory) {
-                    // The bytes are the next receive's.
+                    // The bytes are kept for the next receive.
                     (bytes, Memory::Buf(buf)) if bytes > 0 => entry.kept = kept(buf, bytes as usize),
                     (0, _) => entry.mark(Mark::Ended),
                     (errno, _) if !matches!(-errno, libc::ECANCELED | libc::EINTR | libc::EAGAIN) => {
@@ -78,9 +85,9 @@ impl Io {
         }
     }
 
-    /// A standing operation is dropped when its descriptor is closed: nobody will ever take what it brought. Its
-    /// peers hear what they would hear if the kernel still had it: a reset. Or when its descriptor leaves, and then it
-    /// goes along.
+    /// Disposes of a result of a standing operation. Such an operation is dropped when its descriptor is
+    /// closed: no receive will take the result, and the peer gets a reset, as if the kernel still had the
+    /// bytes. Or it is dropped when the descriptor moves to another runtime: then the result moves with it.
     fn dispose_outcome(&mut self, kind: Kind, index: u32, outcome: Outcome) {
         if kind == Kind::Receive && self.table.entry(index).is(Mark::Leaving) {
             return self.keep_received(index, outcome);
@@ -96,12 +103,12 @@ impl Io {
         }
     }
 
-    /// Asks the operations that somebody waits for on this descriptor to end. Each tells its true outcome.
+    /// Cancels the operations on this descriptor that a task waits for. Each still reports its true outcome.
     pub(crate) fn cancel(&mut self, on: Target, stop: bool) {
         if !self.table.is_open(on) {
             return;
         }
-        // Its number may be another than when it was told.
+        // The number may have changed since the caller got the target.
         let on = self.table.target(on.index);
         let entry = self.table.entry(on.index);
         if stop {
@@ -109,7 +116,7 @@ impl Io {
         }
         let slots = [entry.receive, entry.send];
         if stop {
-            // It may be among those that wait for a descriptor.
+            // It may be a parked listener.
             self.unpark();
         }
         for slot in slots {
@@ -134,15 +141,17 @@ impl Io {
                         self.wakes.extend(self.slots.take_waker(token));
                     }
                 }
-                // Its future is woken, or has yielded, and is going to look: it does not begin again.
+                // Its future was woken or has yielded, and is going to be polled: the operation is not
+                // submitted again.
                 State::Queued => {
                     self.slots.cancel_asked(token, self.now);
                     self.slots.finish_cancelled(token);
                     self.wakes.extend(self.slots.take_waker(token));
                 }
-                // Likewise; it takes what is there first.
+                // Likewise; the future takes available results first.
                 State::Done => self.slots.cancel_asked(token, self.now),
-                // The operation ends already. Who waits behind it for his own has no slot yet.
+                // Already being cancelled. A task queued behind it has no slot yet: the entry records the
+                // cancel.
                 State::Orphaned => {
                     let mark = if kind.is_inward() { Mark::ReceiveCancelled } else { Mark::SendCancelled };
                     self.table.entry(on.index).mark(mark);
@@ -153,7 +162,7 @@ impl Io {
         }
     }
 
-    /// The descriptor's owner is gone: cancel, reap every last completion, then close.
+    /// Closes a descriptor after its owner was dropped: cancels, reaps every last completion, then closes.
     pub(crate) fn close(&mut self, index: u32) {
         let entry = self.table.entry(index);
         debug_assert!(!entry.is(Mark::Closing), "closed twice");
@@ -169,17 +178,17 @@ impl Io {
         self.close_if_over(index);
     }
 
-    /// Ready once the descriptor is closed.
+    /// Ready when the descriptor is closed.
     pub(crate) fn poll_closed(&mut self, on: Target, caller: &Caller<'_>) -> Poll<()> {
         if !self.table.is_current(on) {
             return Poll::Ready(());
         }
-        // One at most: closing takes the owner.
+        // At most one waker: closing consumes the owner.
         self.trash.extend(self.closers.insert(on.index, caller.waker()));
         Poll::Pending
     }
 
-    /// Closes the descriptor if nothing of it is with the driver any more.
+    /// Closes the descriptor if the driver has none of its operations.
     pub(super) fn close_if_over(&mut self, index: u32) {
         let entry = self.table.entry(index);
         if !entry.is(Mark::Closing) || entry.with_driver > 0 {
@@ -189,16 +198,28 @@ impl Io {
         if !self.datagrams.is_empty() {
             self.datagrams.remove(&index);
         }
+        if !self.denied.is_empty() {
+            self.denied.remove(&index);
+        }
         let on = self.table.target(index);
         if unread {
-            // As the kernel does with bytes that it still has (RFC 1122, 4.2.2.13), so that every driver does. Should
-            // it fail, the peer sees an end instead.
+            // The kernel does this for bytes that it still has (RFC 1122, 4.2.2.13); every driver does the
+            // same for bytes already received. If it fails, the peer gets the end of the stream instead.
             let _ = self.driver.call(Call::Reset { on });
         } else if self.may_linger && !on.is_direct() {
-            self.see_that_close_waits_for_nobody(on);
+            self.clear_linger_before_close(on);
         }
         if let Some(descriptor) = self.table.remove(index) {
-            // The only error that matters, EBADF, would be a bug of ours; others come after it is closed.
+            let descriptor = match descriptor {
+                // Closing a duplicate does not remove its registration from an epoll set.
+                Descriptor::Watched(fd) => {
+                    self.driver.release(on);
+                    Descriptor::Os(fd)
+                }
+                other => other,
+            };
+            // The only error that matters is EBADF, which would be a bug of the engine; other errors are
+            // reported after the descriptor was closed.
             let closed = self.driver.call(Call::Close { on, descriptor });
             debug_assert!(
                 !matches!(&closed, Err(why) if why.raw_os_error() == Some(libc::EBADF)),
@@ -211,10 +232,11 @@ impl Io {
         self.unpark();
     }
 
-    /// A socket that lingers would have `close(2)` stop this thread, whatever its mode, until the peer has everything
-    /// (`inet_release` in Linux). Without lingering the kernel sends it all the same.
+    /// Clears SO_LINGER before a close. With it, `close(2)` would block this thread until the peer has
+    /// received everything, even in non-blocking mode (`inet_release` in Linux). Without it the kernel sends
+    /// the bytes in the background.
     #[cold]
-    pub(super) fn see_that_close_waits_for_nobody(&mut self, on: Target) {
+    pub(super) fn clear_linger_before_close(&mut self, on: Target) {
         if self.lingers(on) {
             let option = SocketOption::Linger(None);
             let _ = self.driver.call(Call::SetOption { on, option });
@@ -227,7 +249,7 @@ impl Io {
         matches!(asked, Ok(Answer::Option(option)) if option.lingers())
     }
 
-    /// Listeners may try again.
+    /// Wakes parked listeners, which retry.
     pub(super) fn unpark(&mut self) {
         if !self.parked.is_empty() {
             self.wakes.append(&mut self.parked);
@@ -236,10 +258,10 @@ impl Io {
     }
 }
 
-/// The `bytes` that a receive wrote behind what `buf` already held.
+/// Returns the `bytes` that a receive appended to `buf`.
 fn kept(mut buf: Buf, bytes: usize) -> Option<Box<Tail>> {
     let start = buf.bytes().len();
-    // SAFETY: the driver said, with the last completion of a receive into this buffer, that so many bytes are there.
+    // SAFETY: the last completion of a receive into this buffer reported this many bytes.
     unsafe { filled(&mut buf, bytes) };
     match buf {
         Buf::Vec(bytes) => Some(Box::new(Tail { bytes, start })),

@@ -1,18 +1,19 @@
-//! Operations on files, for drivers that take them. They stand in no entry of the table: any number may be under way
-//! on one file, which each of them keeps open by itself.
+//! File operations, for drivers that support them. They have no entry in the table of descriptors: any number
+//! may be in flight on one file, and each keeps it open.
 
-use super::Io;
+use super::{Io, OneShot};
 use crate::caller::Caller;
-use crate::descriptor::NONE;
+use crate::descriptor::{Descriptor, NONE};
 use crate::driver::Cancelled;
 use crate::inflight::{Memory, Remains, Request, State};
 use crate::op::{FileOp, Kind, Outcome, Target, Token};
-use crate::sys::file::read_cached;
+use crate::sys::file::{read_cached, read_now};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::task::Poll;
 
-/// A file operation on its way.
+/// A file operation in progress.
 #[derive(Debug)]
 pub(crate) enum Filing {
     Fresh(Box<Request>),
@@ -21,34 +22,62 @@ pub(crate) enum Filing {
 }
 
 impl Io {
-    /// Whether the driver does this; otherwise the pool has to.
+    /// Whether the driver does this operation; otherwise the pool does.
     pub(crate) fn takes(&self, request: &mut Request) -> bool {
         self.driver.takes(&request.op())
     }
 
-    /// Whether the task that runs may be answered at once once more in this poll. One that may not is to yield.
+    /// Whether the running task has budget left in this poll. Otherwise it must yield.
     pub(crate) fn has_answers_left(&self) -> bool {
         self.answers_left > 0
     }
 
-    /// Does a transfer here: a read of what is cached, or all of it. What it says is not looked at.
+    /// Does a transfer in place, limited to cached bytes if `cached`. Returns the raw result.
     pub(crate) fn attempt_file(&mut self, request: &mut Request, cached: bool) -> i32 {
         self.answers_left = self.answers_left.saturating_sub(1);
         self.counters.system_calls += 1;
         self.counters.answered_at_once += 1;
         match request.op() {
-            // SAFETY: the request owns its memory, is borrowed for the call, and lends it to nobody else.
+            // SAFETY: the request owns its memory, is borrowed for the call, and lends it to nothing else.
             FileOp::Read { fd, memory, offset } if cached => unsafe { read_cached(fd, memory, offset) },
             _ => request.perform(),
         }
     }
 
-    /// How many files are open; who opens one counts it.
+    /// Reads from a file without positions if that does not wait.
+    pub(crate) fn attempt_stream(&mut self, request: &mut Request) -> i32 {
+        self.answers_left = self.answers_left.saturating_sub(1);
+        self.counters.system_calls += 1;
+        match request.op() {
+            // SAFETY: the request owns its memory, is borrowed for the call, and lends it to nothing else.
+            FileOp::Read { fd, memory, .. } => unsafe { read_now(fd, memory) },
+            op => unreachable!("a read of a stream, not {op:?}"),
+        }
+    }
+
+    /// Adds a duplicate of a file's descriptor to the table, to wait for it.
+    pub(crate) fn watch(&mut self, duplicate: OwnedFd) -> Target {
+        self.open(Descriptor::Watched(duplicate))
+    }
+
+    /// Ready with 0 when a read ([`Kind::Readable`]) or a write ([`Kind::Writable`]) would not block, or with
+    /// a negated errno if the driver cannot watch the file.
+    pub(crate) fn poll_readiness(
+        &mut self,
+        kind: Kind,
+        on: Target,
+        operation: &mut OneShot,
+        caller: &Caller<'_>,
+    ) -> Poll<i32> {
+        self.poll_one_shot(kind, on.index, operation, caller)
+    }
+
+    /// Returns the counter of open files.
     pub(crate) fn files_open(&self) -> &Arc<AtomicUsize> {
         &self.files_open
     }
 
-    /// Ready with the result as the kernel gives it, and the request.
+    /// Ready with the kernel's result and the request.
     pub(crate) fn poll_file(
         &mut self,
         filing: &mut Filing,
@@ -66,7 +95,7 @@ impl Io {
         };
         if self.slots.state(token) == State::Done {
             let result = self.slots.result(token);
-            // Interrupted, nothing was done.
+            // After EINTR nothing was done.
             if result != -libc::EINTR {
                 self.trash.extend(self.slots.clear_waker(token));
                 let Memory::Request(request) = self.slots.release(token) else {
@@ -90,7 +119,8 @@ impl Io {
         self.counters.submitted += 1;
     }
 
-    /// The future is gone: the operation is cancelled, and what it names kept until the driver has let go.
+    /// Cancels an operation after its future was dropped; what it names is kept until the driver has released
+    /// it.
     pub(crate) fn drop_file(&mut self, filing: &Filing) {
         if let Filing::InFlight(token) = filing {
             self.abandon_file(*token);
@@ -119,14 +149,14 @@ impl Io {
         dispose(memory, result);
     }
 
-    /// Nobody waits for any of them any more.
+    /// Cancels all file operations; no task waits for them any more.
     pub(super) fn abandon_files(&mut self) {
         for token in self.slots.files() {
             self.abandon_file(token);
         }
     }
 
-    /// An operation without a future is over.
+    /// Handles the end of an operation without a future.
     pub(super) fn dispose_file(&mut self, remains: Remains) {
         let Remains { memory, outcome: Outcome { result, .. }, .. } = remains;
         dispose(memory, result);

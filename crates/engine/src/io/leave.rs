@@ -1,8 +1,9 @@
-//! Leaving: a descriptor goes from one runtime to another, with everything that was received from it.
+//! Moves a descriptor from one runtime to another, with everything that was received from it.
 //!
-//! As a close, it cancels what is under way and waits for the last word of each operation, so that no kernel and no
-//! worker has anything of it. Unlike a close, what those words bring is kept: bytes in order, the end of the stream, an
-//! error. Then the driver forgets the descriptor, and what is left is plain data, [`Loose`].
+//! Like a close, it cancels operations in flight and waits for the last completion of each, so that neither
+//! the kernel nor a worker uses the descriptor. Unlike a close, it keeps their results: bytes in order, the
+//! end of the stream, an error. Then the driver forgets the descriptor, and the rest is plain data,
+//! [`Loose`].
 
 use super::Io;
 use crate::caller::Caller;
@@ -10,31 +11,31 @@ use crate::descriptor::{Descriptor, Entry, Mark, NONE, Target};
 use crate::inflight::State;
 use crate::op::{Call, Outcome};
 use crate::pool::Tail;
-use crate::sys::call::reset_at_close;
+use crate::sys::call::{make_blocking, reset_at_close};
 use std::os::fd::OwnedFd;
 use std::task::Poll;
 
-/// A descriptor that is no runtime's, with what the next receive and the next send are to be told.
+/// A descriptor that belongs to no runtime, with results for the next receive and send.
 #[derive(Debug)]
 pub(crate) struct Loose {
     pub(crate) descriptor: Descriptor,
-    /// Received, and nobody's yet.
+    /// Received bytes that no receive has taken.
     kept: Option<Box<Tail>>,
-    /// After the bytes comes the end.
+    /// The end of the stream follows the bytes.
     ended: bool,
     /// A send was dropped midway.
     broken: bool,
-    /// After the bytes comes this negated errno; 0: none.
+    /// This negated errno follows the bytes; 0: none.
     failed: i32,
 }
 
 impl Loose {
-    /// Received bytes that nobody has taken.
+    /// Returns received bytes that no receive has taken.
     pub(crate) fn unread(&self) -> &[u8] {
         self.kept.as_ref().and_then(|tail| tail.bytes.get(tail.start..)).unwrap_or_default()
     }
 
-    /// Closes it, if it is the kernel's. Bytes that nobody will read reset the peer, as when a runtime closes it.
+    /// Closes the descriptor. Unread bytes cause a reset of the peer, as when a runtime closes it.
     pub(crate) fn close(self) {
         if let Descriptor::Os(fd) = self.descriptor
             && self.kept.is_some()
@@ -45,7 +46,7 @@ impl Loose {
 }
 
 impl Io {
-    /// The owner of a descriptor wants to take it away: what is under way is cancelled.
+    /// Cancels the operations in flight of a descriptor that is to move.
     pub(crate) fn begin_to_leave(&mut self, index: u32) {
         let entry = self.table.entry(index);
         entry.mark(Mark::Leaving);
@@ -59,32 +60,32 @@ impl Io {
         }
     }
 
-    /// What a receive brings whose descriptor leaves.
+    /// Keeps the result of a receive on a descriptor that is about to move.
     pub(super) fn keep_received(&mut self, index: u32, outcome: Outcome) {
         let received = outcome.received();
         let entry = self.table.entry(index);
         match received {
             Ok(lease) if lease.is_nothing() => entry.mark(Mark::Ended),
             Ok(lease) => entry.keep(lease),
-            // Of the operation, not of the stream.
+            // An error of the operation, not of the stream.
             Err(errno) if matches!(-errno, libc::ECANCELED | libc::EINTR | libc::EAGAIN | libc::ENOBUFS) => {}
-            // Of this driver, which it leaves.
+            // A limit of this driver, which does not matter on the next one.
             Err(errno) if self.driver.explain(-errno).is_some() => {}
             Err(errno) => entry.keep_error(errno),
         }
     }
 
-    /// Whoever waits for this descriptor to be free may look.
+    /// Wakes the task that waits to move this descriptor, if it can move now.
     pub(super) fn leave_if_over(&mut self, index: u32) {
         if self.table.entry(index).with_driver == 0 {
             self.wakes.extend(self.closers.remove(&index));
         }
     }
 
-    /// Ready once nothing of the descriptor is with the driver any more; then its entry is gone.
+    /// Ready when the driver has no operation of the descriptor; then its entry is freed.
     pub(crate) fn poll_leave(&mut self, index: u32, caller: &Caller<'_>) -> Poll<Loose> {
         if self.table.entry(index).with_driver > 0 {
-            // One at most: leaving takes the owner.
+            // At most one waker: leaving consumes the owner.
             self.trash.extend(self.closers.insert(index, caller.waker()));
             return Poll::Pending;
         }
@@ -92,11 +93,13 @@ impl Io {
         Poll::Ready(self.let_loose(index))
     }
 
-    /// Takes a descriptor of the kernel's out at once, if `is_free` says that nothing of it would be lost; else EBUSY.
+    /// Removes a kernel descriptor immediately, if `is_free` returns that nothing would be lost; else EBUSY.
+    /// With `blocking`, sets it to blocking mode, which every descriptor that shares the socket then has.
     pub(crate) fn take_out(
         &mut self,
         index: u32,
         is_free: impl Fn(&Entry) -> bool,
+        blocking: bool,
     ) -> std::result::Result<OwnedFd, i32> {
         if self.keeps_datagram(index) || !is_free(self.table.entry(index)) {
             return Err(libc::EBUSY);
@@ -107,6 +110,10 @@ impl Io {
         if let Some(result) = self.driver.release(self.table.target(index)) {
             self.keep_received(index, Outcome::of(result));
             return Err(libc::EBUSY);
+        }
+        if blocking {
+            self.counters.system_calls += 1;
+            make_blocking(self.table.target(index))?;
         }
         match self.table.remove(index) {
             Some(Descriptor::Os(fd)) => Ok(fd),
@@ -126,7 +133,7 @@ impl Io {
         Loose { descriptor, kept, ended, broken, failed }
     }
 
-    /// Takes in what came from another runtime; gives it back if this driver cannot.
+    /// Takes in a descriptor from another runtime; returns it if this driver cannot use it.
     pub(crate) fn arrive(&mut self, loose: Loose) -> Result<Target, (crate::Error, Loose)> {
         let Loose { descriptor, kept, ended, broken, failed } = loose;
         let on = self.table.insert(descriptor);

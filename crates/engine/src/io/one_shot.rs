@@ -1,4 +1,4 @@
-//! One-shot operations: connect, and receive into memory of the caller's.
+//! One-shot operations: connect, and receive into memory of the caller.
 
 use super::Io;
 use crate::buf::{filled, spare_of};
@@ -17,7 +17,7 @@ pub(crate) enum OneShot {
 }
 
 impl Io {
-    /// Ready with the result as the kernel gives it.
+    /// Ready with the kernel's result.
     pub(crate) fn poll_one_shot(
         &mut self,
         kind: Kind,
@@ -89,14 +89,14 @@ impl Io {
 
     fn queue_one_shot(&mut self, kind: Kind, index: u32, mut memory: Memory) -> Token {
         if !kind.is_inward() && (!self.driver.sends_from_pool() || self.driver.pool().is_strained()) {
-            memory.settle();
+            memory.leave_pool();
         }
         let token = self.slots.insert(kind, index, memory, 0, self.now);
         *Self::place(self.table.entry(index), kind) = token.index;
         token
     }
 
-    /// Receives into the caller's memory; Ready with how many bytes were appended to it.
+    /// Receives into the caller's memory; ready with the number of appended bytes.
     pub(crate) fn poll_receive_into(
         &mut self,
         index: u32,
@@ -111,14 +111,15 @@ impl Io {
                 return Poll::Ready(Ok(0));
             }
             if elsewhere {
-                // A receive is armed already, or has left something: what comes is copied from there.
+                // A standing receive is armed or has left bytes: copy from its lease.
                 let mut lease = match self.poll_receive(index, caller) {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(received) => received?,
                 };
                 let bytes = room.min(lease.len());
-                // SAFETY: `room` bytes from `start` are the buffer's spare memory, which nobody else reaches, and
-                // which is not the lease's; `bytes` of them are written here, so they are filled.
+                // SAFETY: `room` bytes from `start` are the buffer's spare capacity, which no other code uses
+                // and which does not overlap the lease; `bytes` of them are written here before they are
+                // marked as filled.
                 unsafe {
                     std::ptr::copy_nonoverlapping(lease.as_ptr(), start.as_ptr(), bytes);
                     filled(buf, bytes);
@@ -141,13 +142,13 @@ impl Io {
             self.table.entry(index).mark(Mark::Ended);
         }
         if let OneShot::Over(Memory::Buf(buf)) = operation {
-            // SAFETY: the driver said, with the last completion, that it wrote so many bytes into the spare room.
+            // SAFETY: the last completion reported that this many bytes were written into the spare capacity.
             unsafe { filled(buf, result as usize) };
         }
         Poll::Ready(Ok(result as usize))
     }
 
-    /// The future of a one-shot operation is dropped.
+    /// Handles the drop of a one-shot operation's future.
     pub(crate) fn drop_one_shot(&mut self, index: u32, operation: &OneShot) {
         if let OneShot::InFlight(token) = operation {
             self.abandon(*token, index);

@@ -1,28 +1,29 @@
-//! Sends: attempted first, and in a slot only if they have to wait.
+//! Sends: attempted first, and given a slot only if they have to wait.
 
-use super::Io;
+use super::{Io, weight};
 use crate::caller::Caller;
 use crate::descriptor::{Mark, NONE};
+use crate::driver::uring::BULK_BYTES_MIN;
 use crate::inflight::{Memory, State, op_of};
-use crate::op::{Kind, Token};
+use crate::op::{Kind, Span, Token};
 use std::task::Poll;
 
-/// A send. It owns the memory except while a slot does.
+/// A send. It owns the memory unless a slot does.
 #[derive(Debug)]
 pub(crate) struct Sending {
     memory: Memory,
     stage: Stage,
-    /// Bytes sent before there was a slot.
+    /// Bytes sent before it had a slot.
     done: u32,
 }
 
-/// What one send takes: its progress is counted in 32 bits.
+/// Maximum length of one send in bytes: progress is counted in 32 bits.
 pub(crate) const BYTES_MAX: usize = u32::MAX as usize;
 
-/// Where a send is.
+/// Stage of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Not with the driver yet.
+    /// Not submitted yet.
     Fresh,
     InFlight(Token),
     Over,
@@ -34,13 +35,13 @@ impl Sending {
         Sending { memory, stage: Stage::Fresh, done: 0 }
     }
 
-    /// One of which the bytes before `from` have been sent, and as much of the rest as goes is to be.
+    /// Returns a send that continues at `from` and may be partial.
     pub(crate) fn starting_at(memory: Memory, from: usize) -> Sending {
         let done = u32::try_from(from).unwrap_or(u32::MAX);
         Sending { memory, stage: Stage::Fresh, done }
     }
 
-    /// What it is, while its memory is here. (Not a field: every task that sends holds one of these.)
+    /// Returns its kind, while it owns its memory. (Not a field, to keep the tasks that send small.)
     fn kind(&self) -> Kind {
         match self.memory {
             Memory::Vectors(_) => Kind::SendVectored,
@@ -49,19 +50,19 @@ impl Sending {
         }
     }
 
-    /// Its result is known, and its memory is here.
+    /// Whether its result is known and it owns its memory again.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
         self.stage == Stage::Over
     }
 
-    /// Ends one that was not submitted.
+    /// Ends a send that was not submitted.
     #[inline]
     pub(crate) fn end(&mut self) {
         self.stage = Stage::Over;
     }
 
-    /// The memory, out of one that is over.
+    /// Returns the memory of a send that has ended.
     #[inline]
     pub(crate) fn take_memory(&mut self) -> Memory {
         std::mem::replace(&mut self.memory, Memory::None)
@@ -69,8 +70,25 @@ impl Sending {
 }
 
 impl Io {
-    /// Sends, all of it or (`all` unset) what goes: how much was sent altogether, or a negated errno. When it is
-    /// ready, `sending` is over.
+    /// Sends as much of `bytes` as possible now, on drivers that attempt sends. `None`: nothing was sent; an
+    /// awaited send returns the reason.
+    #[inline]
+    pub(crate) fn try_send(&mut self, index: u32, bytes: &[u8]) -> Option<usize> {
+        let entry = self.table.entry(index);
+        let may = self.tries && self.answers_left > 0 && entry.may_send();
+        if !may || !(1..=BYTES_MAX).contains(&bytes.len()) {
+            return None;
+        }
+        // The bytes are read during the attempt only, and never written.
+        let span = Span { start: bytes.as_ptr().cast_mut(), bytes: bytes.len() };
+        let sent = self.driver.attempt_send(entry.target(index), span)?;
+        self.counters.answered_at_once += 1;
+        self.answers_left -= 1;
+        (sent > 0).then_some(sent as usize)
+    }
+
+    /// Sends all bytes, or without `all` as many as possible. Ready with the total number of bytes sent, or a
+    /// negated errno; then `sending` has ended.
     #[inline]
     pub(crate) fn poll_send(
         &mut self,
@@ -84,7 +102,7 @@ impl Io {
             return Poll::Pending;
         }
         let entry = self.table.entry(index);
-        // What happens nearly always: all of it goes at once.
+        // The common case: one attempt sends everything.
         if self.tries
             && sending.stage == Stage::Fresh
             && sending.done == 0
@@ -96,7 +114,7 @@ impl Io {
                 && let Some(sent) = self.driver.attempt_send(entry.target(index), bytes)
             {
                 self.counters.answered_at_once += 1;
-                self.answers_left -= 1;
+                self.answers_left = self.answers_left.saturating_sub(1 + weight(sent.max(0) as usize));
                 if sent >= 0 && (!all || sent as usize >= bytes.bytes) {
                     sending.end();
                     return Poll::Ready(Ok(sent as u32));
@@ -112,7 +130,7 @@ impl Io {
         self.poll_send_slowly(index, sending, all, caller)
     }
 
-    /// As [`Io::poll_send`], whatever the case.
+    /// The general case of [`Io::poll_send`].
     fn poll_send_slowly(
         &mut self,
         index: u32,
@@ -138,7 +156,7 @@ impl Io {
         if entry.send != NONE {
             let token = self.slots.token(entry.send);
             match self.slots.state(token) {
-                // A dropped send, still on its way: what follows it must not overtake it.
+                // A dropped send is still in flight: later bytes must not overtake it.
                 State::Orphaned => self.wait_for(token, caller),
                 _ => self.drop_forgotten(token, index, caller),
             }
@@ -156,8 +174,11 @@ impl Io {
             sending.end();
             return Poll::Ready(Err(-libc::EMSGSIZE));
         }
-        // Sending a file is tried on every driver.
-        if self.tries || kind == Kind::SendFile {
+        // Sends of files and large buffers are attempted on every driver.
+        if self.tries
+            || kind == Kind::SendFile
+            || (kind == Kind::Send && total - *done as usize >= BULK_BYTES_MIN)
+        {
             let on = entry.target(index);
             loop {
                 match self
@@ -167,6 +188,7 @@ impl Io {
                     None => break,
                     Some(sent) if sent >= 0 => {
                         *done += sent as u32;
+                        self.answers_left = self.answers_left.saturating_sub(weight(sent as usize));
                         if !all || *done as usize >= total {
                             let done = *done;
                             sending.end();
@@ -187,17 +209,17 @@ impl Io {
         Poll::Pending
     }
 
-    /// Whether a send of so many bytes that never change would now be made from where they lie.
+    /// Whether a send of so many immutable bytes would now be zero-copy.
     pub(crate) fn sends_without_copy(&self, index: u32, bytes: usize) -> bool {
         self.driver.sends_without_copy(self.table.target(index), bytes)
     }
 
-    /// Gives a send that has to wait its slot.
+    /// Allocates the slot of a send that has to wait.
     fn queue_send(&mut self, index: u32, sending: &mut Sending, all: bool) -> Token {
         let kind = sending.kind();
         let mut memory = std::mem::replace(&mut sending.memory, Memory::None);
         if !self.driver.sends_from_pool() || self.driver.pool().is_strained() {
-            memory.settle();
+            memory.leave_pool();
         }
         let token = self.slots.insert(kind, index, memory, sending.done, self.now);
         if !all {
@@ -208,7 +230,7 @@ impl Io {
         token
     }
 
-    /// A send that has to yield is awaited, where a cancel finds it.
+    /// Gives a send that has to yield a slot, where a cancel finds it.
     #[cold]
     fn set_send_aside(&mut self, index: u32, sending: &mut Sending, all: bool) {
         let entry = self.table.entry(index);
@@ -224,7 +246,7 @@ impl Io {
         }
     }
 
-    /// Nobody waits any more behind a dropped send.
+    /// Records that the task waiting behind a dropped send was dropped.
     pub(crate) fn leave_send(&mut self, index: u32) {
         let entry = self.table.entry(index);
         entry.unmark(Mark::SendCancelled);
@@ -276,7 +298,8 @@ impl Io {
             let on = self.table.target(index);
             let total = self.slots.memory(token).bytes();
             let op = self.slots.op(token, on);
-            // `attempt` needs all of `self`; the operation borrows only the slots. So the driver is asked directly.
+            // `Io::attempt` needs all of `self`, but the operation borrows the slots. So this calls the
+            // driver directly.
             match self.driver.attempt(&op).map(|outcome| outcome.result) {
                 None => {
                     self.submit_queued(token, index);
@@ -305,7 +328,7 @@ impl Io {
         Poll::Ready(result.map(|()| done))
     }
 
-    /// The future of a send is dropped.
+    /// Handles the drop of a send's future.
     pub(crate) fn drop_send(&mut self, index: u32, sending: &Sending) {
         match sending.stage {
             Stage::Fresh => {

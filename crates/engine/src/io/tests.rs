@@ -1,4 +1,4 @@
-//! The way of an operation with a driver that does as it is told, and a clock that stands still.
+//! Operations on a scripted driver, with a clock that stands still.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
@@ -13,28 +13,34 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
-/// What the driver is to do, and what it was asked.
+/// The script of the driver, and a record of its calls.
 #[derive(Default)]
 pub(crate) struct Script {
     pub(crate) now: Rc<Cell<u64>>,
-    /// What every attempt comes to.
+    /// Result of every attempt.
     attempt: Cell<Option<i32>>,
     attempts: Cell<u32>,
     submitted: RefCell<Vec<Token>>,
-    /// A wait says that an operation may be attempted again, rather than that it is cancelled.
+    /// A wait reports `Ready` instead of the cancel.
     says_ready: Cell<bool>,
-    /// One result is told per wait, and such a wait takes this long; one for nothing as long as it may.
+    /// The errno it ends with, instead of ECANCELED.
+    errno: Cell<Option<i32>>,
+    /// Duration of a wait with a result, of which it reports one. A wait without a result lasts to its limit.
     wait_ns: Cell<u64>,
     pub(crate) waits: Cell<u32>,
-    /// What happens elsewhere during a wait without end.
+    /// Operations never complete.
+    is_stuck: Cell<bool>,
+    /// The patience that an abandoned driver got.
+    abandoned: Cell<Option<Duration>>,
+    /// Called during a wait without a limit.
     pub(crate) in_wait: RefCell<Option<Box<dyn FnMut()>>>,
 }
 
 struct Stub(Rc<Script>, Rc<Pool>);
 
 impl Driver for Stub {
-    fn name(&self) -> Name {
-        Name::Sim
+    fn name(&self) -> DriverName {
+        DriverName::Sim
     }
     fn call(&mut self, _: Call<'_>) -> io::Result<Answer> {
         Ok(Answer::Done)
@@ -54,7 +60,7 @@ impl Driver for Stub {
     fn attempt_send(&mut self, on: Target, bytes: Span) -> Option<i32> {
         self.attempt(&Op::Send { on, bytes, whole: false }).map(|outcome| outcome.result)
     }
-    fn attempt_receive(&mut self, _: Target) -> Option<std::result::Result<Lease, i32>> {
+    fn attempt_receive(&mut self, _: Target, _: bool) -> Option<std::result::Result<Lease, i32>> {
         None
     }
     fn submit(&mut self, token: Token, _: &Op<'_>) {
@@ -64,11 +70,12 @@ impl Driver for Stub {
         Cancelled::Asked
     }
     fn wait(&mut self, until: Until, out: &mut Vec<Completion>) -> io::Result<()> {
-        let told = self.0.submitted.borrow_mut().pop().map(|token| Completion {
+        let told = if self.0.is_stuck.get() { None } else { self.0.submitted.borrow_mut().pop() };
+        let told = told.map(|token| Completion {
             token,
             news: match self.0.says_ready.get() {
                 true => News::Ready,
-                false => News::Last(Outcome::of(-libc::ECANCELED)),
+                false => News::Last(Outcome::of(-self.0.errno.get().unwrap_or(libc::ECANCELED))),
             },
         });
         let took = match (&told, until) {
@@ -100,10 +107,12 @@ impl Driver for Stub {
     fn counters(&self) -> Counters {
         Counters::default()
     }
-    fn abandon(self: Box<Self>) {}
+    fn abandon(self: Box<Self>, patience: Duration) {
+        self.0.abandoned.set(Some(patience));
+    }
 }
 
-/// A driver, and what it is told.
+/// Returns a driver and its script.
 pub(crate) fn stub() -> (Box<dyn Driver>, Rc<Script>) {
     let script = Rc::new(Script::default());
     (Box::new(Stub(Rc::clone(&script), Pool::new(2, 64).unwrap())), script)
@@ -115,11 +124,38 @@ fn io() -> (Io, Rc<Script>) {
 }
 
 fn caller() -> Caller<'static> {
-    Caller::anybody(Waker::noop())
+    Caller::any(Waker::noop())
+}
+
+/// Runs an accept that the kernel refuses to its end; returns the number of turns.
+fn accept(io: &mut Io, on: Target) -> (std::result::Result<Target, i32>, u32) {
+    for turns in 0..1000 {
+        match io.poll_accept(on.index, &caller()) {
+            Poll::Ready(accepted) => return (accepted, turns),
+            Poll::Pending => io.turn(Until::For(PARKED_FOR)).unwrap(),
+        }
+        io.answers_left = ANSWERS_PER_POLL;
+    }
+    panic!("it spins");
 }
 
 #[test]
-fn a_shutdown_has_all_its_patience_however_long_ago_the_last_turn_was() {
+fn an_accept_that_a_policy_refuses_pauses_and_then_fails() {
+    let (mut io, script) = io();
+    let on = io.open(Descriptor::Sim(0));
+    script.errno.set(Some(libc::EPERM));
+    for round in 1..=2 {
+        let (accepted, _) = accept(&mut io, on);
+        assert_eq!(accepted.map(|_| ()), Err(-libc::EPERM));
+        assert_eq!(io.counters().accept_parked, 3 * round);
+        // The error names possible causes.
+        assert!(io.error(Kind::Accept, on.index, -libc::EPERM).to_string().contains("seccomp"));
+    }
+    assert!(script.now.get() >= 2 * 3 * PARKED_FOR.as_nanos() as u64, "it pauses in between");
+}
+
+#[test]
+fn a_shutdown_has_its_whole_patience_even_long_after_the_last_turn() {
     let (mut io, script) = io();
     for number in 0..20 {
         let on = io.open(Descriptor::Sim(number));
@@ -132,7 +168,18 @@ fn a_shutdown_has_all_its_patience_however_long_ago_the_last_turn_was() {
 }
 
 #[test]
-fn a_listener_that_fails_for_good_says_so_and_one_lost_connection_is_passed_over() {
+fn an_abandoned_driver_gets_the_rest_of_the_patience() {
+    let (mut io, script) = io();
+    let on = io.open(Descriptor::Sim(0));
+    assert!(io.poll_receive(on.index, &caller()).is_pending());
+    script.is_stuck.set(true);
+    assert_eq!(io.shut_down(Duration::from_millis(300)).0, 1);
+    assert_eq!(script.now.get(), Duration::from_millis(300).as_nanos() as u64);
+    assert_eq!(script.abandoned.get(), Some(Duration::ZERO));
+}
+
+#[test]
+fn a_lasting_listener_error_is_returned_and_a_lost_connection_is_skipped() {
     for (errno, ends) in [
         (libc::ECONNABORTED, false),
         (libc::EPERM, false),
@@ -154,7 +201,7 @@ fn a_listener_that_fails_for_good_says_so_and_one_lost_connection_is_passed_over
 }
 
 #[test]
-fn a_parked_listener_that_is_polled_again_and_again_parks_once_and_not_for_longer() {
+fn a_parked_listener_that_is_polled_repeatedly_parks_once() {
     let (mut io, script) = io();
     let on = io.open(Descriptor::Sim(0));
     script.attempt.set(Some(-libc::EMFILE));
@@ -168,7 +215,7 @@ fn a_parked_listener_that_is_polled_again_and_again_parks_once_and_not_for_longe
 }
 
 #[test]
-fn who_waits_for_a_close_waits_once_however_often_he_asks() {
+fn a_close_that_is_polled_repeatedly_keeps_one_waker() {
     let (mut io, _) = io();
     let on = io.open(Descriptor::Sim(0));
     assert!(io.poll_receive(on.index, &caller()).is_pending());
@@ -183,10 +230,10 @@ fn who_waits_for_a_close_waits_once_however_often_he_asks() {
     assert_eq!(io.wakes.len(), 1);
 }
 
-/// A driver that waits for readiness in the kernel may be told to cancel what has just become ready; that may be for
-/// nothing, and there is nobody to ask a second time.
+/// A driver that waits for readiness may get a cancel for an operation that has just become ready. If the
+/// attempt then finds nothing, no second cancel follows.
 #[test]
-fn a_cancel_that_meets_a_readiness_ends_what_finds_nothing_to_do() {
+fn a_cancel_that_races_with_readiness_ends_an_operation_that_would_block() {
     let (mut io, script) = io();
     script.says_ready.set(true);
     let on = io.open(Descriptor::Sim(0));
@@ -204,13 +251,15 @@ fn a_cancel_that_meets_a_readiness_ends_what_finds_nothing_to_do() {
     assert!(matches!(received, Poll::Ready(Err(errno)) if errno == -libc::ECANCELED), "{received:?}");
 }
 
-/// Progress has 32 bits. What is more is refused before anything is sent; a part of it may be sent.
+/// Progress is counted in 32 bits. A larger send is refused before anything is sent; a send that may be
+/// partial is accepted.
 #[test]
 fn four_gigabytes_at_once_are_refused_and_a_little_less_all_go() {
     let (mut io, script) = io();
     let on = io.open(Descriptor::Sim(0));
     script.attempt.set(Some(i32::MAX));
-    // Never touched, so it takes no memory; but a kernel that has less may not promise so much.
+    // The memory is never touched, so it is not allocated; but a kernel with less memory may refuse to
+    // reserve it.
     const LENGTH: usize = (4 << 30) + 10;
     if Vec::<u8>::new().try_reserve_exact(LENGTH).is_err() {
         return eprintln!("skipped: this machine does not give 4 GiB of addresses");
@@ -227,6 +276,8 @@ fn four_gigabytes_at_once_are_refused_and_a_little_less_all_go() {
     assert!(matches!(polled, Poll::Ready(Ok(sent)) if sent == i32::MAX as u32));
     let Memory::Buf(Buf::Vec(mut bytes)) = sending.take_memory() else { panic!("the buffer comes back") };
     bytes.truncate(u32::MAX as usize);
+    // In the next poll: a send of this size uses up more than the budget of one poll.
+    io.answers_left = ANSWERS_PER_POLL;
     let mut sending = Sending::new(Memory::Buf(Buf::Vec(bytes)));
     let polled = io.poll_send(on.index, &mut sending, true, &caller());
     assert!(matches!(polled, Poll::Ready(Ok(u32::MAX))));

@@ -1,7 +1,7 @@
-//! Sockets of datagrams, of any family: what is sent is received whole, or not at all.
+//! Datagram sockets of any family. A datagram is received whole, or not at all.
 //!
-//! A send and a receive each take a [`Message`], which lives in the operation's slot while the kernel may touch it, and
-//! beside the socket between two operations: so a datagram costs no allocation.
+//! A send and a receive each take a [`Message`], which lives in the operation's slot while the kernel may
+//! touch it, and with the socket between two operations, so a datagram needs no allocation.
 
 use super::family::Family;
 use super::socket::Socket;
@@ -18,14 +18,15 @@ use crate::op::Kind;
 use socket2::SockAddr;
 use std::future::Future;
 use std::marker::PhantomData;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// A socket of datagrams: a [`UdpSocket`](super::UdpSocket) or a [`UnixDatagram`](super::UnixDatagram).
+/// A datagram socket: a [`UdpSocket`](super::UdpSocket) or a [`UnixDatagram`](super::UnixDatagram).
 ///
-/// One receive and one send may be under way at a time, which the borrows see to; [`split`](Self::split) lets two tasks
-/// have one each. A datagram may be empty: that is a datagram, and no end.
+/// One receive and one send may be in flight at a time, which the borrows enforce; [`split`](Self::split)
+/// lets two tasks do one each. A datagram may be empty; that does not mean the end.
 #[derive(Debug)]
 pub struct DatagramSocket<F> {
     receiver: DatagramReceiver<F>,
@@ -48,17 +49,17 @@ pub struct DatagramSender<F> {
     family: PhantomData<fn() -> F>,
 }
 
-/// What was received of a datagram.
+/// Result of receiving a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// How many bytes were appended to the buffer.
+    /// Number of bytes appended to the buffer.
     pub bytes: usize,
-    /// How many the datagram had. What there was no room for is lost (`MSG_TRUNC`, `recv(2)`).
+    /// Length of the datagram in bytes. Bytes that did not fit are lost (`MSG_TRUNC`, `recv(2)`).
     pub length: usize,
 }
 
 impl Received {
-    /// Whether a part of it was lost for want of room.
+    /// Whether a part of it did not fit and was lost.
     pub fn is_truncated(&self) -> bool {
         self.bytes < self.length
     }
@@ -77,10 +78,11 @@ impl<F: Family> DatagramSocket<F> {
         &self.receiver.socket
     }
 
-    /// Takes over a socket that was made elsewhere.
+    /// Takes over a socket that was created elsewhere. It becomes non-blocking, for every descriptor that
+    /// shares it.
     ///
     /// # Errors
-    /// `fcntl(2)` fails.
+    /// `ioctl(2)` fails.
     ///
     /// # Panics
     /// Outside of a runtime.
@@ -88,33 +90,38 @@ impl<F: Family> DatagramSocket<F> {
         Ok(DatagramSocket::new(Socket::adopt(Core::current(F::DATAGRAMS), socket.into())?))
     }
 
-    /// Takes the socket out of its runtime, for another's [`from_std`](Self::from_std).
+    /// Takes the socket out of its runtime, in blocking mode, like a socket created by std.
     ///
     /// # Errors
-    /// EBUSY: a dropped receive has left a datagram or an error, or is not over yet. The socket comes back.
+    /// EBUSY: a dropped receive has left a datagram or an error, or has not ended yet. The socket is
+    /// returned.
     pub fn into_std(self) -> std::result::Result<F::StdDatagrams, (Error, DatagramSocket<F>)> {
         let DatagramSocket { receiver, sender } = self;
         drop(sender);
         let Some(mut socket) = Rc::into_inner(receiver.socket) else {
             unreachable!("a socket has two halves, and futures of theirs borrow them")
         };
-        match socket.take_out(Entry::is_untouched) {
+        match socket.take_out(Entry::is_untouched, true) {
             Ok(fd) => Ok(F::StdDatagrams::from(fd)),
             Err(why) => Err((why, DatagramSocket::new(socket))),
         }
     }
 
-    /// Receives one datagram into the spare room of `buffer`; tells how much of it that was, and who sent it.
+    /// Receives one datagram into the spare capacity of `buffer`; returns its length and its sender's
+    /// address.
     ///
-    /// Dropping the future loses nothing but the buffer: a datagram that came all the same is the next receive's.
+    /// Dropping the future loses only the buffer: a datagram that arrives anyway is kept for the next
+    /// receive.
     ///
     /// # Errors
-    /// ECONNREFUSED, once: a datagram sent before found nobody (connected UDP only); ECANCELED by a [`Canceller`].
+    /// ECONNREFUSED, once: no socket received a datagram sent before (connected UDP only); ECANCELED by a
+    /// [`Canceller`].
     pub fn recv_from<B: IoBufMut>(&mut self, buffer: B) -> RecvFrom<'_, F, B> {
         self.receiver.recv_from(buffer)
     }
 
-    /// The same without the sender's name, for a connected socket, which takes datagrams of its peer only.
+    /// Receives without the sender's address, for a connected socket, which receives datagrams of its peer
+    /// only.
     ///
     /// # Errors
     /// As [`recv_from`](Self::recv_from).
@@ -122,24 +129,35 @@ impl<F: Family> DatagramSocket<F> {
         self.receiver.recv(buffer)
     }
 
-    /// Sends `bytes` to the connected peer, as one datagram; gives the buffer back, sent or not.
+    /// Sends `bytes` to the connected peer as one datagram; returns the buffer, also on an error.
     ///
-    /// Done means that the kernel has taken it. Dropping the future leaves it sent or not, and never a part of it.
+    /// Success means that the kernel has taken the datagram. If the future is dropped, the datagram was sent
+    /// whole or not at all.
     ///
     /// # Errors
-    /// EMSGSIZE: too long, 65,507 bytes being the most of UDP on IPv4; EDESTADDRREQ, ENOTCONN: not connected;
-    /// ECONNREFUSED, once: a datagram sent before found nobody, and this one was not sent; EPERM: a firewall;
-    /// ECANCELED by a [`Canceller`].
+    /// EMSGSIZE: too long (UDP on IPv4: at most 65,507 bytes); EDESTADDRREQ, ENOTCONN: not connected;
+    /// ECONNREFUSED, once: no socket received a datagram sent before, and this one was not sent; EPERM: a
+    /// firewall; ECANCELED by a [`Canceller`].
     pub fn send<B: IoBuf>(&mut self, bytes: B) -> SendMessage<'_, F, B> {
         self.sender.send(bytes)
     }
 
-    /// Ends what others wait for on this socket.
+    /// Returns a handle that cancels operations on this socket.
     pub fn canceller(&self) -> Canceller {
         self.socket().canceller(false)
     }
 
-    /// Our address.
+    /// Returns another descriptor of this socket (`F_DUPFD_CLOEXEC`), for what has no method here: any option
+    /// through `socket2::SockRef`, `ioctl(2)`, passing it to another process. Do not read from it, write to
+    /// it or change its blocking mode: it shares all of that with this one.
+    ///
+    /// # Errors
+    /// EMFILE. EOPNOTSUPP: it is direct, or simulated.
+    pub fn duplicate_fd(&self) -> Result<OwnedFd> {
+        self.socket().duplicate()
+    }
+
+    /// Returns the local address.
     ///
     /// # Errors
     /// `getsockname(2)` fails.
@@ -147,7 +165,7 @@ impl<F: Family> DatagramSocket<F> {
         self.socket().local_addr::<F>()
     }
 
-    /// The connected peer's address.
+    /// Returns the address of the connected peer.
     ///
     /// # Errors
     /// ENOTCONN.
@@ -171,7 +189,8 @@ impl<F: Family> DatagramSocket<F> {
         self.socket().get(option)
     }
 
-    /// A half for each direction, so that two tasks can work on them. The socket is closed when both are dropped.
+    /// Splits the socket into a half for each direction, for two tasks. The socket is closed when both halves
+    /// are dropped.
     pub fn split(self) -> (DatagramReceiver<F>, DatagramSender<F>) {
         (self.receiver, self.sender)
     }
@@ -213,7 +232,7 @@ impl<F: Family> DatagramSender<F> {
         SendMessage::new(&self.socket, &mut self.spare, None, bytes)
     }
 
-    /// To an address in the kernel's form.
+    /// Sends to an address in the kernel's form.
     pub(super) fn send_message<B: IoBuf>(
         &mut self,
         to: F::Address,
@@ -235,7 +254,7 @@ impl<F: Family> DatagramSocket<F> {
     }
 }
 
-/// An operation on one message, which is here, or in its slot.
+/// An operation on one message, which is owned here or by its slot.
 #[derive(Debug)]
 struct InMessage<'a> {
     socket: &'a Socket,
@@ -275,12 +294,12 @@ impl<'a> InMessage<'a> {
                 self.waits = polled.is_pending();
                 polled
             }
-            // One that waits goes on waiting, until it is dropped.
+            // A submitted operation stays in flight until it is dropped.
             Err(why) => Poll::Ready(Err(why)),
         }
     }
 
-    /// The buffer of one that is over, and whatever else is to be read from its message.
+    /// Returns the buffer of a completed operation, and what `read` takes from its message.
     fn finish<R>(&mut self, read: impl FnOnce(&Message) -> R) -> (Option<R>, Buf) {
         let memory = match &mut self.operation {
             OneShot::Fresh(memory) | OneShot::Over(memory) => std::mem::replace(memory, Memory::None),
@@ -330,7 +349,7 @@ impl<F: Family, B: IoBufMut + Unpin> Future for RecvFrom<'_, F, B> {
         polled.map(|received| {
             let (sender, buf) = self.message.finish(Message::sender);
             let received = received.map(|(length, bytes)| {
-                let sender = sender.flatten().and_then(F::of).unwrap_or_else(F::nobody);
+                let sender = sender.flatten().and_then(F::of).unwrap_or_else(F::unnamed);
                 (Received { bytes, length }, sender)
             });
             (received, B::from_buf(Loan(buf)))
@@ -357,7 +376,7 @@ impl<F: Family, B: IoBufMut + Unpin> Future for RecvMessage<'_, F, B> {
 #[derive(Debug)]
 pub struct SendMessage<'a, F: Family, B> {
     message: InMessage<'a>,
-    /// Where to, for an error.
+    /// The destination, for errors.
     to: Option<F::Address>,
     buffer: PhantomData<B>,
 }

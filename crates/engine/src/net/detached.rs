@@ -1,4 +1,4 @@
-//! Connections between two runtimes.
+//! Connections that move between runtimes.
 
 use super::family::Family;
 use super::socket::Socket;
@@ -7,23 +7,24 @@ use crate::descriptor::Descriptor;
 use crate::error::{Error, Result};
 use crate::exec::{Core, Remote};
 use crate::io::Loose;
-use crate::name::Name;
+use crate::name::DriverName;
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 
-/// A connection that belongs to no runtime at the moment: made by [`Stream::detach`], it may be sent to another
-/// thread, and goes on where it is [attached](Self::attach), on any driver.
+/// A connection that belongs to no runtime, created by [`Stream::detach`]. It may be sent to another thread,
+/// and continues in the runtime where it is [attached](Self::attach), on any driver.
 ///
-/// What was received from it and not read goes along, and so do its end, its error and its options. Dropping it closes
-/// the connection; if there are [unread](Self::unread) bytes, the peer is reset, as always when such are thrown away.
+/// Received bytes that were not read move with it, and so do the end of the stream, an error, and its
+/// options. Dropping it closes the connection; with [unread](Self::unread) bytes the peer gets a reset, as on
+/// any close with unread bytes.
 ///
-/// A connection of the simulation can only be attached to the runtime it comes from.
+/// A simulated connection can only be attached to the runtime it comes from.
 #[must_use = "dropping it closes the connection"]
 pub struct Detached<S> {
-    /// There, until it is attached or dropped.
+    /// `Some` until it is attached or dropped.
     loose: Option<Loose>,
-    /// Where it comes from.
+    /// The runtime it comes from.
     home: Remote,
     stream: PhantomData<fn() -> S>,
 }
@@ -37,17 +38,17 @@ impl<S> Detached<S> {
         Ok(Detached { loose: Some(socket.detach().await?), home, stream: PhantomData })
     }
 
-    /// Bytes that were received and that nobody has read: the next receive's.
+    /// Returns bytes that were received and not read yet. The next receive returns them.
     pub fn unread(&self) -> &[u8] {
         self.loose.as_ref().map(Loose::unread).unwrap_or_default()
     }
 
-    /// Into the runtime that runs on this thread.
+    /// Attaches it to the runtime that runs on this thread.
     pub(super) fn into_socket(mut self, what: &str) -> std::result::Result<Socket, (Error, Detached<S>)> {
         let core = Core::current(what);
         let Some(loose) = self.loose.take() else { unreachable!("it is there until here") };
         let simulated = matches!(loose.descriptor, Descriptor::Sim(_));
-        let on_sim = core.with_io(|io| io.driver_name() == Name::Sim).unwrap_or(simulated);
+        let on_sim = core.with_io(|io| io.driver_name() == DriverName::Sim).unwrap_or(simulated);
         if simulated != on_sim || (simulated && !core.is(&self.home)) {
             self.loose = Some(loose);
             let why = "a simulated connection exists in its own simulation only, and no other does there";
@@ -62,11 +63,11 @@ impl<S> Detached<S> {
 }
 
 impl<F: Family> Detached<Stream<F>> {
-    /// Has the connection go on in the runtime that runs on this thread.
+    /// Attaches the connection to the runtime that runs on this thread.
     ///
     /// # Errors
-    /// ERANGE: select cannot watch so high a descriptor number. `fcntl(2)` fails; it is another simulation's. The
-    /// connection comes back.
+    /// ERANGE: the descriptor number is too high for select. An error of `ioctl(2)`; or the connection
+    /// belongs to another simulation. The connection is returned.
     ///
     /// # Panics
     /// Outside of a runtime.
@@ -78,7 +79,7 @@ impl<F: Family> Detached<Stream<F>> {
 impl<S> Drop for Detached<S> {
     fn drop(&mut self) {
         match self.loose.take() {
-            // It is its runtime that knows how to close it. On one that is gone everything is closed.
+            // Only its runtime can close it. If that was shut down, it is closed already.
             Some(loose) if matches!(loose.descriptor, Descriptor::Sim(_)) => {
                 match Core::current_if(&self.home) {
                     Some(core) => close_in(&core, loose),

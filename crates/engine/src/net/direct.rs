@@ -1,26 +1,28 @@
-//! Direct descriptors: connections without a number.
+//! Direct connections: TCP streams without a descriptor.
 
 use super::Inet;
 use super::stream::Stream;
 use crate::error::Error;
 
 impl Stream<Inet> {
-    /// Gives the connection a place in the ring's own table, and its descriptor up: so a process has more connections
-    /// than RLIMIT_NOFILE allows, as many for each runtime ([`Runtime::direct_places`](crate::Runtime::direct_places)).
+    /// Moves the connection into the ring's file table and closes its descriptor. So a process can have more
+    /// connections than RLIMIT_NOFILE allows: up to that many for each runtime
+    /// ([`Runtime::direct_places`](crate::Runtime::direct_places)).
     ///
-    /// Sending, receiving, [`shutdown`](Self::shutdown), cancelling and closing are as ever. What has no operation of the
-    /// ring is EOPNOTSUPP from then on, with this reason: options and addresses, [`detach`](Self::detach),
-    /// [`into_std`](Self::into_std), [`send_file`](Self::send_file). There is no way back. A socket that lingers
-    /// ([`SocketOption::Linger`](super::SocketOption::Linger) with a time) does not any more; one that resets does.
+    /// Send, receive, [`shutdown`](Self::shutdown), cancel and close work as before. Calls without an
+    /// operation of the ring fail with EOPNOTSUPP from then on: options and addresses,
+    /// [`detach`](Self::detach), [`into_std`](Self::into_std), [`send_file`](Self::send_file). The change is
+    /// permanent. SO_LINGER with a time ([`SocketOption::Linger`](super::SocketOption::Linger)) has no effect
+    /// any more; zero still resets.
     ///
     /// # Errors
-    /// In all cases the stream comes back, as it was.
-    /// - EOPNOTSUPP: the driver is another than io_uring, or the kernel's io_uring has no such table (before 5.19) or does
-    ///   not close what is taken out of it while others are in it (before 6.13).
-    /// - ENFILE: every place is taken. More are to be had with [`Builder::direct_places`](crate::Builder::direct_places)
-    ///   where that or its default was the limit, and with another runtime where RLIMIT_NOFILE was.
-    /// - EBUSY: an operation is under way, as after the first [`recv`](Self::recv).
-    /// - What `io_uring_register(2)` says: EMFILE, ENOMEM.
+    /// In all cases the stream is returned, unchanged.
+    /// - EOPNOTSUPP: the driver is not io_uring, or the kernel has no such table (before 5.19) or does not
+    ///   close a socket that leaves the table while others use it (before 6.13).
+    /// - ENFILE: every place is taken. Raise [`Builder::direct_places`](crate::Builder::direct_places) if
+    ///   that or its default was the limit; use another runtime if RLIMIT_NOFILE was.
+    /// - EBUSY: an operation is in flight, as after the first [`recv`](Self::recv).
+    /// - EMFILE, ENOMEM of `io_uring_register(2)`.
     pub fn into_direct(self) -> std::result::Result<Stream<Inet>, (Error, Stream<Inet>)> {
         match self.socket().make_direct() {
             Ok(()) => Ok(self),
@@ -28,7 +30,7 @@ impl Stream<Inet> {
         }
     }
 
-    /// Whether it has a place in the ring's table and no descriptor.
+    /// Whether the connection is direct.
     pub fn is_direct(&self) -> bool {
         self.socket().is_direct()
     }

@@ -1,4 +1,4 @@
-//! Families of sockets: what tells those of the Internet from those of one machine. Everything else they share.
+//! Socket families: the differences between IP and Unix sockets. Everything else is shared.
 
 use crate::address::{Address, UnixAddr};
 use crate::error::{Error, Result};
@@ -11,25 +11,26 @@ use std::os::unix::net as unix;
 pub(super) mod sealed {
     use super::Address;
 
-    /// What only this crate needs to know of a family.
+    /// The part of a family that is private to this crate.
     pub trait Family {
-        /// The same address in this family's type, if it is one of it.
+        /// Converts an address into this family's type, if it belongs to the family.
         fn of(address: Address) -> Option<Self::Name>
         where
             Self: Sized;
-        /// The address of a socket, as users name it.
+        /// Address type for users.
         type Name;
-        /// And the other way round.
+        /// Converts from this family's type.
         fn to(name: &Self::Name) -> Address;
-        /// Of who has none.
-        fn nobody() -> Self::Name;
+        /// Returns the address of a peer without one.
+        fn unnamed() -> Self::Name;
         const STREAM: &'static str;
         const LISTENER: &'static str;
         const DATAGRAMS: &'static str;
-        /// A datagram waits for room at its receiver; otherwise it is lost for want of it.
+        /// A datagram waits for room at its receiver; otherwise it is lost if there is none.
         const WAITS_FOR_RECEIVER: bool;
-        /// A receive may end although there is more, also in the middle of a stream: behind a byte that descriptors came
-        /// with, or before an urgent one (unix(7)). Of the others only urgent data do that, which epoll tells.
+        /// A receive may end before the socket is empty, also in the middle of a stream: after a byte that
+        /// carried descriptors, or before urgent data (unix(7)). For IP sockets only urgent data does that,
+        /// and epoll reports it.
         const STOPS_SHORT: bool;
     }
 }
@@ -42,7 +43,7 @@ pub trait Family: sealed::Family<Name = Self::Address> + 'static {
     type StdStream: From<OwnedFd> + Into<OwnedFd>;
     /// The standard library's listening socket.
     type StdListener: From<OwnedFd> + Into<OwnedFd>;
-    /// The standard library's socket of datagrams.
+    /// The standard library's datagram socket.
     type StdDatagrams: From<OwnedFd> + Into<OwnedFd>;
 }
 
@@ -80,7 +81,7 @@ impl sealed::Family for Inet {
         Address::Inet(*name)
     }
 
-    fn nobody() -> SocketAddr {
+    fn unnamed() -> SocketAddr {
         SocketAddr::from(([0, 0, 0, 0], 0))
     }
 }
@@ -111,12 +112,12 @@ impl sealed::Family for Unix {
         Address::Unix(name.clone())
     }
 
-    fn nobody() -> UnixAddr {
+    fn unnamed() -> UnixAddr {
         UnixAddr::UNNAMED
     }
 }
 
-/// An address as the kernel takes it, or why it is none, said of `operation`.
+/// Converts an address to the kernel's form, or returns an error of `operation`.
 pub(super) fn to_kernel<F: Family>(operation: &'static str, address: &F::Address) -> Result<SockAddr> {
     <F as sealed::Family>::to(address).to_kernel().map_err(|errno| {
         let error = Error::errno(operation, errno).on(address);

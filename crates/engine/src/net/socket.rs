@@ -1,4 +1,4 @@
-//! A socket as its owner holds it: an entry of the table that closes itself.
+//! The owner's handle of a socket: an entry of the table that closes itself.
 
 use super::family::Family;
 use crate::address::Address;
@@ -17,20 +17,20 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-/// Owns an entry of a runtime's table of descriptors. Dropping it closes the descriptor as soon as nothing of it
-/// is with the kernel.
+/// Owns an entry of a runtime's table of descriptors. Dropping it closes the descriptor as soon as no
+/// operation of it is in flight.
 pub(super) struct Socket {
     core: Rc<Core>,
     index: u32,
 }
 
-/// What an operation on a runtime that is gone comes to.
+/// Returns the error of an operation after its runtime was shut down.
 #[cold]
 fn gone(operation: &'static str) -> Error {
     Error::errno(operation, libc::ECANCELED).hint("the runtime has been shut down")
 }
 
-/// What one comes to whose runtime cannot do it.
+/// Returns the error of an operation that cannot use its runtime's I/O.
 #[cold]
 fn without_io(operation: &'static str, why: NoIo) -> Error {
     let NoIo::Elsewhere { home, here } = why else { return gone(operation) };
@@ -41,7 +41,7 @@ fn without_io(operation: &'static str, why: NoIo) -> Error {
 }
 
 impl Socket {
-    /// Makes one for addresses like this one.
+    /// Creates a socket for addresses of this family.
     pub(super) fn new(core: Rc<Core>, address: &Address, carries: Carries) -> Result<Socket> {
         let domain = match address {
             Address::Inet(address) if address.is_ipv4() => Domain::V4,
@@ -56,7 +56,7 @@ impl Socket {
         Ok(Socket { core, index: target.index })
     }
 
-    /// Makes two Unix sockets that are each other's peers.
+    /// Creates two connected Unix sockets.
     pub(super) fn pair(core: Rc<Core>, carries: Carries) -> Result<(Socket, Socket)> {
         let made = core.with_io(|io| match io.call(Call::Pair { carries })? {
             Answer::Pair(one, other) => Ok((io.open(one), io.open(other))),
@@ -67,17 +67,23 @@ impl Socket {
         Ok((socket(one), socket(other)))
     }
 
-    /// Takes over one that was made elsewhere.
+    /// Takes over a socket that was created elsewhere.
     pub(super) fn adopt(core: Rc<Core>, fd: OwnedFd) -> Result<Socket> {
-        let target = core.with_io(|io| io.open(Descriptor::Os(fd))).ok_or_else(|| gone("fcntl"))?;
+        let target = core.with_io(|io| io.open(Descriptor::Os(fd))).ok_or_else(|| gone("ioctl"))?;
         let socket = Socket { core, index: target.index };
         socket.call(|on| Call::Adopt { on })?;
         Ok(socket)
     }
 
-    /// One that an accept brought.
+    /// Returns the socket of an accepted connection.
     pub(super) fn accepted(core: &Rc<Core>, target: Target) -> Socket {
         Socket { core: Rc::clone(core), index: target.index }
+    }
+
+    /// What tells this socket from the others that are open: its runtime's address, and its place there.
+    #[inline]
+    pub(super) fn place(&self) -> (usize, u32) {
+        (Rc::as_ptr(&self.core).addr(), self.index)
     }
 
     pub(super) fn core(&self) -> &Rc<Core> {
@@ -94,14 +100,15 @@ impl Socket {
         called.unwrap_or_else(|| Err(gone(name)))
     }
 
-    /// Works on the entry; `None` if the runtime is gone.
+    /// Calls `work` with the entry; `None` after the runtime's shutdown.
     #[inline]
     pub(super) fn with_io<R>(&self, work: impl FnOnce(&mut Io, u32) -> R) -> Option<R> {
         let index = self.index;
         self.core.with_io(|io| work(io, index))
     }
 
-    /// Works on the entry for a future that is polled. An error is the operation's, which has not been looked at.
+    /// Calls `work` with the entry, for a future that is polled. An error means that the I/O is not
+    /// available; the operation was not polled.
     #[inline]
     pub(super) fn poll<R>(
         &self,
@@ -114,7 +121,7 @@ impl Socket {
         polled.map_err(|why| without_io(kind.name(), why))
     }
 
-    /// What a failed operation is told as.
+    /// Returns the error of a failed operation.
     #[cold]
     pub(super) fn error(&self, kind: Kind, errno: i32) -> Error {
         self.with_io(|io, index| io.error(kind, index, errno)).unwrap_or_else(|| gone(kind.name()))
@@ -153,7 +160,7 @@ impl Socket {
         let closed = self.with_io(|io, index| io.table.target(index));
         drop(self);
         if let Some(target) = closed {
-            // In another runtime there is nothing to wait for: it is closed as soon as its own one runs.
+            // From another runtime there is no way to wait: it is closed as soon as its own runtime runs.
             poll_fn(|context| {
                 core.poll_io(context.waker(), |io, caller| io.poll_closed(target, caller))
                     .unwrap_or(Poll::Ready(()))
@@ -178,6 +185,16 @@ impl Socket {
         self.call(|on| Call::Shutdown { on, how }).map(|_| ())
     }
 
+    /// Returns another descriptor of the socket.
+    pub(super) fn duplicate(&self) -> Result<OwnedFd> {
+        let duplicated = self.with_io(|io, index| match io.table.entry(index).descriptor() {
+            Some(Descriptor::Os(fd)) => fd.try_clone().map_err(|why| Error::new("fcntl", why)),
+            Some(Descriptor::Direct(_)) => Err(Error::errno("fcntl", libc::EOPNOTSUPP).hint(DIRECT)),
+            _ => Err(Error::errno("fcntl", libc::EOPNOTSUPP).hint("a simulated socket has no descriptor")),
+        });
+        duplicated.ok_or_else(|| gone("fcntl"))?
+    }
+
     /// See [`Stream::into_direct`](super::TcpStream::into_direct).
     pub(super) fn make_direct(&self) -> Result<()> {
         self.with_io(|io, index| io.make_direct(index)).ok_or_else(|| gone("into_direct"))?
@@ -187,22 +204,24 @@ impl Socket {
         self.with_io(|io, index| io.table.target(index).is_direct()).unwrap_or(false)
     }
 
-    /// Out of its runtime, if `is_free` says that nothing of it would be lost.
-    pub(super) fn take_out(&mut self, is_free: impl Fn(&Entry) -> bool) -> Result<OwnedFd> {
+    /// Takes the descriptor out of its runtime, if `is_free` returns that nothing would be lost; in blocking
+    /// mode if asked for.
+    pub(super) fn take_out(&mut self, is_free: impl Fn(&Entry) -> bool, blocking: bool) -> Result<OwnedFd> {
         let taken = self.with_io(|io, index| {
             let direct = io.table.target(index).is_direct();
-            io.take_out(index, is_free).map_err(|errno| match Error::errno("into_std", errno) {
+            io.take_out(index, is_free, blocking).map_err(|errno| match Error::errno("into_std", errno) {
                 error if direct => error.hint(DIRECT),
                 error => error,
             })
         });
         let fd = taken.ok_or_else(|| gone("into_std"))??;
-        // The entry is gone, and perhaps somebody else's soon.
+        // The entry was freed, and may soon belong to another socket.
         self.index = NONE;
         Ok(fd)
     }
 
-    /// Out of its runtime, with all that was received. See [`Detached`](super::Detached).
+    /// Takes the socket out of its runtime, with everything that was received. See
+    /// [`Detached`](super::Detached).
     pub(super) async fn detach(mut self) -> Result<Loose> {
         let begun = self.with_io(|io, index| match io.table.target(index).is_direct() {
             true => Err(Error::errno("detach", libc::EOPNOTSUPP).by(io.driver_name()).hint(DIRECT)),
@@ -217,12 +236,12 @@ impl Socket {
             left.map_or_else(|why| Poll::Ready(Err(without_io("detach", why))), |left| left.map(Ok))
         });
         let loose = loose.await?;
-        // The entry is gone, and perhaps somebody else's already.
+        // The entry was freed, and may already belong to another socket.
         self.index = NONE;
         Ok(loose)
     }
 
-    /// Into this runtime. Comes back if that cannot be.
+    /// Attaches it to this runtime; on an error it is returned.
     pub(super) fn attach(core: Rc<Core>, loose: Loose) -> std::result::Result<Socket, (Error, Loose)> {
         let mut loose = Some(loose);
         let arrived = core.with_io(|io| loose.take().map(|loose| io.arrive(loose))).flatten();
@@ -230,7 +249,7 @@ impl Socket {
             (Some(Ok(target)), _) => Ok(Socket { core, index: target.index }),
             (Some(Err(why)), _) => Err(why),
             (None, Some(loose)) => Err((gone("attach"), loose)),
-            (None, None) => unreachable!("it is taken by who answers"),
+            (None, None) => unreachable!("the call that answers takes it"),
         }
     }
 
@@ -242,7 +261,7 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // On a runtime that is gone everything is closed.
+        // After the runtime's shutdown everything is closed.
         if self.index != NONE {
             self.with_io(Io::close);
         }
@@ -255,12 +274,12 @@ impl fmt::Debug for Socket {
     }
 }
 
-/// Ends what somebody else waits for on a socket, without owning it.
+/// Cancels operations that another task waits for on a socket, without owning it.
 ///
-/// A cancelled operation tells its true outcome: what it has done if it was faster, else ECANCELED
-/// ([`Error::is_cancelled`]). On a stream this ends the operations that are awaited now, and later ones are not
-/// affected. On a listener it is for good: connections the kernel had already handed over are still accepted,
-/// then accept says ECANCELED.
+/// A cancelled operation returns its true outcome: its result if it completed first, else ECANCELED
+/// ([`Error::is_cancelled`]). On a stream this cancels the operations that are awaited now; later ones are
+/// not affected. On a listener it is permanent: connections that the kernel has already accepted are still
+/// returned, then accept fails with ECANCELED.
 #[derive(Clone)]
 pub struct Canceller {
     core: Rc<Core>,
@@ -269,19 +288,19 @@ pub struct Canceller {
 }
 
 impl Canceller {
-    /// Asks for the end. Does nothing if the socket is closed.
+    /// Requests the cancel. Has no effect if the socket is closed.
     pub fn cancel(&self) {
         self.core.with_io(|io| io.cancel(self.target, self.stops));
     }
 
-    /// The address of the stream's peer, without owning the stream (`getpeername(2)`).
+    /// Returns the address of the stream's peer, without owning the stream (`getpeername(2)`).
     ///
     /// # Errors
-    /// ENOTCONN: the stream is closed, or its peer has gone; or this is a listener's. EAFNOSUPPORT: of a Unix socket.
-    /// EOPNOTSUPP: the stream is direct.
+    /// ENOTCONN: the stream is closed, its peer has closed, or the socket is a listener. EAFNOSUPPORT: a Unix
+    /// socket. EOPNOTSUPP: the stream is direct.
     pub fn peer_addr(&self) -> Result<SocketAddr> {
         let asked = self.core.with_io(|io| match io.table.is_open(self.target) {
-            // Its number may be another by now.
+            // Its number may have changed.
             true => io.call(Call::PeerName { on: io.table.target(self.target.index) }),
             false => Err(Error::errno("getpeername", libc::ENOTCONN).hint("the stream is closed")),
         });

@@ -1,4 +1,4 @@
-//! Streams: connections of any family that supports them, and the futures of what is done on them.
+//! Streams: connections of any family, and the futures of their operations.
 
 use super::family::Family;
 use super::socket::Socket;
@@ -16,28 +16,30 @@ use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 /// A connection: a [`TcpStream`](super::TcpStream) or a [`UnixStream`](super::UnixStream).
 ///
-/// One receive and one send may be under way at a time, which the borrows see to; [`split`](Self::split) lets
-/// two tasks have one each. Dropping it closes it; bytes already sent are still delivered (`close(2)`).
+/// One receive and one send may be in flight at a time, which the borrows enforce; [`split`](Self::split)
+/// lets two tasks do one each. Dropping it closes it; bytes already sent are still delivered (`close(2)`).
 #[derive(Debug)]
 pub struct Stream<F> {
     socket: Socket,
     family: PhantomData<fn() -> F>,
 }
 
-// What an idle connection costs here.
+// Memory of an idle connection in this type.
 const _: () = assert!(size_of::<Stream<super::Inet>>() == 16);
 
 impl<F: Family> Stream<F> {
-    /// Takes over a connection that was made elsewhere.
+    /// Takes over a connection that was created elsewhere. It becomes non-blocking, for every descriptor that
+    /// shares it.
     ///
     /// # Errors
-    /// `fcntl(2)` fails.
+    /// `ioctl(2)` fails.
     ///
     /// # Panics
     /// Outside of a runtime.
@@ -47,25 +49,26 @@ impl<F: Family> Stream<F> {
 
     pub(super) fn new(socket: Socket) -> Stream<F> {
         if F::STOPS_SHORT {
-            // Without a runtime nothing is received.
+            // After the runtime's shutdown nothing is received.
             let _ = socket.with_io(crate::io::Io::stops_short);
         }
         Stream { socket, family: PhantomData }
     }
 
-    /// Takes the connection out of its runtime, to be [attached](Detached::attach) to another, which may have another
-    /// driver. Nothing is lost: what the kernel, a worker or the engine has received goes along.
+    /// Takes the connection out of its runtime, to be [attached](Detached::attach) to another, which may have
+    /// another driver. Nothing is lost: bytes that the kernel, a worker or the engine has received move with
+    /// it.
     ///
-    /// Ends what is under way and waits until nothing of the connection is with the driver. That is a receive nobody
-    /// waits for, or a send whose future was dropped, after which the sending side is broken, there as here; a send
-    /// that is awaited borrows the stream and has to end first. Halves are joined with [`ReadHalf::reunite`].
-    /// A [`Canceller`] made before has no effect any more.
+    /// Cancels operations in flight and waits for their last completions. These can be a receive that no task
+    /// waits for, or a send after its future was dropped; such a send leaves the sending side broken. An
+    /// awaited send borrows the stream and has to end first. Halves are joined with [`ReadHalf::reunite`]. An
+    /// existing [`Canceller`] has no effect any more.
     ///
     /// Dropping the future closes the connection, as dropping the stream does.
     ///
     /// # Errors
     /// ECANCELED: the runtime has been shut down, and with it the connection. EOPNOTSUPP: it is
-    /// [direct](super::TcpStream::is_direct), which is for good; it is closed.
+    /// [direct](super::TcpStream::is_direct), which is permanent; the connection is closed.
     pub async fn detach(self) -> Result<Detached<Stream<F>>> {
         Detached::new(self.socket).await
     }
@@ -74,21 +77,22 @@ impl<F: Family> Stream<F> {
         &self.socket
     }
 
-    /// Takes a connection out of its runtime, for another's [`from_std`](Self::from_std). Only one that nothing was
-    /// received from yet: bytes that the engine has, or that the kernel may be writing, cannot go along.
+    /// Takes a connection out of its runtime, in blocking mode, like one created by std. Possible only before
+    /// the first receive: bytes that the engine has, or that the kernel may be writing, cannot move with it.
     ///
     /// # Errors
-    /// EBUSY: something was received, or is waited for. EOPNOTSUPP: it is direct. The stream comes back.
+    /// EBUSY: bytes were received, or a receive is in flight. EOPNOTSUPP: it is direct. The stream is
+    /// returned.
     pub fn into_std(mut self) -> std::result::Result<F::StdStream, (Error, Stream<F>)> {
-        match self.socket.take_out(Entry::is_untouched) {
+        match self.socket.take_out(Entry::is_untouched, true) {
             Ok(fd) => Ok(F::StdStream::from(fd)),
             Err(why) => Err((why, self)),
         }
     }
 
-    /// The next bytes, in the buffer they arrived in; none at the end of the stream.
+    /// Receives the next bytes, in the buffer they arrived in; none at the end of the stream.
     ///
-    /// While it waits the connection holds no buffer. Dropping the future loses nothing.
+    /// A waiting connection holds no buffer. Dropping the future loses nothing.
     ///
     /// # Errors
     /// ECONNRESET, ETIMEDOUT; ECANCELED by a [`Canceller`].
@@ -97,10 +101,55 @@ impl<F: Family> Stream<F> {
         Recv { socket: &self.socket, waits: false }
     }
 
-    /// Receives into the spare room of `buffer`; gives it back with how many bytes were appended. 0 is the end of
-    /// the stream, unless there was no room.
+    /// As [`recv`](Self::recv), for a hand-written future. On `Pending` the task is woken when there is
+    /// something to receive; it stays registered until the next receive of this stream, or its end.
     ///
-    /// Dropping the future loses nothing but the buffer: bytes that came are the next receive's.
+    /// # Errors
+    /// As [`recv`](Self::recv).
+    #[inline]
+    pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Result<Lease>> {
+        poll_recv(&self.socket, context)
+    }
+
+    /// As [`poll_recv`](Self::poll_recv). With true beside the bytes, nothing more is there to be received,
+    /// and the task is registered for what comes next. A task that returns `Pending` from the same poll of
+    /// its own need not call this again before. After any other wait it has to.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv).
+    #[inline]
+    pub fn poll_recv_parked(&mut self, context: &mut Context<'_>) -> Poll<Result<(Lease, bool)>> {
+        let socket = &self.socket;
+        let polled = socket.poll(Kind::Receive, context.waker(), |io, index, caller| {
+            io.poll_receive_and::<true>(index, caller)
+        });
+        match polled {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(Ok(received))) => Poll::Ready(Ok(received)),
+            Ok(Poll::Ready(Err(errno))) => Poll::Ready(Err(socket.error(Kind::Receive, errno))),
+            Err(why) => Poll::Ready(Err(why)),
+        }
+    }
+
+    /// Waits until the peer has closed or reset the connection; consumes no bytes.
+    ///
+    /// Bytes that arrive meanwhile are kept for the next receive. Once 64 KiB are kept, the connection is not
+    /// watched any more and the future stays pending: the kernel does not report an end behind bytes that
+    /// were not received. Dropping the future loses nothing.
+    ///
+    /// [`PeerGone::Ended`] may be half a close (`shutdown(2)`): such a peer still reads. After a reset
+    /// nothing that is sent can arrive.
+    ///
+    /// # Errors
+    /// ECANCELED by a [`Canceller`].
+    pub fn hangup(&mut self) -> Hangup<'_> {
+        Hangup { socket: &self.socket, waits: false }
+    }
+
+    /// Receives into the spare capacity of `buffer`; returns it with the number of appended bytes. 0 means
+    /// the end of the stream, unless there was no spare capacity.
+    ///
+    /// Dropping the future loses only the buffer: bytes that arrive anyway go to the next receive.
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
@@ -108,73 +157,100 @@ impl<F: Family> Stream<F> {
         RecvInto::new(&self.socket, buffer)
     }
 
-    /// Sends all of `bytes`; gives the buffer back, sent or not.
+    /// Sends all of `bytes`; returns the buffer, also on an error.
     ///
-    /// Done means that the kernel has taken the bytes. Dropping the future breaks the sending side, unless
+    /// Success means that the kernel has taken the bytes. Dropping the future breaks the sending side, unless
     /// nothing was sent.
     ///
     /// # Errors
-    /// EMSGSIZE: 4 GiB or more, of which nothing was sent. EPIPE, ECONNRESET: the peer is gone, or an earlier send was dropped midway; ECANCELED by
-    /// a [`Canceller`], after which nobody knows how much was sent.
+    /// EMSGSIZE: 4 GiB or more; nothing was sent. EPIPE, ECONNRESET: the peer has closed, or an earlier send
+    /// was dropped midway; ECANCELED by a [`Canceller`], after which it is unknown how much was sent.
     #[inline]
-    pub fn write_all<B: IoBuf>(&mut self, bytes: B) -> Send<'_, B> {
-        Send::new(&self.socket, bytes, true)
+    pub fn write_all<B: IoBuf>(&mut self, bytes: B) -> Write<'_, B> {
+        Write::new(&self.socket, bytes, true)
     }
 
-    /// Sends what goes of `bytes`, at least one byte unless there is none; gives the buffer back with how many
-    /// that were.
+    /// Sends as much of `bytes` as possible now, without waiting; returns the number of bytes. `None`:
+    /// nothing was sent, because there is no room, the connection has failed, the task's budget is used up,
+    /// or the driver does not attempt sends (io_uring). [`write_all`](Self::write_all) then returns the
+    /// reason; after a part continue with [`write_from`](Self::write_from).
+    #[inline]
+    pub fn try_write(&mut self, bytes: &[u8]) -> Option<usize> {
+        self.socket.with_io(|io, index| io.try_send(index, bytes)).flatten()
+    }
+
+    /// As [`write_all`](Self::write_all), for a hand-written future that owns the stream: polls `send`, which
+    /// began as [`SendState::new`]. On `Pending` the task is woken when the send can go on.
     ///
     /// # Errors
     /// As [`write_all`](Self::write_all).
-    pub fn write<B: IoBuf>(&mut self, bytes: B) -> Send<'_, B, u32> {
-        Send::new(&self.socket, bytes, false)
+    ///
+    /// # Panics
+    /// `send` is over, or was polled on another stream.
+    #[inline]
+    pub fn poll_send<B: IoBuf>(
+        &mut self,
+        send: &mut SendState<B>,
+        context: &mut Context<'_>,
+    ) -> Poll<(Result<()>, B)> {
+        send.poll(&self.socket, context)
     }
 
-    /// Sends what goes of the bytes of `bytes` from `from` on, at least one; gives the buffer back with how many of
-    /// its bytes have been sent by then, those before `from` among them. So a large buffer is sent in steps, each with
-    /// a deadline of its own, and is never cut or copied.
-    ///
-    /// Dropping the future breaks the sending side unless nothing of the buffer was sent, also before `from`.
+    /// Sends as much of `bytes` as possible, at least one byte unless it is empty; returns the buffer and the
+    /// number of bytes sent.
     ///
     /// # Errors
     /// As [`write_all`](Self::write_all).
-    pub fn write_from<B: IoBuf>(&mut self, bytes: B, from: usize) -> Send<'_, B, u32> {
-        Send::starting_at(&self.socket, bytes, from)
+    pub fn write<B: IoBuf>(&mut self, bytes: B) -> Write<'_, B, u32> {
+        Write::new(&self.socket, bytes, false)
     }
 
-    /// Sends all of several buffers, one after another, with as few system calls as the kernel allows (1024
-    /// buffers each); gives them back.
+    /// Sends as much as possible of `bytes` from offset `from` on, at least one byte; returns the buffer and
+    /// the number of its bytes sent so far, including those before `from`. So a large buffer can be sent in
+    /// steps, each with its own deadline, without being cut or copied.
+    ///
+    /// Dropping the future breaks the sending side, unless nothing of the buffer was sent, including before
+    /// `from`.
     ///
     /// # Errors
     /// As [`write_all`](Self::write_all).
-    pub fn write_vectored_all<B: IoBuf>(&mut self, buffers: Vec<B>) -> Send<'_, Vec<B>> {
-        Send::vectored(&self.socket, buffers)
+    pub fn write_from<B: IoBuf>(&mut self, bytes: B, from: usize) -> Write<'_, B, u32> {
+        Write::starting_at(&self.socket, bytes, from)
     }
 
-    /// Whether a send of so many bytes that never change (`&'static [u8]`, `Rc<[u8]>`) would now be made from where they
-    /// lie, if it is [`write_all`](Self::write_all), [`write`](Self::write) or [`write_from`](Self::write_from): whoever
-    /// has something to send before them then sends that by itself.
+    /// Sends all of several buffers in order, with as few system calls as the kernel allows (1024 buffers
+    /// each); returns them.
     ///
-    /// Only on io_uring; see [`ZeroCopy`](crate::ZeroCopy). The result is the same either way, and comes as soon: the
-    /// runtime owns the bytes as well until the kernel has read them for the last time.
+    /// # Errors
+    /// As [`write_all`](Self::write_all).
+    pub fn write_vectored_all<B: IoBuf>(&mut self, buffers: Vec<B>) -> Write<'_, Vec<B>> {
+        Write::vectored(&self.socket, buffers)
+    }
+
+    /// Whether [`write_all`](Self::write_all), [`write`](Self::write) or [`write_from`](Self::write_from) of
+    /// so many immutable bytes (`&'static [u8]`, `Rc<[u8]>`, `Arc<[u8]>`) would now be zero-copy. A caller
+    /// with a head to send before the bytes then sends the head separately.
+    ///
+    /// Only on io_uring; see [`ZeroCopy`](crate::ZeroCopy). The result is the same, and arrives as early,
+    /// either way: the runtime is another owner of the bytes until the kernel no longer reads them.
     pub fn sends_without_copy(&self, bytes: usize) -> bool {
         self.socket.with_io(|io, index| io.sends_without_copy(index, bytes)).unwrap_or(false)
     }
 
-    /// Sends what goes of a part of a file, at least one byte unless there is none, without copying it through here
-    /// (`sendfile(2)`): gives back what is left of it, with how many bytes went.
+    /// Sends as much of a part of a file as possible, at least one byte unless it is empty, without a copy
+    /// through user space (`sendfile(2)`). Returns the rest of the part, and the number of bytes sent.
     ///
-    /// Bytes that are not in the page cache are read first, and nothing else of this runtime happens meanwhile: see
-    /// to it that they are, if that matters.
+    /// Bytes that are not in the page cache are read from the disk first, which blocks the runtime. Read them
+    /// ahead if that matters.
     ///
     /// # Errors
-    /// As [`write_all`](Self::write_all). ENODATA: the file has ended before the part. EIO: it could not be read.
-    /// EOPNOTSUPP: the stream is direct.
-    pub fn send_file(&mut self, part: FilePart) -> Send<'_, FilePart, u32> {
-        Send::file(&self.socket, part)
+    /// As [`write_all`](Self::write_all). ENODATA: the file has ended before the part. EIO: it could not be
+    /// read. EOPNOTSUPP: the stream is direct.
+    pub fn send_file(&mut self, part: FilePart) -> Write<'_, FilePart, u32> {
+        Write::file(&self.socket, part)
     }
 
-    /// Ends one direction or both (`shutdown(2)`): `Write` tells the peer that no more will come.
+    /// Shuts down one direction or both (`shutdown(2)`). `Write` sends the end of the stream to the peer.
     ///
     /// # Errors
     /// ENOTCONN.
@@ -187,12 +263,22 @@ impl<F: Family> Stream<F> {
         self.socket.close().await;
     }
 
-    /// Ends what others wait for on this stream.
+    /// Returns a handle that cancels operations on this stream.
     pub fn canceller(&self) -> Canceller {
         self.socket.canceller(false)
     }
 
-    /// Our address.
+    /// Returns another descriptor of this connection (`F_DUPFD_CLOEXEC`), for what has no method here: any
+    /// option through `socket2::SockRef`, `ioctl(2)`, passing it to another process. Do not read from it,
+    /// write to it or change its blocking mode: it shares all of that with this one.
+    ///
+    /// # Errors
+    /// EMFILE. EOPNOTSUPP: it is direct, or simulated.
+    pub fn duplicate_fd(&self) -> Result<OwnedFd> {
+        self.socket.duplicate()
+    }
+
+    /// Returns the local address.
     ///
     /// # Errors
     /// `getsockname(2)` fails.
@@ -200,8 +286,7 @@ impl<F: Family> Stream<F> {
         self.socket.local_addr::<F>()
     }
 
-    /// The peer's address. Asked of the kernel, each time: a connection that nobody asks about costs neither a call
-    /// nor the memory.
+    /// Returns the peer's address. Each call asks the kernel; nothing is stored.
     ///
     /// # Errors
     /// ENOTCONN.
@@ -225,8 +310,8 @@ impl<F: Family> Stream<F> {
         self.socket.get(option)
     }
 
-    /// A half for each direction, so that two tasks can work on them. The connection is closed when both are
-    /// dropped.
+    /// Splits the connection into a half for each direction, for two tasks. The connection is closed when
+    /// both halves are dropped.
     pub fn split(self) -> (ReadHalf<F>, WriteHalf<F>) {
         let (socket, family) = (Rc::new(self.socket), self.family);
         (ReadHalf { socket: Rc::clone(&socket), family }, WriteHalf { socket, family })
@@ -241,16 +326,16 @@ pub struct ReadHalf<F = Inet> {
 }
 
 impl<F: Family> ReadHalf<F> {
-    /// The whole connection again, from both of its halves.
+    /// Joins both halves of a connection again.
     ///
     /// # Errors
-    /// They are of two connections, and come back.
+    /// The halves belong to different connections; both are returned.
     pub fn reunite(self, other: WriteHalf<F>) -> std::result::Result<Stream<F>, (ReadHalf<F>, WriteHalf<F>)> {
         if !Rc::ptr_eq(&self.socket, &other.socket) {
             return Err((self, other));
         }
         drop(other);
-        // There are never more than two.
+        // There are never more than two owners.
         Rc::try_unwrap(self.socket)
             .map(Stream::new)
             .map_err(|_| unreachable!("a connection has two halves, and futures of theirs borrow them"))
@@ -264,6 +349,16 @@ impl<F: Family> ReadHalf<F> {
     /// As [`Stream::recv_into`].
     pub fn recv_into<B: IoBufMut>(&mut self, buffer: B) -> RecvInto<'_, B> {
         RecvInto::new(&self.socket, buffer)
+    }
+
+    /// As [`Stream::poll_recv`].
+    pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Result<Lease>> {
+        poll_recv(&self.socket, context)
+    }
+
+    /// As [`Stream::hangup`].
+    pub fn hangup(&mut self) -> Hangup<'_> {
+        Hangup { socket: &self.socket, waits: false }
     }
 
     /// As [`Stream::canceller`]: ends what is awaited on both halves.
@@ -281,16 +376,36 @@ pub struct WriteHalf<F = Inet> {
 
 impl<F: Family> WriteHalf<F> {
     /// As [`Stream::write_all`].
-    pub fn write_all<B: IoBuf>(&mut self, bytes: B) -> Send<'_, B> {
-        Send::new(&self.socket, bytes, true)
+    pub fn write_all<B: IoBuf>(&mut self, bytes: B) -> Write<'_, B> {
+        Write::new(&self.socket, bytes, true)
+    }
+
+    /// As [`Stream::write_from`].
+    pub fn write_from<B: IoBuf>(&mut self, bytes: B, from: usize) -> Write<'_, B, u32> {
+        Write::starting_at(&self.socket, bytes, from)
     }
 
     /// As [`Stream::write_vectored_all`].
-    pub fn write_vectored_all<B: IoBuf>(&mut self, buffers: Vec<B>) -> Send<'_, Vec<B>> {
-        Send::vectored(&self.socket, buffers)
+    pub fn write_vectored_all<B: IoBuf>(&mut self, buffers: Vec<B>) -> Write<'_, Vec<B>> {
+        Write::vectored(&self.socket, buffers)
     }
 
-    /// Tells the peer that no more will come.
+    /// As [`Stream::try_write`].
+    #[inline]
+    pub fn try_write(&mut self, bytes: &[u8]) -> Option<usize> {
+        self.socket.with_io(|io, index| io.try_send(index, bytes)).flatten()
+    }
+
+    /// As [`Stream::poll_send`].
+    pub fn poll_send<B: IoBuf>(
+        &mut self,
+        send: &mut SendState<B>,
+        context: &mut Context<'_>,
+    ) -> Poll<(Result<()>, B)> {
+        send.poll(&self.socket, context)
+    }
+
+    /// Sends the end of the stream to the peer.
     ///
     /// # Errors
     /// ENOTCONN.
@@ -317,24 +432,71 @@ impl Future for Recv<'_> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let socket = self.socket;
-        let polled =
-            socket.poll(Kind::Receive, context.waker(), |io, index, caller| io.poll_receive(index, caller));
-        let polled = match polled {
-            Ok(polled) => polled,
-            Err(why) => return Poll::Ready(Err(why)),
-        };
+        let polled = poll_recv(self.socket, context);
         self.waits = polled.is_pending();
-        match polled {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(Ok(lease)) => Poll::Ready(Ok(lease)),
-            Poll::Ready(Err(errno)) => Poll::Ready(Err(socket.error(Kind::Receive, errno))),
-        }
+        polled
+    }
+}
+
+#[inline]
+fn poll_recv(socket: &Socket, context: &mut Context<'_>) -> Poll<Result<Lease>> {
+    let polled =
+        socket.poll(Kind::Receive, context.waker(), |io, index, caller| io.poll_receive(index, caller));
+    match polled {
+        Ok(Poll::Pending) => Poll::Pending,
+        Ok(Poll::Ready(Ok(lease))) => Poll::Ready(Ok(lease)),
+        Ok(Poll::Ready(Err(errno))) => Poll::Ready(Err(socket.error(Kind::Receive, errno))),
+        Err(why) => Poll::Ready(Err(why)),
     }
 }
 
 impl Drop for Recv<'_> {
     #[inline]
+    fn drop(&mut self) {
+        if self.waits {
+            self.socket.with_io(|io, index| io.leave_standing(index));
+        }
+    }
+}
+
+/// The way in which a peer has closed: see [`Stream::hangup`].
+#[derive(Debug)]
+pub enum PeerGone {
+    /// The peer has closed the connection, or its sending side.
+    Ended,
+    /// The connection is broken: ECONNRESET, ETIMEDOUT or another error of the network.
+    Reset(Error),
+}
+
+/// Future of [`Stream::hangup`].
+#[must_use = "futures do nothing unless awaited"]
+#[derive(Debug)]
+pub struct Hangup<'a> {
+    socket: &'a Socket,
+    waits: bool,
+}
+
+impl Future for Hangup<'_> {
+    type Output = Result<PeerGone>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let socket = self.socket;
+        let polled =
+            socket.poll(Kind::Receive, context.waker(), |io, index, caller| io.poll_hangup(index, caller));
+        self.waits = matches!(polled, Ok(Poll::Pending));
+        match polled {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(0)) => Poll::Ready(Ok(PeerGone::Ended)),
+            Ok(Poll::Ready(errno)) => {
+                let why = socket.error(Kind::Receive, errno);
+                Poll::Ready(if why.is_cancelled() { Err(why) } else { Ok(PeerGone::Reset(why)) })
+            }
+            Err(why) => Poll::Ready(Err(why)),
+        }
+    }
+}
+
+impl Drop for Hangup<'_> {
     fn drop(&mut self) {
         if self.waits {
             self.socket.with_io(|io, index| io.leave_standing(index));
@@ -378,7 +540,7 @@ impl<B: IoBufMut + Unpin> Future for RecvInto<'_, B> {
                 this.waits = false;
                 result
             }
-            // One that waits goes on waiting, until it is dropped.
+            // A submitted operation stays in flight until it is dropped.
             Err(why) => Err(why),
         };
         let memory = match &mut this.operation {
@@ -411,43 +573,43 @@ pub(super) fn buf_of(memory: Memory) -> Buf {
 /// [`write_vectored_all`](Stream::write_vectored_all).
 #[must_use = "futures do nothing unless awaited"]
 #[derive(Debug)]
-pub struct Send<'a, B, R = ()> {
+pub struct Write<'a, B, R = ()> {
     socket: &'a Socket,
     sending: Sending,
     all: bool,
     types: PhantomData<(B, R)>,
 }
 
-impl<'a, B: IoBuf, R> Send<'a, B, R> {
+impl<'a, B: IoBuf, R> Write<'a, B, R> {
     #[inline]
     fn new(socket: &'a Socket, bytes: B, all: bool) -> Self {
         let memory = Memory::Buf(bytes.into_buf().0);
-        Send { socket, sending: Sending::new(memory), all, types: PhantomData }
+        Write { socket, sending: Sending::new(memory), all, types: PhantomData }
     }
 }
 
-impl<'a, B: IoBuf> Send<'a, B, u32> {
+impl<'a, B: IoBuf> Write<'a, B, u32> {
     fn starting_at(socket: &'a Socket, bytes: B, from: usize) -> Self {
         let sending = Sending::starting_at(Memory::Buf(bytes.into_buf().0), from);
-        Send { socket, sending, all: false, types: PhantomData }
+        Write { socket, sending, all: false, types: PhantomData }
     }
 }
 
-impl<'a, B: IoBuf> Send<'a, Vec<B>> {
+impl<'a, B: IoBuf> Write<'a, Vec<B>> {
     fn vectored(socket: &'a Socket, buffers: Vec<B>) -> Self {
         let bufs = buffers.into_iter().map(|buffer| buffer.into_buf().0).collect();
         let memory = Memory::Vectors(Vectors::new(bufs));
-        Send { socket, sending: Sending::new(memory), all: true, types: PhantomData }
+        Write { socket, sending: Sending::new(memory), all: true, types: PhantomData }
     }
 }
 
-impl<'a> Send<'a, FilePart, u32> {
+impl<'a> Write<'a, FilePart, u32> {
     fn file(socket: &'a Socket, part: FilePart) -> Self {
-        Send { socket, sending: Sending::new(Memory::File(part)), all: false, types: PhantomData }
+        Write { socket, sending: Sending::new(Memory::File(part)), all: false, types: PhantomData }
     }
 }
 
-impl Future for Send<'_, FilePart, u32> {
+impl Future for Write<'_, FilePart, u32> {
     type Output = (Result<usize>, FilePart);
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -463,24 +625,61 @@ impl Future for Send<'_, FilePart, u32> {
     }
 }
 
-impl<B, R> Send<'_, B, R> {
+impl<B, R> Write<'_, B, R> {
     #[inline]
     fn poll_sent(&mut self, context: &mut Context<'_>) -> Poll<(Result<u32>, Memory)> {
-        let Send { socket, sending, all, .. } = self;
-        let polled = socket.poll(Kind::Send, context.waker(), |io, index, caller| {
-            io.poll_send(index, sending, *all, caller)
-        });
-        let sent = match polled {
-            Ok(Poll::Pending) => return Poll::Pending,
-            Ok(Poll::Ready(sent)) => sent.map_err(|errno| send_error(socket, errno)),
-            Err(why) => {
-                // As though it was dropped.
-                socket.with_io(|io, index| io.drop_send(index, sending));
-                sending.end();
-                Err(why)
-            }
-        };
-        Poll::Ready((sent, sending.take_memory()))
+        poll_sent(self.socket, &mut self.sending, self.all, context)
+    }
+}
+
+#[inline]
+fn poll_sent(
+    socket: &Socket,
+    sending: &mut Sending,
+    all: bool,
+    context: &mut Context<'_>,
+) -> Poll<(Result<u32>, Memory)> {
+    let polled = socket
+        .poll(Kind::Send, context.waker(), |io, index, caller| io.poll_send(index, sending, all, caller));
+    let sent = match polled {
+        Ok(Poll::Pending) => return Poll::Pending,
+        Ok(Poll::Ready(sent)) => sent.map_err(|errno| send_error(socket, errno)),
+        Err(why) => {
+            // Handle it like a drop.
+            socket.with_io(|io, index| io.drop_send(index, sending));
+            sending.end();
+            Err(why)
+        }
+    };
+    Poll::Ready((sent, sending.take_memory()))
+}
+
+/// A send that borrows nothing, so that an adapter can own it beside its stream: see [`Stream::poll_send`].
+///
+/// Once it was polled it stays in flight without being polled again. Dropping it then is as dropping the
+/// future of [`Stream::write_all`], noticed at the stream's next send or at its end.
+#[derive(Debug)]
+pub struct SendState<B> {
+    sending: Sending,
+    /// The runtime's address and the socket's place, once it was polled there: a token means nothing
+    /// elsewhere.
+    home: Option<(usize, u32)>,
+    types: PhantomData<fn() -> B>,
+}
+
+impl<B: IoBuf> SendState<B> {
+    /// Of all of `bytes`.
+    #[inline]
+    pub fn new(bytes: B) -> SendState<B> {
+        SendState { sending: Sending::new(Memory::Buf(bytes.into_buf().0)), home: None, types: PhantomData }
+    }
+
+    #[inline]
+    fn poll(&mut self, socket: &Socket, context: &mut Context<'_>) -> Poll<(Result<()>, B)> {
+        let here = socket.place();
+        assert_eq!(*self.home.get_or_insert(here), here, "a send is polled on the stream it began on");
+        let polled = poll_sent(socket, &mut self.sending, true, context);
+        polled.map(|(sent, memory)| (sent.map(|_| ()), B::from_buf(Loan(buf_of(memory)))))
     }
 }
 
@@ -499,7 +698,7 @@ fn send_error(socket: &Socket, errno: i32) -> Error {
     }
 }
 
-impl<B: IoBuf + Unpin> Future for Send<'_, B, ()> {
+impl<B: IoBuf + Unpin> Future for Write<'_, B, ()> {
     type Output = (Result<()>, B);
 
     #[inline]
@@ -509,7 +708,7 @@ impl<B: IoBuf + Unpin> Future for Send<'_, B, ()> {
     }
 }
 
-impl<B: IoBuf + Unpin> Future for Send<'_, B, u32> {
+impl<B: IoBuf + Unpin> Future for Write<'_, B, u32> {
     type Output = (Result<usize>, B);
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -518,7 +717,7 @@ impl<B: IoBuf + Unpin> Future for Send<'_, B, u32> {
     }
 }
 
-impl<B: IoBuf + Unpin> Future for Send<'_, Vec<B>, ()> {
+impl<B: IoBuf + Unpin> Future for Write<'_, Vec<B>, ()> {
     type Output = (Result<()>, Vec<B>);
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -533,7 +732,7 @@ impl<B: IoBuf + Unpin> Future for Send<'_, Vec<B>, ()> {
     }
 }
 
-impl<B, R> Drop for Send<'_, B, R> {
+impl<B, R> Drop for Write<'_, B, R> {
     #[inline]
     fn drop(&mut self) {
         if !self.sending.is_over() {

@@ -1,4 +1,4 @@
-//! TCP: connecting and listening. The rest is in `stream` and `listener`.
+//! TCP: connect and listen. The rest is in `stream` and `listener`.
 
 use super::SocketOption;
 use super::family::Inet;
@@ -35,11 +35,11 @@ impl TcpStream {
         TcpStream::connect_with(address, ConnectOptions::default())
     }
 
-    /// Connects to `address` in a way of one's own.
+    /// Connects to `address` with options.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect); EADDRNOTAVAIL: the source address is none of this machine's, or all its ports are
-    /// taken towards that peer.
+    /// As [`connect`](Self::connect); EADDRNOTAVAIL: the source address does not belong to this machine, or
+    /// all its ports to that peer are in use.
     ///
     /// # Panics
     /// Outside of a runtime.
@@ -48,18 +48,25 @@ impl TcpStream {
     }
 }
 
-/// How a connection is made. The default leaves everything to the system.
-#[derive(Clone, Copy, Debug, Default)]
+/// Options for connecting. By default `TCP_NODELAY` is on, and the system chooses everything else.
+#[derive(Clone, Copy, Debug)]
 pub struct ConnectOptions {
-    /// The address it comes from. With port 0 the port is chosen when it connects
+    /// The source address. With port 0 the kernel chooses the port when it connects
     /// ([`SocketOption::BindAddressNoPort`]), so that one port serves several peers.
     pub from: Option<SocketAddr>,
-    /// `TCP_NODELAY`.
+    /// `TCP_NODELAY`: on by default, as for accepted connections. Without it the second of two small writes
+    /// waits for the acknowledgement of the first, up to 40 ms.
     pub no_delay: bool,
-    /// `SO_RCVBUF`, bytes. After connecting it would be too late for what both sides agree on (`tcp(7)`, window scaling).
+    /// `SO_RCVBUF` in bytes. Set before the connect, because the window scale is negotiated then (`tcp(7)`).
     pub receive_buffer: Option<u32>,
-    /// `SO_SNDBUF`, bytes.
+    /// `SO_SNDBUF` in bytes.
     pub send_buffer: Option<u32>,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> ConnectOptions {
+        ConnectOptions { from: None, no_delay: true, receive_buffer: None, send_buffer: None }
+    }
 }
 
 impl ConnectOptions {
@@ -121,7 +128,7 @@ impl Future for Connect {
         let (result, driver) = match polled {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(told)) => told,
-            // It ends when this is dropped.
+            // The connect is cancelled when this future is dropped.
             Err(why) => return Poll::Ready(Err(why.on(this.address))),
         };
         let Connecting::UnderWay { socket, .. } = std::mem::replace(&mut this.state, Connecting::Over) else {
@@ -149,14 +156,14 @@ impl Drop for Connect {
     }
 }
 
-/// How a listener is made.
+/// Options for a listener.
 #[derive(Clone, Copy, Debug)]
 pub struct ListenOptions {
-    /// Connections the kernel may hold that nobody has accepted; `net.core.somaxconn` caps it (`listen(2)`).
+    /// Maximum number of connections that wait to be accepted; capped by `net.core.somaxconn` (`listen(2)`).
     pub backlog: i32,
     /// `SO_REUSEPORT`.
     pub reuse_port: bool,
-    /// `TCP_NODELAY`, which accepted connections inherit, so that it costs no system call each.
+    /// `TCP_NODELAY`. Accepted connections inherit it, so it costs no system call per connection.
     pub no_delay: bool,
     /// `IPV6_V6ONLY`; `None` leaves the system's setting.
     pub only_v6: Option<bool>,
@@ -169,10 +176,12 @@ impl Default for ListenOptions {
 }
 
 impl TcpListener {
-    /// Binds and listens, with default options; port 0 lets the kernel choose.
+    /// Binds and listens with default options; with port 0 the kernel chooses a port.
     ///
     /// # Errors
-    /// EADDRINUSE, EADDRNOTAVAIL, EACCES.
+    /// EADDRINUSE, EADDRNOTAVAIL, EACCES. After a program with an io_uring listener was killed, its address
+    /// stays in use for some milliseconds, because the kernel destroys the ring after the process has ended.
+    /// A program that replaces it immediately must retry, or use [`ListenOptions::reuse_port`].
     ///
     /// # Panics
     /// Outside of a runtime.
@@ -208,7 +217,7 @@ impl TcpListener {
     }
 }
 
-/// Binds to `address`, or says what to do.
+/// Binds to `address`; errors have a hint.
 pub(super) fn bind(socket: &Socket, address: SocketAddr) -> Result<()> {
     let name = SockAddr::from(address);
     let bound = socket.call(|on| Call::Bind { on, address: &name });
@@ -216,7 +225,10 @@ pub(super) fn bind(socket: &Socket, address: SocketAddr) -> Result<()> {
         let errno = why.raw_os_error();
         let why = why.on(address);
         match errno {
-            Some(libc::EADDRINUSE) => why.hint("another program has it; choose another port, or 0 for any"),
+            Some(libc::EADDRINUSE) => why.hint(
+                "another program has it, or the kernel still closes the sockets of one that ended just now, which takes \
+                 some milliseconds after a program on io_uring: try again, or choose another port, or 0 for any",
+            ),
             Some(libc::EADDRNOTAVAIL) => why.hint("it is no address of this machine"),
             Some(libc::EACCES) => why.hint("ports below 1024 need CAP_NET_BIND_SERVICE"),
             _ => why,

@@ -1,4 +1,4 @@
-//! UDP: binding, connecting, sending to anybody, and multicast groups. The rest is in `datagram`.
+//! UDP: bind, connect, send to any address, multicast groups. The rest is in `datagram`.
 
 use super::datagram::{DatagramSender, DatagramSocket, SendMessage};
 use super::family::Inet;
@@ -15,15 +15,16 @@ use std::net::{IpAddr, SocketAddr};
 
 /// A UDP socket (`udp(7)`).
 ///
-/// A datagram may be lost, doubled or late; on one machine it is lost only where the receiver's buffer is full.
+/// A datagram may be lost, doubled or late; on one machine it is lost only where the receiver's buffer is
+/// full.
 pub type UdpSocket = DatagramSocket<Inet>;
 
-/// How a UDP socket is made.
+/// Options for creating a UDP socket.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct UdpOptions {
-    /// `SO_REUSEADDR`: several sockets may have the address; each gets what goes to a multicast group, one of them what
-    /// goes to the address alone.
+    /// `SO_REUSEADDR`: several sockets may bind to the address. Each receives multicast datagrams; one of
+    /// them receives unicast datagrams.
     pub reuse_address: bool,
     /// `SO_REUSEPORT`: several sockets share the address, and the kernel spreads senders over them.
     pub reuse_port: bool,
@@ -32,7 +33,7 @@ pub struct UdpOptions {
 }
 
 impl UdpSocket {
-    /// A socket of this address; port 0 lets the kernel choose.
+    /// Creates a socket bound to this address; with port 0 the kernel chooses a port.
     ///
     /// # Errors
     /// EADDRINUSE, EADDRNOTAVAIL, EACCES.
@@ -43,7 +44,7 @@ impl UdpSocket {
         UdpSocket::bind_with(address, UdpOptions::default())
     }
 
-    /// The same with options that count before it has its address.
+    /// Creates a socket with options that apply before it is bound.
     ///
     /// # Errors
     /// As [`bind`](Self::bind).
@@ -67,43 +68,46 @@ impl UdpSocket {
         Ok(DatagramSocket::new(socket))
     }
 
-    /// Sends to `peer` unless told otherwise, and takes datagrams of `peer` only, from now on. Datagrams that came
-    /// before are still received. May be done again, for another peer. Nothing is sent, so nobody need be there.
+    /// Sets the default destination, and from now on receives datagrams of `peer` only. Datagrams that
+    /// arrived earlier are still received. May be repeated for another peer. Sends nothing, so the peer need
+    /// not exist.
     ///
     /// # Errors
-    /// ENETUNREACH; EAFNOSUPPORT: of another version; EACCES: a broadcast address, without the option.
+    /// ENETUNREACH; EAFNOSUPPORT: the peer has the other IP version; EACCES: a broadcast address without the
+    /// option.
     pub fn connect(&self, peer: SocketAddr) -> Result<()> {
         let name = SockAddr::from(peer);
         let joined = self.socket().call(|on| Call::Join { on, address: &name });
         joined.map(|_| ()).map_err(|why| why.on(peer))
     }
 
-    /// Sends `bytes` to `to`, as one datagram; gives the buffer back, sent or not.
+    /// Sends `bytes` to `to` as one datagram; returns the buffer, also on an error.
     ///
-    /// Done means that the kernel has taken it, not that anybody gets it. Dropping the future leaves it sent or not, and
-    /// never a part of it.
+    /// Success means that the kernel has taken the datagram, not that a socket receives it. If the future is
+    /// dropped, the datagram was sent whole or not at all.
     ///
     /// # Errors
-    /// EMSGSIZE: too long, 65,507 bytes being the most on IPv4; ENETUNREACH, EACCES, EPERM; ECONNREFUSED of an earlier
-    /// one on a connected socket; ECANCELED by a [`Canceller`](super::Canceller).
+    /// EMSGSIZE: too long (IPv4: at most 65,507 bytes); ENETUNREACH, EACCES, EPERM; ECONNREFUSED: an earlier
+    /// datagram on a connected socket was refused; ECANCELED by a [`Canceller`](super::Canceller).
     pub fn send_to<B: IoBuf>(&mut self, bytes: B, to: SocketAddr) -> SendMessage<'_, Inet, B> {
         self.sender().send_to(bytes, to)
     }
 
-    /// Receives what is sent to a multicast group on an interface, by its index (`if_nametoindex(3)`; 0: as the routes
-    /// say). Bind to the port first, and to any address or to the group's; Linux gives a socket bound to any address
-    /// also what goes to groups that others have joined (`IP_MULTICAST_ALL`, `ip(7)`).
+    /// Joins a multicast group on an interface, given by its index (`if_nametoindex(3)`; 0: chosen by the
+    /// routing table). Bind to the port first, with the wildcard or the group's address. Linux also delivers
+    /// to a socket bound to the wildcard address what goes to groups that other sockets have joined
+    /// (`IP_MULTICAST_ALL`, `ip(7)`).
     ///
     /// # Errors
-    /// EINVAL: no group's address; ENODEV: no such interface, or no route; EADDRINUSE: joined already.
+    /// EINVAL: not a multicast address; ENODEV: no such interface, or no route; EADDRINUSE: joined already.
     pub fn join_multicast(&self, group: IpAddr, interface: u32) -> Result<()> {
         self.change_groups(Membership { group, interface, joins: true })
     }
 
-    /// Ends that.
+    /// Leaves a multicast group.
     ///
     /// # Errors
-    /// EADDRNOTAVAIL: it is no member there.
+    /// EADDRNOTAVAIL: not a member.
     pub fn leave_multicast(&self, group: IpAddr, interface: u32) -> Result<()> {
         self.change_groups(Membership { group, interface, joins: false })
     }

@@ -1,8 +1,9 @@
-//! Unix sockets: names, connecting, listening, and who the peer is. The rest is in `stream`, `listener` and `datagram`.
+//! Unix sockets: names, connecting, listening, and the peer's credentials. The rest is in `stream`,
+//! `listener` and `datagram`.
 //!
-//! Connecting takes no time here, or cannot be waited for: the kernel tells nobody that a listener's queue has room
-//! again, nor that of a socket of datagrams one is not connected to. So both are tried again after a pause, which is one
-//! of the few timers in this crate.
+//! A connect completes immediately, or cannot be waited for: the kernel does not report when a listener's
+//! queue has room again, or the queue of a datagram socket that is not the connected peer. So both are
+//! retried after a pause.
 
 use super::datagram::{DatagramSender, DatagramSocket};
 use super::family::{Unix, to_kernel};
@@ -18,25 +19,25 @@ use crate::option::Credentials;
 use crate::time::sleep;
 use std::time::Duration;
 
-/// A connection of two processes of this machine (`unix(7)`).
+/// A connection between two processes of this machine (`unix(7)`).
 ///
-/// As a TCP connection, with these differences of the kernel's: what is sent is there at once, so a send to a peer that is
-/// gone is EPIPE the first time; a peer that closes without having read everything makes the next receive ECONNRESET, but
-/// only for what the *kernel* still had: io_uring and `threads` may have taken it for a receive nobody finished, and then
-/// it is a plain end.
+/// Like a TCP connection, with these differences of the kernel. Sent bytes arrive immediately, so the first
+/// send to a closed peer is EPIPE. After a peer closes with unread bytes, the next receive is ECONNRESET, but
+/// only if the *kernel* still had the bytes: io_uring and `threads` may have taken them for a receive that
+/// was dropped, and then it is an ordinary end.
 pub type UnixStream = Stream<Unix>;
 
 /// A listening Unix socket.
 pub type UnixListener = Listener<Unix>;
 
-/// A Unix socket of datagrams: none is lost, and none comes before an earlier one.
+/// A Unix datagram socket: datagrams arrive in order, and none is lost.
 pub type UnixDatagram = DatagramSocket<Unix>;
 
-/// How long a connect, or a datagram, first waits for room before it tries again; and at most.
+/// First and maximum pause before a connect or a datagram is retried for lack of room.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(32);
 
-/// Tries until there is room (anything but EAGAIN).
+/// Retries until there is room (any result but EAGAIN).
 pub(super) async fn when_there_is_room<T>(mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
     let mut pause = FIRST_PAUSE;
     loop {
@@ -49,16 +50,16 @@ pub(super) async fn when_there_is_room<T>(mut attempt: impl FnMut() -> Result<T>
     }
 }
 
-/// With what to do about it.
+/// Adds a hint to the error.
 fn explained(why: Error, address: &UnixAddr) -> Error {
     let errno = why.raw_os_error();
     let why = why.on(address);
     match errno {
         Some(libc::ENOENT) => why.hint("there is no such file, or no such directory"),
         Some(libc::ECONNREFUSED) if address.as_path().is_some() => {
-            why.hint("nobody listens there: the file was left behind, or is no socket")
+            why.hint("nothing listens there: the file was left behind, or is not a socket")
         }
-        Some(libc::ECONNREFUSED) => why.hint("nobody listens there"),
+        Some(libc::ECONNREFUSED) => why.hint("nothing listens there"),
         Some(libc::EACCES) => {
             why.hint("the directories must be searchable and the socket's file writable for this user")
         }
@@ -81,25 +82,26 @@ pub(super) fn bind(socket: &Socket, address: &UnixAddr) -> Result<()> {
     bound.map(|_| ()).map_err(|why| explained(why, address))
 }
 
-/// Connects what is connected at once, or EAGAIN.
+/// Connects immediately, or returns EAGAIN.
 pub(super) fn join(socket: &Socket, address: &UnixAddr) -> Result<()> {
     let name = to_kernel::<Unix>("connect", address)?;
     let joined = socket.call(|on| Call::Join { on, address: &name });
     joined.map(|_| ()).map_err(|why| explained(why, address))
 }
 
-pub(super) fn socket(who: &str, carries: Carries) -> Result<Socket> {
-    Socket::new(Core::current(who), &Address::Unix(UnixAddr::UNNAMED), carries)
+pub(super) fn socket(operation: &str, carries: Carries) -> Result<Socket> {
+    Socket::new(Core::current(operation), &Address::Unix(UnixAddr::UNNAMED), carries)
 }
 
 impl UnixStream {
-    /// Connects to whoever listens at `address`. While the listener's queue is full, it waits until there is room.
+    /// Connects to the listener at `address`. While the listener's queue is full, it waits until there is
+    /// room.
     ///
     /// Dropping the future closes the socket.
     ///
     /// # Errors
-    /// ENOENT: no such file; ECONNREFUSED: a file, and nobody who listens; EACCES: no permission to write it;
-    /// EPROTOTYPE: a socket of datagrams; ENAMETOOLONG: more than 107 bytes.
+    /// ENOENT: no such file; ECONNREFUSED: a file without a listener; EACCES: no permission to write it;
+    /// EPROTOTYPE: a datagram socket; ENAMETOOLONG: more than 107 bytes.
     ///
     /// # Panics
     /// Outside of a runtime.
@@ -110,7 +112,7 @@ impl UnixStream {
         Ok(Stream::new(socket))
     }
 
-    /// Two ends of one connection (`socketpair(2)`), both unnamed.
+    /// Creates two connected streams (`socketpair(2)`), both unnamed.
     ///
     /// # Errors
     /// EMFILE, ENFILE.
@@ -122,8 +124,9 @@ impl UnixStream {
         Ok((Stream::new(one), Stream::new(other)))
     }
 
-    /// Who the peer was when it connected (on the side that accepted) or began to listen (on the other): the kernel's
-    /// word, which the peer cannot forge (`SO_PEERCRED`). On `sim` everybody is process 1 of user 0.
+    /// Returns the peer's credentials at the time when it connected (on the accepting side) or began to
+    /// listen (on the connecting side). They come from the kernel, so the peer cannot forge them
+    /// (`SO_PEERCRED`). On `sim` every peer is process 1 of user 0.
     ///
     /// # Errors
     /// ENOTCONN.
@@ -132,15 +135,15 @@ impl UnixStream {
     }
 }
 
-/// How a Unix listener is made.
+/// Options for a Unix listener.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct UnixListenOptions {
-    /// Connections the kernel may hold that nobody has accepted; `net.core.somaxconn` caps it (`listen(2)`).
+    /// Maximum number of connections that wait to be accepted; capped by `net.core.somaxconn` (`listen(2)`).
     pub backlog: i32,
-    /// If the file exists already: connect to it, and remove it if nobody listens there (ECONNREFUSED) and it is a
-    /// socket. Never another kind of file, and never one where anybody answers. Two programs that do so at the same
-    /// moment may take the file from each other: where that can be, hold a lock.
+    /// If the file exists: remove it if it is a socket on which nothing listens (a connect fails with
+    /// ECONNREFUSED). Another kind of file, or the socket of a listener, is never removed. Two programs that
+    /// do this at the same time may remove each other's file: use a lock where that can happen.
     pub replace_stale: bool,
 }
 
@@ -151,10 +154,12 @@ impl Default for UnixListenOptions {
 }
 
 impl UnixListener {
-    /// Binds and listens, with default options. The file stays when the listener is dropped, as Unix has it.
+    /// Binds and listens with default options. The file remains after the listener is dropped, as usual on
+    /// Unix.
     ///
     /// # Errors
-    /// EADDRINUSE: the file, or the name, exists; ENOENT, EACCES: of the directory; ENAMETOOLONG: more than 107 bytes.
+    /// EADDRINUSE: the file or name exists; ENOENT, EACCES for the directory; ENAMETOOLONG: more than 107
+    /// bytes.
     ///
     /// # Panics
     /// Outside of a runtime.
@@ -165,8 +170,8 @@ impl UnixListener {
     /// Binds and listens.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind); with `replace_stale` EADDRINUSE means that somebody answers there, or that it is not a
-    /// socket, and the error says which.
+    /// As [`bind`](Self::bind); with `replace_stale` EADDRINUSE means that a process listens there, or that
+    /// the file is not a socket; the error names the case.
     ///
     /// # Panics
     /// Outside of a runtime.
@@ -186,16 +191,16 @@ impl UnixListener {
     }
 }
 
-/// Removes a socket's file at which nobody listens. `in_use` is what binding to it said.
+/// Removes the file of a socket without a listener. `in_use` is the error of the bind.
 fn remove_stale(address: &UnixAddr, in_use: Error) -> Result<()> {
     let Some(path) = address.as_path() else { return Err(in_use) };
     let asking = socket("UnixListener::bind", Carries::Stream)?;
     match join(&asking, address) {
-        // Gone by itself.
+        // Another process has removed it.
         Err(why) if why.raw_os_error() == Some(libc::ENOENT) => return Ok(()),
         Err(why) if why.raw_os_error() == Some(libc::ECONNREFUSED) => {}
-        // Somebody is there, or nobody can say.
-        _ => return Err(in_use.hint("somebody listens there, so the file was left alone")),
+        // There is a listener, or it cannot be determined.
+        _ => return Err(in_use.hint("a process listens there, so the file was left alone")),
     }
     let removed = asking.call(|_| Call::RemoveSocketFile { path });
     match removed {
@@ -208,7 +213,7 @@ fn remove_stale(address: &UnixAddr, in_use: Error) -> Result<()> {
 }
 
 impl UnixDatagram {
-    /// A socket of this name, so that others can send to it. The file stays when the socket is dropped.
+    /// Creates a socket bound to this address. The file remains after the socket is dropped.
     ///
     /// # Errors
     /// As [`UnixListener::bind`].
@@ -221,7 +226,7 @@ impl UnixDatagram {
         Ok(DatagramSocket::new(socket))
     }
 
-    /// A socket without a name: it can send, and nobody can answer.
+    /// Creates a socket without an address: it can send, but receives no replies.
     ///
     /// # Errors
     /// EMFILE, ENFILE.
@@ -232,7 +237,7 @@ impl UnixDatagram {
         Ok(DatagramSocket::new(socket("UnixDatagram::unbound", Carries::Datagrams)?))
     }
 
-    /// Two sockets that are each other's peers (`socketpair(2)`), both unnamed.
+    /// Creates two connected sockets (`socketpair(2)`), both unnamed.
     ///
     /// # Errors
     /// EMFILE, ENFILE.
@@ -244,21 +249,23 @@ impl UnixDatagram {
         Ok((DatagramSocket::new(one), DatagramSocket::new(other)))
     }
 
-    /// Sends to `peer`, and takes datagrams of `peer` only, from now on.
+    /// Sets the destination to `peer`, and from now on receives datagrams of `peer` only.
     ///
     /// # Errors
-    /// As [`UnixStream::connect`]; EPERM: it is connected to another.
+    /// As [`UnixStream::connect`]; EPERM: the peer is connected to another socket.
     pub fn connect(&self, peer: impl Into<UnixAddr>) -> Result<()> {
         join(self.socket(), &peer.into())
     }
 
-    /// Sends `bytes` to `to`, as one datagram; gives the buffer back, sent or not. While there is no room at `to`, it waits,
-    /// looking again every few milliseconds (a connected [`send`](DatagramSocket::send) is told).
+    /// Sends `bytes` to `to` as one datagram; returns the buffer, also on an error. While `to` has no room,
+    /// it retries every few milliseconds. (A connected [`send`](DatagramSocket::send) is woken by the
+    /// kernel.)
     ///
-    /// Dropping the future leaves it sent or not; no [`Canceller`](super::Canceller) ends it.
+    /// If the future is dropped, the datagram was sent whole or not at all. A [`Canceller`](super::Canceller)
+    /// has no effect on it.
     ///
     /// # Errors
-    /// As [`UnixStream::connect`]; EPERM: it is connected to another; EMSGSIZE: longer than our send buffer.
+    /// As [`UnixStream::connect`]; EPERM: it is connected to another; EMSGSIZE: longer than the send buffer.
     pub async fn send_to<B: IoBuf + Unpin>(&mut self, bytes: B, to: impl Into<UnixAddr>) -> (Result<()>, B) {
         self.sender().send_to(bytes, to).await
     }
@@ -276,8 +283,8 @@ impl DatagramSender<Unix> {
         let Loan(mut buf) = bytes.into_buf();
         let sent = when_there_is_room(|| {
             let sent = socket.call(|on| Call::SendTo { on, bytes: buf.bytes(), address: &name });
-            // It may have to wait, for which it is not to hold up a buffer of the pool.
-            buf.settle();
+            // It may have to wait, and must not hold a buffer of the pool meanwhile.
+            buf.leave_pool();
             sent.map(|_| ()).map_err(|why| explained(why, &to))
         });
         let sent = sent.await;

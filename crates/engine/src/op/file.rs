@@ -1,6 +1,6 @@
-//! Operations on files, as plain data: what a system call is told, and nothing about who makes it.
+//! File operations as plain data: the arguments of a system call, independent of how the call is made.
 //!
-//! What they point to is kept in place by whoever made them (`inflight::request`), as for every other operation.
+//! The request that created one keeps in place what it points to (`inflight::request`).
 
 use super::Span;
 
@@ -12,7 +12,7 @@ pub(crate) struct Path {
     pub(crate) path: *const libc::c_char,
 }
 
-/// One operation on a file, one system call.
+/// One file operation: one system call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FileOp {
     Read {
@@ -30,7 +30,7 @@ pub(crate) enum FileOp {
         flags: i32,
         mode: u32,
     },
-    /// Of what is at the path; with `AT_EMPTY_PATH` and no path, of the descriptor.
+    /// Reads metadata of the file at the path; with `AT_EMPTY_PATH` and no path, of the descriptor.
     Stat {
         at: Path,
         flags: i32,
@@ -38,7 +38,7 @@ pub(crate) enum FileOp {
     },
     Sync {
         fd: i32,
-        /// Without the metadata that is not needed to read the data back.
+        /// Omit metadata that is not needed to read the data back.
         data_only: bool,
     },
     Truncate {
@@ -69,7 +69,7 @@ pub(crate) enum FileOp {
         at: Path,
         memory: Span,
     },
-    /// The next entries, as `getdents64(2)` lays them out.
+    /// Reads the next entries, in the layout of `getdents64(2)`.
     ReadDirectory {
         fd: i32,
         memory: Span,
@@ -77,7 +77,7 @@ pub(crate) enum FileOp {
 }
 
 impl FileOp {
-    /// The name of the system call that does this.
+    /// Returns the name of the system call.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             FileOp::Read { .. } => "pread",

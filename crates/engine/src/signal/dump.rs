@@ -1,27 +1,28 @@
-//! What every runtime of the process is doing, told when a signal comes: for a server that stands still and nobody
-//! knows why.
+//! Dumps the state of every runtime of the process on a signal: for a server that hangs for an unknown
+//! reason.
 //!
-//! Each runtime is asked through its inbox and answers between two of its turns, so it is never looked at while it
-//! works. One that does not answer in time is named with its thread, which is what a debugger wants to know; should
-//! it answer yet, that is told too.
+//! Each runtime gets a request through its inbox and answers between two of its turns, so it is never
+//! inspected while it runs tasks. A runtime that does not answer in time is named with its thread, for use
+//! with a debugger; a later answer is printed too.
 
 use super::{Signal, Signals};
 use crate::error::{Error, Result};
-use crate::exec::{Core, Who, everybody};
+use crate::exec::{Core, Identity, runtimes};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A turn takes well below a millisecond, unless a task does not yield.
+/// How long a runtime has to answer. A turn takes well below a millisecond, unless a task does not yield.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Whenever `signal` comes, tells `sink` what each runtime of this process is doing: operations in flight, tasks,
-/// counters. For the rest of the process.
+/// On each `signal`, passes to `sink` a description of what each runtime of this process is doing: operations
+/// in flight, tasks, counters. For the rest of the process.
 ///
-/// `sink` gets a text of several lines for each runtime, on a thread of its own, which may wait. A runtime that does
-/// not answer within a second, because a task of it does not yield, is named with its thread, and keeps nobody else
-/// from answering; its own answer follows when it can give it. One that nobody runs at the moment is named too.
+/// `sink` gets a text of several lines for each runtime. It runs on a separate thread, so it may block. A
+/// runtime that does not answer within a second, because one of its tasks does not yield, is named with its
+/// thread, and does not delay the others; its own answer follows when it can give it. A runtime that is not
+/// inside `block_on` is named too.
 ///
 /// ```no_run
 /// use ringroad_engine::signal::{Signal, dump_on};
@@ -45,22 +46,22 @@ pub fn dump_on(signal: Signal, sink: impl FnMut(&str) + Send + 'static) -> Resul
 }
 
 enum Event {
-    /// The signal has come.
+    /// The signal arrived.
     Asked,
-    /// What a runtime does; `None`: it is gone.
-    Answer(Arc<Who>, Option<String>),
+    /// The dump of a runtime; `None`: it was shut down.
+    Answer(Arc<Identity>, Option<String>),
 }
 
-/// A question on its way. It is answered also by being thrown away with everything else that a runtime was sent.
+/// A pending request. Dropping it, as a runtime that shuts down does with its messages, is an answer too.
 struct Question {
-    asked: Arc<Who>,
+    asked: Arc<Identity>,
     answers: Option<Sender<Event>>,
 }
 
 impl Question {
     fn answer(&mut self, text: Option<String>) {
         if let Some(answers) = self.answers.take() {
-            // Nobody hears it: the process ends.
+            // The receiver was dropped: the process ends.
             let _ = answers.send(Event::Answer(Arc::clone(&self.asked), text));
         }
     }
@@ -72,9 +73,9 @@ impl Drop for Question {
     }
 }
 
-/// A runtime that has been asked. It is asked again only when it has answered.
+/// A runtime with a pending request. It gets no further one until it has answered.
 struct Awaited {
-    who: Arc<Who>,
+    identity: Arc<Identity>,
     until: Instant,
     named: bool,
 }
@@ -96,37 +97,39 @@ impl<S: FnMut(&str)> Dumper<S> {
             };
             match event {
                 Ok(Event::Asked) => self.ask(),
-                Ok(Event::Answer(who, text)) => self.answered(&who, text),
+                Ok(Event::Answer(identity, text)) => self.answered(&identity, text),
                 Err(RecvTimeoutError::Timeout) => self.name_the_silent(),
-                // We hold a sender.
+                // Cannot happen: `self` holds a sender.
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }
 
     fn ask(&mut self) {
-        for (who, remote) in everybody() {
-            if let Some(awaited) = self.awaited.iter_mut().find(|awaited| Arc::ptr_eq(&awaited.who, &who)) {
-                // Since an earlier time: it is named again.
+        for (identity, remote) in runtimes() {
+            if let Some(awaited) =
+                self.awaited.iter_mut().find(|awaited| Arc::ptr_eq(&awaited.identity, &identity))
+            {
+                // Still pending from an earlier signal: it is named again.
                 (awaited.until, awaited.named) = (Instant::now() + PATIENCE, false);
                 continue;
             }
-            if !who.runs() {
-                (self.sink)(&format!("{who}: nobody runs it at the moment\n"));
+            if !identity.runs() {
+                (self.sink)(&format!("{identity}: not running at the moment\n"));
                 continue;
             }
-            let mut question = Question { asked: Arc::clone(&who), answers: Some(self.tell.clone()) };
-            // Refused by one that is just shut down: then the question is dropped, which is an answer.
+            let mut question = Question { asked: Arc::clone(&identity), answers: Some(self.tell.clone()) };
+            // A runtime that is just shut down refuses the request and drops it, which is an answer.
             let _ = remote.call(move |core: &Core| question.answer(Some(core.dump())));
-            self.awaited.push(Awaited { who, until: Instant::now() + PATIENCE, named: false });
+            self.awaited.push(Awaited { identity, until: Instant::now() + PATIENCE, named: false });
         }
     }
 
-    fn answered(&mut self, who: &Arc<Who>, text: Option<String>) {
-        self.awaited.retain(|awaited| !Arc::ptr_eq(&awaited.who, who));
+    fn answered(&mut self, identity: &Arc<Identity>, text: Option<String>) {
+        self.awaited.retain(|awaited| !Arc::ptr_eq(&awaited.identity, identity));
         match text {
-            Some(text) => (self.sink)(&format!("{who}:\n{text}")),
-            None => (self.sink)(&format!("{who}: has been shut down\n")),
+            Some(text) => (self.sink)(&format!("{identity}:\n{text}")),
+            None => (self.sink)(&format!("{identity}: has been shut down\n")),
         }
     }
 
@@ -134,15 +137,15 @@ impl<S: FnMut(&str)> Dumper<S> {
         let now = Instant::now();
         for awaited in self.awaited.iter_mut().filter(|awaited| !awaited.named && awaited.until <= now) {
             awaited.named = true;
-            let who = &awaited.who;
-            (self.sink)(&match who.runs() {
+            let identity = &awaited.identity;
+            (self.sink)(&match identity.runs() {
                 true => format!(
-                    "{who}: does not answer: a task of it does not yield (see what thread {} does: gdb -p, or \
+                    "{identity}: does not answer: a task of it does not yield (see what thread {} does: gdb -p, or \
                      /proc/self/task/{}/stack)\n",
-                    who.thread_id(),
-                    who.thread_id()
+                    identity.thread_id(),
+                    identity.thread_id()
                 ),
-                false => format!("{who}: nobody runs it any more\n"),
+                false => format!("{identity}: no longer running\n"),
             });
         }
     }

@@ -1,8 +1,8 @@
-//! A channel without bound, from many to one.
+//! An unbounded channel from many senders to one receiver.
 //!
-//! Messages lie in a queue under a lock. The receiver takes the whole of it at once and hands it out from what is its own, so
-//! a message costs one lock, its sender's, and a batch one more. That is what one receiver is good for; where several are to
-//! share the work, [`bounded`](super::bounded) has them.
+//! Messages are in a queue under a lock. The receiver takes the whole queue at once, so each message costs
+//! one lock operation of its sender, and each batch one more. This works only with one receiver; for several
+//! receivers use [`bounded`](super::bounded).
 
 #[cfg(ringroad_loom)]
 use loom::sync::{Arc, Mutex, MutexGuard};
@@ -14,20 +14,21 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 
+use super::budget::poll_counted;
 use super::{RecvError, SendError, TryRecvError};
 
-/// A queue that is empty keeps room for so many messages at most: what a burst has taken is given back.
+/// Maximum capacity that an empty queue keeps. The memory of a burst is freed.
 const ROOM_KEPT: usize = 1024;
 
-/// A channel that takes whatever is sent, for one receiver. Nobody who sends ever waits: who may be faster than the receiver
-/// for long wants [`bounded`](super::bounded).
+/// Creates an unbounded channel with one receiver. A send never waits. If senders may be faster than the
+/// receiver for long, use [`bounded`](super::bounded): this queue would grow without limit.
 ///
 /// ```
-/// use ringroad_engine::{Name, Runtime, sync};
+/// use ringroad_engine::{DriverName, Runtime, sync};
 ///
 /// let (sender, mut receiver) = sync::unbounded();
 /// let other = std::thread::spawn(move || (0..10).for_each(|number| sender.send(number).unwrap()));
-/// let sum = Runtime::new(Name::Epoll)?.block_on(async {
+/// let sum = Runtime::new(DriverName::Epoll)?.block_on(async {
 ///     let mut sum = 0;
 ///     while let Ok(number) = receiver.recv().await {
 ///         sum += number;
@@ -45,26 +46,27 @@ pub fn unbounded<T>() -> (UnboundedSender<T>, UnboundedReceiver<T>) {
     (sender, UnboundedReceiver { own: VecDeque::new(), shared })
 }
 
-/// Code of the user's (messages, wakers) never runs under this lock: it might use the channel.
+/// User code (drops of messages, wakers) never runs under this lock, because it might use the channel.
 struct Shared<T>(Mutex<State<T>>);
 
 struct State<T> {
     queue: VecDeque<T>,
-    /// The receiver has found nothing, and is to be woken.
+    /// Waker of the receiver, if it has found nothing.
     waiting: Option<Waker>,
     senders: usize,
-    /// The receiver is gone, or wants no more.
+    /// The receiver was dropped, or has closed the channel.
     is_closed: bool,
 }
 
 impl<T> Shared<T> {
     fn state(&self) -> MutexGuard<'_, State<T>> {
-        // Nothing panics while it holds the lock but for want of memory, and then the state is whole.
+        // Only a failed allocation can panic under this lock, and the state is consistent then.
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
-/// The sending side of [`unbounded`]. Each clone is a sender; without any the receiver comes to its end.
+/// The sending side of [`unbounded`]. Each clone is a sender. When all are dropped, the receiver gets the
+/// end.
 pub struct UnboundedSender<T> {
     shared: Arc<Shared<T>>,
 }
@@ -73,7 +75,7 @@ impl<T> UnboundedSender<T> {
     /// Sends a message.
     ///
     /// # Errors
-    /// The receiver is gone, or has closed the channel: the message comes back.
+    /// The receiver was dropped, or has closed the channel: the message is returned.
     #[inline]
     pub fn send(&self, message: T) -> Result<(), SendError<T>> {
         let waiting = {
@@ -90,7 +92,7 @@ impl<T> UnboundedSender<T> {
         Ok(())
     }
 
-    /// Whether the receiver is gone, or has closed the channel.
+    /// Whether the receiver was dropped, or has closed the channel.
     pub fn is_closed(&self) -> bool {
         self.shared.state().is_closed
     }
@@ -118,25 +120,25 @@ impl<T> Drop for UnboundedSender<T> {
 
 /// The receiving side of [`unbounded`].
 pub struct UnboundedReceiver<T> {
-    /// Taken from the queue, all at once, and not received yet.
+    /// Messages taken from the queue and not received yet.
     own: VecDeque<T>,
     shared: Arc<Shared<T>>,
 }
 
 impl<T> UnboundedReceiver<T> {
-    /// The next message. Dropping the future loses nothing.
+    /// Receives the next message. Dropping the future loses nothing.
     ///
     /// # Errors
-    /// There is none, and no sender is left; or the channel is closed.
+    /// The channel is empty, and closed or without senders.
     #[inline]
     pub fn recv(&mut self) -> RecvUnbounded<'_, T> {
         RecvUnbounded { receiver: self }
     }
 
-    /// The next message, if it is there.
+    /// Receives the next message, if there is one.
     ///
     /// # Errors
-    /// There is none now, or there will be none.
+    /// The channel is empty, or closed and empty.
     pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
         match self.take(None) {
             Poll::Ready(Ok(message)) => Ok(message),
@@ -145,7 +147,7 @@ impl<T> UnboundedReceiver<T> {
         }
     }
 
-    /// The next message, for a thread without a runtime, which waits for it.
+    /// Receives the next message on a thread without a runtime; blocks while there is none.
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
@@ -153,29 +155,34 @@ impl<T> UnboundedReceiver<T> {
         let waker = Waker::from(std::sync::Arc::new(Parked(std::thread::current())));
         let mut context = Context::from_waker(&waker);
         loop {
-            match self.poll_recv(&mut context) {
+            match self.poll_uncounted(&mut context) {
                 Poll::Ready(received) => return received,
                 Poll::Pending => std::thread::park(),
             }
         }
     }
 
-    /// The same as [`recv`](Self::recv), for futures written by hand.
+    /// As [`recv`](Self::recv), for hand-written futures.
     #[inline]
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Result<T, RecvError>> {
+        poll_counted(context, |context| self.poll_uncounted(context))
+    }
+
+    #[inline]
+    fn poll_uncounted(&mut self, context: &mut Context<'_>) -> Poll<Result<T, RecvError>> {
         match self.own.pop_front() {
             Some(message) => Poll::Ready(Ok(message)),
-            // Cloned before the lock is taken, and dropped behind it, if it is not wanted.
+            // Cloned before the lock is taken; if it is not needed, dropped after the lock is released.
             None => self.take(Some(context.waker().clone())),
         }
     }
 
-    /// Takes no more: who sends gets his message back. What was sent before is still received.
+    /// Closes the channel: further sends return their messages. Earlier messages are still received.
     pub fn close(&mut self) {
         self.shared.state().is_closed = true;
     }
 
-    /// Takes what was sent, or says that there is nothing; then the waker is left, if there is one.
+    /// Takes the next message. If there is none, leaves the waker, if given.
     fn take(&mut self, mut waker: Option<Waker>) -> Poll<Result<T, RecvError>> {
         if let Some(message) = self.own.pop_front() {
             return Poll::Ready(Ok(message));
@@ -226,7 +233,7 @@ impl<T> Future for RecvUnbounded<'_, T> {
     }
 }
 
-/// A thread that waits.
+/// Wakes a waiting thread.
 struct Parked(std::thread::Thread);
 
 impl Wake for Parked {
@@ -254,7 +261,7 @@ mod tests {
     use loom::sync::Condvar;
     use loom::thread;
 
-    /// A task that waits, as loom sees it.
+    /// Wakes a waiting task in a loom model.
     struct Bell(Mutex<bool>, Condvar);
 
     impl Wake for Bell {
@@ -264,7 +271,7 @@ mod tests {
         }
     }
 
-    /// Receives to the end. A wake that is lost is a deadlock, which loom tells.
+    /// Receives to the end. A lost wake is a deadlock, which loom reports.
     fn received(receiver: &mut UnboundedReceiver<u32>) -> Vec<u32> {
         let bell = std::sync::Arc::new(Bell(Mutex::new(false), Condvar::new()));
         let waker = Waker::from(std::sync::Arc::clone(&bell));
@@ -284,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_sends_arrives_in_its_order_and_then_the_end() {
+    fn messages_of_one_sender_arrive_in_order_and_then_the_end() {
         loom::model(|| {
             let (sender, mut receiver) = unbounded();
             let sending = thread::spawn(move || (1..=2).for_each(|message| sender.send(message).unwrap()));
@@ -294,8 +301,9 @@ mod tests {
     }
 
     #[test]
-    fn what_two_send_arrives_and_the_end_is_the_end_of_both() {
-        // All orders of three threads take hours; those with three interruptions, where mistakes show, some seconds.
+    fn messages_of_two_senders_arrive_and_the_end_follows_both() {
+        // All orders of three threads take hours; three preemptions take seconds and still find the known
+        // mistakes.
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(|| {
@@ -312,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_received_or_comes_back_when_the_channel_is_closed() {
+    fn a_message_is_received_or_returned_when_the_channel_is_closed() {
         loom::model(|| {
             let (sender, mut receiver) = unbounded();
             let sending = thread::spawn(move || sender.send(1).is_err());

@@ -1,15 +1,16 @@
-//! Waiting until a number of things is done, whoever does them.
+//! A counter of running work, with a wait for zero.
 
+use super::budget::counted;
 use event_listener::{Event, listener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts work that is under way; [`wait`](WaitGroup::wait) is over when there is none.
+/// Counts running pieces of work; [`wait`](WaitGroup::wait) ends when there are none.
 ///
 /// ```
-/// use ringroad_engine::{Name, Runtime, spawn, sync::WaitGroup};
+/// use ringroad_engine::{DriverName, Runtime, spawn, sync::WaitGroup};
 ///
-/// let runtime = Runtime::new(Name::Epoll)?;
+/// let runtime = Runtime::new(DriverName::Epoll)?;
 /// runtime.block_on(async {
 ///     let group = WaitGroup::new();
 ///     for _ in 0..3 {
@@ -35,7 +36,7 @@ struct State {
     none_left: Event,
 }
 
-/// A piece of work under way, until it is dropped, also by a panic.
+/// A running piece of work. Dropping it ends the work, also during a panic.
 #[derive(Debug)]
 #[must_use = "work that is dropped at once is done at once"]
 pub struct Work {
@@ -43,7 +44,7 @@ pub struct Work {
 }
 
 impl WaitGroup {
-    /// With nothing under way.
+    /// Creates a group without work.
     pub fn new() -> WaitGroup {
         WaitGroup::default()
     }
@@ -54,16 +55,20 @@ impl WaitGroup {
         Work { state: Arc::clone(&self.state) }
     }
 
-    /// How much is under way now.
+    /// Returns the number of running pieces of work.
     pub fn under_way(&self) -> usize {
         self.state.under_way.load(Ordering::Acquire)
     }
 
-    /// Waits until nothing is under way: for a moment, if others go on beginning.
+    /// Waits until no work is running. Other tasks may begin new work directly afterwards.
     pub async fn wait(&self) {
+        counted(self.none_left()).await;
+    }
+
+    async fn none_left(&self) {
         while self.under_way() > 0 {
             listener!(self.state.none_left => done);
-            // The last may have been done before we listened.
+            // The last may have ended before the listener was registered.
             if self.under_way() > 0 {
                 done.await;
             }
@@ -72,7 +77,7 @@ impl WaitGroup {
 }
 
 impl Clone for Work {
-    /// One more piece of work.
+    /// Begins another piece of work.
     fn clone(&self) -> Work {
         self.state.under_way.fetch_add(1, Ordering::Relaxed);
         Work { state: Arc::clone(&self.state) }
@@ -81,7 +86,7 @@ impl Clone for Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        // Release: who sees zero sees what was done before.
+        // Release: a waiter that sees zero sees everything done before.
         if self.state.under_way.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.state.none_left.notify(usize::MAX);
         }

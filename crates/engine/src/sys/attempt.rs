@@ -1,8 +1,12 @@
-//! One operation, one system call, on a non-blocking socket. Answers as io_uring gives them: a count or a
-//! descriptor, or a negated errno.
+//! One operation, one system call, which never waits. Results have io_uring's form: a count or a descriptor,
+//! or a negated errno.
 //!
-//! Made by number: the C library's `recv` and `send` are points of thread cancellation, which in a process of
-//! several threads costs some 30 instructions each, and nobody cancels our threads.
+//! Calls with flags use MSG_DONTWAIT. `accept4` and `sendfile` have no such flag and depend on O_NONBLOCK,
+//! which every driver sets and none clears (ADR 22): the mode belongs to the open file description, and other
+//! descriptors, runtimes and processes may share it.
+//!
+//! Calls are made by number: the C library's `recv` and `send` are cancellation points, which costs some 30
+//! instructions each in a process with several threads, and these threads are never cancelled.
 
 use super::negated;
 use crate::counters::Counters;
@@ -11,23 +15,51 @@ use socket2::SockAddr;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-/// Takes one connection from the listener's queue.
+/// Flags of new sockets, also for `accept4`.
+pub(crate) const SOCKET_FLAGS: libc::c_int = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+
+/// Takes one connection from the listener's queue. The listener is non-blocking.
 #[inline]
-pub(crate) fn accept(listener: i32, flags: i32, counters: &mut Counters) -> i32 {
+pub(crate) fn accept(listener: i32, counters: &mut Counters) -> i32 {
     counters.system_calls += 1;
     let (no_name, no_length) = (std::ptr::null_mut::<u8>(), std::ptr::null_mut::<u8>());
     // SAFETY: accept4(2). Null name and length are allowed, and mean that the peer's address is not wanted.
-    negated(unsafe { libc::syscall(libc::SYS_accept4, listener, no_name, no_length, flags) })
+    negated(unsafe { libc::syscall(libc::SYS_accept4, listener, no_name, no_length, SOCKET_FLAGS) })
 }
 
-/// Begins to connect: 0, EINPROGRESS, or what was wrong.
+/// Returns 0 if a read would not block, or EAGAIN.
+pub(crate) fn is_readable(number: i32, counters: &mut Counters) -> i32 {
+    is_ready(number, libc::POLLIN, counters)
+}
+
+/// Returns 0 if a write would not block, or EAGAIN.
+pub(crate) fn is_writable(number: i32, counters: &mut Counters) -> i32 {
+    is_ready(number, libc::POLLOUT, counters)
+}
+
+fn is_ready(number: i32, events: i16, counters: &mut Counters) -> i32 {
+    counters.system_calls += 1;
+    let mut entry = libc::pollfd { fd: number, events, revents: 0 };
+    let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let (entry, span) = (&raw mut entry, &raw const at_once);
+    // SAFETY: ppoll(2) with one live entry, written during the call only, a live timespec, and no signal
+    // mask.
+    match negated(unsafe {
+        libc::syscall(libc::SYS_ppoll, entry, 1usize, span, std::ptr::null::<u8>(), 0usize)
+    }) {
+        0 => -libc::EAGAIN,
+        ready => ready.min(0),
+    }
+}
+
+/// Starts a connect; returns 0, EINPROGRESS, or another negated errno.
 pub(crate) fn connect(socket: i32, address: &SockAddr, counters: &mut Counters) -> i32 {
     counters.system_calls += 1;
     // SAFETY: connect(2). The address is borrowed for the call, and is `len` bytes long by its type.
     negated(unsafe { libc::syscall(libc::SYS_connect, socket, address.as_ptr(), address.len()) })
 }
 
-/// The pending error of a socket, taken from it: 0, or a negated errno.
+/// Returns and clears the pending error of a socket: 0, or a negated errno.
 pub(crate) fn take_error(socket: i32, counters: &mut Counters) -> i32 {
     counters.system_calls += 1;
     let mut error: libc::c_int = 0;
@@ -39,7 +71,7 @@ pub(crate) fn take_error(socket: i32, counters: &mut Counters) -> i32 {
     if answer < 0 { negated(answer.into()) } else { -error }
 }
 
-/// Receives into `memory`, which nobody else touches during the call.
+/// Receives into `memory`, which no other code touches during the call.
 ///
 /// # Safety
 /// The memory is valid for writes of its length.
@@ -47,23 +79,24 @@ pub(crate) fn take_error(socket: i32, counters: &mut Counters) -> i32 {
 pub(crate) unsafe fn receive(socket: i32, memory: Span, counters: &mut Counters) -> i32 {
     counters.system_calls += 1;
     let (no_name, no_length) = (std::ptr::null_mut::<u8>(), std::ptr::null_mut::<u8>());
+    let (length, flags) = (bounded(memory.bytes), libc::MSG_DONTWAIT);
     // SAFETY: recvfrom(2) without a name is recv(2): the kernel writes at most `bytes` bytes, during the call
     // only; promised by the caller.
     negated(unsafe {
-        libc::syscall(libc::SYS_recvfrom, socket, memory.start, bounded(memory.bytes), 0, no_name, no_length)
+        libc::syscall(libc::SYS_recvfrom, socket, memory.start, length, flags, no_name, no_length)
     })
 }
 
-/// Sends from the front of `bytes`. A peer that is gone is EPIPE, never a signal.
+/// Sends from the front of `bytes`. A closed peer is EPIPE, never a signal.
 ///
 /// # Safety
 /// The memory is valid for reads of its length.
 #[inline]
 pub(crate) unsafe fn send(socket: i32, bytes: Span, counters: &mut Counters) -> i32 {
     counters.system_calls += 1;
-    let (length, flags) = (bounded(bytes.bytes), libc::MSG_NOSIGNAL);
-    // SAFETY: sendto(2) without a name is send(2): the kernel reads at most `bytes` bytes, during the call only;
-    // promised by the caller.
+    let (length, flags) = (bounded(bytes.bytes), libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT);
+    // SAFETY: sendto(2) without a name is send(2): the kernel reads at most `bytes` bytes, during the call
+    // only; promised by the caller.
     negated(unsafe {
         libc::syscall(libc::SYS_sendto, socket, bytes.start, length, flags, std::ptr::null::<u8>(), 0)
     })
@@ -75,77 +108,49 @@ pub(crate) unsafe fn send(socket: i32, bytes: Span, counters: &mut Counters) -> 
 /// Its vectors, and what they name, are valid for reads.
 pub(crate) unsafe fn send_vectored(socket: i32, message: &libc::msghdr, counters: &mut Counters) -> i32 {
     counters.system_calls += 1;
-    // SAFETY: sendmsg(2). Read during the call only; promised by the caller.
-    negated(unsafe {
-        libc::syscall(libc::SYS_sendmsg, socket, std::ptr::from_ref(message), libc::MSG_NOSIGNAL)
-    })
-}
-
-/// Sends bytes of `file` from `at` on without copying them through here, as many as go now. Where the file has ended:
-/// ENODATA.
-pub(crate) fn send_file(socket: i32, file: &File, at: u64, bytes: usize, counters: &mut Counters) -> i32 {
-    counters.system_calls += 1;
-    let Ok(mut at) = i64::try_from(at) else { return -libc::EOVERFLOW };
-    let (file, length) = (file.as_raw_fd(), bounded(bytes));
-    // SAFETY: sendfile(2). It takes numbers, and a place that is this frame's and is written during the call only.
-    let sent = negated(unsafe { libc::syscall(libc::SYS_sendfile, socket, file, &raw mut at, length) });
-    if sent == 0 && length > 0 { -libc::ENODATA } else { sent }
-}
-
-/// The same on a socket that waits: it does not for this call.
-pub(crate) fn send_file_at_once(
-    socket: i32,
-    file: &File,
-    at: u64,
-    bytes: usize,
-    counters: &mut Counters,
-) -> i32 {
-    let refused = set_nonblocking(socket, true, counters);
-    if refused < 0 {
-        return refused;
-    }
-    let sent = send_file(socket, file, at, bytes, counters);
-    // What has been set can be cleared.
-    set_nonblocking(socket, false, counters);
-    sent
-}
-
-/// Sets O_NONBLOCK, or clears it.
-pub(super) fn set_nonblocking(socket: i32, nonblocking: bool, counters: &mut Counters) -> i32 {
-    counters.system_calls += 1;
-    let mut on = libc::c_int::from(nonblocking);
-    // SAFETY: ioctl(2) with FIONBIO reads one number, of this frame, during the call.
-    negated(unsafe { libc::syscall(libc::SYS_ioctl, socket, libc::FIONBIO, &raw mut on) })
-}
-
-/// Sends the datagram that `message` names, or says EAGAIN, also on a socket that blocks.
-///
-/// # Safety
-/// As [`send_vectored`].
-pub(crate) unsafe fn send_now(socket: i32, message: &libc::msghdr, counters: &mut Counters) -> i32 {
-    counters.system_calls += 1;
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     // SAFETY: sendmsg(2). Read during the call only; promised by the caller.
     negated(unsafe { libc::syscall(libc::SYS_sendmsg, socket, std::ptr::from_ref(message), flags) })
 }
 
-/// Receives one datagram into what `message` names; answers with its whole length.
+/// Sends bytes of `file` from `at` on without copying them through user space, as many as possible now.
+/// ENODATA: the file ends before `at`. The socket is non-blocking.
+pub(crate) fn send_file(socket: i32, file: &File, at: u64, bytes: usize, counters: &mut Counters) -> i32 {
+    counters.system_calls += 1;
+    let Ok(mut at) = i64::try_from(at) else { return -libc::EOVERFLOW };
+    let (file, length) = (file.as_raw_fd(), bounded(bytes));
+    // SAFETY: sendfile(2). It takes numbers, and an offset of this frame that is written during the call
+    // only.
+    let sent = negated(unsafe { libc::syscall(libc::SYS_sendfile, socket, file, &raw mut at, length) });
+    if sent == 0 && length > 0 { -libc::ENODATA } else { sent }
+}
+
+/// Sets or clears O_NONBLOCK, for every descriptor that shares the socket.
+pub(crate) fn set_nonblocking(socket: i32, nonblocking: bool) -> i32 {
+    let mut on = libc::c_int::from(nonblocking);
+    // SAFETY: ioctl(2) with FIONBIO reads one number, of this frame, during the call.
+    negated(unsafe { libc::syscall(libc::SYS_ioctl, socket, libc::FIONBIO, &raw mut on) })
+}
+
+/// Receives one datagram into what `message` names; returns its whole length.
 ///
 /// # Safety
-/// The message is valid for reads and writes; its vectors, and what they and the name's place name, for writes.
+/// The message is valid for reads and writes; its vectors, and what they and the name's place name, for
+/// writes.
 pub(crate) unsafe fn receive_message(
     socket: i32,
     message: *mut libc::msghdr,
     counters: &mut Counters,
 ) -> i32 {
     counters.system_calls += 1;
-    // SAFETY: recvmsg(2). Written during the call only; promised by the caller. MSG_TRUNC as a flag makes the answer
-    // the datagram's length instead of the bytes that there was room for.
-    negated(unsafe { libc::syscall(libc::SYS_recvmsg, socket, message, libc::MSG_TRUNC) })
+    // With MSG_TRUNC as a flag the result is the datagram's length instead of the number of bytes that
+    // fitted.
+    let flags = libc::MSG_TRUNC | libc::MSG_DONTWAIT;
+    // SAFETY: recvmsg(2). Written during the call only; promised by the caller.
+    negated(unsafe { libc::syscall(libc::SYS_recvmsg, socket, message, flags) })
 }
 
-/// The number the next descriptor would get, or the highest there is: found out by opening one, like `like`, and
-/// closing it.
+/// Returns the number that the next descriptor would get: duplicates `like`, and closes the duplicate.
 #[cold]
 pub(crate) fn lowest_free(like: i32, counters: &mut Counters) -> i32 {
     counters.system_calls += 1;
@@ -158,16 +163,15 @@ pub(crate) fn lowest_free(like: i32, counters: &mut Counters) -> i32 {
     number
 }
 
-/// Closes a descriptor that the kernel has just opened for us.
+/// Closes a descriptor that the kernel has just opened.
 #[cold]
 pub(crate) fn close(number: i32, counters: &mut Counters) {
     counters.system_calls += 1;
-    // SAFETY: nobody else knows the number yet.
+    // SAFETY: no other code knows the number yet.
     unsafe { libc::close(number) };
 }
 
-/// A transfer's length as the kernel takes it: results are 32 bits wide, and `MAX_RW_COUNT` is a page less than
-/// 2 GiB.
+/// Limits the length of a transfer: results are 32 bits wide, and `MAX_RW_COUNT` is a page less than 2 GiB.
 #[inline]
 pub(crate) fn bounded(bytes: usize) -> usize {
     bytes.min(0x7fff_f000)

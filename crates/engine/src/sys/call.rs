@@ -1,7 +1,7 @@
-//! What never waits: making, naming, configuring and closing sockets.
+//! Calls that never wait: create, bind, configure and close sockets.
 
-use super::attempt::set_nonblocking;
-use super::check;
+use super::attempt::{SOCKET_FLAGS, set_nonblocking};
+use super::{check, check_result};
 use crate::address::named;
 use crate::counters::Counters;
 use crate::descriptor::Descriptor;
@@ -14,26 +14,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-/// How a driver wants its sockets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Blocking {
-    /// io_uring waits by itself, and takes O_NONBLOCK as "do not": an accept would answer EAGAIN.
-    Yes,
-    No,
-}
-
-impl Blocking {
-    /// The flags of `socket(2)` and `accept4(2)`.
-    pub(crate) fn socket_flags(self) -> libc::c_int {
-        match self {
-            Blocking::Yes => libc::SOCK_CLOEXEC,
-            Blocking::No => libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
-        }
-    }
-}
-
-/// Does `call` on the kernel's own descriptors.
-pub(crate) fn perform(call: Call<'_>, blocking: Blocking, counters: &mut Counters) -> io::Result<Answer> {
+/// Performs `call` on descriptors of the kernel.
+pub(crate) fn perform(call: Call<'_>, counters: &mut Counters) -> io::Result<Answer> {
     counters.system_calls += 1;
     match call {
         Call::Socket { domain, carries } => {
@@ -43,40 +25,24 @@ pub(crate) fn perform(call: Call<'_>, blocking: Blocking, counters: &mut Counter
                 Domain::Unix => libc::AF_UNIX,
             };
             // SAFETY: socket(2) takes numbers only.
-            let fd = check(unsafe { libc::socket(domain, kind_of(carries, blocking), 0) })?;
-            // SAFETY: socket(2) succeeded: the number is open, new, and known to nobody else.
+            let fd = check(unsafe { libc::socket(domain, kind_of(carries), 0) })?;
+            // SAFETY: socket(2) succeeded: the descriptor is new, and no other code has the number.
             Ok(Answer::Descriptor(Descriptor::Os(unsafe { OwnedFd::from_raw_fd(fd) })))
         }
         Call::Pair { carries } => {
             let mut ends = [-1; 2];
-            let (kind, into) = (kind_of(carries, blocking), ends.as_mut_ptr());
+            let (kind, into) = (kind_of(carries), ends.as_mut_ptr());
             // SAFETY: socketpair(2) writes two numbers, during the call only.
             check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, into) })?;
-            // SAFETY: socketpair(2) succeeded: both are open, new, and known to nobody else.
+            // SAFETY: socketpair(2) succeeded: both descriptors are new, and no other code has the numbers.
             let [one, other] = ends.map(|fd| Descriptor::Os(unsafe { OwnedFd::from_raw_fd(fd) }));
             Ok(Answer::Pair(one, other))
         }
-        Call::Adopt { on } => {
-            with(on, |socket| socket.set_nonblocking(blocking == Blocking::No))?;
-            // fcntl(2) twice: read the flags, set them.
-            counters.system_calls += 1;
-            Ok(Answer::Done)
-        }
+        Call::Adopt { on } => check_result(set_nonblocking(on.number, true)).map(|_| Answer::Done),
         Call::Bind { on, address } => with(on, |socket| socket.bind(address)).map(|()| Answer::Done),
         Call::Join { on, address } => {
-            // Only a Unix stream waits, for room in the listener's queue, and only if it blocks.
-            let may_wait = blocking == Blocking::Yes && address.is_unix();
-            if !may_wait {
-                return with(on, |socket| socket.connect(address)).map(|()| Answer::Done);
-            }
-            let refused = set_nonblocking(on.number, true, counters);
-            if refused < 0 {
-                return Err(io::Error::from_raw_os_error(-refused));
-            }
-            let joined = with(on, |socket| socket.connect(address));
-            // What has been set can be cleared.
-            set_nonblocking(on.number, false, counters);
-            joined.map(|()| Answer::Done)
+            // A blocking Unix stream would wait here for room in the listener's queue.
+            with(on, |socket| socket.connect(address)).map(|()| Answer::Done)
         }
         Call::SendTo { on, bytes, address } => {
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -104,8 +70,8 @@ pub(crate) fn perform(call: Call<'_>, blocking: Blocking, counters: &mut Counter
             with(on, |socket| socket.set_linger(Some(std::time::Duration::ZERO))).map(|()| Answer::Done)
         }
         Call::Close { descriptor: Descriptor::Os(fd), .. } => {
-            // close(2): the descriptor is gone whatever it answers, and on a socket there is nothing to lose.
-            // SAFETY: owned until here, and given up by `into_raw_fd`.
+            // close(2) closes the descriptor whatever it returns, and a socket has no buffered writes that
+            // could fail. SAFETY: owned until here, and released by `into_raw_fd`.
             check(unsafe { libc::close(fd.into_raw_fd()) }).map(|_| Answer::Done)
         }
         Call::Close { descriptor: other, .. } => {
@@ -114,30 +80,38 @@ pub(crate) fn perform(call: Call<'_>, blocking: Blocking, counters: &mut Counter
     }
 }
 
-/// Has the close of this socket tell its peer of a reset. If that fails, it will see an end.
+/// Makes a socket that leaves the engine blocking, like sockets created by std.
+pub(crate) fn make_blocking(on: Target) -> Result<(), i32> {
+    match set_nonblocking(on.number, false) {
+        errno if errno < 0 => Err(-errno),
+        _ => Ok(()),
+    }
+}
+
+/// Makes the close of this socket reset its peer. If that fails, the peer sees an end of the stream.
 #[cold]
 pub(crate) fn reset_at_close(socket: &OwnedFd) {
     let _ = SockRef::from(socket).set_linger(Some(std::time::Duration::ZERO));
 }
 
-/// Looks at a socket by its number, for one call.
+/// Borrows a socket by its number, for one call.
 fn with<R>(on: Target, call: impl FnOnce(SockRef<'_>) -> R) -> R {
     assert!(on.number >= 0, "the engine's table gives numbers of open descriptors");
-    // SAFETY: a target's number is that of a descriptor the table owns, which closes it only by `Call::Close`,
-    // and nothing is closed during the one call this borrow lasts for.
+    // SAFETY: a target's number is that of a descriptor the table owns, which closes it only by
+    // `Call::Close`, and nothing is closed during the one call this borrow lasts for.
     let fd = unsafe { BorrowedFd::borrow_raw(on.number) };
     call(SockRef::from(&fd))
 }
 
-fn kind_of(carries: Carries, blocking: Blocking) -> libc::c_int {
+fn kind_of(carries: Carries) -> libc::c_int {
     let kind = match carries {
         Carries::Stream => libc::SOCK_STREAM,
         Carries::Datagrams => libc::SOCK_DGRAM,
     };
-    kind | blocking.socket_flags()
+    kind | SOCKET_FLAGS
 }
 
-/// Never another file, whatever was named: a path in a configuration may be wrong.
+/// Removes a socket and no other file: a path in a configuration may be wrong.
 fn remove_socket(path: &Path) -> io::Result<()> {
     if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
         return Err(io::Error::from_raw_os_error(libc::ENOTSOCK));
@@ -162,14 +136,14 @@ fn peer_credentials(on: Target) -> io::Result<Credentials> {
     let (into, length) = ((&raw mut told).cast(), &raw mut bytes);
     // SAFETY: both pointers are to live locals of the lengths given, written during the call only.
     check(unsafe { libc::getsockopt(on.number, libc::SOL_SOCKET, libc::SO_PEERCRED, into, length) })?;
-    // A socket without a peer is answered with numbers that are none (`unix(7)`: of an unconnected one, 0 and -1).
+    // For a socket without a peer the kernel returns invalid ids (`unix(7)`: 0 and -1).
     if told.uid == u32::MAX {
         return Err(io::Error::from_raw_os_error(libc::ENOTCONN));
     }
     Ok(Credentials { pid: u32::try_from(told.pid).unwrap_or(0), uid: told.uid, gid: told.gid })
 }
 
-/// Options that have one name for each version of the protocol.
+/// Whether it is an IPv6 socket. Some options have a name per IP version.
 fn is_v6(socket: &SockRef<'_>) -> io::Result<bool> {
     socket.domain().map(|domain| domain == socket2::Domain::IPV6)
 }
@@ -196,7 +170,8 @@ fn set(socket: &SockRef<'_>, option: SocketOption) -> io::Result<()> {
     }
 }
 
-/// Of both versions of IP at the level of the fourth (`ip(7)`): `ipv6(7)` has no name of its own for it.
+/// Sets IP_BIND_ADDRESS_NO_PORT. For IPv6 too the level is that of IPv4 (`ip(7)`); `ipv6(7)` has no option of
+/// its own.
 fn set_bind_address_no_port(socket: &SockRef<'_>, on: bool) -> io::Result<()> {
     let value = libc::c_int::from(on);
     let (level, name) = (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT);

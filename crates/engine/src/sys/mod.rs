@@ -1,8 +1,7 @@
 //! System calls on descriptors, written once for every driver of the real kernel.
 //!
-//! `call` does what never waits; `attempt` does an operation on a non-blocking socket, `file` one
-//! on a file. Each counts itself where
-//! it is made. What to do about an answer is the caller's.
+//! `call` has calls that never wait, `attempt` socket operations, `file` file operations. Each function
+//! counts its system calls. The caller decides what follows from a result.
 
 pub(crate) mod attempt;
 pub(crate) mod call;
@@ -18,19 +17,19 @@ pub(crate) fn check(answer: libc::c_int) -> io::Result<libc::c_int> {
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
 }
 
-/// Undoes the C convention: a result as the kernel itself gives it, a count or a negated errno.
+/// Converts the C convention into the kernel's: a count or a negated errno.
 #[inline]
 pub(crate) fn negated(answer: libc::c_long) -> i32 {
     // A result that is not an error fits: transfers are bounded, descriptors are ints.
     if answer >= 0 { answer as i32 } else { -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) }
 }
 
-/// And back: a result as the kernel itself gives it, as a result.
+/// Converts the kernel's convention into a `Result`.
 pub(crate) fn check_result(result: i32) -> io::Result<i32> {
     if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(result) }
 }
 
-/// The calling thread, as the kernel knows it.
+/// Returns the kernel's id of the calling thread.
 pub(crate) fn thread_id() -> i32 {
     // SAFETY: gettid(2) takes nothing and cannot fail.
     let id = unsafe { libc::syscall(libc::SYS_gettid) };
@@ -38,7 +37,7 @@ pub(crate) fn thread_id() -> i32 {
     id as i32
 }
 
-/// How many descriptors this process may have at a time (its soft limit).
+/// Returns the descriptor limit of this process (RLIMIT_NOFILE, soft).
 pub(crate) fn descriptors_max() -> i32 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: getrlimit(2) writes the live local during the call only. With these arguments it cannot fail.
@@ -46,7 +45,7 @@ pub(crate) fn descriptors_max() -> i32 {
     i32::try_from(limit.rlim_cur).unwrap_or(i32::MAX)
 }
 
-/// How long a wait may take, as the kernel is told; `None`: for ever.
+/// Returns the time-out of a wait in the kernel's form; `None`: no limit.
 pub(crate) fn wait_span(until: Until) -> Option<libc::timespec> {
     let span = match until {
         Until::News => return None,
@@ -59,7 +58,7 @@ pub(crate) fn wait_span(until: Until) -> Option<libc::timespec> {
     })
 }
 
-/// How much a wait has found. Interrupted, it has found nothing.
+/// Returns the number of events of a wait; 0 after EINTR.
 pub(crate) fn check_wait(answer: libc::c_long) -> io::Result<usize> {
     match negated(answer) {
         found if found >= 0 => Ok(found as usize),

@@ -1,14 +1,15 @@
-//! Choosing where io_uring is forbidden, each way it is forbidden somewhere: by an errno, by death, by silence, by a
-//! limit. Each in a process of its own, because a filter cannot be taken off and a trial is not repeated.
+//! Choosing where io_uring is forbidden, each way it is forbidden somewhere: by an errno, by death, by
+//! silence, by a limit. Each in a process of its own, because a filter cannot be taken off and a trial is not
+//! repeated.
 //!
-//! What is denied is denied for real, beneath the code: by a filter of the kernel's, as containers have it. The whole
-//! suite runs under such filters by `cargo xtask denied`.
+//! What is denied is denied for real, beneath the code: by a filter of the kernel's, as containers have it.
+//! The whole suite runs under such filters by `cargo xtask denied`.
 
 use crate::support::Case;
 use ringroad_engine::choose::{self, Obstacle, Unusable, Wish};
 use ringroad_engine::net::{TcpListener, TcpStream};
 use ringroad_engine::time::sleep;
-use ringroad_engine::{Name, Runtime};
+use ringroad_engine::{DriverName, Runtime};
 use ringroad_host::process::tie_to_parent;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
@@ -26,8 +27,8 @@ const fn errno(number: i32) -> u32 {
     libc::SECCOMP_RET_ERRNO | number as u32
 }
 
-/// Denies `calls` to this thread and what it starts from now on. With `listen`, who calls waits for an answer that does
-/// not come; the descriptor it would come by stays open until the end.
+/// Denies `calls` to this thread and to what it starts from now on. With `listen`, a thread that makes such a
+/// call waits for an answer that does not come; the descriptor for the answer stays open until the end.
 fn deny(calls: &[i64], action: u32, listen: bool) {
     let statement = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
     let mut program = vec![statement((libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, 0)];
@@ -67,7 +68,7 @@ fn passed(output: &Output, about: &str) {
 }
 
 /// A connection, a byte there and back: the driver works.
-fn works(driver: Name) {
+fn works(driver: DriverName) {
     let runtime = Runtime::builder(driver).build().unwrap();
     let exchanged = runtime.block_on(async {
         let mut listener = TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -109,16 +110,20 @@ fn wherever_io_uring_is_denied_auto_goes_on_with_epoll_and_a_named_io_uring_is_r
         deny(denied, action, false);
 
         let choice = choose::choose(None, None).unwrap();
-        assert_eq!(choice.driver(), Name::Epoll);
+        assert_eq!(choice.driver(), DriverName::Epoll);
         let [refusal] = choice.refused() else { panic!("{choice}") };
-        assert_eq!((refusal.driver, refusal.obstacle), (Name::IoUring, Obstacle::Forbidden), "{refusal}");
+        assert_eq!(
+            (refusal.driver, refusal.obstacle),
+            (DriverName::IoUring, Obstacle::Forbidden),
+            "{refusal}"
+        );
         for word in [call, words, "seccomp filter"] {
             assert!(refusal.reason.contains(word), "no {word:?} in: {refusal}");
         }
         assert!(refusal.fix.is_some(), "{refusal}");
         works(choice.driver());
 
-        let error = choose::choose(Some(Wish::Named(Name::IoUring)), None).unwrap_err();
+        let error = choose::choose(Some(Wish::Named(DriverName::IoUring)), None).unwrap_err();
         assert!(matches!(&error, Unusable::Named(_, same) if same == refusal), "{error}");
         assert_eq!(choose::may_make_rings().unwrap_err(), refusal);
         return;
@@ -134,22 +139,22 @@ fn wherever_io_uring_is_denied_auto_goes_on_with_epoll_and_a_named_io_uring_is_r
     }
 }
 
-/// What an old filter does to a call it does not know: EPERM or ENOSYS, and epoll goes on with the older call; or the end
-/// of the process, and then it is the trial's child that ends.
+/// What an old filter does to a call it does not know: EPERM or ENOSYS, and epoll goes on with the older
+/// call; or the end of the process, and then it is the trial's child that ends.
 #[test]
 fn a_filter_from_before_the_newer_wait_of_epoll_ends_no_wait_and_no_process() {
     const TEST: &str = "choose::a_filter_from_before_the_newer_wait_of_epoll_ends_no_wait_and_no_process";
     if let Ok(way) = std::env::var(ROLE) {
         let (_, action, _) = WAYS.into_iter().find(|(name, ..)| *name == way).unwrap();
         deny(&[libc::SYS_epoll_pwait2], action, false);
-        let wish = Some(Wish::Named(Name::Epoll));
+        let wish = Some(Wish::Named(DriverName::Epoll));
         if way.starts_with("KILL") {
             let error = choose::choose(wish, None).unwrap_err().to_string();
             assert!(error.contains("ends a process"), "{error}");
             return;
         }
         works(choose::choose(wish, None).unwrap().driver());
-        let runtime = Runtime::builder(Name::Epoll).build().unwrap();
+        let runtime = Runtime::builder(DriverName::Epoll).build().unwrap();
         // A timer is what makes a wait have a span.
         runtime.block_on(sleep(Duration::from_millis(2))).unwrap();
         return;
@@ -169,20 +174,21 @@ fn a_sandbox_that_never_answers_is_a_refusal() {
         return passed(&output, "silence");
     }
     deny(&[ENTER], libc::SECCOMP_RET_USER_NOTIF, true);
-    let refusal = choose::probe(Name::IoUring).unwrap_err();
+    let refusal = choose::probe(DriverName::IoUring).unwrap_err();
     assert_eq!(refusal.obstacle, Obstacle::Broken, "{refusal}");
     assert!(refusal.reason.contains("io_uring_enter did not answer"), "{refusal}");
     works(choose::choose(None, None).unwrap().driver());
 }
 
 #[test]
-fn a_user_who_may_lock_no_memory_is_told_so_and_served_by_epoll() {
+fn without_locked_memory_auto_falls_back_to_epoll_with_the_reason() {
     if std::env::var(ROLE).is_err() {
-        let output = again("choose::a_user_who_may_lock_no_memory_is_told_so_and_served_by_epoll", "memlock");
+        let output =
+            again("choose::without_locked_memory_auto_falls_back_to_epoll_with_the_reason", "memlock");
         return passed(&output, "memlock");
     }
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a live limit, and numbers. Who is somebody already stays that.
+    // SAFETY: a live limit, and numbers. A user other than root stays that user.
     unsafe {
         assert_eq!(libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const none), 0);
         if libc::geteuid() == 0 {
@@ -196,40 +202,42 @@ fn a_user_who_may_lock_no_memory_is_told_so_and_served_by_epoll() {
         && refusal.obstacle == Obstacle::Forbidden
     {
         eprintln!("io_uring is forbidden here before its memory is counted: {refusal}");
-        assert_eq!(choice.driver(), Name::Epoll, "{choice}");
+        assert_eq!(choice.driver(), DriverName::Epoll, "{choice}");
         return works(choice.driver());
     }
-    // Whether this kernel counts rings as locked memory at all: asked as the kernel is asked, by eight entries.
+    // Whether this kernel counts rings as locked memory at all: asked as the kernel is asked, by eight
+    // entries.
     let mut parameters = [0u64; 15];
     // SAFETY: `io_uring_params` is 120 bytes of integers; a descriptor it returns ends with this process.
     let ring = unsafe { libc::syscall(SETUP, 8, parameters.as_mut_ptr()) };
     if ring >= 0 {
         eprintln!("this kernel (such as 6.1) does not count rings as locked memory");
-        assert_eq!(choice.driver(), Name::IoUring, "{choice}");
+        assert_eq!(choice.driver(), DriverName::IoUring, "{choice}");
         return works(choice.driver());
     }
-    assert_eq!(choice.driver(), Name::Epoll, "{choice}");
+    assert_eq!(choice.driver(), DriverName::Epoll, "{choice}");
     let [refusal] = choice.refused() else { panic!("{choice}") };
     assert_eq!(refusal.obstacle, Obstacle::Limited, "{refusal}");
     assert!(refusal.reason.contains("may lock 0 KiB") && refusal.fix.is_some(), "{refusal}");
     works(choice.driver());
 }
 
-/// The process that runs this dies at the first call of io_uring, also in its children's name: a filter is inherited,
-/// but a probe's child would die alone. So the probe is shown to be needed: with it the driver is refused, without it
-/// the process is gone; and what a named driver does without it is shown to need no io_uring.
+/// The process that runs this dies at the first call of io_uring, also in its children's name: a filter is
+/// inherited, but a probe's child would die alone. So the probe is shown to be needed: with it the driver is
+/// refused, without it the process is gone; and what a named driver does without it is shown to need no
+/// io_uring.
 #[test]
 fn no_other_driver_ever_touches_io_uring() {
     const TEST: &str = "choose::no_other_driver_ever_touches_io_uring";
     match std::env::var(ROLE).as_deref() {
         Ok("io_uring") => {
             deny(&[SETUP], KILL, false);
-            let _ = Runtime::builder(Name::IoUring).build();
+            let _ = Runtime::builder(DriverName::IoUring).build();
             unreachable!("the filter ends whoever makes a ring");
         }
         Ok(name) => {
             deny(&[SETUP, ENTER, REGISTER], KILL, false);
-            let driver: Name = name.parse().unwrap();
+            let driver: DriverName = name.parse().unwrap();
             let choice = choose::choose(Some(Wish::Named(driver)), None).unwrap();
             assert!(choice.refused().is_empty() && choice.driver() == driver, "{choice}");
             works(driver);
@@ -244,7 +252,7 @@ fn no_other_driver_ever_touches_io_uring() {
                     output.status
                 );
             }
-            for driver in choose::drivers().filter(|driver| *driver != Name::IoUring) {
+            for driver in choose::drivers().filter(|driver| *driver != DriverName::IoUring) {
                 passed(&again(TEST, driver.as_str()), driver.as_str());
             }
         }
@@ -262,9 +270,12 @@ fn the_environment_is_heard_and_the_command_line_is_heard_first() {
             assert!(error.starts_with("RINGROAD_DRIVER: unknown driver"), "{error}");
         } else {
             let info = choice.unwrap();
-            assert_eq!((info.driver(), info.why().as_str()), (Name::Epoll, "as asked (RINGROAD_DRIVER)"));
+            assert_eq!(
+                (info.driver(), info.why().as_str()),
+                (DriverName::Epoll, "as asked (RINGROAD_DRIVER)")
+            );
         }
-        let wish = Some(Wish::Named(Name::Epoll));
+        let wish = Some(Wish::Named(DriverName::Epoll));
         assert_eq!(choose::choose(wish, None).unwrap().why(), "as asked (--driver)");
         assert_eq!(choose::driver_info().unwrap().why(), "as asked (--driver)", "the last choice is told");
         return;

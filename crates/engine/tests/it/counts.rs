@@ -1,4 +1,5 @@
-//! What is held by counting, since timed tests are banned: allocations and system calls per request, and sizes.
+//! What is held by counting, since timed tests are banned: allocations and system calls per request, and
+//! sizes.
 
 use crate::peer::{anywhere, echo, pair};
 use crate::support::{Case, SocketDir, child, role, with_runtime};
@@ -211,8 +212,8 @@ async fn serve(stream: &mut TcpStream, requests: usize) {
     }
 }
 
-/// A server that answers one client, who asks again when it has its answer: what the counters gained by so many
-/// requests in a row, for each entry of `runs`.
+/// A server and one client that sends its next request when it has the answer. Returns by how much the
+/// counters grew for that many requests in a row, for each entry of `runs`.
 fn lockstep<const RUNS: usize>(runtime: &Runtime, runs: [usize; RUNS]) -> [Gained; RUNS] {
     let listener = std::net::TcpListener::bind(anywhere()).unwrap();
     let address = listener.local_addr().unwrap();
@@ -254,7 +255,8 @@ fn all_readable(streams: &[std::net::TcpStream]) {
 }
 
 cases!(
-    /// Whom a task wakes runs in the same turn, 64 polls long or more; who yields lets the I/O be looked at.
+    /// A task that is woken by a task runs in the same turn, for 64 polls or more; a yield lets the loop poll
+    /// the I/O.
     a_wake_from_task_to_task_costs_no_wait_and_a_yield_costs_one,
     real,
     |case| with_runtime(case, |builder| builder, |_, runtime| {
@@ -290,7 +292,7 @@ cases!(
 
 cases!(
     /// Over a Unix socket, where what was sent is there when the call returns.
-    on_readiness_who_has_sent_its_question_when_it_is_accepted_is_never_waited_for,
+    on_readiness_a_request_that_arrived_before_the_accept_needs_no_wait,
     [epoll Epoll, poll Poll, select Select],
     |case| with_runtime(case, |builder| builder, |_, runtime| {
         let dir = SocketDir::new();
@@ -327,8 +329,8 @@ cases!(
 );
 
 cases!(
-    /// A worker's wait and its receive, and a send. If the runtime sleeps, which it does unless the worker is quicker
-    /// than its own last step was, one call wakes it and one is its sleep.
+    /// A worker's wait and its receive, and a send. If the runtime sleeps, which it does unless the worker is
+    /// quicker than its own last step was, one call wakes it and one is its sleep.
     on_threads_a_request_in_lockstep_is_three_calls_and_at_most_two_more,
     [threads Threads],
     |case| with_runtime(case, |builder| builder, |_, runtime| {
@@ -340,7 +342,7 @@ cases!(
 
 cases!(
     /// The kernel does not interrupt the runtime for a worker that got something.
-    on_threads_a_worker_that_has_served_gives_way_to_whoever_runs,
+    on_threads_a_waking_worker_does_not_preempt_the_running_thread,
     [threads Threads],
     |case| with_runtime(case, |builder| builder, |_, runtime| {
         // Of this process, where other tests may have workers too, some of them just begun.
@@ -375,8 +377,8 @@ fn policy_of_this_thread() -> String {
 }
 
 cases!(
-    /// One call hands the answer over and takes its completion, the next waits for the request; where the next
-    /// request is there at once, both are one.
+    /// One call hands the answer over and takes its completion, the next waits for the request; where the
+    /// next request is there at once, both are one.
     on_io_uring_a_request_in_lockstep_is_at_most_two_calls,
     [io_uring IoUring, io_uring_plain IoUringPlain],
     |case| with_runtime(case, |builder| builder, |_, runtime| {
@@ -387,8 +389,8 @@ cases!(
 );
 
 cases!(
-    /// Sixteen requests that are there already are answered together: on io_uring by one call that takes them and
-    /// one that hands all answers over, on readiness by a receive and a send each and no attempt in vain;
+    /// Sixteen requests that are there already are answered together: on io_uring by one call that takes them
+    /// and one that hands all answers over, on readiness by a receive and a send each and no attempt in vain;
     /// on threads each has its worker's wait, and may find the runtime asleep.
     sixteen_requests_at_once_share_their_waits,
     real,
@@ -425,7 +427,8 @@ cases!(
             for client in &mut clients {
                 client.write_all(MESSAGE.as_bytes()).unwrap();
             }
-            // All of it is in the sockets, and only then do the servers look; but workers look when they please.
+            // All of it is in the sockets, and only then do the servers look; but workers look when they
+            // please.
             if case != Case::Threads {
                 all_readable(&seen_by_us);
             }
@@ -463,15 +466,15 @@ cases!(
 );
 
 cases!(
-    /// Bytes, an end, a reset and room to send that nobody asks about end one wait each at most, also where the kernel
-    /// tells what is and not what has changed; the listener's next client too.
+    /// Bytes, an end, a reset and room to send that no operation waits for end one wait each at most, also
+    /// where the kernel reports levels and not changes; so does the listener's next client.
     what_is_ready_and_unasked_for_does_not_keep_the_runtime_awake,
     real,
     |case| with_runtime(case, |builder| builder, |_, runtime| {
         let body = async {
             let mut listener = TcpListener::bind(anywhere()).unwrap();
             let address = listener.local_addr().unwrap();
-            // Each stands, and nobody waits for it any more.
+            // Each operation below stays active in the driver, but no future waits for it any more.
             assert!(futures_util::poll!(Box::pin(listener.accept())).is_pending());
             let mut kept = Vec::new();
             for event in 0..4 {
@@ -534,7 +537,7 @@ cases!(
         };
         runtime.block_on(exchange).unwrap();
         let calm = runtime.counters();
-        // Receives that nobody sends anything to, dropped while they wait.
+        // Receives without any data sent to them, dropped while they wait.
         let in_vain = async {
             for _ in 0..DROPPED {
                 let (mut client, _server) = pair().await;
@@ -646,9 +649,10 @@ cases!(
         let (before, before_kernel) = (ask(&mut client), kernel.read().unwrap());
         exchange(&mut client, 1000);
         let (ours, kernels) = (ask(&mut client) - before, kernel.read().unwrap() - before_kernel);
-        // Between the answer and our reading of the kernel's count the server goes on to its next wait. Where workers
-        // and runtime meet at a lock, whoever comes second sleeps for it with futex(2), which is the library's call and
-        // not counted: on threads the kernel counts more, and how much more is up to the machine.
+        // Between the answer and our reading of the kernel's count the server goes on to its next wait. Where
+        // workers and runtime meet at a lock, the second sleeps on it with futex(2), a call of the standard
+        // library that we do not count: on threads the kernel counts more, and how much more depends on the
+        // machine.
         let most = if case == Case::Threads { u64::MAX } else { ours + 4 };
         let both = format!("{ours} by our count, {kernels} by the kernel's");
         assert!(ours >= 1000 && ours <= kernels + 4 && kernels <= most, "{both}");

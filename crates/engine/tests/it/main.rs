@@ -10,3 +10,4 @@ mod memory;
 mod peer;
 mod seeds;
 mod sim;
+mod workers;

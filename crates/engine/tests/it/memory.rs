@@ -1,6 +1,6 @@
-//! Memory the kernel may touch stays, and memory it may not touch is gone: shown with buffers that are pages of their
-//! own, which leave the address space when they are freed. A write that came late would be EFAULT, or tear a hole
-//! into what somebody else has mapped there; bytes that got lost would be missed.
+//! Memory the kernel may touch stays, and memory it may not touch is gone. Shown with buffers on pages of
+//! their own, which leave the address space when they are freed. A late write would fail with EFAULT, or
+//! overwrite what is mapped there by then; lost bytes would be missed.
 //!
 //! Each test has a process to itself: in another, a thread may map something at the address in question.
 
@@ -10,8 +10,8 @@ use crate::support::{Case, alone, with_runtime};
 use futures_util::poll;
 use ringroad_engine::net::{TcpStream, UnixDatagram};
 use ringroad_engine::{Pages, Runtime, fs, yield_now};
-use std::io::Write;
-use std::os::fd::AsRawFd;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
 const PAGE: usize = 4096;
@@ -30,8 +30,8 @@ fn is_orphaned() -> bool {
     dump.lines().any(|line| line.contains("  orphaned  ") && !line.contains("  accept  "))
 }
 
-/// From a drop on: as long as the driver has the operation its memory is there, and then it is gone. Whether the
-/// driver had it at all.
+/// From a drop on: as long as the driver has the operation its memory is there, and then it is gone. Whether
+/// the driver had it at all.
 async fn mapped_until_let_go(addresses: &[usize]) -> bool {
     let was_orphaned = is_orphaned();
     loop {
@@ -77,7 +77,8 @@ cases!(the_memory_of_a_dropped_receive_stays_until_its_last_completion_and_no_by
                         let address = buffer.as_ptr() as usize;
                         let mut receiving = Box::pin(reader.recv_into(buffer));
                         assert!(poll!(&mut receiving).is_pending());
-                        // In every other round the bytes are there when it is dropped, and in some before it is handed over.
+                        // In every other round the bytes are there when it is dropped, and in some before it
+                        // is handed over.
                         if round % 2 == 0 {
                             sender.write_all(vec![round; 100]).await.0.unwrap();
                         }
@@ -131,7 +132,8 @@ cases!(the_memory_of_a_dropped_datagram_stays_until_its_last_completion, all, |c
                     let address = buffer.as_ptr() as usize;
                     let mut receiving = Box::pin(reader.recv(buffer));
                     assert!(poll!(&mut receiving).is_pending());
-                    // In every other round a datagram is there when it is dropped, and stays in the buffer for the next.
+                    // In every other round a datagram is there when it is dropped, and stays in the buffer
+                    // for the next.
                     if round % 2 == 0 {
                         sender.send(vec![round; 100]).await.0.unwrap();
                     }
@@ -162,7 +164,7 @@ cases!(the_memory_of_a_dropped_datagram_stays_until_its_last_completion, all, |c
     )
 }));
 
-/// Another connection in its place, whose receives have not begun.
+/// Another connection in its place, on which no receive has begun.
 async fn renewed(before: TcpStream, sender: &mut TcpStream) -> TcpStream {
     before.close().await;
     let (client, server) = pair().await;
@@ -183,7 +185,8 @@ cases!(the_memory_of_a_dropped_send_stays_until_its_last_completion, all, |case|
                     let pages = if case.is_real() { 2048 } else { 128 };
                     let (first, second) = (full(4).await, full(pages).await);
                     let (first_at, second_at) = (first.as_ptr() as usize, second.as_ptr() as usize);
-                    // The peer has the beginning, as it was meant: until it has a part, so that the rest is underway.
+                    // The peer has the beginning, as it was meant: until it has a part, so that the rest is
+                    // underway.
                     let mut got = Vec::new();
                     let was_with_the_driver = if vectored {
                         let mut sending = Box::pin(sender.write_vectored_all(vec![first, second]));
@@ -287,44 +290,54 @@ cases!(
     })
 );
 
+/// Makes a FIFO full: a write to it waits.
+fn fill(mut fifo: &std::fs::File) {
+    while fifo.write(&[0; PAGE]).is_ok_and(|bytes| bytes > 0) {}
+}
+
+/// Takes everything out of a FIFO.
+fn drain(mut fifo: &std::fs::File) {
+    while fifo.read(&mut [0; 16 * PAGE]).is_ok_and(|bytes| bytes > 0) {}
+}
+
 cases!(
-    /// Of a FIFO, where a read waits until somebody writes: on a thread of the pool, or in the kernel.
-    the_memory_of_a_dropped_read_of_a_file_stays_until_that_is_over,
+    /// To a full FIFO, where a write waits until there is room: on a thread of the pool, or in the kernel. (A
+    /// read waits in the driver without its memory.)
+    the_memory_of_a_dropped_write_to_a_file_stays_until_that_is_over,
     real,
     |case| alone(None, || with_runtime(case, |builder| builder, |case, runtime| {
         let body = async {
             let folder = Folder::new();
             let path = folder.fifo();
-            let reader = fs::File::open(&path).await.unwrap();
-            let mut writer = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+            let open = |flags| {
+                let mut options = std::fs::OpenOptions::new();
+                options.read(true).write(true).custom_flags(flags).open(&path).unwrap()
+            };
+            let (other_end, writer) = (open(libc::O_NONBLOCK), fs::File::from_std(open(0)));
             for round in 0..20 {
-                let buffer = Pages::new(PAGE).unwrap();
+                fill(&other_end);
+                let buffer = full(1).await;
+                while is_orphaned() {
+                    yield_now().await;
+                }
                 let address = buffer.as_ptr() as usize;
-                let mut reading = Box::pin(reader.read_at(buffer, 0));
-                assert!(poll!(&mut reading).is_pending());
+                let mut writing = Box::pin(writer.write_at(buffer, 0));
+                assert!(poll!(&mut writing).is_pending());
                 if round % 2 == 0 {
                     yield_now().await;
                 }
                 assert!(is_mapped(address));
-                drop(reading);
+                drop(writing);
                 if case == Case::IoUring {
                     assert!(mapped_until_let_go(&[address]).await, "the ring has it");
-                    continue;
                 }
-                // Before a thread has taken it up it is gone with its future, and after that not before somebody writes;
-                // whoever still reads then reads into memory that is there: EFAULT would leave the byte in the FIFO.
-                writer.write_all(b"!").unwrap();
+                // Before a thread has taken it up it is gone with its future, and after that not before there
+                // is room: a thread that still writes then does so from memory that is there.
                 while is_mapped(address) {
+                    drain(&other_end);
                     yield_now().await;
                 }
-                // Whichever it was, the FIFO is empty again.
-                let mut left = 0i32;
-                // SAFETY: FIONREAD writes one number, where it is told.
-                unsafe { libc::ioctl(writer.as_raw_fd(), libc::FIONREAD, &raw mut left) };
-                if left > 0 {
-                    let (read, _) = reader.read_at(Vec::with_capacity(1), 0).await;
-                    assert_eq!(read.unwrap(), 1);
-                }
+                drain(&other_end);
             }
         };
         runtime.block_on(body).unwrap();

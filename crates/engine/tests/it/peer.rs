@@ -1,4 +1,5 @@
-//! The other side of a scenario: echo servers, pairs of connected streams, and a latch to wait for one another.
+//! The other side of a scenario: echo servers, pairs of connected streams, and a latch to wait for one
+//! another.
 
 use futures_util::join;
 use ringroad_engine::net::{Canceller, ReadHalf, TcpListener, TcpStream, WriteHalf};
@@ -83,7 +84,7 @@ impl Client {
     }
 }
 
-/// Two ends of one connection: who connected, and who accepted.
+/// Two ends of one connection: the connecting one, and the accepted one.
 pub(crate) async fn pair() -> (TcpStream, TcpStream) {
     let mut listener = TcpListener::bind(anywhere()).unwrap();
     let address = listener.local_addr().unwrap();
@@ -91,7 +92,7 @@ pub(crate) async fn pair() -> (TcpStream, TcpStream) {
     (client.unwrap(), server.unwrap())
 }
 
-/// Opens once, for whoever waits then or later.
+/// Opens once, for all tasks that wait then or later.
 #[derive(Clone, Default)]
 pub(crate) struct Latch(Rc<Waiting>);
 

@@ -1,19 +1,20 @@
-//! Random programs on the simulated kernel, thousands of them: a seed decides what the program does and what the
-//! kernel does to it.
+//! Random programs on the simulated kernel, thousands of them: a seed decides what the program does and what
+//! the kernel does to it.
 //!
-//! A program is a server and some clients, of TCP or of Unix sockets. Each connection carries, each way, a stream of bytes
-//! of which every one is known by its place, so a byte lost, doubled or out of order is seen wherever it happens. Futures
-//! of every kind are dropped midway; receives, sends and accepts are cancelled; some ends vanish or reset. Beside them some
-//! send each other datagrams ([`datagrams`]). What must hold:
+//! A program is a server and some clients, of TCP or of Unix sockets. Each connection carries, each way, a
+//! stream of bytes of which every one is known by its place, so a byte lost, doubled or out of order is seen
+//! wherever it happens. Futures of every kind are dropped midway; receives, sends and accepts are cancelled;
+//! some ends vanish or reset. Beside them some send each other datagrams ([`datagrams`]). What must hold:
 //!
-//! - what arrives is what was sent from the beginning on, and all of it unless somebody broke the connection;
+//! - what arrives is what was sent from the beginning on, and all of it unless an end broke the connection;
 //! - the program comes to its end (the simulation knows when nothing can happen any more);
 //! - no completion is stale, and at the end every descriptor, operation and buffer is back.
 //!
-//! The calm ones among them, in which nobody breaks anything, also run on the real drivers, and must come to the
+//! The calm programs, in which no end breaks anything, also run on the real drivers, and must produce the
 //! same transcript there.
 //!
-//! `RINGROAD_SIM_SEED=N` replays one seed and tells its last events; `RINGROAD_SEEDS=N` or `A..B` says which to run.
+//! `RINGROAD_SIM_SEED=N` replays one seed and tells its last events; `RINGROAD_SEEDS=N` or `A..B` says which
+//! to run.
 
 mod datagrams;
 
@@ -27,7 +28,7 @@ use ringroad_engine::net::{
 };
 use ringroad_engine::sim::{Faults, Ledger, SimConfig};
 use ringroad_engine::time::{sleep, timeout};
-use ringroad_engine::{Counters, Error, Name, Runtime, spawn, yield_now};
+use ringroad_engine::{Counters, DriverName, Error, Runtime, spawn, yield_now};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
@@ -44,7 +45,7 @@ const SEEDS: u64 = 20_000;
 /// One seed in so many runs twice.
 const TWICE: u64 = 40;
 
-// ---- what a seed makes --------------------------------------------------------------------------------------------
+// ---- what a seed makes ------------------------------------------------------------------------------------
 
 /// How a connection goes; both its ends know.
 #[derive(Clone, Copy, Debug)]
@@ -220,7 +221,7 @@ impl Tally {
 
 type Shared = Rc<RefCell<World>>;
 
-// ---- the ends of a connection --------------------------------------------------------------------------------------
+// ---- the ends of a connection -----------------------------------------------------------------------------
 
 /// One end of a connection.
 #[derive(Clone)]
@@ -299,7 +300,8 @@ impl End {
                     received.map(|lease| {
                         self.got(&lease);
                         let over = lease.is_empty();
-                        // Some are kept over the next awaits: that must cost memory, and nobody's progress.
+                        // Some are kept over the next awaits: that may cost memory, but must not block any
+                        // end.
                         if self.dice.u8(..4) == 0 {
                             let copy = lease.to_vec();
                             hoard.push((lease, copy));
@@ -338,7 +340,8 @@ impl End {
             let most = if self.dice.u8(..3) == 0 { total } else { 50 };
             let end = total.min(at + 1 + self.dice.usize(..most));
             let bytes = self.character.content(self.side, at..end);
-            // Sends are rarely given up: mostly that breaks the connection. The first, which says who we are, never.
+            // Sends are rarely given up, since that mostly breaks the connection. The first is never given
+            // up: it names the end.
             let gives_up = !self.character.calm && (at > 0 || self.side == 1);
             let patience = if gives_up { self.dice.sometimes(24) } else { None };
             let canceller = (gives_up && self.dice.u8(..24) == 0).then(|| to.canceller());
@@ -397,7 +400,8 @@ impl End {
         match select(pin!(receiving), pin!(sending)).await {
             Either::Left((_from, sending)) => {
                 let over = end.way(1 - end.side, |way| way.ended || way.error.is_some());
-                // Who has had enough leaves: to stay, and only send, could keep both waiting for ever.
+                // An end that has received enough leaves: if it stayed and only sent, both could wait for
+                // ever.
                 if over {
                     sending.await;
                 }
@@ -477,11 +481,11 @@ async fn perhaps<F: Future>(patience: Option<Duration>, future: F) -> Option<F::
     }
 }
 
-// ---- the program ---------------------------------------------------------------------------------------------------
+// ---- the program ------------------------------------------------------------------------------------------
 
 /// A family of sockets that a program may use.
 trait Used: Family + fmt::Debug + Sized {
-    /// A listener at an address that nobody else has.
+    /// A listener at an address of its own.
     fn listen() -> Listener<Self>;
     async fn connect(to: &Self::Address) -> Result<Stream<Self>, Error>;
 }
@@ -510,9 +514,9 @@ impl Used for Unix {
 #[derive(Clone)]
 struct Places<A> {
     server: A,
-    /// Where nobody is accepted.
+    /// An address with a listener that never accepts.
     silent: A,
-    /// Where nobody listens.
+    /// An address without a listener.
     nowhere: A,
 }
 
@@ -524,7 +528,7 @@ struct Program {
     buffer_bytes: usize,
     /// The listener is closed when some may still want to connect.
     closes_early: bool,
-    /// Nobody breaks anything.
+    /// No end breaks anything.
     calm: bool,
     pace: u32,
     world: Shared,
@@ -569,7 +573,7 @@ impl Program {
             end.tally(|tally| tally.refused += 1);
         }
         if end.dice.u8(..4) == 0 && self.buffer_bytes <= 4096 {
-            self.send_to_nobody::<F>(&mut end, &places).await;
+            self.send_without_a_receiver::<F>(&mut end, &places).await;
         }
         loop {
             let patience = end.dice.sometimes(4);
@@ -590,8 +594,8 @@ impl Program {
         }
     }
 
-    /// A receive that nothing will come for, until it is cancelled: a cancel that is lost hangs here. Whether the
-    /// connection is still there.
+    /// A receive that nothing will come for, until it is cancelled: a cancel that is lost hangs here. Whether
+    /// the connection is still there.
     async fn receive_nothing<F: Family>(&self, end: &mut End, stream: &mut Stream<F>) -> bool {
         cancel_later(stream.canceller(), end.dice.moment());
         let received = if end.dice.bool() {
@@ -609,8 +613,8 @@ impl Program {
         true
     }
 
-    /// The same for a send of more than there is room for, to a listener that accepts nobody.
-    async fn send_to_nobody<F: Used>(&self, end: &mut End, places: &Places<F::Address>) {
+    /// The same for a send of more than there is room for, to a listener that never accepts.
+    async fn send_without_a_receiver<F: Used>(&self, end: &mut End, places: &Places<F::Address>) {
         let mut stream = F::connect(&places.silent).await.expect("its queue has room");
         cancel_later(stream.canceller(), end.dice.moment());
         let bytes = vec![1; self.buffer_bytes * 2 + 1];
@@ -663,10 +667,10 @@ impl Program {
         let mut dice = self.dice(0xff, 4);
         let listener = F::listen();
         let stop = listener.canceller();
-        let (accepts_nobody, closed) = (F::listen(), F::listen());
+        let (accepts_no_connection, closed) = (F::listen(), F::listen());
         let places = Places {
             server: listener.local_addr().unwrap(),
-            silent: accepts_nobody.local_addr().unwrap(),
+            silent: accepts_no_connection.local_addr().unwrap(),
             nowhere: closed.local_addr().unwrap(),
         };
         drop(closed);
@@ -737,7 +741,7 @@ thread_local! {
     static SEED: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Has every panic say whose it is: one that ends the process leaves no time to tell it later.
+/// Makes every panic print its seed: a panic that ends the process leaves no time to print it later.
 fn name_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -760,7 +764,7 @@ fn run(seed: u64) -> Result<(u64, Tally), String> {
     let ledger = config.ledger.clone();
     let mut rng = rng(seed, 0xff, 6);
     let (buffers, bytes) = (1 << rng.u32(1..6), rng.usize(16..2048));
-    let runtime = Runtime::builder(Name::Sim).sim(config).buffers(buffers, bytes).build().unwrap();
+    let runtime = Runtime::builder(DriverName::Sim).sim(config).buffers(buffers, bytes).build().unwrap();
     let world = Rc::clone(&program.world);
     let ran = catch_unwind(AssertUnwindSafe(|| runtime.block_on(program.everything(faults))));
     let (dump, counters) = (runtime.dump(), runtime.counters());
@@ -856,10 +860,11 @@ fn every_seed_ends_with_every_byte_in_its_place_and_nothing_left_over() {
     }
 }
 
-/// Seeds whose calm programs run on the real drivers.
+/// Seeds with calm programs that run on the real drivers.
 const CALM: Range<u64> = 0..40;
 
-/// Calm programs on a real driver end as they do on the simulation: the same bytes each way, and the same ends.
+/// Calm programs on a real driver end as they do on the simulation: the same bytes each way, and the same
+/// ends.
 fn has_the_same_transcripts<F: Used>(case: Case) {
     if case.is_refused() {
         return;
@@ -868,7 +873,7 @@ fn has_the_same_transcripts<F: Used>(case: Case) {
         .map(|seed| {
             let config = SimConfig::new(seed, Faults::swarm(seed));
             let program = Program::new(seed, true, true);
-            let runtime = Runtime::builder(Name::Sim).sim(config).build().unwrap();
+            let runtime = Runtime::builder(DriverName::Sim).sim(config).build().unwrap();
             runtime.block_on(Rc::clone(&program).main::<F>()).unwrap();
             let ways = program.world.borrow().ways.clone();
             assert!(ways.iter().flatten().all(|way| way.ended && way.sent == Some(way.got)), "{ways:?}");

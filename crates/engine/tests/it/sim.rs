@@ -4,7 +4,7 @@ use crate::contract::fs::Folder;
 use ringroad_engine::net::{TcpListener, TcpStream, UdpSocket, UnixDatagram};
 use ringroad_engine::sim::{Faults, SimConfig, Style};
 use ringroad_engine::time::{sleep, timeout};
-use ringroad_engine::{Name, Runtime, fs, spawn, yield_now};
+use ringroad_engine::{DriverName, Runtime, fs, spawn, yield_now};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn here() -> SocketAddr {
 #[test]
 fn a_program_that_hangs_is_told_so() {
     for style in STYLES {
-        let runtime = Runtime::builder(Name::Sim).sim(config(style, 1)).build().unwrap();
+        let runtime = Runtime::builder(DriverName::Sim).sim(config(style, 1)).build().unwrap();
         let error = runtime
             .block_on(async {
                 let mut listener = TcpListener::bind(here()).unwrap();
@@ -38,7 +38,7 @@ fn a_program_that_hangs_is_told_so() {
 fn a_program_that_only_spins_is_stopped() {
     let mut config = config(Style::Readiness, 1);
     config.steps_max = 10_000;
-    let runtime = Runtime::builder(Name::Sim).sim(config).build().unwrap();
+    let runtime = Runtime::builder(DriverName::Sim).sim(config).build().unwrap();
     let error = runtime
         .block_on(async {
             loop {
@@ -50,9 +50,9 @@ fn a_program_that_only_spins_is_stopped() {
 }
 
 #[test]
-fn years_pass_while_everybody_sleeps() {
+fn years_of_virtual_time_pass_while_all_tasks_sleep() {
     let year = Duration::from_secs(365 * 24 * 3600);
-    let runtime = Runtime::builder(Name::Sim).build().unwrap();
+    let runtime = Runtime::builder(DriverName::Sim).build().unwrap();
     let slept = runtime.block_on(async {
         let (short, long) = (spawn(sleep(year)), spawn(sleep(year * 2)));
         short.await.unwrap();
@@ -68,7 +68,7 @@ fn the_ledger_says_what_a_program_has_until_it_has_given_it_back() {
     for style in STYLES {
         let config = config(style, 5);
         let ledger = config.ledger.clone();
-        let runtime = Runtime::builder(Name::Sim).sim(config).build().unwrap();
+        let runtime = Runtime::builder(DriverName::Sim).sim(config).build().unwrap();
         let during = ledger.clone();
         runtime
             .block_on(async move {
@@ -98,7 +98,7 @@ fn what_no_cancel_ends_is_abandoned_by_the_shutdown_and_told() {
         let mut config = config(Style::Completion, seed);
         config.faults.stuck = 1000;
         let ledger = config.ledger.clone();
-        let runtime = Runtime::builder(Name::Sim).sim(config).build().unwrap();
+        let runtime = Runtime::builder(DriverName::Sim).sim(config).build().unwrap();
         runtime
             .block_on(async {
                 let mut listener = TcpListener::bind(here()).unwrap();
@@ -131,7 +131,7 @@ fn without_descriptors_a_listener_pauses_and_goes_on_when_one_is_closed() {
         let mut config = config(style, 3);
         config.descriptors_max = 4;
         let ledger = config.ledger.clone();
-        let runtime = Runtime::builder(Name::Sim).sim(config).build().unwrap();
+        let runtime = Runtime::builder(DriverName::Sim).sim(config).build().unwrap();
         runtime
             .block_on(async {
                 let mut listener = TcpListener::bind(here()).unwrap();
@@ -163,7 +163,7 @@ fn one_seed_is_one_run() {
     let run = |seed| {
         let config = SimConfig::new(seed, Faults::swarm(seed));
         let ledger = config.ledger.clone();
-        let runtime = Runtime::builder(Name::Sim).sim(config).build().unwrap();
+        let runtime = Runtime::builder(DriverName::Sim).sim(config).build().unwrap();
         runtime
             .block_on(async {
                 let mut listener = TcpListener::bind(here()).unwrap();
@@ -198,7 +198,7 @@ fn files(seed: u64, faults: Faults) -> (Vec<String>, u64) {
     let folder = Folder::new();
     let config = SimConfig::new(seed, faults);
     let ledger = config.ledger.clone();
-    let runtime = Runtime::builder(Name::Sim).sim(config).build().unwrap();
+    let runtime = Runtime::builder(DriverName::Sim).sim(config).build().unwrap();
     let path = folder.path().to_owned();
     let told = runtime.block_on(async move {
         let mut told = Vec::new();
@@ -267,7 +267,7 @@ fn a_disk_goes_wrong_as_often_as_it_is_told_to() {
 
 /// What comes of twenty datagrams of one byte each.
 fn letters(config: SimConfig) -> Vec<u8> {
-    let runtime = Runtime::builder(Name::Sim).sim(config).build().unwrap();
+    let runtime = Runtime::builder(DriverName::Sim).sim(config).build().unwrap();
     let came = runtime.block_on(async {
         let (mut one, mut other) = (UdpSocket::bind(here()).unwrap(), UdpSocket::bind(here()).unwrap());
         let to = other.local_addr().unwrap();
@@ -315,7 +315,7 @@ fn no_datagram_between_unix_sockets_is_lost_doubled_or_overtaken() {
     for style in STYLES {
         let mut config = config(style, 7);
         (config.faults.lost, config.faults.doubled, config.faults.late) = (300, 300, 300);
-        let runtime = Runtime::builder(Name::Sim).sim(config).build().unwrap();
+        let runtime = Runtime::builder(DriverName::Sim).sim(config).build().unwrap();
         runtime
             .block_on(async {
                 let (mut one, mut other) = UnixDatagram::pair().unwrap();

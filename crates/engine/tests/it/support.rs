@@ -1,19 +1,19 @@
 //! Runs one scenario on every driver.
 //!
 //! `scenario!` takes an async body and makes a module of tests, one for each [`Case`], so that a name reads
-//! `contract::cancel::a_dropped_receive_keeps_its_bytes::epoll`. Each runs on a fresh runtime, under a watchdog
-//! that shows what hangs, and ends with the ledgers: nothing in flight, nothing stale, no descriptor open. So a
-//! scenario leaves nothing behind: it joins or cancels what it has spawned. `everywhere!` is the same for scenarios
-//! that count on no kernel's good day: their simulations have faults.
+//! `contract::cancel::a_dropped_receive_keeps_its_bytes::epoll`. Each runs on a fresh runtime, under a
+//! watchdog that shows what hangs, and ends with the ledgers: nothing in flight, nothing stale, no descriptor
+//! open. So a scenario leaves nothing behind: it joins or cancels what it has spawned. `everywhere!` is the
+//! same for scenarios that count on no kernel's good day: their simulations have faults.
 //!
-//! `runtimes!` is for what happens around `block_on`: its body gets the [`Case`] and makes its own runtimes. All
-//! stand on `cases!`.
+//! `runtimes!` is for what happens around `block_on`: its body gets the [`Case`] and makes its own runtimes.
+//! All stand on `cases!`.
 //!
 //! Last come the few things most scenarios begin with.
 
 use ringroad_engine::net::{ListenOptions, SocketOption, TcpListener, TcpStream};
 use ringroad_engine::sim::{Faults, SimConfig, Style};
-use ringroad_engine::{Builder, Features, Name, Remote, Runtime, ZeroCopy, choose, yield_now};
+use ringroad_engine::{Builder, DriverName, Features, Remote, Runtime, ZeroCopy, choose, yield_now};
 use ringroad_host::process::{raise_nofile, tie_to_parent};
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -41,14 +41,14 @@ pub(crate) enum Case {
 }
 
 impl Case {
-    pub(crate) fn driver(self) -> Name {
+    pub(crate) fn driver(self) -> DriverName {
         match self {
-            Case::Epoll => Name::Epoll,
-            Case::Poll => Name::Poll,
-            Case::Select => Name::Select,
-            Case::Threads => Name::Threads,
-            Case::IoUring | Case::IoUringPlain => Name::IoUring,
-            Case::Sim => Name::Sim,
+            Case::Epoll => DriverName::Epoll,
+            Case::Poll => DriverName::Poll,
+            Case::Select => DriverName::Select,
+            Case::Threads => DriverName::Threads,
+            Case::IoUring | Case::IoUringPlain => DriverName::IoUring,
+            Case::Sim => DriverName::Sim,
         }
     }
 
@@ -81,8 +81,8 @@ impl Case {
         refused.inspect(|refusal| eprintln!("skipped: {refusal}")).is_some()
     }
 
-    /// Whether an operation that waits is parked until an attempt may succeed: between two system calls the kernel has
-    /// nothing.
+    /// Whether an operation that waits is parked until an attempt may succeed: between two system calls the
+    /// kernel has nothing.
     pub(crate) fn is_readiness(self) -> bool {
         matches!(self, Case::Epoll | Case::Poll | Case::Select)
     }
@@ -93,8 +93,8 @@ impl Case {
     }
 }
 
-/// How long a scenario may take before it is shown to hang. Far beyond what any needs, on a slow machine and while it
-/// waits for its turn ([`crowd`]).
+/// How long a scenario may take before it is shown to hang. Far beyond what any needs, on a slow machine and
+/// while it waits for its turn ([`crowd`]).
 const HANG: Duration = Duration::from_secs(300);
 
 /// Turns in which a driver gives back what was cancelled. Far beyond what any needs.
@@ -231,8 +231,8 @@ pub(crate) fn runtime<R>(look: impl FnOnce(&Runtime) -> R) -> R {
     look(&runtime.expect("only scenarios look"))
 }
 
-/// Runs `body` on a thread of its own, and shows it if it hangs; with what is in flight on the runtime it has told
-/// a way to, if any.
+/// Runs `body` on a thread of its own, and shows it if it hangs; with what is in flight on the runtime it has
+/// told a way to, if any.
 pub(crate) fn watched(case: Case, body: impl FnOnce(Case, &dyn Fn(Remote)) + Send + 'static) {
     let (say, hear) = mpsc::channel();
     let (tell, told) = mpsc::channel();
@@ -307,7 +307,8 @@ pub(crate) fn crowd() -> Crowd {
     Crowd { _turn: turn, descriptors: limit - (limit / 4).min(4000) }
 }
 
-/// Runs a test. On select it has a process to itself: others that run beside it may hold all low descriptor numbers.
+/// Runs a test. On select it has a process to itself: others that run beside it may hold all low descriptor
+/// numbers.
 pub(crate) fn run_case(case: Case, test: fn(Case)) {
     raise_nofile().expect("a process may raise its soft limit to its hard one");
     if case.is_refused() {
@@ -365,7 +366,8 @@ fn passed_alone(command: &mut Command) {
 }
 
 /// A test for each of the drivers named (`many`: those that carry thousands of connections; for the others
-/// `contract::limits` shows what happens instead), for bodies that are no plain scenario: `$run` is called with the case.
+/// `contract::limits` shows what happens instead), for bodies that are no plain scenario: `$run` is called
+/// with the case.
 macro_rules! cases {
     ($(#[$doc:meta])* $name:ident, real, $run:expr) => {
         cases!($(#[$doc])* $name, [
@@ -386,8 +388,8 @@ macro_rules! cases {
     ($(#[$doc:meta])* $name:ident, [$($test:ident $case:ident),+], $run:expr) => {
         $(#[$doc])*
         mod $name {
-            /// Once, and not for each driver: the bodies are most of what there is to compile. Apart from the tests,
-            /// whose names are also those of functions.
+            /// Expanded once, and not for each driver: the bodies are most of what there is to compile. In a
+            /// module apart from the tests, which have the same function names.
             mod scenario {
                 #[allow(unused_imports)]
                 use super::super::*;
@@ -417,7 +419,8 @@ macro_rules! scenario {
     };
 }
 
-/// One scenario, on every driver; in the simulation also with everything going wrong that may, in every style.
+/// One scenario, on every driver; in the simulation also with everything going wrong that may, in every
+/// style.
 macro_rules! everywhere {
     ($(#[$doc:meta])* $name:ident, $body:expr) => {
         everywhere!($(#[$doc])* $name, |builder| builder, $body);
@@ -440,7 +443,7 @@ macro_rules! runtimes {
     };
 }
 
-/// A listener on a port that nobody else has, and its address.
+/// A listener on a port of its own, and its address.
 pub(crate) fn listener() -> (TcpListener, SocketAddr) {
     listener_with(ListenOptions::default())
 }
@@ -530,7 +533,8 @@ pub(crate) async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::O
     .await
 }
 
-/// Lets the driver take in what there is: some turns of the loop. What a scenario checks does not depend on it.
+/// Lets the driver take in what there is: some turns of the loop. What a scenario checks does not depend on
+/// it.
 pub(crate) async fn some_turns() {
     for _ in 0..50 {
         yield_now().await;
@@ -568,8 +572,8 @@ impl Gate {
     }
 }
 
-/// A folder for sockets, removed with all that is in it. The simulation has no files: there it is only the beginning of
-/// a name.
+/// A folder for sockets, removed with all that is in it. The simulation has no files: there it is only the
+/// beginning of a name.
 pub(crate) struct SocketDir(std::path::PathBuf);
 
 impl SocketDir {

@@ -1,19 +1,17 @@
 //! A client's connection: one request at a time, and what comes back.
 
+use super::error::ClientError;
+use super::failure::FailedAt;
 use super::reader::{ReadError, ResponseReader};
-use crate::body::{Piece, Pieces};
-use crate::chunk::Chunk;
-use crate::error::{BodyError, ClientError};
-use ringroad_engine::net::TcpStream;
+use crate::message::{BodyError, Chunk, Piece, Pieces};
+use crate::transport::Transport;
 use ringroad_wire::{Asked, BodyEncoder, FieldBlock, KeptHead, Method, Scratch};
 use std::cell::RefCell;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::task::Poll;
+use std::future::poll_fn;
 
-/// A connection, and what is read off it.
+/// A connection with its input buffer.
 pub(super) struct Connection {
-    stream: TcpStream,
+    stream: Transport,
     reader: ResponseReader,
 }
 
@@ -25,12 +23,20 @@ pub(super) enum Part {
 
 /// Why there is no response.
 pub(super) enum Failed {
-    /// Nothing of one has come: the server may not have seen the request.
+    /// No byte of a response has arrived: the server may not have seen the request.
     Unanswered(ClientError),
     Other(ClientError),
 }
 
 impl Failed {
+    /// The step of the exchange that this error belongs to.
+    pub(super) fn at(&self) -> FailedAt {
+        match self {
+            Failed::Unanswered(_) => FailedAt::Head,
+            Failed::Other(_) => FailedAt::HeadBegun,
+        }
+    }
+
     pub(super) fn into_error(self) -> ClientError {
         match self {
             Failed::Unanswered(why) | Failed::Other(why) => why,
@@ -39,33 +45,17 @@ impl Failed {
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream) -> Connection {
+    pub(super) fn new(stream: Transport) -> Connection {
         Connection { stream, reader: ResponseReader::new() }
     }
 
-    /// Whether it is still open, with nothing said that nobody asked for.
-    pub(super) async fn is_quiet(&mut self) -> bool {
-        poll_fn(|context| Poll::Ready(pin!(self.stream.recv()).poll(context).is_pending())).await
+    /// Sends a request's bytes, which come back.
+    pub(super) async fn send(&mut self, out: Vec<u8>) -> (ringroad_engine::Result<()>, Vec<u8>) {
+        self.stream.write_all(out).await
     }
 
-    /// Sends a request, and waits for the head of its response; the request's bytes come back.
-    pub(super) async fn ask(
-        &mut self,
-        out: Vec<u8>,
-        scratch: &RefCell<Scratch>,
-        method: Method,
-    ) -> (Result<KeptHead, Failed>, Vec<u8>) {
-        let (sent, out) = self.stream.write_all(out).await;
-        match (sent, self.head(scratch, method).await) {
-            // It may have answered before it closed.
-            (_, Ok(head)) => (Ok(head), out),
-            (Err(why), Err(Failed::Unanswered(_))) => (Err(Failed::Unanswered(why.into())), out),
-            (_, Err(why)) => (Err(why), out),
-        }
-    }
-
-    /// Sends a head, then a body as its stream gives it. A server that has answered and closed is no error here: its
-    /// answer is read next.
+    /// Sends a head, then a body as its stream gives it. A server that has answered and closed is no error
+    /// here: its answer is read next.
     pub(super) async fn send_pieces(
         &mut self,
         mut out: Vec<u8>,
@@ -95,7 +85,7 @@ impl Connection {
             }
         }
         encoder.end_with(&mut out, &trailers).map_err(ClientError::Request)?;
-        // As above.
+        // As in the branch above.
         let _ = self.stream.write_all(out).await;
         Ok(())
     }
@@ -106,7 +96,16 @@ impl Connection {
         scratch: &RefCell<Scratch>,
         method: Method,
     ) -> Result<KeptHead, Failed> {
-        let head = self.reader.head(&mut self.stream, scratch, Asked::from(method)).await;
+        self.head_of(scratch, Asked::from(method)).await
+    }
+
+    /// The head of the response to a GET that offered another protocol.
+    pub(super) async fn upgraded(&mut self, scratch: &RefCell<Scratch>) -> Result<KeptHead, Failed> {
+        self.head_of(scratch, Asked { upgrade: true, ..Asked::from(Method::Get) }).await
+    }
+
+    async fn head_of(&mut self, scratch: &RefCell<Scratch>, asked: Asked) -> Result<KeptHead, Failed> {
+        let head = self.reader.head(&mut self.stream, scratch, asked).await;
         head.map_err(|why| match why {
             ReadError::Unanswered(None) => Failed::Unanswered(ClientError::Closed),
             ReadError::Unanswered(Some(why)) => Failed::Unanswered(ClientError::Connection(why)),
@@ -125,13 +124,18 @@ impl Connection {
             Err(ReadError::Connection(why) | ReadError::Unanswered(Some(why))) => {
                 Err(BodyError::Connection(why))
             }
-            // Of a head only.
+            // Only a head has an error like this.
             Err(ReadError::Closed(None) | ReadError::Unanswered(None)) => Err(BodyError::Over),
         }
     }
 
-    /// The connection for another request, if it can have one.
-    pub(super) fn into_idle(self) -> Option<TcpStream> {
+    /// Returns the connection and the bytes received behind a 101 response.
+    pub(super) fn into_upgraded(self) -> (Transport, Vec<u8>) {
+        (self.stream, self.reader.into_rest())
+    }
+
+    /// Returns the connection if it can carry another request.
+    pub(super) fn into_idle(self) -> Option<Transport> {
         self.reader.is_idle().then_some(self.stream)
     }
 }

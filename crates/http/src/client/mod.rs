@@ -1,26 +1,50 @@
 //! A client: requests out, responses in, connections kept for the next.
 //!
-//! It belongs to one runtime. Start at [`Client`]; a connection is in [`connection`], how responses are read in [`reader`].
+//! It belongs to one runtime. Start at [`Client`]; a connection is in [`connection`], how responses are read
+//! in [`reader`].
 
 mod connection;
+mod error;
+mod failure;
+mod follow;
+mod http2;
+mod jar;
+mod kept;
+mod location;
 mod reader;
+mod resolve;
 mod response;
+mod websocket;
+mod websocket_http2;
 
-pub use reader::{ReadError, Receive, ResponseReader, gather};
+pub use error::ClientError;
+pub use failure::{FailedAt, Failure, SentSoFar};
+pub use follow::Retries;
+pub use http2::{Http2Connection, Http2Request, Http2Response};
+pub use jar::CookieJar;
+pub use kept::{KeptConnections, keep_for};
+pub use reader::{ReadError, ResponseReader};
+pub use resolve::resolve;
 pub use response::ClientResponse;
+pub use websocket::WebSocketRequest;
 
-use crate::body::{Body, Inner as BodyInner};
-use crate::error::ClientError;
+use crate::message::{Body, Inner as BodyInner};
+use crate::tls;
+use crate::transport::{HandshakeError, TlsStream, Transport};
 use connection::{Connection, Failed};
-use ringroad_engine::net::TcpStream;
-use ringroad_engine::{spawn_blocking, time};
+use follow::Follow;
+use ringroad_engine::net::{TcpStream, UnixStream};
+use ringroad_engine::time;
 use ringroad_wire::{BodySize, EncodeError, Encoder, FieldBlock, Limits, Method, Scratch};
+#[cfg(feature = "json")]
 use serde::Serialize;
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Asks servers. Clones share the connections that are kept.
@@ -40,25 +64,43 @@ pub struct Client {
     shared: Rc<Shared>,
     connect_timeout: Duration,
     timeout: Duration,
+    /// All requests go to this socket, whatever their URLs say.
+    unix: Option<Arc<Path>>,
+    /// TLS settings for `https://` with their number in this process; `None`: the system's trusted
+    /// certificates.
+    tls: Option<(u64, tls::Client)>,
+    follow: Follow,
 }
 
 /// What a client's clones and its responses share.
 struct Shared {
-    /// By host and port.
-    idle: RefCell<HashMap<String, Vec<Idle>>>,
+    kept: KeptConnections<Server, Transport>,
     scratch: RefCell<Scratch>,
 }
 
-/// A connection nobody uses now.
-struct Idle {
-    stream: TcpStream,
-    since: Instant,
+/// The target of a connection.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Server {
+    at: At,
+    /// The expected name of the certificate and the number of the TLS settings: connections with other
+    /// settings are not shared.
+    tls: Option<(String, u64)>,
 }
+
+/// Where a server listens.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum At {
+    Tcp { host: String, port: u16 },
+    Unix(PathBuf),
+}
+
+/// The next number for TLS settings; 0 is the system's.
+static WAYS: AtomicU64 = AtomicU64::new(1);
 
 /// Most connections that are kept for one server.
 const IDLE_MAX: usize = 32;
 
-/// A connection that was not used for so long is not used again: the server is about to close it.
+/// How long a connection is kept, unless the server says that it keeps it for less.
 const IDLE_AGE_MAX: Duration = Duration::from_secs(30);
 
 impl Default for Client {
@@ -68,41 +110,60 @@ impl Default for Client {
 }
 
 impl Client {
-    /// One that gives a connection 10 s and a whole exchange 30 s.
+    /// Makes a client that allows 10 s for a connection and 30 s for a whole exchange.
     pub fn new() -> Client {
         let scratch = RefCell::new(Scratch::new(Limits::client()));
         Client {
-            shared: Rc::new(Shared { idle: RefCell::default(), scratch }),
+            shared: Rc::new(Shared { kept: KeptConnections::new(IDLE_MAX), scratch }),
             connect_timeout: Duration::from_secs(10),
             timeout: Duration::from_secs(30),
+            unix: None,
+            tls: None,
+            follow: Follow::default(),
         }
     }
 
-    /// The same, with this long to connect.
+    /// Sets the TLS settings for `https://`: other authorities, a certificate of the client's own. Without
+    /// this call the client trusts the system's certificates.
+    #[must_use]
+    pub fn tls(mut self, client: &tls::Client) -> Client {
+        self.tls = Some((WAYS.fetch_add(1, Ordering::Relaxed), client.with_alpn(&[tls::ALPN_HTTP11])));
+        self
+    }
+
+    /// Sends all requests to the Unix socket at `path`; the host of a URL is only sent as `Host`.
+    #[must_use]
+    pub fn unix(mut self, path: impl AsRef<Path>) -> Client {
+        self.unix = Some(path.as_ref().into());
+        self
+    }
+
+    /// Sets how long connecting may take.
     #[must_use]
     pub fn connect_timeout(mut self, span: Duration) -> Client {
         self.connect_timeout = span;
         self
     }
 
-    /// The same, with this long from the beginning of a request to the last byte of its response.
+    /// Sets how long an exchange may take, from the beginning of the request to the last byte of the
+    /// response.
     #[must_use]
     pub fn timeout(mut self, span: Duration) -> Client {
         self.timeout = span;
         self
     }
 
-    /// GET.
+    /// Begins a GET request.
     pub fn get(&self, url: &str) -> ClientRequest {
         self.request(Method::Get, url)
     }
 
-    /// POST.
+    /// Begins a POST request.
     pub fn post(&self, url: &str) -> ClientRequest {
         self.request(Method::Post, url)
     }
 
-    /// Any method; the URL begins with `http://`.
+    /// Begins a request with any method; the URL begins with `http://` or `https://`.
     pub fn request(&self, method: Method, url: &str) -> ClientRequest {
         ClientRequest {
             client: self.clone(),
@@ -114,51 +175,62 @@ impl Client {
         }
     }
 
-    /// Connections that are kept now.
+    /// Returns the number of idle connections.
     pub fn idle_connections(&self) -> usize {
-        self.shared.idle.borrow().values().map(Vec::len).sum()
+        self.shared.kept.len()
     }
 
-    /// A connection to the server: one that was kept, or a new one; and whether it was kept.
-    async fn connection(&self, target: &Target, fresh: bool) -> Result<(Connection, bool), ClientError> {
-        while !fresh && let Some(idle) = self.shared.take(&target.authority) {
-            let mut connection = Connection::new(idle.stream);
-            if idle.since.elapsed() < IDLE_AGE_MAX && connection.is_quiet().await {
-                return Ok((connection, true));
-            }
+    /// Returns an idle or a new connection to the server, and whether it was idle.
+    async fn connection(&self, server: &Server, fresh: bool) -> Result<(Connection, bool), Failure> {
+        if !fresh && let Some(kept) = self.shared.kept.take(server) {
+            return Ok((Connection::new(kept), true));
         }
-        let connect = async {
-            let mut last = None;
-            for address in target.addresses().await? {
-                match TcpStream::connect(address).await {
-                    Ok(stream) => return Ok(stream),
-                    Err(why) => last = Some(why),
-                }
-            }
-            Err(last.map_or_else(
-                || ClientError::Resolve {
-                    host: target.host.clone(),
-                    why: std::io::Error::other("it has no address"),
-                },
-                ClientError::Connection,
-            ))
-        };
-        let connected = time::timeout(self.connect_timeout, connect).await;
-        let stream = connected.map_err(|late| ClientError::TimedOut("connect", late.0))??;
+        let mut at = FailedAt::Connect;
+        let connected = time::timeout(self.connect_timeout, self.connect(server, &mut at)).await;
+        let stream = connected
+            .unwrap_or_else(|late| Err(ClientError::TimedOut("connect", late.0)))
+            .map_err(|why| Failure::new(at, SentSoFar::Nothing, why))?;
         Ok((Connection::new(stream), false))
+    }
+
+    /// Connects and completes the TLS handshake, if there is one.
+    async fn connect(&self, server: &Server, at: &mut FailedAt) -> Result<Transport, ClientError> {
+        let Some((name, _)) = &server.tls else { return connect(&server.at, at).await };
+        // Before the connection: without settings there is nothing to connect for.
+        *at = FailedAt::Tls;
+        let tls = match &self.tls {
+            Some((_, tls)) => tls.clone(),
+            None => tls::Client::system().map_err(|why| ClientError::Tls(HandshakeError::Tls(why)))?,
+        };
+        *at = FailedAt::Connect;
+        let stream = connect(&server.at, at).await?;
+        *at = FailedAt::Tls;
+        Ok(TlsStream::connect(stream, &tls, name).await.map_err(ClientError::Tls)?.into())
     }
 }
 
-impl Shared {
-    fn take(&self, authority: &str) -> Option<Idle> {
-        self.idle.borrow_mut().get_mut(authority)?.pop()
-    }
-
-    fn keep(&self, authority: String, stream: TcpStream) {
-        let mut all = self.idle.borrow_mut();
-        let idle = all.entry(authority).or_default();
-        if idle.len() < IDLE_MAX {
-            idle.push(Idle { stream, since: Instant::now() });
+/// Connects to the first address that can be had. `at` is told which step is taken.
+async fn connect(server: &At, at: &mut FailedAt) -> Result<Transport, ClientError> {
+    match server {
+        At::Unix(path) => Ok(UnixStream::connect(path.clone()).await?.into()),
+        At::Tcp { host, port } => {
+            let addresses: Arc<[IpAddr]> = match host.parse() {
+                Ok(address) => Arc::from([address]),
+                Err(_) => {
+                    *at = FailedAt::Resolve;
+                    let found = resolve(host).await;
+                    found.map_err(|why| ClientError::Resolve { host: host.clone(), why })?
+                }
+            };
+            *at = FailedAt::Connect;
+            let mut last = None;
+            for address in addresses.iter() {
+                match TcpStream::connect(SocketAddr::new(*address, *port)).await {
+                    Ok(stream) => return Ok(stream.into()),
+                    Err(why) => last = Some(why),
+                }
+            }
+            Err(last.map_or(ClientError::Closed, ClientError::Connection))
         }
     }
 }
@@ -171,22 +243,24 @@ impl fmt::Debug for Client {
 
 /// Where a request goes.
 struct Target {
-    /// As `Host` says it.
+    /// The value of `Host`.
     authority: String,
     host: String,
     port: u16,
     path: String,
+    is_secure: bool,
 }
 
 impl Target {
     fn new(url: &str) -> Result<Target, ClientError> {
         let wrong = |why: &str| ClientError::Url { url: url.to_owned(), why: why.to_owned() };
         let uri: http::Uri = url.parse().map_err(|why: http::uri::InvalidUri| wrong(&why.to_string()))?;
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some(_) => return Err(wrong("only http:// is spoken (put a proxy before what speaks TLS)")),
-            None => return Err(wrong("it must begin with http://")),
-        }
+        let is_secure = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            Some(_) => return Err(wrong("only http:// and https:// are spoken")),
+            None => return Err(wrong("it must begin with http:// or https://")),
+        };
         let authority = uri.authority().ok_or_else(|| wrong("it names no host"))?;
         if authority.as_str().contains('@') {
             return Err(wrong("a name and password belong in an Authorization header"));
@@ -197,23 +271,38 @@ impl Target {
         Ok(Target {
             authority: authority.as_str().to_owned(),
             host,
-            port: authority.port_u16().unwrap_or(80),
+            port: authority.port_u16().unwrap_or(if is_secure { 443 } else { 80 }),
             path,
+            is_secure,
         })
     }
 
-    async fn addresses(&self) -> Result<Vec<SocketAddr>, ClientError> {
-        if let Ok(address) = self.host.parse::<IpAddr>() {
-            return Ok(vec![SocketAddr::from((address, self.port))]);
-        }
-        let name = (self.host.clone(), self.port);
-        let found = spawn_blocking(move || name.to_socket_addrs().map(Iterator::collect)).await;
-        let failed = |why| ClientError::Resolve { host: self.host.clone(), why };
-        found.map_err(|why| failed(std::io::Error::other(why.to_string())))?.map_err(failed)
+    fn server(&self, client: &Client) -> Server {
+        let at = match &client.unix {
+            Some(path) => At::Unix(path.to_path_buf()),
+            None => At::Tcp { host: self.host.clone(), port: self.port },
+        };
+        let way = client.tls.as_ref().map_or(0, |(way, _)| *way);
+        Server { at, tls: self.is_secure.then(|| (self.host.clone(), way)) }
     }
 }
 
 /// A request to be sent.
+///
+/// A value goes out as JSON or as a form, and the answer comes back as one:
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use ringroad_http::{Client, Retries};
+/// use std::collections::BTreeMap;
+///
+/// let client = Client::new().redirects(10).retries(Retries::new(3));
+/// let note = BTreeMap::from([("text", "hello")]);
+/// let mut response = client.post("http://127.0.0.1:8080/notes").json(&note)?.send().await?;
+/// let stored: BTreeMap<String, String> = response.json().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "it is not sent before `send` is awaited"]
 pub struct ClientRequest {
     client: Client,
@@ -221,12 +310,12 @@ pub struct ClientRequest {
     url: String,
     fields: FieldBlock,
     body: Body,
-    /// What was given wrongly.
+    /// The first invalid argument.
     wrong: Option<EncodeError>,
 }
 
 impl ClientRequest {
-    /// The same with one more header line; what is wrong with it is said when the request is sent.
+    /// Adds a header line. An invalid one is reported when the request is sent.
     pub fn header(mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> ClientRequest {
         if let Err(why) = self.fields.push(name.as_ref(), value.as_ref()) {
             self.wrong = self.wrong.or(Some(why));
@@ -234,16 +323,17 @@ impl ClientRequest {
         self
     }
 
-    /// The same with this body.
+    /// Sets the body.
     pub fn body(mut self, body: impl Into<Body>) -> ClientRequest {
         self.body = body.into();
         self
     }
 
-    /// The same with this value as JSON.
+    /// Sets the body to this value as JSON.
     ///
     /// # Errors
     /// It cannot be written as such.
+    #[cfg(feature = "json")]
     pub fn json(self, value: &(impl Serialize + ?Sized)) -> Result<ClientRequest, ClientError> {
         let bytes = serde_json::to_vec(value).map_err(|why| ClientError::Body(Box::new(why)))?;
         Ok(self.header("Content-Type", "application/json").body(bytes))
@@ -251,64 +341,95 @@ impl ClientRequest {
 
     /// Sends it, and waits for the head of the response.
     ///
-    /// A request that may be repeated (RFC 9110 §9.2.2), on a connection that was kept and turns out to be closed,
-    /// is sent once more on a new one.
+    /// A request that may be repeated (RFC 9110 §9.2.2), on a connection that was kept and turns out to be
+    /// closed, is sent once more on a new one.
     ///
     /// # Errors
-    /// The URL is wrong, nobody is there, it takes too long, or the answer is not one.
-    pub async fn send(self) -> Result<ClientResponse, ClientError> {
-        let (span, deadline) = (self.client.timeout, Instant::now() + self.client.timeout);
-        let sent = time::timeout(span, self.send_by(deadline)).await;
-        sent.map_err(|late| ClientError::TimedOut("request", late.0))?
+    /// The URL is wrong, nothing listens there, it takes too long, or the answer is not one. The failure says
+    /// at which step, and how much of the request was sent by then.
+    pub async fn send(self) -> Result<ClientResponse, Failure> {
+        let span = self.client.timeout;
+        // A span without end has no deadline.
+        let deadline = Instant::now().checked_add(span);
+        let reached = std::cell::Cell::new((FailedAt::Request, SentSoFar::Nothing));
+        let sent = time::timeout(span, self.send_following(deadline, &reached)).await;
+        sent.unwrap_or_else(|late| {
+            let (at, sent) = reached.get();
+            Err(Failure::new(at, sent, ClientError::TimedOut("request", late.0)))
+        })
     }
 
-    async fn send_by(self, deadline: Instant) -> Result<ClientResponse, ClientError> {
+    async fn send_by(
+        self,
+        deadline: Option<Instant>,
+        reached: &std::cell::Cell<(FailedAt, SentSoFar)>,
+    ) -> Result<ClientResponse, Failure> {
         let ClientRequest { client, method, url, fields, body, wrong } = self;
+        let of_request = Failure::of_request;
         if let Some(why) = wrong {
-            return Err(ClientError::Request(why));
+            return Err(of_request(ClientError::Request(why)));
         }
-        let target = Target::new(&url)?;
-        let size = match &body.0 {
-            // A connection is only handed over by an answer.
-            BodyInner::Empty | BodyInner::Switch(_) => BodySize::Known(0),
-            BodyInner::Whole(chunk) => BodySize::Known(chunk.len() as u64),
-            BodyInner::File(part) => BodySize::Known(part.left()),
-            BodyInner::Stream(pieces) => pieces.size.map_or(BodySize::Unknown, BodySize::Known),
-        };
+        let target = Target::new(&url).map_err(of_request)?;
+        let server = target.server(&client);
+        let size = body.size().map_or(BodySize::Unknown, BodySize::Known);
         let mut out = Vec::new();
         let head = Encoder::request(&mut out, method, &target.path, &target.authority);
-        let mut head = head.map_err(ClientError::Request)?;
+        let mut head = head.map_err(|why| of_request(ClientError::Request(why)))?;
         head.block(&fields);
         let mut encoder = head.finish(size);
+        // A server that ignores the body of such a request takes it for the next one (request smuggling,
+        // CL.0): what it answers to that would be the next request's.
+        let bare = matches!(
+            method,
+            Method::Get | Method::Head | Method::Options | Method::Delete | Method::Trace | Method::Connect
+        );
+        let reusable = !bare || body.is_empty();
         let pieces = match body.0 {
+            // A connection is handed over only by a response.
             BodyInner::Empty | BodyInner::Switch(_) => None,
             BodyInner::Whole(chunk) => {
-                encoder.data(&mut out, &chunk).map_err(ClientError::Request)?;
+                encoder.data(&mut out, &chunk).map_err(|why| of_request(ClientError::Request(why)))?;
                 None
             }
             BodyInner::File(part) => Some(Box::new(part.into_pieces())),
             BodyInner::Stream(pieces) => Some(pieces),
         };
-        let idempotent = !matches!(method, Method::Post | Method::Patch | Method::Connect | Method::Other);
+        let respond = |connection, head| {
+            let server = reusable.then_some(server.clone());
+            ClientResponse::new(client.clone(), server, connection, head, deadline)
+        };
+        reached.set((FailedAt::Connect, SentSoFar::Nothing));
         if let Some(pieces) = pieces {
-            // What a stream has given it does not give again: on a new connection.
-            let (mut connection, _) = client.connection(&target, true).await?;
-            connection.send_pieces(out, *pieces, encoder).await?;
-            let head = connection.head(&client.shared.scratch, method).await.map_err(Failed::into_error)?;
-            return Ok(ClientResponse::new(client, target.authority, connection, head, deadline));
+            // A stream gives each piece once, so it is sent on a new connection.
+            let (mut connection, _) = client.connection(&server, true).await?;
+            reached.set((FailedAt::Send, SentSoFar::Part));
+            let sent = connection.send_pieces(out, *pieces, encoder).await;
+            sent.map_err(|why| Failure::new(FailedAt::Send, SentSoFar::Part, why))?;
+            reached.set((FailedAt::Head, SentSoFar::All));
+            let head = connection.head(&client.shared.scratch, method).await;
+            let head = head.map_err(|why| Failure::new(why.at(), SentSoFar::All, why.into_error()))?;
+            return Ok(respond(connection, head));
         }
-        encoder.end(&mut out).map_err(ClientError::Request)?;
+        encoder.end(&mut out).map_err(|why| of_request(ClientError::Request(why)))?;
         let mut fresh = false;
         loop {
-            let (mut connection, kept) = client.connection(&target, fresh).await?;
-            let (asked, bytes) = connection.ask(out, &client.shared.scratch, method).await;
+            reached.set((FailedAt::Connect, SentSoFar::Nothing));
+            let (mut connection, kept) = client.connection(&server, fresh).await?;
+            reached.set((FailedAt::Send, SentSoFar::Part));
+            let (is_sent, bytes) = connection.send(out).await;
             out = bytes;
-            match asked {
-                Ok(head) => {
-                    return Ok(ClientResponse::new(client, target.authority, connection, head, deadline));
-                }
-                Err(Failed::Unanswered(_)) if kept && idempotent => fresh = true,
-                Err(why) => return Err(why.into_error()),
+            if is_sent.is_ok() {
+                reached.set((FailedAt::Head, SentSoFar::All));
+            }
+            // It may have answered before it closed.
+            let head = connection.head(&client.shared.scratch, method).await;
+            let (at, sent) = reached.get();
+            match (is_sent, head) {
+                (_, Ok(head)) => return Ok(respond(connection, head)),
+                // A server closes an idle connection when it likes: that one says nothing of the server.
+                (_, Err(Failed::Unanswered(_))) if kept && at.may_repeat(sent, method) => fresh = true,
+                (Err(why), Err(Failed::Unanswered(_))) => return Err(Failure::new(at, sent, why)),
+                (_, Err(why)) => return Err(Failure::new(why.at(), sent, why.into_error())),
             }
         }
     }

@@ -1,38 +1,16 @@
 //! Responses read off a connection: what was received and not used, and where in the conversation that is.
 //!
-//! Who speaks to servers has this in common and little else: when something is sent, how long is waited, what is kept for
-//! the next request are decided by the client here and by the server tool's proxy, each for itself.
+//! The client here and the server tool's proxy have this in common and little else: each decides for itself
+//! when to send, how long to wait, and what to keep for the next request.
 
-use crate::chunk::Chunk;
-use crate::encode::ALONE_BYTES_MIN;
-use crate::incoming::Trailers;
+use crate::h1::gather;
+use crate::message::{ALONE_BYTES_MIN, Chunk, Trailers};
 use crate::pool;
+use crate::transport::Receive;
 use ringroad_engine::Lease;
-use ringroad_engine::net::{Family, ReadHalf, Recv, Stream};
-use ringroad_wire::{Asked, Error, Fields, KeptHead, Phase, ResponseEvent, Responses, Scratch};
+use ringroad_wire::{Asked, Error, Fields, KeptHead, Phase, ResponseEvent, ResponseHead, Responses, Scratch};
 use std::cell::RefCell;
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::task::Poll;
-
-/// Where bytes come from: a connection, or the half of it that is read.
-pub trait Receive {
-    /// The next bytes; none at the end.
-    fn recv(&mut self) -> Recv<'_>;
-}
-
-impl<F: Family> Receive for Stream<F> {
-    fn recv(&mut self) -> Recv<'_> {
-        Stream::recv(self)
-    }
-}
-
-impl<F: Family> Receive for ReadHalf<F> {
-    fn recv(&mut self) -> Recv<'_> {
-        ReadHalf::recv(self)
-    }
-}
 
 /// Why a response cannot be read, or not to its end.
 #[derive(Debug)]
@@ -67,8 +45,8 @@ pub struct ResponseReader {
     /// What was received and not used, from `used` on.
     input: Vec<u8>,
     used: usize,
-    /// What came behind that: the rest of what brought the head, in the buffer it arrived in; or behind the last piece the
-    /// end, or an error.
+    /// What came behind that: the rest of what brought the head, in the buffer it arrived in; or behind the
+    /// last piece the end, or an error.
     behind: Option<ringroad_engine::Result<Lease>>,
     trailers: Trailers,
 }
@@ -79,8 +57,8 @@ impl ResponseReader {
         ResponseReader::default()
     }
 
-    /// The head of the response to a request like this, which is sent or being sent. What is said before it (1xx) is
-    /// passed over.
+    /// The head of the response to a request like this, which is sent or being sent. What is said before it
+    /// (1xx) is passed over.
     ///
     /// # Errors
     /// Any; after one the connection is of no use.
@@ -89,6 +67,21 @@ impl ResponseReader {
         from: &mut impl Receive,
         scratch: &RefCell<Scratch>,
         asked: Asked,
+    ) -> Result<KeptHead, ReadError> {
+        self.head_with(from, scratch, asked, |_| {}).await
+    }
+
+    /// The same, with what is said before it: each head of 1xx but 101, of which there are at most
+    /// [`Limits::interim_responses`](ringroad_wire::Limits). `interim` must not use `scratch`.
+    ///
+    /// # Errors
+    /// As [`head`](Self::head).
+    pub async fn head_with(
+        &mut self,
+        from: &mut impl Receive,
+        scratch: &RefCell<Scratch>,
+        asked: Asked,
+        mut interim: impl FnMut(ResponseHead<'_>),
     ) -> Result<KeptHead, ReadError> {
         if self.used == self.input.len() {
             // What is left of the last response is no beginning of this one.
@@ -102,6 +95,10 @@ impl ResponseReader {
                 let event = self.responses.next(&mut scratch, &self.input, &mut self.used);
                 match event.map_err(ReadError::Refused)? {
                     Some(ResponseEvent::Head(head)) => return Ok(head.keep()),
+                    Some(ResponseEvent::Interim(head)) => {
+                        interim(head);
+                        continue;
+                    }
                     Some(_) => continue,
                     None => {}
                 }
@@ -111,7 +108,7 @@ impl ResponseReader {
                 Ok(lease) if lease.is_empty() && silent => return Err(ReadError::Unanswered(None)),
                 Ok(lease) if lease.is_empty() => return Err(ReadError::Closed(None)),
                 Ok(lease) if silent => {
-                    if let Some(head) = self.head_in(scratch, lease)? {
+                    if let Some(head) = self.head_in(scratch, lease, &mut interim)? {
                         return Ok(head);
                     }
                 }
@@ -122,12 +119,13 @@ impl ResponseReader {
         }
     }
 
-    /// The head at the front of what has come, with nothing before it: read where it lies, and what is behind it stays
-    /// there. One that is not whole is taken in.
+    /// The head at the front of what has come, with nothing before it: read where it lies, and what is behind
+    /// it stays there. One that is not whole is taken in.
     fn head_in(
         &mut self,
         scratch: &RefCell<Scratch>,
         mut lease: Lease,
+        interim: &mut impl FnMut(ResponseHead<'_>),
     ) -> Result<Option<KeptHead>, ReadError> {
         let mut at = 0;
         let head = loop {
@@ -135,6 +133,7 @@ impl ResponseReader {
             let event = self.responses.next(&mut scratch, &lease, &mut at);
             match event.map_err(ReadError::Refused)? {
                 Some(ResponseEvent::Head(head)) => break head.keep(),
+                Some(ResponseEvent::Interim(head)) => interim(head),
                 Some(_) => {}
                 None => {
                     self.input.extend_from_slice(&lease);
@@ -163,8 +162,8 @@ impl ResponseReader {
         self.responses.phase() == Phase::Idle && self.used == self.input.len() && self.behind.is_none()
     }
 
-    /// What has come of the body already, unless that is much: then it is the next piece, without a copy. An error comes
-    /// again with that.
+    /// What has come of the body already, unless that is much: then it is the next piece, without a copy. An
+    /// error comes again with that.
     pub fn ready(&mut self, scratch: &RefCell<Scratch>) -> Vec<u8> {
         let mut all = Vec::new();
         let parsed = self.parse(scratch, &mut all);
@@ -308,31 +307,18 @@ fn kept(lines: Fields<'_>) -> Trailers {
     lines.iter().map(|line| (text(line.name), line.value.to_vec())).collect()
 }
 
-/// What was received first, with what has come besides, as [`Chunk::gather`] does.
-pub async fn gather(
-    from: &mut impl Receive,
-    first: Lease,
-) -> (Chunk, Option<ringroad_engine::Result<Lease>>) {
-    let mut first = Some(first);
-    poll_fn(|context| {
-        let first = first.take().unwrap_or_default();
-        Poll::Ready(Chunk::gather(first, || pin!(from.recv()).poll(context)))
-    })
-    .await
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use ringroad_engine::net::UnixStream;
-    use ringroad_engine::{Name, Runtime};
+    use ringroad_engine::{DriverName, Runtime};
     use ringroad_wire::{Limits, Method};
 
-    /// Reads an answer with a body of so many bytes, all of which has come: what of it is there with the head, and then
-    /// in how many pieces the rest comes, and whether each lies where it was received.
+    /// Reads an answer with a body of so many bytes, all of which has come: what of it is there with the
+    /// head, and then in how many pieces the rest comes, and whether each lies where it was received.
     fn read(bytes: usize) -> (usize, Vec<(usize, bool)>) {
-        let runtime = Runtime::builder(Name::Epoll).buffers(4, 60 * 1024).build().unwrap();
+        let runtime = Runtime::builder(DriverName::Epoll).buffers(4, 60 * 1024).build().unwrap();
         let reading = async {
             let (mut server, mut client) = UnixStream::pair().unwrap();
             let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\n\r\n").into_bytes();

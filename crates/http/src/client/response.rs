@@ -1,14 +1,15 @@
 //! What a server answered.
 
-use super::Client;
 use super::connection::{Connection, Part};
-use crate::chunk::Chunk;
-use crate::error::BodyError;
+use super::kept::keep_for;
+use super::{Client, IDLE_AGE_MAX, Server};
+use crate::message::{BodyError, Chunk};
 use ringroad_engine::time;
 use ringroad_wire::{Body, Fields, KeptHead, Status, Version};
+#[cfg(feature = "json")]
 use serde::de::DeserializeOwned;
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A response: its head, and its body as it is asked for.
 ///
@@ -16,26 +17,28 @@ use std::time::Instant;
 pub struct ClientResponse {
     head: KeptHead,
     client: Client,
-    authority: String,
+    /// Where its connection leads, if that may be kept.
+    server: Option<Server>,
     /// `None`: the body has ended.
     connection: Option<Connection>,
-    deadline: Instant,
+    /// `None`: it has time without end.
+    deadline: Option<Instant>,
     trailers: Vec<(String, Vec<u8>)>,
 }
 
 impl ClientResponse {
     pub(super) fn new(
         client: Client,
-        authority: String,
+        server: Option<Server>,
         connection: Connection,
         head: KeptHead,
-        deadline: Instant,
+        deadline: Option<Instant>,
     ) -> ClientResponse {
         let ended = head.view().body() == Body::Empty;
         let mut response = ClientResponse {
             head,
             client,
-            authority,
+            server,
             connection: Some(connection),
             deadline,
             trailers: Vec::new(),
@@ -72,7 +75,9 @@ impl ClientResponse {
     /// The connection ended before the body, the body breaks the protocol, or the client's time is over.
     pub async fn next(&mut self) -> Option<Result<Chunk, BodyError>> {
         let connection = self.connection.as_mut()?;
-        let left = self.deadline.saturating_duration_since(Instant::now());
+        let left = self
+            .deadline
+            .map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
         let scratch = &self.client.shared.scratch;
         let part = time::timeout(left, connection.part(scratch)).await;
         match part.unwrap_or(Err(BodyError::TooSlow)) {
@@ -91,8 +96,10 @@ impl ClientResponse {
 
     /// The connection is free.
     fn end(&mut self) {
-        if let Some(stream) = self.connection.take().and_then(Connection::into_idle) {
-            self.client.shared.keep(std::mem::take(&mut self.authority), stream);
+        let stream = self.connection.take().and_then(Connection::into_idle);
+        if let (Some(stream), Some(server)) = (stream, self.server.take()) {
+            let span = keep_for(self.headers().get("keep-alive"), IDLE_AGE_MAX);
+            self.client.shared.kept.keep(server, stream, span);
         }
     }
 
@@ -131,6 +138,7 @@ impl ClientResponse {
     ///
     /// # Errors
     /// As [`bytes`](Self::bytes); [`BodyError::Json`].
+    #[cfg(feature = "json")]
     pub async fn json<T: DeserializeOwned>(&mut self) -> Result<T, BodyError> {
         let bytes = self.bytes(WHOLE_BYTES_MAX).await?;
         serde_json::from_slice(&bytes).map_err(BodyError::Json)

@@ -1,62 +1,68 @@
 //! One connection: receive, understand, answer, send; again.
 //!
-//! The task is small, because most connections are idle most of the time: what it holds then is the stream, the
-//! state of the protocol, and the beginning of a head if one has come. Requests that are there together are
-//! answered into one buffer and sent together. Whatever needs more than one look at a handler (its answer is not
-//! ready, it reads a body, it sends a large one) is boxed: [`exchange`](super::exchange).
+//! The task is small, because most connections are idle most of the time: what it holds then is the stream,
+//! the state of the protocol, and the beginning of a head if one has come. Requests that are there together
+//! are answered into one buffer and sent together. Whatever needs more than one look at a handler (its answer
+//! is not ready, it reads a body, it sends a large one) is boxed: [`exchange`](super::exchange).
 //!
 //! Start at [`serve`]; what is said is decided in [`Connection::work`].
 
-use super::exchange::{Client, Exchange, Then};
-use super::seats::{SeatId, Verdict, Waits};
+use super::carry::Carry;
+use super::exchange::{AfterExchange, Client, Exchange, Written, ends_on_stop};
+use super::http2;
+use super::linger::hear_out;
+use super::refused::Reason;
+use super::route::{Matched, Started};
+use super::seats::{Verdict, Waits};
+use super::sent::{Batch, Watched};
+use super::takeover;
 use super::worker::Worker;
 use crate::counters::add;
-use crate::encode::{self, Rest, refusal};
-use crate::incoming::Incoming;
+use crate::h1::{Unsent, encode};
+use crate::h2::PREFACE;
+use crate::message::{
+    ConnectionHost, ConnectionId, Head, Incoming, Outcome, Request, Response, Takeover, TellSent, Upgraded,
+    give_head, refusal, take_head,
+};
 use crate::pool;
-use crate::request::Request;
-use crate::response::Response;
-use crate::route::{Found, Panicked, Started};
-use crate::upgrade::{Takeover, Upgraded};
+use crate::transport::Transport;
+use pin_project_lite::pin_project;
 use ringroad_engine::Lease;
-use ringroad_engine::net::TcpStream;
 use ringroad_wire::{Body, CONTINUE, Event, Method, Phase, ReplyTo, Requests, Status};
-use std::future::poll_fn;
-use std::net::Shutdown;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-
-/// With so many bytes of answers together they are sent before the next request is looked at. Each may have 16 KiB that
-/// are copied, so their number alone would let a client have a connection hold a megabyte.
-const OUT_BYTES_ENOUGH: usize = 64 * 1024;
+use std::time::Instant;
 
 /// A connection.
 pub(crate) struct Connection {
-    pub(super) place: Place,
-    pub(super) stream: TcpStream,
+    pub(super) guard: SeatGuard,
+    pub(super) stream: Transport,
     pub(super) requests: Requests,
-    /// Input that is not used up, from `carry_at` on: the beginning of a head, or what waits behind an answer.
-    pub(super) carry: Vec<u8>,
-    pub(super) carry_at: u32,
+    pub(super) carry: Carry,
     requests_left: u32,
     /// What is carried is not enough to go on with.
     pub(super) starved: bool,
-    /// What comes is the rest of a body nobody reads, whose request is answered.
+    /// What comes is the rest of a body that is not read; its request is answered.
     pub(super) skipping: bool,
+    /// The client did not take the last batch of answers at once.
+    slow: bool,
+    /// The answers being sent with handlers to be told.
+    pub(super) batch: Batch,
 }
 
-/// A connection's place with its worker, until this is dropped.
-pub(super) struct Place {
+/// A connection's seat with its worker, until this is dropped.
+pub(super) struct SeatGuard {
     pub(super) worker: Rc<Worker>,
-    pub(super) seat: SeatId,
+    pub(super) seat: ConnectionId,
 }
 
-impl Drop for Place {
+impl Drop for SeatGuard {
     fn drop(&mut self) {
         self.worker.seats.leave(self.seat);
         add(&self.worker.counts().closed, 1);
-        self.worker.ended();
+        drop(self.worker.interims.take(self.seat));
+        self.worker.ended(self.seat);
     }
 }
 
@@ -65,96 +71,242 @@ impl Drop for Place {
 pub(super) enum Ending {
     /// Closed: the client has said that it sends no more.
     Close,
-    /// Our side is shut down, and what the client still sends is thrown away for a while: closing on unread bytes
-    /// makes the kernel reset the connection and destroy the answer on its way (RFC 9112 §9.6).
+    /// Our side is shut down, and what the client still sends is thrown away for a while: closing on unread
+    /// bytes makes the kernel reset the connection and destroy the answer on its way (RFC 9112 §9.6).
     Linger,
 }
 
+/// What is known of a request while it is answered.
+struct Asked {
+    reply: ReplyTo,
+    incoming: Option<Rc<Incoming>>,
+    client: Client,
+}
+
 /// Whether a connection goes on.
-enum Next {
+enum Fate {
     GoOn,
     Over,
     HandOver(Takeover),
+    Http2,
 }
 
 /// What comes of a look at the input.
-pub(super) enum Turn {
+pub(super) enum Step {
     /// More is needed.
     Receive,
     /// These answers are to be sent.
     Send(Vec<u8>),
+    /// So many bytes of these have gone, and the rest is to be sent.
+    SendRest(Vec<u8>, usize),
     /// And they are the last.
     Last(Vec<u8>, Ending),
     /// One that takes longer, behind these answers.
     Exchange(Vec<u8>, Box<Exchange>),
     /// The client sends no more, or receiving failed.
     Over(Option<ringroad_engine::Error>),
+    /// The client began with the preface of HTTP/2.
+    Http2,
 }
 
-/// Serves a connection to its end. Every error is its end, and nobody else's concern.
+/// Serves a connection to its end. Every error is its end, and concerns no other.
 ///
-/// Not an `async fn`: that would keep room for its argument twice. Nothing that is large is alive while it waits, and
-/// what is rare is boxed.
+/// Not an `async fn`: that would keep room for its argument twice. Nothing that is large is alive while it
+/// waits, and what is rare is boxed.
 #[allow(clippy::manual_async_fn, reason = "see above")]
 pub(crate) fn serve(mut connection: Connection) -> impl Future<Output = ()> {
     async move {
         loop {
             // In a block, so that nothing of it has a place in the task while it sends.
             let sending = {
-                let turn = if connection.starved {
-                    match connection.stream.recv().await {
-                        Ok(lease) if !lease.is_empty() => connection.look(lease).await,
-                        received => Turn::Over(received.err()),
-                    }
-                } else {
-                    connection.look(Lease::default()).await
-                };
-                match turn {
-                    Turn::Receive => {
-                        connection.settle();
-                        continue;
-                    }
-                    Turn::Send(out) => {
-                        add(&connection.place.worker.counts().bytes_out, out.len() as u64);
-                        connection.stream.write_all(out)
+                match (Turn { connection: &mut connection }).await {
+                    Step::Send(out) => {
+                        connection.wait_for(Waits::Send);
+                        connection.begin_send(&out);
+                        Timely { sending: connection.stream.write_all(out), slow: false }
                     }
                     rare => match Box::pin(connection.rarely(rare)).await {
-                        Next::GoOn => continue,
-                        Next::Over => return,
-                        Next::HandOver(takeover) => {
+                        Fate::GoOn => continue,
+                        Fate::Over => return,
+                        Fate::HandOver(takeover) => {
                             return Box::pin(connection.hand_over(takeover)).await;
+                        }
+                        Fate::Http2 => {
+                            let Connection { guard, stream, mut carry, .. } = connection;
+                            let (early, at) = carry.take();
+                            return Box::pin(http2::serve(guard, stream, early, at)).await;
                         }
                     },
                 }
             };
-            let (sent, out) = sending.await;
+            let ((sent, out), slow) = sending.await;
+            connection.slow = slow;
+            connection.end_send(&out);
             pool::give_buffer(out);
             if sent.is_err() {
                 return connection.send_failed();
             }
+            connection.batch.complete();
             connection.settle();
         }
     }
 }
 
+/// Receives, answers and sends as long as nothing has to wait but the receive. Ready with what else is to be
+/// done.
+struct Turn<'c> {
+    connection: &'c mut Connection,
+}
+
+impl Future for Turn<'_> {
+    type Output = Step;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Step> {
+        self.connection.turn(context)
+    }
+}
+
+pin_project! {
+    /// A send, with whether it had to wait.
+    struct Timely<F> {
+        #[pin]
+        sending: F,
+        slow: bool,
+    }
+}
+
+impl<F: Future> Future for Timely<F> {
+    type Output = (F::Output, bool);
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let polled = this.sending.poll(context);
+        *this.slow |= polled.is_pending();
+        polled.map(|sent| (sent, *this.slow))
+    }
+}
+
 impl Connection {
-    pub(crate) fn new(worker: Rc<Worker>, stream: TcpStream, seat: SeatId) -> Connection {
-        let requests_left = worker.settings.deadlines.requests_per_connection;
+    pub(crate) fn new(worker: Rc<Worker>, stream: Transport, seat: ConnectionId) -> Connection {
+        Connection::of(SeatGuard { worker, seat }, stream)
+    }
+
+    /// A connection that has its seat already.
+    pub(super) fn of(guard: SeatGuard, stream: Transport) -> Connection {
+        let requests_left = guard.worker.requests_per_connection.get();
         Connection {
-            place: Place { worker, seat },
+            guard,
             stream,
             requests: Requests::new(),
-            carry: Vec::new(),
-            carry_at: 0,
+            carry: Carry::default(),
             requests_left,
             starved: true,
             skipping: false,
+            slow: false,
+            batch: Batch::default(),
         }
+    }
+
+    /// What it is made of, before anything was understood: its seat, its stream, and what has come.
+    pub(super) fn take_apart(self) -> (SeatGuard, Transport, Vec<u8>) {
+        let read = self.carry.rest().to_vec();
+        (self.guard, self.stream, read)
+    }
+
+    #[inline]
+    fn turn(&mut self, context: &mut Context<'_>) -> Poll<Step> {
+        loop {
+            // Whether the task is registered for what comes next, which holds until this returns.
+            let mut parked = false;
+            let step = if self.starved {
+                match self.stream.poll_recv_parked(context) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Ok((lease, is_all))) if !lease.is_empty() => {
+                        parked = is_all;
+                        self.take_in(lease, context)
+                    }
+                    Poll::Ready(received) => return Poll::Ready(Step::Over(received.err())),
+                }
+            } else {
+                self.take_in(Lease::default(), context)
+            };
+            match step {
+                Step::Receive => {}
+                Step::Send(out) => match self.stream.try_write(&out) {
+                    // What happens nearly always on drivers that attempt.
+                    Some(sent) if sent == out.len() => {
+                        add(&self.guard.worker.counts().bytes_out, sent as u64);
+                        self.guard.worker.keep_buffer(out);
+                        self.slow = false;
+                        self.batch.complete();
+                    }
+                    Some(sent) => return Poll::Ready(Step::SendRest(out, sent)),
+                    None => return Poll::Ready(Step::Send(out)),
+                },
+                rare => return Poll::Ready(rare),
+            }
+            self.settle();
+            if parked && self.starved {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Sends the rest of a batch, behind `sent` bytes of it that went at once. False: the connection is over.
+    async fn send_rest_of(&mut self, out: Vec<u8>, sent: usize) -> bool {
+        self.slow = true;
+        add(&self.guard.worker.counts().bytes_out, sent as u64);
+        let (mut out, mut sent, mut failed) = (out, sent, false);
+        if out.len() - sent <= out.capacity() / 2 {
+            // The client may take long, and the memory of what it has taken is free now.
+            let rest = out.get(sent..).unwrap_or_default().to_vec();
+            pool::give_buffer(std::mem::replace(&mut out, rest));
+            sent = 0;
+        }
+        let bytes = out.len();
+        self.guard.worker.begin_send(out.capacity() + self.carry.held());
+        add(&self.guard.worker.counts().bytes_out, (bytes - sent) as u64);
+        self.wait_for(Waits::SendMore);
+        while sent < bytes && !failed {
+            let (result, back) = self.stream.write_from(out, sent).await;
+            out = back;
+            match result {
+                Ok(to) => {
+                    let worker = &self.guard.worker;
+                    worker.seats.sent(self.guard.seat, to - sent, worker.now());
+                    sent = to;
+                }
+                Err(_) => failed = true,
+            }
+        }
+        self.end_send(&out);
+        pool::give_buffer(out);
+        if failed {
+            self.send_failed();
+            return false;
+        }
+        self.batch.complete();
+        true
+    }
+
+    /// A batch of answers is sent from now on.
+    #[inline]
+    fn begin_send(&self, out: &Vec<u8>) {
+        let worker = &*self.guard.worker;
+        add(&worker.counts().bytes_out, out.len() as u64);
+        worker.begin_send(out.capacity() + self.carry.held());
+    }
+
+    #[inline]
+    fn end_send(&self, out: &Vec<u8>) {
+        self.guard.worker.end_send(out.capacity() + self.carry.held());
     }
 
     #[inline]
     pub(super) fn wait_for(&self, waits: Waits) {
-        self.place.worker.seats.set(self.place.seat, waits, self.place.worker.now());
+        self.guard.worker.seats.set(self.guard.seat, waits, self.guard.worker.now());
     }
 
     /// Says what the connection waits for, before it receives.
@@ -170,87 +322,92 @@ impl Connection {
 
     /// Sends all of `out`. False: the connection is over.
     pub(super) async fn send(&mut self, out: Vec<u8>) -> bool {
-        let bytes = out.len() as u64;
+        self.begin_send(&out);
         let (sent, out) = self.stream.write_all(out).await;
+        self.end_send(&out);
         pool::give_buffer(out);
         if sent.is_err() {
             self.send_failed();
             return false;
         }
-        add(&self.place.worker.counts().bytes_out, bytes);
         true
     }
 
+    /// Sending failed, and with it the connection.
     #[cold]
-    pub(super) fn send_failed(&self) {
-        if let Verdict::Overdue(_) = self.place.worker.seats.verdict(self.place.seat) {
-            add(&self.place.worker.counts().timed_out, 1);
+    pub(super) fn send_failed(&mut self) {
+        let outcome = self.why_ended();
+        if outcome == Outcome::TooSlow {
+            add(&self.guard.worker.counts().timed_out, 1);
         }
+        self.batch.end(outcome);
     }
 
-    /// [`take_in`](Self::take_in), for which it takes a task's context.
-    #[inline]
-    fn look(&mut self, lease: Lease) -> impl Future<Output = Turn> {
-        let mut lease = Some(lease);
-        poll_fn(move |context| Poll::Ready(self.take_in(lease.take().unwrap_or_default(), context)))
+    /// How a response ended with its connection.
+    pub(super) fn why_ended(&self) -> Outcome {
+        match self.guard.worker.seats.verdict(self.guard.seat) {
+            Verdict::Overdue(_) => Outcome::TooSlow,
+            Verdict::Stopped => Outcome::Dropped,
+            Verdict::None => Outcome::ClientGone,
+        }
     }
 
     /// Whatever happens to few connections, or seldom.
-    async fn rarely(&mut self, turn: Turn) -> Next {
-        match turn {
-            Turn::Receive | Turn::Send(_) => return Next::GoOn,
-            Turn::Exchange(out, exchange) => match self.exchange(out, exchange).await {
-                Then::GoOn => {
+    async fn rarely(&mut self, step: Step) -> Fate {
+        match step {
+            Step::Receive | Step::Send(_) => return Fate::GoOn,
+            Step::SendRest(out, sent) => {
+                if self.send_rest_of(out, sent).await {
                     self.settle();
-                    return Next::GoOn;
+                    return Fate::GoOn;
                 }
-                Then::End(ending) => self.end(ending).await,
-                Then::HandOver(takeover) => return Next::HandOver(takeover),
-                Then::Abort => {}
+            }
+            Step::Exchange(out, exchange) => match self.exchange(out, exchange).await {
+                AfterExchange::GoOn => {
+                    self.settle();
+                    return Fate::GoOn;
+                }
+                AfterExchange::End(ending) => self.end(ending).await,
+                AfterExchange::HandOver(takeover) => return Fate::HandOver(takeover),
+                AfterExchange::Abort => {}
             },
-            Turn::Last(out, ending) => {
+            Step::Last(out, ending) => {
                 if out.is_empty() || self.send(out).await {
+                    self.batch.complete();
                     self.end(ending).await;
                 }
             }
-            Turn::Over(None) => self.input_ended().await,
-            Turn::Over(Some(why)) => self.input_failed(&why).await,
+            Step::Http2 => return Fate::Http2,
+            Step::Over(why) => {
+                match why {
+                    None => self.input_ended().await,
+                    Some(why) => self.input_failed(&why).await,
+                }
+                if self.stream.tls().is_some() {
+                    let _ = self.stream.finish().await;
+                }
+            }
         }
-        Next::Over
+        Fate::Over
     }
 
-    /// Another protocol is spoken from here on, by somebody else.
+    /// Another protocol is spoken from here on, by code of the user's.
     async fn hand_over(self, takeover: Takeover) {
-        let Connection { place, stream, mut carry, carry_at, .. } = self;
-        place.worker.seats.set(place.seat, Waits::Handler, place.worker.now());
-        add(&place.worker.counts().upgraded, 1);
-        carry.drain(..carry_at as usize);
-        // What it does first may panic as well as the rest.
-        let mut begun = None;
-        let mut takeover = Some((takeover, Upgraded::new(stream, carry)));
-        let ended = poll_fn(|context| {
-            let polled = catch_unwind(AssertUnwindSafe(|| {
-                if let Some((takeover, upgraded)) = takeover.take() {
-                    begun = Some(takeover(upgraded));
-                }
-                begun.as_mut().map_or(Poll::Ready(()), |future| future.as_mut().poll(context))
-            }));
-            match polled {
-                Ok(polled) => polled.map(Ok),
-                Err(_) => Poll::Ready(Err(Panicked)),
-            }
-        });
-        if ended.await.is_err() {
-            add(&place.worker.counts().panics, 1);
-        }
+        let Connection { guard, stream, carry, .. } = self;
+        let worker = &guard.worker;
+        worker.seats.set(guard.seat, Waits::Handler, worker.now());
+        add(&worker.counts().upgraded, 1);
+        let read = carry.rest().to_vec();
+        let host = Rc::clone(worker) as Rc<dyn ConnectionHost>;
+        takeover::run(worker, takeover, Upgraded::new(stream, read, host)).await;
     }
 
     /// Answers what has come, as far as that can be done at once.
     #[inline]
-    fn take_in(&mut self, lease: Lease, context: &mut Context<'_>) -> Turn {
-        add(&self.place.worker.counts().bytes_in, lease.len() as u64);
+    fn take_in(&mut self, lease: Lease, context: &mut Context<'_>) -> Step {
+        add(&self.guard.worker.counts().bytes_in, lease.len() as u64);
         if self.skipping {
-            self.place.worker.seats.progress(self.place.seat, lease.len());
+            self.guard.worker.seats.progress(self.guard.seat, lease.len());
         }
         if self.carry.is_empty() {
             let mut at = 0;
@@ -265,174 +422,253 @@ impl Connection {
 
     #[cold]
     fn carry_rest(&mut self, rest: &[u8]) {
-        self.carry = rest.to_vec();
-        self.carry_at = 0;
+        self.carry.keep(rest.to_vec(), 0);
     }
 
     #[cold]
-    fn take_in_carried(&mut self, more: &[u8], context: &mut Context<'_>) -> Turn {
-        let mut carry = std::mem::take(&mut self.carry);
+    fn take_in_carried(&mut self, more: &[u8], context: &mut Context<'_>) -> Step {
+        let (mut carry, mut at) = self.carry.take();
         carry.extend_from_slice(more);
-        let mut at = self.carry_at as usize;
-        let turn = self.work(&carry, &mut at, context);
-        self.keep_carry(carry, at);
-        turn
-    }
-
-    /// Keeps what is left of `carry` from `at` on, for the next look.
-    pub(super) fn keep_carry(&mut self, mut carry: Vec<u8>, mut at: usize) {
-        if at == carry.len() {
-            carry = Vec::new();
-            at = 0;
-        } else if at > carry.len() / 2 {
-            // So that moving what is left costs no more than what is used.
-            carry.drain(..at);
-            at = 0;
-        }
-        self.carry = carry;
-        self.carry_at = at as u32;
+        let step = self.work(&carry, &mut at, context);
+        self.carry.keep(carry, at);
+        step
     }
 
     /// Answers the requests in `input` from `at` on.
-    fn work(&mut self, input: &[u8], at: &mut usize, context: &mut Context<'_>) -> Turn {
-        let Connection { place, requests, requests_left, starved, skipping, .. } = self;
-        let (worker, seat) = (&*place.worker, place.seat);
+    fn work(&mut self, input: &[u8], at: &mut usize, context: &mut Context<'_>) -> Step {
+        let mut depth_left = self.guard.worker.pipeline_depth.get();
+        let batch_bytes = self.guard.worker.batch_bytes(self.slow);
         let mut out = Vec::new();
-        let mut depth_left = worker.settings.deadlines.pipeline_depth;
-        *starved = false;
+        self.starved = false;
         loop {
-            let mut scratch = worker.scratch.borrow_mut();
-            let head = match requests.next(&mut scratch, input, at) {
-                Ok(Some(Event::Head(head))) => head,
-                // The end of a body nobody wanted.
-                Ok(Some(_)) => {
-                    *skipping = false;
-                    continue;
-                }
-                Ok(None) => {
-                    *starved = true;
-                    if !out.is_empty() {
-                        break;
-                    }
-                    return Turn::Receive;
-                }
-                // Its request has been answered: nothing more is said.
-                Err(_) if *skipping => return Turn::Last(out, Ending::Linger),
-                Err(why) => {
-                    drop(scratch);
-                    return refuse(worker, out, why.status());
+            let worker = &*self.guard.worker;
+            let copy = take_head();
+            // Programs repeat a request. Its copy and its handler are there already then, and the head is
+            // only compared.
+            let again = {
+                let scratch = worker.scratch.borrow();
+                match copy.route_by(scratch.stamp()) {
+                    Some(route) => self.requests.next_again(&scratch, input, at).map(|reply| (route, reply)),
+                    None => None,
                 }
             };
-            let mut reply = ReplyTo::from(&head);
-            *requests_left = requests_left.saturating_sub(1);
-            let client_closes = !reply.keep_alive;
-            reply.keep_alive &= !worker.is_stopping() && *requests_left > 0;
-            let has_body = head.body() != Body::Empty;
-            let expects_continue = head.expects_continue();
-            let offers_upgrade = head.upgrade();
-
-            let mut copy = pool::head();
-            // Clients say the same again and again: then copy and route are there already.
-            let found = match copy.route_of(&head) {
-                Some(route) => Ok(route),
-                None => {
-                    copy.clear();
-                    match worker.router.find(&head, &mut copy.params) {
-                        Found::Route(route, names) => {
-                            copy.copy(&head, route, names);
-                            Ok(route)
-                        }
-                        Found::Answer(response) => Err(response),
-                    }
+            let (asked, mut started) = match again {
+                Some((route, mut reply)) => {
+                    self.requests_left = self.requests_left.saturating_sub(1);
+                    reply.keep_alive = !worker.is_stopping() && self.requests_left > 0;
+                    let request = Request::new(copy, None, &self.guard.worker, self.guard.seat);
+                    let started = worker.router.route(route).start(request, context);
+                    (Asked { reply, incoming: None, client: Client::PLAIN }, started)
                 }
+                None => match self.start(copy, input, at, &mut out, context) {
+                    Ok(begun) => begun,
+                    Err(None) => continue,
+                    Err(Some(step)) => return step,
+                },
             };
-            let incoming = match (has_body, head.body()) {
-                (false, _) => None,
-                (true, Body::Length(length)) => Some(Incoming::new(Some(length))),
-                (true, _) => Some(Incoming::new(None)),
-            };
-            drop(scratch);
-            if has_body {
-                worker.seats.begin_body(seat);
-            }
-            let started = match found {
-                Ok(route) => {
-                    let route = worker.router.route(route);
-                    let request = Request::new(copy, incoming.clone(), seat);
-                    if let Some(incoming) = &incoming {
-                        // What is there of the body is there when the handler looks.
-                        if let Some(refused) = super::exchange::feed(worker, requests, incoming, input, at) {
-                            let _ = route.start(request, context);
-                            return refuse(worker, out, refused.status());
-                        }
-                        // More of it has to be received, whatever is left of what is here.
-                        *starved = !incoming.is_complete();
-                    }
-                    route.start(request, context)
-                }
-                Err(response) => {
-                    pool::give_head(copy);
-                    Started::Done(response)
-                }
-            };
-            let mut response = match started {
-                Started::Done(response) => response,
-                Started::Running(running) => {
-                    worker.seats.set(seat, Waits::Handler, worker.now());
-                    let client = Client { expects_continue, closes: client_closes, offers_upgrade };
-                    return Turn::Exchange(out, Exchange::waiting(running, incoming, reply, client));
-                }
-                Started::Panicked => {
-                    add(&worker.counts().panics, 1);
-                    refusal(Status::INTERNAL_SERVER_ERROR)
-                }
-            };
-            if response.switches() {
-                let complete = incoming.as_ref().is_none_or(|incoming| incoming.is_complete());
-                response = response.if_it_may_switch(offers_upgrade, complete);
-            }
             if out.capacity() == 0 {
-                out = pool::buffer();
+                out = self.guard.worker.take_buffer();
             }
-            if let Some(incoming) = &incoming
-                && !incoming.is_complete()
+            if !matches!(started, Started::Running(_)) {
+                self.write_interims(&mut out);
+            }
+            if let Started::Done(response) = &mut started
+                && asked.incoming.is_none()
+                && encode::write_known(&mut out, &self.guard.worker.heads.borrow(), asked.reply, response)
             {
-                if reads_on(&response, reply, incoming) {
-                    if expects_continue {
-                        tell_to_continue(&mut out, requests);
+                self.guard.worker.counts().responded(Status::OK);
+                // What is written that way owns nothing but the memory of its lines.
+                drop(std::mem::take(&mut response.fields));
+                std::mem::forget(started);
+            } else {
+                let (has_body, closes) = (asked.incoming.is_some(), asked.client.closes);
+                match self.respond(&mut out, asked, started) {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        self.wait_for(Waits::Send);
+                        let at_once = closes && *at == input.len() && !has_body;
+                        return Step::Last(out, ending(at_once, &self.requests));
                     }
-                } else {
-                    let skipped = requests.skip_body(worker.scratch.borrow().limits());
-                    reply.keep_alive &= skipped;
-                    *skipping = skipped;
-                    incoming.fail(crate::BodyError::Over);
+                    Err(exchange) => {
+                        if out.is_empty() {
+                            self.guard.worker.keep_buffer(std::mem::take(&mut out));
+                        }
+                        return Step::Exchange(out, exchange);
+                    }
                 }
-            }
-            worker.counts().responded(response.status);
-            let (rest, keep_alive) = encode::response(&mut out, &worker.lines.borrow(), reply, response);
-            match rest {
-                Rest::Nothing => {}
-                rest => {
-                    let client = Client { expects_continue, closes: client_closes, offers_upgrade };
-                    return Turn::Exchange(out, Exchange::sending(rest, incoming, keep_alive, client));
-                }
-            }
-            if !keep_alive {
-                worker.seats.set(seat, Waits::Send, worker.now());
-                return Turn::Last(out, ending(client_closes, requests));
             }
             // Most often that was all there is.
-            if *at == input.len() && requests.phase() == Phase::Idle {
-                *starved = true;
+            if *at == input.len() && self.requests.phase() == Phase::Idle {
+                self.starved = true;
                 break;
             }
             depth_left = depth_left.saturating_sub(1);
-            if depth_left == 0 || out.len() >= OUT_BYTES_ENOUGH {
+            if depth_left == 0 || out.len() >= batch_bytes {
                 break;
             }
         }
-        worker.seats.set(seat, Waits::Send, worker.now());
-        Turn::Send(out)
+        Step::Send(out)
+    }
+
+    /// Writes the heads that a handler sends before its response.
+    #[inline]
+    pub(super) fn write_interims(&self, out: &mut Vec<u8>) {
+        for interim in self.guard.worker.interims.take(self.guard.seat) {
+            interim.write(out);
+        }
+    }
+
+    /// Begins to answer the next request. Otherwise returns what else is to be done, with the answers in
+    /// `out`, or `None`: to look again.
+    fn start(
+        &mut self,
+        mut copy: Box<Head>,
+        input: &[u8],
+        at: &mut usize,
+        out: &mut Vec<u8>,
+        context: &mut Context<'_>,
+    ) -> Result<(Asked, Started), Option<Step>> {
+        let Connection { guard, requests, requests_left, starved, skipping, .. } = self;
+        let (worker, seat) = (&*guard.worker, guard.seat);
+        let mut scratch = worker.scratch.borrow_mut();
+        let head = match requests.next(&mut scratch, input, at) {
+            Ok(Some(Event::Head(head))) => head,
+            other => {
+                give_head(copy);
+                return Err(match other {
+                    // The end of a body that was not wanted.
+                    Ok(Some(_)) => {
+                        *skipping = false;
+                        None
+                    }
+                    Ok(None) => {
+                        *starved = true;
+                        Some(if out.is_empty() { Step::Receive } else { Step::Send(std::mem::take(out)) })
+                    }
+                    // Its request has been answered: nothing more is said.
+                    Err(_) if *skipping => Some(Step::Last(std::mem::take(out), Ending::Linger)),
+                    Err(why) => {
+                        drop(scratch);
+                        let head = input.get(*at..).unwrap_or_default();
+                        let is_first = *requests_left == worker.requests_per_connection.get();
+                        Some(if is_first && worker.settings.prior_knowledge && is_preface(head) {
+                            Step::Http2
+                        } else {
+                            refuse(worker, seat, std::mem::take(out), why, head)
+                        })
+                    }
+                });
+            }
+        };
+        let mut reply = ReplyTo::from(&head);
+        *requests_left = requests_left.saturating_sub(1);
+        let client = Client {
+            expects_continue: head.expects_continue(),
+            closes: !reply.keep_alive,
+            offers_upgrade: head.upgrade(),
+        };
+        reply.keep_alive &= !worker.is_stopping() && *requests_left > 0;
+        let found = match copy.route_of(&head) {
+            Some(route) => Ok(route),
+            None => {
+                copy.clear();
+                match worker.router.find(&head, &mut copy.params) {
+                    Matched::Route(route, names) => {
+                        copy.copy(&head, route, names);
+                        Ok(route)
+                    }
+                    Matched::Answer(response) => Err(response),
+                }
+            }
+        };
+        let incoming = match head.body() {
+            Body::Empty => None,
+            Body::Length(length) => Some(Incoming::new(Some(length))),
+            _ => Some(Incoming::new(None)),
+        };
+        drop(scratch);
+        if incoming.is_some() {
+            worker.seats.begin_body(seat);
+            if let Ok(route) = &found
+                && let Err(why) = requests.limit_body(worker.router.body_bytes_max(*route))
+            {
+                return Err(Some(refuse(worker, seat, std::mem::take(out), why, &[])));
+            }
+        }
+        let started = match found {
+            Ok(route) => {
+                let route = worker.router.route(route);
+                let request = Request::new(copy, incoming.clone(), &guard.worker, seat);
+                if let Some(incoming) = &incoming {
+                    // What is there of the body is there when the handler looks.
+                    if let Some(refused) = super::exchange::feed(worker, requests, incoming, input, at) {
+                        let _ = route.start(request, context);
+                        return Err(Some(refuse(worker, seat, std::mem::take(out), refused, &[])));
+                    }
+                    // More of it has to be received, whatever is left of what is here.
+                    *starved = !incoming.is_complete();
+                }
+                route.start(request, context)
+            }
+            Err(response) => {
+                give_head(copy);
+                Started::Done(response)
+            }
+        };
+        Ok((Asked { reply, incoming, client }, started))
+    }
+
+    /// Writes a response behind what is in `out`. Returns whether the connection goes on, or what is to be
+    /// done for the rest of the response.
+    fn respond(&mut self, out: &mut Vec<u8>, asked: Asked, started: Started) -> Result<bool, Box<Exchange>> {
+        let Connection { guard, requests, skipping, batch, .. } = self;
+        let (worker, seat) = (&*guard.worker, guard.seat);
+        let Asked { mut reply, incoming, client } = asked;
+        let mut response = match started {
+            Started::Done(response) => response,
+            Started::Running(running) => {
+                worker.seats.set(seat, Waits::Handler, worker.now());
+                return Err(Exchange::waiting(running, incoming, reply, client));
+            }
+            Started::Panicked => panicked(worker, seat),
+        };
+        if response.switches() {
+            let complete = incoming.as_ref().is_none_or(|incoming| incoming.is_complete());
+            response = response.if_it_may_switch(client.offers_upgrade, complete);
+        }
+        if let Some(incoming) = &incoming
+            && !incoming.is_complete()
+        {
+            if reads_on(&response, reply, incoming) {
+                if client.expects_continue {
+                    tell_to_continue(out, requests);
+                }
+            } else {
+                // How long a body in chunks is turns out at its end: the client is told at once that it may
+                // be the last on this connection (RFC 9112 §9.6).
+                let skipped =
+                    requests.body_left().is_some() && requests.skip_body(worker.scratch.borrow().limits());
+                reply.keep_alive &= skipped;
+                *skipping = skipped;
+                incoming.fail(crate::BodyError::Over);
+            }
+        }
+        worker.counts().responded(response.status_code());
+        let ends_on_stop = ends_on_stop(&response);
+        let mut watched = watch(&mut response, reply.method, None);
+        let (rest, keep_alive) = encode::response(out, &worker.heads.borrow(), reply, response);
+        if matches!(rest, Unsent::Nothing) {
+            if let Some(watched) = watched {
+                batch.push(*watched);
+            }
+            return Ok(keep_alive);
+        }
+        if let Some(watched) = &mut watched {
+            // Counted as it goes.
+            watched.body_bytes = 0;
+        }
+        let written = Written { rest, keep_alive, watched, ends_on_stop };
+        Err(Exchange::sending(written, incoming, client))
     }
 
     /// The client sends no more.
@@ -440,7 +676,7 @@ impl Connection {
         // A head that was cut: its sender may still be reading.
         let phase = self.requests.phase();
         if let (Phase::Head, Err(why)) = (phase, self.requests.end_of_input()) {
-            self.say(why.status()).await;
+            self.say(why.status(), Reason::Protocol(why)).await;
         }
     }
 
@@ -449,11 +685,11 @@ impl Connection {
         if !why.is_cancelled() {
             return;
         }
-        match self.place.worker.seats.verdict(self.place.seat) {
+        match self.guard.worker.seats.verdict(self.guard.seat) {
             Verdict::Overdue(waits) => {
-                add(&self.place.worker.counts().timed_out, 1);
+                add(&self.guard.worker.counts().timed_out, 1);
                 let asks = matches!(waits, Waits::Head | Waits::Body) && !self.skipping;
-                if asks && self.say(Status::REQUEST_TIMEOUT).await {
+                if asks && self.say(Status::REQUEST_TIMEOUT, Reason::overdue(waits)).await {
                     self.end(Ending::Linger).await;
                 }
             }
@@ -461,34 +697,80 @@ impl Connection {
         }
     }
 
-    /// The last words.
-    pub(super) async fn say(&mut self, status: Status) -> bool {
+    /// Answers with `status`, as the last thing on this connection.
+    pub(super) async fn say(&mut self, status: Status, reason: Reason) -> bool {
         let mut out = pool::buffer();
-        self.place.worker.counts().responded(status);
-        encode::response(&mut out, &self.place.worker.lines.borrow(), ReplyTo::refused(), refusal(status));
+        let (worker, seat) = (&self.guard.worker, self.guard.seat);
+        let head = self.carry.rest();
+        worker.tell_refused(seat, Some(status), reason, head);
+        worker.counts().responded(status);
+        encode::response(&mut out, &worker.heads.borrow(), refused_reply(head), refusal(status));
         self.wait_for(Waits::Send);
         self.send(out).await
     }
 
-    /// Ends after the last answer.
+    /// Ends after the last answer, in stages (RFC 9112 §9.6): says that no more is sent, and hears what the
+    /// client still sends until it ends its side, is silent for a while, or has had long enough
+    /// ([`linger`](super::linger)).
     async fn end(&mut self, ending: Ending) {
-        if ending == Ending::Close || self.stream.shutdown(Shutdown::Write).is_err() {
+        let (worker, seat) = (Rc::clone(&self.guard.worker), self.guard.seat);
+        worker.seats.begin_end(seat, worker.now());
+        if ending == Ending::Close {
+            // Over TLS the client is told that nothing was cut; TCP's own end says as much.
+            if self.stream.tls().is_some() {
+                let _ = self.stream.finish().await;
+            }
             return;
         }
-        self.wait_for(Waits::End);
-        let mut left = self.place.worker.settings.limits.drain_bytes as usize;
-        while let Ok(lease) = self.stream.recv().await {
-            add(&self.place.worker.counts().bytes_in, lease.len() as u64);
-            match left.checked_sub(lease.len()) {
-                Some(less) if !lease.is_empty() => left = less,
-                _ => return,
-            }
+        if self.stream.finish().await.is_err() {
+            return;
         }
+        hear_out(&worker, seat, u64::MAX, |context| self.stream.poll_recv(context)).await;
     }
 }
 
-/// Whether the rest of a request's body may be read while its response is sent: that is a stream, it is sent at all, and
-/// somebody still has the body.
+/// Whether it is how an HTTP/2 client begins, as far as it has come. The first lines of the preface are what
+/// an HTTP/1 server refuses by design, so this costs other requests nothing.
+#[cold]
+fn is_preface(input: &[u8]) -> bool {
+    input.len() >= 4 && (input.starts_with(PREFACE) || PREFACE.starts_with(input))
+}
+
+/// How a refusal is written: for what may be a HEAD without content (RFC 9110 §9.3.2).
+pub(super) fn refused_reply(head: &[u8]) -> ReplyTo {
+    let mut reply = ReplyTo::refused();
+    if head.starts_with(b"HEAD ") {
+        reply.method = Method::Head;
+    }
+    reply
+}
+
+/// Counts and tells of a handler's panic; gives the answer to its client.
+#[cold]
+pub(super) fn panicked(worker: &Worker, seat: ConnectionId) -> Response {
+    add(&worker.counts().panics, 1);
+    worker.tell_refused(seat, Some(Status::INTERNAL_SERVER_ERROR), Reason::Panicked, &[]);
+    refusal(Status::INTERNAL_SERVER_ERROR)
+}
+
+/// What there is to tell of the response once it is sent, if its handler asked for it.
+#[inline]
+pub(super) fn watch(response: &mut Response, method: Method, began: Option<Instant>) -> Option<Box<Watched>> {
+    let tell = response.on_sent.take()?;
+    Some(Box::new(watch_with(*tell, response, method, began)))
+}
+
+#[cold]
+fn watch_with(tell: TellSent, response: &Response, method: Method, began: Option<Instant>) -> Watched {
+    let mut watched = Watched::new(tell, began.unwrap_or_else(Instant::now));
+    if method != Method::Head {
+        watched.body_bytes = response.body_len();
+    }
+    watched
+}
+
+/// Whether the rest of a request's body may be read while its response is sent: that is a stream, it is sent
+/// at all, and the body has a reader.
 pub(super) fn reads_on(response: &Response, reply: ReplyTo, incoming: &Rc<Incoming>) -> bool {
     response.streams()
         && reply.method != Method::Head
@@ -496,35 +778,64 @@ pub(super) fn reads_on(response: &Response, reply: ReplyTo, incoming: &Rc<Incomi
         && Rc::strong_count(incoming) > 1
 }
 
-/// Tells a client that waits for it to send the body whose stream answers it: now, because behind the head of the
-/// response it would be taken for a part of that.
+/// Tells a client that waits for it to send the body that its answer streams back: now, because behind the
+/// head of the response it would be taken for a part of that.
 #[cold]
 pub(super) fn tell_to_continue(out: &mut Vec<u8>, requests: &mut Requests) {
     out.extend_from_slice(CONTINUE);
     requests.continue_sent();
 }
 
-/// How to end a connection whose last answer is written.
+/// How to end a connection after its last answer.
 pub(super) fn ending(client_closes: bool, requests: &Requests) -> Ending {
     if client_closes && requests.phase() == Phase::Closed { Ending::Close } else { Ending::Linger }
 }
 
-/// Answers what was no request, behind the answers to those before it.
+/// Answers what was no request, behind the answers to those before it. `head` is what there is of it.
 #[cold]
-pub(super) fn refuse(worker: &Worker, mut out: Vec<u8>, status: Status) -> Turn {
+pub(super) fn refuse(
+    worker: &Worker,
+    seat: ConnectionId,
+    mut out: Vec<u8>,
+    why: ringroad_wire::Error,
+    head: &[u8],
+) -> Step {
+    let status = why.status();
     add(&worker.counts().refused, 1);
     worker.counts().responded(status);
-    let response: Response = refusal(status);
-    encode::response(&mut out, &worker.lines.borrow(), ReplyTo::refused(), response);
-    Turn::Last(out, Ending::Linger)
+    worker.tell_refused(seat, Some(status), Reason::Protocol(why), head);
+    encode::response(&mut out, &worker.heads.borrow(), refused_reply(head), refusal(status));
+    worker.seats.set(seat, Waits::Send, worker.now());
+    Step::Last(out, Ending::Linger)
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
     use super::*;
+    use crate::h1::HeadCache;
+    use crate::message::{ALONE_BYTES_MIN, Shared};
+    use ringroad_wire::Version;
 
     fn size_of_future<F>(_: impl Fn(Connection) -> F) -> usize {
         size_of::<F>()
+    }
+
+    #[test]
+    fn a_shared_response_with_a_line_of_its_own_is_sent_from_the_memory_it_shares() {
+        let body: Rc<[u8]> = vec![b'x'; ALONE_BYTES_MIN].into();
+        let shared = Shared::new(Response::new(Rc::clone(&body))).unwrap();
+        let mut response = Response::shared(&shared).header("X-Request-Id", "1").unwrap().on_sent(|_| {});
+        let watched = watch(&mut response, Method::Get, None).unwrap();
+        assert_eq!(watched.body_bytes, body.len() as u64);
+        let (mut out, cache) = (Vec::new(), HeadCache::new(false));
+        let reply = ReplyTo { method: Method::Get, version: Version::Http11, keep_alive: true };
+        let Unsent::Bytes(chunk) = encode::response(&mut out, &cache, reply, response).0 else {
+            panic!("the body is not sent by itself")
+        };
+        assert!(std::ptr::eq(&*chunk, &*body), "the body was copied");
+        assert!(out.windows(15).any(|line| line == b"X-Request-Id: 1"));
+        watched.complete();
     }
 
     /// With what the executor adds, which is the tag that tells whether it is over.

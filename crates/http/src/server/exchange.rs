@@ -1,36 +1,42 @@
 //! A request that takes longer than one look: its handler waits, reads its body, or sends more than a buffer.
 //!
-//! While a handler or the stream of its response is waited for, the body of the request is received as its reader
-//! asks for it, and not faster. Start at [`Connection::exchange`].
+//! While a handler or the stream of its response is waited for, the body of the request is received as its
+//! reader asks for it, and not faster. Start at [`Connection::exchange`].
 
-use super::connection::{Connection, Ending, ending, reads_on, tell_to_continue};
+use super::OnClientGone;
+use super::connection::{Connection, Ending, ending, panicked, reads_on, tell_to_continue, watch};
+use super::refused::Reason;
+use super::route::{Panicked, Running};
 use super::seats::{Verdict, Waits};
+use super::sent::Watched;
 use super::worker::Worker;
-use crate::body::{Piece, Pieces};
-use crate::chunk::Chunk;
-use crate::client::gather;
 use crate::counters::add;
-use crate::encode::{self, Rest, refusal};
-use crate::error::BodyError;
-use crate::file::FileBody;
-use crate::incoming::Incoming;
+use crate::h1::{Unsent, encode, gather};
+use crate::message::{
+    ALONE_BYTES_MIN, BodyError, Chunk, ConnectionHost, ConnectionId, FileBody, Incoming, Outcome, Piece,
+    Pieces, Response, Takeover,
+};
 use crate::pool;
-use crate::route::{Panicked, Running};
-use crate::upgrade::Takeover;
 use ringroad_engine::Lease;
-use ringroad_wire::{BodyEncoder, CONTINUE, Event, ReplyTo, Requests, Status};
+use ringroad_engine::net::PeerGone;
+use ringroad_wire::{BodyEncoder, CONTINUE, Event, Method, ReplyTo, Requests, Status};
 use rustix::io::Errno;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
-/// Most bytes that are sent as one. Of more, each so many have a deadline of their own, in however many steps they go.
-const SENT_BYTES_MAX: usize = 256 * 1024;
+/// Most bytes that are sent as one, with one deadline. Of more the progress is watched, in however many steps
+/// they go.
+const SENT_BYTES_MAX: usize = 64 * 1024;
+
+/// Most bytes of one step, where they have to be copied: the engine counts in 32 bits.
+const STEP_BYTES: usize = 256 * 1024;
 
 /// A request on its way.
 pub(super) struct Exchange {
-    what: What,
+    stage: Stage,
     incoming: Option<Rc<Incoming>>,
     client: Client,
 }
@@ -46,13 +52,28 @@ pub(super) struct Client {
     pub(super) offers_upgrade: bool,
 }
 
-enum What {
-    Waiting(Pin<Box<dyn Running>>, ReplyTo),
-    Sending(Rest, bool),
+impl Client {
+    /// One that asks for a page and says nothing of itself.
+    pub(super) const PLAIN: Client = Client { expects_continue: false, closes: false, offers_upgrade: false };
+}
+
+enum Stage {
+    /// The handler has begun.
+    Waiting { running: Pin<Box<dyn Running>>, reply: ReplyTo, began: Instant },
+    /// The handler is over.
+    Sending(Written),
+}
+
+/// A response with its head written.
+pub(super) struct Written {
+    pub(super) rest: Unsent,
+    pub(super) keep_alive: bool,
+    pub(super) watched: Option<Box<Watched>>,
+    pub(super) ends_on_stop: bool,
 }
 
 /// What becomes of the connection.
-pub(super) enum Then {
+pub(super) enum AfterExchange {
     GoOn,
     End(Ending),
     HandOver(Takeover),
@@ -62,9 +83,9 @@ pub(super) enum Then {
 
 /// The rest of a request cannot be had.
 enum Lost {
-    /// Answer this, and close.
-    Refused(Status),
-    /// Nobody is there to be answered.
+    /// It is answered with this, and the connection closed.
+    Refused(Status, Reason),
+    /// No client is there to be answered.
     Gone,
 }
 
@@ -75,17 +96,26 @@ impl Exchange {
         reply: ReplyTo,
         client: Client,
     ) -> Box<Exchange> {
-        Box::new(Exchange { what: What::Waiting(running, reply), incoming, client })
+        let began = Instant::now();
+        Box::new(Exchange { stage: Stage::Waiting { running, reply, began }, incoming, client })
     }
 
-    pub(super) fn sending(
-        rest: Rest,
-        incoming: Option<Rc<Incoming>>,
-        keep_alive: bool,
-        client: Client,
-    ) -> Box<Exchange> {
-        Box::new(Exchange { what: What::Sending(rest, keep_alive), incoming, client })
+    pub(super) fn sending(written: Written, incoming: Option<Rc<Incoming>>, client: Client) -> Box<Exchange> {
+        Box::new(Exchange { stage: Stage::Sending(written), incoming, client })
     }
+}
+
+/// Whether the body of this response ends when the server stops.
+#[inline]
+pub(super) fn ends_on_stop(response: &Response) -> bool {
+    response.streams() && (response.ends_on_stop || is_event_stream(response))
+}
+
+#[cold]
+fn is_event_stream(response: &Response) -> bool {
+    const TYPE: &[u8] = b"text/event-stream";
+    let kind = response.header_value("content-type").and_then(|kind| kind.get(..TYPE.len()));
+    kind.is_some_and(|kind| kind.eq_ignore_ascii_case(TYPE))
 }
 
 /// Shows what there is of a body to its reader, as one piece; an error if it is none.
@@ -124,139 +154,247 @@ pub(super) fn feed(
 
 impl Connection {
     /// Sends the answers before it, then sees to `exchange` until its response is sent.
-    pub(super) async fn exchange(&mut self, out: Vec<u8>, exchange: Box<Exchange>) -> Then {
-        let Exchange { what, incoming, client } = *exchange;
-        let Client { mut expects_continue, closes: client_closes, offers_upgrade } = client;
+    pub(super) async fn exchange(&mut self, out: Vec<u8>, exchange: Box<Exchange>) -> AfterExchange {
+        let Exchange { stage, incoming, client } = *exchange;
         let mut out = out;
-        let (rest, keep_alive) = match what {
-            What::Sending(rest, keep_alive) => (rest, keep_alive),
-            What::Waiting(mut running, mut reply) => {
+        let mut client = client;
+        let written = match stage {
+            Stage::Sending(written) => written,
+            Stage::Waiting { running, reply, began } => {
                 if !out.is_empty() {
                     self.wait_for(Waits::Send);
                     if !self.send(std::mem::take(&mut out)).await {
-                        return Then::Abort;
+                        return AfterExchange::Abort;
                     }
+                    self.batch.complete();
                 }
-                let polled = self
-                    .while_feeding(incoming.as_ref(), &mut expects_continue, |context| {
-                        running.as_mut().poll(context)
-                    })
-                    .await;
-                running.recycle();
-                let mut response = match polled {
-                    Ok(Ok(response)) => response,
-                    Ok(Err(Panicked)) => {
-                        add(&self.place.worker.counts().panics, 1);
-                        refusal(Status::INTERNAL_SERVER_ERROR)
+                match self.answer(running, reply, began, incoming.as_ref(), &mut client).await {
+                    Ok((text, written)) => {
+                        out = text;
+                        written
                     }
-                    Err(lost) => return self.give_up(lost, false).await,
-                };
-                reply.keep_alive &= !self.place.worker.is_stopping();
-                if response.switches() {
-                    let complete = incoming.as_ref().is_none_or(|incoming| incoming.is_complete());
-                    response = response.if_it_may_switch(offers_upgrade, complete);
+                    Err(lost) => return self.give_up(lost).await,
                 }
-                out = pool::buffer();
-                if let Some(incoming) = &incoming
-                    && !incoming.is_complete()
-                {
-                    if !reads_on(&response, reply, incoming) {
-                        reply.keep_alive &= self.skip_body(incoming);
-                    } else if expects_continue {
-                        tell_to_continue(&mut out, &mut self.requests);
-                    }
-                }
-                self.place.worker.counts().responded(response.status);
-                encode::response(&mut out, &self.place.worker.lines.borrow(), reply, response)
             }
         };
         self.wait_for(Waits::Send);
-        let mut keep_alive = keep_alive;
-        match rest {
-            Rest::Nothing => {
-                if !self.send(out).await {
-                    return Then::Abort;
-                }
-            }
-            Rest::Bytes(chunk) => {
-                if !self.send_large(out, chunk).await {
-                    return Then::Abort;
-                }
-            }
-            Rest::File(part) => {
-                if !self.send_file(out, *part).await {
-                    return Then::Abort;
-                }
-            }
-            Rest::Switch(takeover) => {
-                if !self.send(out).await || !self.requests.hand_over() {
-                    return Then::Abort;
-                }
-                return Then::HandOver(takeover);
-            }
-            Rest::Pieces(pieces, encoder) => {
-                match self.send_pieces(out, *pieces, encoder, incoming.as_ref()).await {
-                    Ok(true) => {}
-                    Ok(false) => return Then::Abort,
-                    Err(lost) => return self.give_up(lost, true).await,
-                }
-                if let Some(incoming) = &incoming
-                    && !incoming.is_complete()
-                {
-                    keep_alive &= self.skip_body(incoming);
-                }
-            }
-        }
-        if keep_alive { Then::GoOn } else { Then::End(ending(client_closes, &self.requests)) }
+        self.guard.worker.seats.begin_large(self.guard.seat);
+        let after = self.send_rest(out, written, incoming.as_ref(), client.closes).await;
+        // What its body would have sent before the head comes too late.
+        drop(self.guard.worker.interims.take(self.guard.seat));
+        after
     }
 
-    /// Nobody reads the rest of a body any more. False: the connection must not be used again.
+    /// Waits for the handler, and writes the head of its response.
+    async fn answer(
+        &mut self,
+        mut running: Pin<Box<dyn Running>>,
+        mut reply: ReplyTo,
+        began: Instant,
+        incoming: Option<&Rc<Incoming>>,
+        client: &mut Client,
+    ) -> Result<(Vec<u8>, Written), Lost> {
+        let cancels = match self.guard.worker.settings.on_client_gone {
+            OnClientGone::Cancel => true,
+            OnClientGone::CancelSafe => {
+                matches!(reply.method, Method::Get | Method::Head | Method::Options | Method::Trace)
+            }
+            OnClientGone::Finish => false,
+        };
+        let polled = self
+            .while_feeding(incoming, &mut client.expects_continue, cancels, true, |context| {
+                running.as_mut().poll(context)
+            })
+            .await;
+        running.recycle();
+        let mut response = match polled? {
+            Ok(response) => response,
+            Err(Panicked) => panicked(&self.guard.worker, self.guard.seat),
+        };
+        reply.keep_alive &= !self.guard.worker.is_stopping();
+        if response.switches() {
+            let complete = incoming.is_none_or(|incoming| incoming.is_complete());
+            response = response.if_it_may_switch(client.offers_upgrade, complete);
+        }
+        let mut out = pool::buffer();
+        self.write_interims(&mut out);
+        if let Some(incoming) = incoming
+            && !incoming.is_complete()
+        {
+            if !reads_on(&response, reply, incoming) {
+                // How long a body in chunks is turns out at its end: the client is told at once that it may
+                // be the last on this connection (RFC 9112 §9.6).
+                reply.keep_alive &= self.requests.body_left().is_some() && self.skip_body(incoming);
+                incoming.fail(BodyError::Over);
+            } else if client.expects_continue {
+                tell_to_continue(&mut out, &mut self.requests);
+            }
+        }
+        let written = self.write(&mut out, reply, response, Some(began));
+        Ok((out, written))
+    }
+
+    /// Writes the head of a response, and its body if that is small.
+    fn write(
+        &self,
+        out: &mut Vec<u8>,
+        reply: ReplyTo,
+        mut response: Response,
+        began: Option<Instant>,
+    ) -> Written {
+        let worker = &self.guard.worker;
+        worker.counts().responded(response.status_code());
+        let ends_on_stop = ends_on_stop(&response);
+        let mut watched = watch(&mut response, reply.method, began);
+        let (rest, keep_alive) = encode::response(out, &worker.heads.borrow(), reply, response);
+        if let (Some(watched), false) = (&mut watched, matches!(rest, Unsent::Nothing)) {
+            // Counted as it goes.
+            watched.body_bytes = 0;
+        }
+        Written { rest, keep_alive, watched, ends_on_stop }
+    }
+
+    /// Sends what is written and what is left of a response.
+    async fn send_rest(
+        &mut self,
+        out: Vec<u8>,
+        written: Written,
+        incoming: Option<&Rc<Incoming>>,
+        client_closes: bool,
+    ) -> AfterExchange {
+        let Written { rest, mut keep_alive, watched, ends_on_stop } = written;
+        let mut sent = watched.as_ref().map_or(0, |watched| watched.body_bytes);
+        let mut takeover = None;
+        let outcome = match rest {
+            Unsent::Nothing => self.send(out).await.then_some(Outcome::Complete),
+            Unsent::Bytes(chunk) => self.send_large(out, chunk, &mut sent).await.then_some(Outcome::Complete),
+            Unsent::File(part) => self.send_file(out, *part, &mut sent).await,
+            Unsent::Switch(switch) => {
+                takeover = Some(switch);
+                (self.send(out).await && self.requests.hand_over()).then_some(Outcome::Complete)
+            }
+            Unsent::Pieces(pieces, encoder) => {
+                self.send_pieces(out, *pieces, encoder, incoming, ends_on_stop, &mut sent).await
+            }
+        };
+        let outcome = outcome.unwrap_or_else(|| self.why_ended());
+        if let Some(mut watched) = watched {
+            watched.body_bytes = sent;
+            watched.end(outcome);
+        }
+        if outcome != Outcome::Complete {
+            self.batch.end(outcome);
+            return AfterExchange::Abort;
+        }
+        self.batch.complete();
+        if let Some(takeover) = takeover {
+            return AfterExchange::HandOver(takeover);
+        }
+        if let Some(incoming) = incoming
+            && !incoming.is_complete()
+            && !self.skipping
+        {
+            keep_alive &= self.skip_body(incoming);
+        }
+        if keep_alive {
+            return AfterExchange::GoOn;
+        }
+        // With a body behind it, or more than was asked for, closing at once could reset the answer away.
+        let at_once = client_closes && incoming.is_none() && self.carry.is_empty();
+        AfterExchange::End(ending(at_once, &self.requests))
+    }
+
+    /// The rest of a body is not read any more. False: the connection must not be used again.
     fn skip_body(&mut self, incoming: &Incoming) -> bool {
         incoming.fail(BodyError::Over);
-        self.skipping = self.requests.skip_body(self.place.worker.scratch.borrow().limits());
+        self.skipping = self.requests.skip_body(self.guard.worker.scratch.borrow().limits());
         self.skipping
     }
 
-    /// A request whose rest is lost: says so, unless an answer has begun.
-    async fn give_up(&mut self, lost: Lost, begun: bool) -> Then {
-        match lost {
-            Lost::Refused(status) if !begun => {
-                if self.say(status).await {
-                    return Then::End(Ending::Linger);
-                }
-                Then::Abort
-            }
-            _ => Then::Abort,
+    /// The rest of a request is lost: says so.
+    async fn give_up(&mut self, lost: Lost) -> AfterExchange {
+        if let Lost::Refused(status, reason) = lost
+            && self.say(status, reason).await
+        {
+            return AfterExchange::End(Ending::Linger);
         }
+        AfterExchange::Abort
     }
 
-    /// Polls `work` until it is ready, and meanwhile receives what the body's reader asks for. If the body cannot
-    /// be had, its reader is told, and gets one more look.
+    /// Polls `work` until it is ready, and meanwhile receives what the body's reader asks for. If the body
+    /// cannot be had, its reader is told, and gets one more look. Once all of the body is here the client is
+    /// watched: where it resets the connection, tasks that wait for that are woken, and with `cancels` the
+    /// request is lost.
     async fn while_feeding<T>(
         &mut self,
         incoming: Option<&Rc<Incoming>>,
         expects_continue: &mut bool,
+        cancels: bool,
+        informs: bool,
         mut work: impl FnMut(&mut Context<'_>) -> Poll<T>,
     ) -> Result<T, Lost> {
         /// What comes first.
         enum First<T> {
             Done(T),
             Wanted,
+            Informs,
             Received(ringroad_engine::Result<Lease>),
+            Gone(ringroad_engine::Result<PeerGone>),
         }
         // What came behind the last piece and was no data.
         let mut behind = None;
+        let mut watches = true;
+        let worker = Rc::clone(&self.guard.worker);
+        let seat = self.guard.seat;
+        let informs = || informs && worker.interims.wait(seat);
         loop {
             self.wait_for(Waits::Handler);
-            let first = poll_fn(|context| match work(context) {
-                Poll::Ready(done) => Poll::Ready(First::Done(done)),
-                Poll::Pending => match incoming {
-                    Some(incoming) if incoming.is_wanted(context) => Poll::Ready(First::Wanted),
-                    _ => Poll::Pending,
-                },
-            });
-            if let First::Done(done) = first.await {
-                return Ok(done);
+            let first = if watches && incoming.is_none_or(|incoming| incoming.is_complete()) {
+                let mut hangup = pin!(self.stream.hangup());
+                poll_fn(|context| match work(context) {
+                    Poll::Ready(done) => Poll::Ready(First::Done(done)),
+                    Poll::Pending if informs() => Poll::Ready(First::Informs),
+                    Poll::Pending => hangup.as_mut().poll(context).map(First::Gone),
+                })
+                .await
+            } else {
+                poll_fn(|context| match work(context) {
+                    Poll::Ready(done) => Poll::Ready(First::Done(done)),
+                    Poll::Pending if informs() => Poll::Ready(First::Informs),
+                    Poll::Pending => match incoming {
+                        Some(incoming) if incoming.is_wanted(context) => Poll::Ready(First::Wanted),
+                        _ => Poll::Pending,
+                    },
+                })
+                .await
+            };
+            match first {
+                First::Done(done) => return Ok(done),
+                First::Gone(gone) => {
+                    // A client that has only ended its side still reads.
+                    watches = false;
+                    if let Ok(PeerGone::Reset(_)) = gone {
+                        add(&self.guard.worker.counts().clients_gone, 1);
+                        self.guard.worker.set_gone(self.guard.seat);
+                        if cancels {
+                            return Err(Lost::Gone);
+                        }
+                    }
+                    continue;
+                }
+                First::Informs => {
+                    let mut out = pool::buffer();
+                    self.write_interims(&mut out);
+                    self.wait_for(Waits::Send);
+                    if !self.send(out).await {
+                        if let Some(incoming) = incoming {
+                            incoming.fail(BodyError::Over);
+                        }
+                        return Err(Lost::Gone);
+                    }
+                    continue;
+                }
+                First::Wanted | First::Received(_) => {}
             }
             let Some(incoming) = incoming else { continue };
             if !self.carry.is_empty() && !self.starved {
@@ -278,18 +416,19 @@ impl Connection {
                 let mut receive = pin!(self.stream.recv());
                 poll_fn(|context| match work(context) {
                     Poll::Ready(done) => Poll::Ready(First::Done(done)),
+                    Poll::Pending if informs() => Poll::Ready(First::Informs),
                     Poll::Pending => receive.as_mut().poll(context).map(First::Received),
                 })
                 .await
             };
             let lost = match first {
                 First::Done(done) => return Ok(done),
-                First::Wanted => continue,
+                First::Wanted | First::Informs | First::Gone(_) => continue,
                 First::Received(Ok(lease)) if !lease.is_empty() => {
                     let (chunk, next) = gather(&mut self.stream, lease).await;
                     behind = next;
-                    add(&self.place.worker.counts().bytes_in, chunk.len() as u64);
-                    self.place.worker.seats.progress(self.place.seat, chunk.len());
+                    add(&self.guard.worker.counts().bytes_in, chunk.len() as u64);
+                    self.guard.worker.seats.progress(self.guard.seat, chunk.len());
                     self.feed_chunk(incoming, chunk, &mut work).await?;
                     continue;
                 }
@@ -300,14 +439,15 @@ impl Connection {
                     Lost::Gone
                 }
                 First::Received(Err(why)) if why.is_cancelled() => {
-                    if let Verdict::Overdue(_) = self.place.worker.seats.verdict(self.place.seat) {
-                        add(&self.place.worker.counts().timed_out, 1);
+                    if let Verdict::Overdue(_) = self.guard.worker.seats.verdict(self.guard.seat) {
+                        add(&self.guard.worker.counts().timed_out, 1);
                     }
                     incoming.fail(BodyError::TooSlow);
-                    Lost::Refused(Status::REQUEST_TIMEOUT)
+                    Lost::Refused(Status::REQUEST_TIMEOUT, Reason::SlowBody)
                 }
                 First::Received(Err(why)) => {
                     incoming.fail(BodyError::Connection(why));
+                    self.guard.worker.set_gone(self.guard.seat);
                     Lost::Gone
                 }
             };
@@ -327,7 +467,7 @@ impl Connection {
             let whole = self.requests.body_left().is_some_and(|left| left >= chunk.len() as u64);
             if whole {
                 let mut at = 0;
-                let mut scratch = self.place.worker.scratch.borrow_mut();
+                let mut scratch = self.guard.worker.scratch.borrow_mut();
                 if let Ok(Some(Event::Data(data))) = self.requests.next(&mut scratch, &chunk, &mut at)
                     && data.len() == chunk.len()
                 {
@@ -350,158 +490,171 @@ impl Connection {
         more: &[u8],
         work: &mut impl FnMut(&mut Context<'_>) -> Poll<T>,
     ) -> Result<(), Lost> {
-        let mut carry = std::mem::take(&mut self.carry);
+        let (mut carry, mut at) = self.carry.take();
         carry.extend_from_slice(more);
-        let mut at = self.carry_at as usize;
-        let refused = feed(&self.place.worker, &mut self.requests, incoming, &carry, &mut at);
+        let refused = feed(&self.guard.worker, &mut self.requests, incoming, &carry, &mut at);
         // What is left is the next request's, or needs more.
         self.starved = !incoming.is_complete();
-        self.keep_carry(carry, at);
+        self.carry.keep(carry, at);
         let Some(why) = refused else { return Ok(()) };
-        add(&self.place.worker.counts().refused, 1);
+        add(&self.guard.worker.counts().refused, 1);
         let _ = poll_fn(|context| Poll::Ready(work(context).is_ready())).await;
-        Err(Lost::Refused(why.status()))
+        Err(Lost::Refused(why.status(), Reason::Protocol(why)))
     }
 
-    /// Sends a head and what is in `out` before it, and behind it bytes that are not copied here; where it is worth
-    /// while, by the kernel neither.
-    async fn send_large(&mut self, out: Vec<u8>, chunk: Chunk) -> bool {
+    /// Sends a head and what is in `out` before it, and behind it bytes that are not copied here; where it is
+    /// worth while, by the kernel neither. False: the connection is over.
+    async fn send_large(&mut self, out: Vec<u8>, chunk: Chunk, sent: &mut u64) -> bool {
         let bytes = chunk.len();
-        // The head is a buffer of ours, which is used again: it goes by itself then, and the kernel copies it.
+        // The head is a buffer of ours, which is used again: it goes by itself then, and the kernel copies
+        // it.
         let apart = chunk.is_lasting() && self.stream.sends_without_copy(bytes);
         if bytes <= SENT_BYTES_MAX && !apart {
-            let all = (out.len() + bytes) as u64;
-            let sent = if out.is_empty() {
+            let all = out.len() + bytes;
+            self.guard.worker.begin_send(all);
+            let result = if out.is_empty() {
                 pool::give_buffer(out);
                 self.stream.write_all(chunk.into_buf()).await.0
             } else {
                 self.stream.write_vectored_all(vec![out.into(), chunk.into_buf()]).await.0
             };
-            if sent.is_err() {
+            self.guard.worker.end_send(all);
+            if result.is_err() {
                 self.send_failed();
                 return false;
             }
-            add(&self.place.worker.counts().bytes_out, all);
+            add(&self.guard.worker.counts().bytes_out, all as u64);
+            *sent += bytes as u64;
             return true;
         }
         if !self.send(out).await {
             return false;
         }
-        if bytes <= SENT_BYTES_MAX {
-            let (sent, buffer) = self.stream.write_all(chunk.into_buf()).await;
-            drop(buffer);
-            if sent.is_err() {
-                self.send_failed();
-                return false;
-            }
-            add(&self.place.worker.counts().bytes_out, bytes as u64);
-            return true;
-        }
         // The engine counts in 32 bits.
         if bytes > u32::MAX as usize {
             let mut rest = &*chunk;
-            while let Some((part, after)) = rest.split_at_checked(rest.len().min(SENT_BYTES_MAX))
+            while let Some((part, after)) = rest.split_at_checked(rest.len().min(STEP_BYTES))
                 && !part.is_empty()
             {
-                self.wait_for(Waits::Send);
-                if !self.send(part.to_vec()).await {
+                if !self.send_steps(Chunk::from(part.to_vec()), sent).await {
                     return false;
                 }
                 rest = after;
             }
             return true;
         }
-        let (mut buf, mut from, mut due) = (chunk.into_buf(), 0, 0);
+        self.send_steps(chunk, sent).await
+    }
+
+    /// Sends bytes in however many steps the client takes them; each is progress.
+    async fn send_steps(&mut self, chunk: Chunk, sent: &mut u64) -> bool {
+        let bytes = chunk.len();
+        let (mut buf, mut from) = (chunk.into_buf(), 0);
+        self.wait_for(Waits::SendMore);
         while from < bytes {
-            if from >= due {
-                self.wait_for(Waits::Send);
-                due = from + SENT_BYTES_MAX;
-            }
-            let (sent, back) = self.stream.write_from(buf, from).await;
-            let Ok(to) = sent else {
+            let (result, back) = self.stream.write_from(buf, from).await;
+            let Ok(to) = result else {
                 self.send_failed();
                 return false;
             };
-            add(&self.place.worker.counts().bytes_out, (to - from) as u64);
+            self.progress(to - from, sent);
             (buf, from) = (back, to);
         }
         true
     }
 
-    /// Sends a head and what is in `out` before it, and behind it a part of a file. False: the connection is over, or
-    /// the file was not what it was, which the client learns from the missing end.
-    async fn send_file(&mut self, out: Vec<u8>, mut body: FileBody) -> bool {
+    /// So many bytes of a large body have gone.
+    fn progress(&self, bytes: usize, sent: &mut u64) {
+        let worker = &self.guard.worker;
+        add(&worker.counts().bytes_out, bytes as u64);
+        worker.seats.sent(self.guard.seat, bytes, worker.now());
+        *sent += bytes as u64;
+    }
+
+    /// Sends a head and what is in `out` before it, and behind it a part of a file. `None`: the connection is
+    /// over. If the file was not what it was, the client learns that from the missing end.
+    async fn send_file(&mut self, out: Vec<u8>, mut body: FileBody, sent: &mut u64) -> Option<Outcome> {
         if !self.send(out).await {
-            return false;
+            return None;
         }
         while let Some((mut part, is_cached)) = body.step() {
             if !is_cached {
                 // A slow disk is not the client's fault.
                 self.wait_for(Waits::Handler);
-                add(&self.place.worker.counts().file_reads, 1);
+                add(&self.guard.worker.counts().file_reads, 1);
                 if !matches!(body.fetch(&part).await, Ok(Ok(()))) {
-                    add(&self.place.worker.counts().files_cut, 1);
-                    return false;
+                    add(&self.guard.worker.counts().files_cut, 1);
+                    return Some(Outcome::BodyFailed);
                 }
             }
-            let mut due = part.left();
+            self.wait_for(Waits::SendMore);
             while part.left() > 0 {
-                if part.left() <= due {
-                    self.wait_for(Waits::Send);
-                    due = part.left().saturating_sub(SENT_BYTES_MAX as u64);
-                }
-                let (sent, back) = self.stream.send_file(part).await;
+                let (result, back) = self.stream.send_file(part).await;
                 part = back;
-                match sent {
-                    Ok(bytes) => add(&self.place.worker.counts().bytes_out, bytes as u64),
-                    Err(why) => {
-                        if is_the_files(&why) {
-                            add(&self.place.worker.counts().files_cut, 1);
-                        }
+                match result {
+                    Ok(bytes) => self.progress(bytes, sent),
+                    Err(why) if is_the_files(&why) => {
+                        add(&self.guard.worker.counts().files_cut, 1);
+                        return Some(Outcome::BodyFailed);
+                    }
+                    Err(_) => {
                         self.send_failed();
-                        return false;
+                        return None;
                     }
                 }
             }
         }
-        true
+        Some(Outcome::Complete)
     }
 
-    /// Sends a stream, each piece when the one before is sent. False: the connection is over, or the stream failed,
-    /// which the client learns from the missing end.
+    /// Sends a stream, each piece when the one before is sent. `None`: the connection is over. If the stream
+    /// fails, the client learns that from the missing end.
     async fn send_pieces(
         &mut self,
         mut out: Vec<u8>,
         pieces: Pieces,
         mut encoder: BodyEncoder,
         incoming: Option<&Rc<Incoming>>,
-    ) -> Result<bool, Lost> {
+        ends_on_stop: bool,
+        sent: &mut u64,
+    ) -> Option<Outcome> {
         let mut stream = pieces.stream;
         let mut trailers = None;
+        let worker = Rc::clone(&self.guard.worker);
+        let mut stop = StopWaiter { worker: &worker, waiter: None };
+        let mut poll_next = |context: &mut Context<'_>| {
+            if ends_on_stop && stop.poll(context).is_ready() {
+                return Poll::Ready(Polled::End);
+            }
+            poll_piece(&mut stream, context)
+        };
         loop {
             // The head does not wait for a slow first piece: unless that is there, it goes alone.
-            let ready = poll_fn(|context| Poll::Ready(poll_piece(&mut stream, context))).await;
+            let ready = poll_fn(|context| Poll::Ready(poll_next(context))).await;
             let polled = match ready {
                 Poll::Ready(polled) => polled,
                 Poll::Pending => {
                     if !out.is_empty() {
                         self.wait_for(Waits::Send);
                         if !self.send(std::mem::take(&mut out)).await {
-                            return Ok(false);
+                            return None;
                         }
                     }
-                    // Who waited to be told was told before the head.
-                    self.while_feeding(incoming, &mut false, |context| poll_piece(&mut stream, context))
-                        .await?
+                    // A client that waited to be told was told before the head.
+                    match self.while_feeding(incoming, &mut false, true, false, &mut poll_next).await {
+                        Ok(polled) => polled,
+                        Err(_) => return Some(Outcome::ClientGone),
+                    }
                 }
             };
             let piece = match polled {
                 Polled::End => break,
                 Polled::Panicked => {
-                    add(&self.place.worker.counts().panics, 1);
-                    return Ok(false);
+                    add(&worker.counts().panics, 1);
+                    worker.tell_refused(self.guard.seat, None, Reason::Panicked, &[]);
+                    return Some(Outcome::BodyFailed);
                 }
-                Polled::Failed => return Ok(false),
+                Polled::Failed => return Some(Outcome::BodyFailed),
                 Polled::Piece(Piece::Trailers(lines)) => {
                     trailers = Some(lines);
                     break;
@@ -512,21 +665,24 @@ impl Connection {
                 out = pool::buffer();
             }
             self.wait_for(Waits::Send);
-            let sent = if piece.len() < encode::ALONE_BYTES_MIN {
+            let is_sent = if piece.len() < ALONE_BYTES_MIN {
                 if encoder.data(&mut out, &piece).is_err() {
-                    return Ok(false);
+                    return Some(Outcome::BodyFailed);
                 }
+                let bytes = piece.len() as u64;
                 piece.recycle();
-                self.send(std::mem::take(&mut out)).await
+                let is_sent = self.send(std::mem::take(&mut out)).await;
+                *sent += if is_sent { bytes } else { 0 };
+                is_sent
             } else {
                 match encoder.frame(&mut out, piece.len() as u64) {
-                    Ok(true) => self.send_large(std::mem::take(&mut out), piece).await,
+                    Ok(true) => self.send_large(std::mem::take(&mut out), piece, sent).await,
                     Ok(false) => true,
-                    Err(_) => return Ok(false),
+                    Err(_) => return Some(Outcome::BodyFailed),
                 }
             };
-            if !sent {
-                return Ok(false);
+            if !is_sent {
+                return None;
             }
         }
         let ended = match &trailers {
@@ -534,10 +690,30 @@ impl Connection {
             None => encoder.end(&mut out),
         };
         if ended.is_err() {
-            return Ok(false);
+            return Some(Outcome::BodyFailed);
         }
         self.wait_for(Waits::Send);
-        Ok(out.is_empty() || self.send(out).await)
+        (out.is_empty() || self.send(out).await).then_some(Outcome::Complete)
+    }
+}
+
+/// Waits for the server's stop, until this is dropped.
+pub(super) struct StopWaiter<'a> {
+    pub(super) worker: &'a Worker,
+    pub(super) waiter: Option<u64>,
+}
+
+impl StopWaiter<'_> {
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.worker.poll_stopping(&mut self.waiter, context)
+    }
+}
+
+impl Drop for StopWaiter<'_> {
+    fn drop(&mut self) {
+        if let Some(waiter) = self.waiter {
+            self.worker.forget(ConnectionId::NONE, waiter);
+        }
     }
 }
 
@@ -551,14 +727,14 @@ fn is_the_files(why: &ringroad_engine::Error) -> bool {
 }
 
 /// What a stream gives.
-enum Polled {
+pub(super) enum Polled {
     Piece(Piece),
     End,
     Failed,
     Panicked,
 }
 
-fn poll_piece(
+pub(super) fn poll_piece(
     stream: &mut Pin<Box<dyn futures_core::Stream<Item = Result<Piece, crate::BoxError>>>>,
     context: &mut Context<'_>,
 ) -> Poll<Polled> {

@@ -1,50 +1,120 @@
-//! The server: where it listens, what it answers, how many workers it has, and how it stops.
+//! The server: its addresses, routes and workers, and how it stops.
 //!
-//! A worker is a thread with everything of its own ([`worker`]); what they share is a few counts. Start at
+//! A worker is a thread with a runtime of its own ([`worker`]); workers share a few counts. Start at
 //! [`Server`].
 
+mod carry;
 mod connection;
+mod error;
 mod exchange;
-pub(crate) mod seats;
-pub(crate) mod worker;
+mod extract;
+mod handshakes;
+mod http2;
+mod interims;
+pub mod layers;
+mod linger;
+mod per_address;
+mod proxy;
+mod refused;
+mod released;
+mod route;
+mod router;
+mod seats;
+mod sent;
+#[cfg(feature = "tracing")]
+mod spans;
+mod takeover;
+mod unencrypted;
+mod waiters;
+mod worker;
+pub mod wrap;
+
+pub use error::ServerError;
+pub use extract::{Cookies, Extension, Extracted, FromRequest};
+#[cfg(feature = "json")]
+pub use extract::{Form, Path, Query};
+pub use per_address::PerAddress;
+pub use proxy::Network;
+pub use refused::{Reason, Refused};
+pub use released::{Released, Sockets};
+pub use route::{
+    Answering, Handler, Methods, Plain, State, WithState, any, delete, get, options, patch, post, put,
+};
+pub use router::{Layer, LocalServer, Next, Router};
 
 use crate::counters::Counters;
-use crate::error::ServerError;
-use crate::route::{Handler, Methods, Routes, State};
+use crate::h2::Http2;
+use crate::transport::{Bound, ListenAt, Socket};
 use ringroad_engine::choose::{Choice, Wish, choose};
 use ringroad_engine::net::{ListenOptions, TcpListener};
 use ringroad_engine::signal::{Signal, Signals};
+use ringroad_engine::workers::{self as threads, Crew, OnPanic};
 use ringroad_engine::{Builder, Runtime, spawn};
 use ringroad_wire::{Deadlines, Limits};
+use route::Routes;
 use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, mpsc};
+use std::sync::{Arc, PoisonError, Weak, mpsc};
 use std::thread;
 use std::time::Duration;
-use worker::{Crew, Settings, Worker};
+use worker::{Settings, Worker, WorkerHandle, Workers};
 
-/// How long a server that was told to stop waits for what it has begun, unless told otherwise.
+/// Default time that a stopping server waits for requests in progress.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// A server to be.
+/// Default time that it waits for connections with another protocol: those that do not watch for the stop
+/// would delay it for nothing.
+const UPGRADED_GRACE: Duration = Duration::from_secs(3);
+
+/// Bytes of answers that a worker's connections may hold unsent before it becomes sparing, unless told
+/// otherwise.
+const UNSENT_BYTES_MAX: usize = 64 << 20;
+
+/// Default maximum number of concurrent TLS handshakes of a worker.
+const HANDSHAKES_MAX: usize = 64;
+
+/// Default time for a TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The fate of a handler when its client resets the connection before the answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnClientGone {
+    /// The handler of a safe method (GET, HEAD, OPTIONS, TRACE: RFC 9110 §9.2.1) is dropped: nothing wants
+    /// what it makes. Others go on.
+    #[default]
+    CancelSafe,
+    /// Every handler is dropped.
+    Cancel,
+    /// Every handler goes on to its end.
+    Finish,
+}
+
+/// Builds a server.
 ///
 /// ```no_run
 /// use ringroad_http::{Html, Request, Server, get};
 ///
 /// async fn hello(request: Request) -> Html<String> {
-///     Html(format!("<h1>Hello {}</h1>", request.param("name").unwrap_or("World".into()).len()))
+///     Html(format!("<h1>Hello, {} letters</h1>", request.param("name").unwrap_or_default().len()))
 /// }
 ///
 /// Server::new().bind("127.0.0.1:8080")?.route("/{name}", get(hello)).serve()?;
 /// # Ok::<(), ringroad_http::ServerError>(())
 /// ```
 pub struct Server<S = ()> {
-    address: Option<SocketAddr>,
+    listen_at: ListenAt,
     wish: Option<Wish>,
     workers: usize,
     reuse_port: bool,
+    /// Another server of this process listens at the address as well.
+    shares: bool,
+    /// What a server beside this one listens on.
+    beside: Option<Socket>,
+    /// What the workers listen on, where others do.
+    given: Vec<Socket>,
     routes: Routes<S>,
     make_state: Arc<dyn Fn() -> S + Send + Sync>,
     settings: Settings,
@@ -52,7 +122,8 @@ pub struct Server<S = ()> {
 }
 
 impl Server<()> {
-    /// One without routes and without an address, with one worker.
+    /// Makes a server without routes, with one worker, that listens on 127.0.0.1:8080 unless
+    /// [`bind`](Self::bind) says otherwise.
     pub fn new() -> Server<()> {
         Server::with_state(|| ())
     }
@@ -65,53 +136,204 @@ impl Default for Server<()> {
 }
 
 impl<S: 'static> Server<S> {
-    /// One whose handlers get what `make` makes: once for each worker, on its thread, so that it needs no lock.
+    /// Makes a server with a state that its handlers share. `make` is called once on each worker's thread, so
+    /// that the state needs no lock.
     pub fn with_state(make: impl Fn() -> S + Send + Sync + 'static) -> Server<S> {
         Server {
-            address: None,
+            listen_at: ListenAt::Tcp(SocketAddr::from(([127, 0, 0, 1], 8080))),
             wish: None,
             workers: 1,
             reuse_port: false,
+            shares: false,
+            beside: None,
+            given: Vec::new(),
             routes: Routes::new(),
             make_state: Arc::new(make),
             settings: Settings {
                 limits: Limits::default(),
                 deadlines: Deadlines::default(),
                 drain: DRAIN,
+                upgraded_grace: UPGRADED_GRACE,
                 dated: true,
                 connections_max: usize::MAX,
+                unsent_bytes_max: UNSENT_BYTES_MAX,
+                on_client_gone: OnClientGone::default(),
+                on_refused: None,
+                per_address: None,
+                proxy_from: Arc::new([]),
+                http2: None,
+                prior_knowledge: false,
+                tls: None,
+                handshakes_max: HANDSHAKES_MAX,
+                handshake_timeout: HANDSHAKE_TIMEOUT,
             },
             tune: Arc::new(|builder| builder),
         }
     }
 
-    /// Listens on `address`, as `127.0.0.1:8080` or `[::]:80`; port 0 lets the kernel choose one.
+    /// Makes a server with a state that all its workers share: each gets a clone. What they change together
+    /// is an [`Arc`] with a lock or atomics in it.
+    pub fn with_shared_state(state: S) -> Server<S>
+    where
+        S: Clone + Send + Sync,
+    {
+        Server::with_state(move || state.clone())
+    }
+
+    /// Listens at `address`: as text `127.0.0.1:8080`, `[::]:80` (port 0 lets the kernel choose one),
+    /// `unix:/run/site.sock`, or `systemd:NAME` for a socket that was passed to this process ([`ListenAt`]).
     ///
     /// # Errors
     /// It is not an address. Whether it can be had turns out when the server starts.
     pub fn bind(mut self, address: impl fmt::Display) -> Result<Server<S>, ServerError> {
         let address = address.to_string();
-        self.address = Some(address.parse().map_err(|_| ServerError::Address(address))?);
+        self.listen_at =
+            address.parse().map_err(|why| ServerError::Address(format!("{address:?}: {why}")))?;
         Ok(self)
     }
 
-    /// Answers requests whose path fits `pattern`: `/users/{id}` takes one segment, `/files/{*path}` all that are
-    /// left. Literal segments come before parameters.
+    /// Holds the connections of one client address to a bound, which servers may share. A connection beyond
+    /// it is closed. Behind a PROXY header the address is that of the header.
+    #[must_use]
+    pub fn per_address(mut self, bound: Arc<PerAddress>) -> Server<S> {
+        self.settings.per_address = Some(bound);
+        self
+    }
+
+    /// Expects a PROXY header, version 1 or 2, at the beginning of each connection from these networks, and
+    /// from no others: from then on the client's address is what the header says. A connection from there
+    /// without one is closed.
+    #[must_use]
+    pub fn proxy_from(mut self, networks: impl IntoIterator<Item = Network>) -> Server<S> {
+        self.settings.proxy_from = networks.into_iter().collect();
+        self
+    }
+
+    /// Speaks HTTP/2 as well, with the clients that choose it in the TLS handshake.
+    #[must_use]
+    pub fn http2(mut self, settings: Http2) -> Server<S> {
+        self.settings.http2 = Some(Arc::new(settings));
+        self
+    }
+
+    /// Speaks HTTP/2 also on a connection without TLS that begins with its preface (RFC 9113 §3.3, "prior
+    /// knowledge", `h2c`). HTTP/1.1 goes on to be spoken with all others.
+    #[must_use]
+    pub fn http2_prior_knowledge(mut self, settings: Http2) -> Server<S> {
+        self.settings.prior_knowledge = true;
+        self.http2(settings)
+    }
+
+    /// Speaks TLS: `tls` has the certificates, and may get others while the server runs. What a client and
+    /// this server have agreed on is in [`ConnectionInfo::tls`](crate::ConnectionInfo::tls).
+    #[must_use]
+    pub fn tls(mut self, tls: Arc<crate::tls::Server>) -> Server<S> {
+        self.settings.tls = Some(tls);
+        self
+    }
+
+    /// How many TLS handshakes each worker makes at once, 64 by default; the others wait in line. However
+    /// many there are, a worker takes a few steps of them in a turn, so that its other connections do not
+    /// wait for long.
+    #[must_use]
+    pub fn handshakes_max(mut self, handshakes: NonZeroUsize) -> Server<S> {
+        self.settings.handshakes_max = handshakes.get();
+        self
+    }
+
+    /// How long a TLS handshake may take, the waiting in line included: 10 s by default.
+    #[must_use]
+    pub fn handshake_timeout(mut self, span: Duration) -> Server<S> {
+        self.settings.handshake_timeout = span;
+        self
+    }
+
+    /// Sets the fate of handlers when their clients reset the connection: those of GET are dropped by
+    /// default.
+    #[must_use]
+    pub fn on_client_gone(mut self, what: OnClientGone) -> Server<S> {
+        self.settings.on_client_gone = what;
+        self
+    }
+
+    /// Calls `tell` with each request that is answered without a handler because of the protocol, its limits
+    /// or its deadlines, or because its handler panicked: no handler could log those. It runs on the workers,
+    /// and keeps them waiting.
+    #[must_use]
+    pub fn on_refused(mut self, tell: impl Fn(&Refused<'_>) + Send + Sync + 'static) -> Server<S> {
+        self.settings.on_refused = Some(Arc::new(tell));
+        self
+    }
+
+    /// How many bytes of answers the connections of each worker may hold unsent, 64 MiB by default. Above
+    /// half of it requests that came together are answered one by one. Above it the connections that have
+    /// taken nothing for longest are closed at once. Bodies that are shared, static or files do not count.
+    #[must_use]
+    pub fn unsent_bytes_max(mut self, bytes: usize) -> Server<S> {
+        self.settings.unsent_bytes_max = bytes;
+        self
+    }
+
+    /// How long the server waits, when it is told to stop, for connections that speak another protocol: 3 s
+    /// by default, and never longer than [`drain`](Self::drain). See
+    /// [`Upgraded::stopping`](crate::Upgraded::stopping).
+    #[must_use]
+    pub fn upgraded_grace(mut self, span: Duration) -> Server<S> {
+        self.settings.upgraded_grace = span;
+        self
+    }
+
+    /// Answers requests with a path that fits `pattern`: `/users/{id}` takes one segment, `/files/{*path}`
+    /// all that are left. Literal segments come before parameters.
     #[must_use]
     pub fn route(mut self, pattern: &str, methods: Methods<S>) -> Server<S> {
         self.routes.add(pattern, methods);
         self
     }
 
-    /// Answers what no route fits; 404 otherwise.
+    /// Sets the handler of requests without a route; 404 by default.
     #[must_use]
     pub fn fallback<K, H: Handler<S, K>>(mut self, handler: H) -> Server<S> {
         self.routes.set_fallback(handler);
         self
     }
 
-    /// So many threads, each with a runtime and a listener of its own; at least 1. 0: as many as this process may
-    /// run at a time.
+    /// Adds the routes of a router, with its layers and its fallback around them. The server's own routes
+    /// have no layers.
+    #[must_use]
+    pub fn router(mut self, router: Router<S>) -> Server<S> {
+        self.routes.nest("", router.routes);
+        self
+    }
+
+    /// Makes the server's routes on this thread, with a state of their own and without a socket: for tests.
+    ///
+    /// ```
+    /// use ringroad_http::{Path, Request, Server, Status, get};
+    ///
+    /// async fn double(Path(number): Path<u32>) -> String {
+    ///     (number * 2).to_string()
+    /// }
+    ///
+    /// ringroad_engine::run(async {
+    ///     let server = Server::new().route("/double/{number}", get(double)).local()?;
+    ///     let mut response = server.call(Request::builder("GET", "/double/21").finish()?).await;
+    ///     assert_eq!(response.take_body().bytes(100).await?, b"42");
+    ///     let response = server.call(Request::builder("GET", "/double/x").finish()?).await;
+    ///     assert_eq!(response.status_code(), Status::BAD_REQUEST);
+    ///     Ok::<(), Box<dyn std::error::Error>>(())
+    /// })??;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A route is wrong.
+    pub fn local(self) -> Result<LocalServer, ServerError> {
+        LocalServer::new(&self.routes, (self.make_state)())
+    }
+
+    /// Sets the number of workers: threads with a runtime and a listener of their own. 0 means as many as
+    /// this process may run at a time.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Server<S> {
         let available = || thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -119,8 +341,8 @@ impl<S: 'static> Server<S> {
         self
     }
 
-    /// On this driver and no other, or on whatever works best. What nobody says here, the variable
-    /// `RINGROAD_DRIVER` may say.
+    /// Runs on this driver and no other. Without this call the variable `RINGROAD_DRIVER` may name one;
+    /// otherwise it is the one that works best here.
     #[must_use]
     pub fn driver(mut self, wish: Wish) -> Server<S> {
         self.wish = Some(wish);
@@ -134,23 +356,23 @@ impl<S: 'static> Server<S> {
         self
     }
 
-    /// How much of each thing a client may send.
+    /// Sets how much of each thing a client may send.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Server<S> {
         self.settings.limits = limits;
         self
     }
 
-    /// How long things may take. They are kept to within a second.
+    /// Sets how long things may take. Deadlines are kept to within a second.
     #[must_use]
     pub fn deadlines(mut self, deadlines: Deadlines) -> Server<S> {
         self.settings.deadlines = deadlines;
         self
     }
 
-    /// How many connections each worker has at most; without a limit of ours by default. At the limit a worker does
-    /// not accept until one of its connections ends: who comes then waits in the kernel's backlog (on io_uring up to
-    /// 64 of them are taken out of it before).
+    /// How many connections each worker has at most; without a limit of ours by default. At the limit a
+    /// connection that comes takes the place of the one that has waited longest for its next request. If all
+    /// are busy it waits.
     #[must_use]
     pub fn connections_max(mut self, connections: NonZeroUsize) -> Server<S> {
         self.settings.connections_max = connections.get();
@@ -164,7 +386,8 @@ impl<S: 'static> Server<S> {
         self
     }
 
-    /// Whether responses tell the `Date`: they do by default, as RFC 9110 §6.6.1 asks of who has a clock.
+    /// Whether responses have a `Date` line: they do by default, as RFC 9110 §6.6.1 asks of servers with a
+    /// clock.
     #[must_use]
     pub fn dated(mut self, dated: bool) -> Server<S> {
         self.settings.dated = dated;
@@ -178,7 +401,8 @@ impl<S: 'static> Server<S> {
         self
     }
 
-    /// Serves until SIGINT or SIGTERM, and then until what has begun is finished.
+    /// Serves until SIGINT or SIGTERM, and then until the requests in progress are completed, or until the
+    /// next such signal.
     ///
     /// # Errors
     /// The address is not to be had, no driver is, a route is wrong; or a worker ended by an error.
@@ -205,38 +429,50 @@ impl<S: 'static> Server<S> {
     }
 
     fn start_with(self, until_signal: bool) -> Result<Handle, ServerError> {
-        let address = self.address.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8080)));
+        let listen_at = self.listen_at;
         let choice = choose(self.wish, None).map_err(ServerError::Driver)?;
-        let crew = Arc::new(Crew::new(self.workers));
-        let mut threads = Vec::new();
-        let mut bound = address;
+        let workers = Arc::new(Workers::new(self.workers));
+        // Each ends by the server's own stop, which completes what has begun. A panic is reported by `wait`.
+        let settings = threads::Workers::new(self.workers).choice(&choice).name("ringroad-http");
+        let tune = self.tune;
+        let settings = settings.on_panic(OnPanic::Continue).runtime(move |builder| tune(builder));
+        let mut crew = settings.crew()?;
+        let mut given = self.given.into_iter();
+        let others_listen = given.len() > 0 || self.beside.is_some();
+        let mut socket = match (&listen_at, self.beside) {
+            (_, Some(socket)) => Some(socket),
+            (ListenAt::Tcp(address), None) => Some(Socket::Address(*address)),
+            // The first worker opens it.
+            _ => None,
+        };
+        let mut bound = Bound::Tcp(SocketAddr::from(([0, 0, 0, 0], 0)));
         for me in 0..self.workers {
             let (tell, told) = mpsc::channel();
             let job = Job {
-                address: bound,
-                choice: choice.clone(),
-                // The first makes sure that nobody else has the address.
-                probe: me == 0 && self.workers > 1 && !self.reuse_port,
-                reuse_port: self.reuse_port || self.workers > 1,
+                listen_at: listen_at.clone(),
+                socket: given.next().or_else(|| socket.clone()),
+                // The first makes sure that no other program has the address.
+                probe: me == 0 && (self.workers > 1 || self.shares) && !self.reuse_port && !others_listen,
+                reuse_port: self.reuse_port || self.workers > 1 || self.shares,
                 routes: self.routes.clone(),
                 make_state: Arc::clone(&self.make_state),
                 settings: self.settings.clone(),
-                tune: Arc::clone(&self.tune),
-                crew: Arc::clone(&crew),
+                workers: Arc::clone(&workers),
                 me,
                 until_signal: until_signal && me == 0,
             };
-            let thread = thread::Builder::new().name(format!("ringroad-http-{me}"));
-            let started =
-                thread.spawn(move || job.run(&tell)).map_err(ServerError::Thread).and_then(|thread| {
-                    threads.push(thread);
-                    // Gone without a word: it panicked, which joining tells.
-                    told.recv().unwrap_or(Err(ServerError::Panicked("while it began".to_owned())))
-                });
+            let added = crew.add(move |_, runtime| job.run(runtime, &tell)).map_err(ServerError::Engine);
+            let started = added.and_then(|_| {
+                // Gone without a word: it panicked, which joining tells.
+                told.recv().unwrap_or(Err(ServerError::Panicked("while it began".to_owned())))
+            });
             match started {
-                Ok(address) => bound = address,
+                Ok((at, opened)) => (bound, socket) = (at, Some(opened.of_server())),
                 Err(why) => {
-                    let handle = Handle { address: bound, choice, crew, threads };
+                    let handle = Handle { bound, socket, choice, workers, crew };
+                    if others_listen {
+                        handle.leave_sockets();
+                    }
                     handle.stop();
                     // What went wrong first is what is told.
                     let _ = handle.wait();
@@ -244,39 +480,43 @@ impl<S: 'static> Server<S> {
                 }
             }
         }
-        Ok(Handle { address: bound, choice, crew, threads })
+        Ok(Handle { bound, socket, choice, workers, crew })
     }
 }
 
 impl<S> fmt::Debug for Server<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("address", &self.address).field("workers", &self.workers).finish()
+        f.debug_struct("Server").field("listen_at", &self.listen_at).field("workers", &self.workers).finish()
     }
 }
 
-/// What a worker's thread begins with.
+/// The parameters of a worker's thread.
 struct Job<S> {
-    address: SocketAddr,
-    choice: Choice,
+    listen_at: ListenAt,
+    /// What to listen on, once it is known.
+    socket: Option<Socket>,
     probe: bool,
     reuse_port: bool,
     routes: Routes<S>,
     make_state: Arc<dyn Fn() -> S + Send + Sync>,
     settings: Settings,
-    tune: Arc<dyn Fn(Builder) -> Builder + Send + Sync>,
-    crew: Arc<Crew>,
+    workers: Arc<Workers>,
     me: usize,
     until_signal: bool,
 }
 
-type Begun = Result<SocketAddr, ServerError>;
+/// Where a worker listens, and what the next one is to listen on.
+type Listening = (Bound, Socket);
+
+type Begun = Result<Listening, ServerError>;
 
 impl<S: 'static> Job<S> {
-    fn run(self, tell: &mpsc::Sender<Begun>) -> Result<(), ServerError> {
-        match self.begin() {
-            Ok((runtime, worker, address)) => {
-                // Whoever started us may have given up.
-                let _ = tell.send(Ok(address));
+    fn run(self, runtime: Runtime, tell: &mpsc::Sender<Begun>) -> Result<(), ServerError> {
+        let _closes = Closes(self.workers.handles.get(self.me).cloned());
+        match self.begin(runtime) {
+            Ok((runtime, worker, begun)) => {
+                // The starting thread may have given up.
+                let _ = tell.send(Ok(begun));
                 let ran = worker.run(&runtime);
                 drop(worker);
                 // Connections that are out of time, and what they hold of the worker.
@@ -295,67 +535,150 @@ impl<S: 'static> Job<S> {
         }
     }
 
-    fn begin(self) -> Result<(Runtime, std::rc::Rc<Worker>, SocketAddr), ServerError> {
-        let runtime =
-            (self.tune)(Runtime::builder(self.choice.driver()).features(self.choice.features())).build()?;
+    fn begin(self, runtime: Runtime) -> Result<(Runtime, std::rc::Rc<Worker>, Listening), ServerError> {
         let state = State(std::rc::Rc::new((self.make_state)()));
         let router = self.routes.make(&state);
         let router = router.map_err(|(pattern, why)| ServerError::Route { pattern, why })?;
-        let worker = Worker::new(router, self.settings, Arc::clone(&self.crew), self.me);
+        let worker = Worker::new(router, self.settings, Arc::clone(&self.workers), self.me);
         let options = ListenOptions { reuse_port: self.reuse_port, ..ListenOptions::default() };
-        let (address, probe, until_signal) = (self.address, self.probe, self.until_signal);
+        let (probe, until_signal, me) = (self.probe, self.until_signal, self.me);
+        let (listen_at, socket) = (self.listen_at, self.socket);
         let accepting = std::rc::Rc::clone(&worker);
-        let crew = Arc::clone(&self.crew);
+        let workers = Arc::clone(&self.workers);
         let listening = runtime.block_on(async move {
-            let mut address = address;
-            if probe {
-                let alone = TcpListener::bind(address)?;
-                address = alone.local_addr()?;
+            let mut socket = socket.map_or_else(|| Socket::open(&listen_at), Ok)?;
+            if let (true, Socket::Address(address)) = (probe, &mut socket) {
+                let alone = TcpListener::bind(*address)?;
+                *address = alone.local_addr()?;
                 drop(alone);
             }
-            let listener = TcpListener::bind_with(address, options)?;
-            let address = listener.local_addr()?;
+            if let Some(file) = socket.file() {
+                *workers.file.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+            }
+            let (listener, bound) = socket.listen(options)?;
+            if let Some(handle) = workers.handles.get(me) {
+                let mut kept = handle.socket.lock().unwrap_or_else(PoisonError::into_inner);
+                *kept = socket.of_worker(&listener);
+            }
+            if let (Socket::Address(address), Bound::Tcp(at)) = (&mut socket, &bound) {
+                // The port that the kernel has chosen is the next worker's.
+                *address = *at;
+            }
             if until_signal {
                 let signals = Signals::new(&[Signal::SIGINT, Signal::SIGTERM])?;
                 spawn(async move {
                     signals.recv().await;
-                    stop(&crew);
+                    stop(&workers);
+                    signals.recv().await;
+                    stop_at_once(&workers);
                 })
                 .detach();
             }
             spawn(accepting.accept(listener)).detach();
-            ringroad_engine::Result::Ok(address)
+            Ok::<_, ServerError>((bound, socket))
         })?;
-        let address = listening?;
-        if let Some(member) = self.crew.members.get(self.me) {
-            *member.remote.lock().unwrap_or_else(PoisonError::into_inner) = Some(runtime.remote());
+        let begun = listening?;
+        if let Some(handle) = self.workers.handles.get(self.me) {
+            *handle.remote.lock().unwrap_or_else(PoisonError::into_inner) = Some(runtime.remote());
         }
-        Ok((runtime, worker, address))
+        Ok((runtime, worker, begun))
     }
 }
 
-fn stop(crew: &Crew) {
-    crew.stopping.store(true, Ordering::Release);
-    for member in &crew.members {
-        if let Some(remote) = member.remote() {
+/// Closes what is beside a worker's listener at its end, also by a panic: clients do not wait in the backlog
+/// of a socket on which nothing accepts.
+struct Closes(Option<Arc<WorkerHandle>>);
+
+impl Drop for Closes {
+    fn drop(&mut self) {
+        if let Some(handle) = &self.0 {
+            handle.forget_socket();
+        }
+    }
+}
+
+fn stop(workers: &Workers) {
+    workers.stopping.store(true, Ordering::Release);
+    workers.remove_file();
+    on_each(workers, worker::stop_here);
+}
+
+fn stop_at_once(workers: &Workers) {
+    workers.at_once.store(true, Ordering::Release);
+    stop(workers);
+}
+
+/// Has each worker that still runs do this.
+fn on_each(workers: &Workers, work: impl FnOnce() + Clone + Send + 'static) {
+    for handle in &workers.handles {
+        if let Some(remote) = handle.remote() {
+            let work = work.clone();
             // Refused: that worker is gone already.
-            let _ = remote.spawn(|| async { worker::stop_here() });
+            let _ = remote.spawn(move || async move { work() });
         }
     }
 }
 
-/// A server that runs. Dropping it stops it and waits for it.
+/// A running server. Dropping the handle stops the server and waits for it.
 pub struct Handle {
-    address: SocketAddr,
+    bound: Bound,
+    socket: Option<Socket>,
     choice: Choice,
-    crew: Arc<Crew>,
-    threads: Vec<thread::JoinHandle<Result<(), ServerError>>>,
+    workers: Arc<Workers>,
+    crew: Crew<Ended>,
 }
+
+/// The output of a worker.
+type Ended = Result<(), ServerError>;
 
 impl Handle {
-    /// Where it listens.
+    /// The TCP address it listens on; 0.0.0.0:0 if it listens on a Unix socket.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.bound.tcp().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)))
+    }
+
+    /// Where it listens.
+    pub fn bound(&self) -> &Bound {
+        &self.bound
+    }
+
+    /// Holds requests that come from now on to other limits.
+    pub fn set_limits(&self, limits: Limits) {
+        self.on_each_worker(move |worker| worker.set_limits(limits));
+    }
+
+    /// Holds all connections to other deadlines from now on, also those that wait already.
+    pub fn set_deadlines(&self, deadlines: Deadlines) {
+        self.on_each_worker(move |worker| worker.set_deadlines(deadlines));
+    }
+
+    /// Sets how long a stop waits for requests that have begun ([`Server::drain`]), and for connections that
+    /// speak another protocol ([`Server::upgraded_grace`]).
+    pub fn set_drain(&self, drain: Duration, upgraded_grace: Duration) {
+        self.on_each_worker(move |worker| {
+            if !worker.is_leaving() {
+                worker.set_drain(drain, upgraded_grace);
+            }
+        });
+    }
+
+    /// Sets how many connections each worker has at most ([`Server::connections_max`]). Connections above a
+    /// smaller number stay until they end.
+    pub fn set_connections_max(&self, connections: NonZeroUsize) {
+        self.on_each_worker(move |worker| worker.set_connections_max(connections.get()));
+    }
+
+    /// Sets how many bytes of answers each worker may hold unsent ([`Server::unsent_bytes_max`]).
+    pub fn set_unsent_bytes_max(&self, bytes: usize) {
+        self.on_each_worker(move |worker| worker.set_unsent_bytes_max(bytes));
+    }
+
+    fn on_each_worker(&self, change: impl FnOnce(&Worker) + Clone + Send + 'static) {
+        on_each(&self.workers, move || {
+            if let Some(worker) = worker::here() {
+                change(&worker);
+            }
+        });
     }
 
     /// The driver it runs on, and how it came to that.
@@ -365,23 +688,35 @@ impl Handle {
 
     /// What it has done so far.
     pub fn counters(&self) -> Counters {
-        counters(&self.crew)
+        counters(&self.workers)
     }
 
     /// Something to read the counters with, for other threads.
     pub fn stats(&self) -> Stats {
-        Stats { crew: Arc::clone(&self.crew) }
+        Stats { workers: Arc::clone(&self.workers) }
     }
 
-    /// Tells it to stop: nobody can connect any more; requests that have begun, or are on their way, are answered with
-    /// `Connection: close`, those of connections still in the kernel's backlog among them.
+    /// Tells it to stop: no client can connect any more; requests that have begun, or are on their way, are
+    /// answered with `Connection: close`, those of connections still in the kernel's backlog among them.
     pub fn stop(&self) {
-        stop(&self.crew);
+        stop(&self.workers);
     }
 
-    /// Whether some worker has ended: the server was told to stop, or [`wait`](Self::wait) has an error to tell.
+    /// Tells it to stop without waiting for what it has begun.
+    pub fn stop_at_once(&self) {
+        stop_at_once(&self.workers);
+    }
+
+    /// Whether it listens still, for another server that needs its address: a server that was told to stop
+    /// does so for a moment.
+    pub fn listens(&self) -> Listens {
+        Listens { workers: Arc::downgrade(&self.workers) }
+    }
+
+    /// Whether some worker has ended: the server was told to stop, or [`wait`](Self::wait) has an error to
+    /// tell.
     pub fn has_ended(&self) -> bool {
-        self.threads.iter().any(thread::JoinHandle::is_finished)
+        self.crew.workers().any(|worker| self.crew.has_ended(worker))
     }
 
     /// Waits until it has stopped.
@@ -394,27 +729,30 @@ impl Handle {
 
     fn join(&mut self) -> Result<(), ServerError> {
         let mut first = Ok(());
-        for thread in self.threads.drain(..) {
-            let ended = thread.join().unwrap_or_else(|panic| {
-                let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-                let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-                Err(ServerError::Panicked(text.unwrap_or_else(|| "(no message)".to_owned())))
-            });
+        while let Some(ended) = join_next(&mut self.crew) {
             if ended.is_err() {
                 // Without one of its workers a server is not what was asked for.
-                stop(&self.crew);
+                stop(&self.workers);
                 first = first.and(ended);
             }
         }
+        self.socket = None;
+        self.workers.remove_file();
         first
     }
 }
 
+/// Waits for the worker with the lowest index. `None`: none is left.
+fn join_next(crew: &mut Crew<Ended>) -> Option<Ended> {
+    let (_, ended) = crew.join_next()?;
+    Some(ended.unwrap_or_else(|why| Err(why.into())))
+}
+
 impl Drop for Handle {
     fn drop(&mut self) {
-        if !self.threads.is_empty() {
+        if self.crew.workers().len() > 0 {
             self.stop();
-            // A drop has nobody to tell.
+            // A drop returns no error.
             let _ = self.join();
         }
     }
@@ -422,23 +760,39 @@ impl Drop for Handle {
 
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle")
-            .field("address", &self.address)
-            .field("driver", &self.choice.driver())
-            .finish()
+        f.debug_struct("Handle").field("bound", &self.bound).field("driver", &self.choice.driver()).finish()
+    }
+}
+
+/// Tells whether a server listens, from any thread; it keeps nothing of the server.
+#[derive(Clone)]
+pub struct Listens {
+    workers: Weak<Workers>,
+}
+
+impl Listens {
+    /// Whether a worker has a listener. False once all are closed, also while requests are still answered.
+    pub fn now(&self) -> bool {
+        self.workers.upgrade().is_some_and(|workers| workers.listen())
+    }
+}
+
+impl fmt::Debug for Listens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listens").field("now", &self.now()).finish()
     }
 }
 
 /// Reads a server's counters, from any thread.
 #[derive(Clone)]
 pub struct Stats {
-    crew: Arc<Crew>,
+    workers: Arc<Workers>,
 }
 
 impl Stats {
     /// What the server has done so far.
     pub fn counters(&self) -> Counters {
-        counters(&self.crew)
+        counters(&self.workers)
     }
 }
 
@@ -448,11 +802,11 @@ impl fmt::Debug for Stats {
     }
 }
 
-fn counters(crew: &Crew) -> Counters {
+fn counters(workers: &Workers) -> Counters {
     let mut all = Counters::default();
-    for member in &crew.members {
-        all.add(&member.counts);
-        all.connections += member.connections.load(Ordering::Relaxed) as u64;
+    for worker in &workers.handles {
+        all.add(&worker.counts);
+        all.connections += worker.connections.load(Ordering::Relaxed) as u64;
     }
     all
 }

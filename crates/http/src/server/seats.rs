@@ -1,13 +1,15 @@
 //! Deadlines of a worker's connections, without a timer and without reading a clock for each.
 //!
-//! Each connection has a seat: what it waits for, and since which second. A connection writes there as it goes; once
-//! a second the worker's sweep looks at every seat and cancels what is overdue. So a deadline is kept to within a
-//! second, and costs a request two stores.
+//! Each connection has a seat, which says what the connection waits for and since which second. A connection
+//! writes there as it goes; once a second the worker's sweep looks at every seat and cancels what is overdue.
+//! So a deadline is kept to within a second, and costs a request a store or two.
 
-use ringroad_engine::net::Canceller;
+use crate::message::{ConnectionId, ConnectionInfo};
+use crate::transport::TransportCanceller;
+use foldhash::fast::RandomState;
 use ringroad_wire::Deadlines;
-use std::cell::RefCell;
-use std::net::SocketAddr;
+use std::cell::{Cell, Ref, RefCell};
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// What a connection waits for.
@@ -19,8 +21,10 @@ pub(crate) enum Waits {
     Head,
     /// More of a body.
     Body,
-    /// Room to send.
+    /// Room to send a buffer of a few answers.
     Send,
+    /// Room to send the rest of a large answer, each part of which is told.
+    SendMore,
     /// A handler: as long as it likes.
     Handler,
     /// The peer's end, after the last answer.
@@ -38,13 +42,6 @@ pub(crate) enum Verdict {
     Stopped,
 }
 
-/// A seat, and whose it was: a seat that was left and taken again is another.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SeatId {
-    index: u32,
-    visit: u32,
-}
-
 struct Seat {
     waits: Waits,
     verdict: Verdict,
@@ -52,58 +49,79 @@ struct Seat {
     since: u32,
     /// Bytes of the body that came while its present time of grace ran.
     progress: u32,
-    /// Seconds left of that time. They pass while the body is waited for, and stand still while a handler, or the
-    /// answer's receiver, is.
+    /// Bytes of a large answer that went while its present window ran.
+    sent: u32,
+    /// Seconds left of that time. They pass while the body is waited for, and stand still while a handler, or
+    /// the answer's receiver, is. Of a connection that ends: seconds until it is closed in any case.
     grace_left: u16,
+    /// Seconds left of the window in which a large answer has to go at the least rate; 0: none has begun.
+    window_left: u16,
+    /// The client has reset the connection.
+    gone: bool,
     /// Which of its visitors this is.
     visit: u32,
-    /// `None`: the seat is free, and `since` tells the next free one.
-    canceller: Option<Canceller>,
+    /// `None`: the seat is free, and `since` tells the next free one. The canceller's owner is the
+    /// connection.
+    canceller: Option<TransportCanceller>,
 }
 
-const _: () = assert!(size_of::<Seat>() <= 40);
+const _: () = assert!(size_of::<Seat>() <= 48);
 
 /// The seats of a worker.
 pub(crate) struct Seats {
     seats: RefCell<Vec<Seat>>,
-    free: std::cell::Cell<u32>,
-    /// By seat: the address of a peer somebody has asked for, and at which visit. Empty until somebody asks.
-    peers: RefCell<Vec<Option<(u32, SocketAddr)>>>,
-    deadlines: Deadlines,
+    free: Cell<u32>,
+    /// By index: what was told or asked of a connection, and at which visit. Empty until something is.
+    infos: RefCell<HashMap<u32, (u32, ConnectionInfo), RandomState>>,
+    deadlines: RefCell<Deadlines>,
     /// The second of the last sweep.
-    swept: std::cell::Cell<u32>,
+    swept: Cell<u32>,
 }
 
 /// No seat.
 const NONE: u32 = u32::MAX;
 
-/// How long the peer has to end its side after the last answer, or up to a second less.
+/// How long the peer may be silent after the last answer, or up to a second less, before the connection is
+/// closed.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// While a server stops, a connection that was quiet for so long is closed; one that was busy a moment ago may have a
-/// request on its way.
+/// While a server stops, a connection that was quiet for so long is closed; one that was busy a moment ago
+/// may have a request on its way.
 const QUIET: Duration = Duration::from_secs(1);
 
 impl Seats {
     pub(crate) fn new(deadlines: Deadlines) -> Seats {
         Seats {
             seats: RefCell::new(Vec::new()),
-            free: std::cell::Cell::new(NONE),
-            peers: RefCell::new(Vec::new()),
-            deadlines,
-            swept: std::cell::Cell::new(0),
+            free: Cell::new(NONE),
+            infos: RefCell::default(),
+            deadlines: RefCell::new(deadlines),
+            swept: Cell::new(0),
         }
     }
 
-    /// A seat for a connection that has just come.
-    pub(crate) fn take(&self, canceller: Canceller, now: u32) -> SeatId {
+    /// Sets the deadlines from now on.
+    pub(crate) fn set_deadlines(&self, deadlines: Deadlines) {
+        *self.deadlines.borrow_mut() = deadlines;
+    }
+
+    /// Returns the deadlines in force.
+    pub(crate) fn deadlines(&self) -> Ref<'_, Deadlines> {
+        self.deadlines.borrow()
+    }
+
+    /// Takes a seat for a new connection.
+    pub(crate) fn take(&self, canceller: TransportCanceller, now: u32) -> ConnectionId {
         let mut seats = self.seats.borrow_mut();
         let mut seat = Seat {
             waits: Waits::Request,
             verdict: Verdict::None,
             since: now,
             progress: 0,
+            sent: 0,
             grace_left: 0,
+            window_left: 0,
+            gone: false,
             visit: 0,
             canceller: Some(canceller),
         };
@@ -113,15 +131,15 @@ impl Seats {
             seat.visit = free.visit;
             let visit = seat.visit;
             *free = seat;
-            return SeatId { index, visit };
+            return ConnectionId { index, visit };
         }
-        // Fewer than descriptors, whose number is a positive i32.
+        // Fewer than descriptors, and their number is a positive i32.
         seats.push(seat);
-        SeatId { index: seats.len() as u32 - 1, visit: 0 }
+        ConnectionId { index: seats.len() as u32 - 1, visit: 0 }
     }
 
-    /// A connection has gone.
-    pub(crate) fn leave(&self, id: SeatId) {
+    /// Frees the seat of a connection that has ended.
+    pub(crate) fn leave(&self, id: ConnectionId) {
         let canceller = {
             let mut seats = self.seats.borrow_mut();
             let Some(seat) = seats.get_mut(id.index as usize) else { return };
@@ -130,12 +148,116 @@ impl Seats {
             seat.canceller.take()
         };
         drop(canceller);
+        if !self.infos.borrow().is_empty() {
+            self.infos.borrow_mut().remove(&id.index);
+        }
     }
 
-    /// A connection waits for this from now on; for a head it goes on waiting, if it did, and the time of a body is
-    /// counted apart.
+    /// Has `work` look at a seat, if it is still this visit's.
+    fn with<R>(&self, id: ConnectionId, work: impl FnOnce(&mut Seat) -> R) -> Option<R> {
+        let mut seats = self.seats.borrow_mut();
+        let seat = seats.get_mut(id.index as usize)?;
+        (seat.visit == id.visit && seat.canceller.is_some()).then(|| work(seat))
+    }
+
+    /// The client has reset the connection.
+    pub(crate) fn set_gone(&self, id: ConnectionId) {
+        self.with(id, |seat| seat.gone = true);
+    }
+
+    /// Returns whether the client has reset the connection, or the connection has ended.
+    pub(crate) fn is_gone(&self, id: ConnectionId) -> bool {
+        self.with(id, |seat| seat.gone).unwrap_or(true)
+    }
+
+    /// Records sent bytes of a large answer; more are to come.
+    pub(crate) fn sent(&self, id: ConnectionId, bytes: usize, now: u32) {
+        self.with(id, |seat| {
+            seat.since = now;
+            seat.sent = seat.sent.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
+        });
+    }
+
+    /// Records the beginning of a large answer.
+    pub(crate) fn begin_large(&self, id: ConnectionId) {
+        self.with(id, |seat| (seat.window_left, seat.sent) = (0, 0));
+    }
+
+    /// Takes back the verdict on a large answer that was too slow: it was given up, its connection goes on.
+    pub(crate) fn pardon(&self, id: ConnectionId, now: u32) {
+        self.with(id, |seat| {
+            (seat.verdict, seat.since, seat.window_left, seat.sent) = (Verdict::None, now, 0, 0);
+        });
+    }
+
+    /// Records that the last answer is sent: the peer may go on sending for a while, which is read and
+    /// discarded.
+    pub(crate) fn begin_end(&self, id: ConnectionId, now: u32) {
+        let linger = seconds_of(self.deadlines.borrow().linger);
+        self.with(id, |seat| {
+            (seat.waits, seat.since, seat.grace_left) = (Waits::End, now, linger.saturating_add(1));
+        });
+    }
+
+    /// Chooses the connections that have been idle for longest, one of eight and 32 at most, and gives out
+    /// their cancellers: there are more connections than there is room for. One that became idle in this
+    /// second may have a request on its way, and is left.
+    pub(crate) fn evict_idle(&self, now: u32) -> Vec<TransportCanceller> {
+        let mut seats = self.seats.borrow_mut();
+        let is_idle = |seat: &Seat| {
+            seat.canceller.is_some()
+                && seat.waits == Waits::Request
+                && seat.since < now
+                && seat.verdict == Verdict::None
+        };
+        let mut idle: Vec<(u32, usize)> = seats
+            .iter()
+            .enumerate()
+            .filter(|(_, seat)| is_idle(seat))
+            .map(|(at, seat)| (seat.since, at))
+            .collect();
+        let most = (idle.len() / 8).clamp(1, EVICTED_MAX);
+        if idle.len() > most {
+            idle.select_nth_unstable(most);
+            idle.truncate(most);
+        }
+        let evicted = idle.into_iter().filter_map(|(_, at)| {
+            let seat = seats.get_mut(at)?;
+            seat.verdict = Verdict::Stopped;
+            seat.canceller.clone()
+        });
+        evicted.collect()
+    }
+
+    /// Chooses so many connections, those with peers that have taken nothing for longest, and gives out their
+    /// cancellers: too much is waiting to be sent.
+    pub(crate) fn cut_slowest(&self, share: impl Fn(usize) -> usize) -> Vec<TransportCanceller> {
+        let mut seats = self.seats.borrow_mut();
+        let sends = |seat: &Seat| {
+            seat.canceller.is_some()
+                && matches!(seat.waits, Waits::Send | Waits::SendMore)
+                && seat.verdict == Verdict::None
+        };
+        let mut slow: Vec<(u32, usize)> = seats
+            .iter()
+            .enumerate()
+            .filter(|(_, seat)| sends(seat))
+            .map(|(at, seat)| (seat.since, at))
+            .collect();
+        let most = share(slow.len());
+        slow.sort_unstable();
+        let cut = slow.into_iter().take(most).filter_map(|(_, at)| {
+            let seat = seats.get_mut(at)?;
+            seat.verdict = Verdict::Overdue(seat.waits);
+            seat.canceller.clone()
+        });
+        cut.collect()
+    }
+
+    /// A connection waits for this from now on; for a head it goes on waiting, if it did, and the time of a
+    /// body is counted apart.
     #[inline]
-    pub(crate) fn set(&self, id: SeatId, waits: Waits, now: u32) {
+    pub(crate) fn set(&self, id: ConnectionId, waits: Waits, now: u32) {
         if let Some(seat) = self.seats.borrow_mut().get_mut(id.index as usize) {
             if seat.waits != waits || waits != Waits::Head {
                 seat.since = now;
@@ -144,46 +266,44 @@ impl Seats {
         }
     }
 
-    /// A request has begun whose body is still to come.
-    pub(crate) fn begin_body(&self, id: SeatId) {
+    /// Records that a request has begun and its body is still to come.
+    pub(crate) fn begin_body(&self, id: ConnectionId) {
         if let Some(seat) = self.seats.borrow_mut().get_mut(id.index as usize) {
             // The second it begins in may be nearly over.
-            seat.grace_left = grace(&self.deadlines).saturating_add(1);
+            seat.grace_left = grace(&self.deadlines.borrow()).saturating_add(1);
             seat.progress = 0;
         }
     }
 
-    /// Bytes of a body have come.
-    pub(crate) fn progress(&self, id: SeatId, bytes: usize) {
+    /// Records received bytes of a body.
+    pub(crate) fn progress(&self, id: ConnectionId, bytes: usize) {
         if let Some(seat) = self.seats.borrow_mut().get_mut(id.index as usize) {
             seat.progress = seat.progress.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
         }
     }
 
     /// Why a connection was cancelled.
-    pub(crate) fn verdict(&self, id: SeatId) -> Verdict {
+    pub(crate) fn verdict(&self, id: ConnectionId) -> Verdict {
         self.seats.borrow().get(id.index as usize).map_or(Verdict::None, |seat| seat.verdict)
     }
 
-    /// The address of a connection's peer, asked for once: `None` when the connection is gone.
-    pub(crate) fn peer(&self, id: SeatId) -> Option<SocketAddr> {
-        let index = id.index as usize;
-        let seats = self.seats.borrow();
-        let canceller = seats.get(index).filter(|seat| seat.visit == id.visit)?.canceller.as_ref()?;
-        if let Some(Some((visit, address))) = self.peers.borrow().get(index)
+    /// Returns facts about a connection; the system is asked once. `None` when the connection has ended.
+    pub(crate) fn info(&self, id: ConnectionId) -> Option<ConnectionInfo> {
+        let canceller = self.with(id, |seat| seat.canceller.clone())??;
+        if let Some((visit, info)) = self.infos.borrow().get(&id.index)
             && *visit == id.visit
         {
-            return Some(*address);
+            return Some(info.clone());
         }
-        let address = canceller.peer_addr().ok()?;
-        let mut peers = self.peers.borrow_mut();
-        if peers.len() <= index {
-            peers.resize(index + 1, None);
-        }
-        if let Some(peer) = peers.get_mut(index) {
-            *peer = Some((id.visit, address));
-        }
-        Some(address)
+        let peer = canceller.peer_addr();
+        let info = ConnectionInfo { client: peer, server: None, peer, tls: None };
+        self.infos.borrow_mut().insert(id.index, (id.visit, info.clone()));
+        Some(info)
+    }
+
+    /// Records an event that did not come from the connection itself.
+    pub(crate) fn set_info(&self, id: ConnectionId, info: ConnectionInfo) {
+        self.infos.borrow_mut().insert(id.index, (id.visit, info));
     }
 
     /// Cancels what is overdue at `now`.
@@ -191,10 +311,10 @@ impl Seats {
         let mut overdue = Vec::new();
         let passed = now.saturating_sub(self.swept.replace(now));
         {
+            let deadlines = self.deadlines.borrow();
             let mut seats = self.seats.borrow_mut();
             for seat in seats.iter_mut() {
-                if seat.canceller.is_some()
-                    && pass(seat, now, passed, stopping, &self.deadlines) != Verdict::None
+                if seat.canceller.is_some() && pass(seat, now, passed, stopping, &deadlines) != Verdict::None
                 {
                     overdue.extend(seat.canceller.clone());
                 }
@@ -211,15 +331,35 @@ fn seconds(now: u32, since: u32) -> Duration {
     Duration::from_secs(now.saturating_sub(since).into())
 }
 
-/// The time of grace of a body, in whole seconds.
-fn grace(deadlines: &Deadlines) -> u16 {
-    u16::try_from(deadlines.body_grace.as_secs()).unwrap_or(u16::MAX)
+/// Most connections that are closed at a time to make room.
+const EVICTED_MAX: usize = 32;
+
+/// Whole seconds, of which there are at most 18 hours here.
+fn seconds_of(span: Duration) -> u16 {
+    u16::try_from(span.as_secs()).unwrap_or(u16::MAX)
 }
 
-/// So many seconds have passed for who sits here, and it is `now`.
+/// The time of grace of a body.
+fn grace(deadlines: &Deadlines) -> u16 {
+    seconds_of(deadlines.body_grace)
+}
+
+/// The window in which a large answer has to go at the least rate.
+fn window(deadlines: &Deadlines) -> u16 {
+    seconds_of(deadlines.send_stall).max(1)
+}
+
+/// Accounts for seconds that have passed for the connection of this seat; it is `now`.
 fn pass(seat: &mut Seat, now: u32, passed: u32, stopping: bool, deadlines: &Deadlines) -> Verdict {
-    if seat.waits == Waits::Body {
-        seat.grace_left = seat.grace_left.saturating_sub(u16::try_from(passed).unwrap_or(u16::MAX));
+    let passed = u16::try_from(passed).unwrap_or(u16::MAX);
+    match seat.waits {
+        Waits::Body | Waits::End => seat.grace_left = seat.grace_left.saturating_sub(passed),
+        Waits::SendMore if seat.window_left == 0 => {
+            // The second it begins in may be nearly over.
+            (seat.window_left, seat.sent) = (window(deadlines), 0);
+        }
+        Waits::SendMore => seat.window_left = seat.window_left.saturating_sub(passed),
+        _ => {}
     }
     let verdict = judge(seat, now, stopping, deadlines);
     if verdict != Verdict::None {
@@ -232,7 +372,8 @@ fn pass(seat: &mut Seat, now: u32, passed: u32, stopping: bool, deadlines: &Dead
 }
 
 fn judge(seat: &Seat, now: u32, stopping: bool, deadlines: &Deadlines) -> Verdict {
-    // The second it began in may have been nearly over: only whole ones count, so nobody is cut short.
+    // The second it began in may have been nearly over: only whole ones count, so that no connection is cut
+    // short.
     let waited = Duration::from_secs(now.saturating_sub(seat.since).saturating_sub(1).into());
     let overdue = match seat.waits {
         Waits::Request if stopping && seconds(now, seat.since) >= QUIET => return Verdict::Stopped,
@@ -243,10 +384,16 @@ fn judge(seat: &Seat, now: u32, stopping: bool, deadlines: &Deadlines) -> Verdic
             seat.grace_left == 0 && u64::from(seat.progress) < least
         }
         Waits::Send => waited >= deadlines.send_stall,
-        // Whoever stops has said its last words to everybody.
+        Waits::SendMore => {
+            let least = u64::from(deadlines.send_bytes_per_second_min) * u64::from(window(deadlines));
+            waited >= deadlines.send_stall || (seat.window_left == 0 && u64::from(seat.sent) < least)
+        }
+        // A server that stops has answered on all its connections.
         Waits::End if stopping => waited >= QUIET,
-        // Whoever is turned out waits for this as well: it begins with a sweep, so with whole seconds it would end a sweep
-        // late. Who comes to it by itself may be cut short by what is left of a second, which harms nobody.
+        Waits::End if seat.grace_left == 0 => true,
+        // A connection that was cancelled comes here by a sweep, so with whole seconds it would end a sweep
+        // late. One that comes here by itself may be cut short by what is left of a second, which does no
+        // harm.
         Waits::End => seconds(now, seat.since) >= LINGER,
         Waits::Handler => false,
     };
@@ -258,19 +405,30 @@ mod tests {
     use super::*;
 
     fn seat(waits: Waits, since: u32) -> Seat {
-        Seat { waits, verdict: Verdict::None, since, progress: 0, grace_left: 0, visit: 0, canceller: None }
+        Seat {
+            waits,
+            verdict: Verdict::None,
+            since,
+            progress: 0,
+            sent: 0,
+            grace_left: 30,
+            window_left: 30,
+            gone: false,
+            visit: 0,
+            canceller: None,
+        }
     }
 
     fn verdict(waits: Waits, since: u32, now: u32) -> Verdict {
         judge(&seat(waits, since), now, false, &Deadlines::default())
     }
 
-    /// The seconds at whose end a body is waited for, or (`false`) a handler; with so many bytes in each. How many
-    /// pass until it is overdue.
+    /// The seconds at the end of which a body is waited for, or (`false`) a handler; with so many bytes in
+    /// each. How many pass until it is overdue.
     fn seconds_of(waiting: impl IntoIterator<Item = bool>, bytes: usize) -> Option<usize> {
         let seats = Seats::new(Deadlines::default());
         seats.seats.borrow_mut().push(seat(Waits::Handler, 0));
-        let id = SeatId { index: 0, visit: 0 };
+        let id = ConnectionId { index: 0, visit: 0 };
         seats.begin_body(id);
         waiting.into_iter().zip(1_u32..).position(|(waits, now)| {
             // Each piece that comes is shown to the handler, and then the next is waited for.
@@ -302,14 +460,14 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_cut_short_and_a_deadline_is_kept_to_within_a_second() {
+    fn no_connection_is_cut_short_and_a_deadline_is_kept_to_within_a_second() {
         // It may have begun at the very end of its second.
         assert_eq!(verdict(Waits::Head, 100, 110), Verdict::None);
         assert_eq!(verdict(Waits::Head, 100, 111), Verdict::Overdue(Waits::Head));
     }
 
     #[test]
-    fn who_was_turned_out_is_gone_at_the_sweep_five_seconds_later() {
+    fn a_connection_that_was_cancelled_is_gone_at_the_sweep_five_seconds_later() {
         assert_eq!(verdict(Waits::End, 111, 115), Verdict::None);
         assert_eq!(verdict(Waits::End, 111, 116), Verdict::Overdue(Waits::End));
     }

@@ -1,46 +1,82 @@
 //! One worker: a thread with a runtime, a listener and connections of its own.
 //!
-//! Its main future is the sweep: once a second it reads the clock for everybody (the date, the deadlines) and
-//! tells its counts. Connections come from its own listener, which shares the address with the others', or are
-//! handed over by a worker that has more ([`Crew`]).
+//! Its main future is the sweep: once a second, at the beginning of the clock's second, it reads the clock
+//! for all connections (the date, the deadlines) and publishes its counts. Connections come from its own
+//! listener, which shares the address with those of the other workers, or are handed over by a worker that
+//! has more ([`Workers`]).
 
+use super::OnClientGone;
 use super::connection::{Connection, serve};
+use super::handshakes::{self, Handshakes};
+use super::http2::Places;
+use super::interims::Interims;
+use super::per_address::{Counted, PerAddress, TooMany};
+use super::proxy::{self, Network};
+use super::refused::{HEAD_TOLD_BYTES, OnRefused, Reason, Refused};
+use super::route::Router;
 use super::seats::Seats;
+use super::waiters::Waiters;
 use crate::counters::{Counts, add};
-use crate::encode::Lines;
-use crate::route::Router;
-use ringroad_engine::net::{Canceller, TcpListener, TcpStream};
+use crate::h1::HeadCache;
+use crate::h2::Http2;
+use crate::message::{ConnectionHost, ConnectionId, ConnectionInfo, Interim, forget_heads};
+use crate::pool;
+use crate::transport::{Listener, Socket as ListenSocket, SocketFile, Transport};
+use ringroad_engine::net::Canceller;
 use ringroad_engine::{Remote, Runtime, spawn, time};
-use ringroad_wire::{Deadlines, Limits, Scratch};
+use ringroad_wire::{Deadlines, Limits, Scratch, Status};
 use socket2::{SockFilter, Socket};
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::task::{Poll, Waker};
-use std::time::{Duration, Instant};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What all workers of a server know of each other.
-pub(crate) struct Crew {
-    pub(crate) members: Vec<Member>,
+/// State that the workers of a server share.
+pub(crate) struct Workers {
+    pub(crate) handles: Vec<Arc<WorkerHandle>>,
     pub(crate) stopping: AtomicBool,
+    /// Requests in progress are not waited for any more.
+    pub(crate) at_once: AtomicBool,
+    /// The file of the Unix socket that they listen on, until the server is told to stop.
+    pub(crate) file: Mutex<Option<SocketFile>>,
 }
 
 /// One worker, as the others see it.
 #[derive(Default)]
-pub(crate) struct Member {
+pub(crate) struct WorkerHandle {
     pub(crate) counts: Counts,
-    /// Connections it has, and those on their way to it.
+    /// Its connections, including those on their way to it.
     pub(crate) connections: AtomicUsize,
-    /// How to reach it, once it runs.
+    /// Whether it has a listener.
+    pub(crate) listens: AtomicBool,
+    /// Another worker has its listening socket, and it gets no more connections ([`super::Released`]).
+    pub(crate) leaving: AtomicBool,
+    /// What it listens on, for a worker that takes its place. A listener is not closed before this is gone.
+    pub(crate) socket: Mutex<Option<ListenSocket>>,
+    /// The way to send it a message, once it runs.
     pub(crate) remote: Mutex<Option<Remote>>,
 }
 
-impl Member {
+impl WorkerHandle {
     pub(crate) fn remote(&self) -> Option<Remote> {
         self.remote.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Lets go of the socket beside the listener.
+    pub(crate) fn forget_socket(&self) {
+        self.socket.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        // Sequentially consistent with the count of connections: the worker that hands one over sees the
+        // flag, or this one sees the count.
+        self.leaving.load(Ordering::SeqCst)
     }
 }
 
@@ -50,62 +86,145 @@ const DROP_ALL: u16 = 0x06;
 /// A worker with so many connections more than another hands new ones over.
 const SLACK: usize = 4;
 
-impl Crew {
-    pub(crate) fn new(workers: usize) -> Crew {
-        let members = (0..workers).map(|_| Member::default()).collect();
-        Crew { members, stopping: AtomicBool::new(false) }
+/// With so many bytes of answers together they are sent before the next request is looked at: each may have
+/// 16 KiB that are copied, so their number alone would let a client have a connection hold a megabyte.
+const BATCH_BYTES: usize = 32 * 1024;
+
+/// The same where the client did not take the last batch at once.
+const SLOW_BATCH_BYTES: usize = 16 * 1024;
+
+impl Workers {
+    pub(crate) fn new(workers: usize) -> Workers {
+        let handles = (0..workers).map(|_| Arc::default()).collect();
+        Workers {
+            handles,
+            stopping: AtomicBool::new(false),
+            at_once: AtomicBool::new(false),
+            file: Mutex::default(),
+        }
     }
 
-    /// Whether a worker has room for one more connection.
+    /// Removes the file of the Unix socket. A client that has connected is served, another cannot connect.
+    pub(crate) fn remove_file(&self) {
+        if let Some(file) = self.file.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            file.remove();
+        }
+    }
+
+    /// Whether a worker has a listener.
+    pub(crate) fn listen(&self) -> bool {
+        self.handles.iter().any(|worker| worker.listens.load(Ordering::Acquire))
+    }
+
+    /// Returns whether a worker has room for one more connection.
     fn has_room(&self, most: usize) -> bool {
-        self.members.iter().any(|member| member.connections.load(Ordering::Relaxed) < most)
+        let has_room = |worker: &Arc<WorkerHandle>| worker.connections.load(Ordering::Relaxed) < most;
+        self.handles.iter().any(|worker| has_room(worker) && !worker.is_leaving())
     }
 
-    /// Who ought to have the connection that worker `me` has just taken, if somebody else: its place is taken.
+    /// The worker that ought to have the connection that worker `me` has just taken, if that is another: its
+    /// place is taken.
     fn better_than(&self, me: usize, most: usize) -> Option<usize> {
-        let load = |member: &Member| member.connections.load(Ordering::Relaxed);
-        let mine = self.members.get(me).map_or(0, load);
-        let (other, least) = self.members.iter().map(load).enumerate().min_by_key(|(_, count)| *count)?;
+        let load = |worker: &Arc<WorkerHandle>| worker.connections.load(Ordering::Relaxed);
+        let mine = self.handles.get(me).map_or(0, load);
+        let staying = self.handles.iter().enumerate().filter(|(_, worker)| !worker.is_leaving());
+        let (other, least) =
+            staying.map(|(at, worker)| (at, load(worker))).min_by_key(|(_, count)| *count)?;
         if other == me || least >= most || (mine <= least + SLACK && mine < most) {
             return None;
         }
-        self.members.get(other)?.connections.fetch_add(1, Ordering::Relaxed);
+        let worker = self.handles.get(other)?;
+        worker.connections.fetch_add(1, Ordering::SeqCst);
+        if worker.is_leaving() {
+            // It may have looked before it was counted.
+            worker.connections.fetch_sub(1, Ordering::SeqCst);
+            return None;
+        }
         Some(other)
     }
 }
 
-/// How a server's connections are served.
-#[derive(Clone, Debug)]
+/// Settings of a server's connections.
+#[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) limits: Limits,
     pub(crate) deadlines: Deadlines,
     pub(crate) drain: Duration,
+    pub(crate) upgraded_grace: Duration,
     pub(crate) dated: bool,
     /// Of each worker.
     pub(crate) connections_max: usize,
+    /// Of each worker.
+    pub(crate) unsent_bytes_max: usize,
+    pub(crate) on_client_gone: OnClientGone,
+    pub(crate) on_refused: Option<OnRefused>,
+    /// Connections of one address.
+    pub(crate) per_address: Option<Arc<PerAddress>>,
+    /// Connections of these peers begin with a PROXY header.
+    pub(crate) proxy_from: Arc<[Network]>,
+    /// `None`: only HTTP/1.
+    pub(crate) http2: Option<Arc<Http2>>,
+    /// HTTP/2 is spoken also without TLS.
+    pub(crate) prior_knowledge: bool,
+    /// Connections begin with a TLS handshake.
+    pub(crate) tls: Option<Arc<crate::tls::Server>>,
+    /// Maximum number of concurrent handshakes of each worker.
+    pub(crate) handshakes_max: usize,
+    /// Time for a handshake from the beginning of the connection, including the wait in line.
+    pub(crate) handshake_timeout: Duration,
 }
 
 /// A worker, as its connections know it.
 pub(crate) struct Worker {
     pub(crate) router: Router,
     pub(crate) scratch: RefCell<Scratch>,
-    pub(crate) lines: RefCell<Lines>,
+    pub(crate) heads: RefCell<HeadCache>,
     pub(crate) seats: Seats,
+    /// Streams of HTTP/2 with a handler under way.
+    pub(crate) places: Places,
+    /// Heads that handlers send before their responses.
+    pub(crate) interims: Interims,
     pub(crate) settings: Settings,
-    crew: Arc<Crew>,
+    pub(crate) handshakes: Handshakes,
+    /// Limits of a connection that can be replaced while the server runs.
+    pub(crate) pipeline_depth: Cell<u16>,
+    pub(crate) requests_per_connection: Cell<u32>,
+    /// Of the settings, which can be replaced while the worker runs.
+    drain: Cell<Duration>,
+    upgraded_grace: Cell<Duration>,
+    connections_max: Cell<usize>,
+    unsent_bytes_max: Cell<usize>,
+    /// Bytes of memory that hold what is being sent, and what was received behind its requests.
+    unsent: Cell<usize>,
+    /// With more unsent bytes than this, the slowest connections are cut at once.
+    cut_above: Cell<usize>,
+    workers: Arc<Workers>,
+    handle: Arc<WorkerHandle>,
     me: usize,
+    /// The buffer of the last answers, which had no capacity where it is in use.
+    spare: Cell<Vec<u8>>,
     /// Seconds since it began.
     now: Cell<u32>,
+    /// Sweeps so far.
+    sweeps: Cell<u32>,
     began: Instant,
     stopping: Cell<bool>,
-    /// Connections may still come from the listener.
-    accepting: Cell<bool>,
+    /// Tasks that wait for the end of a connection, by its index; those that wait for [`STOP`].
+    waiters: Waiters,
     /// The main future.
     main: Cell<Option<Waker>>,
-    /// Whoever accepts, while there is no room.
+    /// The accepting task, while there is no room.
     acceptor: Cell<Option<Waker>>,
     listener: RefCell<Option<Canceller>>,
+    /// Connections that count for their address, by their seat.
+    counted: RefCell<HashMap<u32, Counted>>,
 }
+
+/// What tasks wait for that wait for the server's stop. No connection has this index.
+const STOP: u32 = u32::MAX;
+
+/// What tasks wait for that look at their deadlines once a second.
+const SECOND: u32 = u32::MAX - 1;
 
 thread_local! {
     /// The worker of this thread, for what other threads send to it.
@@ -121,54 +240,240 @@ pub(crate) fn here() -> Option<Rc<Worker>> {
 pub(crate) fn stop_here() {
     if let Some(worker) = here() {
         worker.stop();
+        worker.wake_main();
+    }
+}
+
+impl ConnectionHost for Worker {
+    fn info(&self, id: ConnectionId) -> Option<ConnectionInfo> {
+        self.seats.info(self.places.connection_of(id)?)
+    }
+
+    fn poll_gone(&self, id: ConnectionId, waiter: &mut Option<u64>, context: &mut Context<'_>) -> Poll<()> {
+        let Some(connection) = self.places.connection_of(id) else { return Poll::Ready(()) };
+        if self.places.is_gone(id) || self.seats.is_gone(connection) {
+            return Poll::Ready(());
+        }
+        self.waiters.wait(id.index, waiter, context);
+        Poll::Pending
+    }
+
+    fn poll_stopping(&self, waiter: &mut Option<u64>, context: &mut Context<'_>) -> Poll<()> {
+        if self.stopping.get() {
+            return Poll::Ready(());
+        }
+        self.waiters.wait(STOP, waiter, context);
+        Poll::Pending
+    }
+
+    fn forget(&self, id: ConnectionId, waiter: u64) {
+        self.waiters.forget(id.index, waiter);
+    }
+
+    fn inform(&self, id: ConnectionId, interim: Interim) -> bool {
+        self.interims.push(id, interim)
     }
 }
 
 impl Worker {
-    pub(crate) fn new(router: Router, settings: Settings, crew: Arc<Crew>, me: usize) -> Rc<Worker> {
+    pub(crate) fn new(router: Router, settings: Settings, workers: Arc<Workers>, me: usize) -> Rc<Worker> {
+        let unsent_bytes_max = settings.unsent_bytes_max;
         let worker = Rc::new(Worker {
             router,
             scratch: RefCell::new(Scratch::new(settings.limits.clone())),
-            lines: RefCell::new(Lines::new(settings.dated)),
+            heads: RefCell::new(HeadCache::new(settings.dated)),
             seats: Seats::new(settings.deadlines.clone()),
+            places: Places::default(),
+            interims: Interims::default(),
+            pipeline_depth: Cell::new(settings.deadlines.pipeline_depth),
+            requests_per_connection: Cell::new(settings.deadlines.requests_per_connection),
+            drain: Cell::new(settings.drain),
+            upgraded_grace: Cell::new(settings.upgraded_grace),
+            connections_max: Cell::new(settings.connections_max),
+            unsent_bytes_max: Cell::new(settings.unsent_bytes_max),
+            handshakes: Handshakes::new(settings.handshakes_max),
             settings,
-            crew,
+            unsent: Cell::new(0),
+            cut_above: Cell::new(unsent_bytes_max),
+            handle: workers.handles.get(me).map(Arc::clone).unwrap_or_default(),
+            workers,
             me,
+            spare: Cell::default(),
             now: Cell::new(0),
+            sweeps: Cell::new(0),
             began: Instant::now(),
             stopping: Cell::new(false),
-            accepting: Cell::new(false),
+            waiters: Waiters::default(),
             main: Cell::new(None),
             acceptor: Cell::new(None),
             listener: RefCell::new(None),
+            counted: RefCell::default(),
         });
         HERE.with(|here| *here.borrow_mut() = Some(Rc::clone(&worker)));
         worker
     }
 
-    fn member(&self) -> &Member {
-        #[allow(clippy::indexing_slicing, reason = "a worker is made for a member of its crew")]
-        &self.crew.members[self.me]
-    }
-
     #[inline]
     pub(crate) fn counts(&self) -> &Counts {
-        &self.member().counts
+        &self.handle.counts
     }
 
-    /// The second it is.
+    /// Takes an empty buffer for answers.
+    #[inline]
+    pub(crate) fn take_buffer(&self) -> Vec<u8> {
+        let spare = self.spare.take();
+        if spare.capacity() == 0 { pool::buffer() } else { spare }
+    }
+
+    /// Keeps a buffer for the next answers.
+    #[inline]
+    pub(crate) fn keep_buffer(&self, mut buffer: Vec<u8>) {
+        if pool::is_kept(&buffer) {
+            buffer.clear();
+            let before = self.spare.replace(buffer);
+            if before.capacity() > 0 {
+                pool::give_buffer(before);
+            }
+        }
+    }
+
+    /// Returns the current second.
     #[inline]
     pub(crate) fn now(&self) -> u32 {
         self.now.get()
     }
 
-    /// Answers are the last on their connections.
+    /// Returns the number of sweeps.
+    pub(crate) fn sweeps(&self) -> u32 {
+        self.sweeps.get()
+    }
+
+    /// Returns whether answers are the last on their connections.
     #[inline]
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.get()
     }
 
-    /// No more connections; what is there is finished.
+    /// Sets the limits of later requests.
+    pub(crate) fn set_limits(&self, limits: Limits) {
+        self.scratch.borrow_mut().set_limits(limits);
+    }
+
+    /// Sets the deadlines from now on, also for connections that wait already.
+    pub(crate) fn set_deadlines(&self, deadlines: Deadlines) {
+        self.pipeline_depth.set(deadlines.pipeline_depth);
+        self.requests_per_connection.set(deadlines.requests_per_connection);
+        self.seats.set_deadlines(deadlines);
+    }
+
+    /// Another time for what has begun when the server stops, and for connections that speak another
+    /// protocol.
+    pub(crate) fn set_drain(&self, drain: Duration, upgraded_grace: Duration) {
+        self.drain.set(drain);
+        self.upgraded_grace.set(upgraded_grace);
+    }
+
+    /// Returns whether another worker has its listening socket.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.handle.is_leaving()
+    }
+
+    /// Returns how long connections with another protocol have when the server stops.
+    pub(crate) fn upgraded_grace(&self) -> Duration {
+        self.upgraded_grace.get()
+    }
+
+    /// Sets the maximum number of connections. Those above it stay until they end.
+    pub(crate) fn set_connections_max(&self, connections: usize) {
+        self.connections_max.set(connections);
+        self.wake_acceptor();
+    }
+
+    /// Sets the bound for unsent answers.
+    pub(crate) fn set_unsent_bytes_max(&self, bytes: usize) {
+        self.unsent_bytes_max.set(bytes);
+        self.cut_above.set(bytes);
+    }
+
+    /// Counts bytes that are being sent.
+    #[inline]
+    pub(crate) fn begin_send(&self, bytes: usize) {
+        let unsent = self.unsent.get() + bytes;
+        self.unsent.set(unsent);
+        if unsent > self.cut_above.get() {
+            // Outside of this task, which may be the one to cut.
+            self.wake_main();
+        }
+    }
+
+    /// Counts bytes that were sent, or never will be.
+    #[inline]
+    pub(crate) fn end_send(&self, bytes: usize) {
+        let unsent = self.unsent.get().saturating_sub(bytes);
+        self.unsent.set(unsent);
+        if unsent <= self.unsent_bytes_max.get() {
+            self.cut_above.set(self.unsent_bytes_max.get());
+        }
+    }
+
+    /// Cuts the connections that have sent nothing for longest, so that an eighth of the bound is
+    /// free again. The cut connections give their memory back when their tasks run; until then this waits
+    /// for another eighth.
+    fn cut_slowest(&self) {
+        let (unsent, most) = (self.unsent.get(), self.unsent_bytes_max.get());
+        if unsent <= self.cut_above.get() {
+            return;
+        }
+        let too_much = unsent - (most - most / 8);
+        // As many as hold what is too much, if they hold alike.
+        let share = |senders: usize| (senders * too_much).div_ceil(unsent);
+        let slowest = self.seats.cut_slowest(share);
+        self.cut_above.set(unsent + most / 8);
+        slowest.into_iter().for_each(|slow| slow.cancel());
+    }
+
+    /// How many bytes of answers are put together at most, for a client that took the last at once, or did
+    /// not. With half of the bound in use each answer is sent by itself.
+    #[inline]
+    pub(crate) fn batch_bytes(&self, slow: bool) -> usize {
+        if self.unsent.get() > self.unsent_bytes_max.get() / 2 {
+            return 0;
+        }
+        if slow { SLOW_BATCH_BYTES } else { BATCH_BYTES }
+    }
+
+    /// Reports a refusal.
+    #[cold]
+    pub(crate) fn tell_refused(&self, id: ConnectionId, status: Option<Status>, reason: Reason, head: &[u8]) {
+        if let Some(tell) = &self.settings.on_refused {
+            let client = self.seats.info(id).and_then(|info| info.client);
+            let head = head.get(..HEAD_TOLD_BYTES).unwrap_or(head);
+            tell(&Refused { client, status, reason, head });
+        }
+    }
+
+    /// Registers the task to be woken at the next sweep.
+    pub(crate) fn wait_for_second(&self, waiter: &mut Option<u64>, context: &mut Context<'_>) {
+        self.waiters.wait(SECOND, waiter, context);
+    }
+
+    /// Removes the task from those that wait for the sweep.
+    pub(crate) fn forget_second(&self, waiter: u64) {
+        self.waiters.forget(SECOND, waiter);
+    }
+
+    /// Wakes the tasks of a stream: its client has gone, or its handler has ended.
+    pub(crate) fn wake_place(&self, id: ConnectionId) {
+        self.waiters.wake(id.index);
+    }
+
+    /// Wakes the tasks of a connection: its client has gone.
+    pub(crate) fn set_gone(&self, id: ConnectionId) {
+        self.seats.set_gone(id);
+        self.waiters.wake(id.index);
+    }
+
+    /// Takes no more connections and completes the present ones.
     fn stop(&self) {
         if self.stopping.replace(true) {
             return;
@@ -178,6 +483,7 @@ impl Worker {
             listener.cancel();
         }
         self.seats.sweep(self.now.get(), true);
+        self.waiters.wake(STOP);
         self.wake_main();
         self.wake_acceptor();
     }
@@ -194,15 +500,51 @@ impl Worker {
         }
     }
 
-    /// A connection has begun.
-    fn begin(self: &Rc<Worker>, stream: TcpStream) {
+    /// Counts a new connection.
+    fn begin(self: &Rc<Worker>, stream: Transport) {
         let seat = self.seats.take(stream.canceller(), self.now.get());
-        spawn(serve(Connection::new(Rc::clone(self), stream, seat))).detach();
+        let proxies = &self.settings.proxy_from;
+        let proxy = if proxies.is_empty() { None } else { stream.peer_addr() };
+        let proxy = proxy.filter(|peer| proxies.iter().any(|network| network.contains(peer.ip())));
+        let counts = self.settings.per_address.as_ref().is_some_and(|bound| bound.is_set());
+        // Behind a PROXY header the client's address is known later.
+        let client = if counts && proxy.is_none() { stream.peer_addr() } else { None };
+        let connection = Connection::new(Rc::clone(self), stream, seat);
+        if client.is_some_and(|client| !self.admit(seat, client)) {
+            // Closed by being dropped.
+            return;
+        }
+        match (&self.settings.tls, proxy) {
+            (Some(tls), proxy) => spawn(handshakes::serve(connection, Arc::clone(tls), proxy)).detach(),
+            (None, Some(peer)) => spawn(proxy::serve(connection, peer)).detach(),
+            (None, None) => spawn(serve(connection)).detach(),
+        }
+    }
+
+    /// Counts a connection for its client's address. False: that has as many as it may.
+    pub(crate) fn admit(&self, id: ConnectionId, client: SocketAddr) -> bool {
+        let Some(bound) = &self.settings.per_address else { return true };
+        match bound.enter(client.ip()) {
+            Ok(None) => true,
+            Ok(Some(counted)) => {
+                self.counted.borrow_mut().insert(id.index, counted);
+                true
+            }
+            Err(TooMany) => {
+                add(&self.counts().refused, 1);
+                self.tell_refused(id, None, Reason::TooManyConnections, &[]);
+                false
+            }
+        }
     }
 
     /// A connection is over.
-    pub(crate) fn ended(&self) {
-        self.member().connections.fetch_sub(1, Ordering::Relaxed);
+    pub(crate) fn ended(&self, id: ConnectionId) {
+        if self.settings.per_address.is_some() {
+            self.counted.borrow_mut().remove(&id.index);
+        }
+        self.waiters.wake(id.index);
+        self.handle.connections.fetch_sub(1, Ordering::Relaxed);
         self.wake_acceptor();
         if self.stopping.get() {
             self.wake_main();
@@ -210,26 +552,33 @@ impl Worker {
     }
 
     /// Takes connections until it is stopped.
-    pub(crate) async fn accept(self: Rc<Worker>, mut listener: TcpListener) -> ringroad_engine::Result<()> {
+    pub(crate) fn accept(
+        self: Rc<Worker>,
+        mut listener: Listener,
+    ) -> impl Future<Output = ringroad_engine::Result<()>> {
         *self.listener.borrow_mut() = Some(listener.canceller());
-        self.accepting.set(true);
-        let ended = self.accept_all(&mut listener).await;
-        self.empty_backlog(listener);
-        self.accepting.set(false);
-        self.wake_main();
-        ended
+        self.handle.listens.store(true, Ordering::Release);
+        async move {
+            let ended = self.accept_all(&mut listener).await;
+            self.handle.forget_socket();
+            self.empty_backlog(listener);
+            self.handle.listens.store(false, Ordering::Release);
+            self.wake_main();
+            ended
+        }
     }
 
-    async fn accept_all(self: &Rc<Worker>, listener: &mut TcpListener) -> ringroad_engine::Result<()> {
-        let most = self.settings.connections_max;
+    async fn accept_all(self: &Rc<Worker>, listener: &mut Listener) -> ringroad_engine::Result<()> {
         loop {
-            if !self.crew.has_room(most) {
-                self.wait_for_room(most).await;
-            }
-            match listener.accept().await {
+            let accepted = listener.accept().await;
+            let most = self.connections_max.get();
+            match accepted {
                 Ok(stream) => {
                     add(&self.counts().accepted, 1);
-                    match self.crew.better_than(self.me, most) {
+                    if !self.workers.has_room(most) {
+                        self.wait_for_room().await;
+                    }
+                    match self.workers.better_than(self.me, most) {
                         None => self.begin_here(stream),
                         Some(other) => self.hand_over(stream, other),
                     }
@@ -243,68 +592,84 @@ impl Worker {
         }
     }
 
-    /// Until a worker has room, or none is needed any more.
-    async fn wait_for_room(&self, most: usize) {
+    /// Until a worker has room, or none is needed any more. Connections that have been idle for longest make
+    /// room.
+    async fn wait_for_room(&self) {
         let mut paused = false;
         poll_fn(|context| {
-            if self.stopping.get() || self.crew.has_room(most) {
+            if self.stopping.get() || self.workers.has_room(self.connections_max.get()) {
                 return Poll::Ready(());
             }
-            if !std::mem::replace(&mut paused, true) {
+            self.acceptor.set(Some(context.waker().clone()));
+            let evicted = self.seats.evict_idle(self.now.get());
+            if !evicted.is_empty() {
+                add(&self.counts().evicted, evicted.len() as u64);
+            } else if !std::mem::replace(&mut paused, true) {
                 add(&self.counts().accept_paused, 1);
             }
-            self.acceptor.set(Some(context.waker().clone()));
+            // Cancelling wakes tasks, which come back here later.
+            evicted.into_iter().for_each(|idle| idle.cancel());
             Poll::Pending
         })
         .await;
     }
 
-    fn begin_here(self: &Rc<Worker>, stream: TcpStream) {
-        self.member().connections.fetch_add(1, Ordering::Relaxed);
+    fn begin_here(self: &Rc<Worker>, stream: Transport) {
+        self.handle.connections.fetch_add(1, Ordering::Relaxed);
         self.begin(stream);
     }
 
-    /// Serves who has connected and was not accepted, and lets nobody in any more. A listener that is just closed
-    /// resets everybody in its backlog: they were told that they are connected, and may have sent their requests.
-    fn empty_backlog(self: &Rc<Worker>, listener: TcpListener) {
-        // Without a descriptor to spare nothing can be done for them: it is closed.
-        let Ok(listener) = listener.into_std() else { return };
-        let listener = Socket::from(listener);
-        // From here on the listener hears nothing (SO_ATTACH_FILTER, socket(7)): who knocks now gets no answer until
-        // it is closed, and then learns that nobody listens here. Refused, the gap is a few microseconds wide.
-        let _ = listener.attach_filter(&[SockFilter::new(DROP_ALL, 0, 0, 0)]);
-        if listener.set_nonblocking(true).is_err() {
+    /// Serves connections that were made and not accepted. Where the socket closes it lets none in any more:
+    /// a listener that is just closed resets every connection in its backlog, while their clients were told
+    /// that they are connected, and may have sent their requests.
+    ///
+    /// Where another worker of this process has the socket now, it is emptied once, too: io_uring waits on a
+    /// socket exclusively, so a connection wakes one accept of those that wait. If that is the one which is
+    /// being cancelled, the wake is lost, and the other accepts learn of the connection only with the next
+    /// one (seen on Linux 6.18). A connection that comes after the cancel wakes the others.
+    fn empty_backlog(self: &Rc<Worker>, listener: Listener) {
+        let goes_on = self.handle.is_leaving();
+        if !goes_on && !listener.is_ours() {
             return;
+        }
+        let Some(listener) = listener.into_backlog() else { return };
+        let listener = Socket::from(listener);
+        let Ok(domain) = listener.domain() else { return };
+        if !goes_on {
+            // From here on the listener hears nothing (SO_ATTACH_FILTER, socket(7)): a client that knocks now
+            // gets no answer until it is closed, and then learns that nothing listens here. Refused, the gap
+            // is a few microseconds wide.
+            let _ = listener.attach_filter(&[SockFilter::new(DROP_ALL, 0, 0, 0)]);
         }
         while let Ok((socket, _)) = listener.accept() {
             // Failing, it is closed.
-            if let Ok(stream) = TcpStream::from_std(socket.into()) {
+            if let Ok(stream) = Transport::from_accepted(socket, domain) {
                 add(&self.counts().accepted, 1);
                 self.begin_here(stream);
             }
         }
     }
 
-    /// Gives a connection nobody has read from to another worker, whose count has it already.
-    fn hand_over(self: &Rc<Worker>, stream: TcpStream, other: usize) {
-        let Some(member) = self.crew.members.get(other) else { return };
-        let keep = |stream: TcpStream| {
-            member.connections.fetch_sub(1, Ordering::Relaxed);
+    /// Gives a connection of which nothing was read to another worker, which has counted it already.
+    fn hand_over(self: &Rc<Worker>, stream: Transport, other: usize) {
+        let Some(handle) = self.workers.handles.get(other) else { return };
+        let keep = |stream: Transport| {
+            handle.connections.fetch_sub(1, Ordering::Relaxed);
             self.begin_here(stream);
         };
-        let Some(remote) = member.remote() else { return keep(stream) };
-        let stream = match stream.into_std() {
-            Ok(stream) => stream,
-            Err((_, stream)) => return keep(stream),
+        let Some(remote) = handle.remote() else { return keep(stream) };
+        let moving = match stream.into_moving() {
+            Ok(moving) => moving,
+            Err(stream) => return keep(stream),
         };
-        let crew = Arc::clone(&self.crew);
+        let workers = Arc::clone(&self.workers);
         let sent = remote.spawn(move || async move {
-            match (here(), TcpStream::from_std(stream)) {
+            match (here(), Transport::from_moving(moving)) {
                 (Some(worker), Ok(stream)) => worker.begin(stream),
-                // Closed: there is no descriptor left, or no worker.
+                // The connection is closed: no descriptor is left, or no worker.
                 _ => {
-                    if let Some(member) = crew.members.get(other) {
-                        member.connections.fetch_sub(1, Ordering::Relaxed);
+                    if let Some(handle) = workers.handles.get(other) {
+                        handle.connections.fetch_sub(1, Ordering::Relaxed);
                     }
                 }
             }
@@ -313,56 +678,79 @@ impl Worker {
             Ok(()) => add(&self.counts().handed_over, 1),
             // It is gone, and with it the connection: the server is stopping.
             Err(_) => {
-                member.connections.fetch_sub(1, Ordering::Relaxed);
+                handle.connections.fetch_sub(1, Ordering::Relaxed);
             }
         }
     }
 
     /// Runs until the worker is stopped and its connections are finished, or out of time.
     pub(crate) fn run(self: &Rc<Worker>, runtime: &Runtime) -> ringroad_engine::Result<()> {
-        let mut give_up = None;
+        let mut began_to_stop = None;
         loop {
             runtime.block_on(self.second())?;
             self.now.set(u32::try_from(self.began.elapsed().as_secs()).unwrap_or(u32::MAX));
-            self.lines.borrow_mut().tick();
+            self.heads.borrow_mut().tick();
             self.counts().set_engine(runtime.counters());
-            if self.crew.stopping.load(Ordering::Acquire) {
+            if self.workers.stopping.load(Ordering::Acquire) {
                 runtime.block_on(async { self.stop() })?;
             }
             let stopping = self.stopping.get();
-            runtime.block_on(async { self.seats.sweep(self.now.get(), stopping) })?;
+            runtime.block_on(async { self.sweep(stopping) })?;
             // Another worker may have room.
             self.wake_acceptor();
             if !stopping {
                 continue;
             }
-            let give_up = *give_up.get_or_insert_with(|| Instant::now() + self.settings.drain);
-            if self.is_empty() || Instant::now() >= give_up {
+            let began: &Instant = began_to_stop.get_or_insert_with(Instant::now);
+            let is_over = self.is_empty()
+                || began.elapsed() >= self.drain.get()
+                || self.workers.at_once.load(Ordering::Acquire);
+            if is_over {
                 return Ok(());
             }
         }
     }
 
-    /// Whether nothing is left, and nothing on its way.
-    fn is_empty(&self) -> bool {
-        !self.accepting.get() && self.member().connections.load(Ordering::Relaxed) == 0
+    fn sweep(&self, stopping: bool) {
+        self.seats.sweep(self.now.get(), stopping);
+        self.sweeps.set(self.sweeps.get().wrapping_add(1));
+        self.waiters.wake(SECOND);
+        // What was cut in the last second has gone by now.
+        self.cut_above.set(self.unsent_bytes_max.get());
+        self.cut_slowest();
     }
 
-    /// A second, or less if the worker is stopping and something has ended.
+    /// Returns whether no connection is left or on its way.
+    fn is_empty(&self) -> bool {
+        !self.handle.listens.load(Ordering::Relaxed) && self.handle.connections.load(Ordering::SeqCst) == 0
+    }
+
+    /// Waits until the clock's next second begins, or less if the worker is stopping and something has ended.
     async fn second(&self) {
         let woken = poll_fn(|context| {
-            if self.stopping.get() && self.is_empty() {
+            self.cut_slowest();
+            let at_once = self.workers.at_once.load(Ordering::Acquire);
+            if self.stopping.get() && (self.is_empty() || at_once) {
                 return Poll::Ready(());
             }
             self.main.set(Some(context.waker().clone()));
             Poll::Pending
         });
         // What wakes it is looked at here; the rest of the second is what bounds it.
-        let _ = time::timeout(Duration::from_secs(1), woken).await;
+        let _ = time::timeout(rest_of_second(), woken).await;
     }
 }
 
-/// The worker of this thread is over: what its connections held of it goes.
+/// How long the clock's second still is: `Date` tells whole seconds, so that is when it changes.
+fn rest_of_second() -> Duration {
+    const SECOND: Duration = Duration::from_secs(1);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    // A timer that fires a little early would see the old second, and then the new one a second late.
+    SECOND - Duration::from_nanos(now.subsec_nanos().into()) + Duration::from_millis(1)
+}
+
+/// Ends the worker of this thread: drops what its connections and kept heads held of it.
 pub(crate) fn leave() {
     HERE.with(|here| here.borrow_mut().take());
+    forget_heads();
 }

@@ -2,16 +2,17 @@
 
 use crate::support::start;
 use ringroad_engine::time::sleep;
-use ringroad_engine::{Name, Runtime, spawn, sync};
+use ringroad_engine::{DriverName, Runtime, spawn, sync};
 use ringroad_http::{
-    Body, BodyError, Client, ClientError, Handle, Method, Request, Server, Status, get, post,
+    Body, BodyError, Client, ClientError, FailedAt, Handle, Method, Request, SentSoFar, Server, Status, get,
+    post,
 };
 use std::future::Future;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-fn server(driver: Name) -> Handle {
+fn server(driver: DriverName) -> Handle {
     let slow = |_: Request| async {
         sleep(Duration::from_millis(250)).await;
         "slow"
@@ -31,11 +32,11 @@ fn server(driver: Name) -> Handle {
     start(driver, server)
 }
 
-fn run<F: Future>(driver: Name, future: F) -> F::Output {
+fn run<F: Future>(driver: DriverName, future: F) -> F::Output {
     Runtime::new(driver).unwrap().block_on(future).unwrap()
 }
 
-drivers!(one_connection_serves_request_after_request, |driver: Name| {
+drivers!(one_connection_serves_request_after_request, |driver: DriverName| {
     let server = server(driver);
     let url = format!("http://{}/", server.address());
     run(driver, async {
@@ -55,7 +56,7 @@ drivers!(one_connection_serves_request_after_request, |driver: Name| {
 drivers!(
     /// All of them are under way before the first is answered.
     ten_requests_to_a_slow_server_wait_together,
-    |driver: Name| {
+    |driver: DriverName| {
         let server = server(driver);
         let url = format!("http://{}/slow", server.address());
         run(driver, async {
@@ -77,7 +78,7 @@ drivers!(
     }
 );
 
-drivers!(bodies_stream_both_ways, |driver: Name| {
+drivers!(bodies_stream_both_ways, |driver: DriverName| {
     let server = server(driver);
     let base = format!("http://{}", server.address());
     run(driver, async {
@@ -108,7 +109,7 @@ drivers!(bodies_stream_both_ways, |driver: Name| {
     });
 });
 
-drivers!(a_response_dropped_before_its_end_does_not_spoil_the_next, |driver: Name| {
+drivers!(a_response_dropped_before_its_end_does_not_spoil_the_next, |driver: DriverName| {
     let server = server(driver);
     let base = format!("http://{}", server.address());
     run(driver, async {
@@ -121,7 +122,7 @@ drivers!(a_response_dropped_before_its_end_does_not_spoil_the_next, |driver: Nam
     });
 });
 
-/// A server on a thread that does with each connection what it is told.
+/// A server on a thread that calls a function for each connection.
 fn odd(each: impl Fn(usize, std::net::TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -144,11 +145,11 @@ fn read_head(stream: &mut std::net::TcpStream) {
 drivers!(
     /// The server says nothing of it, and a request may be on its way already.
     a_connection_closed_by_the_server_between_requests_is_replaced,
-    |driver: Name| {
+    |driver: DriverName| {
         let url = odd(|_, mut stream| {
             read_head(&mut stream);
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi").unwrap();
-            // Closed with the next request unread, so that whoever sends it learns late.
+            // Closed with the next request unread, so that its sender finds out late.
             let mut byte = [0];
             let _ = stream.read(&mut byte);
         });
@@ -161,14 +162,14 @@ drivers!(
             // What may not be repeated is not.
             let request = client.post(&url).body("x").send().await;
             assert!(
-                matches!(request, Err(ClientError::Closed | ClientError::Connection(_))),
+                matches!(&request, Err(failure) if failure.sent != SentSoFar::Nothing),
                 "{request:?}"
             );
         });
     }
 );
 
-drivers!(what_is_no_answer_is_an_error_and_what_never_comes_too, |driver: Name| {
+drivers!(what_is_no_answer_is_an_error_and_what_never_comes_too, |driver: DriverName| {
     let nonsense = odd(|_, mut stream| {
         read_head(&mut stream);
         stream.write_all(b"SSH-2.0-hello\r\n\r\n").unwrap();
@@ -180,25 +181,31 @@ drivers!(what_is_no_answer_is_an_error_and_what_never_comes_too, |driver: Name| 
     let silent = odd(|_, stream| std::mem::forget(stream));
     run(driver, async {
         let client = Client::new();
-        let answer = client.get(&nonsense).send().await;
-        assert!(matches!(answer, Err(ClientError::Response(_))), "{answer:?}");
+        let why = client.get(&nonsense).send().await.unwrap_err();
+        assert!(matches!(why.why, ClientError::Response(_)), "{why:?}");
+        assert_eq!((why.at, why.sent), (FailedAt::HeadBegun, SentSoFar::All));
         let answer = client.get(&short).send().await.unwrap().text().await;
         assert!(matches!(answer, Err(BodyError::Refused(_))), "{answer:?}");
         let impatient = Client::new().timeout(Duration::from_millis(100));
-        let answer = impatient.get(&silent).send().await;
-        assert!(matches!(answer, Err(ClientError::TimedOut("request", _))), "{answer:?}");
-        for wrong in ["https://a/", "/path", "http://u@a/", "ftp://a/", "http://a/ b"] {
-            let answer = client.get(wrong).send().await;
-            assert!(matches!(answer, Err(ClientError::Url { .. })), "{wrong}: {answer:?}");
+        let why = impatient.get(&silent).send().await.unwrap_err();
+        assert!(matches!(why.why, ClientError::TimedOut("request", _)), "{why:?}");
+        assert_eq!((why.at, why.sent), (FailedAt::Head, SentSoFar::All));
+        for wrong in ["wss:/a/", "/path", "http://u@a/", "ftp://a/", "http://a/ b"] {
+            let why = client.get(wrong).send().await.unwrap_err();
+            assert!(matches!(why.why, ClientError::Url { .. }), "{wrong}: {why:?}");
         }
-        let answer = client.get("http://127.0.0.1:1/").header("A", "b\r\nC: d").send().await;
-        assert!(matches!(answer, Err(ClientError::Request(_))), "{answer:?}");
-        let refused = client.get("http://127.0.0.1:1/").send().await;
-        assert!(matches!(refused, Err(ClientError::Connection(_))), "{refused:?}");
+        let why = client.get("http://127.0.0.1:1/").header("A", "b\r\nC: d").send().await.unwrap_err();
+        assert!(matches!(why.why, ClientError::Request(_)), "{why:?}");
+        let why = client.get("http://127.0.0.1:1/").send().await.unwrap_err();
+        assert!(matches!(why.why, ClientError::Connection(_)), "{why:?}");
+        assert_eq!((why.at, why.sent), (FailedAt::Connect, SentSoFar::Nothing));
+        // For ever is long enough.
+        let answer = Client::new().timeout(Duration::MAX).get("http://127.0.0.1:1/").send().await;
+        assert_eq!(answer.unwrap_err().at, FailedAt::Connect);
     });
 });
 
-drivers!(the_end_of_a_body_may_come_alone_and_with_lines_behind_it, |driver: Name| {
+drivers!(the_end_of_a_body_may_come_alone_and_with_lines_behind_it, |driver: DriverName| {
     let (go_on, told) = std::sync::mpsc::channel::<()>();
     let url = odd(move |_, mut stream| {
         read_head(&mut stream);
@@ -223,7 +230,7 @@ drivers!(the_end_of_a_body_may_come_alone_and_with_lines_behind_it, |driver: Nam
     });
 });
 
-drivers!(a_body_to_the_end_of_the_connection_is_not_whole_if_that_was_reset, |driver: Name| {
+drivers!(a_body_to_the_end_of_the_connection_is_not_whole_if_that_was_reset, |driver: DriverName| {
     let url = odd(|_, mut stream| {
         read_head(&mut stream);
         stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nsome").unwrap();
@@ -239,11 +246,94 @@ drivers!(a_body_to_the_end_of_the_connection_is_not_whole_if_that_was_reset, |dr
     });
 });
 
-drivers!(a_name_is_looked_up, |driver: Name| {
+drivers!(a_name_is_looked_up, |driver: DriverName| {
     let server = server(driver);
     let url = format!("http://localhost:{}/", server.address().port());
     run(driver, async {
         let mut response = Client::new().get(&url).send().await.unwrap();
         assert_eq!(response.text().await.unwrap(), "hello");
+    });
+});
+
+drivers!(a_kept_connection_that_the_server_closes_leaves_at_once, |driver: DriverName| {
+    let (close, told) = std::sync::mpsc::channel::<()>();
+    let told = std::sync::Mutex::new(told);
+    let url = odd(move |_, mut stream| {
+        read_head(&mut stream);
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi").unwrap();
+        told.lock().unwrap().recv().unwrap();
+    });
+    run(driver, async {
+        let client = Client::new();
+        assert_eq!(client.get(&url).send().await.unwrap().text().await.unwrap(), "hi");
+        assert_eq!(client.idle_connections(), 1);
+        close.send(()).unwrap();
+        while client.idle_connections() > 0 {
+            ringroad_engine::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+});
+
+drivers!(a_connection_is_kept_no_longer_than_its_server_says, |driver: DriverName| {
+    let url = odd(|_, mut stream| {
+        read_head(&mut stream);
+        stream.write_all(b"HTTP/1.1 200 OK\r\nKeep-Alive: timeout=1\r\nContent-Length: 2\r\n\r\nhi").unwrap();
+        std::mem::forget(stream);
+    });
+    run(driver, async {
+        let client = Client::new();
+        assert_eq!(client.get(&url).send().await.unwrap().text().await.unwrap(), "hi");
+        assert_eq!(client.idle_connections(), 0);
+    });
+});
+
+drivers!(
+    /// The server answers a second time, to what it takes for a request and was a body.
+    a_connection_that_carried_a_get_with_a_body_is_not_kept,
+    |driver: DriverName| {
+        let server = server(driver);
+        run(driver, async {
+            let client = Client::new();
+            let url = format!("http://{}/", server.address());
+            let mut response = client.get(&url).body("GET /admin HTTP/1.1\r\nHost: a\r\n\r\n").send().await.unwrap();
+            response.bytes(1000).await.unwrap();
+            assert_eq!(client.idle_connections(), 0);
+            client.get(&url).send().await.unwrap().bytes(1000).await.unwrap();
+            assert_eq!(client.idle_connections(), 1);
+        });
+    }
+);
+
+drivers!(a_client_asks_over_a_unix_socket, |driver: DriverName| {
+    let folder = std::env::temp_dir().join(format!("ringroad-client-{}-{driver}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("socket");
+    let tell = |request: Request| async move { request.authority().unwrap_or_default().to_owned() };
+    let server = Server::new().route("/", get(tell)).bind(format!("unix:{}", path.display())).unwrap();
+    let server = server.driver(ringroad_engine::choose::Wish::Named(driver)).start().unwrap();
+    run(driver, async {
+        let client = Client::new().unix(&path);
+        for _ in 0..2 {
+            let mut response = client.get("http://app.example/").send().await.unwrap();
+            assert_eq!(response.text().await.unwrap(), "app.example");
+        }
+        assert_eq!(client.idle_connections(), 1);
+    });
+    assert_eq!(server.counters().accepted, 1);
+    drop(server);
+    std::fs::remove_dir_all(folder).unwrap();
+});
+
+drivers!(with_the_last_clone_of_a_client_its_kept_connections_are_closed, |driver: DriverName| {
+    let server = server(driver);
+    run(driver, async {
+        let client = Client::new();
+        let url = format!("http://{}/", server.address());
+        client.clone().get(&url).send().await.unwrap().bytes(1000).await.unwrap();
+        assert_eq!((client.idle_connections(), server.counters().connections), (1, 1));
+        drop(client);
+        while server.counters().connections > 0 {
+            ringroad_engine::time::sleep(Duration::from_millis(1)).await;
+        }
     });
 });

@@ -1,24 +1,27 @@
-//! Connections themselves: whose they are, how many there may be, and what else is spoken on them.
+//! Connections: their peer addresses, their maximum number, and other protocols spoken on them.
 
 use crate::support::{Client, start, wait_until};
-use ringroad_engine::Name;
+use ringroad_engine::DriverName;
+use ringroad_engine::sync::{self, Sender};
 use ringroad_engine::time::sleep;
 use ringroad_http::{EncodeError, Request, Response, Server, Upgraded, get};
 use std::num::NonZeroUsize;
+use std::pin::Pin;
 use std::time::Duration;
 
 async fn hello(_: Request) -> &'static str {
     "hello"
 }
 
-drivers!(a_request_knows_the_address_of_its_peer, |driver: Name| {
+drivers!(a_request_knows_the_address_of_its_peer, |driver: DriverName| {
     let at_once = |request: Request| async move { request.peer_addr().unwrap().to_string() };
     let later = |request: Request| async move {
         sleep(Duration::from_millis(1)).await;
         request.peer_addr().unwrap().to_string()
     };
     let server = start(driver, Server::new().workers(2).route("/", get(at_once)).route("/later", get(later)));
-    // More than one after another in the same place, so that nobody gets the address of who was there before.
+    // Three rounds, so that slots are reused: a connection must not report the address of its slot's previous
+    // one.
     for _ in 0..3 {
         let mut clients: Vec<_> = (0..3).map(|_| Client::new(server.address())).collect();
         for client in &mut clients {
@@ -30,7 +33,7 @@ drivers!(a_request_knows_the_address_of_its_peer, |driver: Name| {
     }
 });
 
-drivers!(a_request_kept_beyond_its_connection_has_no_peer, |driver: Name| {
+drivers!(a_request_kept_beyond_its_connection_has_no_peer, |driver: DriverName| {
     let (give, taken) = std::sync::mpsc::channel();
     let keep = move |request: Request| {
         let give = give.clone();
@@ -53,47 +56,82 @@ drivers!(a_request_kept_beyond_its_connection_has_no_peer, |driver: Name| {
     wait_until("it is gone", || server.counters().connections == 0);
 });
 
-drivers!(at_the_limit_of_connections_the_next_waits_until_one_ends, |driver: Name| {
+type Answer = Pin<Box<dyn Future<Output = &'static str>>>;
+
+/// A handler that answers on command.
+fn held() -> (Sender<()>, impl Fn(Request) -> Answer + Clone + Send) {
+    let (release, held) = sync::bounded::<()>(100);
+    let handler = move |_: Request| {
+        let held = held.clone();
+        Box::pin(async move {
+            held.recv().await.unwrap();
+            "held"
+        }) as Answer
+    };
+    (release, handler)
+}
+
+drivers!(at_the_limit_the_next_waits_while_all_connections_are_busy, |driver: DriverName| {
     let one = NonZeroUsize::new(1).unwrap();
-    let server = start(driver, Server::new().connections_max(one).route("/", get(hello)));
+    let (release, handler) = held();
+    let server = start(driver, Server::new().connections_max(one).route("/", get(handler)));
     let mut first = Client::new(server.address());
-    assert_eq!(first.get("/").status, 200);
-    let mut others: Vec<_> = (0..5).map(|_| Client::new(server.address())).collect();
-    for other in &mut others {
-        other.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    }
+    first.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    wait_until("it is busy", || server.counters().bytes_in > 0);
+    let mut other = Client::new(server.address());
+    other.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     wait_until("accepting pauses", || server.counters().accept_paused >= 1);
-    for _ in 0..3 {
-        assert_eq!(first.get("/").status, 200);
+    assert_eq!((server.counters().connections, server.counters().requests()), (1, 0));
+    release.try_send(()).unwrap();
+    release.try_send(()).unwrap();
+    assert_eq!((first.reply().text(), other.reply().text()), ("held", "held"));
+    assert_eq!(server.counters().evicted, 0);
+});
+
+drivers!(at_the_limit_the_connection_that_is_idle_for_longest_makes_room, |driver: DriverName| {
+    let two = NonZeroUsize::new(2).unwrap();
+    let server = start(driver, Server::new().connections_max(two).route("/", get(hello)));
+    let (mut oldest, mut younger) = (Client::new(server.address()), Client::new(server.address()));
+    assert_eq!((oldest.get("/").status, younger.get("/").status), (200, 200));
+    let mut next = Client::new(server.address());
+    assert_eq!(next.get("/").status, 200);
+    assert!(oldest.is_closed());
+    assert_eq!((server.counters().evicted, younger.get("/").status), (1, 200));
+});
+
+drivers!(when_too_much_is_unsent_the_clients_that_take_nothing_are_cut, |driver: DriverName| {
+    let page = |_: Request| async { vec![b'x'; 15_000] };
+    let server = start(driver, Server::new().unsent_bytes_max(100_000).route("/", get(page)));
+    let mut silent: Vec<_> = (0..20).map(|_| Client::new(server.address())).collect();
+    for client in &mut silent {
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1000));
     }
-    assert_eq!((server.counters().accepted, server.counters().requests()), (1, 4));
-    drop(first);
-    for mut other in others {
-        assert_eq!(other.reply().status, 200);
-        assert!(server.counters().connections <= 1);
-    }
+    // Long before the stall that a receiver may have, which is 30 s.
+    wait_until("some are cut", || server.counters().timed_out > 0);
+    assert_eq!(Client::new(server.address()).get("/").body.len(), 15_000);
 });
 
 drivers!(
     /// They are told by their kernel that they are connected, and have sent their requests.
-    who_waits_in_the_backlog_when_a_server_stops_is_answered,
-    |driver: Name| {
+    a_request_in_the_backlog_of_a_stopping_server_is_answered,
+    |driver: DriverName| {
         let one = NonZeroUsize::new(1).unwrap();
+        let (release, handler) = held();
         let patient = Server::new().drain(Duration::from_secs(60));
-        let server = start(driver, patient.connections_max(one).route("/", get(hello)));
+        let server = start(driver, patient.connections_max(one).route("/", get(handler)));
         let address = server.address();
-        let mut first = Client::new(address);
-        assert_eq!(first.get("/").status, 200);
-        let mut others: Vec<_> = (0..20).map(|_| Client::new(address)).collect();
-        for other in &mut others {
-            other.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut all: Vec<_> = (0..21).map(|_| Client::new(address)).collect();
+        for client in &mut all {
+            client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         }
         wait_until("accepting pauses", || server.counters().accept_paused >= 1);
         server.stop();
-        for other in &mut others {
-            let reply = other.reply();
-            assert_eq!((reply.text(), reply.header("Connection")), ("hello", Some("close")));
-            assert!(other.is_closed());
+        wait_until("all were taken from the backlog", || server.counters().connections == 21);
+        (0..21).for_each(|_| release.try_send(()).unwrap());
+        for client in &mut all {
+            let reply = client.reply();
+            assert_eq!((reply.text(), reply.header("Connection")), ("held", Some("close")));
+            assert!(client.is_closed());
         }
         server.wait().unwrap();
         let refused = std::net::TcpStream::connect(address).unwrap_err();
@@ -126,7 +164,7 @@ async fn upgrade(request: Request) -> Result<Response, EncodeError> {
 
 const OFFER: &str = "Host: a\r\nConnection: upgrade\r\nUpgrade: shout\r\n";
 
-drivers!(an_upgraded_connection_is_the_handlers_with_what_came_behind_the_request, |driver: Name| {
+drivers!(an_upgraded_connection_is_the_handlers_with_what_came_behind_the_request, |driver: DriverName| {
     let server = start(driver, Server::new().route("/", get(upgrade)));
     for path in ["/", "/?late"] {
         let mut client = Client::new(server.address());
@@ -141,7 +179,7 @@ drivers!(an_upgraded_connection_is_the_handlers_with_what_came_behind_the_reques
     wait_until("they are gone", || server.counters().connections == 0);
 });
 
-drivers!(who_offers_no_upgrade_gets_none_and_is_told_which, |driver: Name| {
+drivers!(who_offers_no_upgrade_gets_none_and_is_told_which, |driver: DriverName| {
     let server = start(driver, Server::new().route("/", get(upgrade)));
     let mut client = Client::new(server.address());
     let reply = client.get("/");
@@ -151,7 +189,7 @@ drivers!(who_offers_no_upgrade_gets_none_and_is_told_which, |driver: Name| {
     assert_eq!(server.counters().upgraded, 0);
 });
 
-drivers!(a_connection_is_not_handed_over_in_the_midst_of_a_request, |driver: Name| {
+drivers!(a_connection_is_not_handed_over_in_the_midst_of_a_request, |driver: DriverName| {
     let server = start(driver, Server::new().route("/", get(upgrade).post(upgrade)));
     let mut client = Client::new(server.address());
     client.send(format!("POST / HTTP/1.1\r\n{OFFER}Content-Length: 5\r\n\r\nhel"));
@@ -161,7 +199,7 @@ drivers!(a_connection_is_not_handed_over_in_the_midst_of_a_request, |driver: Nam
     assert_eq!(server.counters().upgraded, 0);
 });
 
-drivers!(a_panic_ends_an_upgraded_connection_and_nothing_else, |driver: Name| {
+drivers!(a_panic_ends_an_upgraded_connection_and_nothing_else, |driver: DriverName| {
     let server = start(driver, Server::new().route("/", get(upgrade)).route("/hello", get(hello)));
     let mut other = Client::new(server.address());
     for behind in ["!", ""] {
@@ -175,7 +213,7 @@ drivers!(a_panic_ends_an_upgraded_connection_and_nothing_else, |driver: Name| {
     wait_until("both are counted", || server.counters().panics == 2);
 });
 
-drivers!(a_server_that_stops_waits_for_upgraded_connections, |driver: Name| {
+drivers!(a_server_that_stops_waits_for_upgraded_connections, |driver: DriverName| {
     let patient = Server::new().drain(Duration::from_secs(60));
     let server = start(driver, patient.route("/", get(upgrade)));
     let mut client = Client::new(server.address());

@@ -2,7 +2,7 @@
 
 use crate::drivers::on;
 use crate::support::{Client, start, wait_until};
-use ringroad_engine::Name;
+use ringroad_engine::DriverName;
 use ringroad_http::{Html, Json, Request, Response, Server, Shared, State, get};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -16,7 +16,9 @@ static ALLOCATOR: Counting = Counting;
 thread_local! {
     /// Allocations so far, and bytes that this thread has allocated and not freed.
     static ALLOCATED: Cell<(u64, i64)> = const { Cell::new((0, 0)) };
-    /// The largest allocation since somebody asked.
+    /// Most of these bytes at a time, since the last reset.
+    static PEAK: Cell<i64> = const { Cell::new(0) };
+    /// The largest allocation since the last reset.
     static LARGEST: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -26,6 +28,7 @@ impl Counting {
         let _ = ALLOCATED.try_with(|all| {
             let (count, live) = all.get();
             all.set((count + allocations, live + bytes));
+            let _ = PEAK.try_with(|peak| peak.set(peak.get().max(live + bytes)));
         });
         let _ =
             LARGEST.try_with(|largest| largest.set(largest.get().max(usize::try_from(bytes).unwrap_or(0))));
@@ -72,6 +75,12 @@ pub(crate) async fn allocated(_: Request) -> String {
     format!("{count} {live}")
 }
 
+/// The same with the most there was at a time since this was asked before.
+pub(crate) async fn peak(_: Request) -> String {
+    let (count, live) = ALLOCATED.get();
+    format!("{count} {live} {}", PEAK.replace(live))
+}
+
 fn server() -> Server<Shared> {
     let shared = || Shared::new(Response::html("<h1>Hello World</h1>")).unwrap();
     Server::with_state(shared)
@@ -98,7 +107,7 @@ fn ask(client: &mut Client) -> (u64, i64) {
 drivers!(
     /// Whatever the answer is made of, as long as it is not kept.
     an_ordinary_request_after_warm_up_allocates_nothing,
-    |driver: Name| {
+    |driver: DriverName| {
         let server = start(driver, server());
         let mut client = Client::new(server.address());
         for path in ["/", "/json", "/shared", "/header", "/users/7"] {
@@ -116,7 +125,7 @@ drivers!(
     }
 );
 
-drivers!(sixteen_requests_in_one_go_allocate_nothing, |driver: Name| {
+drivers!(sixteen_requests_in_one_go_allocate_nothing, |driver: DriverName| {
     let server = start(driver, server());
     let mut client = Client::new(server.address());
     let batch = "GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(16);
@@ -133,9 +142,9 @@ drivers!(sixteen_requests_in_one_go_allocate_nothing, |driver: Name| {
     assert_eq!((third - second) as i64 - (second - first) as i64, 0);
 });
 
-/// Of the worker's heap, per connection that has been served and waits: the task, its place, its seat and the engine's
-/// entries. What is not in it: the thread that `threads` gives each, and the kernel's own memory.
-fn an_idle_connection_costs(driver: Name, most: i64) {
+/// Of the worker's heap, per connection that has been served and waits: the task, its place, its seat and the
+/// engine's entries. What is not in it: the thread that `threads` gives each, and the kernel's own memory.
+fn an_idle_connection_costs(driver: DriverName, most: i64) {
     // So few that the tests on `select` beside this one find numbers below 1024.
     const CONNECTIONS: usize = 200;
     let server = start(driver, server());
@@ -162,22 +171,23 @@ fn an_idle_connection_costs(driver: Name, most: i64) {
 
 #[test]
 fn an_idle_connection_is_a_small_task_on_epoll() {
-    an_idle_connection_costs(Name::Epoll, 320);
+    an_idle_connection_costs(DriverName::Epoll, 320);
 }
 
 #[test]
 fn an_idle_connection_is_a_small_task_on_io_uring() {
-    on(Name::IoUring, |driver| an_idle_connection_costs(driver, 320));
+    on(DriverName::IoUring, |driver| an_idle_connection_costs(driver, 320));
 }
 
-/// Requests in lockstep. The sweep's own calls, one or two a second, stay few beside them on a slow machine, too.
+/// Requests in lockstep. The sweep's own calls, one or two a second, stay few beside them on a slow machine,
+/// too.
 const REQUESTS: u64 = 1000;
 
 /// The sweep's own calls, and those of beginning and end.
 const ASIDE: u64 = 200;
 
 /// The engine's count of system calls and waits after so many requests in lockstep, when it has been told.
-fn calls(driver: Name) -> (u64, u64) {
+fn calls(driver: DriverName) -> (u64, u64) {
     let server = start(driver, server());
     let mut client = Client::new(server.address());
     for _ in 0..REQUESTS {
@@ -194,21 +204,21 @@ fn calls(driver: Name) -> (u64, u64) {
 
 #[test]
 fn on_epoll_a_request_in_lockstep_is_one_wait_one_receive_and_one_send() {
-    let (calls, waits) = calls(Name::Epoll);
+    let (calls, waits) = calls(DriverName::Epoll);
     assert!((3 * REQUESTS..3 * REQUESTS + ASIDE).contains(&calls), "{calls}");
     assert!((REQUESTS..REQUESTS + ASIDE).contains(&waits), "{waits}");
 }
 
 #[test]
 fn on_io_uring_a_request_in_lockstep_is_at_most_two_calls() {
-    on(Name::IoUring, |driver| {
+    on(DriverName::IoUring, |driver| {
         let (calls, waits) = calls(driver);
         assert!(calls < 2 * REQUESTS + ASIDE, "{calls}");
         assert!(calls - waits < ASIDE, "{calls} calls, {waits} waits");
     });
 }
 
-drivers!(a_large_body_that_is_shared_or_static_is_not_copied, |driver: Name| {
+drivers!(a_large_body_that_is_shared_or_static_is_not_copied, |driver: DriverName| {
     const BYTES: usize = 4 << 20;
     static STATIC: [u8; BYTES] = [b's'; BYTES];
     let shared = || Shared::new(Response::html(vec![b'x'; BYTES])).unwrap();

@@ -1,30 +1,18 @@
 //! Bodies that are files: sent as they are, whatever becomes of them meanwhile.
 
-use crate::support::{Client, start, wait_until};
-use ringroad_engine::Name;
+use crate::support::{Client, file_of, start, wait_until};
+use ringroad_engine::DriverName;
 use ringroad_http::{Body, Client as Asker, Request, Response, Server, Shared, get, post};
 use rustix::fs::Advice;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::IoSliceMut;
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes that differ from place to place.
 fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at ^ ((at >> 8) * 7) ^ ((at >> 16) * 31)) as u8).collect()
-}
-
-/// A file with these bytes, and no name.
-fn file_of(bytes: &[u8]) -> Arc<File> {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let name = format!("ringroad-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    let path = std::env::temp_dir().join(name);
-    fs::write(&path, bytes).unwrap();
-    let file = File::options().read(true).write(true).open(&path).unwrap();
-    fs::remove_file(&path).unwrap();
-    Arc::new(file)
 }
 
 /// `/?from,to`: these places of the file. `/small`: something else.
@@ -39,7 +27,7 @@ fn server(file: &Arc<File>) -> Server {
     Server::new().route("/", get(part)).route("/small", get(|_: Request| async { "small" }))
 }
 
-drivers!(parts_of_a_file_are_bodies_of_known_length, |driver: Name| {
+drivers!(parts_of_a_file_are_bodies_of_known_length, |driver: DriverName| {
     let bytes = pattern(3 << 20);
     let server = start(driver, server(&file_of(&bytes)));
     let mut client = Client::new(server.address());
@@ -59,7 +47,7 @@ drivers!(parts_of_a_file_are_bodies_of_known_length, |driver: Name| {
     assert_eq!(client.get("/small").text(), "small");
 });
 
-drivers!(files_go_between_other_answers_in_the_order_of_the_requests, |driver: Name| {
+drivers!(files_go_between_other_answers_in_the_order_of_the_requests, |driver: DriverName| {
     let bytes = pattern(200_000);
     let server = start(driver, server(&file_of(&bytes)));
     let mut client = Client::new(server.address());
@@ -71,7 +59,7 @@ drivers!(files_go_between_other_answers_in_the_order_of_the_requests, |driver: N
     assert_eq!(client.reply().text(), "small");
 });
 
-drivers!(a_file_that_shrinks_while_it_is_sent_ends_its_connection_and_no_other, |driver: Name| {
+drivers!(a_file_that_shrinks_while_it_is_sent_ends_its_connection_and_no_other, |driver: DriverName| {
     const BYTES: usize = 64 << 20;
     let file = file_of(&[]);
     file.set_len(BYTES as u64).unwrap();
@@ -90,7 +78,7 @@ drivers!(a_file_that_shrinks_while_it_is_sent_ends_its_connection_and_no_other, 
     wait_until("its connection is gone", || server.counters().connections == 1);
 });
 
-drivers!(what_cannot_be_sent_as_a_file_ends_its_connection, |driver: Name| {
+drivers!(what_cannot_be_sent_as_a_file_ends_its_connection, |driver: DriverName| {
     let server = start(driver, server(&Arc::new(File::open("/").unwrap())));
     let mut client = Client::new(server.address());
     client.send("GET /?0,10 HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -99,8 +87,8 @@ drivers!(what_cannot_be_sent_as_a_file_ends_its_connection, |driver: Name| {
     wait_until("it is counted", || server.counters().files_cut == 1);
 });
 
-/// Takes a file out of the page cache; false where it cannot be done, or not be seen. (The look begins to read: so it is
-/// far from what is asked for.)
+/// Takes a file out of the page cache; false where it cannot be done, or not be seen. (The look begins to
+/// read: so it is far from what is asked for.)
 fn is_cold(file: &File) -> bool {
     file.sync_all().unwrap();
     rustix::fs::fadvise(file, 0, None::<NonZeroU64>, Advice::DontNeed).unwrap();
@@ -109,7 +97,7 @@ fn is_cold(file: &File) -> bool {
     looked == Err(Errno::AGAIN)
 }
 
-drivers!(what_is_not_in_the_page_cache_is_read_by_the_pool_first, |driver: Name| {
+drivers!(what_is_not_in_the_page_cache_is_read_by_the_pool_first, |driver: DriverName| {
     let bytes = vec![b'x'; 16 << 20];
     let file = file_of(&bytes);
     let server = start(driver, server(&file));
@@ -128,10 +116,10 @@ fn a_client_sends_files_and_a_file_is_not_shared() {
     let bytes = pattern(300_000);
     let file = file_of(&bytes);
     let echo = |mut request: Request| async move { request.bytes(1 << 20).await };
-    let server = start(Name::Epoll, Server::new().route("/", post(echo)));
+    let server = start(DriverName::Epoll, Server::new().route("/", post(echo)));
     let url = format!("http://{}/", server.address());
     let body = Body::file(Arc::clone(&file), 10..290_000);
-    let runtime = ringroad_engine::Runtime::builder(Name::Epoll).build().unwrap();
+    let runtime = ringroad_engine::Runtime::builder(DriverName::Epoll).build().unwrap();
     let back = runtime.block_on(async {
         let mut reply = Asker::new().post(&url).body(body).send().await.unwrap();
         reply.bytes(1 << 20).await.unwrap()

@@ -1,9 +1,10 @@
-//! What no server should take: each gets its answer, one answer, and the end of its connection; and the server is none
-//! the worse for it. The rules themselves are tested in `ringroad-wire`; here it is the whole way over TCP.
+//! What no server should take: each gets its answer, one answer, and the end of its connection; and the
+//! server is none the worse for it. The rules themselves are tested in `ringroad-wire`; here it is the whole
+//! way over TCP.
 
 use crate::counts::allocated;
 use crate::support::{Client, start, wait_until};
-use ringroad_engine::Name;
+use ringroad_engine::DriverName;
 use ringroad_http::{BodyError, Request, Server, any, get};
 use std::io::{BufRead, BufReader, Lines, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -121,7 +122,7 @@ fn table() -> Vec<(&'static str, Vec<u8>, Vec<u16>)> {
 drivers!(
     /// The right status, one answer, nothing after it; and the next client is served.
     every_bad_input_gets_its_answer_and_the_server_goes_on,
-    |driver: Name| {
+    |driver: DriverName| {
         let server = start(driver, server());
         for (what, input, statuses) in table() {
             let mut client = Client::new(server.address());
@@ -156,12 +157,12 @@ fn a_server_for_another_process() {
 struct Served {
     process: Child,
     address: std::net::SocketAddr,
-    /// Kept open: what it says at its end is little, and nobody reads it.
+    /// Kept open so that the process can write its last lines; the tests do not read them.
     _output: Lines<BufReader<ChildStdout>>,
 }
 
 impl Served {
-    fn start(driver: Name) -> Served {
+    fn start(driver: DriverName) -> Served {
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "inputs::a_server_for_another_process", "--nocapture", "--test-threads=1"])
             .env(ROLE, driver.to_string())
@@ -198,11 +199,13 @@ impl Drop for Served {
 }
 
 drivers!(
-    /// As many descriptors as before, and no more memory than the pools keep: a connection that is leaked is a few
-    /// hundred bytes and a descriptor each time.
+    /// As many descriptors as before, and no more memory than the pools keep: a connection that is leaked is
+    /// a few hundred bytes and a descriptor each time. A pool that takes another group of buffers does so in
+    /// one stretch; a leak grows in each.
     bad_inputs_again_and_again_leave_neither_memory_nor_descriptors_behind,
-    |driver: Name| {
-        const ROUNDS: usize = 6;
+    |driver: DriverName| {
+        const STRETCHES: usize = 3;
+        const ROUNDS: usize = 3;
         let served = Served::start(driver);
         let fresh = served.descriptors();
         let table = table();
@@ -220,15 +223,22 @@ drivers!(
         };
         round();
         round();
-        let warm = served.heap();
-        for _ in 0..ROUNDS {
-            round();
-        }
-        let grown = served.heap() - warm;
+        let mut heap = served.heap();
+        let mut stretch = || {
+            for _ in 0..ROUNDS {
+                round();
+            }
+            let before = std::mem::replace(&mut heap, served.heap());
+            heap - before
+        };
+        let mut grown: [i64; STRETCHES] = std::array::from_fn(|_| stretch());
+        grown.sort_unstable();
         let connections = ROUNDS * (table.len() + 3);
-        assert!(grown < 128 * connections as i64, "{grown} bytes more after {connections} connections");
+        let most = 128 * connections as i64;
+        // Of three, all but the one in which a pool has grown.
+        assert!(grown[1] < most, "{grown:?} bytes more, each of {connections} connections");
         // On threads the workers that are kept for the next have a bell each.
-        let spare = if driver == Name::Threads { 64 } else { 0 };
+        let spare = if driver == DriverName::Threads { 64 } else { 0 };
         wait_until("all descriptors are closed", || served.descriptors() <= fresh + spare);
     }
 );
@@ -236,7 +246,7 @@ drivers!(
 drivers!(
     /// A reset after every byte of a request, and an end after every byte.
     clients_that_go_at_any_byte_leave_nothing_behind,
-    |driver: Name| {
+    |driver: DriverName| {
         let server = start(driver, server());
         let request = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello";
         for cut in 0..request.len() {
@@ -249,7 +259,8 @@ drivers!(
             client.send(&request[..cut]).finish();
             let head = request.len() - 5;
             let statuses: Vec<u16> = client.replies().iter().map(|reply| reply.status).collect();
-            // A head that is cut is told so; before and after there is nobody to be told anything.
+            // A connection that ends inside a head gets a 400; one that ends before or after the head gets no
+            // response.
             let cut_head: &[u16] = if (1..head).contains(&cut) { &[400] } else { &[] };
             assert_eq!(statuses, cut_head, "cut at {cut}");
         }
@@ -259,10 +270,10 @@ drivers!(
 );
 
 drivers!(
-    /// Ten thousand requests in one go from somebody who reads nothing: what is held for him is bounded by what the
-    /// kernel holds and a buffer or two, and he gets all of it in the end.
+    /// A client sends ten thousand requests at once and reads nothing. The server holds no more for it than
+    /// the kernel's buffers and one or two of its own, and the client receives every response in the end.
     a_flood_of_pipelined_requests_is_answered_at_the_readers_pace,
-    |driver: Name| {
+    |driver: DriverName| {
         let large = |_: Request| async { vec![b'x'; 10_000] };
         let server = start(driver, server().route("/large", get(large)));
         let mut client = Client::new(server.address());

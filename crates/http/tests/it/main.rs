@@ -4,13 +4,26 @@
 #[macro_use]
 mod drivers;
 mod bodies;
+#[path = "../checks/mod.rs"]
+mod checks;
 mod client;
 mod connections;
 mod counts;
 mod files;
+mod following;
+mod http2;
 mod inputs;
+mod lifecycle;
+mod listening;
+mod local;
+mod messages;
+mod over;
+mod replacing;
 mod requests;
+mod spans;
 mod stopping;
 mod support;
+mod tls;
+mod websocket;
 mod wrapping;
 mod zero_copy;

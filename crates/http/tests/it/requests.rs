@@ -1,7 +1,7 @@
-//! What handlers are told of requests, which of them is asked, and what clients are told.
+//! Requests as handlers see them, the choice of the handler, and answers as clients see them.
 
 use crate::support::{Client, start, wait_until};
-use ringroad_engine::Name;
+use ringroad_engine::DriverName;
 use ringroad_engine::time::sleep;
 use ringroad_http::{
     Body, ContentType, Html, Json, Request, Response, Server, Shared, State, Stats, Status, any, get, post,
@@ -22,7 +22,7 @@ async fn slow(request: Request) -> String {
     format!("slow {wait}")
 }
 
-/// What a handler sees of a request.
+/// The facts of a request that a handler sees.
 async fn tell(request: Request) -> String {
     format!(
         "{} {} {:?} {:?} {:?} {:?} {:?}",
@@ -44,7 +44,7 @@ fn server() -> Server {
         .route("/files/{id}/{*rest}", any(tell))
 }
 
-drivers!(a_page_is_served_with_its_type_length_and_date, |driver: Name| {
+drivers!(a_page_is_served_with_its_type_length_and_date, |driver: DriverName| {
     let server = start(driver, server());
     let mut client = Client::new(server.address());
     for _ in 0..3 {
@@ -67,7 +67,7 @@ fn httpdate_seconds(date: &str) -> u64 {
     time.duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap().as_secs()
 }
 
-drivers!(a_handler_sees_path_parameters_query_headers_and_host, |driver: Name| {
+drivers!(a_handler_sees_path_parameters_query_headers_and_host, |driver: DriverName| {
     let server = start(driver, server());
     let mut client = Client::new(server.address());
     client.send("GET /users/a%20b?x=1&q=%C3%A9+z HTTP/1.1\r\nHost: h:1\r\nX-Word: yes\r\n\r\n");
@@ -82,7 +82,7 @@ drivers!(a_handler_sees_path_parameters_query_headers_and_host, |driver: Name| {
     );
 });
 
-drivers!(methods_without_a_handler_are_405_with_the_list_of_those_that_have_one, |driver: Name| {
+drivers!(methods_without_a_handler_are_405_with_the_list_of_those_that_have_one, |driver: DriverName| {
     let server = start(driver, server());
     let mut client = Client::new(server.address());
     let reply = client.send("POST /users/1 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc").reply();
@@ -95,7 +95,7 @@ drivers!(methods_without_a_handler_are_405_with_the_list_of_those_that_have_one,
     assert_eq!(client.get("/").status, 200);
 });
 
-drivers!(head_is_answered_as_get_is_without_its_body, |driver: Name| {
+drivers!(head_is_answered_as_get_is_without_its_body, |driver: DriverName| {
     let server = start(driver, server());
     let mut client = Client::new(server.address());
     client.send("HEAD / HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -105,7 +105,7 @@ drivers!(head_is_answered_as_get_is_without_its_body, |driver: Name| {
     assert_eq!((get.status, get.text()), (200, "<h1>Hello World</h1>"));
 });
 
-drivers!(an_old_client_is_answered_in_its_manner, |driver: Name| {
+drivers!(an_old_client_is_answered_in_its_manner, |driver: DriverName| {
     let chunks = |_: Request| async { Body::stream(Once::of("piece")) };
     let server = start(driver, server().route("/stream", get(chunks)));
     let mut client = Client::new(server.address());
@@ -140,7 +140,7 @@ impl futures_core::Stream for Once {
     }
 }
 
-drivers!(a_client_that_asks_to_close_is_closed, |driver: Name| {
+drivers!(a_client_that_asks_to_close_is_closed, |driver: DriverName| {
     let server = start(driver, server());
     let mut client = Client::new(server.address());
     client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -150,9 +150,9 @@ drivers!(a_client_that_asks_to_close_is_closed, |driver: Name| {
 });
 
 drivers!(
-    /// However many requests came together, about 64 KiB of answers are held for whoever asked.
+    /// The server holds about 64 KiB of responses for a connection, however many requests were pipelined.
     answers_to_requests_that_come_together_are_sent_before_there_are_too_many,
-    |driver: Name| {
+    |driver: DriverName| {
         const BYTES: usize = 15_000;
         let stats = Arc::new(OnceLock::<Stats>::new());
         let asked = Arc::new(AtomicU64::new(0));
@@ -178,7 +178,7 @@ drivers!(
     }
 );
 
-drivers!(pipelined_requests_are_answered_in_order_slow_ones_too, |driver: Name| {
+drivers!(pipelined_requests_are_answered_in_order_slow_ones_too, |driver: DriverName| {
     let server = start(driver, server());
     let mut client = Client::new(server.address());
     let paths = ["/slow?ms=30", "/", "/users/1", "/slow?ms=1", "/slow?ms=10", "/", "/users/2", "/none"];
@@ -195,7 +195,7 @@ drivers!(pipelined_requests_are_answered_in_order_slow_ones_too, |driver: Name| 
 drivers!(
     /// More than are answered at a time.
     five_hundred_pipelined_requests_get_five_hundred_answers,
-    |driver: Name| {
+    |driver: DriverName| {
         let server = start(driver, server());
         let mut client = Client::new(server.address());
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(500));
@@ -209,7 +209,7 @@ drivers!(
 drivers!(
     /// A request is the same however it is cut.
     a_request_may_come_in_pieces_cut_anywhere,
-    |driver: Name| {
+    |driver: DriverName| {
         let server = start(driver, server());
         let request = "GET /users/7?q=w HTTP/1.1\r\nHost: abc\r\nX-Word: hello\r\n\r\n";
         let mut client = Client::new(server.address());
@@ -228,7 +228,7 @@ drivers!(
     }
 );
 
-drivers!(each_worker_has_a_state_of_its_own, |driver: Name| {
+drivers!(each_worker_has_a_state_of_its_own, |driver: DriverName| {
     let count = |_: Request, state: State<(u64, Cell<u32>)>| async move {
         state.1.set(state.1.get() + 1);
         format!("{} {}", state.0, state.1.get())
@@ -256,7 +256,7 @@ struct Point {
     y: i32,
 }
 
-drivers!(json_comes_typed_and_goes_typed, |driver: Name| {
+drivers!(json_comes_typed_and_goes_typed, |driver: DriverName| {
     let turn = |mut request: Request| async move {
         let point: Point = request.json().await?;
         Ok::<_, ringroad_http::BodyError>(Json(Point { x: point.y, y: -point.x }))
@@ -272,12 +272,12 @@ drivers!(json_comes_typed_and_goes_typed, |driver: Name| {
     assert_eq!((reply.status, reply.text()), (200, r#"{"x":2,"y":-1}"#));
     assert_eq!(reply.header("Content-Type"), Some("application/json"));
     let reply = ask(r#"{"x": 1}"#);
-    assert_eq!(reply.status, 400);
+    assert_eq!(reply.status, 422);
     assert!(reply.text().contains("missing field `y`"), "{}", reply.text());
     assert_eq!(ask(r#"{"x": 3, "y": 4}"#).text(), r#"{"x":4,"y":-3}"#);
 });
 
-drivers!(a_handler_that_panics_is_500_and_the_connection_goes_on, |driver: Name| {
+drivers!(a_handler_that_panics_is_500_and_the_connection_goes_on, |driver: DriverName| {
     let at_once = |request: Request| async move {
         assert!(request.path().is_empty(), "on purpose");
     };
@@ -297,7 +297,7 @@ drivers!(a_handler_that_panics_is_500_and_the_connection_goes_on, |driver: Name|
     assert_eq!(server.counters().panics, 4);
 });
 
-drivers!(a_shared_response_is_what_the_same_response_is_unshared, |driver: Name| {
+drivers!(a_shared_response_is_what_the_same_response_is_unshared, |driver: DriverName| {
     fn response(path: &str) -> Response {
         let body = if path == "/large" { vec![b'x'; 100_000] } else { b"small".to_vec() };
         let response = Response::new(body).status(Status::CREATED).content_type(ContentType::Bytes);
@@ -336,7 +336,7 @@ drivers!(a_shared_response_is_what_the_same_response_is_unshared, |driver: Name|
     }
 });
 
-drivers!(connections_are_spread_over_the_workers, |driver: Name| {
+drivers!(connections_are_spread_over_the_workers, |driver: DriverName| {
     let server = start(driver, server().workers(3));
     let mut clients: Vec<_> = (0..60).map(|_| Client::new(server.address())).collect();
     for client in &mut clients {
@@ -350,7 +350,7 @@ drivers!(connections_are_spread_over_the_workers, |driver: Name| {
 
 #[test]
 fn a_server_whose_address_is_taken_says_so() {
-    let first = start(Name::Epoll, server());
+    let first = start(DriverName::Epoll, server());
     for workers in [1, 2] {
         let second = server().workers(workers).bind(first.address()).unwrap().start();
         let why = second.expect_err("the address is taken").to_string();

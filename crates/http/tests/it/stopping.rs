@@ -1,18 +1,19 @@
 //! How a server stops, and how connections end that take too long.
 
 use crate::support::{Client, start, wait_until};
-use ringroad_engine::Name;
+use ringroad_engine::DriverName;
+use ringroad_engine::choose::Wish;
 use ringroad_engine::time::sleep;
-use ringroad_http::{Deadlines, Request, Server, get, post};
+use ringroad_http::{Deadlines, Request, Server, ServerError, get, post};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 async fn hello(_: Request) -> &'static str {
     "hello"
 }
 
-drivers!(a_server_that_stops_finishes_what_it_has_begun, |driver: Name| {
+drivers!(a_server_that_stops_finishes_what_it_has_begun, |driver: DriverName| {
     let slow = |_: Request| async {
         sleep(Duration::from_millis(200)).await;
         "done"
@@ -30,10 +31,10 @@ drivers!(a_server_that_stops_finishes_what_it_has_begun, |driver: Name| {
 });
 
 drivers!(
-    /// Clients that ask again and again, while the server stops: each request that was sent is answered, and the last
-    /// answer says that it is the last.
+    /// Clients that ask again and again, while the server stops: each request that was sent is answered, and
+    /// the last answer says that it is the last.
     a_server_stopped_under_load_loses_no_request,
-    |driver: Name| {
+    |driver: DriverName| {
         let server = start(driver, Server::new().workers(2).route("/", get(hello)));
         let address = server.address();
         let (stopped, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -54,7 +55,7 @@ drivers!(
                 })
             })
             .collect();
-        // Somebody who still waits to be accepted when the listeners close is turned away, rightly.
+        // A connection still in the accept queue when the listeners close would be reset, which is correct.
         wait_until("all are served", || server.counters().connections == 16);
         wait_until("there is load", || answered.load(Ordering::Relaxed) > 500);
         server.stop();
@@ -66,7 +67,7 @@ drivers!(
     }
 );
 
-drivers!(idle_connections_do_not_keep_a_server_from_stopping, |driver: Name| {
+drivers!(idle_connections_do_not_keep_a_server_from_stopping, |driver: DriverName| {
     let server = start(driver, Server::new().route("/", get(hello)));
     let mut used = Client::new(server.address());
     let mut fresh = Client::new(server.address());
@@ -77,7 +78,7 @@ drivers!(idle_connections_do_not_keep_a_server_from_stopping, |driver: Name| {
     assert!(used.is_closed() && fresh.is_closed());
 });
 
-drivers!(a_handler_that_never_ends_is_given_up_when_the_time_is_over, |driver: Name| {
+drivers!(a_handler_that_never_ends_is_given_up_when_the_time_is_over, |driver: DriverName| {
     let never = |_: Request| std::future::pending::<()>();
     let server = Server::new().drain(Duration::from_millis(50)).route("/", get(never));
     let server = start(driver, server);
@@ -97,36 +98,40 @@ fn short() -> Deadlines {
         body_grace: Duration::from_secs(1),
         send_stall: Duration::from_secs(1),
         keep_alive: Duration::from_secs(1),
+        linger: Duration::from_secs(1),
         ..Deadlines::default()
     }
 }
 
-drivers!(who_is_too_slow_with_a_head_or_a_body_is_408_and_who_says_nothing_is_closed, |driver: Name| {
-    let read = |mut request: Request| async move { request.bytes(1000).await };
-    let server = start(driver, Server::new().deadlines(short()).route("/", get(hello).post(read)));
-    // Each speaks as soon as it is connected: its time runs from then on.
-    let mut idle = Client::new(server.address());
-    assert_eq!(idle.get("/").status, 200);
-    let mut head = Client::new(server.address());
-    head.send("GET / HTTP/1.1\r\nHost");
-    let mut body = Client::new(server.address());
-    body.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf");
-    let mut silent = Client::new(server.address());
-    assert!(silent.is_closed() && idle.is_closed());
-    for client in [&mut head, &mut body] {
-        let replies = client.replies();
-        assert_eq!(replies.iter().map(|reply| reply.status).collect::<Vec<_>>(), [408]);
-        assert_eq!(replies[0].header("Connection"), Some("close"));
+drivers!(
+    who_is_too_slow_with_a_head_or_a_body_is_408_and_who_says_nothing_is_closed,
+    |driver: DriverName| {
+        let read = |mut request: Request| async move { request.bytes(1000).await };
+        let server = start(driver, Server::new().deadlines(short()).route("/", get(hello).post(read)));
+        // Each speaks as soon as it is connected: its time runs from then on.
+        let mut idle = Client::new(server.address());
+        assert_eq!(idle.get("/").status, 200);
+        let mut head = Client::new(server.address());
+        head.send("GET / HTTP/1.1\r\nHost");
+        let mut body = Client::new(server.address());
+        body.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf");
+        let mut silent = Client::new(server.address());
+        assert!(silent.is_closed() && idle.is_closed());
+        for client in [&mut head, &mut body] {
+            let replies = client.replies();
+            assert_eq!(replies.iter().map(|reply| reply.status).collect::<Vec<_>>(), [408]);
+            assert_eq!(replies[0].header("Connection"), Some("close"));
+        }
+        assert_eq!(server.counters().timed_out, 4);
+        drop((silent, idle, head, body));
+        wait_until("they are gone", || server.counters().connections == 0);
     }
-    assert_eq!(server.counters().timed_out, 4);
-    drop((silent, idle, head, body));
-    wait_until("they are gone", || server.counters().connections == 0);
-});
+);
 
 drivers!(
     /// Each byte comes in time, and the head does not.
     a_head_that_trickles_is_cut_off_all_the_same,
-    |driver: Name| {
+    |driver: DriverName| {
         let server = start(driver, Server::new().deadlines(short()).route("/", get(hello)));
         let mut client = Client::new(server.address());
         client.send("GET / HTTP/1.1\r\nHost: a\r\nX: ");
@@ -151,7 +156,7 @@ drivers!(
 drivers!(
     /// Each piece comes in time, and the body does not.
     a_body_that_trickles_is_cut_off_all_the_same,
-    |driver: Name| {
+    |driver: DriverName| {
         let read = |mut request: Request| async move { request.bytes(1000).await };
         let deadlines = Deadlines { body_grace: Duration::from_secs(2), ..short() };
         let server = start(driver, Server::new().deadlines(deadlines).route("/", post(read)));
@@ -175,7 +180,7 @@ drivers!(
 drivers!(
     /// Its request is answered; the rest of it is at least as fast as is asked.
     a_body_nobody_reads_has_the_time_that_its_rate_gives_it,
-    |driver: Name| {
+    |driver: DriverName| {
         let server = start(driver, Server::new().deadlines(short()).route("/", get(hello).post(hello)));
         let mut client = Client::new(server.address());
         client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 240000\r\n\r\n");
@@ -189,7 +194,7 @@ drivers!(
     }
 );
 
-drivers!(who_does_not_read_what_it_asked_for_is_closed, |driver: Name| {
+drivers!(who_does_not_read_what_it_asked_for_is_closed, |driver: DriverName| {
     let large = |_: Request| async { vec![b'x'; 64 << 20] };
     let server = start(driver, Server::new().deadlines(short()).route("/", get(large)));
     let mut client = Client::new(server.address());
@@ -199,7 +204,7 @@ drivers!(who_does_not_read_what_it_asked_for_is_closed, |driver: Name| {
     assert_eq!(server.counters().timed_out, 1);
 });
 
-drivers!(after_so_many_requests_a_connection_is_closed, |driver: Name| {
+drivers!(after_so_many_requests_a_connection_is_closed, |driver: DriverName| {
     let deadlines = Deadlines { requests_per_connection: 3, ..Deadlines::default() };
     let server = start(driver, Server::new().deadlines(deadlines).route("/", get(hello).post(hello)));
     let mut client = Client::new(server.address());
@@ -207,4 +212,53 @@ drivers!(after_so_many_requests_a_connection_is_closed, |driver: Name| {
     let replies = client.replies();
     assert_eq!(replies.len(), 3);
     assert_eq!(replies[2].header("Connection"), Some("close"));
+});
+
+/// The state of a worker, which knows the worker's number and how many states there are.
+struct Numbered {
+    number: usize,
+    alive: Arc<AtomicUsize>,
+    panics: bool,
+}
+
+impl Drop for Numbered {
+    fn drop(&mut self) {
+        self.alive.fetch_sub(1, Ordering::SeqCst);
+        assert!(!self.panics || self.number == 0, "worker {} on purpose", self.number);
+    }
+}
+
+/// A server with such states, and the number of those that live. `make` sees a worker's number first, and
+/// tells whether the state panics when it is dropped.
+fn numbered(make: impl Fn(usize) -> bool + Send + Sync + 'static) -> (Server<Numbered>, Arc<AtomicUsize>) {
+    let (alive, made) = (Arc::new(AtomicUsize::new(0)), AtomicUsize::new(0));
+    let counted = Arc::clone(&alive);
+    let server = Server::with_state(move || {
+        let number = made.fetch_add(1, Ordering::SeqCst);
+        let panics = make(number);
+        counted.fetch_add(1, Ordering::SeqCst);
+        Numbered { number, alive: Arc::clone(&counted), panics }
+    });
+    (server.workers(3).route("/", get(hello)), alive)
+}
+
+drivers!(a_start_that_fails_at_one_worker_ends_those_before_it, |driver: DriverName| {
+    let (server, alive) = numbered(|number| {
+        assert!(number < 2, "on purpose");
+        false
+    });
+    let server = server.bind("127.0.0.1:0").unwrap().driver(Wish::Named(driver));
+    let why = server.start().unwrap_err();
+    assert!(matches!(why, ServerError::Panicked(_)), "{why}");
+    assert_eq!(alive.load(Ordering::SeqCst), 0);
+});
+
+drivers!(the_first_panic_of_a_worker_is_the_error_of_wait, |driver: DriverName| {
+    let (server, alive) = numbered(|_| true);
+    let server = start(driver, server);
+    assert!(!server.has_ended());
+    server.stop();
+    let why = server.wait().unwrap_err();
+    assert!(matches!(&why, ServerError::Panicked(text) if text == "worker 1 on purpose"), "{why}");
+    assert_eq!(alive.load(Ordering::SeqCst), 0);
 });

@@ -1,17 +1,21 @@
 //! A server on each driver, and a client that is nothing but a socket.
 
-use ringroad_engine::Name;
+use crate::http2::frames::read_more;
+use ringroad_engine::DriverName;
 use ringroad_engine::choose::Wish;
 use ringroad_http::{Handle, Server};
-use std::io::{ErrorKind, Read, Write};
+use std::fs::{self, File};
+use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// How long a socket waits before a test is shown to hang. Far beyond what any needs.
 const HANG: Duration = Duration::from_secs(300);
 
 /// Starts `server` on a port of its own.
-pub(crate) fn start<S: 'static>(driver: Name, server: Server<S>) -> Handle {
+pub(crate) fn start<S: 'static>(driver: DriverName, server: Server<S>) -> Handle {
     server.bind("127.0.0.1:0").unwrap().driver(Wish::Named(driver)).start().unwrap()
 }
 
@@ -47,6 +51,12 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn new(address: SocketAddr) -> Client {
         let stream = TcpStream::connect(address).unwrap();
+        // select has no descriptors from 1024 on, and the servers of tests that run at the same time share
+        // the numbers below with these clients. Refused where the process may not have so many.
+        let stream = match rustix::io::fcntl_dupfd_cloexec(&stream, 1024) {
+            Ok(moved) => TcpStream::from(moved),
+            Err(_) => stream,
+        };
         stream.set_read_timeout(Some(HANG)).unwrap();
         stream.set_write_timeout(Some(HANG)).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -125,6 +135,21 @@ impl Client {
         Some(reply)
     }
 
+    /// Ends the connection with a reset.
+    pub(crate) fn reset(self) {
+        socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).unwrap();
+    }
+
+    pub(crate) fn local_addr(&self) -> SocketAddr {
+        self.stream.local_addr().unwrap()
+    }
+
+    /// Receives until so many bytes have come, and forgets them.
+    pub(crate) fn read_some(&mut self, bytes: usize) -> usize {
+        while self.input.len() < bytes && self.more() {}
+        std::mem::take(&mut self.input).len()
+    }
+
     /// All responses to the end of the connection.
     pub(crate) fn replies(&mut self) -> Vec<Reply> {
         std::iter::from_fn(|| self.try_reply(false)).collect()
@@ -133,6 +158,14 @@ impl Client {
     /// Everything to the end of the connection.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         while self.more() {}
+        std::mem::take(&mut self.input)
+    }
+
+    /// What has come, or comes next; nothing at the end.
+    pub(crate) fn some(&mut self) -> Vec<u8> {
+        if self.input.is_empty() {
+            self.more();
+        }
         std::mem::take(&mut self.input)
     }
 
@@ -172,18 +205,20 @@ impl Client {
         Some(self.input.drain(..bytes).collect())
     }
 
-    /// Receives some. A reset is an end here; what came before it counts.
     fn more(&mut self) -> bool {
-        let mut buffer = [0; 16 * 1024];
-        match self.stream.read(&mut buffer) {
-            Ok(bytes) => {
-                self.input.extend_from_slice(&buffer[..bytes]);
-                bytes > 0
-            }
-            Err(why) if matches!(why.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => false,
-            Err(why) => panic!("{why}"),
-        }
+        read_more(&mut self.stream, &mut self.input)
     }
+}
+
+/// A file with these bytes, and no name.
+pub(crate) fn file_of(bytes: &[u8]) -> Arc<File> {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let name = format!("ringroad-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let path = std::env::temp_dir().join(name);
+    fs::write(&path, bytes).unwrap();
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    Arc::new(file)
 }
 
 /// Looks again and again until something that others do has happened.

@@ -2,7 +2,7 @@
 
 use crate::support::{Client, start};
 use ringroad_engine::time::sleep;
-use ringroad_engine::{Name, sync};
+use ringroad_engine::{DriverName, sync};
 use ringroad_http::{Handler, Request, Response, Server, State, WithState, get, wrap};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ async fn hello(_: Request) -> &'static str {
     "hello"
 }
 
-drivers!(a_handler_that_takes_too_long_is_dropped_and_answered_503, |driver: Name| {
+drivers!(a_handler_that_takes_too_long_is_dropped_and_answered_503, |driver: DriverName| {
     let (told, heard) = mpsc::channel();
     let slow = move |_: Request| {
         struct Told(mpsc::Sender<()>);
@@ -36,7 +36,7 @@ drivers!(a_handler_that_takes_too_long_is_dropped_and_answered_503, |driver: Nam
     assert_eq!(client.get("/").text(), "hello");
 });
 
-drivers!(no_more_requests_than_allowed_are_with_a_handler_at_a_time, |driver: Name| {
+drivers!(no_more_requests_than_allowed_are_with_a_handler_at_a_time, |driver: DriverName| {
     let (go, wait) = sync::bounded::<()>(10);
     let (told, heard) = mpsc::channel();
     let held = move |_: Request| {
@@ -66,7 +66,7 @@ drivers!(no_more_requests_than_allowed_are_with_a_handler_at_a_time, |driver: Na
     assert_eq!(third.get("/").text(), "through");
 });
 
-drivers!(every_answer_is_told_to_the_log, |driver: Name| {
+drivers!(every_answer_is_told_to_the_log, |driver: DriverName| {
     let (told, heard) = mpsc::channel();
     let sink = move |record: wrap::Record| told.send(record).unwrap();
     let slow = |_: Request| async {
@@ -89,7 +89,7 @@ fn tagged<S: 'static, K, H: Handler<S, K>>(handler: H) -> impl Handler<S, WithSt
     }
 }
 
-drivers!(anybody_can_write_a_wrapper, |driver: Name| {
+drivers!(anybody_can_write_a_wrapper, |driver: DriverName| {
     let server = start(driver, Server::new().route("/", get(tagged(tagged(hello)))));
     let reply = Client::new(server.address()).get("/");
     assert_eq!((reply.text(), reply.head.matches("X-Tag: yes").count()), ("hello", 2));

@@ -1,8 +1,8 @@
-//! Large bodies that never change: sent from where they lie as long as the kernel does not report that it copies them,
-//! which over loopback it does at once.
+//! Large bodies that never change: sent from where they lie as long as the kernel does not report that it
+//! copies them, which over loopback it does at once.
 
 use crate::support::{Client, start, wait_until};
-use ringroad_engine::{Counters, Name};
+use ringroad_engine::{Counters, DriverName};
 use ringroad_http::{Body, Handle, Request, Response, Server, Shared, State, get};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -21,7 +21,7 @@ const fn pattern() -> [u8; BYTES] {
 
 static PAGE: [u8; BYTES] = pattern();
 
-fn server(driver: Name) -> Handle {
+fn server(driver: DriverName) -> Handle {
     let shared = || Shared::new(Response::html(PAGE.to_vec())).unwrap();
     let server = Server::with_state(shared)
         .route("/static", get(|_: Request| async { Body::from_static(&PAGE) }))
@@ -47,17 +47,17 @@ fn told_anew(server: &Handle) {
 }
 
 /// Whether sends go without a copy here; else says why not.
-fn is_tried(driver: Name) -> bool {
+fn is_tried(driver: DriverName) -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(['.', '-']).map(|number| number.parse().unwrap_or(0));
     let version: (u32, u32) = (numbers.next().unwrap(), numbers.next().unwrap());
-    if driver == Name::IoUring && version < (6, 2) {
+    if driver == DriverName::IoUring && version < (6, 2) {
         eprintln!("Linux {release} does not report whether it copied: all is copied");
     }
-    driver == Name::IoUring && version >= (6, 2)
+    driver == DriverName::IoUring && version >= (6, 2)
 }
 
-drivers!(where_the_kernel_copies_a_body_is_sent_without_a_copy_once, |driver: Name| {
+drivers!(where_the_kernel_copies_a_body_is_sent_without_a_copy_once, |driver: DriverName| {
     let server = server(driver);
     for (connection, path) in [(1, "/static"), (2, "/shared")] {
         let mut client = Client::new(server.address());
@@ -77,7 +77,7 @@ drivers!(where_the_kernel_copies_a_body_is_sent_without_a_copy_once, |driver: Na
     }
 });
 
-drivers!(answers_that_are_asked_for_together_come_in_order, |driver: Name| {
+drivers!(answers_that_are_asked_for_together_come_in_order, |driver: DriverName| {
     let server = server(driver);
     let mut client = Client::new(server.address());
     let paths = ["/small", "/static", "/shared", "/small", "/copied", "/static"];
@@ -94,7 +94,7 @@ drivers!(answers_that_are_asked_for_together_come_in_order, |driver: Name| {
     }
 });
 
-drivers!(ten_clients_at_once_get_what_they_asked_for, |driver: Name| {
+drivers!(ten_clients_at_once_get_what_they_asked_for, |driver: DriverName| {
     let server = server(driver);
     let address = server.address();
     let clients: Vec<_> = (0..10)
@@ -113,7 +113,7 @@ drivers!(ten_clients_at_once_get_what_they_asked_for, |driver: Name| {
     }
 });
 
-drivers!(a_client_that_reads_late_gets_all_of_it, |driver: Name| {
+drivers!(a_client_that_reads_late_gets_all_of_it, |driver: DriverName| {
     // The server has answered and closed by then, and its kernel still has most of the answer.
     let server = server(driver);
     let mut late = narrow(&server);
@@ -129,7 +129,7 @@ drivers!(a_client_that_reads_late_gets_all_of_it, |driver: Name| {
     assert!(answer.ends_with(&PAGE));
 });
 
-drivers!(clients_that_go_away_in_the_midst_of_a_body_disturb_nobody, |driver: Name| {
+drivers!(clients_that_go_away_in_the_midst_of_a_body_disturb_nobody, |driver: DriverName| {
     let server = server(driver);
     for path in ["/static", "/shared"] {
         for _ in 0..5 {

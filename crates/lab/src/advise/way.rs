@@ -49,8 +49,8 @@ impl<'a> Point<'a> {
         }
     }
 
-    /// Whether it can speak for a workload at all: connections, in the protocol that is asked for, and nothing about
-    /// them that a workload cannot name.
+    /// Whether it can speak for a workload at all: connections, in the protocol that is asked for, and
+    /// nothing about them that a workload cannot name.
     pub(super) fn speaks_for(&self, workload: &Workload) -> bool {
         self.protocol != "files"
             && workload.protocol.as_ref().is_none_or(|protocol| protocol == self.protocol)

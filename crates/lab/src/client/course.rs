@@ -1,14 +1,14 @@
-//! The course of a load, whoever puts it on: what follows what, and which clocks are read in between.
+//! The course of a load, the same for both clients: its phases, and the clocks that are read between them.
 //!
-//! *Settle* and *warm-up* (discarded), the *window*, *system calls* (load still on), *drain* (nothing new is sent, all that
-//! is owed is awaited, so that client and server have counted the same). A client shows what it has come to ([`Look`]) and
-//! does what is [`Next`]; while it is looked at it does nothing, so that counts and clocks are of one moment. It has nothing
-//! to do with sockets.
+//! The phases: *settle* and *warm-up* (discarded), the *window*, *system calls* (load continues), and *drain*
+//! (no new requests; all answers are awaited, so that client and server have counted the same). Between two
+//! phases the client shows its counts ([`Look`]) and gets the [`Next`] phase. It does nothing meanwhile, so
+//! counts and clocks belong to one moment. The course does not depend on sockets.
 //!
-//! Where clients take turns, the window is of pieces, one a turn, and the course waits for each turn while it is looked at: so
-//! the client stands still meanwhile, and neither of the clients knows of it. What was on its way when a turn ended is
-//! answered during the next one's turn, and comes first in this one's: until it is here nothing counts, and nobody's piece
-//! has another's work in it. Start at [`Course::next`].
+//! By turns, the window consists of pieces, one per turn. The course waits for a turn inside
+//! [`Course::next`], so the client stands still and needs no knowledge of turns. Requests in flight at the
+//! end of a turn are answered during other turns; those answers come first in the next turn, and nothing is
+//! counted until they are taken in. So no piece contains another client's work. Start at [`Course::next`].
 
 use super::Options;
 use super::turns::Turns;
@@ -22,13 +22,14 @@ const SETTLE_STEP: Duration = Duration::from_millis(10);
 /// How often it is looked whether all that was on its way has come, after a turn of another.
 const BACK_STEP: Duration = Duration::from_millis(1);
 
-/// How long after the edge of a turn latencies are taken: what was on its way while the clocks were read has come by then.
+/// How long after the edge of a turn latencies are taken: what was on its way while the clocks were read has
+/// come by then.
 const LEAD: Duration = Duration::from_millis(1);
 
-/// What a client has come to.
+/// The state of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Look<'a> {
-    /// Connections that are there.
+    /// Open connections.
     pub live: u32,
     /// Connections that have got a whole answer.
     pub served: u32,
@@ -40,16 +41,17 @@ pub struct Look<'a> {
     pub latencies: &'a Histogram,
 }
 
-/// What the client does until it is looked at again: when the time is over, or when nobody is left.
+/// What the client does next, until the time is over or no connection is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// It goes on.
+    /// Continue.
     Go(Duration),
-    /// It forgets the latencies so far, and goes on.
+    /// Discard the latencies so far, and continue.
     Measure(Duration),
-    /// It sends nothing more, and is looked at as soon as all is answered. What is not by then is missing.
+    /// Send nothing more; return as soon as all requests are answered. Answers missing at the time limit are
+    /// errors.
     Drain(Duration),
-    /// It leaves.
+    /// End.
     Leave,
 }
 
@@ -63,7 +65,7 @@ pub struct Course {
     with_memory: bool,
     silent: bool,
     server_pid: Option<u32>,
-    /// How long a piece is, and who says when its turn is.
+    /// How long a piece is, and the line that announces its turn.
     turns: Option<(Duration, Turns)>,
     /// Requests on their way at any time.
     in_flight: u64,
@@ -80,7 +82,7 @@ enum Phase {
     WarmUp(Slow),
     /// It is this one's turn again: until so many answers are there, but not longer than until then.
     Back(Slow, Box<Pieces>, u64, Instant),
-    /// A piece has begun, whose latencies are not taken yet.
+    /// A piece has begun; its latencies are not taken yet.
     Lead(Slow, Box<Pieces>, Edge, u64),
     /// A piece: since this edge, when so many answers were right.
     Window(Slow, Box<Pieces>, Edge, u64),
@@ -90,8 +92,8 @@ enum Phase {
 }
 
 impl Course {
-    /// The course these options ask for, which have been [checked](Options::check). Turns are told on standard input and
-    /// output ([`Turns`]).
+    /// The course these options ask for, which have been [checked](Options::check). Turns are told on
+    /// standard input and output ([`Turns`]).
     pub fn new(options: &Options) -> Course {
         let seconds = Duration::from_secs_f64;
         Course {
@@ -109,8 +111,8 @@ impl Course {
         }
     }
 
-    /// What comes next. First asked before anything is connected, then when all connections are there or cannot be had and
-    /// nothing is sent yet, and then whenever what it said before is over.
+    /// What comes next. First asked before anything is connected, then when all connections are there or
+    /// cannot be had and nothing is sent yet, and then whenever what it said before is over.
     pub fn next(&mut self, look: &Look<'_>) -> Next {
         let phase = std::mem::replace(&mut self.phase, Phase::Over(None));
         let (phase, next) = self.after(phase, look);
@@ -149,7 +151,7 @@ impl Course {
                 (Phase::Connected, Next::Go(Duration::ZERO))
             }
             Phase::Drain(window) | Phase::Over(window) => (Phase::Over(window), Next::Leave),
-            // Nobody is left to load. What the window held so far is not the load that was asked for.
+            // No connection is left. What the window held so far is not the load that was asked for.
             Phase::Syscalls(window, _) if look.live == 0 => (Phase::Over(Some(window)), Next::Leave),
             _ if look.live == 0 => (Phase::Over(None), Next::Leave),
             Phase::Connected => {

@@ -1,11 +1,12 @@
 //! All connections of one load over one edge-triggered epoll, from connecting to draining.
 //!
-//! A closed loop: a connection sends as many requests as it got answers. Of many connections some may be idle: they
-//! send one request, so that they are known to be served, and are then held open. Or each request has a connection
-//! of its own, from connecting to the server's close. What follows what is the course's (`course.rs`).
+//! A closed loop: a connection sends as many requests as it got answers. Of many connections some may be
+//! idle: they send one request, so that they are known to be served, and are then held open. Or each request
+//! has a connection of its own, from connecting to the server's close. What follows what is the course's
+//! (`course.rs`).
 //!
-//! Why edge-triggered with one registration: an answer smaller than the buffer costs exactly one `recv` and one
-//! `send`, and no call to `epoll_ctl`. Start at [`Session::run`].
+//! Why edge-triggered with one registration: an answer smaller than the buffer costs exactly one `recv` and
+//! one `send`, and no call to `epoll_ctl`. Start at [`Session::run`].
 
 use super::course::{Course, Look, Next};
 use super::stream::{Check, Got, PIECE_BYTES, Script};
@@ -62,6 +63,8 @@ struct Tally {
     in_flight: u64,
     bytes_sent: u64,
     bytes_received: u64,
+    /// Connections that the server ended between requests, and that were made again.
+    closed: u64,
     errors: Errors,
     first_error: Option<String>,
 }
@@ -88,7 +91,7 @@ struct Connection {
     served: bool,
     /// Sends one request and is then held open.
     idle: bool,
-    /// A connection per request: the answer is there, the server's close is not.
+    /// A whole answer that ends with the connection: it is there, the server's close is not.
     answered: Option<Got>,
 }
 
@@ -212,8 +215,8 @@ impl<'a> Session<'a> {
 
     fn wait(&self, events: &mut Vec<epoll::Event>, timeout: Duration) -> io::Result<()> {
         events.clear();
-        // Rounded up to whole milliseconds, which is what the call underneath takes on older kernels: a rest of
-        // 0.4 ms must not become a spin.
+        // Rounded up to whole milliseconds, which is what the call underneath takes on older kernels: a rest
+        // of 0.4 ms must not become a spin.
         let timeout = Duration::from_millis(timeout.as_micros().div_ceil(1000) as u64);
         let timeout = rustix::event::Timespec {
             tv_sec: timeout.as_secs() as i64,
@@ -236,23 +239,15 @@ impl<'a> Session<'a> {
             loop {
                 let Some(socket) = &self.connections[index].socket else { return Ok(()) };
                 let bytes = match net::recv(socket, self.piece.as_mut_slice(), RecvFlags::empty()) {
-                    Ok((0, _)) => {
-                        if let Some(got) = self.connections[index].answered.take() {
-                            self.connect_anew(index, got);
-                            return Ok(());
-                        }
-                        let what =
-                            if self.connections[index].outstanding == 0 { " between requests" } else { "" };
-                        return Err(End::Reset(format!("the server closed a connection{what}")));
-                    }
+                    Ok((0, _)) => return self.closed(index),
                     Ok((bytes, _)) => bytes,
                     Err(Errno::AGAIN) => break,
                     Err(Errno::INTR) => continue,
                     Err(errno) => return Err(self.broken("recv", errno)),
                 };
                 self.answered(index, bytes)?;
-                // A short read emptied the socket: the next byte raises a new edge. Unless the end is announced
-                // already, whose edge was this one.
+                // A short read emptied the socket: the next byte raises a new edge. Unless the end is
+                // announced already: then this was its edge.
                 if bytes < PIECE_BYTES && !flags.intersects(F::RDHUP | F::HUP | F::ERR) {
                     break;
                 }
@@ -262,6 +257,30 @@ impl<'a> Session<'a> {
             self.flush(index)?;
         }
         Ok(())
+    }
+
+    /// The server has closed connection `index`. With nothing owed it may, and a connection that is to go on
+    /// sending is made again.
+    fn closed(&mut self, index: usize) -> Result<(), End> {
+        let connection = &mut self.connections[index];
+        if connection.answered.is_none() {
+            // An answer without a length ends with its connection.
+            connection.answered = self.script.ended(&mut connection.check).map_err(End::Protocol)?;
+        }
+        match connection.answered.take() {
+            Some(got) if got.right + got.refused == connection.outstanding => {
+                self.connect_anew(index, Some(got));
+                Ok(())
+            }
+            _ if connection.outstanding > 0 => {
+                Err(End::Reset("the server closed a connection with a request unanswered".to_owned()))
+            }
+            _ if self.sending && !connection.idle => {
+                self.connect_anew(index, None);
+                Ok(())
+            }
+            _ => Err(End::Reset("the server closed a connection between requests".to_owned())),
+        }
     }
 
     /// Takes the first `bytes` of the piece as answers to connection `index`.
@@ -274,7 +293,7 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         if count > connection.outstanding || connection.answered.is_some() {
-            return Err(End::Protocol("an answer that nobody asked for".to_owned()));
+            return Err(End::Protocol("an answer without a request".to_owned()));
         }
         if self.options.reconnect {
             connection.answered = Some(got);
@@ -284,7 +303,8 @@ impl<'a> Session<'a> {
         let now_ns = self.now_ns();
         self.count(index, got, now_ns);
         if got.closes {
-            return Err(End::Reset("the server closes connections after an answer".to_owned()));
+            // No request may follow an announced close. (RFC 9112 section 9.6)
+            return self.closed(index);
         }
         if self.sending && !self.connections[index].idle {
             self.send_more(index, count, now_ns)?;
@@ -304,23 +324,30 @@ impl<'a> Session<'a> {
             connection.served = true;
             self.tally.served += 1;
         }
-        self.settle(index, count, now_ns);
+        self.record_latencies(index, count, now_ns);
         if got.refused > 0 {
             self.tally.errors.status += u64::from(got.refused);
             self.note("an answer had a status other than 2xx".to_owned());
         }
     }
 
-    /// The server has answered and closed: a request is over from its connecting to here, and the next one begins.
-    /// The server closed first, so the port in TIME_WAIT is its own and ours is free at once.
-    fn connect_anew(&mut self, index: usize, got: Got) {
+    /// The server has closed: what it has `got` with that is over here, and the next request begins with its
+    /// connecting. The server closed first, so the port in TIME_WAIT is its own and the client's is free at
+    /// once.
+    fn connect_anew(&mut self, index: usize, got: Option<Got>) {
         let now_ns = self.now_ns();
-        self.count(index, got, now_ns);
+        if let Some(got) = got {
+            self.count(index, got, now_ns);
+        }
+        if !self.options.reconnect && self.sending {
+            self.tally.closed += 1;
+        }
         let connection = &mut self.connections[index];
         // Closed by this, and with it gone from the epoll.
         connection.socket = None;
         connection.check = Check::default();
         connection.send_place = 0;
+        connection.unsent_bytes = 0;
         if !self.sending {
             self.tally.live -= 1;
             return;
@@ -328,7 +355,7 @@ impl<'a> Session<'a> {
         match self.connect(index) {
             Ok(socket) => {
                 self.connections[index].socket = Some(socket);
-                self.request(index, 1, now_ns);
+                self.request(index, self.options.pipeline, now_ns);
             }
             Err(errno) => {
                 self.tally.live -= 1;
@@ -338,11 +365,12 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What the kernel said of a connection, as its end. Of one that is made for a request, it may be about making it.
+    /// What the kernel reports about a connection, as its end. Where connections are made again it may be
+    /// about making it.
     fn broken(&self, call: &str, errno: Errno) -> End {
         let how = format!("{call}: {}", io::Error::from(errno));
         match errno {
-            Errno::CONNREFUSED | Errno::TIMEDOUT | Errno::NETUNREACH if self.options.reconnect => {
+            Errno::CONNREFUSED | Errno::TIMEDOUT | Errno::NETUNREACH => {
                 End::Connect(format!("connect to {}: {}", self.options.addr, io::Error::from(errno)))
             }
             _ => End::Reset(how),
@@ -350,7 +378,7 @@ impl<'a> Session<'a> {
     }
 
     /// Takes `count` send times off the connection's ring and keeps their latencies.
-    fn settle(&mut self, index: usize, mut count: u32, now_ns: u64) {
+    fn record_latencies(&mut self, index: usize, mut count: u32, now_ns: u64) {
         let depth = self.options.pipeline;
         let ring = index * depth as usize;
         let connection = &mut self.connections[index];
@@ -553,6 +581,7 @@ impl<'a> Session<'a> {
             answers: self.tally.answers,
             bytes_sent: self.tally.bytes_sent,
             bytes_received: self.tally.bytes_received,
+            closed: self.tally.closed,
             errors: self.tally.errors,
             first_error: self.tally.first_error,
             payload_bytes: self.script.payload_bytes().filter(|_| self.tally.answers > 0),

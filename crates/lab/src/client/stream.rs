@@ -1,10 +1,10 @@
 //! What a connection sends and what must come back, as bytes. No sockets, no clock.
 //!
-//! Both directions are periodic streams on a *tape*: one period written out often enough that any piece of up to
-//! [`PIECE_BYTES`] is one slice. Sending is a slice; checking is one comparison with a slice.
+//! Both directions are periodic streams on a *tape*: one period written out often enough that any piece of up
+//! to [`PIECE_BYTES`] is one slice. Sending is a slice; checking is one comparison with a slice.
 //!
-//! - HTTP requests: the period is one request. Answers may differ (a `Date` header), so the tape of answers is
-//!   the last answer `httparse` found valid; what differs from it is parsed in full.
+//! - HTTP requests: the period is one request. Answers may differ (a `Date` header), so the tape of answers
+//!   is the last answer `httparse` found valid; what differs from it is parsed in full.
 //! - Echo: the period is [`ECHO_PERIOD`] random bytes and every connection starts elsewhere in it, so lost,
 //!   swapped and mixed-up bytes are all seen.
 //!
@@ -118,9 +118,10 @@ impl Script {
             }
             Protocol::Http | Protocol::Files => {
                 let last = if options.reconnect { "Connection: close\r\n" } else { "" };
+                let host = options.host.clone().unwrap_or_else(|| options.addr.to_string());
                 let request = format!(
-                    "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: ringroad-lab\r\n{last}\r\n",
-                    options.path, options.addr
+                    "GET {} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: ringroad-lab\r\n{last}\r\n",
+                    options.path
                 );
                 Script {
                     outgoing: Tape::of(request.as_bytes()),
@@ -196,10 +197,31 @@ impl Script {
                     }
                 }
                 check.carry.extend_from_slice(piece);
-                parse_all(&mut check.carry, (tape, tape_closes), body, body_bytes)
+                parse_all(&mut check.carry, (tape, tape_closes), body, body_bytes, Input::Open)
             }
         }
     }
+
+    /// The server has closed the connection: the answer that ends with it, if there is one.
+    ///
+    /// # Errors
+    /// What is wrong with that answer.
+    pub fn ended(&mut self, check: &mut Check) -> Result<Option<Got>, Wrong> {
+        let Answers::Http { tape, tape_closes, body, body_bytes } = &mut self.answers else {
+            return Ok(None);
+        };
+        let got = parse_all(&mut check.carry, (tape, tape_closes), body, body_bytes, Input::Closed)?;
+        Ok((got.right + got.refused > 0).then_some(got))
+    }
+}
+
+/// Whether more bytes may follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// The connection is open.
+    Open,
+    /// The server has closed it.
+    Closed,
 }
 
 /// Takes all whole answers off the front of `carry`.
@@ -208,6 +230,7 @@ fn parse_all(
     (tape, tape_closes): (&mut Tape, &mut bool),
     body: &mut Option<Vec<u8>>,
     body_bytes: &mut Option<u64>,
+    input: Input,
 ) -> Result<Got, Wrong> {
     let mut got = Got::default();
     let mut from = 0;
@@ -219,7 +242,7 @@ fn parse_all(
             from += tape.period;
             continue;
         }
-        let Some(answer) = parse(rest)? else {
+        let Some(answer) = parse(rest, input)? else {
             if rest.len() > ANSWER_MAX {
                 return Err(format!("an answer has no end after {ANSWER_MAX} bytes"));
             }
@@ -240,7 +263,8 @@ fn parse_all(
         }
         *body_bytes = Some(answer.body.len() as u64);
         got.right += 1;
-        if answer.total_bytes <= PIECE_BYTES {
+        // An answer without a length of its own is known as whole only by the close behind it.
+        if answer.total_bytes <= PIECE_BYTES && !answer.until_close {
             *tape = Tape::of(rest.get(..answer.total_bytes).unwrap_or_default());
             *tape_closes = answer.closes;
         }
@@ -250,15 +274,18 @@ fn parse_all(
 }
 
 /// One whole answer.
-struct Answer {
-    status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     body: Vec<u8>,
     total_bytes: usize,
-    closes: bool,
+    /// The server closes the connection behind it.
+    pub(crate) closes: bool,
+    /// Its body ends with the connection.
+    until_close: bool,
 }
 
 /// The answer at the front of `bytes`, or `None` if more bytes are needed.
-fn parse(bytes: &[u8]) -> Result<Option<Answer>, Wrong> {
+pub(crate) fn parse(bytes: &[u8], input: Input) -> Result<Option<Answer>, Wrong> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut response = httparse::Response::new(&mut headers);
     let head_bytes = match response.parse(bytes) {
@@ -290,7 +317,16 @@ fn parse(bytes: &[u8]) -> Result<Option<Answer>, Wrong> {
         }
     } else {
         let mut lengths = values("content-length");
-        let length = lengths.next().ok_or("an answer with neither Content-Length nor chunks has no end")?;
+        let Some(length) = lengths.next() else {
+            // Without a length the body ends where the connection does.
+            return Ok((input == Input::Closed).then(|| Answer {
+                status,
+                body: rest.to_vec(),
+                total_bytes: bytes.len(),
+                closes: true,
+                until_close: true,
+            }));
+        };
         if lengths.any(|other| other != length) {
             return Err("an answer with two different Content-Length".to_owned());
         }
@@ -303,7 +339,7 @@ fn parse(bytes: &[u8]) -> Result<Option<Answer>, Wrong> {
         let Some(body) = rest.get(..length) else { return Ok(None) };
         (body.to_vec(), length)
     };
-    Ok(Some(Answer { status, body, total_bytes: head_bytes + body_bytes, closes }))
+    Ok(Some(Answer { status, body, total_bytes: head_bytes + body_bytes, closes, until_close: false }))
 }
 
 /// A chunked body at the front of `bytes`: the body and how many bytes it took; `None` if more are needed.

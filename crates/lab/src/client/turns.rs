@@ -1,7 +1,7 @@
-//! Turns: several clients, each with its server, of which one at a time is at work; a line says whose turn it is.
+//! Turns of several clients, each with its server: one works at a time.
 //!
-//! Whoever started them writes [`YOURS`] to the standard input of one and waits until that one has written [`OVER`] to its
-//! standard output, or has ended. Start at [`Turns`].
+//! The harness writes [`YOURS`] to a client's standard input and waits until that client has written [`OVER`]
+//! to its standard output, or has ended. Start at [`Turns`].
 
 use std::io::{self, Read, Write};
 
@@ -25,14 +25,14 @@ impl Turns {
 }
 
 impl<I: Read, O: Write> Turns<I, O> {
-    /// Sleeps until it is this one's turn; `false` if it never will be again, since nobody is left to say so.
+    /// Sleeps until it is this client's turn; `false` if there will be none, because the harness has ended.
     #[must_use]
     pub fn wait(&mut self) -> bool {
         let mut word = [0; YOURS.len()];
         self.input.read_exact(&mut word).is_ok() && word == YOURS
     }
 
-    /// Says that this turn is over; `false` if nobody listens.
+    /// Reports that this turn is over; `false` if the harness has ended.
     #[must_use]
     pub fn pass(&mut self) -> bool {
         self.output.write_all(OVER).and_then(|()| self.output.flush()).is_ok()

@@ -1,10 +1,11 @@
-//! The measured window: clocks read at its exact edges, slower counters read just outside it. It may be of several pieces,
-//! with the turns of others in between; then each piece has its edges, and what came in them is added up.
+//! The measured window: clocks read at its exact edges, slower counters read just outside it. It may be of
+//! several pieces, with the turns of others in between; then each piece has its edges, and what came in them
+//! is added up.
 //!
-//! CPU time, the client's own waiting and steal are read at the edges, where they cost microseconds. The split
-//! into user and system time, context switches and memory need one file per thread of the server, which can
-//! take tens of milliseconds, so they are read in the warm-up and after the window and tied to the client's
-//! own count of answers at those moments.
+//! CPU time, the client's own waiting and steal are read at the edges, where they cost microseconds. The
+//! split into user and system time, context switches and memory need one file per thread of the server, which
+//! can take tens of milliseconds, so they are read in the warm-up and after the window and tied to the
+//! client's own count of answers at those moments.
 //!
 //! Start at [`Window`].
 
@@ -52,8 +53,8 @@ pub struct Window {
     pub rss_bytes: Option<u64>,
     /// What it has grown by since before the connections, bytes; 0 if it shrank.
     pub rss_growth_bytes: Option<u64>,
-    /// Growth of the kernel's memory (slab, stacks, page tables) since before the connections, whole machine, bytes;
-    /// unknown if it shrank.
+    /// Growth of the kernel's memory (slab, stacks, page tables) since before the connections, whole machine,
+    /// bytes; unknown if it shrank.
     pub kernel_bytes: Option<u64>,
     /// System calls of the server per answer, counted by the kernel after the window.
     pub syscalls_per_request: Option<f64>,
@@ -129,8 +130,8 @@ impl Default for Pieces {
 }
 
 impl Pieces {
-    /// Adds what came between two edges: `completed` answers with these latencies. A clock that could not be read at one
-    /// edge is unknown for the whole.
+    /// Adds what came between two edges: `completed` answers with these latencies. A clock that could not be
+    /// read at one edge is unknown for the whole.
     pub(super) fn add(&mut self, first: &Edge, last: &Edge, completed: u64, latencies: &Histogram) {
         self.time += last.at - first.at;
         self.completed += completed;
@@ -144,15 +145,17 @@ impl Pieces {
         self.latencies.add(latencies);
     }
 
-    /// Adds what memory is held, once: by turns, at the end of the first, before others make their connections.
+    /// Adds what memory is held, once: by turns, at the end of the first, before others make their
+    /// connections.
     pub(super) fn hold(&mut self, memory: impl FnOnce() -> Memory) {
         if self.memory.rss_bytes.is_none() {
             self.memory = memory();
         }
     }
 
-    /// Adds the server at rest between two turns, all that had been asked answered and not taken in. From the first such
-    /// rest to the last its CPU time is exact, and that for whole turns with all that they begin and leave behind.
+    /// Adds the server at rest between two turns, all that had been asked answered and not taken in. From the
+    /// first such rest to the last its CPU time is exact, and that for whole turns with all that they begin
+    /// and leave behind.
     pub(super) fn rest(&mut self, rest: Option<Rest>) {
         if let Some(rest) = rest {
             self.rests = Some((self.rests.map_or(rest, |(first, _)| first), rest));
@@ -234,11 +237,12 @@ impl Gauges {
 
     /// The server when it has come to rest, or when `patience` is over.
     ///
-    /// The kernel brings the clock of another process up to date when that one goes to sleep, and while it runs only at the
-    /// ticks of its CPU, 1 to 10 ms apart (`thread_group_cputime` in `kernel/sched/cputime.c`). At both ends of a second that
-    /// is nothing; at those of a turn it would be a twentieth, and more for servers that seldom sleep.
+    /// The kernel brings the clock of another process up to date when that one goes to sleep, and while it
+    /// runs only at the ticks of its CPU, 1 to 10 ms apart (`thread_group_cputime` in
+    /// `kernel/sched/cputime.c`). At both ends of a second that is nothing; at those of a turn it would be a
+    /// twentieth, and more for servers that seldom sleep.
     pub(super) fn rest(&self, answers: u64, patience: Duration) -> Option<Rest> {
-        /// Longer than a tick: who has not moved meanwhile was asleep.
+        /// Longer than a tick: a server was asleep if its clock has not moved meanwhile.
         const STILL: Duration = Duration::from_millis(11);
         let until = Instant::now() + patience;
         let mut cpu = self.server_cpu()?;

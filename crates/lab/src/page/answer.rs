@@ -2,18 +2,21 @@
 //!
 //! The page opens with these sentences and the terminal's table ends with them. Every claim is built from the
 //! record's numbers; a difference is claimed only where the paired comparison of the runs finds one. Spelling
-//! of numbers is `figure`'s part; comparing, doubting, and the words themselves have files of their own below this one.
+//! of numbers is `figure`'s part; comparing, doubting, and the words themselves have files of their own below
+//! this one.
 //!
-//! Start at [`Answer::of`]; who is cheaper than whom is [`standing`](fn@standing).
+//! Start at [`Answer::of`]; which of two programs is cheaper is decided by [`standing`](fn@standing).
 
+mod beside;
 mod doubts;
 mod growth;
 mod pages;
 mod standing;
 mod words;
 
+pub(crate) use beside::beside;
 pub(crate) use doubts::{Doubt, Doubts, doubts, noise};
-pub(crate) use pages::pages;
+pub(crate) use pages::{closing, pages};
 pub(crate) use standing::{Standing, alike, control, hidden, ranked, standing, usable};
 pub(crate) use words::{
     act, circumstances, cpu, either, full_stop, hiding, listed, named, percent, range, sentence,
@@ -32,19 +35,19 @@ use words::in_letters;
 /// The suite that asks for memory, so that the answer opens with it.
 const OF_MEMORY: &str = "idle";
 
-/// What a record says, in plain language. Every string is a sentence or several, not yet escaped.
+/// The answer of a record in plain language. Every string is one or several sentences, not escaped.
 pub(crate) struct Answer {
-    /// Why these numbers need care; present unless the verdict is VALID. Read it first.
+    /// The warning; present unless the verdict is VALID.
     pub(crate) warning: Option<String>,
-    /// Who was cheapest under the main load, or held least memory where that was asked.
+    /// The cheapest program under the main load, or the one with the least memory where that is the question.
     pub(crate) lead: String,
-    /// How the others did under the main load, and where memory was asked, what a request cost.
+    /// Results of the others under the main load; for a suite about memory also the cost of a request.
     pub(crate) ranking: Vec<String>,
     /// One sentence for each further load.
     pub(crate) further: Vec<String>,
     /// How cost grows with connections.
     pub(crate) growth: Vec<String>,
-    /// What no suite would have measured, as clauses.
+    /// What no suite measures, as clauses.
     pub(crate) not_measured: Vec<String>,
 }
 
@@ -60,7 +63,7 @@ impl Answer {
         Answer {
             warning: warning(record),
             lead: match main {
-                // A run about what others published is not about one load of ours.
+                // A run about published claims has no main load.
                 Some(_) if !record.claims.is_empty() => claims::summary(&record.claims),
                 Some(load) => memory.map_or_else(|| cost(load), |least| least.as_lead()),
                 None => nothing_ran(record),
@@ -83,7 +86,7 @@ impl Answer {
         }
     }
 
-    /// The few sentences for a terminal: the warning, who was cheapest, how the others did.
+    /// The few sentences for a terminal: the warning, the cheapest program, and the others.
     pub(crate) fn short(&self) -> String {
         let mut sentences: Vec<&str> = self.warning.iter().map(String::as_str).collect();
         sentences.push(&self.lead);
@@ -92,8 +95,8 @@ impl Answer {
     }
 }
 
-/// The load the answer opens with. Where some connections idle, that is the question: then the one with most of them.
-/// Else HTTP if there is some, and the first in the suite's order that has a number.
+/// Returns the load that the answer opens with: if some connections are idle, the one with most of them; else
+/// HTTP if there is one, and the first in the suite's order with a number.
 pub(crate) fn main_load<'l, 'a>(loads: &'l [Load<'a>]) -> Option<&'l Load<'a>> {
     let ran = |load: &&Load<'_>| load.cells.iter().any(|cell| cell.skipped.is_none());
     let has_answer =
@@ -130,7 +133,7 @@ fn nothing_ran(record: &Record) -> String {
 fn lead(record: &Record, load: &Load<'_>) -> String {
     let (cells, even) = ranked(record, load);
     let Some(first) = cells.first() else {
-        return without_cost(load);
+        return without_cost(record, load);
     };
     let place = format!("On this machine, with {}", circumstances(load));
     let act = act(first);
@@ -147,7 +150,7 @@ fn lead(record: &Record, load: &Load<'_>) -> String {
         let of = if even == cells.len() { String::new() } else { format!("{} of ", in_letters(even)) };
         let so = if alike(hidden) { ", so any of them will do" } else { "" };
         return format!(
-            "{place}, {all}{of}{} ways {act} could not be told apart, {} of CPU: {}{so}.",
+            "{place}, {all}{of}{} ways {act} showed no significant difference, {} of CPU: {}{so}.",
             in_letters(cells.len()),
             range(&cells[..even]),
             hiding(hidden),
@@ -163,7 +166,7 @@ fn lead(record: &Record, load: &Load<'_>) -> String {
             })
             .collect();
         return format!(
-            "{place}, the cheapest ways {act} were {}, which could not be told apart: {}.",
+            "{place}, the cheapest ways {act} were {} (no significant difference): {}.",
             listed(&names),
             hiding(hidden),
         );
@@ -176,7 +179,7 @@ fn lead(record: &Record, load: &Load<'_>) -> String {
     )
 }
 
-/// What is to be said behind the name of the cheapest, where one is: that others may be as cheap for all that is known.
+/// Returns the caveat after the name of the cheapest: others may be as cheap.
 pub(crate) fn doubt(record: &Record, cells: &[&Cell], even: usize) -> Option<&'static str> {
     let (first, others) = cells.split_first().filter(|_| even == 1)?;
     let untold = |cell: &&Cell| match standing(record, cell, first) {
@@ -184,14 +187,14 @@ pub(crate) fn doubt(record: &Record, cells: &[&Cell], even: usize) -> Option<&'s
         _ => None,
     };
     if others.first().and_then(untold).flatten().is_some() {
-        return Some(", though with too few runs to tell a small difference from noise");
+        return Some(", but with too few runs to separate a small difference from noise");
     }
     let apart = others.iter().any(|cell| untold(cell) == Some(None));
-    apart.then_some(", as far as they ran side by side")
+    apart.then_some(", among programs that ran side by side")
 }
 
 /// The lead of a load that ran but has no usable CPU time.
-fn without_cost(load: &Load<'_>) -> String {
+fn without_cost(record: &Record, load: &Load<'_>) -> String {
     let best = load
         .cells
         .iter()
@@ -200,7 +203,11 @@ fn without_cost(load: &Load<'_>) -> String {
         .max_by(|a, b| a.1.total_cmp(&b.1));
     match best {
         Some((cell, rate)) => format!(
-            "CPU time per request could not be read on this machine, so nothing is ranked by cost. With {} the highest rate was {} ({}).",
+            "{} With {} the highest rate was {} ({}).",
+            match record.tool == "load" {
+                true => "`load` measures a server from outside and does not read its CPU time.",
+                false => "CPU time per request could not be read, so nothing is ranked by cost.",
+            },
             circumstances(load),
             Figure::Rate.spell(rate),
             figure::in_words(&cell.model),
@@ -216,7 +223,7 @@ fn ranking(record: &Record, load: &Load<'_>) -> Vec<String> {
         sentences.push(format!("{}.", sentence_start(&others)));
     }
     if even > NAMED_MAX {
-        sentences.push(format!("Those not told apart are {}.", named(&cells[..even])));
+        sentences.push(format!("Those without a significant difference are {}.", named(&cells[..even])));
     }
     sentences.extend(system_calls(&cells));
     sentences.extend(client_bound(load));
@@ -226,7 +233,7 @@ fn ranking(record: &Record, load: &Load<'_>) -> Vec<String> {
 /// `poll cost 12 % more, select 15 % more and a thread per connection 1.9 × as much`; `None` if all are even.
 pub(crate) fn costlier(record: &Record, cells: &[&Cell], even: usize) -> Option<String> {
     let first = cells.first()?;
-    // Several share the first place: say once against which of them the rest is held.
+    // Several share the first place: name once the one that the others are compared with.
     let mut than = if even > 1 { format!(" than {}", figure::in_words(&first.model)) } else { String::new() };
     // Where the whole run has too few, it is said with the cheapest, and figures may follow.
     let few =
@@ -239,7 +246,7 @@ pub(crate) fn costlier(record: &Record, cells: &[&Cell], even: usize) -> Option<
         let name = figure::in_words(&cell.model);
         match standing(record, cell, first)? {
             Standing::Untold(None) => elsewhere.push(name.to_owned()),
-            // Dearer than one that is apart, and its own runs too far from each other to tell.
+            // More expensive than one with a significant difference, but its own runs vary too much.
             Standing::Even(_) => untold.push(name.to_owned()),
             Standing::Untold(_) if !few => untold.push(name.to_owned()),
             Standing::Apart(ratio) | Standing::Untold(Some(ratio)) if ratio < 1.5 => {
@@ -259,7 +266,7 @@ pub(crate) fn costlier(record: &Record, cells: &[&Cell], even: usize) -> Option<
         said.push(listed(&parts));
     }
     if !untold.is_empty() {
-        said.push(format!("of {} too little is known", listed(&untold)));
+        said.push(format!("there is too little data for {}", listed(&untold)));
     }
     if !elsewhere.is_empty() {
         said.push(format!(
@@ -271,7 +278,8 @@ pub(crate) fn costlier(record: &Record, cells: &[&Cell], even: usize) -> Option<
     (!said.is_empty()).then(|| said.join("; "))
 }
 
-/// Up to so many that are not told apart are named in the first sentence; more are counted there and named behind it.
+/// Maximum number of programs without a significant difference that the first sentence names; more are
+/// counted there and named after it.
 const NAMED_MAX: usize = 3;
 
 fn system_calls(cells: &[&Cell]) -> Option<String> {
@@ -299,13 +307,13 @@ fn client_bound(load: &Load<'_>) -> Option<String> {
         .filter(|cell| cell.limiter == Some(Limiter::Client))
         .map(|cell| figure::in_words(&cell.model).to_owned())
         .collect();
-    let who = match bound.len() {
+    let programs = match bound.len() {
         0 => return None,
         all if all == ran.len() => "every program".to_owned(),
         _ => listed(&bound),
     };
     Some(format!(
-        "For {who} the client was the limit: rate and latency there are the client's, CPU per request is not touched by it."
+        "For {programs} the load generator was the bottleneck: ignore rate and latency there; CPU per request is still valid."
     ))
 }
 
@@ -326,7 +334,7 @@ fn further(record: &Record, load: &Load<'_>) -> String {
         1 => ("cheapest was", String::new()),
         _ => {
             let hidden = percent(hidden(record, first, &cells[..even]));
-            ("cheapest were", format!(", between which up to {hidden} may hide"))
+            ("cheapest were", format!(" (differences below {hidden} not detectable)"))
         }
     };
     let worst = cells.last().filter(|_| cells.len() > even.max(1)).and_then(|cell| {
@@ -341,8 +349,8 @@ fn further(record: &Record, load: &Load<'_>) -> String {
     format!("{}: {kind} {}{hides}{doubt}{}.", load.title, listed(&names), worst.unwrap_or_default())
 }
 
-/// What no suite of the lab covers: what the record itself shows to be absent, and what the way of measuring leaves
-/// out by design. What another suite would have measured, `guide` says.
+/// What no suite of the lab covers: what the record itself shows to be absent, and what the way of measuring
+/// leaves out by design. What another suite would have measured, `guide` says.
 fn not_measured(record: &Record) -> Vec<String> {
     let ran: Vec<&Cell> = record.cells.iter().filter(|cell| cell.skipped.is_none()).collect();
     let mut clauses = Vec::new();
@@ -418,8 +426,8 @@ mod tests {
         assert!(answer.lead.contains("edge-triggered epoll ("), "{}", answer.lead);
         assert!(answer.lead.contains("multishot io_uring ("), "{}", answer.lead);
         let lead = plain(&answer.lead);
-        let hides = lead.split_once(", which could not be told apart: a difference of up to ").unwrap().1;
-        assert!(hides.ends_with(" % may hide between them."), "{lead}");
+        let hides = lead.split_once(" (no significant difference): a difference of up to ").unwrap().1;
+        assert!(hides.ends_with(" % would not have been detected."), "{lead}");
         assert!(!answer.lead.contains(" poll ("), "{}", answer.lead);
     }
 
@@ -429,7 +437,7 @@ mod tests {
         let mut record = with_cpu(&times);
         assert!(Answer::of(&record).lead.contains("the cheapest way"));
         record.control[0].ratio = Interval { low: 0.95, mid: 1.0, high: 1.05 };
-        assert!(Answer::of(&record).lead.contains("could not be told apart"));
+        assert!(Answer::of(&record).lead.contains("no significant difference"));
     }
 
     #[test]
@@ -471,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn without_cpu_times_nobody_is_ranked_by_cost() {
+    fn without_cpu_times_no_program_is_ranked_by_cost() {
         let mut record = sample::quick();
         for cell in &mut record.cells {
             cell.server.cpu_us_per_request = None;
@@ -504,19 +512,22 @@ mod tests {
     }
 
     #[test]
-    fn many_that_are_not_told_apart_are_counted_first_and_named_behind() {
+    fn many_programs_without_a_significant_difference_are_counted_first_and_then_named() {
         let mut record = four_alike(0.02);
         let answer = Answer::of(&record);
         let lead = plain(&answer.lead);
         assert!(
-            lead.contains("four of five ways to answer an HTTP request could not be told apart, 3.9"),
+            lead.contains(
+                "four of five ways to answer an HTTP request showed no significant difference, 3.9"
+            ),
             "{lead}"
         );
-        assert!(lead.ends_with(" % may hide between them, so any of them will do."), "{lead}");
+        assert!(lead.ends_with(" % would not have been detected, so any of them will do."), "{lead}");
         let said = answer.ranking.join(" ");
         assert!(said.starts_with("A thread per connection cost 2.0"), "{said}");
         assert!(
-            said.contains("Those not told apart are ") && said.contains("single-shot io_uring ("),
+            said.contains("Those without a significant difference are ")
+                && said.contains("single-shot io_uring ("),
             "{said}"
         );
         record.cells.retain(|cell| cell.model != "threads");
@@ -524,19 +535,19 @@ mod tests {
     }
 
     #[test]
-    fn where_much_may_hide_nothing_is_called_as_good_as_another() {
+    fn with_a_large_detectable_difference_no_program_is_called_as_good_as_another() {
         let mut record = four_alike(0.02);
         record.control[0].ratio = Interval { low: 0.8, mid: 1.0, high: 1.6 };
         for named in [4, 2] {
             record.cells.retain(|cell| named == 4 || !matches!(cell.model.as_str(), "epoll-lt" | "uring"));
             let short = plain(&Answer::of(&record).short());
             assert!(
-                short.contains("could not be told apart") && short.contains("difference of up to 6"),
+                short.contains("no significant difference") && short.contains("difference of up to 6"),
                 "{short}"
             );
             assert!(
                 short.contains(
-                    "so this run cannot tell which is cheaper; more blocks or a quieter machine would."
+                    "so this run does not show which is cheaper; use more blocks or a quieter machine."
                 ),
                 "{short}"
             );
@@ -547,12 +558,12 @@ mod tests {
     }
 
     #[test]
-    fn each_load_says_what_may_hide_between_those_it_names_together() {
+    fn each_load_states_the_smallest_detectable_difference_of_programs_named_together() {
         let mut record = sample::quick();
         record.cells.retain(|cell| matches!(cell.model.as_str(), "epoll-et" | "uring-multishot"));
         let further = plain(&Answer::of(&record).further[0]);
         assert!(
-            further.contains("), between which up to ") && further.ends_with(" % may hide."),
+            further.contains(") (differences below ") && further.ends_with(" % not detectable)."),
             "{further}"
         );
     }

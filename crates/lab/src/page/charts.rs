@@ -1,8 +1,8 @@
 //! Which chart shows what: the figures of a record's cells as rows and lines.
 //!
 //! Drawing is `svg`'s part, spelling numbers `figure`'s, judging differences `answer`'s. Every cell of a load
-//! gets a row, also one that was skipped or whose number is unknown: an absent bar must say why it is absent. A
-//! line leaves such a cell out, and says under the chart that it did.
+//! gets a row, also one that was skipped or has no known number: an absent bar must say why it is absent.
+//! A line leaves such a cell out, and says under the chart that it did.
 //!
 //! Start at [`load_chart`] and [`family_chart`].
 
@@ -14,8 +14,8 @@ use super::svg::{self, Along, Chart, Lines, Mark, Point, Row, Rows, Scale, Serie
 use ringroad_measure::Level;
 use ringroad_measure::record::{Cell, Interval, Record};
 
-/// The chart of one figure under one load, as an `<svg>` element; `None` where no cell has the figure. The chart
-/// of [`Figure::P50`] shows the 99th percentile too.
+/// The chart of one figure under one load, as an `<svg>` element; `None` where no cell has the figure. The
+/// chart of [`Figure::P50`] shows the 99th percentile too.
 pub(crate) fn load_chart(record: &Record, load: &Load<'_>, figure: Figure) -> Option<String> {
     Some(load_rows(record, load, figure)?.into_svg())
 }
@@ -61,7 +61,8 @@ fn ratio_scale(record: &Record) -> Scale {
     Scale::log(ends.chain(noise).chain([0.95, 1.0, 1.05]))
 }
 
-/// Memory of one connection under a load, what the process holds and what the kernel; `None` where no cell tells.
+/// Memory of one connection under a load, what the process holds and what the kernel; `None` where no cell
+/// tells.
 pub(crate) fn memory_chart(record: &Record, load: &Load<'_>) -> Option<String> {
     let rows: Vec<Row> = load.cells.iter().map(|cell| memory_row(record, cell)).collect();
     if rows.iter().all(|row| row.mark == Mark::Nothing) {
@@ -80,8 +81,8 @@ pub(crate) fn memory_chart(record: &Record, load: &Load<'_>) -> Option<String> {
     Some(Rows { title, axis, band: None, reference: None, rows }.draw().into_svg())
 }
 
-/// One figure along a family's axis, as lines, narrow and wide, of which the style sheet shows one; under it who
-/// is not in it. `None` where no program has two points.
+/// One figure along a family's axis, as lines, narrow and wide, of which the style sheet shows one; under it
+/// the programs that are not in it. `None` where no program has two points.
 pub(crate) fn family_chart(record: &Record, family: &Family<'_>, figure: Figure) -> Option<String> {
     let missing = missing(family, figure)
         .map(|text| format!("<p class=\"limits\">{}</p>", escape(&text)))
@@ -96,7 +97,8 @@ pub(crate) fn family_file(
     figure: Figure,
     style: &str,
 ) -> Option<String> {
-    with_lines(record, family, figure, |lines| lines.draw(Size::Wide).into_file(style))
+    // A file is looked at and not pointed at, so what no eye can tell apart is drawn as one.
+    with_gathered(record, family, figure, true, |lines| lines.draw(Size::Wide).into_file(style))
 }
 
 /// A chart of lines for a phone and one for a desk.
@@ -114,7 +116,18 @@ fn with_lines<T>(
     figure: Figure,
     draw: impl FnOnce(&Lines<'_>) -> T,
 ) -> Option<T> {
-    let series: Vec<Series> = styled(record, family.cells.iter().copied(), |model| {
+    with_gathered(record, family, figure, false, draw)
+}
+
+/// With those that lie close together as a band, if `gather`.
+fn with_gathered<T>(
+    record: &Record,
+    family: &Family<'_>,
+    figure: Figure,
+    gather: bool,
+    draw: impl FnOnce(&Lines<'_>) -> T,
+) -> Option<T> {
+    let mut series: Vec<Series> = styled(record, family.cells.iter().copied(), |model| {
         let mut cells: Vec<&Cell> = family.cells.iter().copied().filter(|cell| cell.model == model).collect();
         cells.retain(|cell| answer::usable(cell));
         let nth = |cell: &Cell| family.values.iter().position(|v| *v == family.value(cell));
@@ -144,19 +157,27 @@ fn with_lines<T>(
     let spell_x = |value: f64| family.spell(value);
     let reach: Vec<f64> = series.iter().flat_map(Series::reach).collect();
     let unit = figure.tick_unit(reach.iter().copied().fold(0.0, f64::max));
+    let xs: Vec<f64> = family.values.iter().map(|value| place(family.axis, *value)).collect();
+    series.retain(|series| !series.points.is_empty());
+    let band = if gather {
+        svg::Band::gathered(&mut series, &xs, &|value| figure.spell(value), &spell_x)
+    } else {
+        None
+    };
     Some(draw(&Lines {
         title: format!("{}, {}", heading(figure), family.span()),
         x_axis: family.axis_name(),
         along: if family.axis == Axis::Connections { Along::Log } else { Along::Steps },
-        xs: family.values.iter().map(|value| place(family.axis, *value)).collect(),
+        xs,
         y_axis: svg::Axis { name: figure.axis(), scale: Scale::fitting(reach), unit, spell: &spell },
         series,
+        band,
         spell_x: &spell_x,
     }))
 }
 
-/// A line for each program that has points: its colour is its driver's, and what shares a colour differs in its
-/// marker and its stroke.
+/// A line for each program that has points: its colour is its driver's, and what shares a colour differs in
+/// its marker and its stroke.
 pub(crate) fn styled<'a>(
     record: &Record,
     cells: impl Iterator<Item = &'a Cell> + Clone,
@@ -182,8 +203,8 @@ fn place(axis: Axis, value: f64) -> f64 {
     if axis == Axis::Connections { value.max(1.0) } else { value }
 }
 
-/// Which cells of a family have no point, and why: `threads at 1,000 and 10,000 (INVALID)`, and a name alone for who has
-/// none at all.
+/// Which cells of a family have no point, and why: `threads at 1,000 and 10,000 (INVALID)`, and a name alone
+/// for a program without any point.
 fn missing(family: &Family<'_>, figure: Figure) -> Option<String> {
     /// A program, and where it has no point.
     type Places<'a> = (&'a str, Vec<f64>);
@@ -207,7 +228,7 @@ fn missing(family: &Family<'_>, figure: Figure) -> Option<String> {
         }
     }
     let all = |model: &str| family.cells.iter().filter(|cell| cell.model == model).count();
-    let who = |(model, places): &Places<'_>| {
+    let place_of = |(model, places): &Places<'_>| {
         if places.len() == all(model) {
             return (*model).to_owned();
         }
@@ -216,7 +237,9 @@ fn missing(family: &Family<'_>, figure: Figure) -> Option<String> {
     };
     let said: Vec<String> = reasons
         .iter()
-        .map(|(why, models)| format!("{} ({why})", models.iter().map(who).collect::<Vec<_>>().join(", ")))
+        .map(|(why, models)| {
+            format!("{} ({why})", models.iter().map(place_of).collect::<Vec<_>>().join(", "))
+        })
         .collect();
     (!said.is_empty()).then(|| format!("Not drawn: {}.", said.join("; ")))
 }
@@ -381,7 +404,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_not_drawn_is_told_with_the_places_and_by_name_alone_where_that_is_all() {
+    fn programs_that_are_not_drawn_are_named_with_their_rank() {
         let mut record = sample::floor();
         for cell in record.cells.iter_mut().filter(|cell| cell.model == "threads") {
             *cell = sample::skipped(cell, "no threads today");

@@ -1,7 +1,8 @@
-//! Claimed against measured: what others published, and what came out here.
+//! Claimed against measured: published figures, and the results here.
 //!
-//! A claim that could be tested is a dot at measured over claimed, on one scale for all units; the line at 1 is the
-//! claim itself. Which claims there are and how each was tested, the record says. Start at [`section`].
+//! A claim that could be tested is a dot at measured over claimed, on one scale for all units; the line at 1
+//! is the claim itself. Which claims there are and how each was tested, the record says. Start at
+//! [`section`].
 
 use super::figure;
 use super::sections::{self, folded, panels};
@@ -25,20 +26,21 @@ pub(crate) fn section(record: &Record, lists: bool) -> String {
     let behind = match lists {
         true => folded(&format!("All {all} figures"), &table(&record.claims)),
         false => format!(
-            "<p>The table of all {all} is too large for this page; <code>record.json</code> has it.</p>\n"
+            "<p>The table of all {all} is too large for this page; it is in <code>record.json</code>.</p>\n"
         ),
     };
     let html = format!("<p>{}</p>\n{}{behind}", escape(&summary(&record.claims)), panels(&charts));
     sections::section(
         "Claimed and measured",
-        "What the documents state, and what came out on this machine.",
+        "Figures that the documents state, and the results on this machine.",
         "A dot is what was measured, or what the document's own figures make, divided by what was claimed; 1 is the claim \
          itself, 2 is twice as much. Whether more is better depends on the figure. Hollow dots are the nearest thing that could be measured and decide nothing.",
         &html,
     )
 }
 
-/// How many came out as claimed, in a sentence or two; what was only computed from the document's own figures is no test.
+/// How many came out as claimed, in a sentence or two; what was only computed from the document's own figures
+/// is no test.
 pub(crate) fn summary(claims: &[Claim]) -> String {
     let of = |origin: Origin, outcome: Outcome| {
         claims.iter().filter(|claim| claim.origin == Some(origin) && claim.outcome == outcome).count()
@@ -242,7 +244,8 @@ mod tests {
         assert!(html.contains("Swoole is not among the programs here"));
     }
 
-    /// All that the documents claim, as `lab sources` would leave it if nothing could be measured and if all could.
+    /// All that the documents claim, as `lab sources` would leave it if nothing could be measured and if all
+    /// could.
     #[test]
     fn the_page_of_all_claims_stays_small() {
         let catalogue = crate::sources::catalogue::Catalogue::built_in().unwrap();

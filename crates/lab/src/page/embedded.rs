@@ -47,8 +47,8 @@ pub(super) fn embedded(record: &Record, room: usize) -> String {
 fn json(record: &Record) -> String {
     match serde_json::to_string(record) {
         Ok(text) => text.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e"),
-        // A record is made of strings, numbers and string-keyed maps, none of which can fail to serialise; were
-        // that to change, a reader should meet the reason and not half a document.
+        // A record is made of strings, numbers and string-keyed maps, none of which can fail to serialise;
+        // were that to change, a reader should meet the reason and not half a document.
         Err(error) => Value::String(format!("the record could not be written: {error}")).to_string(),
     }
 }

@@ -1,4 +1,4 @@
-//! The end of the page: what the words mean, on which machine it ran, and how to run it again.
+//! The end of the page: glossary, machine, and the command to run it again.
 //!
 //! Start at [`glossary`], [`machine`] and [`again`].
 
@@ -21,21 +21,22 @@ pub(super) fn glossary(record: &Record) -> String {
     }
     entry(
         "95 % interval",
-        "Were the whole run repeated many times, about 19 of 20 such intervals would hold the true median. Computed by resampling the \
-         single runs (bootstrap).",
+        "If the whole run were repeated many times, about 19 of 20 such intervals would contain the true median. Computed by \
+         resampling the single runs (bootstrap).",
     );
     entry(
         "Noise floor",
-        "How far the baseline differs from itself when it is measured twice in the same run (A/A control). Smaller differences are not \
-         claimed.",
+        "The A/A test: how far the baseline differs from itself when it is measured twice in the same run. Smaller differences are \
+         not claimed.",
     );
     entry(
         "Closed loop",
-        "Each connection sends its next request when it has its answer, so the load follows the server.",
+        "Each connection sends its next request when it has its answer, so the server is always saturated.",
     );
     entry(
         "Limited by",
-        "server: the program used its cores whole. client: the client did, so the rate is the client's. neither: both had time left.",
+        "server: the program used its cores completely. client: the load generator did, so the rate is the generator's. neither: both \
+         had time left.",
     );
     entry(
         "VALID, SUSPECT, INVALID",
@@ -48,7 +49,7 @@ pub(super) fn glossary(record: &Record) -> String {
         }
     }
     html.push_str("</dl>\n");
-    block("What the words mean", &html)
+    block("Glossary", &html)
 }
 
 /// Everything `host` knows; what it does not know is said to be unknown.

@@ -1,7 +1,7 @@
-//! The figures of a record: what each means in plain words, where it stands in a cell, how it is written.
+//! The figures of a record: their meaning, where they are in a cell, and their formatting.
 //!
 //! The page, its charts, its tables and the terminal all take names, units and spellings from here, so that a
-//! number looks the same wherever it is met. It judges nothing: that is `answer`'s part.
+//! number looks the same everywhere. `answer` interprets them.
 //!
 //! Start at [`Figure`].
 
@@ -57,7 +57,7 @@ impl Figure {
         }
     }
 
-    /// Its meaning and unit, for a reader who never met it.
+    /// Its meaning and unit, for a reader without knowledge of it.
     pub(crate) fn meaning(self) -> &'static str {
         match self {
             Figure::Cpu => {
@@ -84,8 +84,8 @@ impl Figure {
                  several requests."
             }
             Figure::Rate => {
-                "Answers received in one second of the measured window. Where the client was the limit, it is \
-                 the client's rate, not the program's."
+                "Answers received in one second of the measured window. Where the load generator was the \
+                 bottleneck, it is the generator's rate, not the program's."
             }
             Figure::Memory => {
                 "Resident memory (RSS) of the process at the end of the window. Memory the kernel holds for \
@@ -98,7 +98,7 @@ impl Figure {
     pub(crate) fn gist(self) -> &'static str {
         match self {
             Figure::Cpu => {
-                "What one request costs the program: its own code and the kernel's work for it, all threads together."
+                "CPU time of the program per request: its own code and the kernel's work for it, all threads together."
             }
             Figure::Ratio => {
                 "CPU per request divided by the baseline's in the same blocks. The band is the noise floor."
@@ -226,6 +226,11 @@ pub(crate) fn percent(share: f64) -> String {
     glued(Share(share).to_string())
 }
 
+/// How busy a process was, in shares of a core; more than one core in cores: `81.0 %`, `1.4 cores`.
+pub(crate) fn busy(share: f64) -> String {
+    if share > 1.0 { format!("{share:.1}\u{a0}cores") } else { percent(share) }
+}
+
 /// A share as percent without spare digits: `100 %`, `1 %`, `0.5 %`.
 pub(crate) fn percent_short(share: f64) -> String {
     format!("{}\u{a0}%", trimmed(share * 100.0))
@@ -268,7 +273,8 @@ pub(crate) fn count(value: u64) -> String {
     text
 }
 
-/// How a model is called in a sentence. The short name stays in charts and tables, because it is what one types.
+/// How a model is called in a sentence. The short name stays in charts and tables, because it is what one
+/// types.
 pub(crate) fn in_words(model: &str) -> &str {
     match model {
         "threads" => "a thread per connection",

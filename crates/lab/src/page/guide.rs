@@ -1,7 +1,8 @@
-//! Which way to use for what: a row for each situation that people ask about, answered from the record or not
-//! measured, and then the command that would measure it.
+//! Recommendations: a row for each common situation, answered from the record; or, if it was not measured,
+//! the command that measures it.
 //!
-//! The judgement of one load is `answer`'s part; a workload described in numbers is `advise`'s. Start at [`rows`].
+//! The judgement of one load is `answer`'s part; a workload described in numbers is `advise`'s. Start at
+//! [`rows`].
 
 use super::answer;
 use super::figure::{self, Figure};
@@ -9,15 +10,15 @@ use super::memory;
 use super::shape::{self, Load, Unit};
 use ringroad_measure::record::{Cell, Record};
 
-/// A situation people ask about.
+/// A common situation.
 struct Situation {
     /// As a heading: what the connections do.
     name: &'static str,
     /// The suite that measures it.
     suite: &'static str,
-    /// Does a load with this cell belong to it?
+    /// Whether a load with this cell belongs to it.
     fits: fn(&Cell) -> bool,
-    /// Of several loads that fit, the one where this is largest tells most.
+    /// Of several loads that fit, the one with the largest weight is used.
     weight: fn(&Cell) -> f64,
 }
 
@@ -92,30 +93,31 @@ pub(crate) const RECONNECT: &str = "a connection per request";
 pub(crate) struct Row {
     /// What the connections do.
     pub(crate) situation: &'static str,
-    /// What to use, and the command that would measure it where the record does not.
+    /// The advice, or the command that would measure it.
     pub(crate) advice: Result<Advice, &'static str>,
 }
 
-/// What a record says for a situation.
+/// The advice of a record for a situation.
 pub(crate) struct Advice {
-    /// The load it stands on.
+    /// The load it is based on.
     pub(crate) load: String,
-    /// `multishot io_uring`, `any of … and …`; `undecided between … and …` where it is not told.
+    /// `multishot io_uring`, `any of … and …`; `undecided between … and …` if no choice is supported.
     pub(crate) best: String,
-    /// Whether there is one to use: not where much may hide between those that could not be told apart.
+    /// Whether there is a recommendation: not if the smallest detectable difference between the best is
+    /// large.
     pub(crate) is_told: bool,
-    /// What it costs, and what the others cost.
+    /// The cost of the best, and of the others.
     pub(crate) evidence: String,
 }
 
 impl Advice {
-    /// As the sentence that a page about memory opens with.
+    /// Returns the opening sentence of a page about memory.
     pub(crate) fn as_lead(&self) -> String {
         let Advice { load, best, is_told, evidence } = self;
         let what = if *is_told {
             "an open connection held least with"
         } else {
-            "who held least for an open connection is"
+            "the program that held least for an open connection is"
         };
         format!("On this machine, under {load}, {what} {best}: {evidence}")
     }
@@ -141,7 +143,7 @@ pub(crate) fn rows(record: &Record) -> Vec<Row> {
     rows
 }
 
-/// The load that tells most of a situation: HTTP before echo.
+/// Returns the most telling load for a situation: HTTP before echo.
 fn chosen<'l, 'a>(record: &Record, loads: &'l [Load<'a>], situation: &Situation) -> Option<&'l Load<'a>> {
     let weight = |load: &Load<'_>| {
         let cell = load.cells.first()?;
@@ -166,13 +168,16 @@ fn of_load(record: &Record, load: &Load<'_>) -> Option<Advice> {
         all if !is_told && all == cells.len() => "undecided between all of them".to_owned(),
         _ if !is_told => format!("undecided between {}", answer::listed(&names)),
         1 => names[0].clone(),
-        all if all == cells.len() => "whichever you like".to_owned(),
+        all if all == cells.len() => "any of them".to_owned(),
         2 | 3 => answer::either(&names),
         _ => format!("any of {}", answer::listed(&names)),
     };
     let (cost, apart) = match even {
         0 | 1 => (answer::cpu(first), String::new()),
-        _ => (answer::range(&cells[..even]), format!(", not told apart: {}", answer::hiding(hidden))),
+        _ => (
+            answer::range(&cells[..even]),
+            format!(", no significant difference: {}", answer::hiding(hidden)),
+        ),
     };
     let doubt = answer::doubt(record, &cells, even).unwrap_or_default();
     let others = match answer::costlier(record, &cells, even) {
@@ -187,8 +192,8 @@ fn of_load(record: &Record, load: &Load<'_>) -> Option<Advice> {
     })
 }
 
-/// Who holds least for a connection, by the process, and all whose runs overlap that one's; what the kernel holds is said
-/// and much the same for all.
+/// The program with the least memory for a connection, by the process, and all programs with runs that
+/// overlap its runs; what the kernel holds is said and much the same for all.
 pub(crate) fn least_memory(record: &Record) -> Option<Advice> {
     let loads = shape::loads(record);
     let load =
@@ -221,7 +226,7 @@ pub(crate) fn least_memory(record: &Record) -> Option<Advice> {
         1 => Figure::Memory.spell(memory.process),
         _ => format!("{} to {}", Figure::Memory.spell(low), Figure::Memory.spell(high)),
     };
-    let apart = if names.len() == 1 { "" } else { ", not told apart: their runs overlap" };
+    let apart = if names.len() == 1 { "" } else { ", no significant difference: their runs overlap" };
     let others = others.last().map_or_else(String::new, |(worst, most)| {
         format!("; most {}, {}", figure::in_words(&worst.model), figure::bytes(most.process))
     });
@@ -293,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn from_too_few_runs_nobody_is_named_without_a_doubt() {
+    fn from_too_few_runs_no_winner_is_named_without_a_caveat() {
         let mut record = sample::quick();
         record.cells.iter_mut().for_each(|cell| cell.runs.truncate(3));
         let advice = row(&record, "A few busy connections").advice.ok().unwrap();
@@ -303,16 +308,20 @@ mod tests {
     }
 
     #[test]
-    fn where_much_may_hide_none_is_advised_and_what_would_tell_is_said() {
+    fn with_a_large_detectable_difference_nothing_is_advised_and_the_remedy_is_named() {
         let mut record = sample::quick();
         let of = |record: &Record| row(record, "A few busy connections").advice.ok().unwrap();
         let advice = of(&record);
         assert!(advice.is_told, "{}", advice.best);
-        assert!(advice.evidence.contains(", not told apart: a difference of up to "), "{}", advice.evidence);
+        assert!(
+            advice.evidence.contains(", no significant difference: a difference of up to "),
+            "{}",
+            advice.evidence
+        );
         record.control.iter_mut().for_each(|control| control.ratio.high = 1.6);
         let advice = of(&record);
         assert!(!advice.is_told && advice.best.starts_with("undecided between "), "{}", advice.best);
-        assert!(advice.evidence.contains("more blocks or a quieter machine would"), "{}", advice.evidence);
+        assert!(advice.evidence.contains("use more blocks or a quieter machine"), "{}", advice.evidence);
         // Also where all are in it.
         record.cells.retain(|cell| matches!(cell.model.as_str(), "epoll-et" | "uring-multishot"));
         assert_eq!(of(&record).best, "undecided between all of them");
@@ -405,7 +414,7 @@ mod tests {
         assert!(!advice.is_told);
         let said = advice.evidence.replace('\u{a0}', " ");
         assert!(said.starts_with("109 B to 122 B in the process"), "{said}");
-        assert!(said.ends_with(", not told apart: their runs overlap."), "{said}");
+        assert!(said.ends_with(", no significant difference: their runs overlap."), "{said}");
         let near = held([109, 109, 109, 109, 110, 111], [109, 109, 110, 111, 111, 112]);
         assert!(near.is_told && near.best == "edge-triggered epoll or single-shot io_uring", "{}", near.best);
         let apart = held([109, 109, 109, 109, 115, 122], [123, 123, 124, 125, 125, 126]);

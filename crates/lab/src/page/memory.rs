@@ -1,12 +1,12 @@
 //! Memory of one connection: what the process holds for it, and what the kernel.
 //!
-//! A record tells how much the process grew while the connections were made, or, where it is older, how much larger
-//! it is with many connections than with few. Drawing is `charts`' part. Start at [`of`].
+//! A record tells how much the process grew while the connections were made, or, where it is older, how much
+//! larger it is with many connections than with few. Drawing is `charts`' part. Start at [`of`].
 
 use super::shape::{self, Axis};
 use ringroad_measure::record::{Cell, Record};
 
-/// Fewer connections than this tell more about the process than about a connection.
+/// Minimum number of connections: with fewer, the figure is mostly about the process.
 const CONNECTIONS_MIN: u32 = 200;
 
 /// Bytes per connection.
@@ -14,8 +14,8 @@ const CONNECTIONS_MIN: u32 = 200;
 pub(crate) struct PerConnection {
     /// In the process.
     pub(crate) process: f64,
-    /// In the kernel: slab, threads' stacks and page tables of the whole machine, so both ends of each connection. In
-    /// records that have [the slab alone](slab_alone), that.
+    /// In the kernel: slab, threads' stacks and page tables of the whole machine, so both ends of each
+    /// connection. In records that have [the slab alone](slab_alone), that.
     pub(crate) kernel: Option<f64>,
 }
 
@@ -30,15 +30,16 @@ pub(crate) fn of(record: &Record, cell: &Cell) -> Option<PerConnection> {
     Some(PerConnection { process, kernel: cell.server.kernel_bytes.map(|bytes| bytes as f64 / connections) })
 }
 
-/// The least and the most that a connection of this cell held in the process, of its runs; `None` where they do not say.
+/// The least and the most that a connection of this cell held in the process, of its runs; `None` where they
+/// do not say.
 pub(crate) fn range(cell: &Cell) -> Option<(f64, f64)> {
     let held = || cell.runs.iter().filter_map(|run| run.rss_growth_bytes);
     let each = |bytes: u64| bytes as f64 / f64::from(cell.connections);
     Some((each(held().min()?), each(held().max()?)))
 }
 
-/// Whether of the kernel's memory the slab alone is in this record: it was so until each run said what the kernel's memory
-/// grew by.
+/// Whether of the kernel's memory the slab alone is in this record: it was so until each run said what the
+/// kernel's memory grew by.
 pub(crate) fn slab_alone(record: &Record) -> bool {
     let mut cells = record.cells.iter().filter(|cell| cell.server.kernel_bytes.is_some()).peekable();
     cells.peek().is_some() && cells.all(|cell| cell.runs.iter().all(|run| run.kernel_bytes.is_none()))

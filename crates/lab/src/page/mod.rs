@@ -1,12 +1,13 @@
-//! The page: a record as one self-contained HTML file that a person wants to read and an engineer can check.
+//! The page: a record as one self-contained HTML file.
 //!
-//! The answer in plain language comes first, then how far to believe it, then charts with the tables behind them,
-//! then what is needed to judge and repeat the run. The page is a pure function of the record, needs no script
-//! and fetches nothing. `opening`, `trust`, `sections`, `claims`, `facts` and `embedded` are its parts from top to bottom;
-//! they leave sentences to `answer` and `guide`, numbers to `figure`, what loads are to `shape`, charts to `charts` and
-//! `spectrum`, which draw with `svg`, tables to `tables`, looks to the style sheets.
+//! The answer in plain language comes first, then its reliability, then charts with their tables, then
+//! everything needed to check and repeat the run. The page is a pure function of the record, needs no script
+//! and fetches nothing. `opening`, `trust`, `sections`, `claims`, `facts` and `embedded` are its parts from
+//! top to bottom; they leave sentences to `answer` and `guide`, numbers to `figure`, what loads are to
+//! `shape`, charts to `charts` and `spectrum`, which draw with `svg`, tables to `tables`, looks to the style
+//! sheets.
 //!
-//! Each part has a room that it never exceeds, so the page stays below [`BYTES_MAX`] whatever the record holds. Start at
+//! Each part has a size limit, so the page stays below [`BYTES_MAX`] whatever the record holds. Start at
 //! [`html`].
 
 pub(crate) mod answer;
@@ -40,8 +41,8 @@ const COLOURS: &str = include_str!("colours.css");
 const CHART: &str = include_str!("chart.css");
 const STYLE: &str = include_str!("style.css");
 
-/// What each part but charts and the record may take, bytes: some times more than those of our suites do. Charts have
-/// what is left.
+/// What each part but charts and the record may take, bytes: some times more than those of our suites do.
+/// Charts have what is left.
 mod room {
     pub(super) const OPENING: usize = 60_000;
     pub(super) const TRUST: usize = 60_000;
@@ -63,9 +64,10 @@ mod room {
 /// The page of a record: a whole HTML document, UTF-8, also well-formed as XML, without any reference to
 /// something outside itself.
 ///
-/// It stays below [`BYTES_MAX`]. The record stands in it as JSON in `<script type="application/json" id="record">`, whole
-/// as long as there is room; else without its histograms, then series, then single runs, at last not at all. A record
-/// with very many loads has fewer of them drawn. What is left out, the page says.
+/// It stays below [`BYTES_MAX`]. The record stands in it as JSON in `<script type="application/json"
+/// id="record">`, whole as long as there is room; else without its histograms, then series, then single runs,
+/// at last not at all. A record with very many loads has fewer of them drawn. What is left out, the page
+/// says.
 pub fn html(record: &Record) -> String {
     let name = |text: &str| svg::shortened_to(text, NAME_CHARS_MAX);
     let suite = record.suite.as_deref().map(|suite| format!(" {}", name(suite))).unwrap_or_default();
@@ -78,12 +80,10 @@ pub fn html(record: &Record) -> String {
         escape(&title)
     ));
     page.push_str(&fitting("The answer", room::OPENING, &|lists| opening::opening(record, &title, lists)));
-    page.push_str(&fitting("May these numbers be believed?", room::TRUST, &|lists| {
-        trust::trust(record, lists)
-    }));
+    page.push_str(&fitting("How reliable is this?", room::TRUST, &|lists| trust::trust(record, lists)));
     let rest = [
         fitting("Claimed and measured", room::CLAIMS, &|lists| claims::section(record, lists)),
-        fitting("What the words mean", room::GLOSSARY, &|_| facts::glossary(record)),
+        fitting("Glossary", room::GLOSSARY, &|_| facts::glossary(record)),
         fitting("The machine", room::MACHINE, &|_| facts::machine(record)),
         fitting("Run it again", room::AGAIN, &|_| facts::again(record)),
     ]
@@ -101,15 +101,17 @@ pub fn html(record: &Record) -> String {
 /// What is left of a name in the page's title.
 const NAME_CHARS_MAX: usize = 200;
 
-/// A part with its lists, without them if it would take more than `room` bytes, or the sentence that it is too large.
+/// A part with its lists, without them if it would take more than `room` bytes, or the sentence that it is
+/// too large.
 fn fitting(title: &str, room: usize, part: &dyn Fn(bool) -> String) -> String {
     [true, false].into_iter().map(part).find(|html| html.len() <= room).unwrap_or_else(|| {
         block(title, "<p>Too large for this page; it is in the file <code>record.json</code>.</p>\n")
     })
 }
 
-/// The chart that says most of a record, as an SVG file of its own, light and dark: CPU per request over what varies
-/// most, or, where nothing varies, of each program under the main load. `None` if no CPU time was measured.
+/// The chart that says most of a record, as an SVG file of its own, light and dark: CPU per request over what
+/// varies most, or, where nothing varies, of each program under the main load; where no CPU time was measured
+/// the latencies. `None` if there is neither.
 pub fn chart(record: &Record) -> Option<String> {
     let style = format!("{COLOURS}{CHART}");
     let loads = shape::loads(record);
@@ -120,6 +122,7 @@ pub fn chart(record: &Record) -> Option<String> {
         .max_by_key(|family| family.values.len())
         .and_then(|family| charts::family_file(record, family, Figure::Cpu, &style))
         .or_else(|| charts::load_file(record, answer::main_load(&loads)?, Figure::Cpu, &style))
+        .or_else(|| loads.iter().find_map(|load| spectrum::file(record, load, &style)))
 }
 
 #[cfg(test)]
@@ -192,9 +195,35 @@ mod tests {
     fn the_answer_comes_before_the_charts_and_the_warning_before_the_answer() {
         let page = html(&sample::floor());
         let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what} is not in the page"));
-        assert!(at("Do not use these numbers") < at("class=\"lead\""));
-        assert!(at("class=\"lead\"") < at("Not measured here"));
+        assert!(at("Do not use these numbers") < at("On this machine, with"));
+        assert!(at("On this machine, with") < at("Not measured here"));
         assert!(at("Not measured here") < at("<svg"));
+    }
+
+    #[test]
+    fn a_record_without_cpu_time_has_its_latencies_charted() {
+        let mut record = sample::quick();
+        assert!(chart(&record).unwrap().contains("CPU per request"));
+        record.cells.iter_mut().for_each(|cell| cell.server.cpu_us_per_request = None);
+        assert!(chart(&record).unwrap().contains("Percentile spectrum of latency"));
+        for cell in &mut record.cells {
+            (cell.histogram, cell.latency_us.response) = (None, None);
+        }
+        assert_eq!(chart(&record), None);
+    }
+
+    #[test]
+    fn an_invalid_run_opens_with_its_warning_and_recommends_nothing() {
+        let has = |record: &Record| {
+            let page = html(record);
+            ["class=\"lead\"", "Which to use on this machine"].map(|part| page.contains(part))
+        };
+        let mut record = sample::quick();
+        assert_eq!(has(&record), [true, true]);
+        record.cells[1].verdict = ringroad_measure::Verdict::of([ringroad_measure::Caveat::NothingMeasured]);
+        sample::judge(&mut record);
+        assert_eq!(has(&record), [false, false]);
+        assert!(html(&record).contains("Do not use these numbers"));
     }
 
     #[test]
@@ -306,7 +335,7 @@ mod tests {
         record
     }
 
-    /// So many cells, without their runs, whose comparison takes long.
+    /// So many cells, without their runs: comparing those takes long.
     fn cells(count: usize, change: &dyn Fn(usize, &mut Cell)) -> Record {
         changed(&|record| {
             record.cells.iter_mut().for_each(|cell| cell.runs.clear());

@@ -1,4 +1,4 @@
-//! The top of the page: what the run asked, the answer in sentences, and which way to use for what.
+//! The top of the page: the question, the answer in sentences, and recommendations.
 //!
 //! The sentences are `answer`'s, the rows of the guide `guide`'s. Start at [`opening`].
 
@@ -8,6 +8,7 @@ use super::sections::folded;
 use super::shape;
 use super::svg::escape;
 use super::trust::level_class;
+use ringroad_measure::Level;
 use ringroad_measure::record::Record;
 use serde_json::Value;
 
@@ -30,12 +31,15 @@ pub(super) fn opening(record: &Record, title: &str, lists: bool) -> String {
     if let Some(warning) = &answer.warning {
         html.push_str(&format!("<p class=\"warning {}\">{}</p>\n", level_class(level), escape(warning)));
     }
-    html.push_str(&format!("<p class=\"lead\">{}</p>\n", escape(&answer.lead)));
+    // What is left of an INVALID run is no headline, and nothing is recommended from it.
+    let is_usable = level < Level::Invalid;
+    let class = if is_usable { " class=\"lead\"" } else { "" };
+    html.push_str(&format!("<p{class}>{}</p>\n", escape(&answer.lead)));
     if !answer.ranking.is_empty() {
         html.push_str(&format!("<p>{}</p>\n", escape(&answer.ranking.join(" "))));
     }
     // One program alone answers no question of which.
-    if shape::models(record).len() > 1 {
+    if is_usable && shape::models(record).len() > 1 {
         html.push_str(&guide(record));
     }
     if lists && !answer.growth.is_empty() {

@@ -1,5 +1,5 @@
-//! Records as a real run could give them, for tests and for looking at the page: made of plausible figures with
-//! seeded noise, a skipped program, doubtful and broken cells, and unknown numbers. Not measurements.
+//! Records as a real run could give them, for tests and for looking at the page: made of plausible figures
+//! with seeded noise, a skipped program, doubtful and broken cells, and unknown numbers. Not measurements.
 //!
 //! Start at [`quick`], [`floor`] and [`idle`].
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -24,7 +24,8 @@ pub(crate) fn quick() -> Record {
     record
 }
 
-/// `benches/floor.toml`: many loads, several numbers of connections, a skipped cell, a doubtful one, unknowns.
+/// `benches/floor.toml`: many loads, several numbers of connections, a skipped cell, a doubtful one,
+/// unknowns.
 pub(crate) fn floor() -> Record {
     let mut record = empty(
         "floor",
@@ -65,7 +66,8 @@ pub(crate) fn floor() -> Record {
     record
 }
 
-/// `active-share`: 1,000 and 10,000 connections of which 100, 10 and 1 % send; poll and select pay for the rest.
+/// `active-share`: 1,000 and 10,000 connections of which 100, 10 and 1 % send; poll and select pay for the
+/// rest.
 pub(crate) fn idle() -> Record {
     let mut record =
         empty("active-share", "What do idle connections cost?", &["ringroad", "lab", "run", "active-share"]);

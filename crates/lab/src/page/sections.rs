@@ -148,8 +148,8 @@ impl<'a> Drawing<'_, 'a> {
         for (load, chart) in rows {
             panels_of.push((load.title.clone(), chart));
         }
-        // Lines already tell most of it; the charts of the single loads are one click away. Where there are no lines the
-        // main load stands for all.
+        // Lines already tell most of it; the charts of the single loads are one click away. Where there are
+        // no lines the main load stands for all.
         let told = !lines.is_empty() || !memory.is_empty();
         if told && panels_of.len() > 2 || panels_of.len() > 8 {
             let count = panels_of.len();
@@ -267,7 +267,7 @@ impl<'a> Drawing<'_, 'a> {
                 "When most connections are idle",
                 "The same number of connections, of which fewer and fewer send. select and poll look at every connection \
                  on each call, so the fewer are active, the more of their work is for nothing: the cliff. epoll and \
-                 io_uring are told who is ready.",
+                 io_uring get the ready ones only.",
             ),
             Axis::Payload => (
                 "As requests grow",
@@ -279,7 +279,7 @@ impl<'a> Drawing<'_, 'a> {
             ),
             Axis::Variant if families.iter().all(|f| f.is_time_of("work") || f.is_time_of("delay")) => (
                 "With work in the application",
-                "What the handler does costs the same whoever waits for it, so the ways come together as it grows.",
+                "The handler's work costs the same with every driver, so the differences shrink as it grows.",
             ),
             Axis::Variant => ("One thing changed", "The same program with one of its settings changed."),
         };
@@ -294,11 +294,11 @@ fn beside(record: &Record, figure: Figure) -> &'static str {
             "Bars in colour are the cheapest, or cannot be told from it. The first piece of a bar is the program's own code, \
              the rest the kernel's work for it. Whiskers are 95 % intervals."
         }
-        Figure::Ratio => "= means that no difference was found.",
+        Figure::Ratio => "= means no significant difference.",
         Figure::P50 => {
             "In bars the dot is the median, the stroke the 99th percentile. All in a closed loop at full load: each \
-             connection sends again when it has its answer. In the spectrum each nine has the same room, so that the \
-             rare slow answers can be read."
+             connection sends again when it has its answer. The percentile axis is logarithmic, so that rare slow \
+             requests are visible."
         }
         Figure::Rate => "The word behind a number is what limited it: server, client, or neither.",
         Figure::Memory if !memory::slab_alone(record) => {

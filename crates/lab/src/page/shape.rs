@@ -1,8 +1,8 @@
 //! What the loads of a record are: how they differ, which belong together, how they are called.
 //!
-//! An [`Axis`] is one way in which loads differ. A [`Load`] is the cells that ran under the same one; a [`Family`]
-//! the loads that differ along one axis and in nothing else, which is what a line in a chart needs. Numbers and
-//! their spelling are `figure`'s part.
+//! An [`Axis`] is one way in which loads differ. A [`Load`] is the cells that ran under the same one; a
+//! [`Family`] the loads that differ along one axis and in nothing else, which is what a line in a chart
+//! needs. Numbers and their spelling are `figure`'s part.
 //!
 //! Start at [`loads`] and [`families`].
 
@@ -120,12 +120,13 @@ pub(crate) fn quantity_in(words: &str) -> Option<Quantity> {
     (what.len() > 1).then(|| Quantity { value: value * factor, unit, what: what.join(" ") })
 }
 
-/// Bytes per request of the loads of a record. Of HTTP each program tells how long its own answers were, and one with
-/// another page was under the same load all the same: the load's page is what the baseline answered, or else most did.
+/// Bytes per request of the loads of a record. Of HTTP each program tells how long its own answers were, and
+/// one with another page was under the same load all the same: the load's page is what the baseline answered,
+/// or else most did.
 pub(crate) struct Payloads<'a> {
     /// Of the loads of HTTP that have a name.
     pages: HashMap<&'a str, u64>,
-    /// The protocols whose loads are not of one size.
+    /// The protocols with loads of more than one size.
     varied: Vec<&'a str>,
 }
 
@@ -318,7 +319,7 @@ pub(crate) fn families(record: &Record, axis: Axis) -> Vec<Family<'_>> {
     families
 }
 
-/// The families worth a chart: not those whose every cell stands in a family with more places.
+/// The families worth a chart: not those with every cell in a family with more places.
 pub(crate) fn drawn(record: &Record) -> Vec<Family<'_>> {
     let mut all: Vec<Family<'_>> = Axis::ALL.into_iter().flat_map(|axis| families(record, axis)).collect();
     let mut order: Vec<usize> = (0..all.len()).collect();

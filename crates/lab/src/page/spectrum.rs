@@ -1,14 +1,14 @@
 //! The percentile spectrum: how long the slowest half, tenth, hundredth … of the answers took.
 //!
-//! The horizontal axis is logarithmic in what is left over, so that each nine gets as much room as the one before
-//! and the tail can be read. A curve ends where fewer than ten answers are left: what lies beyond is chance.
-//! Start at [`chart`].
+//! The horizontal axis is logarithmic in what is left over, so that each nine gets as much room as the one
+//! before and the tail can be read. A curve ends where fewer than ten answers are left: what lies beyond is
+//! chance. Start at [`chart`].
 
 use super::answer;
 use super::charts;
 use super::figure::{self, Figure};
 use super::shape::Load;
-use super::svg::{Along, Axis, Lines, Point, Scale, Series};
+use super::svg::{Along, Axis, Lines, Point, Scale, Series, Size};
 use ringroad_measure::Histogram;
 use ringroad_measure::record::{Cell, Record};
 
@@ -31,6 +31,15 @@ const SLOWER_MIN: f64 = 10.0;
 
 /// The spectra of the programs under a load, narrow and wide; `None` where no cell has one.
 pub(crate) fn chart(record: &Record, load: &Load<'_>) -> Option<String> {
+    with_lines(record, load, charts::both)
+}
+
+/// The same, wide, as a file of its own with its looks inside.
+pub(crate) fn file(record: &Record, load: &Load<'_>, style: &str) -> Option<String> {
+    with_lines(record, load, |lines| lines.draw(Size::Wide).into_file(style))
+}
+
+fn with_lines<T>(record: &Record, load: &Load<'_>, draw: impl FnOnce(&Lines<'_>) -> T) -> Option<T> {
     let mut series = charts::styled(record, load.cells.iter().copied(), |model| {
         let cell = load.cells.iter().find(|cell| cell.model == model && answer::usable(cell));
         cell.map(|cell| curve(cell)).unwrap_or_default()
@@ -53,9 +62,10 @@ pub(crate) fn chart(record: &Record, load: &Load<'_>) -> Option<String> {
         xs,
         y_axis: Axis { name: "latency · less is better", scale, unit: 1.0, spell: &spell },
         series,
+        band: None,
         spell_x: &spell_x,
     };
-    Some(charts::both(&lines))
+    Some(draw(&lines))
 }
 
 fn share(rare: f64) -> &'static str {

@@ -1,17 +1,17 @@
 //! A small writer of charts as inline SVG: rows of bars, dots and spans, and lines over a logarithmic axis.
 //!
 //! It knows geometry, ticks, labels and escaping, and nothing of records. Colours come from the page's style
-//! sheet through class names, so that one file serves light, dark and print. A chart is 360 units wide, a phone's
-//! width, so that its text is never scaled down to dust; lines are drawn wide as well, for where there is room.
-//! Nothing is told by colour alone: every row has its label and number, every line its own marker and label, every
-//! mark a `<title>` that shows on hover.
+//! sheet through class names, so that one file serves light, dark and print. A chart is 360 units wide, the
+//! width of a phone, so that its text stays readable; lines are also drawn in a wide version. No information
+//! is in colour alone: every row has its label and number, every line its own marker and label, every mark a
+//! `<title>` that shows on hover.
 //!
 //! Start at [`Rows`] and [`Lines`]; both end in [`Chart`].
 
 mod lines;
 mod rows;
 
-pub(crate) use lines::{Along, Lines, Point, Series, Size};
+pub(crate) use lines::{Along, Band, Lines, Point, Series, Size};
 pub(crate) use rows::{Mark, Row, Rows};
 
 use std::fmt::Write;
@@ -200,8 +200,8 @@ impl Chart {
         self.element("", 0.0, "")
     }
 
-    /// A file of its own: with the name space, a size to be shown at, its looks inside, and a ground with a margin, since
-    /// what it will stand on is not known.
+    /// A file of its own: with the name space, a size to be shown at, its looks inside, and a ground with a
+    /// margin, since what it will stand on is not known.
     pub(crate) fn into_file(self, style: &str) -> String {
         const MARGIN: f64 = 14.0;
         let size = format!(
@@ -308,8 +308,8 @@ impl Span {
         (self.from + self.to) / 2.0
     }
 
-    /// Where something stands that reaches `half` to both sides: at `place`, or as near to it as keeps it inside; in the
-    /// middle, where it is longer than the whole.
+    /// Where something stands that reaches `half` to both sides: at `place`, or as near to it as keeps it
+    /// inside; in the middle, where it is longer than the whole.
     fn held(self, place: f64, half: f64) -> f64 {
         let middle = self.middle();
         place.clamp((self.from + half).min(middle), (self.to - half).max(middle))

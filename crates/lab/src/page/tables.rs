@@ -15,8 +15,8 @@ pub(crate) fn of_figure(record: &Record, loads: &[Load<'_>], figure: Figure) -> 
     table(record, loads, &columns(figure), usize::MAX)
 }
 
-/// Every cell with what matters most of every figure: for a record too large to have a table for each. As many rows as fit
-/// into `room` bytes, and below them how many do not; nothing if none does.
+/// Every cell with what matters most of every figure: for a record too large to have a table for each. As
+/// many rows as fit into `room` bytes, and below them how many do not; nothing if none does.
 pub(crate) fn of_all(record: &Record, loads: &[Load<'_>], room: usize) -> String {
     let of = |figure: Figure| columns(figure).into_iter().next();
     let mut all: Vec<Column> =
@@ -168,7 +168,7 @@ fn columns(figure: Figure) -> Vec<Column> {
             ("requests/s", |_, _, c| known(Figure::Rate.value(c), |v| figure::count(v.max(0.0) as u64))),
             ("95 % interval", |_, _, c| interval(Figure::Rate, c)),
             ("limited by", |_, _, c| figure::limiter(c).to_owned()),
-            ("client busy", |_, _, c| known(c.client_cpu_share, figure::percent)),
+            ("client busy", |_, _, c| known(c.client_cpu_share, figure::busy)),
             ("sent", |_, _, c| figure::count(c.sent)),
             ("answered", |_, _, c| figure::count(c.completed)),
             ("failed", |_, _, c| figure::count(c.errors.total())),
@@ -198,12 +198,12 @@ fn finding(record: &Record, load: &Load<'_>, cell: &Cell) -> String {
     }
     match answer::standing(record, cell, baseline) {
         Some(Standing::Even(Some(seen))) => {
-            format!("no difference found; {} would have been seen", figure::percent(seen))
+            format!("no significant difference (smallest detectable: {})", figure::percent(seen))
         }
-        Some(Standing::Even(None)) => "no difference found".to_owned(),
+        Some(Standing::Even(None)) => "no significant difference".to_owned(),
         Some(Standing::Apart(ratio)) if ratio > 1.0 => "costs more".to_owned(),
         Some(Standing::Apart(_)) => "costs less".to_owned(),
-        Some(Standing::Untold(Some(_))) => "too few runs to tell".to_owned(),
+        Some(Standing::Untold(Some(_))) => "too few runs".to_owned(),
         Some(Standing::Untold(None)) => "not measured side by side".to_owned(),
         None => figure::UNKNOWN.to_owned(),
     }

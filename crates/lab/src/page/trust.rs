@@ -1,4 +1,4 @@
-//! How far to believe the numbers: the verdict with its reasons, the noise, and what was skipped.
+//! How reliable the numbers are: the verdict with its reasons, the noise, and what was skipped.
 //!
 //! The reasons are gathered by `answer`. Start at [`trust`].
 
@@ -39,7 +39,7 @@ pub(super) fn trust(record: &Record, lists: bool) -> String {
             doubts.len(),
             figure::count(skipped as u64)
         ));
-        return block("May these numbers be believed?", &html);
+        return block("How reliable is this?", &html);
     }
     if !doubts.is_empty() {
         let items: String = doubts.iter().map(doubt_item).collect();
@@ -56,18 +56,18 @@ pub(super) fn trust(record: &Record, lists: bool) -> String {
         for load in shape::loads(record) {
             for cell in &load.cells {
                 let Some(reason) = cell.skipped.as_deref() else { continue };
-                let who = format!("{}, {}", cell.model, load.title);
+                let about = format!("{}, {}", cell.model, load.title);
                 match reasons.iter_mut().find(|(known, _)| *known == reason) {
-                    Some((_, cells)) => cells.push(who),
-                    None => reasons.push((reason, vec![who])),
+                    Some((_, cells)) => cells.push(about),
+                    None => reasons.push((reason, vec![about])),
                 }
             }
         }
         let items: String = reasons
             .into_iter()
             .map(|(reason, cells)| {
-                let who = format!("{}:", cells.join("; "));
-                format!("<li><b>{}</b> {}</li>\n", escape(&who), escape(&answer::sentence(reason)))
+                let about = format!("{}:", cells.join("; "));
+                format!("<li><b>{}</b> {}</li>\n", escape(&about), escape(&answer::sentence(reason)))
             })
             .collect();
         html.push_str(&folded(
@@ -75,7 +75,7 @@ pub(super) fn trust(record: &Record, lists: bool) -> String {
             &format!("<ul class=\"doubts\">\n{items}</ul>\n"),
         ));
     }
-    block("May these numbers be believed?", &html)
+    block("How reliable is this?", &html)
 }
 
 /// How many runs the results are of.
@@ -110,7 +110,7 @@ fn turns(record: &Record) -> Option<String> {
     ))
 }
 
-/// Who put the load on, and what the other client made of the same cell.
+/// The client that put the load on, and the other client's result for the same cell.
 fn clients(record: &Record) -> Option<String> {
     let mut names: Vec<String> = Vec::new();
     for cell in record.cells.iter().filter(|cell| cell.skipped.is_none()) {
@@ -214,16 +214,16 @@ mod tests {
     }
 
     #[test]
-    fn the_page_says_who_answered_with_another_one() {
+    fn the_page_names_servers_that_answered_with_another_status() {
         let mut record = sample::quick();
         assert!(!trust(&record, true).contains("Another page"));
         record.cells[0].payload_bytes = 612;
         let html = trust(&record, false).replace('\u{a0}', " ");
-        assert!(html.contains("threads answered 612 B instead of 20 B; what"), "{html}");
+        assert!(html.contains("response body is 612 B, the others"), "{html}");
     }
 
     #[test]
-    fn the_page_says_who_put_the_load_on_and_whether_the_other_client_agreed() {
+    fn the_page_names_the_client_and_the_agreement_of_the_other_one() {
         let mut record = sample::quick();
         assert!(!trust(&record, true).contains("put on by"), "where it is not known nothing is said");
         for cell in &mut record.cells {

@@ -1,7 +1,7 @@
 //! What the documents claim: `docs/claims.toml`, read and checked.
 //!
-//! A table becomes one [`Stated`] per cell that holds a figure; what a row, a column or the table says of its cells
-//! is spread over them here. Every mistake in the file is told with the claim it concerns. Start at
+//! A table becomes one [`Stated`] per cell that holds a figure; what a row, a column or the table says of its
+//! cells is spread over them here. Every mistake in the file is told with the claim it concerns. Start at
 //! [`Catalogue::built_in`]; what the file looks like is in `catalogue/raw.rs`.
 
 mod raw;
@@ -56,7 +56,7 @@ pub struct Stated {
     pub tolerance: f64,
     /// What is done about it.
     pub test: Test,
-    /// Who stands for its program here.
+    /// What stands for its program here.
     pub by: Option<String>,
     /// What a reader should know.
     pub note: Option<String>,
@@ -85,7 +85,7 @@ pub enum Test {
     },
 }
 
-/// A table, for those who draw it.
+/// A table, for drawing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
     /// Its id.

@@ -1,8 +1,8 @@
 //! Copying trees of small files, on this machine's disk and on one made slow.
 //!
-//! `cp -r` and `ringroad cp -r` take turns in random order on a tree they have not in the cache. Nothing is removed
-//! between runs: ext4 makes whoever follows a removal pay for it. Times are told for the document's 100,000 files; what
-//! was copied is said beside them. The slow disk is `slow`'s part. Start at [`figures`].
+//! `cp -r` and `ringroad cp -r` take turns in random order on a tree they have not in the cache. Nothing is
+//! removed between runs: ext4 slows down what follows a removal. Times are told for the document's 100,000
+//! files; what was copied is said beside them. The slow disk is `slow`'s part. Start at [`figures`].
 
 use super::slow::SlowDisk;
 use super::sum::Figure;
@@ -31,8 +31,8 @@ struct Tree {
 const TREES: [Tree; 2] =
     [Tree { name: "4k", bytes: 4 << 10, part: 20 }, Tree { name: "100k", bytes: 100 << 10, part: 50 }];
 
-/// `copy-4k/cp.s`, `copy-4k/uring-sync.s`, the same for `copy-100k`, `slow-4k` and `slow-100k`, and `copy-4k/cp.calls`
-/// per file.
+/// `copy-4k/cp.s`, `copy-4k/uring-sync.s`, the same for `copy-100k`, `slow-4k` and `slow-100k`, and
+/// `copy-4k/cp.calls` per file.
 pub(super) fn figures(setting: &Setting<'_>) -> Vec<Named> {
     let mut named = Vec::new();
     for slow in [false, true] {
@@ -175,8 +175,8 @@ fn forget() -> bool {
     fs::write("/proc/sys/vm/drop_caches", "3").is_ok()
 }
 
-/// Hosts of virtual machines take free memory back, and the first touch of a page then costs many times more than a
-/// copy of it: so memory for a copy is touched before the clock starts.
+/// Hosts of virtual machines take free memory back, and the first touch of a page then costs many times more
+/// than a copy of it: so memory for a copy is touched before the clock starts.
 fn touch(bytes: u64) {
     const PAGE: usize = 4096;
     let mut memory = vec![0_u8; usize::try_from(bytes).unwrap_or(0).min(1 << 30)];

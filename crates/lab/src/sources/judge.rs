@@ -8,7 +8,8 @@ use ringroad_measure::Claim;
 use ringroad_measure::claim::{Little, Origin, Outcome};
 use std::collections::BTreeMap;
 
-/// Every claim with what became of it, in the order of the file. `missing` is said where a figure was never measured.
+/// Every claim with what became of it, in the order of the file. `missing` is said where a figure was never
+/// measured.
 pub fn claims(
     catalogue: &Catalogue,
     figures: &BTreeMap<String, Result<Figure, String>>,
@@ -179,7 +180,8 @@ mod tests {
         assert!(swoole.why.unwrap().contains("Swoole"));
     }
 
-    /// Worked by hand from the documents: 98,432 over 86,741 is 1.135; 2500 over 420 is 5.95; 146,873 over 71,253 is 2.06.
+    /// Worked by hand from the documents: 98,432 over 86,741 is 1.135; 2500 over 420 is 5.95; 146,873 over
+    /// 71,253 is 2.06.
     #[test]
     fn documents_that_agree_with_themselves_are_told_from_those_that_do_not() {
         let claims = judged(&BTreeMap::new());

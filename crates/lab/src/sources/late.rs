@@ -1,9 +1,9 @@
-//! A file whose reads answer late: what a disk behind a network has and a throttle does not give.
+//! A file with a latency for reads, which a disk behind a network has and a throttle does not provide.
 //!
-//! The kernel asks this process for the file's bytes through FUSE, and each read is answered only after a time, any
-//! number of them at once. A loop device on such a file, told to pass its requests on as they come (direct I/O), is a disk
-//! with that latency, on which a rate may be set besides. Opcodes, sizes and flags are those of `linux/fuse.h`. Start at
-//! [`Late::over`].
+//! The kernel asks this process for the file's bytes through FUSE, and each read is answered only after a
+//! time, any number of them at once. A loop device on such a file, told to pass its requests on as they come
+//! (direct I/O), is a disk with that latency, on which a rate may be set besides. Opcodes, sizes and flags
+//! are those of `linux/fuse.h`. Start at [`Late::over`].
 
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -47,7 +47,7 @@ struct Shared {
 }
 
 impl Late {
-    /// Puts itself over a regular file: who opens its path from now on is answered from here.
+    /// Puts itself over a regular file: a process that opens its path from now on is answered from here.
     ///
     /// # Errors
     /// Why it cannot be had here, as a clause: not root, or no FUSE.
@@ -83,8 +83,8 @@ impl Late {
 
 impl Drop for Late {
     fn drop(&mut self) {
-        // By force: whoever still waits for an answer gets an error, and the threads see that it is over. Fails only if
-        // it is over already.
+        // By force: a process that still waits for an answer gets an error, and the threads see that it is
+        // over. Fails only if it is over already.
         let _ = unmount(&self.path, UnmountFlags::FORCE | UnmountFlags::DETACH);
         for thread in self.threads.drain(..) {
             // It cannot have panicked: it reads, writes and sleeps.
@@ -96,8 +96,8 @@ impl Drop for Late {
 impl Shared {
     /// Answers requests until the file is unmounted.
     fn serve(&self) {
-        // The kernel's writing out of other files may wait for us: then we must not wait for it. Only root may say so, and
-        // only root gets here; where it fails nothing but that safety is lost.
+        // The kernel's writing out of other files may wait for us: then we must not wait for it. Only root
+        // may say so, and only root gets here; where it fails nothing but that safety is lost.
         let _ = configure_io_flusher_behavior(true);
         let mut request = vec![0; BYTES_MAX as usize + 4096];
         loop {
@@ -110,7 +110,7 @@ impl Shared {
                 },
             };
             if let Some(reply) = request.get(..length).and_then(|request| self.answer(request)) {
-                // Fails if nobody waits for it any more.
+                // Fails if no process waits for it any more.
                 let _ = (&self.device).write(&reply);
             }
         }

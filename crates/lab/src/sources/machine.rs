@@ -1,4 +1,5 @@
-//! Two costs of this machine that the documents state: a system call that does nothing, and a switch of threads.
+//! Two costs of this machine that the documents state: a system call that does nothing, and a switch of
+//! threads.
 //!
 //! Start at [`figures`].
 
@@ -40,8 +41,8 @@ fn syscall_ns() -> f64 {
     start.elapsed().as_secs_f64() * 1e9 / f64::from(CALLS)
 }
 
-/// Two threads on one CPU that wake each other with a byte: a turn there and back holds two switches, two writes and
-/// two reads.
+/// Two threads on one CPU that wake each other with a byte: a turn there and back holds two switches, two
+/// writes and two reads.
 fn switch_us() -> io::Result<f64> {
     let cores = Cores::of_this_process().map_err(|error| io::Error::other(error.to_string()))?;
     // A thread starts on the CPUs of the one that starts it.

@@ -1,8 +1,9 @@
-//! `lab sources`: the figures the documents state, beside what comes out here.
+//! `lab sources`: figures that documents state, compared with results here.
 //!
-//! [`catalogue`] reads what is claimed (`docs/claims.toml`); [`servers`], [`waits`], [`machine`] and [`files`] measure,
-//! each giving figures by name; [`judge`] puts the two together; [`text`] writes them for a terminal. Servers run
-//! under the same harness as every suite, so that their cells are in the record too. Start at [`run`].
+//! [`catalogue`] reads what is claimed (`docs/claims.toml`); [`servers`], [`waits`], [`machine`] and
+//! [`files`] measure, each giving figures by name; [`judge`] puts the two together; [`text`] writes them for
+//! a terminal. Servers run under the same harness as every suite, so that their cells are in the record too.
+//! Start at [`run`].
 
 pub mod catalogue;
 mod files;
@@ -66,8 +67,8 @@ const OTHERS: [(&str, &[&str], Measure); 3] = [
 ];
 type Measure = fn(&Setting<'_>) -> Vec<Named>;
 
-/// Measures for the documents' claims and judges them. Setting `stop` ends it early, as in [`runner::run`]; what is
-/// missing then says so.
+/// Measures for the documents' claims and judges them. Setting `stop` ends it early, as in [`runner::run`];
+/// what is missing then says so.
 ///
 /// # Errors
 /// As [`runner::run`]. What cannot be measured here is a claim with its reason.
@@ -94,14 +95,14 @@ pub fn run(options: &Options, observer: &mut dyn Observer, stop: &AtomicBool) ->
     }
     let setting =
         Setting { ringroad: &options.run.ringroad, scratch: &options.scratch, full: options.full, stop };
-    for (what, whose, measure) in OTHERS {
-        if !stop.load(Ordering::Relaxed) && whose.iter().any(|source| wanted(source)) {
+    for (what, documents, measure) in OTHERS {
+        if !stop.load(Ordering::Relaxed) && documents.iter().any(|source| wanted(source)) {
             observer.event(&Event::Measuring { what });
             figures.extend(measure(&setting));
         }
     }
     let interrupted = stop.load(Ordering::Relaxed);
-    let missing = if interrupted { INTERRUPTED } else { "nothing here measures it" };
+    let missing = if interrupted { INTERRUPTED } else { "no measurement here covers it" };
     let claims = judge::claims(&catalogue, &figures, missing)
         .into_iter()
         .filter(|claim| wanted(&claim.source))
@@ -121,7 +122,7 @@ fn frame(options: &Options, started: String, records: Vec<Record>, interrupted: 
         command: options.run.command.clone(),
         started,
         suite: Some("sources".to_owned()),
-        title: Some("What the documents claim, and what comes out here".to_owned()),
+        title: Some("Claims of the documents, and results here".to_owned()),
         host: records.first().map_or_else(facts, |record| record.host.clone()),
         verdict,
         // Each part has its own.

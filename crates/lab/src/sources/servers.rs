@@ -1,8 +1,8 @@
 //! The servers behind the claims: suites of the usual harness, one for each setting the documents describe.
 //!
-//! A figure of a cell is named `LOAD-CONNECTIONS/PROGRAM.FIGURE`: `echo-1000/poll.p99`. Figures and their units:
-//! `rps` (requests/s), `mean` and `p99` (ms), `rss` and `kernel` (MB), `cpu` (% of a core), `errors` (% of requests),
-//! `calls` (per request), `served` (connections). Start at [`parts`], then [`figures`].
+//! A figure of a cell is named `LOAD-CONNECTIONS/PROGRAM.FIGURE`: `echo-1000/poll.p99`. Figures and their
+//! units: `rps` (requests/s), `mean` and `p99` (ms), `rss` and `kernel` (MB), `cpu` (% of a core), `errors`
+//! (% of requests), `calls` (per request), `served` (connections). Start at [`parts`], then [`figures`].
 
 use super::sum::Figure;
 use crate::error::Error;
@@ -19,7 +19,7 @@ pub const FIGURES: [&str; 9] = ["rps", "mean", "p99", "rss", "kernel", "cpu", "e
 pub struct Part {
     /// What is run.
     pub suite: Suite,
-    /// The documents whose claims it tests.
+    /// It tests the claims of these documents.
     pub sources: &'static [&'static str],
     /// Seconds of one run in the document.
     claimed_s: Option<f64>,
@@ -81,7 +81,8 @@ const PLANS: &[Plan] = &[
     },
 ];
 
-/// The suites for these documents. `peers` is the folder where `cargo xtask peers` puts other people's servers.
+/// The suites for these documents. `peers` is the folder where `cargo xtask peers` puts other people's
+/// servers.
 ///
 /// # Errors
 /// None but for a path that TOML cannot hold: the texts are this file's own, and a test reads them.
@@ -194,7 +195,7 @@ fn figure_of(cell: &Cell, figure: &str) -> Result<Figure, String> {
     // What a process holds does not depend on how evenly its clients were served.
     let of_memory = matches!(figure, "rss" | "kernel");
     if cell.verdict.level == Level::Invalid && !(of_memory && all_served(cell)) {
-        return Err(format!("its run here is not to be believed: {}", cell.verdict));
+        return Err(format!("its run here is INVALID: {}", cell.verdict));
     }
     let of_runs = |value: &dyn Fn(&Run) -> Option<f64>| {
         let values: Option<Vec<f64>> = cell.runs.iter().map(value).collect();
@@ -213,8 +214,9 @@ fn figure_of(cell: &Cell, figure: &str) -> Result<Figure, String> {
     }
 }
 
-/// Connections that got an answer, in the run with fewest. Too few is a figure like any other, since some documents claim
-/// just that; none is only where it did not start, or where all were answered once and then it failed.
+/// Connections that got an answer, in the run with fewest. Too few is a figure like any other, since some
+/// documents claim just that; none is only where it did not start, or where all were answered once and then
+/// it failed.
 fn served(cell: &Cell) -> Result<Figure, String> {
     if let Some(reason) = &cell.skipped {
         return Err(format!("it did not run here: {reason}"));
@@ -307,20 +309,20 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_not_to_be_believed_tests_nothing_but_may_tell_memory() {
+    fn an_invalid_run_tests_no_claim_except_about_memory() {
         let mut record = sample::quick();
         let cell = &mut record.cells[0];
         cell.server.rss_bytes = Some(3_000_000);
         cell.runs = vec![Run::default()];
         cell.verdict = Verdict::of([Caveat::LittlesLaw { off: -0.4 }]);
-        assert!(figure_of(cell, "rps").unwrap_err().contains("not to be believed"));
+        assert!(figure_of(cell, "rps").unwrap_err().contains("is INVALID"));
         assert!(figure_of(cell, "rss").is_ok() && figure_of(cell, "served").is_ok());
         cell.verdict = Verdict::of([Caveat::NotServed { wanted: 64, served: 3 }]);
         assert!(figure_of(cell, "rss").is_err());
     }
 
     #[test]
-    fn who_serves_too_few_has_a_figure_and_who_did_not_start_has_none() {
+    fn a_program_that_serves_too_few_has_a_figure_and_one_that_did_not_start_has_none() {
         let mut cell = sample::quick().cells[0].clone();
         let served = |cell: &Cell| figure_of(cell, "served").map(|figure| figure.value);
         cell.verdict = Verdict::valid();
@@ -339,7 +341,8 @@ mod tests {
         assert!(served(&cell).unwrap_err().contains("it did not start"));
     }
 
-    /// What documents claim of servers that fail can come out both ways, and so can what they claim of those that hold.
+    /// What documents claim of servers that fail can come out both ways, and so can what they claim of those
+    /// that hold.
     #[test]
     fn claims_of_what_is_served_come_out_both_ways() {
         let judged = |program: &str, connections: u32, served: u32| {
@@ -376,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_tried_served_nobody_and_everybody_neither() {
+    fn a_load_that_was_not_run_is_neither_failed_nor_served() {
         let mut cell = sample::quick().cells[0].clone();
         (cell.model, cell.connections, cell.skipped) = ("select".into(), 10_000, Some("too many".into()));
         assert_eq!(figure_of(&cell, "served").unwrap_err(), "it did not run here: too many");

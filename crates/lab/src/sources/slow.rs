@@ -1,5 +1,5 @@
-//! A disk made slow: a file system on a loop device that the kernel's block throttle holds to a rate, and whose reads
-//! answer late.
+//! A disk made slow: a file system on a loop device that the kernel's block throttle holds to a rate, and
+//! that answers reads late.
 //!
 //! The latency is `late`'s part; where that cannot be had the disk has its rate alone, and says so. Start at
 //! [`SlowDisk::over`].
@@ -15,7 +15,8 @@ use std::time::Duration;
 /// The document's copier wrote 155 MB and 3,175 files a second on its disk behind a network.
 const BYTES_PER_S: u64 = 160_000_000;
 const READS_PER_S: u64 = 3_200;
-/// `cp` took 677 µs there for each file of 4 KB, one after another: a read or two, and what it does by itself.
+/// `cp` took 677 µs there for each file of 4 KB, one after another: a read or two, and what it does by
+/// itself.
 const READ_TAKES: Duration = Duration::from_micros(400);
 /// Where the throttle of cgroups' first version stands for the whole machine.
 const THROTTLE: &str = "/sys/fs/cgroup/blkio";
@@ -47,7 +48,7 @@ impl SlowDisk {
             ));
         }
         let image = folder.with_extension("img");
-        let late = Err("it is not there yet".to_owned());
+        let late = Err("it does not exist yet".to_owned());
         // From here on what is there is removed whatever happens.
         let mut disk = SlowDisk { folder: folder.to_owned(), image, device: String::new(), late };
         let room = bytes.max(files * BYTES_PER_INODE * 5 / 4) + (256 << 20);
@@ -90,7 +91,7 @@ impl SlowDisk {
     pub(super) fn told(&self) -> String {
         let latency = match &self.late {
             Ok(_) => format!("each after {} ms", READ_TAKES.as_secs_f64() * 1e3),
-            Err(why) => format!("without a latency, so that it cannot matter who waits ({why})"),
+            Err(why) => format!("without a latency, so waiting cannot make a difference ({why})"),
         };
         let rate = BYTES_PER_S / 1_000_000;
         format!("ext4 on a loop device held to {rate} MB/s and {READS_PER_S} reads a second, {latency}")
@@ -113,7 +114,8 @@ impl SlowDisk {
 impl Drop for SlowDisk {
     fn drop(&mut self) {
         if !self.device.is_empty() {
-            // A rule for no device limits nobody, so what fails here does no harm; the device goes next.
+            // A rule for a device that does not exist limits nothing, so what fails here does no harm; the
+            // device goes next.
             let _ = self.throttle(0, 0);
         }
         if let Ok(late) = &self.late {
@@ -121,7 +123,7 @@ impl Drop for SlowDisk {
         }
         // Fails only if it was not mounted.
         let _ = run(Command::new("umount").arg("--quiet").arg(&self.folder));
-        self.late = Err("it is gone".to_owned());
+        self.late = Err("it was removed".to_owned());
         let _ = fs::remove_file(&self.image);
     }
 }

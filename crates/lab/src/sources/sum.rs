@@ -1,7 +1,7 @@
 //! The sums of `docs/claims.toml`: a figure, or a few of them put together, read from left to right.
 //!
-//! `echo-10/poll.rps`, `a / b`, `gain a / b` (per cent above 1), `drop a / b` (per cent below 1), numbers among
-//! them. No precedence and no brackets: what needs them is said in two figures. Start at [`Sum`].
+//! `echo-10/poll.rps`, `a / b`, `gain a / b` (per cent above 1), `drop a / b` (per cent below 1), numbers
+//! among them. No precedence and no brackets: what needs them is said in two figures. Start at [`Sum`].
 
 use ringroad_measure::Interval;
 use std::fmt;
@@ -74,7 +74,11 @@ pub struct NoSum(String);
 
 impl fmt::Display for NoSum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is not a sum: figures or numbers with + - * / between them, spaces around", self.0)
+        write!(
+            f,
+            "`{}` is not a sum: figures or numbers with + - * / between them, with spaces around them",
+            self.0
+        )
     }
 }
 
@@ -137,7 +141,7 @@ impl Sum {
         }
     }
 
-    /// Works it out. A figure alone keeps its interval; of several, nobody knows how they vary together.
+    /// Works it out. A figure alone keeps its interval; how several vary together is not known.
     ///
     /// # Errors
     /// The first name that has no figure, in `figure`'s words; or a result that is no number.

@@ -1,7 +1,7 @@
 //! Claimed beside measured, for a terminal.
 //!
-//! A document's table is a table again, what was claimed above what came out here; single figures are lines. What could
-//! not be tested is counted by its reason, and Little's law has the last word before the sum of it all. Start at
+//! A document's table is a table again, what was claimed above what came out here; single figures are lines.
+//! What could not be tested is counted by its reason, and Little's law comes before the summary. Start at
 //! [`text`].
 
 use crate::table::{Paint, clean, cut, wrapped};
@@ -14,7 +14,8 @@ const WIDTH_MAX: usize = 100;
 /// The widest name of a row.
 const NAME_MAX: usize = 24;
 
-/// The claims as text, lines ended by `\n`; `width` is taken as at least 80 and at most 100. Empty without claims.
+/// The claims as text, lines ended by `\n`; `width` is taken as at least 80 and at most 100. Empty without
+/// claims.
 pub fn text(claims: &[Claim], width: usize, color: bool) -> String {
     let page = Page { width: width.clamp(WIDTH_MIN, WIDTH_MAX), paint: Paint { color } };
     let mut out = String::new();
@@ -116,11 +117,13 @@ impl Page {
         for claim in shown {
             let figures = format!("  {:>claimed_width$}  → ", cut(&claimed(claim, true), claimed_width));
             let here = format!("{:>here_width$}", cut(&here(claim, true), here_width));
-            let what = wrapped(&claim.what, room, "");
-            let mut lines = what.lines();
-            let first = lines.next().unwrap_or_default();
-            out.push_str(&format!("{first:room$}{figures}{}\n", self.colored(claim, &here)));
-            lines.for_each(|line| out.push_str(&format!("{line}\n")));
+            let what = wrapped(&claim.what, room, "  ");
+            let lines: Vec<&str> = what.lines().collect();
+            // The figures stand behind the end of their sentence, not amid it.
+            let (last, before) =
+                lines.split_last().map_or(("", [].as_slice()), |(last, before)| (*last, before));
+            before.iter().for_each(|line| out.push_str(&format!("{line}\n")));
+            out.push_str(&format!("{last:room$}{figures}{}\n", self.colored(claim, &here)));
         }
         out.push_str(&self.notes(group));
         out
@@ -143,7 +146,7 @@ impl Page {
             let why = claim.why.clone().filter(|_| claim.origin != Some(Origin::Nearest));
             let nearest = claim.by.as_ref().filter(|_| claim.origin == Some(Origin::Nearest));
             let by = match nearest {
-                Some(by) => Some(format!("in brackets: {by}, which is not what was claimed about")),
+                Some(by) => Some(format!("in brackets: {by}, which the claim is not about")),
                 None => claim.by.clone(),
             };
             for note in [by, claim.scale.clone(), why].into_iter().flatten() {
@@ -156,7 +159,7 @@ impl Page {
         self.paint.dim(&lines)
     }
 
-    /// A text whose first line begins with `lead` and whose others stand under it.
+    /// A text: its first line begins with `lead`, the others stand under it.
     fn hanging(&self, lead: &str, text: &str) -> String {
         let room = lead.chars().count();
         let text = wrapped(text, self.width - room, "");

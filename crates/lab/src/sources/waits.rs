@@ -1,7 +1,7 @@
 //! Ten answers of a quarter of a second each, asked for one after the other and all at once.
 //!
-//! What a coroutine brings to a program that waits is that the waits overlap; so one thread with ten sockets is all
-//! there is to it, and the server is one of ours that lets each answer wait. Start at [`figures`].
+//! What a coroutine brings to a program that waits is that the waits overlap; so one thread with ten sockets
+//! is all there is to it, and the server is one of ours that lets each answer wait. Start at [`figures`].
 
 use super::sum::Figure;
 use super::{Named, Setting};
@@ -142,7 +142,8 @@ mod tests {
         assert_eq!(served, REQUESTS);
     }
 
-    /// The server answers nobody before all have asked: whoever waits for an answer first would wait in vain.
+    /// The server answers no request before all have come: a client that waits for an answer first would wait
+    /// in vain.
     #[test]
     fn together_all_have_asked_before_one_is_heard() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,7 +1,7 @@
 //! The suites that are part of the program, by name, in the order in which a reader meets them.
 //!
-//! They are files like any other (`crates/lab/suites`), embedded, so that an installed binary needs nothing beside it.
-//! Start at [`names`].
+//! They are files like any other (`crates/lab/suites`), embedded, so that an installed binary needs nothing
+//! beside it. Start at [`names`].
 
 /// Name and text of each.
 const ALL: &[(&str, &str)] = &[

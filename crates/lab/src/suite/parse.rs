@@ -1,9 +1,10 @@
-//! A suite from its text: what may stand in the file, and every rule about it, each answered with file, line and key.
+//! A suite from its text: what may stand in the file, and every rule about it, each answered with file, line
+//! and key.
 //!
-//! Keys are read as they stand ([`RawSuite`] and its parts), then checked and expanded into what a run needs. Start at
-//! [`suite`].
+//! Keys are read as they stand ([`RawSuite`] and its parts), then checked and expanded into what a run needs.
+//! Start at [`suite`].
 
-use super::{ARGUMENTS, Client, Keep, Load, Protocol, READY_TIMEOUT_S, Ready, Server, Suite, Tree};
+use super::{ARGUMENTS, Client, Keep, Load, Protocol, READY_TIMEOUT_S, Ready, Server, Suite, Tree, Url};
 use crate::dataset::Dataset;
 use crate::error::SuiteError;
 use serde::Deserialize;
@@ -19,11 +20,14 @@ pub(super) fn suite(
     folder: Option<PathBuf>,
 ) -> Result<Suite, SuiteError> {
     let at = Place { file, text };
-    let raw: RawSuite = toml::from_str(text).map_err(|error| SuiteError {
-        file: file.to_owned(),
-        line: error.span().map(|span| at.line(span.start)),
-        key: None,
-        message: error.message().trim_end().to_owned(),
+    let raw: RawSuite = toml::from_str(text).map_err(|error| {
+        let start = error.span().map(|span| span.start);
+        SuiteError {
+            file: file.to_owned(),
+            line: start.map(|start| at.line(start)),
+            key: start.and_then(|start| at.key(start)),
+            message: in_words(error.message().trim_end()),
+        }
     })?;
     check(raw, &at, name, folder)
 }
@@ -57,8 +61,9 @@ struct RawServer {
     id: Spanned<String>,
     each: Option<Spanned<Vec<String>>>,
     driver: Option<String>,
-    command: Spanned<Vec<String>>,
-    ready: Spanned<String>,
+    command: Option<Spanned<Vec<String>>>,
+    ready: Option<Spanned<String>>,
+    url: Option<Spanned<String>>,
     max_connections: Option<u32>,
     max_connections_reason: Option<String>,
     protocols: Vec<Protocol>,
@@ -113,6 +118,46 @@ fn keep_all() -> Vec<Keep> {
     vec![Keep::Syscalls, Keep::Memory, Keep::Histogram]
 }
 
+/// What the parser reports, in the words of the file's format instead of the program's types.
+fn in_words(message: &str) -> String {
+    const TYPES: [(&str, &str); 9] = [
+        ("a sequence", "a list, as in [64]"),
+        ("a string", "a text in quotes"),
+        ("a boolean", "true or false"),
+        ("a map", "a table, as in { key = 1 }"),
+        ("f64", "a number"),
+        ("u32", "a whole number from 0"),
+        ("u64", "a whole number from 0"),
+        ("struct Tree", "a table, as in { dataset = \"mnist\" }"),
+        ("path string", "a path in quotes"),
+    ];
+    let Some((found, expected)) = message.split_once(", expected ") else { return message.to_owned() };
+    let Some((_, words)) = TYPES.iter().find(|(name, _)| *name == expected) else {
+        return message.to_owned();
+    };
+    let found = ["invalid type: ", "invalid value: "]
+        .iter()
+        .find_map(|begin| found.strip_prefix(begin))
+        .unwrap_or(found);
+    format!("{found} stands here; expected: {words}")
+}
+
+/// How many letters two words differ in, counted as insertions, deletions and replacements.
+fn distance(one: &str, other: &str) -> usize {
+    // A row of the table of distances between the beginnings of both words, from the row before.
+    let mut row: Vec<usize> = (0..=other.chars().count()).collect();
+    for (nth, mine) in one.chars().enumerate() {
+        let mut next = vec![nth + 1];
+        for (pair, theirs) in row.windows(2).zip(other.chars()) {
+            let &[diagonal, above] = pair else { continue };
+            let left = next.last().copied().unwrap_or_default();
+            next.push((diagonal + usize::from(mine != theirs)).min(above + 1).min(left + 1));
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or_default()
+}
+
 /// Turns byte offsets into lines and mistakes into errors.
 struct Place<'a> {
     file: &'a str,
@@ -122,6 +167,16 @@ struct Place<'a> {
 impl Place<'_> {
     fn line(&self, offset: usize) -> usize {
         1 + self.text.bytes().take(offset).filter(|b| *b == b'\n').count()
+    }
+
+    /// The key of the value at this offset, where its line tells: `connections = 64`.
+    fn key(&self, offset: usize) -> Option<String> {
+        let before = self.text.get(..offset)?;
+        let line = before.rsplit('\n').next()?;
+        let key = line.split_once('=')?.0.trim();
+        let table = before.lines().rev().find_map(|line| line.trim().strip_prefix("[[")?.strip_suffix("]]"));
+        let is_key = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        is_key.then(|| table.map_or_else(|| key.to_owned(), |table| format!("{table}.{key}")))
     }
 
     fn error<T>(&self, value: &Spanned<T>, key: &str, message: impl Into<String>) -> SuiteError {
@@ -155,8 +210,9 @@ impl Place<'_> {
     }
 }
 
-/// More connections than one client process can be asked for: the port range of a handful of source addresses.
-const CONNECTIONS_MAX: u32 = 1_000_000;
+/// More connections than one client process can be asked for: the port range of a handful of source
+/// addresses.
+pub(super) const CONNECTIONS_MAX: u32 = 1_000_000;
 /// More blocks than this would run for weeks.
 const REPEATS_MAX: u32 = 10_000;
 /// Deeper pipelines than this measure the client's buffers.
@@ -245,7 +301,7 @@ fn check(raw: RawSuite, at: &Place<'_>, name: &str, folder: Option<PathBuf>) -> 
 fn check_turns(turn_s: &Spanned<f64>, loads: &[Load], at: &Place<'_>) -> Result<f64, SuiteError> {
     let seconds = at.seconds(turn_s, "turn_s", 0.005)?;
     if let Some(load) = loads.iter().find(|load| load.client == Client::Wrk || load.tree.is_some()) {
-        let message = format!("of load {} nobody takes turns: wrk and copiers run to their end", load.id);
+        let message = format!("load {} cannot take turns: wrk and copiers run to their end", load.id);
         return Err(at.error(turn_s, "turn_s", message));
     }
     Ok(seconds)
@@ -263,53 +319,61 @@ fn check_server(raw: &RawServer, at: &Place<'_>) -> Result<Vec<Server>, SuiteErr
         }
         Some(each) => each.get_ref().iter().map(|word| Some(word.as_str())).collect(),
     };
-    if raw.command.get_ref().is_empty() {
-        return Err(at.error(&raw.command, "server.command", "is empty; give the program and its arguments"));
+    if let Some(url) = &raw.url {
+        return Ok(vec![running(raw, url, at)?]);
+    }
+    let missing =
+        |key: &str| at.error(&raw.id, key, "is missing (or give `url` for a server that already runs)");
+    let command = raw.command.as_ref().ok_or_else(|| missing("server.command"))?;
+    let ready = raw.ready.as_ref().ok_or_else(|| missing("server.ready"))?;
+    if command.get_ref().is_empty() {
+        return Err(at.error(command, "server.command", "is empty; give the program and its arguments"));
     }
     if raw.protocols.is_empty() {
         return Err(at.error(&raw.id, "server.protocols", "is empty; give \"echo\", \"http\" or both"));
     }
-    for word in raw.command.get_ref().iter().chain(raw.env.values()) {
+    for word in command.get_ref().iter().chain(raw.env.values()) {
         if let Some(unknown) = unknown_placeholder(word, &PLACEHOLDERS) {
             let message = format!("`{unknown}` is unknown; there are: {}", PLACEHOLDERS.join(" "));
-            return Err(at.error(&raw.command, "server.command", message));
+            return Err(at.error(command, "server.command", message));
         }
         if word.contains(ARGUMENTS) && word != ARGUMENTS {
             let message =
                 format!("{ARGUMENTS} stands for any number of words, so it must be a word of its own");
-            return Err(at.error(&raw.command, "server.command", message));
+            return Err(at.error(command, "server.command", message));
         }
     }
-    let ready_text = raw.ready.get_ref();
+    let ready_text = ready.get_ref();
     if let Some(unknown) = unknown_placeholder(ready_text, &["{each}", "{addr}"]) {
-        return Err(at.error(
-            &raw.ready,
-            "server.ready",
-            format!("`{unknown}` is unknown; there is: {{addr}}"),
-        ));
+        return Err(at.error(ready, "server.ready", format!("`{unknown}` is unknown; there is: {{addr}}")));
     }
     if ready_text.trim().is_empty() {
-        return Err(at.error(&raw.ready, "server.ready", "is empty; give a line it prints, or \"connect\""));
+        return Err(at.error(ready, "server.ready", "is empty; give a line it prints, or \"connect\""));
+    }
+    for word in ["connect", "end"] {
+        if ready_text != word && distance(&ready_text.to_lowercase(), word) <= word.len() / 3 {
+            let message = format!("a line `{ready_text}` would be waited for: did you mean \"{word}\"?");
+            return Err(at.error(ready, "server.ready", message));
+        }
     }
     let copies = raw.protocols.contains(&Protocol::Files);
     if copies != (ready_text == "end") || (copies && raw.protocols.len() > 1) {
         let message = "what copies files serves nothing else, and is ready at its \"end\"";
-        return Err(at.error(&raw.ready, "server.ready", message));
+        return Err(at.error(ready, "server.ready", message));
     }
-    let says = |what: &str| raw.command.get_ref().iter().any(|word| word.contains(what));
+    let says = |what: &str| command.get_ref().iter().any(|word| word.contains(what));
     if copies && !(says("{source}") && says("{target}")) {
         let message = "nothing tells it what to copy: put {source} and {target} in the command";
-        return Err(at.error(&raw.command, "server.command", message));
+        return Err(at.error(command, "server.command", message));
     }
-    let given_address = raw
-        .command
+    let given_address = command
         .get_ref()
         .iter()
         .chain(raw.env.values())
         .any(|w| w.contains("{addr}") || w.contains("{port}"));
     if !copies && !given_address && !ready_text.contains("{addr}") {
         let message = "nothing tells the address: put {port} or {addr} in `command`, or {addr} in `ready`";
-        return Err(at.error(&raw.ready, "server.ready", message));
+        return Err(at.error(ready, "server.ready", message));
     }
     let ready_timeout_s = match &raw.ready_timeout_s {
         Some(value) => at.seconds(value, "server.ready_timeout_s", 0.01)?,
@@ -324,7 +388,7 @@ fn check_server(raw: &RawServer, at: &Place<'_>) -> Result<Vec<Server>, SuiteErr
         .map(|word| Server {
             id: filled(id, word),
             driver: raw.driver.as_deref().map(|driver| filled(driver, word)),
-            command: raw.command.get_ref().iter().map(|part| filled(part, word)).collect(),
+            command: command.get_ref().iter().map(|part| filled(part, word)).collect(),
             ready: match filled(ready_text, word) {
                 connect if connect == "connect" => Ready::Connect,
                 end if end == "end" => Ready::End,
@@ -340,8 +404,27 @@ fn check_server(raw: &RawServer, at: &Place<'_>) -> Result<Vec<Server>, SuiteErr
             hint: raw.hint.clone(),
             own_page: raw.own_page,
             added: false,
+            url: None,
         })
         .collect())
+}
+
+/// A server that is neither started nor stopped.
+fn running(raw: &RawServer, url: &Spanned<String>, at: &Place<'_>) -> Result<Server, SuiteError> {
+    let parsed: Url = url.get_ref().parse().map_err(|how: String| at.error(url, "server.url", how))?;
+    let started = raw.command.is_some() || raw.ready.is_some() || raw.each.is_some() || raw.totals;
+    if started {
+        let message = "a server that already runs has no command, ready, each or totals";
+        return Err(at.error(url, "server.url", message));
+    }
+    if raw.protocols != [Protocol::Http] {
+        return Err(at.error(
+            url,
+            "server.url",
+            "a server that already runs speaks HTTP: protocols = [\"http\"]",
+        ));
+    }
+    Ok(Server::running(raw.id.get_ref().clone(), parsed))
 }
 
 fn check_load(raw: &RawLoad, at: &Place<'_>) -> Result<Vec<Load>, SuiteError> {
@@ -495,8 +578,8 @@ fn check_tree(raw: &RawLoad, at: &Place<'_>) -> Result<(), SuiteError> {
     }
 }
 
-/// The first `{word}` that is not one of `known`. Braces around anything but lower-case letters are plain text,
-/// so that JSON arguments pass.
+/// The first `{word}` that is not one of `known`. Braces around anything but lower-case letters are plain
+/// text, so that JSON arguments pass.
 pub(super) fn unknown_placeholder<'a>(text: &'a str, known: &[&str]) -> Option<&'a str> {
     let mut rest = text;
     while let Some(open) = rest.find('{') {

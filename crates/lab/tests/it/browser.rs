@@ -1,8 +1,8 @@
 //! The page in a real browser: it fits a phone and a desk, and the browser has nothing to complain of.
 //!
-//! Chromium without a screen, where there is one that runs; else the test says why it looked at nothing. The page gets a
-//! few lines of script for this, which it has not by itself: they leave what was measured in the document, and the browser
-//! prints the document.
+//! Chromium without a screen, where there is one that runs; else the test says why it looked at nothing. The
+//! page gets a few lines of script for this, which it has not by itself: they leave what was measured in the
+//! document, and the browser prints the document.
 
 use ringroad_lab::page;
 use ringroad_measure::Record;
@@ -10,8 +10,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What a page is asked, and tells the window it is framed in: how wide it became and how wide it may be, how many charts
-/// are to be seen, and the colour of its ground.
+/// What a page is asked, and tells the window it is framed in: how wide it became and how wide it may be, how
+/// many charts are to be seen, and the colour of its ground.
 const PROBE: &str = "<script>parent.postMessage([document.documentElement.scrollWidth, innerWidth, \
     [...document.querySelectorAll('svg')].filter(svg => svg.getClientRects().length > 0).length, \
     getComputedStyle(document.body).backgroundColor].join('|'), '*')</script>";

@@ -1,4 +1,5 @@
-//! Suites that copy trees of files: what is counted, what is refused, and what is left behind. Figures are not looked at.
+//! Suites that copy trees of files: what is counted, what is refused, and what is left behind. Figures are
+//! not looked at.
 
 use crate::runs::options;
 use ringroad_lab::{RunOptions, Suite, runner};
@@ -81,7 +82,7 @@ fn a_copy_is_timed_and_counted_by_its_files_and_removed_when_the_run_is_over() {
 #[test]
 fn without_a_place_for_trees_copies_are_skipped() {
     let record = run(&suite(&[("whole", "cp -r $0 $1")]), None);
-    assert!(cell(&record, "whole").skipped.as_ref().unwrap().contains("where the trees may lie"));
+    assert!(cell(&record, "whole").skipped.as_ref().unwrap().contains("no folder for the trees"));
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Every gate fires on a run made to trip it, and not on a good one; and figures go into the record as medians.
+//! Every gate fires on a run made to trip it, and not on a good one; and figures go into the record as
+//! medians.
 
 use ringroad_lab::collect::{self, CellRuns, Frame};
 use ringroad_lab::plan::{Plan, Role};
@@ -35,7 +36,7 @@ payload_bytes = 100
     Suite::parse(text, "t.toml", "t", None).unwrap()
 }
 
-/// A run nobody could object to: 10 connections, 100,000 requests in 1 s, 100 µs each.
+/// A run without a fault: 10 connections, 100,000 requests in 1 s, 100 µs each.
 fn good(block: u32, cpu_us: f64) -> Measured {
     Measured {
         run: Run {
@@ -244,7 +245,7 @@ fn an_outside_client_may_leave_as_many_unanswered_as_it_has_connections() {
 }
 
 #[test]
-fn the_limiter_is_who_is_busy() {
+fn the_limiter_is_the_busy_side() {
     let with = |server, client| {
         let mut run = good(0, 4.0);
         run.server_busy = server;
@@ -257,8 +258,8 @@ fn the_limiter_is_who_is_busy() {
     assert_eq!(with(None, Some(0.80)), None);
 }
 
-/// The record of six blocks whose cells cost what `cost` says: server 0 is the baseline, 1 the other, 2 the baseline again,
-/// 3 the baseline by the other client.
+/// The record of six blocks with cells that cost what `cost` says: server 0 is the baseline, 1 the other, 2
+/// the baseline again, 3 the baseline by the other client.
 fn record(cost: impl Fn(usize, u32) -> f64) -> Record {
     record_of(|who, block| good(block, cost(who, block)))
 }
@@ -292,7 +293,7 @@ fn record_of_blocks(blocks: u32, made: impl Fn(usize, u32) -> Measured) -> Recor
     collect::record(&suite, &plan, &runs, Frame { blocks, ..Frame::default() })
 }
 
-/// Noise that differs by block and is the same for all who run in it, as on a real machine.
+/// Noise that differs by block and is the same for all programs that run in it, as on a real machine.
 fn noise(block: u32) -> f64 {
     1.0 + 0.02 * f64::from(block)
 }
@@ -342,7 +343,7 @@ fn a_difference_smaller_than_the_control_reaches_is_named() {
     );
 }
 
-/// The rates of six blocks by the small client, which is who 3, as a share of the load generator's.
+/// The rates of six blocks by the small client (`who` is 3), as a share of the load generator's.
 fn checked(by_small: impl Fn(&mut Measured)) -> Record {
     record_of(|who, block| {
         let mut run = good(block, 4.0);

@@ -26,6 +26,7 @@ fn server(script: &str, ready: Ready) -> Server {
         hint: None,
         own_page: false,
         added: false,
+        url: None,
     }
 }
 

@@ -38,6 +38,8 @@ fn every_record_that_is_kept_makes_a_page_of_the_size_that_is_promised() {
     for folder in folders {
         let page = page::html(&record_in(&folder));
         assert!(page.len() < page::BYTES_MAX, "{}: {} bytes", folder.display(), page.len());
-        assert!(page.contains("Which to use on this machine"), "{}", folder.display());
+        let record = record_in(&folder);
+        let is_invalid = record.verdict.level == ringroad_measure::Level::Invalid;
+        assert_eq!(page.contains("Which to use on this machine"), !is_invalid, "{}", folder.display());
     }
 }

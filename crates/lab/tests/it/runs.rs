@@ -24,7 +24,7 @@ pub(crate) fn options() -> RunOptions {
         command: vec!["tiny".to_owned()],
         seed: Some(11),
         // The load generator is not this crate's.
-        who: Some(Client::Small),
+        client_override: Some(Client::Small),
         ..RunOptions::of(tiny)
     }
 }
@@ -67,7 +67,7 @@ pub(crate) fn run(suite: &Suite) -> Record {
     runner::run(suite, &options(), &mut (), &AtomicBool::new(false)).unwrap()
 }
 
-/// The processes whose command line has `mark` in it.
+/// The processes with `mark` in their command line.
 fn processes_with(mark: &str) -> Vec<String> {
     std::fs::read_dir("/proc")
         .unwrap()
@@ -206,6 +206,35 @@ fn an_interrupted_run_returns_what_was_done_and_leaves_no_process() {
     assert_eq!(runs, 0, "the run in progress was cut off, not waited for");
 }
 
+/// A program of the simplest kind closes after each answer. It is measured with a connection for each
+/// request.
+#[test]
+fn a_program_that_closes_after_each_answer_is_measured_and_the_record_says_so() {
+    for turn_s in [None, Some(0.05)] {
+        let mut suite = suite(&["plain", "closes"], "");
+        suite
+            .servers
+            .iter_mut()
+            .filter(|server| server.id == "closes")
+            .for_each(|server| server.totals = false);
+        (suite.turn_s, suite.repeats) = (turn_s, 1);
+        suite.loads.truncate(1);
+        let record = run(&suite);
+        let cell = record.cells.iter().find(|cell| cell.model == "closes").unwrap();
+        assert_eq!(cell.errors.total(), 0, "{turn_s:?}: {}", cell.verdict);
+        assert!(cell.completed > 4 && cell.details.closes, "{turn_s:?}: {cell:?}");
+        let failed = cell.verdict.reasons.iter().find(|why| matches!(why, Caveat::Closed { .. }));
+        assert_eq!(failed, None, "a close after each answer is expected");
+        let plain = record.cells.iter().find(|cell| cell.model == "plain").unwrap();
+        assert!(!plain.details.closes && plain.errors.total() == 0, "{turn_s:?}: {}", plain.verdict);
+
+        suite.loads[0].pipeline = 2;
+        let record = run(&suite);
+        let cell = record.cells.iter().find(|cell| cell.model == "closes").unwrap();
+        assert!(cell.skipped.as_ref().is_some_and(|why| why.contains("stay open")), "{:?}", cell.skipped);
+    }
+}
+
 /// Others on the client's core take what it needs: that is no property of the server, and is said.
 #[test]
 fn a_client_whose_core_is_taken_by_others_is_called_starved() {
@@ -313,8 +342,8 @@ fn what_was_stopped_goes_on_from_its_last_whole_block() {
     let journal = folder.path().join("journal.jsonl");
     let mut suite = suite(&["plain", "unusable"], "");
     suite.repeats = 3;
-    // Two programs and a control under two loads; one program is skipped: six places in a block, of which the first
-    // block tries all.
+    // Two programs and a control under two loads; one program is skipped: six places in a block, of which the
+    // first block tries all.
     let first = stopped_after(&suite, &journal, 8);
     assert_eq!(first.blocks, 1, "the second block was cut");
     let text = std::fs::read_to_string(&journal).unwrap();
@@ -377,7 +406,7 @@ fn a_journal_of_another_machine_or_none_at_all_is_refused() {
     assert!(rebuilt["host"]["ringroad_build"].is_string(), "{rebuilt}");
     rebuilt["host"]["ringroad_build"] = "0123456789abcdef".into();
     std::fs::write(&journal, format!("{rebuilt}\n")).unwrap();
-    assert!(resume().contains("built anew"));
+    assert!(resume().contains("was rebuilt since"));
     let mut elsewhere: serde_json::Value = serde_json::from_str(begun).unwrap();
     elsewhere["host"]["kernel"] = "1.0".into();
     std::fs::write(&journal, format!("{elsewhere}\n")).unwrap();

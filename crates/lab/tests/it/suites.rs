@@ -144,7 +144,7 @@ fn a_suite_without_servers_loads_or_a_base_for_its_control_says_so() {
 }
 
 #[test]
-fn a_server_whose_address_nobody_knows_is_a_mistake() {
+fn a_server_without_an_address_is_a_configuration_error() {
     let text = changed("\"{addr}\", ", "").replacen("listening on {addr}", "ready", 1);
     assert_eq!(mistake(&text).key.as_deref(), Some("server.ready"));
 }
@@ -176,7 +176,7 @@ fn the_built_in_suites_are_valid_and_end_in_the_time_they_state() {
 }
 
 #[test]
-fn a_part_of_the_connections_is_rounded_and_never_nobody() {
+fn a_share_of_the_connections_is_rounded_and_at_least_one() {
     let share = |share: &str, connections: &str| {
         let text =
             changed("connections = [64]", &format!("connections = [{connections}]\nactive_share = {share}"));
@@ -212,7 +212,7 @@ fn the_words_of_a_load_go_where_the_command_says_and_nowhere_else() {
         plan.cells.iter().find(|c| (c.server, c.load) == (server, load)).unwrap().skipped.clone()
     };
     assert_eq!((skipped(0, 0), skipped(0, 2), skipped(2, 0)), (None, None, None));
-    assert!(skipped(2, 2).unwrap().contains("cannot be told --work-us 5"));
+    assert!(skipped(2, 2).unwrap().contains("cannot get --work-us 5"));
     let addr = "127.0.0.1:8080".parse().unwrap();
     let arguments = suite.loads[2].arguments.clone();
     let filling = Filling { ringroad: Path::new("r"), protocol: Protocol::Echo, addr, arguments: &arguments };
@@ -270,6 +270,110 @@ fn the_suites_of_the_repository_are_all_valid() {
     names.sort();
     assert_eq!(
         names,
-        ["aa", "connections", "engine", "floor", "http", "json", "planted", "proxy", "static", "wrk"]
+        [
+            "aa",
+            "bridge",
+            "connections",
+            "engine",
+            "floor",
+            "http",
+            "json",
+            "planted",
+            "proxy",
+            "static",
+            "wrk"
+        ]
     );
+}
+
+#[test]
+fn a_value_of_the_wrong_kind_is_answered_with_its_key_and_what_belongs_there() {
+    for (from, to, key, words) in [
+        ("connections = [64]", "connections = 64", "load.connections", "; expected: a list, as in [64]"),
+        ("duration_s = 1", "duration_s = \"1\"", "duration_s", "; expected: a number"),
+        ("payload_bytes = 512", "payload_bytes = \"x\"", "load.payload_bytes", "a whole number"),
+        ("id = \"{each}\"", "id = 7", "server.id", "; expected: a text in quotes"),
+    ] {
+        let error = mistake(&changed(from, to));
+        assert_eq!(error.key.as_deref(), Some(key), "{error}");
+        assert!(error.message.contains(words) && error.line.is_some(), "{error}");
+    }
+}
+
+/// A misspelt word would be waited for as a line, to the end of the time for it.
+#[test]
+fn a_word_that_is_nearly_connect_is_a_mistake_and_a_line_that_is_not_is_a_line() {
+    for typo in ["connct", "Connect", "conect", "connected"] {
+        let error = mistake(&changed("\"listening on {addr}\"", &format!("\"{typo}\"")));
+        assert_eq!(error.key.as_deref(), Some("server.ready"), "{typo}: {error}");
+        assert!(error.message.contains("did you mean \"connect\"?"), "{typo}: {error}");
+    }
+    for line in ["listening", "ready", "accepting connections", "up"] {
+        let suite =
+            Suite::parse(&changed("\"listening on {addr}\"", &format!("\"{line}\"")), "my.toml", "my", None);
+        assert_eq!(suite.unwrap().servers[0].ready, Ready::Line(line.to_owned()));
+    }
+}
+
+#[test]
+fn servers_that_already_run_are_named_by_their_urls() {
+    let of =
+        |texts: &[&str]| Suite::of_urls(&texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
+    let suite = of(&["http://localhost:81/", "new=https://example.org/api?x=y"]).unwrap();
+    let servers: Vec<(&str, &str, bool)> = suite
+        .servers
+        .iter()
+        .map(|server| (server.id.as_str(), server.command[0].as_str(), server.url.is_some()))
+        .collect();
+    assert_eq!(servers, [("a", "http://localhost:81/", true), ("new", "https://example.org/api?x=y", true)]);
+    assert_eq!((suite.baseline.as_deref(), suite.control), (Some("a"), true));
+    for wrong in [&["ftp://x/"][..], &["=http://x/"], &["a=http://x/", "a=http://y/"], &["localhost"]] {
+        let error = of(wrong).unwrap_err().to_string();
+        assert!(error.starts_with("--url ") && error.contains("http://"), "{error}");
+    }
+    let text = GOOD.replace(
+        "[[load]]\nid = \"http\"",
+        "[[server]]\nid = \"there\"\nurl = \"http://10.0.0.7/\"\nprotocols = [\"http\"]\n[[load]]\nid = \"http\"",
+    );
+    let there = Suite::parse(&text, "my.toml", "my", None).unwrap().servers.pop().unwrap();
+    assert_eq!(there.url.unwrap().to_string(), "http://10.0.0.7/");
+    let both = text.replace("url = ", "command = [\"x\"]\nurl = ");
+    assert_eq!(mistake(&both).key.as_deref(), Some("server.url"));
+    assert!(mistake(&text.replace("url = \"http://10.0.0.7/\"", "")).message.contains("`url`"));
+}
+
+#[test]
+fn path_and_connections_can_be_set_for_every_load() {
+    let mut suite = Suite::parse(GOOD, "my.toml", "my", None).unwrap();
+    suite.set_path("/api").unwrap();
+    suite.set_connections(&[8, 16]).unwrap();
+    let loads: Vec<(&str, u32, &str)> =
+        suite.loads.iter().map(|load| (load.id.as_str(), load.connections, load.path.as_str())).collect();
+    assert_eq!(
+        loads,
+        [("http-8", 8, "/api"), ("http-16", 16, "/api"), ("echo-8", 8, "/"), ("echo-16", 16, "/")]
+    );
+    assert!(suite.set_path("api").is_err() && suite.set_connections(&[0]).is_err());
+    let mut files = Suite::load("files").unwrap();
+    assert!(files.set_path("/x").is_err() && files.set_connections(&[1]).is_err());
+}
+
+/// What is not installed is known before anything runs.
+#[test]
+fn a_plan_leaves_out_programs_that_are_not_there_and_says_why() {
+    let mut suite = Suite::quick().unwrap();
+    suite.add("gone=./no-such-server {port}").unwrap();
+    suite.add("unknown=no-such-program-anywhere {port}").unwrap();
+    suite.add("shell=sh -c true {port}").unwrap();
+    let mut plan = Plan::of(&suite, 7);
+    let before = plan.runs();
+    plan.look_for_programs(&suite);
+    let text = plan.text(&suite, 400);
+    for name in ["gone", "unknown"] {
+        let line = text.lines().find(|line| line.contains(&format!("not {name}: "))).unwrap();
+        assert!(line.contains("not installed or not executable"), "{line}");
+    }
+    assert!(!text.contains("not shell: sh"), "{text}");
+    assert_eq!(before - plan.runs(), 2 * suite.repeats, "two programs under the one HTTP load");
+    assert!(text.contains("more if an added program is slow"), "{text}");
 }

@@ -1,84 +1,92 @@
-//! What a worker is told to do, how it does it, and what it tells of it: connecting, putting a load on, seeing it to its end.
+//! The orders of a worker and its reports: connecting, running a load, waiting for its end.
 //!
-//! Orders come one after the other on the connections there are. Start at [`run`], then [`carry_out`].
+//! Orders follow each other on the same connections. Start at [`run`], then [`carry_out`].
 
-use super::{ASKED, Kind, LOST, NEVER, OPEN, SERVED, Seat, TRIED, Worker, share};
+use super::{ASKED, Kind, LOST, NEVER, OPEN, SERVED, Seat, TRIED, Worker};
 use crate::connection;
 use crate::error::Error;
 use crate::pace::{self, Metronome};
 use crate::plan::{Message, Pace, Plan};
 use crate::schedule::{Arrivals, Profile, Schedule};
-use crate::tally::{Counts, Tally};
+use crate::share::share;
+use crate::site::Address;
+use crate::tally::{Counts, OfUrl, Tally};
 use crate::tls::Handshakes;
 use ringroad_engine::choose::Choice;
 use ringroad_engine::{JoinHandle, Runtime, spawn, time};
 use std::future::poll_fn;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// How often a worker looks whether something took too long, or all is over.
+/// How often a worker checks for timeouts and for the end of the load.
 pub(crate) const TICK: Duration = Duration::from_millis(20);
 
 /// The least and the most bytes of a receive buffer (the most is the engine's), and of all that a thread has.
 const BUFFER_BYTES: (u64, u64) = (4096, 32 << 10);
 const BUFFERS_BYTES: u64 = 2 << 20;
 
+/// How often it is told how far the connecting has come.
+const TELLING: Duration = Duration::from_millis(100);
+
 /// How long answers are waited for when the load is stopped.
 const STOPPING: Duration = Duration::from_secs(1);
 
-/// What one worker is given.
+/// The input of one worker.
 pub(crate) struct Task {
     pub(crate) plan: Arc<Plan>,
-    pub(crate) addresses: Arc<[SocketAddr]>,
+    /// Of each server.
+    pub(crate) addresses: Arc<[Vec<Address>]>,
     pub(crate) choice: Choice,
     pub(crate) index: u32,
     pub(crate) epoch: Instant,
     pub(crate) stop: Arc<AtomicBool>,
-    /// The run is over: who still connects is to leave it.
+    /// The run is over: a worker that still connects stops.
     pub(crate) over: Arc<AtomicBool>,
     pub(crate) news: mpsc::Sender<News>,
-    /// Tallies that were used and are empty again.
+    /// Tallies that come back empty, to be reused.
     pub(crate) spare: mpsc::Receiver<Box<Tally>>,
 }
 
 impl Task {
-    /// Whether it is time to leave, before the end.
+    /// Whether the worker has to stop before the end.
     fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || self.over.load(Ordering::Relaxed)
     }
 }
 
-/// What a worker tells.
+/// The report of a worker.
 pub(crate) enum News {
-    /// All connections are there, or cannot be had: how many are, and why others are not.
+    /// Progress of connecting: how many connections are open.
+    Connecting { index: u32, connected: u32 },
+    /// Connecting is over: how many connections are open, and why others are not.
     Ready { connected: u32, counts: Box<Counts>, orders: Orders },
-    /// A second of the measured time is over.
-    Second { index: u32, second: u32, tally: Box<Tally> },
+    /// A slice of the measured time is over: a second, or one of the parts of it that the plan wants.
+    Slice { index: u32, slice: u32, tally: Box<Tally> },
     /// The end of what was ordered.
     Done { index: u32, done: Box<Done> },
     /// The worker could not work.
     Failed(Error),
 }
 
-/// A load that is to be put on the connections there are.
+/// A load to be run on the open connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Order {
     /// When it begins, nanoseconds of the epoch.
     pub(crate) begin_ns: u64,
-    /// A probe: requests per second instead of the plan's, and what has not left when its time is over is given up.
+    /// A probe: requests per second instead of the plan's, and what has not left when its time is over is
+    /// given up.
     pub(crate) probe: Option<f64>,
     /// None comes after it.
     pub(crate) last: bool,
 }
 
-/// How a worker is told what to do. Dropped: that it is to end.
+/// The sender of orders to a worker. The worker ends when it is dropped.
 pub(crate) type Orders = ringroad_engine::sync::UnboundedSender<Order>;
 
-/// What came of an order.
+/// The result of an order.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) counts: Counts,
@@ -94,6 +102,8 @@ pub(crate) struct Done {
     pub(crate) system_calls: u64,
     /// Handshakes since the last load, those before the first among them.
     pub(crate) handshakes: Option<Box<Handshakes>>,
+    /// What was measured of each message, if that is kept apart.
+    pub(crate) urls: Vec<OfUrl>,
 }
 
 /// One worker from start to end, on its thread.
@@ -104,7 +114,7 @@ pub(crate) fn run(task: Task) {
         Ok(None) => return,
         Err(why) => News::Failed(why),
     };
-    // Nobody listens: then nobody waits either.
+    // Without a receiver there is no task that waits for it.
     let _ = news.send(told);
 }
 
@@ -118,8 +128,8 @@ fn work(task: Task) -> Result<Option<Done>, Error> {
 
 /// A runtime for the load of one thread.
 pub(crate) fn runtime(plan: &Plan, choice: &Choice) -> Result<Runtime, Error> {
-    // Answers of a benchmark are short, and a turn brings as many as there are connections. What comes back as it was sent
-    // is as long as that.
+    // Answers of a benchmark are short, and a turn brings as many as there are connections. What comes back
+    // as it was sent is as long as that.
     let longest = plan.messages.iter().map(Message::payload_bytes).max().unwrap_or(0);
     let longest = longest.saturating_mul(u64::from(plan.pipeline)).clamp(BUFFER_BYTES.0, BUFFER_BYTES.1);
     let bytes = longest.next_power_of_two();
@@ -139,8 +149,8 @@ pub(crate) fn runtime(plan: &Plan, choice: &Choice) -> Result<Runtime, Error> {
     Ok(runtime)
 }
 
-/// What the worker does beside its connections: one order after another. What came of the last; `None`: there was none,
-/// and no more is to be done.
+/// What the worker does beside its connections: one order after another. What came of the last; `None`: there
+/// was none, and no more is to be done.
 async fn main(worker: Rc<Worker>, task: &Task) -> Result<Option<Done>, Error> {
     connect(&worker, task).await;
     let (give, mut orders) = ringroad_engine::sync::unbounded();
@@ -166,14 +176,16 @@ async fn carry_out(worker: &Rc<Worker>, task: &Task, order: &Order) -> Result<Do
     }
     worker.last.set(order.last);
     let pacing = begin_load(worker, task, order);
-    let second = measure(worker, task, order).await;
+    let slice = measure(worker, task, order).await;
     if let Some(pacing) = pacing {
         pacing.cancel();
     }
-    let second = second?;
+    let slice = slice?;
     worker.give_up(worker.now(), order.probe.is_some());
     let tally = worker.take_tally(task);
-    let _ = task.news.send(News::Second { index: task.index, second, tally });
+    let _ = task.news.send(News::Slice { index: task.index, slice, tally });
+    worker.tell_statuses();
+    worker.tell_heads();
     let flagged = |flag| worker.seats.iter().filter(|seat| seat.has(flag)).count() as u32;
     if worker.hold().is_some() {
         let held = &mut worker.counts.borrow_mut().held;
@@ -189,16 +201,19 @@ async fn carry_out(worker: &Rc<Worker>, task: &Task, order: &Order) -> Result<Do
         counts: worker.counts.take(),
         system_calls: 0,
         handshakes: worker.handshakes.take(),
+        urls: worker.take_urls(),
     })
 }
 
-/// Opens all connections, so many at a time, until all have had a try or the time for it is over.
+/// Opens all connections, so many at a time, until all have had a try, none was made for as long as the
+/// timeout, or the time for all of it is over.
 pub(crate) async fn connect(worker: &Rc<Worker>, task: &Task) {
     let begun = worker.now();
     let limit = worker.plan.timeout.as_nanos() as u64;
     let count = worker.seats.len() as u32;
     let idle = share(u64::from(worker.plan.idle), task.index, worker.plan.threads) as u32;
-    let (mut next, mut last) = (0, begun);
+    let whole = worker.plan.connect_limit.as_nanos() as u64;
+    let (mut next, mut made, mut progress, mut told) = (0, 0, begun, begun);
     loop {
         let allowed = worker.plan.connect_rate.map_or(f64::INFINITY, |rate| {
             1.0 + (worker.now() - begun) as f64 / 1e9 * rate / f64::from(worker.plan.threads)
@@ -217,22 +232,27 @@ pub(crate) async fn connect(worker: &Rc<Worker>, task: &Task) {
             next += 1;
         }
         let all = next == count + idle;
-        if !all {
-            // The time for connecting begins with the last that is let go.
-            last = worker.now();
-        }
+        let is_held_back = !all && worker.connecting.get() < worker.plan.connecting_max;
         let tried = worker.seats.iter().all(|seat| seat.has(TRIED)) && worker.connecting.get() == 0;
         let now = worker.now();
         worker.sweep(now);
-        let hopeless = now - last >= limit || now - begun >= limit && worker.counts.borrow().connects == 0;
-        if all && tried || hopeless || task.is_stopped() {
+        let connects = worker.counts.borrow().connects;
+        if connects != made || is_held_back {
+            (made, progress) = (connects, now);
+        }
+        if all && tried || now - progress >= limit || now - begun >= whole || task.is_stopped() {
             return;
+        }
+        if now - told >= TELLING.as_nanos() as u64 {
+            told = now;
+            let connected = worker.connected.get();
+            let _ = task.news.send(News::Connecting { index: task.index, connected });
         }
         time::sleep(Duration::from_millis(1)).await;
     }
 }
 
-/// Sets the times, and wakes everybody. What hands out arrivals, in open loop.
+/// Sets the times, and wakes all connections. Returns the task that hands out arrivals, in open loop.
 fn begin_load(worker: &Rc<Worker>, task: &Task, order: &Order) -> Option<JoinHandle<()>> {
     let (plan, begin_ns) = (&*task.plan, order.begin_ns);
     let window = begin_ns + plan.warmup.as_nanos() as u64;
@@ -273,7 +293,8 @@ fn begin_load(worker: &Rc<Worker>, task: &Task, order: &Order) -> Option<JoinHan
     pacing
 }
 
-/// Hands out arrivals whenever the metronome, which it owns, says that there are some, or will be in a moment.
+/// Hands out arrivals whenever the metronome, which it owns, signals that some are due, or will be within the
+/// lead time.
 async fn dispatcher(
     worker: Rc<Worker>,
     begin: Instant,
@@ -292,7 +313,8 @@ async fn dispatcher(
             }
         }
         if worker.dispatch(worker.now(), lead) {
-            // The metronome has said its word for this one: now the clock is looked at until it is due, between turns.
+            // The metronome has signalled this one early: from here the clock is polled between turns until
+            // it is due.
             context.waker().wake_by_ref();
         }
         Poll::<()>::Pending
@@ -301,12 +323,12 @@ async fn dispatcher(
     drop(metronome);
 }
 
-/// Lets the load run to its end: hands on the seconds, ends what takes too long. The last second's number.
+/// Lets the load run to its end: hands on the slices, ends what takes too long. The last slice's number.
 async fn measure(worker: &Rc<Worker>, task: &Task, order: &Order) -> Result<u32, Error> {
     let plan = &*task.plan;
     let mut stopped = None;
     let limit = plan.timeout.as_nanos() as u64;
-    let mut second = 0;
+    let mut slice = 0;
     let (mut quiet_since, mut seen) = (worker.now(), 0);
     loop {
         time::sleep(TICK).await;
@@ -316,26 +338,28 @@ async fn measure(worker: &Rc<Worker>, task: &Task, order: &Order) -> Result<u32,
         let now = worker.now();
         worker.sweep(now);
         worker.set_active(task, now);
-        let second_ends = worker.window_ns.get() + u64::from(second + 1) * 1_000_000_000;
-        if now >= second_ends && second_ends < worker.end_ns.get() {
+        let slice_ends =
+            worker.window_ns.get() + u64::from(slice + 1) * 1_000_000_000 / u64::from(plan.slices);
+        if now >= slice_ends && slice_ends < worker.end_ns.get() {
             let tally = worker.take_tally(task);
-            let _ = task.news.send(News::Second { index: task.index, second, tally });
-            second += 1;
+            let _ = task.news.send(News::Slice { index: task.index, slice, tally });
+            slice += 1;
         }
         if stopped.is_none() && task.is_stopped() {
-            // Nothing more is sent, and what is on its way gets a moment, so that the counts of both sides agree.
+            // Nothing more is sent, and what is on its way gets a moment, so that the counts of both sides
+            // agree.
             stopped = Some(now);
             worker.end_ns.set(worker.end_ns.get().min(now));
             worker.give_up(now, false);
         }
         if stopped.is_some_and(|since| now - since >= STOPPING.as_nanos() as u64) {
-            return Ok(second);
+            return Ok(slice);
         }
         if order.probe.is_some() && now >= worker.end_ns.get() {
             worker.give_up(now, true);
         }
         if worker.is_exhausted(now) && worker.in_flight.get() == 0 {
-            return Ok(second);
+            return Ok(slice);
         }
         let progress = {
             let counts = worker.counts.borrow();
@@ -350,7 +374,7 @@ async fn measure(worker: &Rc<Worker>, task: &Task, order: &Order) -> Result<u32,
         if overdue || stuck {
             let left = worker.in_flight.get();
             worker.failed(Kind::Timeout, left, "no answer by the end");
-            return Ok(second);
+            return Ok(slice);
         }
     }
 }

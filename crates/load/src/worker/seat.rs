@@ -1,12 +1,12 @@
-//! What others have to know of a connection's task, and how they wake it.
+//! The shared state of a connection's task, and the waker for it.
 
 use std::cell::{Cell, RefCell};
 use std::task::Waker;
 
-/// No time: what is in a seat while it waits for nothing.
+/// No time: the value in a seat that waits for nothing.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// What others have to know of a connection's task.
+/// The state of a connection's task that other tasks read.
 #[derive(Default)]
 pub(crate) struct Seat {
     /// When its oldest unanswered request was sent, or its connecting began; [`NEVER`]: nothing is due.
@@ -17,25 +17,25 @@ pub(crate) struct Seat {
     pub(crate) waker: RefCell<Option<Waker>>,
 }
 
-/// It waits for an arrival.
+/// The connection is free and waits for an arrival.
 pub(crate) const PARKED: u16 = 1;
-/// What it waits for takes too long.
+/// The timeout of its wait has expired.
 pub(crate) const EXPIRED: u16 = 2;
-/// It got an answer at least once.
+/// At least one answer came.
 pub(crate) const SERVED: u16 = 4;
-/// It has had its first try.
+/// The first connect has ended, well or not.
 pub(crate) const TRIED: u16 = 8;
-/// It is connected.
+/// The connection is open.
 pub(crate) const OPEN: u16 = 16;
-/// It has sent a request at least once.
+/// At least one request was sent.
 pub(crate) const ASKED: u16 = 32;
-/// It was lost, and may have been made again.
+/// The connection was lost, and may have been reconnected.
 pub(crate) const LOST: u16 = 64;
-/// Nobody tries to make it any more.
+/// Reconnecting has been given up.
 pub(crate) const GIVEN_UP: u16 = 128;
-/// It has got an answer since it was made.
+/// An answer came since it was connected.
 pub(crate) const ALIVE: u16 = 256;
-/// It sends one request and is then held open.
+/// The connection sends one request and is then held open.
 pub(crate) const SILENT: u16 = 512;
 
 impl Seat {

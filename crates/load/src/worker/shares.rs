@@ -1,20 +1,22 @@
-//! Who gets how much of a whole: workers of connections and requests, messages of what is sent.
+//! Division of connections and turns: which connections are silent, in which order messages are sent.
 
-/// The part of `all` that falls to worker `index` of `workers`: they differ by one at most, and add up.
-pub(crate) fn share(all: u64, index: u32, workers: u32) -> u64 {
-    all / u64::from(workers) + u64::from(u64::from(index) < all % u64::from(workers))
-}
-
-/// Whether connection `number` of a worker is one of its silent ones, which are spread evenly among the others.
+/// Whether connection `number` of a worker is one of its silent ones, which are spread evenly among the
+/// others.
 pub(super) fn is_silent(number: u64, silent: u64, all: u64) -> bool {
     number * silent / all != (number + 1) * silent / all
 }
 
-/// The order in which messages are sent: each as often as its weight says, spread evenly (the one that is furthest
-/// behind its share comes next).
+/// The order in which messages are sent: each as often as its weight says, spread evenly (the one that is
+/// furthest behind its share comes next).
 pub(super) fn wheel(weights: &[u32]) -> Vec<u16> {
     let divisor = weights.iter().copied().fold(0, gcd).max(1);
     let weights: Vec<i64> = weights.iter().map(|weight| i64::from(weight / divisor)).collect();
+    if weights.iter().all(|weight| *weight <= 1) {
+        // As long as there are messages, and each once: no need to look for the one that is furthest behind.
+        let once = (0..).zip(&weights).filter(|(_, weight)| **weight == 1).map(|(at, _)| at);
+        let turns: Vec<u16> = once.collect();
+        return if turns.is_empty() { vec![0] } else { turns };
+    }
     let total: i64 = weights.iter().sum();
     let mut behind = vec![0_i64; weights.len()];
     let turns = total.clamp(1, 10_000);
@@ -40,15 +42,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_differ_by_one_at_most_and_add_up() {
-        for (all, workers) in [(10, 3), (3, 3), (1, 4), (0, 2), (u64::MAX, 7)] {
-            let shares: Vec<u64> = (0..workers).map(|index| share(all, index, workers)).collect();
-            assert_eq!(shares.iter().sum::<u64>(), all);
-            assert!(shares.iter().max() <= shares.iter().min().map(|min| min + 1).as_ref(), "{shares:?}");
-        }
-    }
-
-    #[test]
     fn silent_connections_are_as_many_as_asked_for_and_spread() {
         for (silent, all) in [(0, 3), (7, 10), (9, 10), (1, 10), (990, 1000)] {
             let numbers: Vec<u64> = (0..all).filter(|number| is_silent(*number, silent, all)).collect();
@@ -69,5 +62,7 @@ mod tests {
             assert_eq!(turns.iter().filter(|turn| **turn == message).count(), count);
         }
         assert_eq!(wheel(&[0, 3]), [1]);
+        assert_eq!(wheel(&[0, 0]), [0]);
+        assert_eq!(wheel(&[5; 20_000]), (0..20_000).collect::<Vec<u16>>());
     }
 }

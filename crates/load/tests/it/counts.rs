@@ -69,7 +69,7 @@ fn the_seconds_that_are_told_are_the_whole_and_the_last_may_be_a_part() {
     assert_eq!(outcome.tally.latencies.response.count(), 130);
 }
 
-/// Every arrival of the schedule is sent, however late anybody is: 1000 a second for 0.4 s are 400.
+/// Every arrival of the schedule is sent, however late it is: 1000 a second for 0.4 s are 400.
 #[test]
 fn an_open_loop_sends_what_was_due_and_nothing_else() {
     for choice in drivers() {
@@ -167,7 +167,8 @@ fn an_echo_is_whole_whatever_pieces_it_comes_in() {
     }
 }
 
-/// A peer that does not read on until it has got rid of what it says: who sent all before reading would wait for ever.
+/// A peer that does not read on until it has got rid of what it says: a client that sent all before reading
+/// would wait for ever.
 #[test]
 fn more_than_both_sides_can_hold_comes_back_all_the_same() {
     let server = Server::echo(65_536);

@@ -83,7 +83,7 @@ fn after_so_many_tries_in_a_row_a_connection_is_given_up_and_the_endpoint_is_una
                 requests.next(&mut stream, &Log::default()).unwrap();
                 stream.write_all(&ok()).unwrap();
             }
-            // Nobody listens any more when the connection ends.
+            // Nothing listens any more when the connection ends.
             drop(listener);
         });
         let mut plan = held(address, 1, 20, Duration::from_secs(3600));
@@ -103,7 +103,7 @@ fn after_so_many_tries_in_a_row_a_connection_is_given_up_and_the_endpoint_is_una
 /// What is due while the answer before is missing is not put off: it has failed, and is seen.
 #[test]
 fn a_heartbeat_that_finds_the_one_before_unanswered_is_not_written() {
-    // Nobody accepts what the kernel takes.
+    // The kernel takes connections, and the server never accepts them.
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let mut plan = held(listener.local_addr().unwrap(), 2, 20, Duration::from_millis(300));
     plan.timeout = Duration::from_secs(3);

@@ -1,4 +1,4 @@
-//! The search for the highest rate, against a server whose capacity is known.
+//! The search for the highest rate, against a server of known capacity.
 
 use crate::server::{Requests, Server, ok};
 use crate::{best, http};
@@ -14,7 +14,8 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
-/// A server that takes at least two milliseconds for each request, one after the other: 500 a second, or fewer.
+/// A server that takes at least two milliseconds for each request, one after the other: 500 a second, or
+/// fewer.
 fn slow() -> Server {
     let gate = Mutex::new(());
     Server::start(move |stream, log| {
@@ -44,8 +45,8 @@ fn find(plan: &Plan, demand: &str) -> Result<Knee, ringroad_load::Error> {
     search(plan, &demand.parse().unwrap(), &best(), &stop, &mut |_| {})
 }
 
-/// At a rate of 700 in 0.3 s, 210 requests are due and at most 150 served by then: the median one waits for longer than
-/// the demand allows, on any machine. On a slow one the knee is lower, and that is all.
+/// At a rate of 700 in 0.3 s, 210 requests are due and at most 150 served by then: the median one waits for
+/// longer than the demand allows, on any machine. On a slow one the knee is lower, and that is all.
 #[test]
 fn the_knee_lies_below_what_the_server_can_do_and_all_probes_use_the_same_connections() {
     let server = slow();
@@ -113,7 +114,8 @@ fn a_search_that_is_stopped_ends_and_says_so() {
     assert!(knee.verdict().to_string().contains("stopped") || knee.met.is_none());
 }
 
-/// A server that is only slow fails no request: what did not even leave in time is what says that the rate was too high.
+/// A server that is only slow fails no request: what did not even leave in time is what says that the rate
+/// was too high.
 #[test]
 fn a_rate_at_which_requests_do_not_get_out_does_not_meet_a_demand_on_errors() {
     let server = slow();

@@ -1,7 +1,8 @@
 //! Latencies against what the server itself took.
 //!
-//! Of each request the client's time holds the server's, so of both, sorted, every quantile of the client's is at least
-//! the server's: that is true on any machine. How much more it is depends on the machine, and is bounded by sums.
+//! Of each request the client's time holds the server's, so of both, sorted, every quantile of the client's
+//! is at least the server's: that is true on any machine. How much more it is depends on the machine, and is
+//! bounded by sums.
 
 use crate::server::{Requests, Server, ok};
 use crate::{best, http, run};
@@ -14,7 +15,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A server that waits before each answer as long as `delay` says for the n-th request, and what it really took.
+/// A server that waits before each answer as long as `delay` says for the n-th request, and what it really
+/// took.
 fn delayed(delay: impl Fn(usize) -> Duration + Send + Sync + 'static) -> (Server, Arc<Mutex<Vec<u64>>>) {
     let took = Arc::new(Mutex::new(Vec::new()));
     let notes = Arc::clone(&took);
@@ -48,14 +50,16 @@ fn holds_at_least(client: &Histogram, server: &mut [u64]) {
 fn holds_at_most(client: &Histogram, bounds: &mut [u64]) {
     bounds.sort_unstable();
     for percent in 1..=100 {
-        // A hundredth is no number of two, so the histogram may count one further: 0.07 of 100 is a little more than 7.
+        // A hundredth is no number of two, so the histogram may count one further: 0.07 of 100 is a little
+        // more than 7.
         let most = bounds[(bounds.len() * percent).div_ceil(100).min(bounds.len() - 1)] as f64;
         let said = client.quantile_ns(percent as f64 / 100.0).unwrap() as f64;
         assert!(said <= 1.002 * most, "p{percent}: {said} ns is more than the {most} ns it can have been");
     }
 }
 
-/// What one server has seen of one connection: for each request when it had read it, and when it began to answer.
+/// What one server has seen of one connection: for each request when it had read it, and when it began to
+/// answer.
 type Times = Arc<Mutex<Vec<(Instant, Instant)>>>;
 
 /// A server for one connection that waits before each answer as long as `delay` says for the n-th request.
@@ -77,9 +81,10 @@ fn timed(delay: impl Fn(usize) -> Duration + Send + Sync + 'static) -> (Server, 
     (server, times)
 }
 
-/// One connection, one request at a time: the client sent a request after the server began to answer the one before, and
-/// had its answer before the server read the next. So the server's own log says between which bounds each latency lies, on
-/// any machine; undisturbed they are 2 % apart or less. Quantiles of the latencies lie between the quantiles of the bounds.
+/// One connection, one request at a time: the client sent a request after the server began to answer the one
+/// before, and had its answer before the server read the next. So the server's own log says between which
+/// bounds each latency lies, on any machine; undisturbed they are 2 % apart or less. Quantiles of the
+/// latencies lie between the quantiles of the bounds.
 #[test]
 fn percentiles_are_what_the_servers_own_log_says_whatever_its_delays_are() {
     let fixed: fn(usize) -> u64 = |_| 10;
@@ -104,10 +109,10 @@ fn percentiles_are_what_the_servers_own_log_says_whatever_its_delays_are() {
     }
 }
 
-/// One connection again, in open loop: the n-th request was due n hundredths of a second after the load began, which was
-/// after the connections were there and before the server read the first request.
+/// One connection again, in open loop: the n-th request was due n hundredths of a second after the load
+/// began, which was after the connections were there and before the server read the first request.
 #[test]
-fn in_open_loop_percentiles_hold_what_a_freeze_makes_everybody_wait() {
+fn in_open_loop_a_stall_counts_in_the_percentiles_of_every_request() {
     let (server, times) = timed(|nth| Duration::from_millis(if nth == 40 { 200 } else { 2 }));
     let plan = Plan {
         connections: 1,
@@ -141,9 +146,9 @@ fn in_open_loop_percentiles_hold_what_a_freeze_makes_everybody_wait() {
     assert!(slow(&outcome.tally.latencies.response) >= 14);
 }
 
-/// 200 requests a second, a second long, and a server that once does nothing for 300 ms: whatever was due in the
-/// first half of the freeze waited for the second half at least. That is 30 requests; a load that waits with the
-/// server would have asked twice and noticed it twice.
+/// 200 requests a second, a second long, and a server that once does nothing for 300 ms: whatever was due in
+/// the first half of the freeze waited for the second half at least. That is 30 requests; a load that waits
+/// with the server would have asked twice and noticed it twice.
 #[test]
 fn a_freeze_shows_in_open_loop_in_every_request_that_was_due_in_it() {
     // One lock over all connections: when the server freezes, all of it does.

@@ -2,15 +2,19 @@
 //! against it. No assertion here depends on how fast anything is.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod answers;
+mod connecting;
 mod counts;
 mod hold;
 mod knee;
 mod latencies;
 mod records;
 mod server;
+mod sites;
 mod stages;
 mod tls;
 mod watched;
+mod websocket;
 mod wrong;
 
 use ringroad_engine::choose::{self, Choice, Wish};
@@ -53,7 +57,8 @@ fn echo(address: SocketAddr, bytes: &[u8]) -> Plan {
     plan(format!("tcp://{address}").parse().unwrap(), Message::echo(bytes.to_vec()).unwrap())
 }
 
-/// Twelve requests over three connections; whoever wants more says so. The timeout is one that is never met.
+/// Twelve requests over three connections; tests that need more change it. The timeout is one that is never
+/// met.
 fn plan(target: Target, message: Message) -> Plan {
     Plan {
         connections: 3,

@@ -1,7 +1,7 @@
 //! Servers that do exactly what a test says, and write down what they did.
 //!
-//! A thread for each connection, blocking calls, no crate of ours: what is held against the load shares nothing with
-//! it. Start at [`Server::start`].
+//! A thread for each connection, blocking calls, no crate of ours: what is held against the load shares
+//! nothing with it. Start at [`Server::start`].
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,5 @@
-//! Loads that change while they last, and where connections come from. What ends a test is something the server has
-//! seen, never a time.
+//! Loads that change while they last, and where connections come from. What ends a test is something the
+//! server has seen, never a time.
 
 use crate::server::{Requests, Server, ok};
 use crate::{best, drivers, http, run};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// How often each connection, by its client's address, has asked.
 type Asked = Arc<Mutex<BTreeMap<SocketAddr, u64>>>;
 
-/// A server that knows who asks.
+/// A server that counts the requests of each connection.
 fn server() -> (Server, Asked) {
     let asked = Asked::default();
     let notes = Arc::clone(&asked);

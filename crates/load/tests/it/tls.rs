@@ -1,5 +1,5 @@
-//! https, against servers by the same library on blocking sockets. What is tested is what we make of it: counting,
-//! trust, ends, and that no certificate that is not vouched for is believed.
+//! https, against servers by the same library on blocking sockets. What is tested is what we make of it:
+//! counting, trust, ends, and that no certificate that is not vouched for is believed.
 
 use crate::server::{Log, Requests, Server, close};
 use crate::{best, drivers, get, plan, run};
@@ -13,12 +13,12 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A server's own certificate for this name, and who would vouch for it: itself.
-fn certificate(name: &str) -> (Arc<ServerConfig>, CertificateDer<'static>) {
+/// A self-signed certificate for this name, and a server's configuration with it.
+pub(crate) fn certificate(name: &str) -> (Arc<ServerConfig>, CertificateDer<'static>) {
     let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
     let certificate = made.cert.der().clone();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
@@ -118,31 +118,77 @@ fn a_session_is_resumed_where_the_server_offers_it() {
 }
 
 #[test]
-fn a_certificate_that_nobody_vouches_for_or_for_another_name_is_refused() {
+fn an_untrusted_certificate_or_one_for_another_name_is_refused() {
     let (config, own) = certificate("localhost");
     let (_, stranger) = certificate("localhost");
     let (other_config, other) = certificate("elsewhere.example");
     for (config, trust, words) in [
-        (&config, Trust::Roots(vec![stranger]), "invalid peer certificate"),
-        (&other_config, Trust::Roots(vec![other]), "not valid for name"),
+        (
+            &config,
+            Trust::Roots(vec![stranger.clone()]),
+            "not signed by one that this system trusts. --cacert FILE",
+        ),
+        (&config, Trust::Given(vec![stranger]), "not among those of --cacert"),
+        (&other_config, Trust::Roots(vec![other.clone()]), "for another name"),
+        (&other_config, Trust::Given(vec![other]), "for another name"),
     ] {
         let server = https(Arc::clone(config), b"");
         let error = run(&secured(server.address, trust), &best()).unwrap_err();
         let text = error.to_string();
         assert!(!error.is_usage() && text.contains("handshake") && text.contains(words), "{text}");
         assert!(text.contains("--insecure"), "{text}");
-        assert_eq!(server.requests(), 0, "nothing is sent to who is not believed");
+        assert_eq!(server.requests(), 0, "nothing is sent to a server that is not trusted");
     }
     let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
-    for (config, trust) in
-        [(&config, Trust::Roots(vec![own])), (&config, Trust::Anybody), (&other_config, Trust::Anybody)]
-    {
+    for (config, trust) in [
+        (&config, Trust::Roots(vec![own.clone()])),
+        (&config, Trust::Given(vec![own])),
+        (&config, Trust::Anybody),
+        (&other_config, Trust::Anybody),
+    ] {
         let server = https(Arc::clone(config), answer);
         assert_eq!(run(&secured(server.address, trust), &best()).unwrap().counts.completed, 12);
     }
 }
 
-/// An answer that ends with its connection may have been cut by anybody, unless TLS's own last word came.
+/// As `openssl req -x509` makes one: it says that it is an authority, and it is the server's own.
+#[test]
+fn a_given_certificate_of_an_authority_is_accepted_from_the_server_that_shows_it() {
+    let made = |name: &str| {
+        let mut wanted = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+        wanted.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = wanted.self_signed(&key).unwrap().der().clone();
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let config =
+            ServerConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_no_client_auth()
+                .with_single_cert(vec![certificate.clone()], key)
+                .unwrap();
+        (Arc::new(config), certificate)
+    };
+    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+    let (config, own) = made("localhost");
+    let server = https(Arc::clone(&config), answer);
+    let plan = secured(server.address, Trust::Given(vec![own.clone()]));
+    assert_eq!(run(&plan, &best()).unwrap().counts.completed, 12);
+    let (other, elsewhere) = made("elsewhere.example");
+    for (config, given) in
+        [(&config, vec![elsewhere.clone()]), (&other, vec![elsewhere]), (&other, vec![own])]
+    {
+        let server = https(Arc::clone(config), answer);
+        let error = run(&secured(server.address, Trust::Given(given)), &best()).unwrap_err().to_string();
+        assert!(
+            error.contains("handshake: the server's certificate") || error.contains("handshake: invalid"),
+            "{error}"
+        );
+        assert_eq!(server.requests(), 0);
+    }
+}
+
+/// An answer that ends with its connection may have been truncated on the way, unless close_notify came.
 #[test]
 fn an_answer_that_is_cut_off_is_no_answer() {
     let (config, _) = certificate("localhost");
@@ -158,19 +204,19 @@ fn an_answer_that_is_cut_off_is_no_answer() {
 }
 
 #[test]
-fn who_does_not_speak_tls_or_does_not_answer_is_told_as_such() {
+fn a_server_without_tls_and_one_that_does_not_answer_have_their_own_errors() {
     let plain = Server::start(|stream, _| {
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
         close(stream);
     });
     let error = run(&secured(plain.address, Trust::Anybody), &best()).unwrap_err().to_string();
-    assert!(error.contains("handshake: "), "{error}");
+    assert!(error.contains("handshake: the server does not speak TLS on this port: load http://"), "{error}");
 
     let closing = Server::start(|stream, _| drop(stream.shutdown(Shutdown::Both)));
     let error = run(&secured(closing.address, Trust::Anybody), &best()).unwrap_err().to_string();
     assert!(error.contains("handshake: "), "{error}");
 
-    // Nobody accepts what the kernel takes.
+    // The kernel takes connections, and the server never accepts them.
     let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let mut plan = secured(silent.local_addr().unwrap(), Trust::Anybody);
     plan.timeout = Duration::from_secs(2);

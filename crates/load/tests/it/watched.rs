@@ -1,5 +1,5 @@
-//! A load that is watched: looked at while it stands still, measured where the watcher says, silent where it was asked to be,
-//! and whole connections as requests.
+//! A load that is watched: looked at while it stands still, measured where the watcher says, silent where it
+//! was asked to be, and whole connections as requests.
 
 use crate::server::{Requests, Server, close, ok};
 use crate::{best, drivers, echo, get, http};
@@ -15,7 +15,8 @@ use std::time::Duration;
 
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// Looks at the load until all are served, measures it for a moment, and drains it. Answers in the measured time, and latencies.
+/// Looks at the load until all are served, measures it for a moment, and drains it. Answers in the measured
+/// time, and latencies.
 fn watch(plan: &Plan, choice: &Choice) -> (Watched, u64, u64) {
     let mut looks = 0;
     let (mut before, mut completed, mut latencies) = (None, 0, 0);
@@ -159,7 +160,7 @@ fn a_body_that_has_to_be_alike_and_is_not_is_a_protocol_error_on_every_driver() 
         });
         let plan = Plan { connections: 1, count: Some(12), ..http(server.address) };
         let counts = crate::run(&plan, &choice).unwrap().counts;
-        assert_eq!(counts.errors.total(), 0, "{choice}: nobody asked");
+        assert_eq!(counts.errors.total(), 0, "{choice}: nothing was asked for");
         let plan = Plan { messages: vec![get(&plan.target, 1).with_body(Body::Alike)], ..plan };
         let counts = crate::run(&plan, &choice).unwrap().counts;
         let why = counts.failures.keys().next().unwrap();
@@ -173,9 +174,9 @@ fn a_body_that_has_to_be_alike_and_is_not_is_a_protocol_error_on_every_driver() 
 }
 
 #[test]
-fn nobody_who_listens_and_nobody_who_is_left_are_seen_at_the_next_look() {
-    let nobody = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
-    let (watched, completed, _) = watch(&endless(http(nobody)), &best());
+fn a_missing_listener_and_a_dead_process_are_seen_at_the_next_check() {
+    let closed = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+    let (watched, completed, _) = watch(&endless(http(closed)), &best());
     assert_eq!((watched.connected, watched.served, completed), (0, 0, 0));
     assert!(watched.counts.errors.connect >= 3, "{:?}", watched.counts.errors);
     let server =

@@ -1,14 +1,17 @@
-//! Servers that answer wrongly, each in its own way: every way is counted by its kind, none is a success, and none ends
-//! the load.
+//! Servers that answer wrongly, each in its own way: every way is counted by its kind, none is a success, and
+//! none ends the load.
 
 use crate::server::{Requests, Server, close, ok};
 use crate::{best, drivers, echo, http, run};
+use ringroad_load::verdict::verdict;
 use ringroad_load::{Message, Plan};
 use ringroad_measure::record::Errors;
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Which count of failures.
 type Count = fn(&Errors) -> u64;
@@ -42,7 +45,7 @@ const ANSWERS: [(&str, Count, &[u8]); 19] = [
     ),
     ("another protocol", PROTOCOL, b"220 mail.example.org ESMTP\r\n"),
     ("a future version", PROTOCOL, b"HTTP/2.0 200 OK\r\n\r\n"),
-    ("an upgrade nobody offered", PROTOCOL, b"HTTP/1.1 101 Switching Protocols\r\n\r\n"),
+    ("an upgrade that was not offered", PROTOCOL, b"HTTP/1.1 101 Switching Protocols\r\n\r\n"),
     ("line ends without CR", PROTOCOL, b"HTTP/1.1 200 OK\nContent-Length: 5\n\nhello"),
     ("an error", STATUS, b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"),
     ("a redirect", STATUS, b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"),
@@ -63,6 +66,72 @@ fn each_wrong_answer_is_counted_by_its_kind_and_is_no_success() {
         assert_eq!((kind(&counts.errors), counts.errors.total()), (4, 4), "{name}: {:?}", counts.failures);
         assert_eq!(counts.failures.values().sum::<u64>(), 4, "{name}");
     }
+}
+
+#[test]
+fn a_server_of_another_protocol_is_named_with_what_to_do() {
+    const ALERT: &[u8] = b"\x15\x03\x03\0\x02\x02\x46";
+    const REFUSAL: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
+    let cases: [(bool, &[u8], &str); 5] = [
+        (false, ALERT, "the server speaks TLS on this port: load https://"),
+        (false, b"\0\0\0\x04\0\0\0\0\0", "the server speaks HTTP/2 without TLS on this port: add --http2"),
+        (true, ALERT, "the server speaks TLS on this port: load https://"),
+        (true, REFUSAL, "the server does not speak HTTP/2: its first bytes are an HTTP/1.1 answer"),
+        (true, b"<!DOCTYPE HTML>", "the server does not speak HTTP/2: its first bytes are \"<!DOCTYPE\""),
+    ];
+    for (http2, answer, expected) in cases {
+        let server = Server::start(move |stream, _| {
+            if std::io::Read::read(stream, &mut [0; 64]).is_ok_and(|count| count > 0) {
+                let _ = stream.write_all(answer);
+            }
+            close(stream);
+        });
+        let plan = Plan { count: Some(1), connections: 4, http2, ..http(server.address) };
+        // A client of HTTP/2 speaks first, so its connections may be gone before the load begins.
+        let told = match run(&plan, &best()) {
+            Ok(outcome) => {
+                let counts = outcome.counts;
+                assert!(counts.errors.total() <= counts.sent + counts.errors.connect, "{counts:?}");
+                counts.failures.into_keys().collect::<Vec<_>>().join("\n")
+            }
+            Err(why) => why.to_string(),
+        };
+        assert!(told.contains(expected), "{expected}: {told}");
+    }
+}
+
+/// One connection of ten sends the only request; to the others the server speaks unasked.
+#[test]
+fn what_fails_on_a_connection_without_a_request_is_no_request() {
+    let (asked, spoilt) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (seen, others) = (Arc::clone(&asked), Arc::clone(&spoilt));
+    let server = Server::start(move |stream, _| {
+        let step = Duration::from_millis(10);
+        stream.set_read_timeout(Some(step)).unwrap();
+        while !seen.load(Ordering::SeqCst) {
+            if std::io::Read::read(stream, &mut [0; 256]).is_ok_and(|count| count > 0) {
+                seen.store(true, Ordering::SeqCst);
+                let begun = Instant::now();
+                while others.load(Ordering::SeqCst) < 9 && begun.elapsed() < Duration::from_secs(60) {
+                    std::thread::sleep(step);
+                }
+                let _ = stream.write_all(&ok());
+                return close(stream);
+            }
+        }
+        stream.set_read_timeout(None).unwrap();
+        let _ = stream.write_all(b"220 mail.example.org ESMTP\r\n");
+        close(stream);
+        others.fetch_add(1, Ordering::SeqCst);
+    });
+    let plan = Plan { count: Some(1), connections: 10, ..http(server.address) };
+    let outcome = run(&plan, &best()).unwrap();
+    let counts = &outcome.counts;
+    assert_eq!((counts.sent, counts.completed, counts.errors.protocol), (1, 1, 0), "{counts:?}");
+    assert!(counts.errors.connect >= 9, "{counts:?}");
+    let said = verdict(&plan, &outcome).to_string();
+    let tried = counts.errors.connect + 1;
+    assert!(said.contains(&format!("{} of {tried} requests failed", tried - 1)), "{said}");
 }
 
 #[test]
@@ -93,11 +162,11 @@ fn one_wrong_answer_among_good_ones_is_found_on_every_driver() {
     }
 }
 
-/// As a server that is stopped (SIGSTOP): the kernel takes connection and request, and nobody answers.
+/// As a server that is stopped (SIGSTOP): the kernel takes connection and request, and no answer comes.
 #[test]
 fn no_answer_is_a_timeout_and_the_load_comes_to_its_end() {
     for choice in drivers() {
-        // Nobody accepts what the kernel takes.
+        // The kernel takes connections, and the server never accepts them.
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let plan = Plan {
             connections: 2,
@@ -146,7 +215,7 @@ fn an_answer_up_to_a_delimiter_may_be_any() {
 
 #[test]
 fn where_nothing_listens_there_is_no_load_and_the_reason_is_told() {
-    // Bound and not listening: nobody else can have the port meanwhile.
+    // Bound and not listening: no other program can have the port meanwhile.
     let taken = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&taken, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let address = SocketAddr::try_from(getsockname(&taken).unwrap()).unwrap();
@@ -159,14 +228,15 @@ fn where_nothing_listens_there_is_no_load_and_the_reason_is_told() {
 }
 
 #[test]
-fn a_name_nobody_knows_is_told_as_such() {
+fn an_unknown_name_is_reported_as_unknown() {
     let mut plan = http(SocketAddr::from(([127, 0, 0, 1], 9)));
     plan.target.host = "nobody.invalid".to_owned();
     let error = run(&plan, &best()).unwrap_err().to_string();
     assert!(error.starts_with("resolve, on nobody.invalid: "), "{error}");
 }
 
-/// A server that goes away amid the load: what was on its way is lost, what cannot be made is counted, and it ends.
+/// A server that goes away amid the load: what was on its way is lost, what cannot be made is counted, and it
+/// ends.
 #[test]
 fn a_server_that_ends_amid_the_load_is_counted_not_waited_for() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -178,7 +248,7 @@ fn a_server_that_ends_amid_the_load_is_counted_not_waited_for() {
             requests.next(&mut stream, &crate::server::Log::default()).unwrap();
             stream.write_all(&ok()).unwrap();
         }
-        // Both go: the sixth request is never answered, and nobody can connect any more.
+        // Both go: the sixth request is never answered, and no connection can be made any more.
     });
     let plan = Plan { connections: 1, count: Some(20), timeout: Duration::from_secs(3), ..http(address) };
     let counts = run(&plan, &best()).unwrap().counts;

@@ -118,8 +118,8 @@ fn runs_of_the_same_cell_are_pooled_and_ratios_stay_within_their_blocks() {
     assert_eq!(mine.latency_us.response, histogram.percentiles());
 }
 
-/// What is told of one run is not told of several: its seconds, what became of its connections, its service times where
-/// only the responses have a histogram.
+/// What is told of one run is not told of several: its seconds, what became of its connections, its service
+/// times where only the responses have a histogram.
 #[test]
 fn what_is_of_one_run_is_left_out() {
     let mut first = record("quick", vec![cell("base", [4.0; 3])]);
@@ -216,7 +216,7 @@ fn records_of_different_builds_are_merged_with_a_doubt() {
     assert_eq!(merge(&[unknown, first, other]).unwrap().verdict.level, Level::Suspect);
 }
 
-/// A record of one program, started by `command`, whose first word is a file with this hash.
+/// A record of one program, started by `command`: its first word is a file with this hash.
 fn started(command: &str, hash: &str, at: f64) -> Record {
     let mut record = record("quick", vec![cell("mine", [4.0; 3])]);
     let words: Vec<String> = command.split(' ').map(str::to_owned).collect();

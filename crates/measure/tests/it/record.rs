@@ -1,12 +1,13 @@
-//! The record, its schema in `docs/`, and the types agree: what we write validates, and both name the same fields.
+//! The record, its schema in `docs/`, and the types agree: what we write validates, and both name the same
+//! fields.
 
 use crate::schema;
 use ringroad_measure::caveat::{Caveat, Level, Verdict};
 use ringroad_measure::claim::{Claim, Little, Origin, Outcome, Place, Sense};
 use ringroad_measure::histogram::Histogram;
 use ringroad_measure::record::{
-    Ceiling, Cell, Control, CrossCheck, Details, Errors, Handshakes, Held, Interval, Knee, Latencies,
-    Limiter, Loop, Program, Record, Run, SCHEMA, ServerCost, Stage,
+    Ceiling, Cell, Clock, Control, CrossCheck, Details, Errors, Handshakes, Held, Interval, Knee, Latencies,
+    Limiter, Loop, OfPart, OfUrl, Part, Program, Record, Run, SCHEMA, ServerCost, Stage,
 };
 use serde_json::{Map, Value, json};
 
@@ -21,6 +22,7 @@ fn full() -> Record {
     let interval = Interval { low: 0.97, mid: 1.0 / 3.0, high: 1.04 };
     let percentiles = histogram.percentiles();
     let errors = Errors { connect: 1, reset: 2, timeout: 3, status: 4, protocol: 5 };
+    let clock = Clock { from: "ntp://localhost".into(), offset_s: 0.25, within_s: 0.001 };
     let run = Run {
         mean_us: Some(0.1),
         p50_us: Some(0.2),
@@ -37,6 +39,8 @@ fn full() -> Record {
         rss_bytes: Some(1 << 20),
         rss_growth_bytes: Some(1 << 19),
         kernel_bytes: Some(4_096),
+        closed: 3,
+        alone: Some("its turn took too long".into()),
         errors,
         ..Run::default()
     };
@@ -117,6 +121,39 @@ fn full() -> Record {
                 rate: interval,
                 cpu: Some(interval),
             }),
+            closes: true,
+            statuses: [(200, 7), (503, 1)].into(),
+            refused_us: percentiles,
+            bytes_per_s: Some(1.5e6),
+            urls: vec![OfUrl {
+                url: "GET http://127.0.0.1/".into(),
+                completed: 7,
+                refused: 1,
+                rps: Some(3.5),
+                response_us: percentiles,
+            }],
+            part: Some(Part {
+                index: 3,
+                count: 8,
+                plan: "01ab".into(),
+                start_at: Some("2026-01-02T03:04:05.000Z".into()),
+                began_s: Some(1.5e9),
+                clock: Some(clock.clone()),
+                machine: Some("a boot".into()),
+                told: Some(json!({})),
+            }),
+            parts: vec![OfPart {
+                index: 1,
+                connections: 8,
+                completed: 7,
+                rps: Some(3.5),
+                p99_us: Some(0.3),
+                began_after_s: Some(0.001),
+                client_cpu_share: Some(0.8),
+                clock: Some(clock),
+                machine: Some("a boot".into()),
+                verdict: Verdict::valid(),
+            }],
         },
     };
     Record {

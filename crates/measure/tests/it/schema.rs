@@ -1,7 +1,8 @@
 //! A checker for the part of JSON Schema 2020-12 that `docs/record.schema.json` uses, and no more.
 //!
-//! It refuses a keyword it does not know, so that the schema cannot ask for what nobody checks. It also notes
-//! which properties it met, for the test that the schema and the types name the same ones. Start at [`check`].
+//! It refuses a keyword it does not know, so that the schema cannot contain a demand that is never checked.
+//! It also notes which properties it met, for the test that the schema and the types name the same ones.
+//! Start at [`check`].
 
 use serde_json::Value;
 use std::collections::BTreeSet;

@@ -1,8 +1,8 @@
-//! Taking connections: a bounded batch per turn, and a pause when the machine has no room for more.
+//! Accepts connections: a bounded batch per turn, with a pause when no descriptor is free.
 //!
 //! Without descriptors left, `accept4` fails while the connection stays in the backlog and the listener stays
-//! readable: a loop that just goes on would spin. So the listener is *parked*: taken out of the wait set until
-//! a connection closes, or, since the shortage may be another process's, until a second has passed.
+//! readable: a loop that ignores this would spin. So the listener is *parked*: removed from the wait set
+//! until a connection closes, or for a second, because another process may have caused the shortage.
 
 use super::{Counters, socket};
 use crate::{Error, Result};
@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// Connections taken per turn, so that a storm of newcomers does not starve those being served.
+/// Connections accepted per turn, so that many new ones do not starve those being served.
 pub(super) const ACCEPTS_PER_TURN: usize = 64;
 
 /// How long a parked listener waits if none of our connections closes.
@@ -47,8 +47,8 @@ impl Acceptor {
                     self.parked_until = Some(Instant::now() + PARKED_FOR);
                     return Ok(None);
                 }
-                // accept(2): Linux passes on errors already pending on the new socket, and these mean that one
-                // connection died in the backlog. It has left the backlog, so the loop ends.
+                // accept(2): Linux passes on errors already pending on the new socket, and these mean that
+                // one connection died in the backlog. It has left the backlog, so the loop ends.
                 _ if died_in_backlog(&why) => {}
                 _ => return Err(Error::new("accept4", why).on("the listener")),
             }

@@ -1,16 +1,16 @@
-//! One connection of a readiness loop: what it holds, and how it moves when it may move.
+//! One connection of a readiness loop: its state, and its turn.
 //!
 //! A loop tells a connection what the kernel reported ([`Connection::report`]) and gives it a turn
-//! ([`Connection::turn`]); the answer says what to wait for next ([`Want`]). All four loops use the same turn.
-//! The rules of it:
+//! ([`Connection::turn`]); the answer says what to wait for next ([`Want`]). All four loops use the same
+//! turn. The rules of it:
 //!
 //! - Send first, wait for writability only after a short send. What the kernel did not take is kept.
-//! - While something is kept, nothing is read: a peer that does not read its answers stops being served, and
-//!   what it can make us hold is bounded by the answers to one receive.
-//! - A receive that does not fill the buffer has emptied the socket, so no second one is tried to be told
-//!   EAGAIN (`epoll(7)`, questions and answers). The exception is a hang-up, which is not followed by another
-//!   event: then reading goes on to the end.
-//! - At most [`READS_PER_TURN`] receives, then it is another's turn.
+//! - While something is kept, nothing is read: a peer that does not read its answers is not served further,
+//!   and the memory it can occupy is bounded by the answers to one receive.
+//! - A receive that does not fill the buffer has emptied the socket, so no second one is attempted just to
+//!   get EAGAIN (`epoll(7)`, questions and answers). The exception is a hang-up, which is not followed by
+//!   another event: then reading goes on to the end.
+//! - At most [`READS_PER_TURN`] receives, then the next connection has its turn.
 
 use super::socket;
 use super::{Counters, Worker};
@@ -50,7 +50,8 @@ const _: () = assert!(size_of::<Connection>() <= 88);
 pub(super) struct Readiness {
     pub(super) readable: bool,
     pub(super) writable: bool,
-    /// An edge-triggered hang-up, which is told once. Level-triggered loops are told again and leave it false.
+    /// An edge-triggered hang-up, which is told once. Level-triggered loops are told again and leave it
+    /// false.
     pub(super) hung_up: bool,
 }
 

@@ -1,8 +1,8 @@
-//! All connections of one readiness loop, and what the loop does with them whatever it waits with.
+//! All connections of one readiness loop, independent of its wait call.
 //!
 //! A model's loop asks [`Crowd::timeout`], waits, passes what the kernel reported to [`Crowd::ready`], what
-//! fell due to [`Crowd::next_due`], and newcomers to [`Crowd::admit`]. It translates each [`Want`] into its own
-//! kind of interest, and that is all a model has to know.
+//! fell due to [`Crowd::next_due`], and newcomers to [`Crowd::admit`]. It translates each [`Want`] into its
+//! own kind of interest, and that is all a model has to know.
 
 use super::accept::Acceptor;
 use super::connection::{Connection, Readiness, Want};
@@ -85,11 +85,11 @@ impl Crowd {
         Some(want)
     }
 
-    /// The next connection whose delayed answer is due, after its turn.
+    /// The next connection with a delayed answer that is due, after its turn.
     pub(super) fn next_due(&mut self) -> Option<(Token, Want)> {
         loop {
             let token = self.delay.pop_due()?;
-            // Closed while it waited: its token is void, so nobody else's answer goes out early.
+            // Closed while it waited: its token is void, so no other connection's answer goes out early.
             let Some(connection) = self.connections.get_mut(token) else { continue };
             connection.resume();
             if let Some(want) = self.turn(token) {

@@ -1,12 +1,12 @@
-//! Answers that wait: a queue of due times.
+//! Delayed answers: a queue of due times.
 //!
-//! The wait is the same for everybody, so who comes first is due first, and a plain queue is in order without a
-//! heap or a wheel. The loop waits no longer than [`Delay::timeout`] and then takes what is due.
+//! The delay is the same for all, so a plain queue is in order without a heap or a timing wheel. The loop
+//! waits no longer than [`Delay::timeout`] and then takes what is due.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Who waits, and until when. `T` names the one who waits.
+/// What waits, and until when. `T` names it.
 #[derive(Debug)]
 pub(super) struct Delay<T> {
     wait: Duration,
@@ -18,23 +18,23 @@ impl<T> Delay<T> {
         Delay { wait, due: VecDeque::new() }
     }
 
-    /// Lets `who` wait from now on.
-    pub(super) fn push(&mut self, who: T) {
-        self.due.push_back((Instant::now() + self.wait, who));
+    /// Lets `waiter` wait from now on.
+    pub(super) fn push(&mut self, waiter: T) {
+        self.due.push_back((Instant::now() + self.wait, waiter));
     }
 
-    /// How long the loop may sleep before somebody is due: `None` if nobody waits, zero if one is due.
+    /// How long the loop may sleep before one is due: `None` if none waits, zero if one is due.
     pub(super) fn timeout(&self) -> Option<Duration> {
-        // The clock is read only if somebody waits: it costs 20 ns.
+        // The clock is read only if something waits: it costs 20 ns.
         self.due.front().map(|(due, _)| due.saturating_duration_since(Instant::now()))
     }
 
-    /// The next one whose time has come.
+    /// Removes and returns the next entry that is due.
     pub(super) fn pop_due(&mut self) -> Option<T> {
         let (due, _) = self.due.front()?;
         if *due > Instant::now() {
             return None;
         }
-        self.due.pop_front().map(|(_, who)| who)
+        self.due.pop_front().map(|(_, waiter)| waiter)
     }
 }

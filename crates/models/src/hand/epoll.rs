@@ -1,11 +1,11 @@
-//! `epoll`: the kernel keeps the set and returns only who is ready. Both triggers, side by side.
+//! `epoll`: the kernel keeps the set and returns only the ready ones. Both triggers, side by side.
 //!
 //! *Level*: an event comes at every wait while the condition holds. So interest follows need: to read, or,
 //! while answers are kept, to write; each change is a system call.
 //!
-//! *Edge*: an event comes once when something changes. So interest is registered once, in both directions, and
-//! never changed; the program remembers what it was told ([`Connection::report`]) until a receive comes back
-//! short. Nothing is lost by that: whatever arrives later is a change, and tells.
+//! *Edge*: an event comes once when something changes. So interest is registered once, in both directions,
+//! and never changed; the program remembers the report ([`Connection::report`]) until a receive is short.
+//! Nothing is lost: later data is another change and makes another event.
 //!
 //! Start at [`run`].
 //!
@@ -25,15 +25,16 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-/// When the kernel speaks.
+/// The trigger of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trigger {
     Level,
     Edge,
 }
 
-/// Events taken per wait unless told otherwise: 12 KiB of them, and a bound on how long the listener waits for its
-/// turn. What is not taken is first in line at the next wait, so none is passed over for long, however few are taken.
+/// Events taken per wait unless told otherwise: 12 KiB of them, and a bound on how long the listener waits
+/// for its turn. What is not taken is first in line at the next wait, so none is passed over for long,
+/// however few are taken.
 const EVENTS_PER_WAIT: usize = 1024;
 
 /// Event data that are no tokens: a token's index is never that high.
@@ -68,8 +69,8 @@ struct Epoll {
     trigger: Trigger,
     /// The listener is armed.
     listening: bool,
-    /// Edge only: who used up a turn with more to read, and will not be told again. Marked 1, so that each is
-    /// here once.
+    /// Edge only: connections that used up a turn with more to read, and get no further event. Marked 1, so
+    /// that each is here once.
     unfinished: Vec<Token>,
 }
 
@@ -117,7 +118,7 @@ impl Epoll {
         };
         let Some(want) = self.crowd.ready(token, readiness) else { return Ok(()) };
         // Level: with an answer waiting for its time nothing is armed, and only a broken connection is still
-        // reported, at every wait. There is nobody left to answer.
+        // reported, at every wait. There is no peer left to answer.
         let gone = want == Want::Delay && broken && self.trigger == Trigger::Level;
         self.settle(token, if gone { Want::Close } else { want })
     }
@@ -203,7 +204,7 @@ impl Set {
         // SAFETY: epoll_create1(2) takes numbers only.
         let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })
             .map_err(|why| Error::new("epoll_create1", why))?;
-        // SAFETY: epoll_create1 succeeded: the number is open, new, and known to nobody else.
+        // SAFETY: epoll_create1 succeeded: the number is open, new, and known to no other code.
         Ok(Set { descriptor: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
@@ -235,8 +236,8 @@ impl Set {
         counters.syscalls += 1;
         let set = self.descriptor.as_raw_fd();
         let (first, room) = (events.as_mut_ptr(), events.len() as libc::c_int);
-        // epoll_wait counts in milliseconds, which is exact for "never" and "now" only; in between, a delay of
-        // 0.4 ms would become a spin or be doubled, so there the call with nanoseconds is used.
+        // epoll_wait counts in milliseconds, which is exact for "never" and "now" only; in between, a delay
+        // of 0.4 ms would become a spin or be doubled, so there the call with nanoseconds is used.
         let plain_ms = match timeout {
             None => Some(-1),
             Some(Duration::ZERO) => Some(0),
@@ -249,7 +250,8 @@ impl Set {
         } else {
             let until = timespec(timeout.unwrap_or_default());
             let no_mask = std::ptr::null::<libc::sigset_t>();
-            // SAFETY: as above; the timespec lives in this frame and is only read; no mask, so its size is unused.
+            // SAFETY: as above; the timespec lives in this frame and is only read; no mask, so its size is
+            // unused.
             unsafe {
                 libc::syscall(libc::SYS_epoll_pwait2, set, first, room, &raw const until, no_mask, 0usize)
                     as libc::c_int

@@ -1,10 +1,9 @@
 //! The hand-written models: direct system calls, no engine, one file for each way of waiting.
 //!
-//! What they share is here once. [`socket`] has the system calls and counts them; [`accept`] takes
-//! connections and knows when to pause; [`connection`] moves one connection forward when it may move;
-//! [`crowd`] is all connections of one loop, kept in a [`slab`]; [`delay`] is the artificial
-//! burden of a wait (that of work is every model's, in `work.rs`). What is left for a model's own file is its set of descriptors and its wait call, which is the
-//! thing to be compared.
+//! Shared code: [`socket`] has the system calls and counts them; [`accept`] accepts connections and pauses
+//! when needed; [`connection`] advances one connection; [`crowd`] has all connections of one loop, kept in a
+//! [`slab`]; [`delay`] is the artificial delay of answers (artificial work is in `work.rs`). A model's own
+//! file has only its set of descriptors and its wait call, which are what is compared.
 //!
 //! Reading order: `connection.rs`, `crowd.rs`, then `poll.rs`, `select.rs`, `epoll.rs`; `threads.rs` and
 //! `uring.rs` stand alone: they do not wait for readiness.

@@ -1,11 +1,12 @@
-//! `poll`: one array of descriptors, handed to the kernel in full for every wait.
+//! `poll`: the kernel gets the whole array of descriptors for every wait.
 //!
-//! The kernel walks all of it, and so must we until we have met as many ready entries as it counted: the cost
-//! of a wait grows with the connections, busy or idle. In return nothing is registered anywhere, and changing
-//! what is waited for is an assignment. The array is kept dense: the last entry moves into a gap.
+//! The kernel scans the whole array, and the program scans it until it has found as many ready entries as the
+//! kernel counted: the cost of a wait grows with the connections, busy or idle. In return nothing is
+//! registered, and changing an interest is an assignment. The array is kept dense: the last entry moves into
+//! a gap.
 //!
-//! A turn that serves no more than so many goes on behind the last of them next time, so that nobody is passed over for
-//! good; the kernel counts all who are ready each time anew.
+//! A turn that serves only so many continues after the last of them next time, so that no connection is
+//! starved; the kernel counts all ready ones again each time.
 //!
 //! Start at [`run`].
 //!
@@ -36,7 +37,8 @@ struct Poll {
     crowd: Crowd,
     /// What the kernel sees.
     set: Vec<libc::pollfd>,
-    /// Whose entry it is: `owners[i]` owns `set[FIRST + i]`, and its connection's mark is `FIRST + i`.
+    /// The owners of the entries: `owners[i]` owns `set[FIRST + i]`, and its connection's mark is `FIRST +
+    /// i`.
     owners: Vec<Token>,
     /// Ready connections to serve in a turn, at most.
     batch: usize,
@@ -80,7 +82,7 @@ impl Poll {
         Ok(true)
     }
 
-    /// Serves who is ready at the places `from` to `to`, as long as there are such and `left` allows.
+    /// Serves the ready connections at the places `from` to `to`, as many as `left` allows.
     fn serve(&mut self, from: usize, to: usize, ready: &mut usize, left: &mut usize) {
         let mut at = from;
         while *ready > 0 && at < to.min(self.set.len()) {
@@ -103,8 +105,8 @@ impl Poll {
                 hung_up: false,
             };
             let want = self.crowd.ready(token, readiness).unwrap_or(Want::Close);
-            // A closed entry's place is taken by the last one, which has not been looked at, or has nothing to tell any
-            // more: stay on it.
+            // A closed entry's place is taken by the last one, which has not been looked at, or has nothing
+            // to tell any more: stay on it.
             if self.settle(at, token, want) {
                 at += 1;
             }
@@ -129,8 +131,8 @@ impl Poll {
                 return false;
             }
         }
-        // While an answer waits for its time the entry is passed over entirely, errors too: asking for no event
-        // would still report a reset at every wait.
+        // While an answer waits for its time the entry is passed over entirely, errors too: asking for no
+        // event would still report a reset at every wait.
         let passed_over = fd < 0;
         if passed_over != (want == Want::Delay) {
             self.set[at].fd = !fd;

@@ -1,10 +1,10 @@
 //! `select`: three bit sets, one bit per descriptor number.
 //!
-//! The oldest of the waits. The sets are 128 bytes, so handing them over is cheap, and the scan goes by words
-//! of 64 descriptors; but the kernel asks every descriptor in them for every wait, and a descriptor whose
-//! *number* is 1024 or more has no bit: setting one anyway writes past the end, a classic hole. Here such a
-//! connection is closed at once, said on stderr once, and counted as refused. (The limit is the C library's
-//! `FD_SETSIZE`; the kernel itself takes larger sets.)
+//! The oldest of the waits. The sets are 128 bytes, so copying them is cheap, and the scan goes by words of
+//! 64 descriptors. But the kernel polls every descriptor in them at every wait, and a descriptor *number* of
+//! 1024 or more has no bit: setting one anyway writes past the end, a classic security hole. Here such a
+//! connection is closed at once, reported on stderr once, and counted as refused. (The limit is the C
+//! library's `FD_SETSIZE`; the kernel itself takes larger sets.)
 //!
 //! Start at [`run`].
 //!
@@ -33,11 +33,11 @@ pub(super) fn run(site: Site, stop: &Stop) -> Result<Counters> {
 }
 
 /// The number, if a set has a bit for it.
-fn numbered(fd: RawFd, who: &'static str) -> Result<usize> {
+fn numbered(fd: RawFd, call: &'static str) -> Result<usize> {
     usize::try_from(fd).ok().filter(|number| *number < LIMIT).ok_or_else(|| {
         let why = io::Error::new(io::ErrorKind::Unsupported, format!("descriptor {fd} is not below {LIMIT}"));
         Error::new("select", why)
-            .on(who)
+            .on(call)
             .hint("select has no bit for it; open fewer files before, or use poll or epoll")
     })
 }
@@ -46,15 +46,16 @@ struct Select {
     crowd: Crowd,
     stop: usize,
     listener: usize,
-    /// Descriptors waited for, to read and to write. The kernel gets copies, since it writes its answer there.
+    /// Descriptors waited for, to read and to write. The kernel gets copies, since it writes its answer
+    /// there.
     reads: Set,
     writes: Set,
-    /// Whose descriptor it is, by number.
+    /// The connection of each descriptor, by number.
     owners: Box<[Option<Token>; LIMIT]>,
     /// Ready connections to serve in a turn, at most.
     batch: usize,
-    /// The number to look at first in the next turn: behind the last that was served, so that nobody is passed over for
-    /// good where a turn does not serve all.
+    /// The number to look at first in the next turn: behind the last that was served, so that no connection
+    /// is passed over for good where a turn does not serve all.
     next: usize,
     notice: Notice,
 }
@@ -109,7 +110,7 @@ impl Select {
                 _ => u64::MAX,
             };
             let mut bits = (reads.words[word] | writes.words[word]) & looked_at;
-            // Nobody waits to read and to write at once, so each bit here is one of those counted.
+            // No connection waits to read and to write at once, so each bit here is one of those counted.
             ready -= bits.count_ones() as usize;
             while bits != 0 {
                 let number = word * 64 + bits.trailing_zeros() as usize;
@@ -185,7 +186,8 @@ const _: () = assert!(size_of::<Set>() == size_of::<libc::fd_set>() && size_of::
 impl Set {
     const EMPTY: Set = Set { words: [0; WORDS] };
 
-    /// Numbers come from [`numbered`] only, so they are below [`LIMIT`]; another would panic, not write astray.
+    /// Numbers come from [`numbered`] only, so they are below [`LIMIT`]; another would panic, not write
+    /// astray.
     fn insert(&mut self, number: usize) {
         self.words[number / 64] |= 1 << (number % 64);
     }
@@ -218,8 +220,8 @@ fn wait(
     let (read, write) = (&raw mut *reads, &raw mut *writes);
     counters.syscalls += 1;
     // SAFETY: both sets have the size and layout of fd_set (asserted above) and are borrowed exclusively for
-    // the call, `count` is at most FD_SETSIZE so that the kernel stays inside them, the timespec lives in this
-    // frame, and a null set or mask means none.
+    // the call, `count` is at most FD_SETSIZE so that the kernel stays inside them, the timespec lives in
+    // this frame, and a null set or mask means none.
     let ready = unsafe {
         libc::pselect(count, read.cast(), write.cast(), std::ptr::null_mut(), until, std::ptr::null())
     };

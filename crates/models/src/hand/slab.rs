@@ -1,8 +1,8 @@
 //! Connections in a dense vector, found by a token instead of a hash.
 //!
-//! A token is an index and the generation of what was stored there. Removing raises the generation, so a token
-//! kept somewhere (an event of the same batch, a delayed answer) never reaches the connection that moved in
-//! later.
+//! A token is an index and the generation of what was stored there. Removing raises the generation, so a
+//! token kept somewhere (an event of the same batch, a delayed answer) never reaches the connection that
+//! moved in later.
 
 /// Names one stored value for as long as it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl<T> Slab<T> {
             slot.value = Some(value);
             return Token { index, generation: slot.generation };
         }
-        // There are fewer values than descriptors, whose number is a positive i32.
+        // There are fewer values than descriptors, and a descriptor is a non-negative i32.
         let index = self.slots.len() as u32;
         self.slots.push(Slot { generation: 0, value: Some(value) });
         Token { index, generation: 0 }
@@ -69,7 +69,7 @@ impl<T> Slab<T> {
             return None;
         }
         let value = slot.value.take()?;
-        // Wraps after 2^32 reuses of one place: nobody keeps a token that long.
+        // Wraps after 2^32 reuses of one place: no token is kept that long.
         slot.generation = slot.generation.wrapping_add(1);
         self.free.push(token.index);
         Some(value)

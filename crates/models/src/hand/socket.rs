@@ -1,7 +1,7 @@
 //! The system calls on sockets, each a thin wrapper that counts itself.
 //!
-//! The count is raised at the call and nowhere else, so `syscalls` is what a tracer would see. Policy (what to
-//! do about an error) is the caller's. Start at [`listen`].
+//! The count is raised at the call and nowhere else, so `syscalls` is what a tracer would see. Policy (what
+//! to do about an error) is the caller's. Start at [`listen`].
 
 use super::Counters;
 use crate::{Error, Result};
@@ -10,7 +10,7 @@ use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Connections the kernel may hold that nobody has accepted; `net.core.somaxconn` caps it (`listen(2)`).
+/// Connections the kernel may hold that are not accepted yet; `net.core.somaxconn` caps it (`listen(2)`).
 const BACKLOG: libc::c_int = 4096;
 
 /// Opens a non-blocking listening socket with the options every model wants: see [`crate::bind`].
@@ -20,7 +20,7 @@ pub(crate) fn listen(address: SocketAddr, reuse_port: bool) -> Result<OwnedFd> {
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: socket(2) takes numbers only.
     let fd = check(unsafe { libc::socket(domain, kind, 0) }).map_err(failed("socket"))?;
-    // SAFETY: socket(2) succeeded: the number is open, new, and known to nobody else.
+    // SAFETY: socket(2) succeeded: the number is open, new, and known to no other code.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     set(&socket, libc::SOL_SOCKET, libc::SO_REUSEADDR).map_err(failed("setsockopt SO_REUSEADDR"))?;
     if reuse_port {
@@ -101,7 +101,7 @@ pub(super) fn accept(listener: &OwnedFd, flags: libc::c_int, counters: &mut Coun
     let fd = check(unsafe {
         libc::accept4(listener.as_raw_fd(), no_name, no_length, flags | libc::SOCK_CLOEXEC)
     })?;
-    // SAFETY: accept4 succeeded: the number is open, new, and known to nobody else.
+    // SAFETY: accept4 succeeded: the number is open, new, and known to no other code.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -117,20 +117,21 @@ pub(super) fn recv(socket: &OwnedFd, buffer: &mut [u8], counters: &mut Counters)
     Ok(bytes)
 }
 
-/// Sends from the front of `bytes` and tells how many the kernel took, which may be fewer. A peer that is gone
-/// is EPIPE, not SIGPIPE.
+/// Sends from the front of `bytes` and tells how many the kernel took, which may be fewer. A peer that is
+/// gone is EPIPE, not SIGPIPE.
 #[inline]
 pub(super) fn send(socket: &OwnedFd, bytes: &[u8], counters: &mut Counters) -> io::Result<usize> {
     counters.syscalls += 1;
     let flags = libc::MSG_NOSIGNAL;
-    // SAFETY: the kernel reads at most `len` bytes at the pointer, which `bytes` borrows, only during the call.
+    // SAFETY: the kernel reads at most `len` bytes at the pointer, which `bytes` borrows, only during the
+    // call.
     let sent =
         check_bytes(unsafe { libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) })?;
     counters.bytes_out += sent as u64;
     Ok(sent)
 }
 
-/// Ends one or both directions. Failure means the connection is gone already, which whoever reads next learns.
+/// Ends one or both directions. Failure means the connection is gone already, which the next read reports.
 pub(super) fn shutdown(socket: BorrowedFd<'_>, how: libc::c_int, counters: &mut Counters) {
     counters.syscalls += 1;
     // SAFETY: shutdown(2) takes numbers only; the borrow proves the descriptor open.
@@ -154,8 +155,9 @@ pub(super) fn poll(
     let until = timeout.map(timespec);
     let until = until.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     let length = set.len() as libc::nfds_t;
-    // SAFETY: the kernel reads and writes `length` pollfds at the pointer, which `set` borrows exclusively, and
-    // reads the timespec, alive in this frame; all of it only during the call. A null mask changes no signals.
+    // SAFETY: the kernel reads and writes `length` pollfds at the pointer, which `set` borrows exclusively,
+    // and reads the timespec, alive in this frame; all of it only during the call. A null mask changes no
+    // signals.
     let ready = unsafe { libc::ppoll(set.as_mut_ptr(), length, until, std::ptr::null()) };
     if ready < 0 {
         // After a failure `revents` hold what they held before: clear them, so that no caller acts on them.
@@ -174,7 +176,8 @@ pub(super) fn or_none_if_interrupted(answer: io::Result<libc::c_int>) -> io::Res
     }
 }
 
-/// A duration as the kernel takes it. Nanoseconds, so nothing is rounded; a wait longer than time itself is cut.
+/// A duration as the kernel takes it. Nanoseconds, so nothing is rounded; a wait longer than time itself is
+/// cut.
 pub(super) fn timespec(duration: std::time::Duration) -> libc::timespec {
     libc::timespec {
         tv_sec: duration.as_secs().try_into().unwrap_or(i64::MAX),

@@ -4,8 +4,8 @@
 //! The price is a stack per connection and a switch of threads per message. Here a stack is 64 KiB of address
 //! space, of which a few pages are touched.
 //!
-//! The calling thread takes connections. It also keeps a roll of the sockets in use, for one purpose: a thread
-//! blocked in `recv` cannot see the stop request, but shutting its socket down wakes it.
+//! The calling thread takes connections. It also keeps a roll of the sockets in use, for one purpose: a
+//! thread blocked in `recv` cannot see the stop request, but shutting its socket down wakes it.
 //!
 //! Start at [`run`]; a connection's life is [`serve`].
 
@@ -72,7 +72,7 @@ struct Crowd<'a> {
     roll: Mutex<Roll>,
 }
 
-/// Who is here, and what those did who are gone.
+/// The connections that are open, and the counts of those that have ended.
 struct Roll {
     sockets: Slab<RawFd>,
     ended: Counters,
@@ -149,7 +149,7 @@ impl Crowd<'_> {
     /// A connection's thread from start to end.
     fn live(&self, socket: OwnedFd, token: Token) {
         let mut worker = Worker { buffer: vec![0; self.options.buffer_bytes], ..self.worker.clone() };
-        // Every error is this connection's end and nobody else's concern.
+        // Every error ends this connection and concerns no other one.
         let _ = serve(&socket, self, &mut worker);
         // Off the roll first: see the shutdown in `run`.
         self.roll().sockets.remove(token);
@@ -239,7 +239,7 @@ fn eventfd(counters: &mut Counters) -> Result<OwnedFd> {
     // SAFETY: eventfd(2) takes numbers only.
     let fd = check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
         .map_err(|why| Error::new("eventfd", why))?;
-    // SAFETY: eventfd succeeded: the number is open, new, and known to nobody else.
+    // SAFETY: eventfd succeeded: the number is open, new, and known to no other code.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -48,8 +48,8 @@ const COMPLETIONS: u32 = 4096;
 /// Memory offered to the kernel in the buffer ring, together.
 const RING_BUFFER_BYTES: usize = 512 * 1024;
 
-/// Bytes a connection may send ahead while its answer is going out; beyond, its multishot receive is cancelled
-/// until they are answered. Without a limit one greedy peer takes every buffer of the ring.
+/// Bytes a connection may send ahead while its answer is going out; beyond, its multishot receive is
+/// cancelled until they are answered. Without a limit one greedy peer takes every buffer of the ring.
 const BACKLOG_BYTES_MAX: usize = 16 * 1024;
 
 /// How long stopping waits for the kernel to let go.
@@ -72,7 +72,7 @@ struct Server {
     /// The ring of receive buffers, multishot only.
     buffers: Option<BufferRing>,
     peers: Slab<Peer>,
-    /// Connections whose multishot receive found the buffer ring empty, each once.
+    /// Connections with a multishot receive that ended because the buffer ring was empty, each once.
     starved: Vec<Token>,
     /// Operations that found the submission queue full, in order.
     waiting: VecDeque<Sqe>,
@@ -85,7 +85,7 @@ struct Server {
     accepting: bool,
     /// No descriptor was left: accepting pauses until a connection closes, or until then.
     parked_until: Option<Instant>,
-    /// Requests whose last completion has not come.
+    /// Requests without their last completion.
     in_flight: u64,
     no_iowait: bool,
 }
@@ -307,7 +307,7 @@ impl Server {
         self.accepting = completion.more();
         match completion.result {
             fd if fd >= 0 => {
-                // SAFETY: the kernel has just opened this descriptor for us; nobody else knows its number.
+                // SAFETY: the kernel has just opened this descriptor for us; no other code knows its number.
                 let socket = unsafe { OwnedFd::from_raw_fd(fd) };
                 self.worker.counters.accepted += 1;
                 let bytes = if self.receive == Receive::Single { self.worker.buffer.len() } else { 0 };
@@ -469,7 +469,8 @@ impl Server {
             return Ok(());
         }
         let Answer { start, bytes } = peer.answer;
-        // A peer that is gone is EPIPE, not SIGPIPE. WAITALL: the kernel goes on after a short send by itself.
+        // A peer that is gone is EPIPE, not SIGPIPE. WAITALL: the kernel goes on after a short send by
+        // itself.
         let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
         let bytes = u32::try_from(bytes).unwrap_or(i32::MAX as u32);
         let entry = Sqe::send(peer.socket.as_raw_fd(), start, bytes, flags);
@@ -491,9 +492,9 @@ impl Server {
             Receive::Single => Sqe::recv(fd, peer.buffer.as_mut_ptr(), peer.buffer.len() as u32, 0),
             Receive::Multishot => Sqe::recv_multishot(fd, GROUP),
         };
-        // Known to be empty: a first try would only learn EAGAIN. Not for a multishot, which is asked for once:
-        // one that begins by waiting on a socket already reset delivers its bytes, drops the reset, and is
-        // never woken again (Linux 6.18).
+        // Known to be empty: a first try would only learn EAGAIN. Not for a multishot, which is asked for
+        // once: one that begins by waiting on a socket already reset delivers its bytes, drops the reset, and
+        // is never woken again (Linux 6.18).
         let known_empty = self.receive == Receive::Single && !peer.more_waiting;
         let entry = if known_empty { entry.poll_first() } else { entry };
         peer.receiving = true;
@@ -512,7 +513,7 @@ impl Server {
     }
 
     /// The receive that was cancelled completes by itself. If it could not be found just then (it was being
-    /// run), it goes on, and whoever still wants it ended asks again.
+    /// run), it goes on, and the caller asks again if it still has to end.
     fn cancelled(&mut self, token: Token, completion: &Cqe) -> Result<()> {
         let Some(peer) = self.peers.get_mut(token) else { return Ok(()) };
         if completion.result < 0 && peer.receiving {
@@ -673,8 +674,8 @@ impl Peer {
         self.answer = Answer::of(only.unwrap_or(&self.own));
     }
 
-    /// Answers the next piece of the backlog. A piece is a buffer's worth: answers may be longer than requests,
-    /// and what one peer makes us hold stays bounded.
+    /// Answers the next piece of the backlog. A piece is a buffer's worth: answers may be longer than
+    /// requests, and what one peer makes us hold stays bounded.
     fn answer_backlog(&mut self, worker: &mut Worker) {
         let backlog = std::mem::take(&mut self.backlog);
         let start = self.answered;
@@ -694,9 +695,9 @@ impl Peer {
 
     /// Copies the answer into memory of the peer's own.
     fn keep_answer(&mut self) {
-        // SAFETY: the answer's memory is valid and unchanged: no send is in flight (the caller is about to make
-        // one), and by the INVARIANT it lies in a table, in `buffer` with no receive in flight, or in a ring
-        // buffer that has not been given back.
+        // SAFETY: the answer's memory is valid and unchanged: no send is in flight (the caller is about to
+        // make one), and by the INVARIANT it lies in a table, in `buffer` with no receive in flight, or in a
+        // ring buffer that has not been given back.
         let bytes = unsafe { std::slice::from_raw_parts(self.answer.start, self.answer.bytes) };
         self.own = bytes.to_vec();
         self.answer = Answer::of(&self.own);

@@ -1,5 +1,5 @@
-//! What happens at limits: no descriptors left, numbers beyond `select`, names nobody knows. And the one count
-//! that is exact: system calls of a scripted exchange.
+//! Behaviour at limits: no descriptors left, descriptor numbers beyond `select`, unknown names. Also the one
+//! count that is exact: system calls of a scripted exchange.
 
 use crate::client::*;
 use crate::server::Server;
@@ -22,7 +22,7 @@ fn without_descriptors_newcomers_wait_quietly_and_are_served_later() {
         // Full, and awake enough to serve those it has.
         server.settle();
         streams.iter_mut().for_each(request);
-        // Each that leaves makes room for one who waits, until all have been served.
+        // Each connection that closes makes room for one that waits, until all have been served.
         drop(streams);
         for mut stream in waiting.drain(..) {
             assert_text(&read(&mut stream, ANSWER.len()), ANSWER);
@@ -41,7 +41,7 @@ fn select_refuses_descriptors_it_has_no_bit_for_and_serves_the_others() {
     let complaint = server.await_complaint();
     assert!(complaint.contains("descriptor 1024 is not below 1024"), "{complaint}");
     server.settle();
-    // Who was closed has an end or a reset to read, and the others nothing yet.
+    // A client that was refused reads an end or a reset; the others have nothing to read yet.
     let mut refused = 0;
     streams.retain_mut(|stream| {
         stream.set_nonblocking(true).unwrap();
@@ -105,7 +105,8 @@ fn system_calls_of_a_scripted_exchange_are_exact() {
 
 #[test]
 fn a_stop_can_be_requested_before_the_start_by_one_byte_on_its_write_end() {
-    // In a process of its own: other tests of this one hold thousands of descriptors, and `select` wants a low one.
+    // In a process of its own: other tests of this one hold thousands of descriptors, and `select` wants a
+    // low one.
     const ALONE: &str = "RINGROAD_TEST_ALONE";
     if std::env::var_os(ALONE).is_none() {
         let name = "limits::a_stop_can_be_requested_before_the_start_by_one_byte_on_its_write_end";
@@ -202,10 +203,10 @@ fn in_batches() -> impl Iterator<Item = Model> {
         .filter(move |model| rings.is_ok() || !makes_rings(model))
 }
 
-/// One at a time: nobody is passed over for good, all who are ready at once are served one wait after another, and the
+/// With a batch of one, no connection starves: all that are ready at once are served one per wait, and the
 /// request to stop is seen.
 #[test]
-fn a_batch_of_one_serves_everybody_one_wait_after_another_and_stops() {
+fn a_batch_of_one_serves_every_waiter_in_order_and_stops() {
     const CLIENTS: u64 = 50;
     const ROUNDS: u64 = 10;
     for model in in_batches() {

@@ -1,4 +1,5 @@
-//! Behaviour of the reference servers, seen from outside: over sockets, against a server in a process of its own.
+//! Behaviour of the reference servers, seen from outside: over sockets, against a server in a process of its
+//! own.
 //!
 //! `protocol` feeds the protocol without sockets; `scenarios` is one body per behaviour, run on every model;
 //! `limits` has what only some models or only exhausted machines show; `server` starts and stops the child.

@@ -93,7 +93,7 @@ fn conversations() -> Vec<(Vec<u8>, String, u32, End)> {
             format!("{CONTINUE}{}", ok(1)),
             1,
         ),
-        // Nothing to wait for, or nobody who knows what that means.
+        // There is no body to wait for, or the client's version (HTTP/1.0) has no `100-continue`.
         open("GET / HTTP/1.1\r\nExpect: 100-continue\r\n\r\n".into(), ok(1), 1),
         closed(
             "POST / HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\nx".into(),
@@ -161,7 +161,8 @@ fn a_cut_anywhere_changes_nothing() {
 
 #[test]
 fn random_cuts_change_nothing() {
-    // Everything that leaves the connection open, in a row, cut at random. A fixed seed, so a failure repeats.
+    // Everything that leaves the connection open, in a row, cut at random. A fixed seed, so a failure
+    // repeats.
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut random = move |below: usize| {
         state ^= state << 13;

@@ -1,5 +1,5 @@
-//! What every model must do, one body per behaviour. Counts are compared with the server's totals wherever the
-//! client knows them.
+//! What every model must do, one body per behaviour. Counts are compared with the server's totals wherever
+//! the client knows them.
 
 use crate::client::*;
 use crate::server::{PATIENCE, Server};
@@ -38,14 +38,14 @@ on_every_model!(
     a_head_too_long_is_refused_in_words_though_the_client_sends_on,
     a_half_closed_connection_gets_the_rest_and_then_the_end,
     a_closing_request_is_answered_and_then_the_connection_ends,
-    a_peer_that_resets_harms_nobody_else,
+    a_peer_that_resets_affects_no_other_connection,
     a_thousand_connections_are_served_at_once,
     a_peer_that_reads_nothing_is_not_read_from_and_costs_bounded_memory,
     a_greedy_sender_does_not_starve_the_others,
     data_and_the_end_that_arrive_together_are_both_seen,
     peers_that_do_not_read_do_not_starve_the_others,
     stop_ends_idle_busy_and_delayed_connections,
-    a_delayed_answer_is_right_and_not_early_and_holds_up_nobody_else,
+    a_delayed_answer_is_right_and_not_early_and_delays_no_other,
     a_delayed_peer_may_reset,
     work_burns_processor_time_for_each_request,
 );
@@ -205,7 +205,7 @@ fn a_closing_request_is_answered_and_then_the_connection_ends(model: Model) {
     assert_eq!((totals.accepted, totals.requests), (200, 200));
 }
 
-fn a_peer_that_resets_harms_nobody_else(model: Model) {
+fn a_peer_that_resets_affects_no_other_connection(model: Model) {
     let server = Server::start(model, Protocol::Echo);
     let mut witness = connect(&server);
     assert_eq!(exchange(&mut witness, b"before"), b"before");
@@ -245,7 +245,8 @@ fn a_thousand_connections_are_served_at_once(model: Model) {
         count % 2 == 0
     });
     if matches!(model, Model::Select | Model::EngineSelect) {
-        // It has numbers for so many only once those who went are closed, and says so to newcomers before.
+        // Its set has bits for this many only after the closed connections are gone; before that it refuses
+        // newcomers.
         server.settle();
     }
     streams.extend((0..500).map(|_| connect(&server)));
@@ -281,7 +282,10 @@ fn a_peer_that_reads_nothing_is_not_read_from_and_costs_bounded_memory(model: Mo
         assert!(taken + 1 < requests.len(), "30 MB of requests are swallowed and no answer was read");
     }
     let grown = server.memory_bytes().saturating_sub(before);
-    assert!(grown < 1 << 20, "{grown} bytes more for one connection that does not read");
+    // On the engine's threads a worker makes its own buffer of 256 KiB for each large receive, and the
+    // runtime keeps four used ones: five together are 1.25 MiB. Other drivers use a kept one again.
+    let bound = if model == Model::EngineThreads { 3 << 19 } else { 1 << 20 };
+    assert!(grown < bound, "{grown} bytes more for one connection that does not read");
     request(&mut witness);
 
     // It reads at last: everything is there and goes on where it stopped.
@@ -297,8 +301,8 @@ fn a_peer_that_reads_nothing_is_not_read_from_and_costs_bounded_memory(model: Mo
     server.stop();
 }
 
-/// Bytes that ask for no answer yet, and the end or a reset right behind them: one wake-up for both, before the
-/// server has accepted and after. If the end is lost, the connection stays for ever.
+/// Bytes that ask for no answer yet, and the end or a reset right behind them: one wake-up for both, before
+/// the server has accepted and after. If the end is lost, the connection stays for ever.
 fn data_and_the_end_that_arrive_together_are_both_seen(model: Model) {
     let server = Server::start(model, Protocol::Http);
     let mut witness = connect(&server);
@@ -352,8 +356,8 @@ fn peers_that_do_not_read_do_not_starve_the_others(model: Model) {
 }
 
 fn a_greedy_sender_does_not_starve_the_others(model: Model) {
-    // An endless body, sent in larger pieces than it is received in: there is always more of it, and no answer
-    // ever makes the server pause.
+    // An endless body, sent in larger pieces than it is received in: there is always more of it, and no
+    // answer ever makes the server pause.
     let server = Server::with(model, Protocol::Http, Options { buffer_bytes: 256, ..Options::default() });
     let mut witness = connect(&server);
     let mut greedy = connect(&server);
@@ -391,7 +395,7 @@ fn stop_ends_idle_busy_and_delayed_connections(model: Model) {
     assert!(totals.bytes_in <= taken && totals.bytes_out <= totals.bytes_in, "{totals:?}, {taken} taken");
 }
 
-fn a_delayed_answer_is_right_and_not_early_and_holds_up_nobody_else(model: Model) {
+fn a_delayed_answer_is_right_and_not_early_and_delays_no_other(model: Model) {
     // One after the other, 400 delays of 100 ms are more than the patience.
     let delay = Duration::from_millis(100);
     let server = Server::with(model, Protocol::Echo, Options { delay, ..Options::default() });
@@ -428,13 +432,15 @@ fn a_delayed_peer_may_reset(model: Model) {
     // Received, and the answers wait.
     server.settle();
     for (i, stream) in leaving.into_iter().enumerate() {
-        // A reset is ECONNRESET to the server, and after an end EPIPE, which comes with a signal unless refused.
+        // A reset is ECONNRESET to the server, and after an end EPIPE, which comes with a signal unless
+        // refused.
         if i % 2 == 0 {
             stream.shutdown(Shutdown::Write).unwrap();
         }
         reset(stream);
     }
-    // Who comes now gets the places, and perhaps the numbers, of those who left: and its own answers only.
+    // New connections get the slots, and perhaps the descriptor numbers, of those that left, and must get
+    // only their own answers.
     let mut streams: Vec<TcpStream> = (0..50).map(|_| connect(&server)).collect();
     streams.iter_mut().for_each(|stream| stream.write_all(REQUEST).unwrap());
     streams.iter_mut().for_each(|stream| assert_text(&read(stream, ANSWER.len()), ANSWER));

@@ -130,7 +130,7 @@ impl Server {
     }
 
     fn signal(&self, signal: libc::c_int) {
-        // SAFETY: plain numbers; the child is ours and not waited for, so its number is nobody else's.
+        // SAFETY: plain numbers. The child is ours and not reaped, so its pid is not reused.
         assert_eq!(unsafe { libc::kill(self.child.id() as libc::pid_t, signal) }, 0);
     }
 
@@ -144,8 +144,8 @@ impl Server {
         Duration::from_nanos(nanoseconds)
     }
 
-    /// Returns once every thread of it has been asleep, without one switch, for a while: whatever was to be done
-    /// is done.
+    /// Returns once every thread of it has been asleep, without one switch, for a while: whatever was to be
+    /// done is done.
     pub(crate) fn settle(&self) {
         let mut before = String::new();
         let mut unchanged = 0;

@@ -1,12 +1,16 @@
-//! The examples, as programs.
+//! The examples, as programs; the names ([`names`]), and the macros.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod macros;
+mod names;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// The example of this name, which `cargo test` builds beside the tests; `None` where only the tests were built.
+/// The example of this name, which `cargo test` builds beside the tests; `None` where only the tests were
+/// built.
 fn example(name: &str) -> Option<PathBuf> {
     let beside = std::env::current_exe().unwrap().parent()?.parent()?.join("examples").join(name);
     if !beside.exists() {

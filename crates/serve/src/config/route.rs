@@ -1,46 +1,68 @@
-//! Routes: what is answered to which paths.
+//! Routes: the answers to paths.
 
-use super::reader::Section;
-use super::words;
+use super::app::{self, AppRoute};
+use super::php::{self, PhpRoute};
+use super::speaks::Speaks;
+use super::upstream::{self, Member, Timing, Upstream};
+use super::{Config, keys};
 use crate::files::Root;
+use ringroad_gate::feature::Reading;
+use ringroad_gate::routes::{Match, Split, SplitBy};
+use ringroad_gate::steps::{self, Steps};
+use ringroad_gate::template::{Template, Use};
+use ringroad_gate::upstream::{Balance, Guards, SpoolLimits};
+use ringroad_gate::words::status;
 use ringroad_http::{FieldBlock, Method, Status};
+use ringroad_settings::{Section, Table, Value, value};
 use ringroad_wire::Encoder;
-use std::fmt;
 use std::net::SocketAddr;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 use std::sync::Arc;
-use std::time::Duration;
 
-/// What is answered to some paths.
-#[derive(Debug)]
+/// The answer to some paths.
+#[derive(Debug, PartialEq)]
 pub struct Route {
-    /// `/files/` takes everything below, `/robots.txt` itself and nothing else. The longest that fits counts.
-    pub path: String,
-    /// Header lines that its answers carry besides their own.
-    pub headers: Vec<(String, String)>,
-    /// What it does.
+    /// The requests it applies to.
+    pub when: Match,
+    /// Its name in logs and metrics.
+    pub name: Option<String>,
+    /// Its requests are in the access log.
+    pub logged: bool,
+    /// Its steps.
+    pub steps: Steps,
+    /// The endpoint.
     pub kind: Kind,
 }
 
-/// What a route does.
-#[derive(Debug)]
+/// The endpoint of a route.
+#[derive(Debug, PartialEq)]
 pub enum Kind {
     /// Sends files.
     Static(Static),
-    /// Always answers the same.
+    /// Keeps the files that clients put.
+    Upload(Upload),
+    /// Sends a fixed answer.
     Respond(Respond),
-    /// Sends the client elsewhere.
+    /// Redirects the client.
     Redirect(Redirect),
-    /// Tells whether the server serves.
+    /// Reports whether the server serves.
     Health,
-    /// Hands requests on to a server behind this one.
+    /// Shows the groups of servers behind, with the state of each server.
+    Status,
+    /// Passes requests on to an upstream server.
     Proxy(Proxy),
-    /// Tells what the server has done, to Prometheus: on every address, or on one of its own.
+    /// Passes requests to the workers of an application.
+    App(AppRoute),
+    /// Leads to a hub of topics.
+    Hub(super::HubRoute),
+    /// Executes PHP scripts over FastCGI, and sends the files beside them.
+    Php(PhpRoute),
+    /// Reports metrics to Prometheus: on every address, or on one of its own.
     Metrics(Option<SocketAddr>),
 }
 
 /// Files below a folder.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct Static {
     /// The folder.
     pub root: Arc<Root>,
@@ -50,135 +72,307 @@ pub struct Static {
     pub autoindex: bool,
     /// Names that begin with a point are served as well.
     pub hidden: bool,
-    /// A file `a.css.br` (`.zst`, `.gz`) beside `a.css` is sent to who understands it.
+    /// A file `a.css.br` (`.zst`, `.gz`) beside `a.css` is sent to clients that accept the coding.
     pub precompressed: bool,
+    /// Paths that are tried where the request's own is not there.
+    pub try_files: Vec<Try>,
 }
 
 impl Static {
-    pub(super) fn of(root: Arc<Root>) -> Static {
+    pub(crate) fn of(root: Arc<Root>) -> Static {
         Static {
             root,
             index: vec!["index.html".to_owned()],
             autoindex: false,
             hidden: false,
             precompressed: true,
+            try_files: Vec::new(),
         }
     }
+}
+
+/// A folder that clients put files into.
+#[derive(Debug, PartialEq)]
+pub struct Upload {
+    /// The folder.
+    pub root: Arc<Root>,
+    /// A file that is there is replaced.
+    pub overwrite: bool,
+    /// Bytes of the file system that stay free.
+    pub keep_free: u64,
 }
 
 /// A fixed answer.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct Respond {
     /// Its status.
     pub status: Status,
-    /// Its body.
-    pub body: String,
-    /// What the body is.
+    /// Its body, which all answers share.
+    pub body: Arc<[u8]>,
+    /// The content type.
     pub content_type: String,
 }
 
-/// A way to elsewhere.
-#[derive(Debug)]
+/// A redirect.
+#[derive(Debug, PartialEq)]
 pub struct Redirect {
     /// 301, 302, 303, 307 or 308.
     pub status: Status,
-    /// Where; if it and the route's path end in `/`, what is behind the path is appended.
-    pub to: String,
+    /// The location.
+    pub to: Template,
+    /// The path behind the route's path is appended: there are no placeholders, and both end in `/`.
+    pub appends: bool,
 }
 
-/// A server behind this one.
-#[derive(Debug)]
+/// Upstream servers.
+#[derive(Debug, PartialEq)]
 pub struct Proxy {
-    /// Where it listens.
-    pub to: Upstream,
-    /// What the route's path becomes; `None`: the path is handed on as it is.
+    /// The group.
+    pub to: Arc<Upstream>,
+    /// The replacement of the route's path; `None`: the path is passed on unchanged.
     pub path: Option<String>,
-    /// The `Host` it is asked for, instead of the client's.
+    /// The `Host` that is sent instead of the client's.
     pub host: Option<String>,
-    /// `Forwarded`, `X-Forwarded-*` and `X-Request-Id` of the client are believed: there is a proxy of ours before us.
+    /// The client's own `Forwarded`, `X-Forwarded-*` and `X-Request-Id` are trusted, whatever its address.
     pub trust_forwarded: bool,
-    /// How long connecting may take.
-    pub connect_timeout: Duration,
-    /// How long nothing may move while an answer is waited for or comes.
-    pub answer_timeout: Duration,
-    /// How long nothing may move in either direction of a WebSocket connection.
-    pub tunnel_timeout: Duration,
-    /// Connections kept for later requests, of each worker.
-    pub keep: usize,
-    /// How long they are.
-    pub keep_for: Duration,
+    /// Requests are collected and answers drained, within these bounds; `None`: both are handed on as they
+    /// come.
+    pub buffer: Option<SpoolLimits>,
 }
 
-/// Where a server behind this one listens.
+/// One of `try_files`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Upstream {
-    /// A name or an address, and a port.
-    Tcp {
-        /// Without brackets.
-        host: String,
-        /// The port.
-        port: u16,
-    },
-    /// A socket in the file system.
-    Unix(PathBuf),
+pub enum Try {
+    /// A path below the folder, with placeholders.
+    Path(Template),
+    /// An answer with this status.
+    Status(Status),
 }
 
-impl fmt::Display for Upstream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Upstream::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Upstream::Tcp { host, port } => write!(f, "{host}:{port}"),
-            Upstream::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
+/// Bytes of a file system that uploads leave free.
+const KEEP_FREE: u64 = 64 << 20;
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Word {
+    App,
+    Php,
     Proxy,
     Static,
+    Upload,
     Respond,
     Redirect,
     Health,
+    Status,
+    Hub,
     Metrics,
 }
 
 const KINDS: &[(&str, Word)] = &[
     ("static", Word::Static),
+    ("upload", Word::Upload),
     ("respond", Word::Respond),
     ("redirect", Word::Redirect),
     ("health", Word::Health),
+    ("status", Word::Status),
+    ("hub", Word::Hub),
     ("metrics", Word::Metrics),
     ("proxy", Word::Proxy),
+    ("app", Word::App),
+    ("php", Word::Php),
 ];
 
+/// The keys that only routes of one kind have.
+const OF_A_KIND: &[&Table] = &[
+    &keys::STATIC,
+    &keys::UPLOAD,
+    &keys::RESPOND,
+    &keys::REDIRECT,
+    &keys::METRICS,
+    &keys::PROXY,
+    &keys::APP_ROUTE,
+    &keys::HUB_ROUTE,
+    &keys::PHP,
+];
+
+/// Says what has to be written for `kind`.
+fn what_to_answer() -> String {
+    let kinds: Vec<_> = KINDS.iter().map(|(name, _)| format!("{name:?}")).collect();
+    format!("what to answer, one of {}", kinds.join(", "))
+}
+
 /// Reads a route; `None` if it is wrong, which is noted.
-pub(super) fn read(mut section: Section<'_, '_>, folder: &Path, before: &[Arc<Route>]) -> Option<Route> {
+pub(super) fn read(mut section: Section<'_>, config: &Config) -> Option<Route> {
+    section.describe(&keys::ROUTE);
     let path = section.require("path", "the beginning of a path, as \"/\" or \"/files/\"", |value| {
-        let path = words::text(value)?;
+        let path = value::text(value)?;
         is_path(&path).then_some(path.clone()).ok_or_else(|| {
             format!("expected a path that begins with `/`, decoded and without `.` and `..`, found {path:?}")
         })
     });
-    if let Some(path) = &path
-        && before.iter().any(|route| route.path == *path)
-    {
-        section.mistake("path", format!("{path:?} has a route already"));
+    let when = read_match(&section, path.clone().unwrap_or_default());
+    if path.is_some() && config.routes.iter().any(|route| route.when == when) {
+        section.mistake("path", format!("{:?} has a route already", when.path));
     }
-    let headers = section.table("headers").map(read_headers).unwrap_or_default();
-    let kind = section.require("kind", "what to answer", |value| words::one_of(value, KINDS));
+    steps::describe_route(&mut section);
+    let name = section.read("name", name);
+    if let Some(name) = &name
+        && config.routes.iter().any(|route| route.name.as_ref() == Some(name))
+    {
+        section.mistake("name", format!("another route is called {name:?}"));
+    }
+    let logged = section.read("log", value::truth).unwrap_or(true);
+    let kind = section.require("kind", &what_to_answer(), |value| value::one_of(value, KINDS));
+    let kind_name = kind.and_then(|kind| KINDS.iter().find(|(_, own)| *own == kind)).map(|(name, _)| *name);
+    let reading =
+        Reading { tables: &config.tables, path: path.as_deref(), kind: kind_name, methods: &when.methods };
+    let steps = Steps::of_route(&section, &reading, &config.defaults);
+    for (key, name) in steps.upstreams() {
+        if config.upstream(name).is_none() {
+            section.mistake(key, upstream::unknown(config, name));
+        }
+    }
+    let mut when = when;
+    let restricted = !when.methods.is_empty();
+    for method in steps.methods().filter(|_| restricted) {
+        if !when.methods.iter().any(|own| own == method) {
+            when.methods.push(method.to_owned());
+        }
+    }
     let kind = match kind {
-        Some(Word::Static) => read_static(&mut section, path.as_deref(), folder),
+        Some(Word::Static) => read_static(&mut section, path.as_deref()),
+        Some(Word::Upload) => read_upload(&mut section, path.as_deref()),
         Some(Word::Respond) => Some(read_respond(&mut section)),
-        Some(Word::Redirect) => read_redirect(&mut section),
-        Some(Word::Health) => Some(Kind::Health),
-        Some(Word::Proxy) => read_proxy(&mut section, path.as_deref(), folder),
-        Some(Word::Metrics) => Some(Kind::Metrics(section.read("listen", words::address))),
-        // Which keys it may have is not known then.
-        None => return None,
+        Some(Word::Redirect) => read_redirect(&mut section, path.as_deref()),
+        Some(Word::Health) => {
+            section.describe(&keys::HEALTH);
+            Some(Kind::Health)
+        }
+        Some(Word::Status) => {
+            section.describe(&keys::STATUS);
+            Some(Kind::Status)
+        }
+        Some(Word::Proxy) => read_proxy(&mut section, path.as_deref(), config),
+        Some(Word::Php) => php::read(&mut section, path.as_deref(), config).map(Kind::Php),
+        Some(Word::App) => app::read_route(&mut section, config).map(Kind::App),
+        Some(Word::Hub) => super::hub::read_route(&mut section, config).map(Kind::Hub),
+        Some(Word::Metrics) => {
+            section.describe(&keys::METRICS);
+            Some(Kind::Metrics(section.read("listen", value::address)))
+        }
+        None => {
+            // It may have been meant to be of any kind. Of a word that is near to `kind` that is told.
+            for any in OF_A_KIND {
+                section.describe(any);
+            }
+            None
+        }
     };
     section.finish();
-    Some(Route { path: path?, headers, kind: kind? })
+    path?;
+    Some(Route { when, name, logged, steps, kind: kind? })
+}
+
+/// A name that is a label.
+fn name(value: &Value<'_>) -> Result<String, String> {
+    let name = value::text(value)?;
+    let is_one = !name.is_empty() && name.len() <= 128 && !name.contains(char::is_control);
+    is_one.then_some(name.clone()).ok_or_else(|| format!("expected a name, found {name:?}"))
+}
+
+fn read_match(section: &Section<'_>, path: String) -> Match {
+    let hosts = section.read("hosts", |value| value::some(value, "names of hosts", host));
+    let methods = section.read("methods", |value| value::some(value, "methods", method));
+    let headers = section.table("match_headers").map(|table| conditions(&table, true));
+    let query = section.table("match_query").map(|table| conditions(&table, false));
+    Match {
+        hosts: hosts.unwrap_or_default(),
+        path,
+        methods: methods.unwrap_or_default(),
+        headers: headers.unwrap_or_default(),
+        query: query.unwrap_or_default(),
+        split: read_split(section),
+    }
+}
+
+/// `split`: one that is wrong is noted, and takes no client.
+fn read_split(section: &Section<'_>) -> Option<Split> {
+    let parts = |value: &Value<'_>| {
+        let text = value::text(value).unwrap_or_default();
+        let part = |text: &str| {
+            let share = value::share(&Value::String(text.trim().to_owned().into())).ok()?;
+            Some((share * 1e6).round() as u32)
+        };
+        let found = match text.split_once("..") {
+            Some((from, to)) => part(from).zip(part(to)),
+            None => part(&text).map(|to| (0, to)),
+        };
+        found
+            .filter(|(from, to)| from < to)
+            .ok_or_else(|| value::found("a share, as \"10%\", or a range, as \"10%..30%\"", value))
+    };
+    if section.has("split") && section.table_if("split").is_none() {
+        let parts = section.read("split", parts).unwrap_or_default();
+        return Some(Split { parts, by: SplitBy::Client });
+    }
+    let mut table = section.table("split")?;
+    table.describe(&keys::SPLIT);
+    let parts = table.require("share", "a share, as \"10%\"", parts).unwrap_or_default();
+    let by = table.read("by", |value| {
+        let text = value::text(value)?;
+        match text.split_once('.') {
+            None if text == "client" => Ok(SplitBy::Client),
+            Some(("header", name)) if !name.is_empty() => Ok(SplitBy::Header(name.to_owned())),
+            Some(("cookie", name)) if !name.is_empty() => Ok(SplitBy::Cookie(name.to_owned())),
+            _ => Err(value::found("\"client\", \"header.NAME\" or \"cookie.NAME\"", value)),
+        }
+    });
+    table.finish();
+    Some(Split { parts, by: by.unwrap_or(SplitBy::Client) })
+}
+
+fn host(value: &Value<'_>) -> Result<String, String> {
+    let name = value::text(value)?.to_ascii_lowercase();
+    let plain = name.strip_prefix("*.").unwrap_or(&name);
+    let is_label = |label: &str| {
+        !label.is_empty()
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+    };
+    let is_address = plain.starts_with('[') && plain.ends_with(']');
+    if is_address || plain.split('.').all(is_label) {
+        return Ok(name);
+    }
+    Err(format!("expected a host without a port, as \"example.org\" or \"*.example.org\", found {name:?}"))
+}
+
+fn method(value: &Value<'_>) -> Result<String, String> {
+    let name = value::text(value)?;
+    let is_one = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-');
+    is_one
+        .then_some(name.clone())
+        .ok_or_else(|| format!("expected a method in capitals, as \"GET\", found {name:?}"))
+}
+
+/// Names with a value, or with any (`true`).
+fn conditions(table: &Section<'_>, lines: bool) -> Vec<(String, Option<String>)> {
+    let mut all = Vec::new();
+    for (name, value) in table.pairs() {
+        let read = match value.as_bool() {
+            Some(true) => Ok(None),
+            _ => value.as_str().map(|text| Some(text.to_owned())).ok_or_else(|| {
+                ringroad_settings::value::found("a text in quotes, or true for any value", value)
+            }),
+        };
+        let checked = if lines {
+            FieldBlock::of([(name, "0")]).map(|_| ()).map_err(|why| why.to_string())
+        } else {
+            Ok(())
+        };
+        match checked.and(read) {
+            Ok(value) => all.push((name.to_owned(), value)),
+            Err(what) => table.mistake(name, what),
+        }
+    }
+    all
 }
 
 fn is_path(path: &str) -> bool {
@@ -189,28 +383,17 @@ fn is_path(path: &str) -> bool {
         && !path.contains(|c: char| c.is_control() || matches!(c, '?' | '#' | '\\' | '%'))
 }
 
-fn read_headers(section: Section<'_, '_>) -> Vec<(String, String)> {
-    let mut headers = Vec::new();
-    for (name, value) in section.pairs() {
-        match words::header(&mut FieldBlock::new(), name, value.get_ref()) {
-            Ok(()) => {
-                headers.push((name.to_owned(), value.get_ref().as_str().unwrap_or_default().to_owned()))
-            }
-            Err(what) => section.mistake(name, what),
-        }
-    }
-    headers
-}
-
-fn read_static(section: &mut Section<'_, '_>, path: Option<&str>, folder: &Path) -> Option<Kind> {
+fn read_static(section: &mut Section<'_>, path: Option<&str>) -> Option<Kind> {
+    section.describe(&keys::STATIC);
     let root = section.require("root", "a folder", |value| {
-        let path = folder.join(words::text(value)?);
+        let path = section.path(&value::text(value)?);
         Root::open(&path).map_err(|why| format!("{}: {why}", path.display()))
     });
-    let index = section.read("index", |value| words::some(value, "names of files", file_name));
-    let autoindex = section.read("autoindex", words::truth);
-    let hidden = section.read("hidden", words::truth);
-    let precompressed = section.read("precompressed", words::truth);
+    let index = section.read("index", |value| value::some(value, "names of files", file_name));
+    let autoindex = section.read("autoindex", value::truth);
+    let hidden = section.read("hidden", value::truth);
+    let precompressed = section.read("precompressed", value::truth);
+    let try_files = section.read("try_files", |value| value::some(value, "paths to try", tried));
     if path.is_some_and(|path| !path.ends_with('/')) {
         section.mistake("path", "a folder's ends in `/`");
     }
@@ -220,12 +403,45 @@ fn read_static(section: &mut Section<'_, '_>, path: Option<&str>, folder: &Path)
         autoindex: autoindex.unwrap_or(default.autoindex),
         hidden: hidden.unwrap_or(default.hidden),
         precompressed: precompressed.unwrap_or(default.precompressed),
+        try_files: try_files.unwrap_or(default.try_files),
         root: default.root,
     }))
 }
 
-fn file_name(value: &toml::de::DeValue<'_>) -> Result<String, String> {
-    let name = words::text(value)?;
+fn read_upload(section: &mut Section<'_>, path: Option<&str>) -> Option<Kind> {
+    section.describe(&keys::UPLOAD);
+    let root = section.require("root", "a folder", |value| {
+        let path = section.path(&value::text(value)?);
+        Root::open(&path).map_err(|why| format!("{}: {why}", path.display()))
+    });
+    let overwrite = section.read("overwrite", value::truth).unwrap_or(false);
+    let keep_free = section.read("keep_free", |value| value::bytes(value, 0, u64::MAX));
+    if path.is_some_and(|path| !path.ends_with('/')) {
+        section.mistake("path", "a folder's ends in `/`");
+    }
+    let keep_free = keep_free.unwrap_or(KEEP_FREE);
+    Some(Kind::Upload(Upload { root: Arc::new(root?), overwrite, keep_free }))
+}
+
+pub(super) fn tried(value: &Value<'_>) -> Result<Try, String> {
+    let text = value::text(value)?;
+    if let Some(code) = text.strip_prefix('=') {
+        let status =
+            code.parse().ok().and_then(Status::new).filter(|status| (200..600).contains(&status.code()));
+        return status
+            .map(Try::Status)
+            .ok_or_else(|| format!("expected a status behind `=`, as \"=404\", found {text:?}"));
+    }
+    let template = Template::parse(&text, Use::Request)?;
+    if text.starts_with('/') || text.starts_with('{') {
+        Ok(Try::Path(template))
+    } else {
+        Err(format!("expected a path that begins with `/`, or a status as \"=404\", found {text:?}"))
+    }
+}
+
+pub(super) fn file_name(value: &Value<'_>) -> Result<String, String> {
+    let name = value::text(value)?;
     let mut parts = Path::new(&name).components();
     match (parts.next(), parts.next()) {
         (Some(Component::Normal(part)), None) if part == name.as_str() => Ok(name),
@@ -233,33 +449,33 @@ fn file_name(value: &toml::de::DeValue<'_>) -> Result<String, String> {
     }
 }
 
-fn status(value: &toml::de::DeValue<'_>) -> Result<Status, String> {
-    let code = words::count(value, 200, 599)?;
-    Status::new(code as u16).ok_or_else(|| "expected a status from 200 to 599".to_owned())
-}
-
-fn read_respond(section: &mut Section<'_, '_>) -> Kind {
+fn read_respond(section: &mut Section<'_>) -> Kind {
+    section.describe(&keys::RESPOND);
     let status = section.read("status", status).unwrap_or(Status::OK);
-    let body = section.read("body", words::text).unwrap_or_default();
+    let body = section.read("body", value::text).unwrap_or_default();
     if status.forbids_body() && !body.is_empty() {
         section.mistake("body", format!("an answer of {} has none", status.code()));
     }
     let content_type = section.read("content_type", |value| {
-        let name = words::text(value)?;
+        let name = value::text(value)?;
         let line = FieldBlock::of([("Content-Type", name.as_str())]);
         line.map(|_| name).map_err(|why| why.to_string())
     });
     let content_type = content_type.unwrap_or_else(|| "text/plain; charset=utf-8".to_owned());
-    Kind::Respond(Respond { status, body, content_type })
+    Kind::Respond(Respond { status, body: body.into_bytes().into(), content_type })
 }
 
-fn read_redirect(section: &mut Section<'_, '_>) -> Option<Kind> {
+fn read_redirect(section: &mut Section<'_>, path: Option<&str>) -> Option<Kind> {
+    section.describe(&keys::REDIRECT);
     let to = section.require("to", "where to, as \"/new/\" or \"https://example.org/\"", |value| {
-        let to = words::text(value)?;
+        let to = value::text(value)?;
         let plain = !to.is_empty() && to.bytes().all(|byte| byte.is_ascii_graphic());
-        plain.then_some(to.clone()).ok_or_else(|| {
-            format!("expected a path or a URL in visible ASCII, odd characters escaped, found {to:?}")
-        })
+        if !plain {
+            return Err(format!(
+                "expected a path or a URL in visible ASCII, odd characters escaped, found {to:?}"
+            ));
+        }
+        Template::parse(&to, Use::Request)
     });
     let status = section.read("status", |value| {
         let status = status(value)?;
@@ -268,74 +484,68 @@ fn read_redirect(section: &mut Section<'_, '_>) -> Option<Kind> {
             .then_some(status)
             .ok_or_else(|| format!("expected 301, 302, 303, 307 or 308, found {}", status.code()))
     });
-    Some(Kind::Redirect(Redirect { status: status.unwrap_or(Status::PERMANENT_REDIRECT), to: to? }))
+    let to = to?;
+    let appends =
+        to.as_text().is_some_and(|to| to.ends_with('/')) && path.is_some_and(|path| path.ends_with('/'));
+    Some(Kind::Redirect(Redirect { status: status.unwrap_or(Status::PERMANENT_REDIRECT), to, appends }))
 }
 
-fn read_proxy(section: &mut Section<'_, '_>, path: Option<&str>, folder: &Path) -> Option<Kind> {
-    const EXPECTED: &str = "a server, as \"http://127.0.0.1:3000\" or \"unix:/run/app.sock\"";
-    let to = section.require("to", EXPECTED, |value| {
-        let text = words::text(value)?;
-        upstream(&text, folder)
-            .ok_or_else(|| format!("expected {EXPECTED}, perhaps with a path, found {text:?}"))
+fn read_proxy(section: &mut Section<'_>, path: Option<&str>, config: &Config) -> Option<Kind> {
+    let groups = &config.upstreams;
+    section.describe(&keys::PROXY);
+    let timing = Timing::read(section);
+    let asked = Speaks::read(section);
+    let to = section.require("to", upstream::EXPECTED, |value| {
+        let text = value::text(value)?;
+        let Some(rest) = text.strip_prefix("upstream:") else {
+            let (address, path) = upstream::address(&text, section.folder())?;
+            let speaks = asked.clone().of(upstream::is_secure(&text)).unwrap_or_else(|(key, why)| {
+                section.mistake(key, why);
+                Speaks::default()
+            });
+            // Routes to one server share what is known of it only where they speak to it alike.
+            let scheme = if speaks.tls.is_some() { "https://" } else { "" };
+            let alone = Upstream {
+                name: format!("{scheme}{address}"),
+                servers: vec![Member::new(address)],
+                balance: Balance::default(),
+                timing: timing.clone(),
+                speaks,
+                guards: Guards::default(),
+            };
+            return Ok((Arc::new(alone), path));
+        };
+        let (name, path) = match rest.find('/') {
+            Some(at) => rest.split_at(at),
+            None => (rest, ""),
+        };
+        let group = config.upstream(name).ok_or_else(|| upstream::unknown(config, name))?;
+        // The path is checked as that of a server is.
+        let path = (!path.is_empty()).then_some(path);
+        let path =
+            path.map(|path| upstream::address(&format!("http://a{path}"), Path::new(""))).transpose()?;
+        Ok((Arc::clone(group), path.and_then(|(_, path)| path)))
     });
     if let (Some((_, Some(base))), Some(path)) = (&to, path)
         && base.ends_with('/') != path.ends_with('/')
     {
         section.mistake("to", "its path replaces the route's: both end in `/`, or neither does");
     }
+    let named = to.as_ref().is_some_and(|(group, _)| groups.iter().any(|known| Arc::ptr_eq(known, group)));
+    for key in ["connect_timeout", "answer_timeout", "tunnel_timeout", "keep", "keep_for", "tls", "http2"] {
+        if named && section.has(key) {
+            section.mistake(key, "belongs into the [upstream.NAME] that `to` names");
+        }
+    }
     let host = section.read("host", |value| {
-        let host = words::text(value)?;
+        let host = value::text(value)?;
         let is_host = Encoder::request(&mut Vec::new(), Method::Get, "/", &host).is_ok();
         is_host
             .then_some(host.clone())
             .ok_or_else(|| format!("expected a host, with a port at most, found {host:?}"))
     });
-    let span = |value: &_| words::span(value, Duration::from_millis(1));
-    let trust_forwarded = section.read("trust_forwarded", words::truth).unwrap_or(false);
-    let connect_timeout = section.read("connect_timeout", span).unwrap_or(Duration::from_secs(5));
-    let answer_timeout = section.read("answer_timeout", span).unwrap_or(Duration::from_secs(60));
-    let tunnel_timeout = section.read("tunnel_timeout", span).unwrap_or(Duration::from_secs(60 * 60));
-    let keep = section.read("keep", |value| words::count(value, 0, 65_536)).unwrap_or(32) as usize;
-    let keep_for = section.read("keep_for", span).unwrap_or(Duration::from_secs(30));
+    let trust_forwarded = section.read("trust_forwarded", value::truth).unwrap_or(false);
     let (to, path) = to?;
-    Some(Kind::Proxy(Proxy {
-        to,
-        path,
-        host,
-        trust_forwarded,
-        connect_timeout,
-        answer_timeout,
-        tunnel_timeout,
-        keep,
-        keep_for,
-    }))
-}
-
-/// `http://HOST[:PORT][/PATH]`, or `unix:SOCKET[:/PATH]`.
-fn upstream(text: &str, folder: &Path) -> Option<(Upstream, Option<String>)> {
-    if let Some(rest) = text.strip_prefix("unix:") {
-        let (socket, path) = match rest.split_once(':') {
-            Some((socket, path)) => (socket, Some(path.to_owned())),
-            None => (rest, None),
-        };
-        let fits = !socket.is_empty() && path.as_deref().is_none_or(is_target);
-        return fits.then(|| (Upstream::Unix(folder.join(socket)), path));
-    }
-    let rest = text.strip_prefix("http://")?;
-    let (authority, path) = match rest.find('/') {
-        Some(at) => (rest.get(..at)?, Some(rest.get(at..)?.to_owned())),
-        None => (rest, None),
-    };
-    Encoder::request(&mut Vec::new(), Method::Get, "/", authority).ok()?;
-    let (host, port) = match authority.rsplit_once(':') {
-        // The last colon of an address in brackets is no port's.
-        Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()?),
-        _ => (authority, 80),
-    };
-    let host = host.trim_matches(['[', ']']).to_owned();
-    path.as_deref().is_none_or(is_target).then_some((Upstream::Tcp { host, port }, path))
-}
-
-fn is_target(path: &str) -> bool {
-    path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#'))
+    let buffer = section.read("buffer", value::truth).unwrap_or(true).then(|| config.buffer.clone());
+    Some(Kind::Proxy(Proxy { to, path, host, trust_forwarded, buffer }))
 }

@@ -12,9 +12,16 @@ pub(crate) struct Validators {
     pub(crate) etag: String,
     /// In whole seconds, as a date is written.
     pub(crate) modified: SystemTime,
+    /// The file was changed so recently that it may change again with the same time.
+    pub(crate) recent: bool,
+    /// The date is that of the file, and no later state of the file can have it.
+    date_is_exact: bool,
 }
 
-/// What conditions ask for.
+/// The coarsest resolution of a file's time: two seconds on FAT.
+const RECENT_SECONDS: u64 = 2;
+
+/// The verdict of the conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// An ordinary answer.
@@ -26,20 +33,31 @@ pub(crate) enum Verdict {
 }
 
 impl Validators {
-    /// Of a file that was last changed then: the tag has the time to the nanosecond, and the size. The date is never
-    /// later than `now`, as that of no answer may be (RFC 9110 §8.8.2.1): so there is always one to be written.
+    /// Of a file that was last changed then: the tag has the time to the nanosecond, and the size.
+    ///
+    /// The clock of a file system may stand still for some milliseconds, or for two seconds: a file that was
+    /// changed less than that ago may be changed again and keep time and size. Its tag has `once` in it,
+    /// which is another number each time, so that no later state is taken for it. The date is earlier than
+    /// `now` by a second at least: `Date` may be a second old, and no date may be later (RFC 9110 §8.8.2.1).
+    /// So a date that is the file's own is that of its last state in that second, and strong (§8.8.2.2).
     pub(crate) fn new(
         (seconds, nanoseconds): (i64, u32),
         bytes: u64,
         coding: &str,
         now: SystemTime,
+        once: u64,
     ) -> Validators {
         let now = now.duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
-        let since = Duration::from_secs(u64::try_from(seconds).unwrap_or(0).min(now));
+        let of_file = u64::try_from(seconds).unwrap_or(0);
+        let since = of_file.min(now.saturating_sub(1));
         let mark = if coding.is_empty() { "" } else { "-" };
+        let recent = of_file.abs_diff(now) <= RECENT_SECONDS;
+        let once = if recent { format!("-{once:x}") } else { String::new() };
         Validators {
-            etag: format!("\"{seconds:x}.{nanoseconds:x}-{bytes:x}{mark}{coding}\""),
-            modified: UNIX_EPOCH + since,
+            etag: format!("\"{seconds:x}.{nanoseconds:x}-{bytes:x}{mark}{coding}{once}\""),
+            modified: UNIX_EPOCH + Duration::from_secs(since),
+            recent,
+            date_is_exact: u64::try_from(seconds) == Ok(since),
         }
     }
 
@@ -75,7 +93,7 @@ impl Validators {
         if value.starts_with(b"\"") || value.starts_with(b"W/") {
             return value == self.etag.as_bytes();
         }
-        date(fields, "if-range") == Some(self.modified)
+        self.date_is_exact && date(fields, "if-range") == Some(self.modified)
     }
 
     fn is_listed(&self, fields: Fields<'_>, name: &str, comparison: Comparison) -> bool {
@@ -148,7 +166,7 @@ mod tests {
     }
 
     fn ours() -> Validators {
-        Validators::new((784_111_777, 5), 0x20, "", now())
+        Validators::new((784_111_777, 5), 0x20, "", now(), 7)
     }
 
     fn now() -> SystemTime {
@@ -156,23 +174,31 @@ mod tests {
     }
 
     #[test]
-    fn nothing_was_changed_later_than_now_or_before_1970() {
+    fn nothing_was_changed_in_this_second_or_later_or_before_1970() {
         for (seconds, modified) in [
-            (1_700_000_000, 1_700_000_000),
-            (1_700_000_001, 1_700_000_000),
-            (i64::MAX, 1_700_000_000),
+            (1_699_999_998, 1_699_999_998),
+            (1_700_000_000, 1_699_999_999),
+            (1_700_000_001, 1_699_999_999),
+            (i64::MAX, 1_699_999_999),
             (-1, 0),
         ] {
-            let validators = Validators::new((seconds, 0), 1, "", now());
+            let validators = Validators::new((seconds, 0), 1, "", now(), 7);
             assert_eq!(validators.modified, UNIX_EPOCH + Duration::from_secs(modified), "{seconds}");
-            assert_eq!(validators.etag, format!("\"{seconds:x}.0-1\""));
+            let recent = (1_600_000_000..1_800_000_000).contains(&seconds);
+            let once = if recent { "-7" } else { "" };
+            assert_eq!(validators.etag, format!("\"{seconds:x}.0-1{once}\""));
+            assert_eq!(validators.recent, recent);
+            let date = httpdate::fmt_http_date(validators.modified);
+            with(&[("If-Range", &date)], |fields| {
+                assert_eq!(validators.allows_range(fields), seconds == 1_699_999_998, "{seconds}");
+            });
         }
     }
 
     #[test]
     fn a_tag_tells_time_size_and_coding() {
         assert_eq!(ours().etag, "\"2ebc98a1.5-20\"");
-        assert_eq!(Validators::new((1, 2), 3, "br", now()).etag, "\"1.2-3-br\"");
+        assert_eq!(Validators::new((1, 2), 3, "br", now(), 7).etag, "\"1.2-3-br\"");
         assert_eq!(httpdate::fmt_http_date(ours().modified), MODIFIED);
     }
 

@@ -1,8 +1,10 @@
-//! A folder as a page: folders first, names as people sort them, sizes and times as people read them.
+//! A folder as a page or as JSON: sorted by name, size or time, folders first.
 
+use super::open::{Found, Patience, Root};
 use crate::page;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, statat};
+use ringroad_gate::date::Stamp;
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, openat, statat};
 use std::cmp::Ordering;
 use std::fmt::Write;
 use std::io;
@@ -53,19 +55,28 @@ const ESCAPED: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// Reads a folder: what would be served, that is, files and folders. It waits for the disk.
-pub(super) fn read(folder: &OwnedFd, hidden: bool) -> io::Result<Listed> {
+/// Reads the folder that `root` has at `relative`: what would be served, that is, files and folders. Of a
+/// link it reads what the root serves there, and nothing of what is outside. It waits for the disk.
+pub(super) fn read(folder: &OwnedFd, root: &Root, relative: &[u8], hidden: bool) -> io::Result<Listed> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let open = openat(folder, ".", flags, Mode::empty())?;
     let mut listed = Listed::default();
     for entry in Dir::read_from(&open)? {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
-        if matches!(name, b"." | b"..") || (!hidden && name.starts_with(b".")) {
+        if matches!(name, b"." | b"..") || (!hidden && name.starts_with(b".")) || !is_askable(name) {
             continue;
         }
-        // Links are shown as what they are to who follows them. What has gone meanwhile has gone.
-        let Ok(stat) = statat(&open, name, AtFlags::empty()) else { continue };
+        // What has gone meanwhile has gone.
+        let Ok(mut stat) = statat(&open, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+            let path = if relative.is_empty() { name.to_vec() } else { [relative, b"/", name].concat() };
+            stat = match root.find(&path, Patience::Disk) {
+                Ok(Found::File(file, _)) => fstat(&file)?,
+                Ok(Found::Folder(folder)) => fstat(&folder)?,
+                Err(_) => continue,
+            };
+        }
         let kind = FileType::from_raw_mode(stat.st_mode);
         if !matches!(kind, FileType::RegularFile | FileType::Directory) {
             continue;
@@ -81,8 +92,81 @@ pub(super) fn read(folder: &OwnedFd, hidden: bool) -> io::Result<Listed> {
             modified: stat.st_mtime,
         });
     }
-    listed.entries.sort_by(|a, b| b.folder.cmp(&a.folder).then_with(|| natural(&a.name, &b.name)));
     Ok(listed)
+}
+
+/// Whether a request can name it: the paths of requests have no control characters, and a backslash is a
+/// slash to some clients.
+fn is_askable(name: &[u8]) -> bool {
+    !name.iter().any(|byte| byte.is_ascii_control() || *byte == b'\\')
+}
+
+/// The column that a listing is sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Column {
+    Name,
+    Size,
+    Time,
+}
+
+impl Column {
+    const ALL: [(&'static str, Column, &'static str, &'static str); 3] = [
+        ("name", Column::Name, "Name", ""),
+        ("size", Column::Size, "Size", " class=\"size\""),
+        ("time", Column::Time, "Modified", " class=\"time\""),
+    ];
+}
+
+/// The order that a request asks for: `?sort=size&order=desc`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Order {
+    pub(super) column: Column,
+    pub(super) descending: bool,
+}
+
+impl Order {
+    /// What is not known is the order by name.
+    pub(super) fn of(sort: Option<&str>, order: Option<&str>) -> Order {
+        let named = Column::ALL.iter().find(|(name, ..)| Some(*name) == sort);
+        let column = named.map_or(Column::Name, |(_, column, ..)| *column);
+        Order { column, descending: order == Some("desc") }
+    }
+}
+
+impl Listed {
+    /// Sorts the entries: folders first, equal ones by name.
+    pub(super) fn sort(&mut self, order: Order) {
+        self.entries.sort_by(|a, b| {
+            let by = match order.column {
+                Column::Name => natural(&a.name, &b.name),
+                Column::Size => a.bytes.cmp(&b.bytes),
+                Column::Time => a.modified.cmp(&b.modified),
+            };
+            let by = if order.descending { by.reverse() } else { by };
+            b.folder.cmp(&a.folder).then(by).then_with(|| natural(&a.name, &b.name))
+        });
+    }
+}
+
+/// The folder as JSON: an object with its path and its entries.
+pub(super) fn json(path: &str, listed: &Listed) -> String {
+    let decoded: Vec<u8> = percent_encoding::percent_decode_str(path).collect();
+    let mut out = String::from("{\"path\":");
+    crate::json::string(&mut out, &decoded);
+    out.push_str(",\"entries\":[");
+    for (at, entry) in listed.entries.iter().enumerate() {
+        out.push_str(if at == 0 { "\n{\"name\":" } else { ",\n{\"name\":" });
+        crate::json::string(&mut out, &entry.name);
+        // Writing to a string does not fail.
+        let _ = if entry.folder {
+            write!(out, ",\"type\":\"folder\"")
+        } else {
+            write!(out, ",\"type\":\"file\",\"size\":{}", entry.bytes)
+        };
+        let _ = write!(out, ",\"modified\":\"{}Z\"}}", stamp(entry.modified).seconds());
+    }
+    let _ = writeln!(out, "],\"more\":{}}}", listed.more);
+    out
 }
 
 /// Numbers by their value, letters without their case; then as bytes, so that it is an order.
@@ -118,15 +202,25 @@ fn number(text: &[u8]) -> (&[u8], &[u8]) {
     (digits.get(zeros..).unwrap_or_default(), behind)
 }
 
-/// The page of a folder whose path was asked for like this.
-pub(super) fn page(path: &str, listed: &Listed) -> String {
+/// Builds the page of a folder; `path` is the request's path.
+pub(super) fn page(path: &str, listed: &Listed, order: Order) -> String {
     let shown = percent_encoding::percent_decode_str(path).decode_utf8_lossy();
     let mut out = String::new();
     // Writing to a string does not fail.
     let _ = writeln!(out, "<main>\n<h1>{}</h1>", crumbs(path));
-    out.push_str(
-        "<table>\n<thead><tr><th>Name<th class=\"size\">Size<th class=\"time\">Modified</thead>\n<tbody>\n",
-    );
+    out.push_str("<table>\n<thead><tr>");
+    for (name, column, title, class) in Column::ALL {
+        let chosen = order.column == column;
+        // The same column again is the other way round.
+        let link = if chosen && !order.descending { "&amp;order=desc" } else { "" };
+        let mark = match (chosen, order.descending) {
+            (false, _) => "",
+            (true, false) => " \u{2191}",
+            (true, true) => " \u{2193}",
+        };
+        let _ = write!(out, "<th{class}><a href=\"?sort={name}{link}\">{title}{mark}</a>");
+    }
+    out.push_str("</thead>\n<tbody>\n");
     if path != "/" {
         out.push_str(
             "<tr class=\"folder\"><td><a href=\"../\">../</a><td class=\"size\"><td class=\"time\">\n",
@@ -157,7 +251,7 @@ pub(super) fn page(path: &str, listed: &Listed) -> String {
     page::document(&page::escape(&shown), &out)
 }
 
-/// A path whose parts lead to their folders.
+/// Builds a path with a link to the folder of each part.
 fn crumbs(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let mut out = match parts.len() {
@@ -196,8 +290,12 @@ fn size(bytes: u64) -> String {
 
 /// As in a log: sorted as text it is sorted in time.
 fn time(seconds: i64) -> String {
+    stamp(seconds).minutes()
+}
+
+fn stamp(seconds: i64) -> Stamp {
     let since = std::time::Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-    crate::date::Stamp::at(std::time::UNIX_EPOCH + since).minutes()
+    Stamp::at(std::time::UNIX_EPOCH + since)
 }
 
 #[cfg(test)]
@@ -234,7 +332,8 @@ mod tests {
             |name: &str, folder| Entry { name: name.into(), folder, bytes: 2048, modified: 784_111_777 };
         let entries =
             vec![entry("sub & co", true), entry("<img src=x>\"'.txt", false), entry("javascript:x", false)];
-        let text = page("/a%20b/c/", &Listed { entries, more: false });
+        let order = Order::of(None, None);
+        let text = page("/a%20b/c/", &Listed { entries, more: false }, order);
         for part in [
             "<h1><a href=\"../../\">/</a><a href=\"../\">a b/</a>c/</h1>",
             "<a href=\"sub%20%26%20co/\">sub &amp; co/</a>",
@@ -248,6 +347,45 @@ mod tests {
     }
 
     #[test]
+    fn a_listing_is_sorted_by_a_column_with_folders_first() {
+        let entry =
+            |name: &str, folder, bytes, modified| Entry { name: name.into(), folder, bytes, modified };
+        let mut listed = Listed {
+            entries: vec![
+                entry("b", false, 1, 3),
+                entry("a", false, 9, 1),
+                entry("z", true, 0, 2),
+                entry("c", false, 1, 2),
+            ],
+            more: false,
+        };
+        for (sort, order, expected) in [
+            (None, None, "zabc"),
+            (Some("name"), Some("desc"), "zcba"),
+            (Some("size"), None, "zbca"),
+            (Some("size"), Some("desc"), "zabc"),
+            (Some("time"), Some("asc"), "zacb"),
+            (Some("x"), None, "zabc"),
+        ] {
+            listed.sort(Order::of(sort, order));
+            let names: Vec<u8> = listed.entries.iter().flat_map(|entry| entry.name.clone()).collect();
+            assert_eq!(String::from_utf8(names).unwrap(), expected, "{sort:?} {order:?}");
+        }
+    }
+
+    #[test]
+    fn a_listing_as_json_is_an_object_with_every_name() {
+        let entries = vec![
+            Entry { name: b"a\"b\xff".to_vec(), folder: false, bytes: 5, modified: 784_111_777 },
+            Entry { name: b"sub".to_vec(), folder: true, bytes: 4096, modified: 0 },
+        ];
+        let expected = "{\"path\":\"/x y/\",\"entries\":[\n{\"name\":\"a\\\"b\\\\xff\",\"type\":\"file\",\"size\":5,\
+                        \"modified\":\"1994-11-06T08:49:37Z\"},\n{\"name\":\"sub\",\"type\":\"folder\",\
+                        \"modified\":\"1970-01-01T00:00:00Z\"}],\"more\":true}\n";
+        assert_eq!(json("/x%20y/", &Listed { entries, more: true }), expected);
+    }
+
+    #[test]
     fn only_what_would_be_served_is_listed() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("file"), "12345").unwrap();
@@ -255,16 +393,26 @@ mod tests {
         std::fs::create_dir(folder.path().join("sub")).unwrap();
         let fifo = folder.path().join("fifo");
         rustix::fs::mknodat(rustix::fs::CWD, fifo, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        for (name, to) in
+            [("inside", "file"), ("outside", "/etc/passwd"), ("up", ".."), ("nowhere", "nothing")]
+        {
+            std::os::unix::fs::symlink(to, folder.path().join(name)).unwrap();
+        }
+        for name in ["a\\b", "a\nb"] {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
         let open = openat(rustix::fs::CWD, folder.path(), OFlags::PATH, Mode::empty()).unwrap();
+        let root = Root::open(folder.path()).unwrap();
         let names = |hidden| {
-            let listed = read(&open, hidden).unwrap();
+            let mut listed = read(&open, &root, b"", hidden).unwrap();
+            listed.sort(Order::of(None, None));
             listed
                 .entries
                 .iter()
                 .map(|entry| String::from_utf8_lossy(&entry.name).into_owned())
                 .collect::<Vec<_>>()
         };
-        assert_eq!(names(false), ["sub", "file"]);
-        assert_eq!(names(true), ["sub", ".hidden", "file"]);
+        assert_eq!(names(false), ["sub", "file", "inside"]);
+        assert_eq!(names(true), ["sub", ".hidden", "file", "inside"]);
     }
 }

@@ -1,40 +1,48 @@
 //! Files beneath a folder: found, conditions and ranges judged, sent from memory or from the disk.
 //!
-//! A worker has its own [`Files`]. A small file that was sent stays in memory, with its answer encoded, as long as the
-//! file on the disk is the same: that is asked anew for each request (one `statx`), so nobody gets what was replaced.
-//! Nothing here waits for a disk on the worker's thread, where the kernel says beforehand that it would
-//! (RESOLVE_CACHED, RWF_NOWAIT). Start at [`Files::answer`].
+//! A worker has its own [`Files`]. A small file that was sent stays in memory, with its answer encoded, as
+//! long as the file on the disk is the same: each request looks (one `statx`), so no client gets what was
+//! replaced. Nothing here waits for a disk on the worker's thread where the kernel reports beforehand that it
+//! would (RESOLVE_CACHED, RWF_NOWAIT), nor for another machine ([`identity`]). Start at [`Files::answer`].
 
-mod coding;
 mod condition;
+mod incoming;
 mod listing;
 mod open;
 mod range;
 mod send;
 mod sharing;
 
+pub(crate) use incoming::Uploads;
 pub use open::Root;
 
-use crate::answer::{Answer, Asking};
-use crate::config::{Cache, Route, Static};
+use crate::answer::{Answer, Context};
+use crate::config::{Cache, Route, Static, Try};
+use crate::endpoint;
 use crate::metrics::Counts;
-use crate::{page, path};
-use coding::Coding;
+use crate::page;
 use condition::{Validators, Verdict};
+use listing::Order;
 use lru::LruCache;
 use open::{Found, Identity, Patience, Refused};
 use range::{Asked, Part};
-use ringroad_engine::spawn_blocking;
-use ringroad_http::{EncodeError, Fields, Method, Request, Response, Shared, Status};
+use ringroad_engine::{spawn, spawn_blocking};
+use ringroad_gate::coding::{self, Coding};
+use ringroad_gate::flow::Flow;
+use ringroad_gate::path::{self, Spellings};
+use ringroad_gate::words::media_type;
+use ringroad_http::{ContentType, EncodeError, Fields, Method, Request, Response, Shared, Status};
 use send::{Content, Piece};
 use sharing::Sharing;
 use std::cell::{Cell, RefCell};
 use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
-/// One worker's way to files, and those it keeps.
+/// One worker's access to files, with its cache.
 pub(crate) struct Files {
     kept: RefCell<Kept>,
     file_bytes_max: u64,
@@ -51,7 +59,7 @@ struct Kept {
     bytes_max: u64,
 }
 
-/// A file as it is sent: as it is, or a compressed form of it.
+/// A cached file: its own bytes or a compressed form.
 struct Item {
     identity: Identity,
     content: Content,
@@ -66,10 +74,10 @@ struct Item {
     ready: RefCell<Option<Shared>>,
 }
 
-/// What an item takes besides its bytes, about.
+/// Approximate memory of an item besides its bytes.
 const ITEM_BYTES: u64 = 512;
 
-/// A file that is written to all the time is read so often before it is sent as it comes.
+/// Maximum number of reads of a file that changes while it is read; then it is sent without the cache.
 const READS_MAX: usize = 3;
 
 impl Item {
@@ -98,22 +106,26 @@ impl Files {
         &self,
         route: &Route,
         settings: &Static,
-        request: &Request,
-        decoded: &path::Decoded<'_>,
-        asking: &Asking<'_>,
+        flow: &Flow,
     ) -> Result<Answer, EncodeError> {
+        let Flow { request, context } = flow;
+        look(&settings.root);
         let method = request.method();
         match method {
             Method::Get | Method::Head => {}
-            Method::Options => return Ok(Answer::empty(allow(Response::empty(Status::NO_CONTENT))?)),
+            Method::Options => return Ok(Answer::plain(allow(Response::empty(Status::NO_CONTENT))?)),
             _ => {
-                let refused = page::refusal(Status::METHOD_NOT_ALLOWED, asking, "Files are only read here.");
+                let refused = page::refusal(Status::METHOD_NOT_ALLOWED, context, "Files are only read here.");
                 return refused.with(allow);
             }
         }
-        let relative = decoded.bytes.get(route.path.len()..).unwrap_or_default();
-        if decoded.hides_slash || decoded.merged_slashes || !is_servable(relative, settings.hidden) {
-            return Ok(page::missing(asking));
+        let spelled = match endpoint::spelled(flow) {
+            Ok(spelled) => spelled,
+            Err(refused) => return Ok(*refused),
+        };
+        let relative = spelled.decoded.get(context.below()..).unwrap_or_default();
+        if spelled.hides_slash || spelled.merged_slashes || !is_servable(relative, settings.hidden) {
+            return Ok(page::missing(context));
         }
         let folder = relative.is_empty() || relative.ends_with(b"/");
         let found = if folder {
@@ -121,22 +133,80 @@ impl Files {
         } else {
             self.fetch(settings, relative, None).await.map(|item| (item, relative.to_vec()))
         };
+        let found = match found {
+            Err(Refused::Missing) if !settings.try_files.is_empty() => {
+                match self.try_others(settings, flow).await {
+                    Ok(found) => found.ok_or(Refused::Missing),
+                    Err(status) => {
+                        return Ok(page::refusal(status, context, "There is nothing at this address."));
+                    }
+                }
+            }
+            found => found,
+        };
         match found {
-            Ok((item, path)) => self.send(route, settings, request, item, &path, asking).await,
+            Ok((item, path)) => self.send(route, settings, request, item, &path, context).await,
             Err(Refused::Missing) if folder && settings.autoindex => {
-                self.list(settings, relative, request, asking).await
+                self.list(settings, relative, flow).await
             }
             Err(Refused::Missing) if folder && relative.is_empty() => Ok(page::refusal(
                 Status::NOT_FOUND,
-                asking,
+                context,
                 "This folder has no index file, and listing it is off.",
             )),
             Err(Refused::Missing) if !folder && self.is_folder(settings, relative).await => {
                 let place = path::location(&format!("{}/", request.path()), request.query());
-                Ok(Answer::empty(Response::redirect(Status::PERMANENT_REDIRECT, &place)?))
+                Ok(Answer::plain(Response::redirect(Status::PERMANENT_REDIRECT, &place)?))
             }
-            Err(why) => Ok(refusal(why, asking)),
+            Err(why) => Ok(refusal(why, context)),
         }
+    }
+
+    /// Sends one file beneath `root`; `None` if it is not there.
+    pub(crate) async fn send_file(
+        &self,
+        route: &Route,
+        root: &Arc<Root>,
+        path: &[u8],
+        flow: &Flow,
+    ) -> Result<Option<Answer>, EncodeError> {
+        look(root);
+        let settings = Static { precompressed: false, ..Static::of(Arc::clone(root)) };
+        match self.fetch(&settings, path, None).await {
+            Ok(item) => self.send(route, &settings, &flow.request, item, path, &flow.context).await.map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// The first of `try_files` that is there; or the status that ends the list.
+    async fn try_others(
+        &self,
+        settings: &Static,
+        flow: &Flow,
+    ) -> Result<Option<(Rc<Item>, Vec<u8>)>, Status> {
+        for one in &settings.try_files {
+            let template = match one {
+                Try::Status(status) => return Err(*status),
+                Try::Path(template) => template,
+            };
+            let Ok(path) = String::from_utf8(template.render(flow)) else { continue };
+            let path = format!("/{}", path.trim_start_matches('/'));
+            // What the client's path puts in is judged as the path of a request is.
+            let Ok(spelled) = Spellings::of(&path) else { continue };
+            let relative = spelled.decoded.get(1..).unwrap_or_default();
+            if spelled.hides_slash || !is_servable(relative, settings.hidden) {
+                continue;
+            }
+            let found = if relative.is_empty() || relative.ends_with(b"/") {
+                self.index(settings, relative).await
+            } else {
+                self.fetch(settings, relative, None).await.map(|item| (item, relative.to_vec()))
+            };
+            if let Ok(found) = found {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
     }
 
     /// The first index file of a folder that exists.
@@ -156,26 +226,43 @@ impl Files {
         matches!(find(&settings.root, path).await, Ok(Found::Folder(_)))
     }
 
-    async fn list(
-        &self,
-        settings: &Static,
-        relative: &[u8],
-        request: &Request,
-        asking: &Asking<'_>,
-    ) -> Result<Answer, EncodeError> {
+    async fn list(&self, settings: &Static, relative: &[u8], flow: &Flow) -> Result<Answer, EncodeError> {
+        let Flow { request, context } = flow;
         let folder = relative.strip_suffix(b"/").unwrap_or(relative);
         let open = match find(&settings.root, folder).await {
             Ok(Found::Folder(open)) => open,
-            Ok(Found::File(..)) => return Ok(page::missing(asking)),
-            Err(why) => return Ok(refusal(why, asking)),
+            Ok(Found::File(..)) => return Ok(page::missing(context)),
+            Err(why) => return Ok(refusal(why, context)),
         };
-        let hidden = settings.hidden;
-        let read = spawn_blocking(move || listing::read(&open, hidden)).await;
-        let listed = read.map_err(|_| Refused::Busy).and_then(|read| read.map_err(Refused::Failed));
-        match listed {
-            Ok(listed) => Ok(page::html(Status::OK, listing::page(request.path(), &listed))?),
-            Err(why) => Ok(refusal(why, asking)),
-        }
+        let (hidden, root, relative) = (settings.hidden, Arc::clone(&settings.root), folder.to_vec());
+        let asked = |name: &str| request.query_value(name);
+        let order = Order::of(asked("sort").as_deref(), asked("order").as_deref());
+        let as_json = match asked("format").as_deref() {
+            Some(format) => format == "json",
+            None => {
+                !context.html
+                    && request.header("accept").is_some_and(|types| types.contains("application/json"))
+            }
+        };
+        let path = request.path().to_owned();
+        let read = spawn_blocking(move || {
+            let mut listed = listing::read(&open, &root, &relative, hidden)?;
+            listed.sort(order);
+            Ok(if as_json { listing::json(&path, &listed) } else { listing::page(&path, &listed, order) })
+        });
+        let listed = read.await.map_err(|_| Refused::Busy).and_then(|read| read.map_err(Refused::Failed));
+        let text = match listed {
+            Ok(text) => text,
+            Err(why) => return Ok(refusal(why, context)),
+        };
+        let answer = if as_json {
+            Answer::plain(Response::new(text).content_type(ContentType::Json))
+        } else {
+            page::html(Status::OK, text)?
+        };
+        let Answer { mut response, watch } = answer;
+        response.add_header("Vary", "Accept")?;
+        Ok(Answer { response, watch })
     }
 
     /// A file, or a compressed form of it: from memory if it is there and still the same.
@@ -188,28 +275,29 @@ impl Files {
         let root = &settings.root;
         let stored = coding.map(|coding| [path, coding.suffix().as_bytes()].concat());
         let stored = stored.as_deref().unwrap_or(path);
-        let key = {
+        let kept = {
             let mut key = self.key.borrow_mut();
-            key.clear();
-            key.extend_from_slice(&(Arc::as_ptr(root).addr() as u64).to_ne_bytes());
-            key.push(coding.map_or(0, Coding::bit));
-            key.extend_from_slice(path);
-            let kept = self.kept.borrow_mut().items.get(key.as_slice()).map(Rc::clone);
-            if let Some(item) = kept {
-                if root.identity(stored) == Some(item.identity) {
-                    self.counts.memory_hits.add(1);
-                    self.look_beside(settings, path, &item);
-                    return Ok(item);
-                }
-                self.kept.borrow_mut().forget(&key);
-            }
-            key.clone()
+            put_key(&mut key, root, coding, path);
+            self.kept.borrow_mut().items.get(key.as_slice()).map(Rc::clone)
         };
+        if let Some(item) = &kept
+            && identity(root, stored).await == Some(item.identity)
+        {
+            self.counts.memory_hits.add(1);
+            self.look_beside(settings, path, item).await;
+            return Ok(Rc::clone(item));
+        }
+        let mut key = Vec::new();
+        put_key(&mut key, root, coding, path);
+        if kept.is_some() {
+            self.kept.borrow_mut().forget(&key);
+        }
         self.counts.memory_misses.add(1);
         let item = Rc::new(self.read(root, stored, path, coding).await?);
         item.looked.set(u64::MAX);
-        self.look_beside(settings, path, &item);
-        if matches!(item.content, Content::Memory(_)) {
+        self.look_beside(settings, path, &item).await;
+        // A file that was just changed may change again with the same time and size.
+        if matches!(item.content, Content::Memory(_)) && !item.validators.recent {
             self.kept.borrow_mut().keep(key, &item);
         }
         Ok(item)
@@ -236,14 +324,14 @@ impl Files {
             };
             let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
             let coding_name = coding.map_or("", Coding::name);
-            let validators =
-                Validators::new(identity.modified, identity.bytes, coding_name, SystemTime::now());
+            let (now, once) = (SystemTime::now(), next_once());
+            let validators = Validators::new(identity.modified, identity.bytes, coding_name, now, once);
             return Ok(Item {
                 identity,
                 content,
                 modified: httpdate::fmt_http_date(validators.modified),
                 validators,
-                content_type: content_type(&String::from_utf8_lossy(name)),
+                content_type: media_type(&String::from_utf8_lossy(name)),
                 coding,
                 siblings: Cell::new(0),
                 looked: Cell::new(0),
@@ -253,9 +341,9 @@ impl Files {
         Err(Refused::Busy)
     }
 
-    /// Looks which compressed forms lie beside a file, at most once a second for one in memory. One that is older than
-    /// the file is of an earlier state of it.
-    fn look_beside(&self, settings: &Static, path: &[u8], item: &Item) {
+    /// Looks which compressed forms lie beside a file, at most once a second for one in memory. One that is
+    /// older than the file is of an earlier state of it.
+    async fn look_beside(&self, settings: &Static, path: &[u8], item: &Item) {
         if !settings.precompressed || item.coding.is_some() {
             return;
         }
@@ -263,11 +351,13 @@ impl Files {
         if item.looked.replace(now) == now {
             return;
         }
-        let beside = |coding: &Coding| {
-            let sibling = settings.root.identity(&[path, coding.suffix().as_bytes()].concat());
-            sibling.is_some_and(|sibling| sibling.modified >= item.identity.modified)
-        };
-        let there = Coding::ALL.iter().filter(|coding| beside(coding)).fold(0, |set, one| set | one.bit());
+        let mut there = 0;
+        for coding in Coding::ALL {
+            let sibling = identity(&settings.root, &[path, coding.suffix().as_bytes()].concat()).await;
+            if sibling.is_some_and(|sibling| sibling.modified >= item.identity.modified) {
+                there |= coding.bit();
+            }
+        }
         if item.siblings.replace(there) != there {
             item.ready.take();
         }
@@ -280,7 +370,7 @@ impl Files {
         request: &Request,
         item: Rc<Item>,
         path: &[u8],
-        asking: &Asking<'_>,
+        context: &Context,
     ) -> Result<Answer, EncodeError> {
         let fields = request.headers();
         let siblings = item.siblings.get();
@@ -295,27 +385,27 @@ impl Files {
             }
         }
         let varies = siblings != 0;
-        if !has_conditions(fields) && asking.id_line.is_none() {
+        if !has_conditions(fields) {
             if let Some(ready) = &*item.ready.borrow() {
-                return Ok(Answer::known(Response::shared(ready), item.identity.bytes));
+                return Ok(Answer::plain(Response::shared(ready)));
             }
             if let Content::Memory(bytes) = &item.content {
                 let whole = described(route, &item, varies, Response::new(Rc::clone(bytes)))?;
                 if let Ok(ready) = Shared::new(whole) {
                     let response = Response::shared(&ready);
                     *item.ready.borrow_mut() = Some(ready);
-                    return Ok(Answer::known(response, item.identity.bytes));
+                    return Ok(Answer::plain(response));
                 }
             }
         }
         match item.validators.judge(request.method(), fields) {
             Verdict::NotModified => {
-                let response = described(route, &item, varies, Response::empty(Status::NOT_MODIFIED))?;
-                return Ok(Answer::empty(response));
+                let response = unchanged(route, &item, varies)?;
+                return Ok(Answer::plain(response));
             }
             Verdict::Failed => {
                 let why = "The file is not in the state that was asked for.";
-                return Ok(page::refusal(Status::PRECONDITION_FAILED, asking, why));
+                return Ok(page::refusal(Status::PRECONDITION_FAILED, context, why));
             }
             Verdict::GoOn => {}
         }
@@ -327,21 +417,21 @@ impl Files {
         };
         match asked {
             Asked::Whole => {
-                let (body, sent) = item.content.send(vec![Piece::Part(Part { from: 0, to: whole })], whole);
-                Ok(Answer { response: described(route, &item, varies, Response::new(body))?, sent })
+                let (body, watch) = item.content.send(vec![Piece::Part(Part { from: 0, to: whole })], whole);
+                Ok(Answer { response: described(route, &item, varies, Response::new(body))?, watch })
             }
             Asked::Parts(parts) if parts.len() == 1 => {
-                let Some(&part) = parts.first() else { return Ok(page::missing(asking)) };
-                let (body, sent) = item.content.send(vec![Piece::Part(part)], part.bytes());
+                let Some(&part) = parts.first() else { return Ok(page::missing(context)) };
+                let (body, watch) = item.content.send(vec![Piece::Part(part)], part.bytes());
                 let response = described(route, &item, varies, Response::new(body))?;
                 let response = response.status(Status::PARTIAL_CONTENT);
                 let response = response.header("Content-Range", content_range(part, whole))?;
-                Ok(Answer { response, sent })
+                Ok(Answer { response, watch })
             }
-            Asked::Parts(parts) => several(route, &item, varies, &parts, asking),
+            Asked::Parts(parts) => several(route, &item, varies, &parts, context),
             Asked::Nothing => {
                 let refused =
-                    page::refusal(Status::RANGE_NOT_SATISFIABLE, asking, "The file is not that long.");
+                    page::refusal(Status::RANGE_NOT_SATISFIABLE, context, "The file is not that long.");
                 refused.with(|response| response.header("Content-Range", format!("bytes */{whole}")))
             }
         }
@@ -372,6 +462,25 @@ impl Kept {
     }
 }
 
+/// Looks where the path of a folder leads now, once a second and on another thread.
+pub(crate) fn look(root: &Arc<Root>) {
+    if root.is_to_be_looked_at() {
+        let root = Arc::clone(root);
+        let look = async move { spawn_blocking(move || root.reopen()).await };
+        spawn(async move { drop(look.await) }).detach();
+    }
+}
+
+/// Whether a path beneath a folder is a regular file that may be read.
+pub(crate) async fn is_file(root: &Arc<Root>, path: &[u8]) -> bool {
+    matches!(find(root, path).await, Ok(Found::File(..)))
+}
+
+/// Whether a path beneath a folder is a folder.
+pub(crate) async fn is_folder(root: &Arc<Root>, path: &[u8]) -> bool {
+    matches!(find(root, path).await, Ok(Found::Folder(_)))
+}
+
 /// Finds a file; on another thread if that waits for a disk.
 async fn find(root: &Arc<Root>, path: &[u8]) -> Result<Found, Refused> {
     match root.find(path, Patience::None) {
@@ -381,6 +490,31 @@ async fn find(root: &Arc<Root>, path: &[u8]) -> Result<Found, Refused> {
         }
         found => found,
     }
+}
+
+/// Writes the key of a file in memory.
+fn put_key(key: &mut Vec<u8>, root: &Root, coding: Option<Coding>, path: &[u8]) {
+    key.clear();
+    key.extend_from_slice(&root.id().to_ne_bytes());
+    key.push(coding.map_or(0, Coding::bit));
+    key.extend_from_slice(path);
+}
+
+/// What a path's file is now ([`Root::identity`]). Where the folder is remote, another thread asks: a server
+/// of files that is silent would otherwise stop this worker with all its connections.
+async fn identity(root: &Arc<Root>, path: &[u8]) -> Option<Identity> {
+    if !root.is_remote() {
+        return root.identity(path);
+    }
+    let (root, path) = (Arc::clone(root), path.to_vec());
+    spawn_blocking(move || root.identity(&path)).await.ok().flatten()
+}
+
+/// Returns a number that differs each time, also between processes.
+fn next_once() -> u64 {
+    static KEYS: OnceLock<RandomState> = OnceLock::new();
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    KEYS.get_or_init(RandomState::new).hash_one(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// All of a file; `None` if it changed meanwhile.
@@ -398,8 +532,9 @@ async fn read_whole(file: &Arc<File>, identity: Identity) -> Result<Option<Vec<u
     Ok((read.len() == bytes && now == identity).then_some(read))
 }
 
-/// No empty parts, which would be another name for the same, and nothing hidden, but `.well-known` (RFC 8615).
-fn is_servable(relative: &[u8], hidden: bool) -> bool {
+/// No empty parts, which would be another name for the same, and nothing hidden, but `.well-known` (RFC
+/// 8615).
+pub(crate) fn is_servable(relative: &[u8], hidden: bool) -> bool {
     let parts = relative.strip_suffix(b"/").unwrap_or(relative);
     relative.is_empty()
         || parts
@@ -416,13 +551,13 @@ fn has_conditions(fields: Fields<'_>) -> bool {
     })
 }
 
-/// The response with what is said of a file.
+/// Adds the header lines of a file to a response.
 fn described(route: &Route, item: &Item, varies: bool, response: Response) -> Result<Response, EncodeError> {
     let mut response = response
         .header("ETag", &item.validators.etag)?
         .header("Last-Modified", &item.modified)?
         .header("Accept-Ranges", "bytes")?;
-    if !route.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
+    if !route.steps.lines().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
         response = response.header("Content-Type", &item.content_type)?;
     }
     if let Some(coding) = item.coding {
@@ -431,7 +566,22 @@ fn described(route: &Route, item: &Item, varies: bool, response: Response) -> Re
     if varies {
         response = response.header("Vary", "Accept-Encoding")?;
     }
-    for (name, value) in &route.headers {
+    for (name, value) in route.steps.lines() {
+        response = response.header(name, value)?;
+    }
+    Ok(response)
+}
+
+/// 304, with what a cache compares and updates (RFC 9110 §15.4.5).
+fn unchanged(route: &Route, item: &Item, varies: bool) -> Result<Response, EncodeError> {
+    let mut response = Response::empty(Status::NOT_MODIFIED)
+        .header("ETag", &item.validators.etag)?
+        .header("Last-Modified", &item.modified)?;
+    if varies {
+        response = response.header("Vary", "Accept-Encoding")?;
+    }
+    let of_body = |name: &str| name.eq_ignore_ascii_case("content-type");
+    for (name, value) in route.steps.lines().filter(|(name, _)| !of_body(name)) {
         response = response.header(name, value)?;
     }
     Ok(response)
@@ -447,9 +597,9 @@ fn several(
     item: &Item,
     varies: bool,
     parts: &[Part],
-    asking: &Asking<'_>,
+    context: &Context,
 ) -> Result<Answer, EncodeError> {
-    let (whole, boundary) = (item.identity.bytes, asking.id().to_owned());
+    let (whole, boundary) = (item.identity.bytes, context.id().to_owned());
     let mut pieces = Vec::new();
     for (number, part) in parts.iter().enumerate() {
         let line = if number > 0 { "\r\n" } else { "" };
@@ -463,7 +613,7 @@ fn several(
     }
     pieces.push(Piece::Text(format!("\r\n--{boundary}--\r\n").into_bytes()));
     let bytes = pieces.iter().map(Piece::bytes).sum();
-    let (body, sent) = item.content.send(pieces, bytes);
+    let (body, watch) = item.content.send(pieces, bytes);
     let response = Response::new(body).status(Status::PARTIAL_CONTENT);
     let response = response
         .header("Content-Type", format!("multipart/byteranges; boundary={boundary}"))?
@@ -477,34 +627,26 @@ fn several(
         response = response.header("Vary", "Accept-Encoding")?;
     }
     let own = |name: &str| name.eq_ignore_ascii_case("content-type");
-    for (name, value) in route.headers.iter().filter(|(name, _)| !own(name)) {
+    for (name, value) in route.steps.lines().filter(|(name, _)| !own(name)) {
         response = response.header(name, value)?;
     }
-    Ok(Answer { response, sent })
-}
-
-/// What a name says of its file's content.
-fn content_type(name: &str) -> String {
-    let guess = mime_guess::from_path(name).first_raw().unwrap_or("application/octet-stream");
-    // Without one, browsers guess from the bytes (WHATWG MIME Sniffing); everything written today is UTF-8.
-    let charset = if guess.starts_with("text/") { "; charset=utf-8" } else { "" };
-    format!("{guess}{charset}")
+    Ok(Answer { response, watch })
 }
 
 fn allow(response: Response) -> Result<Response, EncodeError> {
     response.header("Allow", "GET, HEAD, OPTIONS")
 }
 
-fn refusal(why: Refused, asking: &Asking<'_>) -> Answer {
+fn refusal(why: Refused, context: &Context) -> Answer {
     match why {
-        Refused::Missing => page::missing(asking),
-        Refused::Forbidden => page::refusal(Status::FORBIDDEN, asking, "The server may not read this file."),
+        Refused::Missing | Refused::Outside => page::missing(context),
+        Refused::Forbidden => page::refusal(Status::FORBIDDEN, context, "The server may not read this file."),
         Refused::Busy | Refused::WouldWait => {
-            page::refusal(Status::SERVICE_UNAVAILABLE, asking, "The server is busy. Try again in a moment.")
+            page::refusal(Status::SERVICE_UNAVAILABLE, context, "The server is busy. Try again in a moment.")
         }
         Refused::Failed(why) => {
-            asking.fault(format!("reading the file: {why}"));
-            page::refusal(Status::INTERNAL_SERVER_ERROR, asking, "The file cannot be read.")
+            context.fault(format!("reading the file: {why}"));
+            page::refusal(Status::INTERNAL_SERVER_ERROR, context, "The file cannot be read.")
         }
     }
 }
@@ -513,6 +655,27 @@ fn refusal(why: Refused, asking: &Asking<'_>) -> Answer {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn files_on_another_machine_are_asked_for_on_another_thread() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("file"), "x").unwrap();
+        let here = std::thread::current().id();
+        let runtime = ringroad_engine::Runtime::new(ringroad_engine::DriverName::Poll).unwrap();
+        for (root, same) in [
+            (Root::open(folder.path()).unwrap(), true),
+            (Root::open(folder.path()).unwrap().made_remote(), false),
+        ] {
+            let root = Arc::new(root);
+            let asked = Arc::clone(&root);
+            let found = runtime.block_on(async move { identity(&asked, b"file").await }).unwrap();
+            assert!(found.is_some());
+            assert_eq!(*root.asked_by.lock().unwrap() == Some(here), same);
+            if !same {
+                assert!(matches!(root.find(b"file", Patience::None), Err(Refused::WouldWait)));
+            }
+        }
+    }
 
     #[test]
     fn hidden_names_and_empty_parts_are_not_served() {
@@ -547,7 +710,7 @@ mod tests {
             ("a.woff2", "font/woff2"),
             ("README", "application/octet-stream"),
         ] {
-            assert_eq!(content_type(name), expected, "{name}");
+            assert_eq!(media_type(name), expected, "{name}");
         }
     }
 
@@ -558,7 +721,7 @@ mod tests {
         Rc::new(Item {
             identity,
             content: Content::Memory(Rc::from([])),
-            validators: Validators::new((0, 0), bytes, "", SystemTime::now()),
+            validators: Validators::new((0, 0), bytes, "", SystemTime::now(), 0),
             modified: String::new(),
             content_type: String::new(),
             coding: None,

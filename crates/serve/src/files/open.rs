@@ -1,23 +1,67 @@
-//! Opening files beneath a folder, and nothing else: no way out of it, nothing that is not a plain file, no waiting.
+//! Opens regular files beneath a folder, and nothing outside it, without waiting.
 //!
-//! `openat2(2)` with RESOLVE_BENEATH (Linux 5.6) lets the kernel see to it, symbolic links included, whatever is renamed
-//! meanwhile. Where it is missing or forbidden, each part is opened by itself and links are not followed at all. What a
-//! name stands for is looked at before it is opened to be read, because opening a FIFO wakes who writes to it and opening
-//! a device may do anything; and the file that is then open is looked at again, because the name may stand for another.
+//! `openat2(2)` with RESOLVE_BENEATH (Linux 5.6) has the kernel enforce that, for symbolic links and
+//! concurrent renames too. Where the call is missing or forbidden, each part of the path is opened by itself
+//! and no link is followed. The type of a file is checked before it is opened for reading, because opening a
+//! FIFO wakes its writer and opening a device may have any effect. It is checked again on the open
+//! descriptor, because the name may have been given to another file in between.
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, statat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, fstatfs, openat, openat2, statat,
+};
 use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::Instant;
 
-/// A folder whose files are served.
+/// A folder with files to serve.
 #[derive(Debug)]
 pub struct Root {
-    folder: OwnedFd,
     path: PathBuf,
+    /// The folder that the path leads to; it changes when a link in the path is moved.
+    open: RwLock<Arc<Opened>>,
+    /// The second of the last look at where the path leads.
+    looked: AtomicU64,
+    /// The thread of the last look at a file's identity.
+    #[cfg(test)]
+    pub(crate) asked_by: std::sync::Mutex<Option<std::thread::ThreadId>>,
+}
+
+/// The descriptor of a folder, as long as it is in use.
+struct OpenFolder(Arc<Opened>);
+
+impl AsFd for OpenFolder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.folder.as_fd()
+    }
+}
+
+/// A folder that is open.
+#[derive(Debug)]
+struct Opened {
+    folder: OwnedFd,
     way: Way,
+    id: u64,
+    /// Device and inode.
+    place: (u64, u64),
+    /// On another machine, or in another process: each look may wait for it.
+    remote: bool,
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+impl PartialEq for Root {
+    /// The same folder by the same path.
+    fn eq(&self, other: &Root) -> bool {
+        let (own, others) = (self.opened(), other.opened());
+        (&self.path, own.place, own.way) == (&other.path, others.place, others.way)
+    }
 }
 
 /// How what is beneath is found.
@@ -62,7 +106,7 @@ impl Identity {
     }
 }
 
-/// What a path leads to.
+/// The target of a path.
 #[derive(Debug)]
 pub(crate) enum Found {
     File(File, Identity),
@@ -70,11 +114,13 @@ pub(crate) enum Found {
     Folder(OwnedFd),
 }
 
-/// Why nothing is served.
+/// The reason why nothing is served.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// There is nothing, or nothing we show: outside, no plain file, forbidden.
+    /// There is nothing, or nothing that may be shown: outside the folder, not a regular file, forbidden.
     Missing,
+    /// A link leads out of the folder, or has an absolute target.
+    Outside,
     /// It is there, and permissions forbid it.
     Forbidden,
     /// It would have to be looked for on a disk.
@@ -89,10 +135,10 @@ impl From<Errno> for Refused {
         match errno {
             Errno::ACCESS | Errno::PERM => Refused::Forbidden,
             Errno::MFILE | Errno::NFILE | Errno::NOMEM => Refused::Busy,
-            // XDEV: a way out. LOOP: a link where none is followed. NXIO: a socket, or nobody at a FIFO's other end.
-            Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::XDEV | Errno::LOOP | Errno::NXIO => {
-                Refused::Missing
-            }
+            Errno::XDEV => Refused::Outside,
+            // LOOP: a link where none is followed. NXIO: a socket, or a FIFO without a process at its other
+            // end.
+            Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::LOOP | Errno::NXIO => Refused::Missing,
             errno => Refused::Failed(errno.into()),
         }
     }
@@ -112,6 +158,141 @@ impl Root {
     /// # Errors
     /// It is not there, no folder, or forbidden.
     pub fn open(path: &Path) -> io::Result<Root> {
+        let open = RwLock::new(Arc::new(Opened::new(path)?));
+        Ok(Root {
+            path: path.to_owned(),
+            open,
+            looked: AtomicU64::new(now()),
+            #[cfg(test)]
+            asked_by: std::sync::Mutex::default(),
+        })
+    }
+
+    fn opened(&self) -> Arc<Opened> {
+        // It is replaced whole.
+        Arc::clone(&self.open.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether it is time to look where the path leads now, which [`reopen`](Self::reopen) does: once a
+    /// second.
+    pub(crate) fn is_to_be_looked_at(&self) -> bool {
+        let now = now();
+        self.looked.load(Ordering::Relaxed) != now && self.looked.swap(now, Ordering::Relaxed) != now
+    }
+
+    /// Opens the folder that the path leads to by now, if that is another one: a deployment has moved a link.
+    /// What is being sent goes on. A path that leads nowhere changes nothing. It may wait for a disk.
+    pub(crate) fn reopen(&self) {
+        let Ok(stat) = statat(CWD, &self.path, AtFlags::empty()) else { return };
+        if (stat.st_dev, stat.st_ino) == self.opened().place {
+            return;
+        }
+        if let Ok(opened) = Opened::new(&self.path) {
+            *self.open.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(opened);
+        }
+    }
+
+    /// The folder, as it is now.
+    pub(super) fn folder(&self) -> impl AsFd {
+        OpenFolder(self.opened())
+    }
+
+    /// A number that no other folder of this process has had: the key of its files in memory.
+    pub(crate) fn id(&self) -> u64 {
+        self.opened().id
+    }
+
+    /// Whether each look at a file may wait for another machine or process.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.opened().remote
+    }
+
+    /// The path it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    #[cfg(test)]
+    #[allow(clippy::unwrap_used)]
+    pub(crate) fn by(self, way: Way) -> Root {
+        Arc::get_mut(&mut self.open.write().unwrap()).unwrap().way = way;
+        self
+    }
+
+    #[cfg(test)]
+    #[allow(clippy::unwrap_used)]
+    pub(crate) fn made_remote(self) -> Root {
+        Arc::get_mut(&mut self.open.write().unwrap()).unwrap().remote = true;
+        self
+    }
+
+    /// What `path` leads to: relative, without empty parts, `.` and `..`; the root itself if it is empty.
+    pub(crate) fn find(&self, path: &[u8], patience: Patience) -> Result<Found, Refused> {
+        let opened = self.opened();
+        if opened.remote && patience == Patience::None {
+            return Err(Refused::WouldWait);
+        }
+        match opened.find(path, patience) {
+            // The kernel refuses every link with an absolute target, also one that leads back beneath the
+            // folder.
+            Err(Refused::Outside) if patience == Patience::None => Err(Refused::WouldWait),
+            Err(Refused::Outside) => match self.beneath(path) {
+                // Opened under the same rule, whatever the links are by now.
+                Some(path) => opened.find(&path, patience).map_err(|why| match why {
+                    Refused::Outside => Refused::Missing,
+                    why => why,
+                }),
+                None => Err(Refused::Missing),
+            },
+            found => found,
+        }
+    }
+
+    /// The path without links of what `path` leads to, relative to the folder; `None` if that is not beneath
+    /// it.
+    fn beneath(&self, path: &[u8]) -> Option<Vec<u8>> {
+        let root = self.path.canonicalize().ok()?;
+        let place = root.join(OsStr::from_bytes(path)).canonicalize().ok()?;
+        place.strip_prefix(&root).ok().map(|path| path.as_os_str().as_bytes().to_vec())
+    }
+
+    /// What a path's file is now, to compare with one that was found: links are followed wherever they lead,
+    /// so this says nothing about a file that was not.
+    pub(crate) fn identity(&self, path: &[u8]) -> Option<Identity> {
+        #[cfg(test)]
+        {
+            *self.asked_by.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::thread::current().id());
+        }
+        let opened = self.opened();
+        statat(&opened.folder, path, AtFlags::empty()).ok().map(|stat| Identity::of(&stat))
+    }
+}
+
+/// Seconds since some moment of this process.
+fn now() -> u64 {
+    static BEGAN: OnceLock<Instant> = OnceLock::new();
+    BEGAN.get_or_init(Instant::now).elapsed().as_secs()
+}
+
+/// File systems on another machine or in another process (statfs(2)): NFS, SMB and CIFS, FUSE, Ceph, 9P, AFS,
+/// Lustre. `RESOLVE_CACHED` and `statx` may wait there for as long as the other side is silent.
+fn is_remote(folder: &OwnedFd) -> bool {
+    const REMOTE: [u32; 9] = [
+        0x6969,
+        0xff53_4d42,
+        0xfe53_4d42,
+        0x517b,
+        0x6573_5546,
+        0x00c3_6400,
+        0x0102_1997,
+        0x5346_414f,
+        0x0bd0_0bd0,
+    ];
+    fstatfs(folder).is_ok_and(|stat| REMOTE.contains(&(stat.f_type as u32)))
+}
+
+impl Opened {
+    fn new(path: &Path) -> io::Result<Opened> {
         let folder = openat(CWD, path, LOOK | OFlags::DIRECTORY, Mode::empty())?;
         // Permissions are asked when it is read.
         let readable = openat(CWD, path, READ | OFlags::DIRECTORY, Mode::empty());
@@ -125,22 +306,13 @@ impl Root {
             // Not there before Linux 5.6; a filter that does not know it says EPERM or ENOSYS.
             Err(_) => Way::Walk,
         };
-        Ok(Root { folder, path: path.to_owned(), way })
+        let stat = fstat(&folder)?;
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let remote = is_remote(&folder);
+        Ok(Opened { folder, way, id, place: (stat.st_dev, stat.st_ino), remote })
     }
 
-    /// The path it was opened by.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    #[cfg(test)]
-    pub(crate) fn by(mut self, way: Way) -> Root {
-        self.way = way;
-        self
-    }
-
-    /// What `path` leads to: relative, without empty parts, `.` and `..`; the root itself if it is empty.
-    pub(crate) fn find(&self, path: &[u8], patience: Patience) -> Result<Found, Refused> {
+    fn find(&self, path: &[u8], patience: Patience) -> Result<Found, Refused> {
         let mut tries = 0;
         loop {
             let place = self.at(path, LOOK, patience)?;
@@ -162,12 +334,6 @@ impl Root {
                 return Err(Refused::Busy);
             }
         }
-    }
-
-    /// What a path's file is now, to compare with one that was found: links are followed wherever they lead, so this
-    /// says nothing about a file that was not.
-    pub(crate) fn identity(&self, path: &[u8]) -> Option<Identity> {
-        statat(&self.folder, path, rustix::fs::AtFlags::empty()).ok().map(|stat| Identity::of(&stat))
     }
 
     fn at(&self, path: &[u8], flags: OFlags, patience: Patience) -> Result<OwnedFd, Refused> {
@@ -200,7 +366,7 @@ fn walk(folder: &OwnedFd, path: &[u8], flags: OFlags) -> rustix::io::Result<Owne
     let mut parts = path.split(|byte| *byte == b'/').peekable();
     let mut here: Option<OwnedFd> = None;
     while let Some(part) = parts.next() {
-        // They are not in a path of ours; a way up would be a way out.
+        // The caller has removed them; a way up would be a way out.
         if part.is_empty() || part == b".." {
             return Err(Errno::NOENT);
         }
@@ -274,6 +440,44 @@ mod tests {
     }
 
     #[test]
+    fn a_link_with_an_absolute_target_is_followed_if_that_is_in_the_root() {
+        let folder = folder();
+        let root = folder.path().join("root");
+        symlink(root.join("a/b"), root.join("inner")).unwrap();
+        symlink(root.join("inner/file"), root.join("twice")).unwrap();
+        symlink(root.join("a/b/up"), root.join("inner-out")).unwrap();
+        let root = Root::open(&root).unwrap().by(Way::Kernel { cached: true });
+        for path in ["inner/file", "twice"] {
+            assert!(matches!(root.find(path.as_bytes(), Patience::None), Err(Refused::WouldWait)), "{path}");
+            assert!(matches!(root.find(path.as_bytes(), Patience::Disk), Ok(Found::File(..))), "{path}");
+        }
+        assert!(matches!(root.find(b"inner-out", Patience::Disk), Err(Refused::Missing)));
+    }
+
+    #[test]
+    fn a_root_whose_link_was_moved_is_the_other_folder_then() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["1", "2"] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+            std::fs::write(folder.path().join(name).join("file"), name).unwrap();
+        }
+        let current = folder.path().join("current");
+        symlink("1", &current).unwrap();
+        let root = Root::open(&current).unwrap();
+        let (id, before) = (root.id(), root.identity(b"file").unwrap());
+        root.reopen();
+        assert_eq!(root.id(), id, "nothing has moved");
+        symlink("2", folder.path().join("next")).unwrap();
+        std::fs::rename(folder.path().join("next"), &current).unwrap();
+        root.reopen();
+        assert_ne!((root.id(), root.identity(b"file").unwrap()), (id, before));
+        std::fs::remove_file(&current).unwrap();
+        let id = root.id();
+        root.reopen();
+        assert_eq!(root.id(), id, "a path that leads nowhere changes nothing");
+    }
+
+    #[test]
     fn links_within_the_root_are_followed_where_the_kernel_sees_to_it() {
         let folder = folder();
         symlink("a/b/file", folder.path().join("root/link")).unwrap();
@@ -297,7 +501,7 @@ mod tests {
                 assert!(matches!(found, Err(Refused::Missing)), "{way:?} {name}: {found:?}");
             }
         }
-        // Nobody has opened it: a writer that does not wait finds no reader.
+        // The FIFO was not opened: a writer that does not wait finds no reader.
         let writer = openat(CWD, path.join("fifo"), OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
         assert_eq!(writer.err(), Some(Errno::NXIO));
         let devices = Root::open(Path::new("/dev")).unwrap();

@@ -1,7 +1,7 @@
 //! Byte ranges: which parts of a file are asked for, within bounds (RFC 9110 §14.2).
 //!
-//! Pure. What asks for more than it saves is answered whole, which every client must bear: more than [`PARTS_MAX`]
-//! ranges, or ranges that together are longer than the file because they overlap.
+//! Pure. What asks for more than it saves is answered whole, which every client must bear: more than
+//! [`PARTS_MAX`] ranges, or ranges that together are longer than the file because they overlap.
 
 /// Most parts of one answer.
 pub(crate) const PARTS_MAX: usize = 16;
@@ -67,6 +67,8 @@ fn one(word: &[u8], bytes: u64) -> Option<Option<Part>> {
     let part = match (number(first), number(last)) {
         (None, None) => return None,
         // The last so many.
+        // Of an empty file that is all of it (RFC 9110 §14.1.2).
+        (None, Some(suffix)) if first.is_empty() && suffix > 0 && bytes == 0 => return None,
         (None, Some(suffix)) if first.is_empty() => Part { from: bytes.saturating_sub(suffix), to: bytes },
         (Some(from), None) if last.is_empty() => Part { from, to: bytes },
         (Some(from), Some(last)) if from <= last => Part { from, to: last.saturating_add(1).min(bytes) },
@@ -121,7 +123,8 @@ mod tests {
             assert_eq!(asked(line.as_bytes(), 100), Asked::Nothing, "{line}");
         }
         assert_eq!(asked(b"bytes=0-", 0), Asked::Nothing);
-        assert_eq!(asked(b"bytes=-5", 0), Asked::Nothing);
+        assert_eq!(asked(b"bytes=-0", 0), Asked::Nothing);
+        assert_eq!(asked(b"bytes=-5", 0), Asked::Whole);
     }
 
     #[test]

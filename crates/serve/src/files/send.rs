@@ -1,11 +1,12 @@
-//! A file's bytes on their way: out of memory, by the kernel, or, several parts in one body, read while they are sent.
+//! Bodies made from a file: from memory, sent by the kernel, or, for several parts in one body, read while
+//! they are sent.
 //!
-//! What is read is read at once if it is in the page cache (RWF_NOWAIT), else on a thread that may wait for the disk.
-//! Nothing is mapped, so that a file which is cut while it is sent is an end of file and no signal: the body then ends with an
-//! error, which ends its connection, and nobody gets bytes that were never in the file.
+//! A read first tries the page cache (RWF_NOWAIT) and otherwise runs on a thread that may wait for the disk.
+//! Files are not mapped: a file truncated during the send gives an end of file instead of SIGBUS. The body
+//! then ends with an error, which closes the connection, and no bytes are sent that were never in the file.
 
 use super::range::Part;
-use crate::answer::{Sent, Tally};
+use crate::answer::{Tally, Watch};
 use futures_core::Stream;
 use ringroad_engine::blocking::Blocking;
 use ringroad_engine::spawn_blocking;
@@ -53,7 +54,7 @@ impl Piece {
 
 impl Content {
     /// These pieces, `bytes` together, as a body.
-    pub(super) fn send(&self, pieces: Vec<Piece>, bytes: u64) -> (Body, Sent) {
+    pub(super) fn send(&self, pieces: Vec<Piece>, bytes: u64) -> (Body, Watch) {
         match self {
             Content::Memory(all) => {
                 let mut body = Vec::with_capacity(bytes as usize);
@@ -65,13 +66,13 @@ impl Content {
                         ),
                     }
                 }
-                (body.into(), Sent::Bytes(bytes))
+                (body.into(), Watch::Sent)
             }
             // One part goes by the kernel.
             Content::File(file) if pieces.len() == 1 => {
                 let part = pieces.first().and_then(Piece::part);
                 let range = part.map_or(0..0, |part| part.from..part.to);
-                (Body::file(Arc::clone(file), range), Sent::Bytes(bytes))
+                (Body::file(Arc::clone(file), range), Watch::Sent)
             }
             Content::File(file) => {
                 let tally = Tally::new();
@@ -81,7 +82,7 @@ impl Content {
                     reading: None,
                     tally: Rc::clone(&tally),
                 };
-                (Body::stream_of(bytes, parts), Sent::Tally(tally))
+                (Body::stream_of(bytes, parts), Watch::Stream(tally))
             }
         }
     }
@@ -116,7 +117,6 @@ impl Parts {
                 self.pieces.pop_front();
             }
         }
-        self.tally.add(read.len() as u64);
         Ok(read)
     }
 }
@@ -136,7 +136,6 @@ impl Stream for Parts {
         let part = match this.pieces.pop_front() {
             None => return Poll::Ready(None),
             Some(Piece::Text(text)) => {
-                this.tally.add(text.len() as u64);
                 return Poll::Ready(Some(Ok(text)));
             }
             Some(Piece::Part(part)) => {
@@ -165,7 +164,8 @@ pub(super) fn read_now(file: &File, from: u64, bytes: usize) -> io::Result<Optio
             buffer.truncate(read);
             Ok(Some(buffer))
         }
-        // Not in memory; or the file system cannot tell, or the kernel does not know the flag (before Linux 4.14).
+        // Not in memory; or the file system cannot tell, or the kernel does not know the flag (before Linux
+        // 4.14).
         Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::INTR | Errno::NOSYS) => Ok(None),
         Err(why) => Err(why.into()),
     }

@@ -1,8 +1,8 @@
 //! One descriptor for all answers that send the same file at the same time.
 //!
-//! An answer from a large file keeps it open until its last byte is sent, and a slow reader takes his time over that: with
-//! a descriptor each, so many of them would take twice as many descriptors as they have connections. Nothing is kept open
-//! for later. The last answer closes the file.
+//! A response from a large file keeps the file open until its last byte is sent, which takes long with a slow
+//! client. With a descriptor for each response, such clients would take twice as many descriptors as they
+//! have connections. The last response closes the file; no file stays open for later requests.
 
 use super::open::Identity;
 use std::collections::HashMap;

@@ -1,11 +1,12 @@
-//! Header lines between two hops: which are handed on, and which are ours to say.
+//! Header lines between two hops: those that are passed on, and those that are written here.
 
-use super::Place;
+use super::ProxyRoute;
 use super::upstream::Head;
-use crate::answer::Asking;
-use ringroad_http::{EncodeError, Fields, Method, Request, Response};
+use crate::answer::Context;
+use ringroad_gate::client::{push_address, push_forwarded};
+use ringroad_http::{EncodeError, Field, FieldBlock, Fields, Method, Request, Response, Status, Version};
 use ringroad_wire::Encoder;
-use std::net::SocketAddr;
+use ringroad_wire::ws::handshake::accept_key;
 
 /// Lines that belong to one connection (RFC 9110 §7.6.1, §11.7), and those that the encoder writes.
 const OF_THE_HOP: &[&str] = &[
@@ -24,9 +25,12 @@ const OF_THE_HOP: &[&str] = &[
     "upgrade",
 ];
 
-/// Lines by which proxies tell who asked. A client's own are handed on only where they are trusted.
-const FORWARDED: &[&str] = &[
+/// Header lines that are passed on only from trusted clients, or are written anew. `Proxy` becomes the
+/// variable HTTP_PROXY in CGI programs, which is then taken for a setting (CVE-2016-5385).
+const OF_THE_CLIENT: &[&str] = &[
     "forwarded",
+    "proxy",
+    "via",
     "x-forwarded-for",
     "x-forwarded-host",
     "x-forwarded-port",
@@ -35,9 +39,31 @@ const FORWARDED: &[&str] = &[
     "x-request-id",
 ];
 
-/// The one protocol that is handed through. Others stay with us: what a tunnel carries passes by the routes, and a server
-/// behind that would take an offer of HTTP/2 would answer there whatever it is asked (RFC 9113 §3.1 has that offer no more).
+/// The one protocol that is handed through. Others stay here: what a tunnel carries passes by the routes, and
+/// a server behind that accepted an offer of HTTP/2 would answer there whatever it is asked (RFC 9113 §3.1
+/// removed that offer).
 pub(super) const WEBSOCKET: &str = "websocket";
+
+/// The name of this server in `Via`.
+const NAME: &str = "ringroad";
+
+/// This server's element of `Via` (RFC 9110 §7.6.3).
+const OWN_VIA: &str = "1.1 ringroad";
+
+/// Names in one message's `Connection` lines. More are refused: no client sends so many, and each costs a
+/// comparison with every line.
+const NAMED_MAX: usize = 16;
+
+/// The reason why a request is not passed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotHandedOn {
+    /// It cannot be written as a request.
+    Unwritable,
+    /// `Connection` names too many lines.
+    TooManyNamed,
+    /// A loop: `Via` has this server's name twice.
+    Loop,
+}
 
 /// Whether a request offers to speak WebSocket (RFC 6455 §4.1), and nothing else.
 pub(super) fn offers_websocket(request: &Request) -> bool {
@@ -45,133 +71,225 @@ pub(super) fn offers_websocket(request: &Request) -> bool {
     alone && request.head().upgrade() && request.method() == Method::Get
 }
 
-/// Whether `Upgrade` says so, once and alone.
+/// Returns whether `Upgrade` has this protocol, once and alone.
 pub(super) fn is_websocket(fields: Fields<'_>) -> bool {
     let mut offers = fields.get_all("upgrade");
     let is_it = |value: &[u8]| value.trim_ascii().eq_ignore_ascii_case(WEBSOCKET.as_bytes());
     offers.next().is_some_and(is_it) && offers.next().is_none()
 }
 
+/// Whether an answer to an offer of WebSocket answers its key (RFC 6455 §4.2.2). A client of HTTP/1.1 checks
+/// it itself. One of HTTP/2 sent none and sees none, so that the key is this server's.
+pub(super) fn answers_key(request: &Request, answer: Fields<'_>) -> bool {
+    if request.version() != Version::Http2 {
+        return true;
+    }
+    let accept = answer.get("sec-websocket-accept").map(<[u8]>::trim_ascii);
+    request.header("sec-websocket-key").is_some_and(|key| accept == Some(accept_key(key).as_bytes()))
+}
+
+/// Whether the client takes lines behind a body (RFC 9110 §10.1.4).
+pub(super) fn takes_trailers(request: &Request) -> bool {
+    let words =
+        |value: &'_ [u8]| value.split(|byte| *byte == b',').any(|word| word.trim_ascii() == b"trailers");
+    request.headers().get_all("te").any(words)
+}
+
 fn is_one_of(name: &[u8], names: &[&str]) -> bool {
     names.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
 }
 
-/// The same to a program that gets header lines as variables (CGI, WSGI), where `_` and `-` are one.
-fn is_forwarded(name: &[u8]) -> bool {
-    let plain: Vec<u8> = name.iter().map(|byte| if *byte == b'_' { b'-' } else { *byte }).collect();
-    is_one_of(&plain, FORWARDED)
+/// Names that `Connection` lists as lines of its hop.
+#[derive(Default)]
+pub(super) struct Named<'f> {
+    names: [&'f [u8]; NAMED_MAX],
+    count: usize,
 }
 
-/// Whether `Connection` names this line as its hop's.
-fn is_named(fields: Fields<'_>, name: &[u8]) -> bool {
-    fields.get_all("connection").any(|value| {
-        value.split(|byte| *byte == b',').any(|word| word.trim_ascii().eq_ignore_ascii_case(name))
-    })
+impl Named<'_> {
+    fn has(&self, name: &[u8]) -> bool {
+        self.names.iter().take(self.count).any(|one| one.eq_ignore_ascii_case(name))
+    }
 }
 
-/// Writes the head of a request to the server behind, with an offer of WebSocket or without. `None`: it cannot be written.
+/// Reads `Connection`. `None`: it names more than [`NAMED_MAX`] lines.
+fn named<'f>(fields: Fields<'f>) -> Option<Named<'f>> {
+    let mut named = Named::default();
+    for value in fields.get_all("connection") {
+        for word in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|word| !word.is_empty())
+        {
+            *named.names.get_mut(named.count)? = word;
+            named.count += 1;
+        }
+    }
+    Some(named)
+}
+
+/// The values of a line that may come several times, as one list.
+fn list(fields: Fields<'_>, name: &str) -> Option<String> {
+    let all: Vec<_> = fields.get_all(name).filter_map(|value| str::from_utf8(value).ok()).collect();
+    (!all.is_empty()).then(|| all.join(", "))
+}
+
+/// Writes the head of a request to the server behind, with an offer of WebSocket or without. `subject` is the
+/// line that tells the client's verified name, and that no client may send.
 pub(super) fn request<'a>(
     out: &'a mut Vec<u8>,
-    place: &Place,
+    route: &ProxyRoute,
     request: &Request,
     target: &str,
     websocket: bool,
-    asking: &Asking<'_>,
-) -> Option<Encoder<'a>> {
-    let settings = place.settings();
+    asking: &Context,
+    subject: Option<&str>,
+) -> Result<Encoder<'a>, NotHandedOn> {
+    let settings = route.settings();
     let authority = request.authority();
     let host = settings.host.as_deref().or(authority).unwrap_or("localhost");
     let fields = request.headers();
+    let named = named(fields).ok_or(NotHandedOn::TooManyNamed)?;
+    let via = list(fields, "via");
+    if via.as_deref().is_some_and(|via| via.matches(NAME).count() >= 2) {
+        return Err(NotHandedOn::Loop);
+    }
+    write(out, request, target, host, settings.trust_forwarded, &named, via, websocket, asking, subject)
+        .ok_or(NotHandedOn::Unwritable)
+}
+
+#[allow(clippy::too_many_arguments, reason = "what one head is made of, in one place")]
+fn write<'a>(
+    out: &'a mut Vec<u8>,
+    request: &Request,
+    target: &str,
+    host: &str,
+    trusted_route: bool,
+    named: &Named<'_>,
+    via: Option<String>,
+    websocket: bool,
+    asking: &Context,
+    subject: Option<&str>,
+) -> Option<Encoder<'a>> {
+    let authority = request.authority();
+    let fields = request.headers();
     let mut head = Encoder::request_named(out, request.method_name(), target, host).ok()?;
     for field in fields.iter() {
-        let ours = is_one_of(field.name, OF_THE_HOP) || is_forwarded(field.name);
-        if !ours && !is_named(fields, field.name) {
+        // To a program that gets lines as variables (CGI, WSGI) `_` and `-` are one: a line spelt so may pass
+        // for another one.
+        let ambiguous = field.name.contains(&b'_');
+        let is_subject = subject.is_some_and(|name| field.name.eq_ignore_ascii_case(name.as_bytes()));
+        let ours = ambiguous
+            || is_subject
+            || is_one_of(field.name, OF_THE_HOP)
+            || is_one_of(field.name, OF_THE_CLIENT);
+        if !ours && !named.has(field.name) {
             head.field(field.name, field.value).ok()?;
         }
     }
-    let trusted = |name: &str| fields.get(name).filter(|_| settings.trust_forwarded);
-    let text = |name: &str| trusted(name).and_then(|value| str::from_utf8(value).ok());
-    let peer = request.peer_addr();
-    let behind = |list: Option<&str>, one: String| match list {
-        Some(list) if !list.is_empty() => format!("{list}, {one}"),
-        _ => one,
+    let trusted = trusted_route || asking.comes_by_proxy();
+    let text = |name: &str| fields.get(name).filter(|_| trusted).and_then(|value| str::from_utf8(value).ok());
+    // The list that came with the request, if it is to be believed, to which one element is added.
+    let before = |name: &str| {
+        let mut before =
+            list(fields, name).filter(|before| trusted && !before.is_empty()).unwrap_or_default();
+        if !before.is_empty() {
+            before.push_str(", ");
+        }
+        before
     };
+    let peer = request.peer_addr().map(|peer| peer.ip().to_canonical());
     if let Some(peer) = peer {
-        let address = peer.ip().to_canonical().to_string();
-        head.field("X-Forwarded-For", behind(list(fields, settings.trust_forwarded).as_deref(), address))
-            .ok()?;
+        let mut all = before("x-forwarded-for");
+        push_address(&mut all, peer);
+        head.field("X-Forwarded-For", all).ok()?;
+    }
+    if let Some(client) = asking.client() {
+        let mut one = String::new();
+        push_address(&mut one, client);
+        head.field("X-Real-IP", one).ok()?;
     }
     if let Some(host) = text("x-forwarded-host").or(authority) {
         head.field("X-Forwarded-Host", host).ok()?;
     }
-    let proto = text("x-forwarded-proto").unwrap_or("http");
+    if let Some(name) = subject
+        && let Some(tls) = request.connection().and_then(|info| info.tls)
+        && let Some(subject) = &tls.client_subject
+    {
+        head.field(name, &**subject).ok()?;
+    }
+    if let Some(port) = text("x-forwarded-port") {
+        head.field("X-Forwarded-Port", port).ok()?;
+    }
+    let proto = text("x-forwarded-proto").unwrap_or(request.scheme());
     head.field("X-Forwarded-Proto", proto).ok()?;
-    head.field("Forwarded", behind(text("forwarded"), forwarded(peer, authority, proto))).ok()?;
-    head.field("X-Request-Id", text("x-request-id").unwrap_or_else(|| asking.id())).ok()?;
-    // RFC 9110 §7.6.3. Ours is behind those that are handed on.
-    head.field("Via", "1.1 ringroad").ok()?;
+    let mut all = before("forwarded");
+    all.reserve(96);
+    push_forwarded(&mut all, peer, authority, proto);
+    head.field("Forwarded", all).ok()?;
+    head.field("X-Request-Id", asking.id()).ok()?;
+    match via {
+        Some(via) => head.field("Via", format!("{via}, {OWN_VIA}")).ok()?,
+        None => head.field("Via", OWN_VIA).ok()?,
+    };
     if websocket {
         head.upgrade(WEBSOCKET).ok()?;
     }
     Some(head)
 }
 
-/// Who asked, as those before us tell it: the list may be spread over several lines.
-fn list(fields: Fields<'_>, trusted: bool) -> Option<String> {
-    let all: Vec<_> =
-        fields.get_all("x-forwarded-for").filter_map(|value| str::from_utf8(value).ok()).collect();
-    (trusted && !all.is_empty()).then(|| all.join(", "))
+/// Longest head before an answer that is passed on.
+const INTERIM_BYTES_MAX: usize = 8 * 1024;
+
+/// Passes on what a server says before its answer (103 Early Hints and other 1xx), without lines of its hop.
+/// `100 Continue` is of its hop, too: this server says it to its client itself. A head that is too long is
+/// left out, as any hop may leave out any.
+pub(super) fn inform(request: &Request, status: Status, fields: Fields<'_>) {
+    if let Some(named) = named(fields) {
+        inform_of(request, status, fields.iter(), &named);
+    }
 }
 
-/// RFC 7239 §4. What is more than a token is quoted; an address with colons is, with its brackets.
-fn forwarded(peer: Option<SocketAddr>, host: Option<&str>, proto: &str) -> String {
-    let who = match peer.map(|peer| peer.ip().to_canonical()) {
-        Some(std::net::IpAddr::V4(address)) => format!("for={address}"),
-        Some(std::net::IpAddr::V6(address)) => format!("for=\"[{address}]\""),
-        None => "for=unknown".to_owned(),
-    };
-    let host = host.map(|host| format!(";host=\"{host}\"")).unwrap_or_default();
-    let token = !proto.is_empty() && proto.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    let proto = if token { format!(";proto={proto}") } else { String::new() };
-    format!("{who}{host}{proto}")
+/// The same of lines without a `Connection` among them.
+pub(super) fn inform_of<'f>(
+    request: &Request,
+    status: Status,
+    lines: impl Iterator<Item = Field<'f>>,
+    named: &Named<'_>,
+) {
+    let mut passed = FieldBlock::new();
+    for line in lines {
+        if is_one_of(line.name, OF_THE_HOP) || named.has(line.name) {
+            continue;
+        }
+        // Refused are lines of framing, of which such a head has none.
+        let _ = passed.push(line.name, line.value);
+        if passed.bytes().len() > INTERIM_BYTES_MAX {
+            return;
+        }
+    }
+    request.inform(status.code(), passed);
 }
 
-/// The head of an answer from behind, as ours. The date is the library's, which has a clock of its own.
-pub(super) fn response(head: &Head, place: &Place, response: Response) -> Result<Response, EncodeError> {
+/// The head of an answer from behind, as ours. The date is the library's, which has a clock of its own,
+/// unless a step reckons with the origin's.
+pub(super) fn response(head: &Head, route: &ProxyRoute, response: Response) -> Result<Response, EncodeError> {
     let mut response = response;
     let fields = head.fields();
-    let replaced =
-        |name: &[u8]| place.route.headers.iter().any(|(own, _)| name.eq_ignore_ascii_case(own.as_bytes()));
+    if route.route.steps.ask_again()
+        && let Some(date) = fields.get("date")
+    {
+        response = response.header("Date", date)?;
+    }
+    // An answer that names too many lines loses those lines' protection, not the answer.
+    let named = named(fields).unwrap_or_default();
+    let own = || route.route.steps.lines();
+    let replaced = |name: &[u8]| own().any(|(own, _)| name.eq_ignore_ascii_case(own.as_bytes()));
     for field in fields.iter() {
         let ours = is_one_of(field.name, OF_THE_HOP) || field.name.eq_ignore_ascii_case(b"date");
-        if !ours && !replaced(field.name) && !is_named(fields, field.name) {
+        if !ours && !replaced(field.name) && !named.has(field.name) {
             response = response.header(field.name, field.value)?;
         }
     }
-    for (name, value) in &place.route.headers {
+    for (name, value) in own() {
         response = response.header(name, value)?;
     }
     Ok(response)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_asked_is_told_in_the_rfcs_form() {
-        let v4 = SocketAddr::from(([192, 0, 2, 1], 5));
-        let v6 = SocketAddr::from(([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1], 5));
-        assert_eq!(forwarded(Some(v4), Some("a:80"), "http"), "for=192.0.2.1;host=\"a:80\";proto=http");
-        assert_eq!(forwarded(Some(v6), None, "https"), "for=\"[2001:db8::1]\";proto=https");
-        assert_eq!(forwarded(None, None, "a;b"), "for=unknown");
-    }
-
-    #[test]
-    fn a_line_spelt_for_cgi_is_the_same_line() {
-        for name in ["X-Forwarded-For", "x_forwarded_for", "X_Forwarded-Proto", "FORWARDED", "X-Real_IP"] {
-            assert!(is_forwarded(name.as_bytes()), "{name}");
-        }
-        assert!(!is_forwarded(b"X-Forwarded"));
-    }
 }

@@ -1,117 +1,405 @@
-//! Requests handed on to an HTTP/1.1 server behind this one, and its answers handed back, both as they come.
+//! Passes requests on to an upstream server and its answers back, both as they arrive.
 //!
-//! What belongs to a connection stays there (RFC 9110 §7.6.1): each hop has its own framing, its own `Connection`, and
-//! nobody's word removes a line that we add. A failure on the other side is 502 or 504 with a short word to the client and
-//! the reason in the log. Connections are in [`upstream`], lines in [`lines`], what becomes of a connection that speaks
-//! WebSocket in [`tunnel`].
+//! Fields of one hop are not passed on (RFC 9110 §7.6.1): each hop has its own framing and its own
+//! `Connection`. A client cannot remove a field that the proxy adds. A failure of the upstream server is 502
+//! or 504 with a short text for the client and the reason in the log. Connections are in [`upstream`], those
+//! of HTTP/2 in [`http2`], header fields in [`lines`], WebSocket connections in [`tunnel`], refusals of gRPC
+//! calls in [`grpc`].
 
+pub(crate) mod groups;
+pub(crate) mod grpc;
+mod http2;
 mod lines;
 mod tunnel;
 mod upstream;
 
-use crate::answer::{Answer, Asking, Sent, Tally, Upstream};
-use crate::config::{Proxy, Route};
-use crate::{page, path};
+use crate::answer::{Answer, AnsweredBy, Tally, Watch};
+use crate::config::{Proxy, Route, Upstream};
+use crate::event::{Event, EventSink};
+use crate::page;
+use foldhash::fast::RandomState;
 use futures_core::Stream;
-use ringroad_engine::time;
-use ringroad_http::{Body, Chunk, EncodeError, Method, Request, RequestBody, Response, Status};
+use http2::Key;
+use ringroad_engine::{spawn, time};
+use ringroad_gate::flow::{self, cookie as cookie_of};
+use ringroad_gate::path;
+use ringroad_gate::upstream::{
+    Admitted, Balance, CollectError, Collected, Group, HashBy, Pick, Room, Spool, SpoolLimits, SpoolReader,
+    hash,
+};
+use ringroad_http::{
+    Body, BoxError, Chunk, EncodeError, FailedAt, FieldBlock, KeptConnections, Method, Piece, Request,
+    RequestBody, Response, SentSoFar, Status,
+};
 use ringroad_wire::{Asked, BodyEncoder, BodySize, Limits, Scratch};
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
-use upstream::{Connection, Failure, Head, Sink, Source};
+use upstream::{Connection, Failure, Head, Sink, Source, Why};
 
-/// One worker's connections to servers behind it.
+/// One worker's connections to upstream servers.
 pub(crate) struct Proxies {
-    /// By the route's settings.
-    idle: RefCell<HashMap<usize, Vec<Idle>>>,
+    /// Idle connections by the server's number and its protocol settings. A server that a reload keeps, keeps
+    /// its connections.
+    idle: RefCell<HashMap<Key, KeptConnections<Key, Connection>, RandomState>>,
+    /// The HTTP/2 connections.
+    http2: http2::Pool,
     scratch: Rc<RefCell<Scratch>>,
+    /// The budget for connections of all workers.
+    room: Arc<Room>,
+    /// The task that closes idle connections for tasks that wait for room runs.
+    makes_room: Cell<bool>,
+    /// Requests of this worker that wait for room, by server as above, in the order in which they came.
+    line: RefCell<HashMap<Key, VecDeque<Rc<Offer>>, RandomState>>,
+    /// Changes of breakers are reported there.
+    events: EventSink,
 }
 
-/// A connection nobody uses now.
-struct Idle {
-    connection: Connection,
-    since: Instant,
+/// Bytes that most heads of requests to upstream servers fit into.
+const HEAD: usize = 768;
+
+/// A connection that another request gives to one that waits for room.
+#[derive(Default)]
+struct Offer {
+    connection: RefCell<Option<Connection>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+/// A request's place in line, until it is dropped.
+struct InLine<'p> {
+    proxies: &'p Proxies,
+    server: Key,
+    offer: Rc<Offer>,
+}
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        let mut line = self.proxies.line.borrow_mut();
+        if let Some(of_server) = line.get_mut(&self.server) {
+            of_server.retain(|other| !Rc::ptr_eq(other, &self.offer));
+            if of_server.is_empty() {
+                line.remove(&self.server);
+            }
+        }
+    }
 }
 
 impl Proxies {
-    pub(crate) fn new() -> Proxies {
-        let scratch = Rc::new(RefCell::new(Scratch::new(Limits::client())));
-        Proxies { idle: RefCell::default(), scratch }
+    /// Makes an empty set with these limits of answers.
+    pub(crate) fn new(room: Arc<Room>, limits: Limits, events: EventSink) -> Proxies {
+        let scratch = Rc::new(RefCell::new(Scratch::new(limits)));
+        let (idle, line) = (RefCell::default(), RefCell::default());
+        let (http2, makes_room) = (http2::Pool::default(), Cell::new(false));
+        Proxies { idle, http2, scratch, room, makes_room, line, events }
     }
 
-    /// Hands a request on, and answers what comes back.
+    /// Sets the limits of later answers.
+    pub(crate) fn set_limits(&self, limits: Limits) {
+        self.scratch.borrow_mut().set_limits(limits);
+    }
+
+    /// Closes as many idle connections as tasks wait for room, each time some begin to wait.
+    fn make_room(self: &Rc<Proxies>) {
+        if self.makes_room.replace(true) {
+            return;
+        }
+        let (room, proxies) = (Arc::clone(&self.room), Rc::downgrade(self));
+        let making = async move {
+            let mut seen = 0;
+            loop {
+                let mut wanted = room.pressed(&mut seen).await;
+                let Some(proxies) = proxies.upgrade() else { return };
+                for kept in proxies.idle.borrow().values() {
+                    wanted -= kept.close_oldest(wanted);
+                }
+                proxies.http2.close_idle(wanted);
+            }
+        };
+        spawn(making).detach();
+    }
+
+    /// Passes a request on and returns the answer.
     pub(crate) async fn answer(
         self: &Rc<Proxies>,
-        route: &Rc<Place>,
-        request: Request,
-        asking: &Asking<'_>,
+        route: &Rc<ProxyRoute>,
+        request: &mut Request,
+        asking: &flow::Context,
     ) -> Result<Answer, EncodeError> {
-        asking.name(&request);
+        self.answer_or(route, request, asking, &mut None).await
+    }
+
+    /// The same. Where no server has begun to answer, and not because time is over, `unanswered` says how
+    /// much of the request the last one may have: another one may get it, as the method permits.
+    pub(crate) async fn answer_or(
+        self: &Rc<Proxies>,
+        route: &Rc<ProxyRoute>,
+        request: &mut Request,
+        asking: &flow::Context,
+        unanswered: &mut Option<SentSoFar>,
+    ) -> Result<Answer, EncodeError> {
         let settings = route.settings();
-        let mut head = Vec::new();
-        let target = target(route, settings, &request);
+        let mut head = Vec::with_capacity(HEAD);
+        let target = target(settings, request, asking.below());
         let method = request.method();
-        // Who offers it has no body to send first.
+        // A request that offers WebSocket has no body to send first.
         let websocket =
-            lines::offers_websocket(&request) && request.head().body() == ringroad_wire::Body::Empty;
-        let Some(encoder) = lines::request(&mut head, route, &request, &target, websocket, asking) else {
-            return Ok(page::refusal(Status::BAD_REQUEST, asking, "This request cannot be handed on."));
+            lines::offers_websocket(request) && request.head().body() == ringroad_wire::Body::Empty;
+        if settings.trust_forwarded || asking.comes_by_proxy() {
+            asking.take_id(request);
+        }
+        // Both sides of a call speak when they like.
+        let is_call = settings.to.speaks.http2 && grpc::is_call(request);
+        let buffer = settings.buffer.as_ref().filter(|_| !is_call);
+        let trailers = is_call || lines::takes_trailers(request);
+        let mut body = std::mem::take(request.body());
+        if is_call {
+            body.take_time();
+        }
+        let body = match buffer {
+            _ if body.is_empty() => Outgoing::Empty,
+            // Before a server is taken: a slow client never holds one, and a body that is malformed reaches
+            // none.
+            Some(limits) => match Collected::collect(body, limits).await {
+                Ok(collected) => Outgoing::Kept(Rc::new(collected)),
+                Err(CollectError::Body(why)) => {
+                    return Ok(refused(&settings.to.name, &Failure::unasked(Why::Client(why)), asking));
+                }
+                Err(CollectError::File(why)) => {
+                    let why = format!("temporary file in {}: {why}", limits.folder.display());
+                    let failure = Failure::unasked(Why::Buffer(why));
+                    return Ok(refused(&settings.to.name, &failure, asking));
+                }
+            },
+            None => Outgoing::Once(body),
         };
-        let body = request.into_body();
-        let size = match body.bytes_left() {
-            Some(length) => BodySize::Known(length),
-            None => BodySize::Unknown,
+        let size = body.size();
+        let encoder = match lines::request(
+            &mut head,
+            route,
+            request,
+            &target,
+            websocket,
+            asking,
+            route.subject.as_deref(),
+        ) {
+            Ok(encoder) => encoder,
+            Err(lines::NotHandedOn::Loop) => {
+                asking.fault("this server is behind itself: Via has its name twice".to_owned());
+                let status = Status::new(508).unwrap_or(Status::BAD_GATEWAY);
+                return Ok(page::refusal(status, asking, "The request came through here before."));
+            }
+            Err(lines::NotHandedOn::TooManyNamed) => {
+                return Ok(page::refusal(Status::BAD_REQUEST, asking, "Connection names too many lines."));
+            }
+            Err(lines::NotHandedOn::Unwritable) => {
+                return Ok(page::refusal(Status::BAD_REQUEST, asking, "This request cannot be passed on."));
+            }
         };
-        let repeatable = size == BodySize::Known(0)
-            && !matches!(method, Method::Post | Method::Patch | Method::Connect | Method::Other);
+        let key = key(route.group.balance(), request, asking);
         let encoder = encoder.finish(size);
         let begun = Instant::now();
         let asked = Asked { method, upgrade: websocket };
-        let asked = self.ask(route, head, encoder, body, asked, repeatable).await;
-        asking.answered_by(Upstream { address: settings.to.to_string(), took: begun.elapsed() });
+        // A client that sends a key answers for repeats (draft-ietf-httpapi-idempotency-key-header).
+        let has_key = matches!(method, Method::Post | Method::Patch)
+            && request.headers().get("idempotency-key").is_some_and(|key| !key.is_empty());
+        let repeat_as = if has_key { Method::Put } else { method };
+        let mut tried = Tried::new(request, trailers, repeat_as);
+        let mut admitted = match route.group.admit(|| asking.now()).await {
+            Ok(admitted) => admitted,
+            Err(refusal) => {
+                route.group.refused.fetch_add(1, Ordering::Relaxed);
+                let failure = Failure::unasked(Why::NotAdmitted(refusal));
+                return Ok(refused(&settings.to.name, &failure, asking));
+            }
+        };
+        self.report(&route.group, &mut admitted, String::new);
+        route.group.request_begins();
+        let mut asked = self.ask_one_or_two(route, head, encoder, body, asked, key, &mut tried, asking).await;
+        let opened = match &asked {
+            Ok((head, _)) => admitted.ended(head.status().code() < 500, asking.now()),
+            Err(failure) if failure.is_of_the_server() => admitted.ended(false, asking.now()),
+            Err(_) => false,
+        };
+        route.group.opened.fetch_add(u64::from(opened), Ordering::Relaxed);
+        let address = tried.last.clone().unwrap_or_else(|| settings.to.name.as_str().into());
+        self.report(&route.group, &mut admitted, || match &asked {
+            Ok((head, _)) => format!("{address}: status {}", head.status().code()),
+            Err(failure) => format!("{address}: {failure}"),
+        });
+        if let Ok((_, pump)) = &mut asked {
+            pump.pick.hold(admitted);
+        }
+        asking.answered_by(AnsweredBy { address: Arc::clone(&address), took: begun.elapsed() });
         match asked {
             Ok((head, pump)) if head.status() == Status::SWITCHING_PROTOCOLS => {
-                if lines::is_websocket(head.fields()) {
+                let why = if !lines::is_websocket(head.fields()) {
+                    Why::OtherProtocol
+                } else if !lines::answers_key(request, head.fields()) {
+                    Why::WrongKey
+                } else {
                     return hand_through(route, head, pump);
-                }
-                Ok(refused(settings, &Failure::OtherProtocol, asking))
+                };
+                Ok(refused(&address, &Failure::answering(true, SentSoFar::All, why), asking))
             }
-            Ok((head, pump)) => self.hand_back(route, head, pump, method).await,
-            Err(failure) => Ok(refused(settings, &failure, asking)),
+            Ok((head, pump)) => {
+                let cookie = cookie(route.group.balance(), &pump.pick, key);
+                let answer = self.hand_back(route, head, pump, method, buffer).await?;
+                match cookie {
+                    Some(cookie) => answer.with(|response| response.header("Set-Cookie", cookie)),
+                    None => Ok(answer),
+                }
+            }
+            Err(failure) => {
+                *unanswered = failure.before_an_answer();
+                Ok(refused(&address, &failure, asking))
+            }
         }
     }
 
-    /// Sends a request, on a connection that was kept if there is one, and waits for the head of its answer.
-    async fn ask(
+    /// Reports what a request has changed of the group's breaker. `by`: how it ended.
+    fn report(&self, group: &Group, admitted: &mut Admitted, by: impl FnOnce() -> String) {
+        if let Some(change) = admitted.take_change() {
+            self.events.report(Event::Breaker { upstream: group.name().to_owned(), change, by: by() });
+        }
+    }
+
+    /// Sends a request to a server of the group, and to a second one as well where the first is slow and the
+    /// group is configured so (`hedge`). The first answer counts; the other exchange is dropped.
+    #[allow(clippy::too_many_arguments, reason = "as of `ask`")]
+    async fn ask_one_or_two(
         self: &Rc<Proxies>,
-        route: &Rc<Place>,
+        route: &Rc<ProxyRoute>,
         head: Vec<u8>,
         encoder: BodyEncoder,
-        body: RequestBody,
+        body: Outgoing,
         asked: Asked,
-        repeatable: bool,
+        key: Option<u64>,
+        tried: &mut Tried<'_>,
+        asking: &flow::Context,
     ) -> Result<(Head, Pump), Failure> {
-        let settings = route.settings();
+        let group = &route.group;
+        let repeatable = FailedAt::Head.may_repeat(SentSoFar::All, tried.repeat_as);
+        let may_hedge = repeatable && !asked.upgrade && group.servers().len() > 1;
+        let after = group.hedge_after().filter(|_| may_hedge);
+        let (Some(after), Some(copy)) = (after, body.again()) else {
+            return self.ask(route, head, encoder, body, asked, key, tried, asking).await;
+        };
+        let mut second_tried = Tried::new(tried.request, tried.trailers, tried.repeat_as);
+        let current = Rc::clone(&tried.current);
+        // Apart: only a group with `hedge` has two of these large futures.
+        let mut first = Box::pin(self.ask(route, head.clone(), encoder, body, asked, key, tried, asking));
+        if let Ok(answered) = time::timeout(after, &mut first).await {
+            return answered;
+        }
+        if !group.may_repeat(asking.now()) {
+            return first.await;
+        }
+        group.hedged.fetch_add(1, Ordering::Relaxed);
+        second_tried.places.extend(current.get());
+        let mut second =
+            Box::pin(self.ask(route, head, encoder, copy, asked, None, &mut second_tried, asking));
+        let (mut one, mut two) = (None, None);
+        // An answer that is an error of the server waits for the other one.
+        let is_good = |answered: &Result<(Head, Pump), Failure>| {
+            answered.as_ref().is_ok_and(|(head, _)| head.status().code() < 500)
+        };
+        poll_fn(|context| {
+            if one.is_none()
+                && let Poll::Ready(answered) = first.as_mut().poll(context)
+            {
+                one = Some(answered);
+            }
+            if two.is_none()
+                && let Poll::Ready(answered) = second.as_mut().poll(context)
+            {
+                two = Some(answered);
+            }
+            let is_over = one.is_some() && two.is_some();
+            let has_good = one.iter().chain(&two).any(is_good);
+            if is_over || has_good { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        drop((first, second));
+        let second_counts = two.as_ref().is_some_and(is_good) && !one.as_ref().is_some_and(is_good)
+            || two.as_ref().is_some_and(Result::is_ok) && !one.as_ref().is_some_and(Result::is_ok);
+        if second_counts {
+            tried.last = second_tried.last;
+        }
+        let answered = if second_counts { two } else { one };
+        answered.unwrap_or_else(|| Err(Failure::unasked(Why::NoServer)))
+    }
+
+    /// Sends a request to a server of the group, and waits for the head of its answer.
+    ///
+    /// It is sent again only if [`FailedAt::may_repeat`](ringroad_http::FailedAt::may_repeat) permits it and
+    /// its body is still here: on a new connection where a kept one turned out closed, which says nothing of
+    /// the server; else to a server that was not tried yet. A server that cannot be reached has seen nothing
+    /// of it; what one may have seen is repeated within the group's budget.
+    #[allow(clippy::too_many_arguments, reason = "one exchange's parts, each used once")]
+    async fn ask(
+        self: &Rc<Proxies>,
+        route: &Rc<ProxyRoute>,
+        head: Vec<u8>,
+        encoder: BodyEncoder,
+        mut body: Outgoing,
+        asked: Asked,
+        key: Option<u64>,
+        tried: &mut Tried<'_>,
+        asking: &flow::Context,
+    ) -> Result<(Head, Pump), Failure> {
+        let (group, timing) = (&route.group, &route.settings().to.timing);
+        let retry = &group.guards().retry;
+        let mut repeats = 0;
+        let mut kept_body = !matches!(body, Outgoing::Once(_));
         let mut head = head;
-        let mut body = Some(body);
         let mut fresh = false;
         loop {
-            let kept = if fresh { None } else { self.take(route).await };
-            let was_kept = kept.is_some();
-            let connection = match kept {
-                Some(connection) => connection,
-                None => Connection::open(&settings.to, settings.connect_timeout).await?,
+            let random = [asking.random(), asking.random()];
+            let begun = asking.now();
+            let pick = group.pick(key, &tried.places, begun, random);
+            let Some(pick) = pick else { return Err(Failure::unasked(Why::NoServer)) };
+            tried.last = Some(Arc::clone(pick.server().name()));
+            tried.current.set(Some(pick.place()));
+            if !matches!(body, Outgoing::Once(_)) {
+                pick.count_if_given_up(flow::clock, asking.epoch());
+            }
+            let another = tried.places.len() + 1 < group.servers().len();
+            let connected = self.connection(route, &pick, asked.upgrade, fresh, tried.trailers).await;
+            let (connection, was_kept) = match connected {
+                Ok(connected) => connected,
+                Err(failure) => {
+                    if failure.is_of_the_server() {
+                        pick.failed(asking.now(), asking.random());
+                    }
+                    let may = failure.may_try_another(tried.repeat_as);
+                    if another && may {
+                        tried.places.push(pick.place());
+                        continue;
+                    }
+                    if may
+                        && let Some(wait) = retry.wait(repeats, false, asking.random())
+                        && group.may_repeat(asking.now())
+                    {
+                        drop(pick);
+                        repeats += 1;
+                        time::sleep(wait).await;
+                        continue;
+                    }
+                    return Err(failure);
+                }
             };
             let (source, sink) = connection.split();
             let progress = Rc::new(Cell::new(Instant::now()));
-            // A body can be sent once only; a repeated request has none.
-            let rest = body.take();
-            let bytes = if repeatable { head.clone() } else { std::mem::take(&mut head) };
+            let rest = body.for_one_attempt();
+            let has_body = rest.is_some();
+            let may_be_last = !(was_kept || retry.wait(repeats, another, 0).is_some());
+            let bytes = if may_be_last { std::mem::take(&mut head) } else { head.clone() };
             let sending = Sending {
                 future: Some(Box::pin(sink.send(bytes, encoder, rest, Rc::clone(&progress)))),
                 sink: None,
@@ -121,52 +409,178 @@ impl Proxies {
                 source,
                 sending,
                 progress,
-                span: settings.answer_timeout,
+                span: timing.answer,
                 scratch: Rc::clone(&self.scratch),
+                pick,
+                keep_alive: None,
+                trailers: tried.trailers,
+                behind: Rc::default(),
+                // Some applications send a body after HEAD, which would be the next request's answer.
+                poisoned: asked.method == Method::Head
+                    || has_body
+                        && !matches!(
+                            asked.method,
+                            Method::Post | Method::Put | Method::Patch | Method::Other
+                        ),
             };
-            match pump.head(asked).await {
-                Ok(head) => return Ok((head, pump)),
-                // It was closed while it was kept: nobody has seen this request.
-                Err(Failure::Unanswered(_)) if was_kept && repeatable => fresh = true,
-                Err(failure) => return Err(failure),
+            let answered = pump.head(asked, tried.request).await;
+            if answered.as_ref().is_ok_and(|head| head.status().code() >= 500) {
+                pump.pick.server().errors.fetch_add(1, Ordering::Relaxed);
             }
+            let failure = match answered {
+                Ok(head) if kept_body && retry.statuses.contains(&head.status().code()) => {
+                    let idempotent = FailedAt::Head.may_repeat(SentSoFar::All, tried.repeat_as);
+                    let wait = retry.wait(repeats, another, asking.random()).filter(|_| idempotent);
+                    let wait = wait.and_then(|wait| patience(&head, wait, retry.longest));
+                    pump.pick.failed(asking.now(), asking.random());
+                    match wait {
+                        Some(wait) if group.may_repeat(asking.now()) => {
+                            tried.places.push(pump.pick.place());
+                            drop((head, pump));
+                            repeats += 1;
+                            fresh = false;
+                            time::sleep(wait).await;
+                            continue;
+                        }
+                        _ => return Ok((head, pump)),
+                    }
+                }
+                Ok(head) => {
+                    let now = asking.now();
+                    pump.pick.succeeded(now.saturating_sub(begun), now);
+                    group.took(now.saturating_sub(begun));
+                    pump.keep_alive = head.fields().get("keep-alive").map(<[u8]>::to_vec);
+                    return Ok((head, pump));
+                }
+                Err(failure) => failure,
+            };
+            if let Some(unsent) = pump.source.take_unsent() {
+                (body, kept_body) = (Outgoing::Once(unsent), true);
+            } else if matches!(body, Outgoing::Once(_)) {
+                kept_body = false;
+            }
+            let may_repeat = kept_body && failure.may_try_another(tried.repeat_as);
+            if may_repeat && was_kept && failure.is_unanswered() {
+                fresh = true;
+                continue;
+            }
+            if failure.is_of_the_server() {
+                pump.pick.failed(asking.now(), asking.random());
+            }
+            if may_repeat
+                && let Some(wait) = retry.wait(repeats, another, asking.random())
+                && group.may_repeat(asking.now())
+            {
+                tried.places.push(pump.pick.place());
+                drop(pump);
+                repeats += 1;
+                fresh = false;
+                if !wait.is_zero() {
+                    time::sleep(wait).await;
+                }
+                continue;
+            }
+            return Err(failure);
         }
     }
 
-    /// A connection that was kept, still open and with nothing said that nobody asked for.
-    async fn take(&self, route: &Rc<Place>) -> Option<Connection> {
-        loop {
-            let idle = {
-                let mut idle = self.idle.borrow_mut();
-                let idle = idle.get_mut(&route.key())?;
-                let span = route.settings().keep_for;
-                // The oldest are in front.
-                let old = idle.iter().position(|idle| idle.since.elapsed() < span).unwrap_or(idle.len());
-                drop(idle.drain(..old));
-                idle.pop()?
-            };
-            let mut connection = idle.connection;
-            if connection.is_quiet().await {
-                return Some(connection);
-            }
+    /// Returns a connection for one exchange, or a stream of one; and whether it was there before. With
+    /// `fresh`, no kept connection is taken. WebSocket is spoken over HTTP/1.1.
+    async fn connection(
+        self: &Rc<Proxies>,
+        route: &ProxyRoute,
+        pick: &Pick,
+        upgrade: bool,
+        fresh: bool,
+        trailers: bool,
+    ) -> Result<(Connection, bool), Failure> {
+        let Upstream { timing, speaks, .. } = &*route.settings().to;
+        if speaks.http2 && !upgrade {
+            let (stream, was_there) = http2::open(self, pick, speaks, timing, fresh, trailers).await?;
+            return Ok((Connection::stream(stream), was_there));
+        }
+        let kept = if fresh { None } else { self.kept(route, pick).take(&key_of(route, pick)) };
+        match kept {
+            Some(connection) => Ok((connection, true)),
+            None => self.open(route, pick, timing.connect).await,
         }
     }
 
-    fn keep(&self, route: &Rc<Place>, connection: Connection) {
+    /// A new connection; or, where there is no room for one, one that another request gives away first, which
+    /// is told.
+    async fn open(
+        self: &Rc<Proxies>,
+        route: &ProxyRoute,
+        pick: &Pick,
+        span: Duration,
+    ) -> Result<(Connection, bool), Failure> {
+        let (address, speaks) = (pick.server().address(), &route.settings().to.speaks);
+        if let Some(permit) = self.room.try_permit() {
+            return Ok((Connection::open(address, speaks, span, span, permit).await?, false));
+        }
+        let (begun, server, offer) = (Instant::now(), key_of(route, pick), Rc::<Offer>::default());
+        self.line.borrow_mut().entry(server).or_default().push_back(Rc::clone(&offer));
+        let in_line = InLine { proxies: self, server, offer };
+        // A request that waits closes idle connections, also where none was kept since.
+        self.make_room();
+        let mut permit = pin!(self.room.permit());
+        let either = poll_fn(|context| {
+            if let Some(connection) = in_line.offer.connection.take() {
+                return Poll::Ready(Ok(connection));
+            }
+            *in_line.offer.waker.borrow_mut() = Some(context.waker().clone());
+            permit.as_mut().poll(context).map(Err)
+        });
+        match time::timeout(span, either).await {
+            Ok(Ok(connection)) => Ok((connection, true)),
+            Ok(Err(permit)) => {
+                let left = span.saturating_sub(begun.elapsed());
+                Ok((Connection::open(address, speaks, span, left, permit).await?, false))
+            }
+            Err(_) => Err(Failure::connecting(Why::NoRoom(span))),
+        }
+    }
+
+    fn kept(&self, route: &ProxyRoute, pick: &Pick) -> KeptConnections<Key, Connection> {
         let mut idle = self.idle.borrow_mut();
-        let idle = idle.entry(route.key()).or_default();
-        if idle.len() < route.settings().keep {
-            idle.push(Idle { connection, since: Instant::now() });
+        let keep = route.settings().to.timing.keep;
+        idle.entry(key_of(route, pick)).or_insert_with(|| KeptConnections::new(keep)).clone()
+    }
+
+    /// Keeps a connection for later requests, a second less long than its server says it does.
+    fn keep(
+        self: &Rc<Proxies>,
+        route: &ProxyRoute,
+        pick: &Pick,
+        connection: Connection,
+        keep_alive: Option<&[u8]>,
+    ) {
+        let timing = &route.settings().to.timing;
+        let span = ringroad_http::keep_for(keep_alive, timing.keep_for);
+        let server = key_of(route, pick);
+        let waits = self.line.borrow_mut().get_mut(&server).and_then(VecDeque::pop_front);
+        if let Some(offer) = waits {
+            *offer.connection.borrow_mut() = Some(connection);
+            if let Some(waker) = offer.waker.take() {
+                waker.wake();
+            }
+            return;
+        }
+        // Requests to other servers, or of other workers, that wait need the room more.
+        if self.room.waiting() == 0 {
+            self.make_room();
+            self.kept(route, pick).keep(server, connection, span);
         }
     }
 
-    /// The answer from behind as ours.
+    /// Converts the answer of an upstream server.
     async fn hand_back(
         self: &Rc<Proxies>,
-        route: &Rc<Place>,
+        route: &Rc<ProxyRoute>,
         head: Head,
         pump: Pump,
         method: Method,
+        buffer: Option<&SpoolLimits>,
     ) -> Result<Answer, EncodeError> {
         let mut pump = pump;
         let respond = |body: Body| lines::response(&head, route, Response::new(body).status(head.status()));
@@ -176,20 +590,45 @@ impl Proxies {
                 Some(length) => Body::stream_of(length, Nothing),
                 None => Body::stream(Nothing),
             };
-            return Ok(Answer::empty(respond(body)?));
+            return Ok(Answer::plain(respond(body)?));
         }
         if pump.source.is_complete() {
             pump.finish(self, route);
-            return Ok(Answer::empty(respond(Body::empty())?));
+            return Ok(Answer::plain(respond(Body::empty())?));
         }
-        // What is there already goes without a stream, if it is all.
+        // A body that has been received completely is sent without a stream.
         let (pieces, complete) = pump.source.ready(&pump.scratch);
         if complete {
+            let lines = pump.trailers();
             pump.finish(self, route);
-            let bytes = pieces.len() as u64;
-            return Ok(Answer::known(respond(Body::from(pieces))?, bytes));
+            let body = match lines {
+                Some(lines) => Body::stream(Whole(VecDeque::from([
+                    Piece::Data(Chunk::from(pieces)),
+                    Piece::Trailers(lines),
+                ]))),
+                None => Body::from(pieces),
+            };
+            return Ok(Answer::plain(respond(body)?));
         }
         let tally = Tally::new();
+        if let Some(limits) = buffer {
+            let spool = Spool::new(limits.clone());
+            let reader = Spooled { reader: Some(spool.reader()), trailers: Rc::clone(&pump.behind) };
+            let body = match head.length() {
+                Some(length) => Body::stream_of(length, reader),
+                None => Body::stream(reader),
+            };
+            let ready = (!pieces.is_empty()).then(|| Chunk::from(pieces));
+            spawn(drain(
+                ready,
+                Box::new(pump),
+                spool,
+                (Rc::clone(self), Rc::clone(route)),
+                Rc::clone(&tally),
+            ))
+            .detach();
+            return Ok(Answer { response: respond(body)?, watch: Watch::Stream(tally) });
+        }
         let stream = Answering {
             ready: (!pieces.is_empty()).then(|| Chunk::from(pieces)),
             next: None,
@@ -201,55 +640,94 @@ impl Proxies {
             Some(length) => Body::stream_of(length, stream),
             None => Body::stream(stream),
         };
-        Ok(Answer { response: respond(body)?, sent: Sent::Tally(tally) })
+        Ok(Answer { response: respond(body)?, watch: Watch::Stream(tally) })
     }
 }
 
-/// What is answered when nothing comes from behind.
-fn refused(settings: &Proxy, failure: &Failure, asking: &Asking<'_>) -> Answer {
-    let (status, what) = failure.told();
-    asking.fault(format!("{}: {failure}", settings.to));
-    page::refusal(status, asking, what)
+/// Takes an answer from its server as fast as that sends, so that a client that reads slowly does not hold
+/// the server. A client that is gone ends it, and with it the exchange.
+async fn drain(
+    ready: Option<Chunk>,
+    mut pump: Box<Pump>,
+    spool: Rc<Spool>,
+    home: (Rc<Proxies>, Rc<ProxyRoute>),
+    tally: Rc<Tally>,
+) {
+    let mut piece = ready;
+    loop {
+        if let Some(piece) = piece.take()
+            && spool.write(piece).await.is_err()
+        {
+            return;
+        }
+        let next;
+        (pump, next) = pump.next().await;
+        match next {
+            Ok(Some(chunk)) => piece = Some(chunk),
+            Ok(None) => {
+                let lines = pump.trailers();
+                *pump.behind.borrow_mut() = lines;
+                pump.finish(&home.0, &home.1);
+                return spool.end(Ok(()));
+            }
+            Err(failure) => {
+                let why = format!("{}: {failure}", pump.pick.server().address());
+                tally.fault(&why);
+                return spool.end(Err(why));
+            }
+        }
+    }
 }
 
-/// The offer was taken: so do we, and what both say is handed through.
-fn hand_through(route: &Rc<Place>, head: Head, pump: Pump) -> Result<Answer, EncodeError> {
-    let (place, tally) = (Rc::clone(route), Tally::new());
+/// Makes the answer when the upstream server fails.
+fn refused(address: &str, failure: &Failure, asking: &flow::Context) -> Answer {
+    let (status, what) = failure.told();
+    asking.fault(format!("{address}: {failure}"));
+    let mut refusal = page::refusal(status, asking, what);
+    if status == Status::SERVICE_UNAVAILABLE {
+        // A number is a value of a header line.
+        let _ = refusal.response.set_header("Retry-After", failure.retry_after().to_string());
+    }
+    refusal
+}
+
+/// Accepts the offer as the upstream server did, and starts the tunnel.
+fn hand_through(route: &Rc<ProxyRoute>, head: Head, pump: Pump) -> Result<Answer, EncodeError> {
+    let (tunnelled, tally) = (Rc::clone(route), Tally::new());
     let counted = Rc::clone(&tally);
     let response = Response::upgrade(lines::WEBSOCKET, move |upgraded| async move {
-        let settings = place.settings();
-        match tunnel::run(upgraded, pump, settings, &counted).await {
+        let address = pump.pick.server().address().clone();
+        match tunnel::run(upgraded, pump, &tunnelled.settings().to.timing, &counted).await {
             Ok(()) | Err(tunnel::Broken::Client) => {}
-            Err(why) => counted.fault(&format!("{}: {why}", settings.to)),
+            Err(why) => counted.fault(&format!("{address}: {why}")),
         }
     })?;
-    Ok(Answer { response: lines::response(&head, route, response)?, sent: Sent::Tally(tally) })
+    Ok(Answer { response: lines::response(&head, route, response)?, watch: Watch::Tunnel(tally) })
 }
 
-/// A proxy's route.
-pub(crate) struct Place {
-    pub(crate) route: std::sync::Arc<Route>,
+/// The route of a proxy.
+pub(crate) struct ProxyRoute {
+    pub(crate) route: Arc<Route>,
+    pub(crate) group: Arc<Group>,
+    /// The header line with the subject of a client's certificate.
+    pub(crate) subject: Option<String>,
 }
 
-impl Place {
+impl ProxyRoute {
     pub(crate) fn settings(&self) -> &Proxy {
         match &self.route.kind {
             crate::config::Kind::Proxy(settings) => settings,
-            #[allow(clippy::unreachable, reason = "a place is made of such a route and of no other")]
+            #[allow(clippy::unreachable, reason = "it is made of such a route and of no other")]
             _ => unreachable!("a route of another kind"),
         }
     }
-
-    fn key(&self) -> usize {
-        std::sync::Arc::as_ptr(&self.route).addr()
-    }
 }
 
-/// The target to ask for: the same, or with the route's path replaced by the upstream's.
-fn target(route: &Place, settings: &Proxy, request: &Request) -> String {
+/// Returns the target to request: unchanged, or with the route's path replaced by the upstream's.
+fn target(settings: &Proxy, request: &Request, below: usize) -> String {
     let mut target = match &settings.path {
         Some(base) => {
-            let behind = path::behind(request.path(), route.route.path.len());
+            let behind = path::behind(request.path(), below);
             format!("{base}{behind}")
         }
         None => request.path().to_owned(),
@@ -261,7 +739,106 @@ fn target(route: &Place, settings: &Proxy, request: &Request) -> String {
     target
 }
 
-/// What comes of something that is waited for elsewhere.
+/// The body of a request to an upstream server.
+enum Outgoing {
+    Empty,
+    /// Passed on as the client sends it.
+    Once(RequestBody),
+    /// Collected completely.
+    Kept(Rc<Collected>),
+}
+
+impl Outgoing {
+    fn size(&self) -> BodySize {
+        match self {
+            Outgoing::Empty => BodySize::Known(0),
+            Outgoing::Once(body) => body.bytes_left().map_or(BodySize::Unknown, BodySize::Known),
+            Outgoing::Kept(collected) => BodySize::Known(collected.size()),
+        }
+    }
+
+    /// The same once more, if it is kept.
+    fn again(&self) -> Option<Outgoing> {
+        match self {
+            Outgoing::Empty => Some(Outgoing::Empty),
+            Outgoing::Once(_) => None,
+            Outgoing::Kept(collected) => Some(Outgoing::Kept(Rc::clone(collected))),
+        }
+    }
+
+    fn for_one_attempt(&mut self) -> Option<RequestBody> {
+        match self {
+            Outgoing::Empty => None,
+            Outgoing::Once(body) => Some(std::mem::take(body)),
+            Outgoing::Kept(collected) => Some(collected.body()),
+        }
+    }
+}
+
+/// The attempts for one request.
+struct Tried<'r> {
+    /// The request: its client gets what a server says before its answer.
+    request: &'r Request,
+    /// Indices of the servers of the group that could not be reached.
+    places: Vec<usize>,
+    /// The address of the last one.
+    last: Option<Arc<str>>,
+    /// The place of the last one.
+    current: Rc<Cell<Option<usize>>>,
+    /// The client takes trailers.
+    trailers: bool,
+    /// The method that decides whether it is sent again: a client that sends a key answers for repeats.
+    repeat_as: Method,
+}
+
+impl Tried<'_> {
+    fn new(request: &Request, trailers: bool, repeat_as: Method) -> Tried<'_> {
+        Tried { request, places: Vec::new(), last: None, current: Rc::default(), trailers, repeat_as }
+    }
+}
+
+/// What connections to a server are kept by.
+fn key_of(route: &ProxyRoute, pick: &Pick) -> Key {
+    (pick.server().id(), route.settings().to.speaks.way())
+}
+
+/// The wait before a repeat after this answer: what its `Retry-After` says, if that is not too long.
+fn patience(head: &Head, wait: Duration, longest: u64) -> Option<Duration> {
+    let Some(told) = head.fields().get("retry-after") else { return Some(wait) };
+    let told =
+        str::from_utf8(told).ok().and_then(|text| text.trim().parse::<u64>().ok()).map(Duration::from_secs);
+    match told {
+        Some(told) => (told <= Duration::from_nanos(longest)).then(|| wait.max(told)),
+        // A date is further away than a repeat waits.
+        None => None,
+    }
+}
+
+/// Returns the hash of a request's key, or the server that its cookie names.
+fn key(balance: &Balance, request: &Request, asking: &flow::Context) -> Option<u64> {
+    let by = match balance {
+        Balance::Hash(by) => by,
+        Balance::Sticky { cookie } => return u64::from_str_radix(cookie_of(request, cookie)?, 16).ok(),
+        _ => return None,
+    };
+    match by {
+        HashBy::Client => asking.client().map(|client| hash(&client)),
+        HashBy::Path => Some(hash(request.path())),
+        HashBy::Target => Some(hash(request.head().target())),
+        HashBy::Header(name) => request.headers().get(name).map(hash),
+        HashBy::Cookie(name) => cookie_of(request, name).map(hash),
+        HashBy::Query(name) => request.query_value(name).map(|value| hash(&*value)),
+    }
+}
+
+/// The cookie that names the server of a sticky group, where the request's own does not.
+fn cookie(balance: &Balance, pick: &Pick, key: Option<u64>) -> Option<String> {
+    let Balance::Sticky { cookie } = balance else { return None };
+    let id = pick.server().id();
+    (key != Some(id)).then(|| format!("{cookie}={id:016x}; Path=/; HttpOnly; SameSite=Lax"))
+}
+
+/// The result of an operation that another task waits for.
 type Later<T> = Pin<Box<dyn Future<Output = T>>>;
 
 /// The request on its way, polled beside the answer, so that neither waits for the other.
@@ -294,63 +871,86 @@ struct Pump {
     progress: Rc<Cell<Instant>>,
     span: Duration,
     scratch: Rc<RefCell<Scratch>>,
+    /// The server, which counts the request as in flight until this is dropped.
+    pick: Pick,
+    /// The server's `Keep-Alive`.
+    keep_alive: Option<Vec<u8>>,
+    /// The client takes trailers.
+    trailers: bool,
+    /// Trailers of an answer that is drained into a spool.
+    behind: Rc<RefCell<Option<FieldBlock>>>,
+    /// The connection must not be used again: a server that ignores the body of such a request would take it
+    /// for the next request.
+    poisoned: bool,
 }
 
 impl Pump {
-    /// Waits for `what` as long as something moves, sending meanwhile.
+    /// Waits for `what` while there is progress, and sends meanwhile.
     async fn wait<T>(
         sending: &mut Sending,
         progress: &Cell<Instant>,
         span: Duration,
         what: impl Future<Output = T>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, Why> {
         let mut what = pin!(what);
         loop {
             let left = span.saturating_sub(progress.get().elapsed());
             let step = poll_fn(|context| {
                 sending.poll(context);
-                // The client's body has failed: there is nobody to answer to.
-                if let Some(Failure::Client(_)) = &sending.failed {
-                    return Poll::Ready(Err(sending.failed.take().unwrap_or(Failure::Closed)));
+                // The client's body has failed: there is no client left to answer.
+                if let Some(failed) = sending.failed.take_if(|failed| matches!(failed.why, Why::Client(_))) {
+                    return Poll::Ready(Err(failed.why));
                 }
                 what.as_mut().poll(context).map(Ok)
             });
-            // What is there counts, also if the time is over.
+            // A result that is ready counts, even after the deadline.
             if let Ok(done) = time::timeout(left, step).await {
                 progress.set(Instant::now());
                 return done;
             }
             // Unless something was sent meanwhile.
             if progress.get().elapsed() >= span {
-                return Err(Failure::TooSlow(span));
+                return Err(Why::TooSlow(span));
             }
         }
     }
 
-    async fn head(&mut self, asked: Asked) -> Result<Head, Failure> {
-        let Pump { source, sending, progress, span, scratch } = self;
-        let head = Pump::wait(sending, progress, *span, source.head(scratch, asked)).await?;
-        // It may have answered before it closed; if it has not, why sending failed tells more.
-        match (head, sending.failed.take()) {
-            (Err(Failure::Unanswered(_)), Some(Failure::Unanswered(why))) => Err(Failure::Unanswered(why)),
-            (head, _) => head,
-        }
+    async fn head(&mut self, asked: Asked, request: &Request) -> Result<Head, Failure> {
+        let Pump { source, sending, progress, span, scratch, .. } = self;
+        let head = Pump::wait(sending, progress, *span, source.head(scratch, asked, request)).await;
+        let head = head.and_then(|head| head);
+        let sent = if sending.sink.is_some() { SentSoFar::All } else { SentSoFar::Part };
+        head.map_err(|why| match sending.failed.take() {
+            // The server may have answered before it closed; if not, the error of the send is more specific.
+            Some(failed) if matches!(why, Why::Unanswered(_)) && matches!(failed.why, Why::Unanswered(_)) => {
+                failed
+            }
+            _ => Failure::answering(false, sent, why),
+        })
     }
 
     /// The next piece of the answer's body; `None` at its end.
     async fn next(mut self: Box<Pump>) -> Pumped {
-        let Pump { source, sending, progress, span, scratch } = &mut *self;
-        // Since the piece before, it was the client who was waited for.
+        let Pump { source, sending, progress, span, scratch, .. } = &mut *self;
+        // Since the piece before, the proxy has waited for the client.
         progress.set(Instant::now());
         let next = Pump::wait(sending, progress, *span, source.next(scratch)).await;
-        let next = next.and_then(|next| next);
+        let next = next.and_then(|next| next).map_err(|why| Failure::answering(true, SentSoFar::All, why));
         (self, next)
     }
 
+    /// Lines behind the answer's body, if there are some and the client takes them.
+    fn trailers(&mut self) -> Option<FieldBlock> {
+        let lines = if self.trailers { self.source.take_trailers() } else { FieldBlock::new() };
+        (!lines.bytes().is_empty()).then_some(lines)
+    }
+
     /// The answer is complete: the connection is kept, if it can have another request.
-    fn finish(self, home: &Rc<Proxies>, route: &Rc<Place>) {
-        if let Some(connection) = self.sending.sink.and_then(|sink| Connection::join(self.source, sink)) {
-            home.keep(route, connection);
+    fn finish(self, home: &Rc<Proxies>, route: &Rc<ProxyRoute>) {
+        let Pump { source, sending, pick, keep_alive, poisoned, .. } = self;
+        let connection = sending.sink.and_then(|sink| Connection::join(source, sink));
+        if let Some(connection) = connection.filter(|_| !poisoned) {
+            home.keep(route, &pick, connection, keep_alive.as_deref());
         }
     }
 }
@@ -358,50 +958,82 @@ impl Pump {
 /// A pump, and the next piece it gave.
 type Pumped = (Box<Pump>, Result<Option<Chunk>, Failure>);
 
-/// The body of an answer, as it comes.
+/// The body of an answer, passed on as it arrives.
 struct Answering {
     ready: Option<Chunk>,
     next: Option<Later<Pumped>>,
     pump: Option<Pump>,
-    home: (Rc<Proxies>, Rc<Place>),
+    home: (Rc<Proxies>, Rc<ProxyRoute>),
     tally: Rc<Tally>,
 }
 
 impl Stream for Answering {
-    type Item = Result<Chunk, Failure>;
+    type Item = Result<Piece, Failure>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         if let Some(chunk) = this.ready.take() {
-            this.tally.add(chunk.len() as u64);
-            return Poll::Ready(Some(Ok(chunk)));
+            return Poll::Ready(Some(Ok(Piece::Data(chunk))));
         }
         if let Some(pump) = this.pump.take() {
             this.next = Some(Box::pin(Box::new(pump).next()));
         }
         let Some(next) = &mut this.next else { return Poll::Ready(None) };
-        let (pump, next) = ready!(next.as_mut().poll(context));
+        let (mut pump, next) = ready!(next.as_mut().poll(context));
         match next {
             Ok(Some(chunk)) => {
                 this.next = Some(Box::pin(pump.next()));
-                this.tally.add(chunk.len() as u64);
-                Poll::Ready(Some(Ok(chunk)))
+                Poll::Ready(Some(Ok(Piece::Data(chunk))))
             }
             Ok(None) => {
                 this.next = None;
+                let lines = pump.trailers();
                 pump.finish(&this.home.0, &this.home.1);
-                Poll::Ready(None)
+                Poll::Ready(lines.map(|lines| Ok(Piece::Trailers(lines))))
             }
             Err(failure) => {
                 this.next = None;
-                this.tally.fault(&format!("{}: {failure}", this.home.1.settings().to));
+                this.tally.fault(&format!("{}: {failure}", pump.pick.server().address()));
                 Poll::Ready(Some(Err(failure)))
             }
         }
     }
 }
 
-/// The body of an answer to HEAD, whose length is told and which is not sent.
+/// The body of a drained answer, with its trailers last.
+struct Spooled {
+    reader: Option<SpoolReader>,
+    trailers: Rc<RefCell<Option<FieldBlock>>>,
+}
+
+impl Stream for Spooled {
+    type Item = Result<Piece, BoxError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Some(reader) = &mut self.reader else { return Poll::Ready(None) };
+        match ready!(Pin::new(reader).poll_next(context)) {
+            Some(Ok(chunk)) => Poll::Ready(Some(Ok(Piece::Data(chunk)))),
+            Some(Err(why)) => Poll::Ready(Some(Err(why.into()))),
+            None => {
+                self.reader = None;
+                Poll::Ready(self.trailers.borrow_mut().take().map(|lines| Ok(Piece::Trailers(lines))))
+            }
+        }
+    }
+}
+
+/// Pieces that are all there.
+struct Whole(VecDeque<Piece>);
+
+impl Stream for Whole {
+    type Item = Piece;
+
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Piece>> {
+        Poll::Ready(self.0.pop_front())
+    }
+}
+
+/// The body of an answer to HEAD: its length is announced, its bytes are not sent.
 struct Nothing;
 
 impl Stream for Nothing {

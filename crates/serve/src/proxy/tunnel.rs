@@ -1,14 +1,15 @@
-//! A connection that speaks WebSocket: bytes are handed through both ways until both sides have ended, nobody looking.
+//! A WebSocket connection: the proxy passes bytes in both directions, unread, until both sides have ended.
 //!
-//! Each direction holds one piece of at most 64 KiB, and the next is asked for when that one has been sent, so a slow side
-//! slows the other down. A side that ends is told to the other, which may say what it still has to say, for as long as an answer
-//! may take. One that breaks ends both. What bounds a tunnel: silence in both directions (`tunnel_timeout`), and the drain
-//! of a server that stops, which waits for tunnels as for requests and then cuts them. A reload leaves them as they are.
+//! Each direction holds one piece of at most 64 KiB, and the next is asked for when that one has been sent,
+//! so a slow side slows the other down. A side that ends is told to the other, which may say what it still
+//! has to say, for as long as an answer may take. One that breaks ends both. What bounds a tunnel: silence in
+//! both directions (`tunnel_timeout`), and the drain of a server that stops, which waits for tunnels as for
+//! requests and then cuts them. A reload leaves them as they are.
 
-use super::upstream::{Half, Reader, Sink, Writer};
+use super::upstream::{Reader, Sink, Writer};
 use super::{Pump, Sending};
 use crate::answer::Tally;
-use crate::config::Proxy;
+use crate::config::Timing;
 use ringroad_engine::time;
 use ringroad_http::{Receive, Upgraded, gather};
 use std::cell::Cell;
@@ -21,9 +22,9 @@ use std::time::{Duration, Instant};
 /// Why a tunnel has ended before both sides had ended it.
 #[derive(Debug)]
 pub(super) enum Broken {
-    /// The client's connection failed, which is nobody's fault here.
+    /// The client's connection failed. That is neither the proxy's nor the upstream server's fault.
     Client,
-    /// The other one did.
+    /// The upstream server's connection failed.
     Behind(ringroad_engine::Error),
     /// The request could not be sent whole, and yet its offer was taken.
     Request,
@@ -42,21 +43,22 @@ impl fmt::Display for Broken {
     }
 }
 
-/// Hands through between a client and the server behind; `tally` counts what goes to the client.
+/// Passes bytes between a client and an upstream server; `tally` counts the bytes to the client.
 pub(super) async fn run(
     upgraded: Upgraded,
     pump: Pump,
-    settings: &Proxy,
+    timing: &Timing,
     tally: &Tally,
 ) -> Result<(), Broken> {
-    let Pump { source, mut sending, .. } = pump;
+    // The server counts as busy as long as the tunnel lasts.
+    let Pump { source, mut sending, pick: _pick, .. } = pump;
     let sink = sent(&mut sending).await.ok_or(Broken::Request)?;
     let (stream, from_client) = upgraded.into_parts();
     let (read, write) = stream.split();
-    let (reader, from_behind) = source.into_parts();
+    let (reader, from_behind, _permit) = source.into_parts().ok_or(Broken::Request)?;
     let moved = Cell::new(Instant::now());
-    let inward = hand_on(Half::Tcp(read), from_client, sink, |_| moved.set(Instant::now()));
-    let outward = hand_on(reader, from_behind, Half::Tcp(write), |bytes| {
+    let inward = hand_on(read, from_client, sink, |_| moved.set(Instant::now()));
+    let outward = hand_on(reader, from_behind, write, |bytes| {
         tally.add(bytes as u64);
         moved.set(Instant::now());
     });
@@ -64,8 +66,7 @@ pub(super) async fn run(
     let (mut inward_over, mut outward_over) = (false, false);
     while !(inward_over && outward_over) {
         // Once one side has ended, the other has as long as an answer has.
-        let span =
-            if inward_over || outward_over { settings.answer_timeout } else { settings.tunnel_timeout };
+        let span = if inward_over || outward_over { timing.answer } else { timing.tunnel };
         let left = span.saturating_sub(moved.get().elapsed());
         if left.is_zero() {
             return Err(Broken::Silent(span));
@@ -98,7 +99,7 @@ async fn sent(sending: &mut Sending) -> Option<Writer> {
         if sending.future.is_some() { Poll::Pending } else { Poll::Ready(()) }
     })
     .await;
-    sending.sink.take().map(Sink::into_writer)
+    sending.sink.take().and_then(Sink::into_writer)
 }
 
 /// Which end of a direction failed.
@@ -120,7 +121,7 @@ impl Failed {
     }
 }
 
-/// Hands on what comes, `first` first, until it ends, and then says so.
+/// Passes bytes on, `first` first, until the source ends; then ends the target.
 async fn hand_on(
     mut from: Reader,
     first: Vec<u8>,
@@ -141,8 +142,8 @@ async fn hand_on(
         };
         let lease = lease.map_err(Failed::Receiving)?;
         if lease.is_empty() {
-            // Who is gone already need not be told.
-            let _ = to.shutdown();
+            // The error is ignored: the receiver may have closed already.
+            let _ = to.finish().await;
             return Ok(());
         }
         let (chunk, behind) = gather(&mut from, lease).await;

@@ -18,8 +18,8 @@ const ROUTE: &str = "[[route]]\npath = \"/\"\nkind = \"health\"\n";
 fn each_mistake_is_told_with_its_line_and_key() {
     for (line, said) in [
         (
-            "listen = \"8080\"",
-            "listen: expected an address with its port, as \"127.0.0.1:8080\" or \"[::1]:8080\", found \"8080\"",
+            "listen = \"80x\"",
+            "listen: expected an address with its port, as \"127.0.0.1:8080\", \"[::1]:8080\" or \":8080\", or \"unix:PATH\", \"systemd\" or \"systemd:NAME\", found \"80x\"",
         ),
         ("listen = []", "listen: expected addresses to listen on, found an empty list"),
         ("listen = [\"127.0.0.1:1\", \"127.0.0.1:1\"]", "listen: 127.0.0.1:1 is there twice"),
@@ -33,7 +33,7 @@ fn each_mistake_is_told_with_its_line_and_key() {
         ),
         (
             "drain = \"1 week\"",
-            "drain: expected a span of time (10, \"10s\", \"250ms\", \"5m\"), at most a day, found \"1 week\"",
+            "drain: expected a span of time, as \"250ms\", \"10s\", \"5m\" or \"1h\" (units: ms, s, m, h, d; without one: seconds), at most a day, found \"1 week\"",
         ),
         (
             "request_id = \"X Request\"",
@@ -52,24 +52,30 @@ fn each_mistake_is_told_with_its_line_and_key() {
         ("limits = 5", "limits: expected a table, found 5"),
         (
             "timeouts.header = \"500ms\"",
-            "timeouts.header: expected a span of time (10, \"10s\", \"250ms\", \"5m\"), at least 1s, at most a day, found \"500ms\"",
+            "timeouts.header: expected a span of time, as \"250ms\", \"10s\", \"5m\" or \"1h\" (units: ms, s, m, h, d; without one: seconds), at least 1s, at most a day, found \"500ms\"",
         ),
         ("log.format = \"json\"", "log.file: missing: expected a file, or \"-\" for standard output"),
         (
             "log = { file = \"-\", format = \"xml\" }",
-            "log.format: expected one of \"combined\", \"json\", found \"xml\"",
+            "log.format: expected \"combined\", \"json\", or a text with placeholders, as \"{client} {status}\", found \"xml\"",
         ),
         // Keys that are none.
         ("worker = 2", "worker: not a key here (did you mean `workers`?)"),
         ("lisTen = 2", "lisTen: not a key here (did you mean `listen`?)"),
-        ("worker_processes = 2", "worker_processes: not a key here (it is called `workers`)"),
-        ("worker_num = 2", "worker_num: not a key here (it is called `workers`)"),
+        (
+            "worker_processes = 2",
+            "worker_processes: not a key here (nginx's `worker_processes` is `workers` here)",
+        ),
+        ("worker_num = 2", "worker_num: not a key here (Swoole's `worker_num` is `workers` here)"),
         (
             "limits.client_max_body_size = 2",
-            "limits.client_max_body_size: not a key here (it is called `body`)",
+            "limits.client_max_body_size: not a key here (nginx's `client_max_body_size` is `body` here)",
         ),
         ("timeouts.keepalive = 2", "timeouts.keepalive: not a key here (did you mean `keep_alive`?)"),
-        ("log = { file = \"-\", colour = true }", "log.colour: not a key here (there are: file, format)"),
+        (
+            "log = { file = \"-\", colour = true }",
+            "log.colour: not a key here (there are: facility, file, format, only, to)",
+        ),
         // No TOML at all.
         ("listen = ", "not TOML: "),
         ("listen = \"127.0.0.1:80", "not TOML: "),
@@ -83,7 +89,14 @@ fn each_mistake_is_told_with_its_line_and_key() {
 #[test]
 fn each_mistake_of_a_route_is_told_with_its_number() {
     for (lines, said) in [
-        ("path = \"/\"", "1: route[1].kind: missing: expected what to answer"),
+        (
+            "path = \"/\"",
+            "1: route[1].kind: missing: expected what to answer, one of \"static\", \"upload\", ",
+        ),
+        (
+            "path = \"/\"\nknd = \"static\"\nroot = \".\"",
+            "3: route[1].knd: not a key here (did you mean `kind`?)",
+        ),
         (
             "kind = \"health\"",
             "1: route[1].path: missing: expected the beginning of a path, as \"/\" or \"/files/\"",
@@ -94,7 +107,10 @@ fn each_mistake_of_a_route_is_told_with_its_number() {
         ),
         ("path = \"/../a\"\nkind = \"health\"", "2: route[1].path: expected a path that begins with"),
         ("path = \"/a%20\"\nkind = \"health\"", "2: route[1].path: expected a path that begins with"),
-        ("path = \"/\"\nkind = \"statik\"", "3: route[1].kind: expected one of \"static\", \"respond\", "),
+        (
+            "path = \"/\"\nkind = \"statik\"",
+            "3: route[1].kind: expected one of \"static\", \"upload\", \"respond\", ",
+        ),
         ("path = \"/\"\nkind = \"static\"", "1: route[1].root: missing: expected a folder"),
         ("path = \"/\"\nkind = \"static\"\nroot = \"nowhere\"", "4: route[1].root: "),
         ("path = \"/a\"\nkind = \"static\"\nroot = \".\"", "2: route[1].path: a folder's ends in `/`"),
@@ -104,7 +120,7 @@ fn each_mistake_of_a_route_is_told_with_its_number() {
         ),
         (
             "path = \"/\"\nkind = \"static\"\nroot = \".\"\nalias = \"x\"",
-            "5: route[1].alias: not a key here (it is called `root`)",
+            "5: route[1].alias: not a key here (nginx's `alias` is `root` here)",
         ),
         (
             "path = \"/\"\nkind = \"static\"\nroot = \".\"\nstatus = 200",
@@ -152,13 +168,74 @@ fn each_mistake_of_a_route_is_told_with_its_number() {
     assert_eq!(twice, ["5: route[2].path: \"/\" has a route already"]);
 }
 
+/// Words of nginx at places where it has them, in a file that has no other mistake.
+#[test]
+fn a_key_of_nginx_is_answered_with_ours_and_its_table() {
+    for (key, said) in [
+        ("server_name", "`hosts` in [[route]]"),
+        ("client_max_body_size", "`body` in [limits]"),
+        ("keepalive_timeout", "`keep_alive` in [timeouts]"),
+        ("location", "[[route]] with `path` here"),
+        ("proxy_read_timeout", "`answer_timeout` in [upstream.NAME]"),
+        ("proxy_pass", "`to` in a [[route]] with kind = \"proxy\""),
+        ("round_robin", "`balance = \"turns\"` in [upstream.NAME]"),
+        ("root", "`root` in a [[route]] with kind = \"static\""),
+        ("ssl_certificate", "`certificates` in [tls]"),
+    ] {
+        let found = mistakes(&format!("{key} = 1\n{ROUTE}"));
+        let said = format!("1: {key}: not a key here (nginx's `{key}` is {said})");
+        assert_eq!(found, [said]);
+    }
+    let group = "[upstream.a]\nservers = [\"http://127.0.0.1:1\"]\nround_robin = true\n";
+    assert_eq!(
+        mistakes(&format!("{group}{ROUTE}")),
+        ["3: upstream.a.round_robin: not a key here (nginx's `round_robin` is `balance = \"turns\"` here)"]
+    );
+}
+
+#[test]
+fn a_table_with_a_mistake_is_not_reported_as_missing_where_it_is_named() {
+    for (table, route, said) in [
+        (
+            "[upstream.a]\nservers = [\"http://a/x\"]",
+            "kind = \"proxy\"\nto = \"upstream:a\"",
+            "2: upstream.a.servers[1]: ",
+        ),
+        (
+            "[upstream.a]\nserver = [\"http://a\"]",
+            "kind = \"proxy\"\nto = \"upstream:a\"",
+            "2: upstream.a.server: ",
+        ),
+        ("[[app]]\nname = \"a\"\ncommand = 1", "kind = \"app\"\napp = \"a\"", "3: app[1].command: "),
+        ("[limit.a]\nrate = \"fast\"", "kind = \"health\"\nlimit = \"a\"", "2: limit.a.rate: "),
+        ("[tls]\ncertificate = [\".\"]", "kind = \"health\"", "2: tls.certificate: "),
+    ] {
+        let found = mistakes(&format!("{table}\n[[route]]\npath = \"/\"\n{route}\n"));
+        let [one] = found.as_slice() else { panic!("one mistake for {table}: {found:?}") };
+        assert!(one.starts_with(said), "{table}: {one}");
+    }
+    let found = mistakes("[[route]]\npath = \"/\"\nkind = \"proxy\"\nto = \"upstream:a\"\n");
+    assert_eq!(found, ["4: route[1].to: there is no [upstream.a] (there are: none)"]);
+}
+
 #[test]
 fn every_mistake_of_a_file_is_told_at_once_in_the_order_of_its_lines() {
     let found =
-        mistakes("workers = true\nlisten = 5\n[[route]]\npath = \"/\"\nkind = \"respond\"\nbdy = \"x\"\n");
+        mistakes("workers = true\nlisten = true\n[[route]]\npath = \"/\"\nkind = \"respond\"\nbdy = \"x\"\n");
     let places: Vec<_> =
         found.iter().map(|line| line.splitn(3, ": ").take(2).collect::<Vec<_>>().join(": ")).collect();
     assert_eq!(places, ["1: workers", "2: listen", "6: route[1].bdy"], "{found:?}");
+}
+
+#[test]
+fn a_file_with_twenty_mistakes_has_all_twenty_reported() {
+    let text = "worker = 1\nlisten = []\nreuse_port = 1\ndrain = \"x\"\ndriver = \"kqueue\"\nrequest_id = \"a b\"\n\
+        max_connections = 0\n[client_ip]\nproxies = [\"10.0.0.0/99\"]\nform = 1\n[limits]\nbody = \"8 MB\"\nbdy = 1\n\
+        [log]\nformat = \"xml\"\n[upstream.a]\nservers = [\"http://a/x\", { weight = 0 }]\nbalance = \"worst\"\n\
+        [[route]]\npath = \"/../\"\nkind = \"proxy\"\nto = \"upstream:b\"\nmethods = [\"get\"]\nhosts = \"a:80\"\n";
+    let found = mistakes(text);
+    // One each, and the log's missing file, and `to` and weight of the server that has neither.
+    assert_eq!(found.len(), 21, "{found:#?}");
 }
 
 #[test]
@@ -198,7 +275,7 @@ fn the_example_is_valid_as_it_is_and_with_every_key_in_force() {
     std::fs::create_dir_all(folder.path().join("public/assets")).unwrap();
     let file = folder.path().join("ringroad.toml");
     let shown = Config::parse(&text, &file).unwrap_or_else(|why| panic!("{why}"));
-    assert_eq!(shown.routes.len(), 8);
+    assert_eq!(shown.routes.len(), 9);
     let is_key = |line: &str| {
         let name = line.split(" = ").next().unwrap_or_default();
         line.contains(" = ")
@@ -214,4 +291,72 @@ fn the_example_is_valid_as_it_is_and_with_every_key_in_force() {
     assert_eq!((all.workers, all.drain, all.cache), (bare.workers, bare.drain, bare.cache));
     assert_eq!(all.deadlines, bare.deadlines);
     assert_eq!(all.limits, ringroad_http::Limits { body_bytes: 64 << 20, ..bare.limits });
+}
+
+#[test]
+fn a_configuration_with_twenty_mistakes_reports_all_twenty() {
+    let text = r#"listen = "nowhere"
+worker_processes = 4
+driver = "kqueue"
+drain = "soon"
+request_id = "a b"
+limits = { body = "8X" }
+cors = { origins = "*", credentials = true }
+[log]
+file = "-"
+format = "{stauts}"
+[[route]]
+path = "files/"
+kind = "respond"
+[[route]]
+path = "/a"
+kind = "statik"
+[[route]]
+path = "/b"
+kind = "respond"
+status = 42
+headers = { Content-Length = "1", response = { set = { "X Y" = "z" }, remove = ["Connection"] } }
+access = { allow = ["10.0.0.0/33"] }
+errors = { 200 = "x.html", 404 = "missing.html" }
+rewrite = "relative"
+compress = { with = "lzma" }
+timeouts = { answer = "0s" }
+secure_headers = { hsts = true }
+"#;
+    let Err(why) = Config::parse(text, Path::new("ringroad.toml")) else { panic!("it was accepted") };
+    let told: Vec<_> = why.mistakes.iter().map(|mistake| (mistake.line, mistake.key.as_str())).collect();
+    assert_eq!(
+        told,
+        [
+            (1, "listen"),
+            (2, "worker_processes"),
+            (3, "driver"),
+            (4, "drain"),
+            (5, "request_id"),
+            (6, "limits.body"),
+            (7, "cors.credentials"),
+            (10, "log.format"),
+            (12, "route[1].path"),
+            (16, "route[2].kind"),
+            (20, "route[3].status"),
+            (21, "route[3].headers.Content-Length"),
+            (21, "route[3].headers.response.set.X Y"),
+            (21, "route[3].headers.response.remove"),
+            (22, "route[3].access.allow"),
+            (23, "route[3].errors.200"),
+            (23, "route[3].errors.404"),
+            (24, "route[3].rewrite"),
+            (25, "route[3].compress.with"),
+            (26, "route[3].timeouts.answer"),
+            (27, "route[3].secure_headers.hsts"),
+        ],
+        "{why}"
+    );
+}
+
+#[test]
+fn an_application_of_a_file_without_a_folder_runs_in_the_working_folder() {
+    let text = format!("[[app]]\nname = \"a\"\ncommand = [\"true\"]\nprotocol = \"goridge\"\n{ROUTE}");
+    let read = Config::parse(&text, Path::new("site.toml")).unwrap();
+    assert_eq!(read.apps[0].directory, Path::new("."));
 }

@@ -1,7 +1,7 @@
 //! Files: whole, in parts, on conditions, compressed, changed, cut; folders as pages.
 
 use crate::support::{Site, start, wait_until, write};
-use ringroad_engine::Name;
+use ringroad_engine::DriverName;
 use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -41,11 +41,11 @@ fn prepare(folder: &Path) {
     }
 }
 
-fn site(driver: Name) -> Site {
+fn site(driver: DriverName) -> Site {
     start(driver, ROUTES, prepare)
 }
 
-drivers!(files_are_sent_whole_with_what_is_known_of_them, |driver: Name| {
+drivers!(files_are_sent_whole_with_what_is_known_of_them, |driver: DriverName| {
     let site = site(driver);
     let mut client = site.client();
     // The first is read, the second from memory.
@@ -73,7 +73,7 @@ drivers!(files_are_sent_whole_with_what_is_known_of_them, |driver: Name| {
     assert_eq!(client.ask("OPTIONS", "/a.txt", &[]).header("Allow"), Some("GET, HEAD, OPTIONS"));
 });
 
-drivers!(parts_are_sent_from_memory_and_from_the_disk, |driver: Name| {
+drivers!(parts_are_sent_from_memory_and_from_the_disk, |driver: DriverName| {
     let site = site(driver);
     let mut client = site.client();
     let whole = large();
@@ -106,7 +106,7 @@ drivers!(parts_are_sent_from_memory_and_from_the_disk, |driver: Name| {
     assert_eq!(client.ask("HEAD", "/a.txt", &[("Range", "bytes=0-1")]).status, 200);
 });
 
-drivers!(several_parts_come_in_one_body, |driver: Name| {
+drivers!(several_parts_come_in_one_body, |driver: DriverName| {
     let site = site(driver);
     let mut client = site.client();
     let whole = large();
@@ -136,7 +136,7 @@ drivers!(several_parts_come_in_one_body, |driver: Name| {
     }
 });
 
-drivers!(conditions_are_kept, |driver: Name| {
+drivers!(conditions_are_kept, |driver: DriverName| {
     let site = site(driver);
     let mut client = site.client();
     for path in ["/a.txt", "/large.bin"] {
@@ -169,7 +169,7 @@ drivers!(conditions_are_kept, |driver: Name| {
     }
 });
 
-drivers!(a_compressed_sibling_goes_to_who_understands_it, |driver: Name| {
+drivers!(a_compressed_sibling_goes_to_who_understands_it, |driver: DriverName| {
     let site = site(driver);
     let mut client = site.client();
     let mut tags = Vec::new();
@@ -205,7 +205,7 @@ drivers!(a_compressed_sibling_goes_to_who_understands_it, |driver: Name| {
     assert_eq!((reply.text(), reply.header("Content-Encoding")), ("body { color: blue }", None));
 });
 
-drivers!(what_was_replaced_is_never_sent_again, |driver: Name| {
+drivers!(what_was_replaced_is_never_sent_again, |driver: DriverName| {
     let site = site(driver);
     let mut client = site.client();
     for round in 0..20 {
@@ -219,7 +219,7 @@ drivers!(what_was_replaced_is_never_sent_again, |driver: Name| {
     assert_eq!(client.get("/a.txt").status, 404);
 });
 
-drivers!(a_file_that_is_cut_while_it_is_sent_ends_that_connection_and_no_other, |driver: Name| {
+drivers!(a_file_that_is_cut_while_it_is_sent_ends_that_connection_and_no_other, |driver: DriverName| {
     let site = start(driver, ROUTES, |folder| {
         prepare(folder);
         // More than the buffers of both sides hold.
@@ -236,7 +236,7 @@ drivers!(a_file_that_is_cut_while_it_is_sent_ends_that_connection_and_no_other, 
     assert_eq!(other.get("/a.txt").text(), "0123456789");
 });
 
-drivers!(those_who_read_one_large_file_slowly_share_its_descriptor, |driver: Name| {
+drivers!(those_who_read_one_large_file_slowly_share_its_descriptor, |driver: DriverName| {
     let site = start(driver, &format!("workers = 1\n{ROUTES}"), |folder| {
         prepare(folder);
         File::create(folder.join("root/huge")).unwrap().set_len(256 << 20).unwrap();
@@ -258,7 +258,7 @@ drivers!(those_who_read_one_large_file_slowly_share_its_descriptor, |driver: Nam
     wait_until("the last answer closes it", || open() == 0);
 });
 
-drivers!(folders_lead_to_their_index_or_are_listed_where_that_is_on, |driver: Name| {
+drivers!(folders_lead_to_their_index_or_are_listed_where_that_is_on, |driver: DriverName| {
     let site = site(driver);
     let mut client = site.client();
     let reply = client.get("/sub?a=b");
@@ -286,7 +286,7 @@ drivers!(folders_lead_to_their_index_or_are_listed_where_that_is_on, |driver: Na
 
 #[test]
 fn a_sibling_that_comes_later_is_noticed() {
-    let site = site(Name::Epoll);
+    let site = site(DriverName::Epoll);
     let mut client = site.client();
     let ask = |client: &mut crate::support::Client| client.ask("GET", "/a.txt", &[("Accept-Encoding", "br")]);
     assert_eq!(ask(&mut client).text(), "0123456789");
@@ -300,7 +300,7 @@ fn a_sibling_that_comes_later_is_noticed() {
 #[test]
 fn without_memory_and_with_too_little_of_it_every_file_is_still_sent() {
     for memory in ["0", "\"4K\"", "\"64M\""] {
-        let site = start(Name::Epoll, &format!("[cache]\nmemory = {memory}\n{ROUTES}"), prepare);
+        let site = start(DriverName::Epoll, &format!("[cache]\nmemory = {memory}\n{ROUTES}"), prepare);
         let mut client = site.client();
         for _ in 0..3 {
             assert_eq!(client.get("/a.txt").text(), "0123456789");
@@ -311,9 +311,10 @@ fn without_memory_and_with_too_little_of_it_every_file_is_still_sent() {
 }
 
 drivers!(
-    /// A date of the protocol has four digits for the year, and that of a file is never later than the answer's.
+    /// A date of the protocol has four digits for the year, and that of a file is never later than the
+    /// answer's.
     a_file_from_the_far_future_is_served_and_listed,
-    |driver: Name| {
+    |driver: DriverName| {
         // A file system that keeps such a time; ext4 does not.
         let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
             return eprintln!("skipped: there is no /dev/shm to write to");
@@ -340,3 +341,51 @@ drivers!(
         assert!(listing.text().contains("9999-12-31 23:59"), "{}", listing.text());
     }
 );
+
+drivers!(a_file_that_was_just_changed_is_never_taken_for_an_earlier_state_of_it, |driver: DriverName| {
+    let site = site(driver);
+    let mut client = site.client();
+    // Within one tick of the file system's clock, and of one length.
+    for (path, bytes) in [("now.txt", 5), ("now.bin", 400_000)] {
+        let write = |letter: u8| std::fs::write(site.path("root").join(path), vec![letter; bytes]).unwrap();
+        let mut states = Vec::new();
+        for letter in *b"abcdefgh" {
+            write(letter);
+            let reply = client.get(&format!("/{path}"));
+            assert!(reply.body == vec![letter; bytes], "{path}: {}", char::from(letter));
+            states.push(reply.header("ETag").unwrap().to_owned());
+            for state in &states[..states.len() - 1] {
+                let lines = [("Range", "bytes=0-1"), ("If-Range", state)];
+                assert_eq!(client.ask("GET", &format!("/{path}"), &lines).status, 200, "{path}: {state}");
+                let lines = [("If-None-Match", state.as_str())];
+                assert_eq!(client.ask("GET", &format!("/{path}"), &lines).status, 200, "{path}: {state}");
+            }
+        }
+    }
+});
+
+drivers!(a_folder_behind_a_link_that_was_moved_is_served_without_a_reload, |driver: DriverName| {
+    let route = "[[route]]\npath = \"/\"\nkind = \"static\"\nroot = \"current\"\n";
+    let site = start(driver, route, |folder| {
+        write(folder, "releases/41/index.html", "41");
+        write(folder, "releases/42/index.html", "42");
+        std::os::unix::fs::symlink("releases/41", folder.join("current")).unwrap();
+    });
+    let mut client = site.client();
+    assert_eq!(client.get("/").text(), "41");
+    std::os::unix::fs::symlink("releases/42", site.path("next")).unwrap();
+    std::fs::rename(site.path("next"), site.path("current")).unwrap();
+    wait_until("the new release is served", || site.client().get("/").text() == "42");
+});
+
+drivers!(what_has_not_changed_is_told_without_what_describes_a_body, |driver: DriverName| {
+    let site = site(driver);
+    let mut client = site.client();
+    let tag = client.get("/a.txt").header("ETag").unwrap().to_owned();
+    let reply = client.ask("GET", "/a.txt", &[("If-None-Match", &tag)]);
+    assert_eq!((reply.status, reply.header("ETag")), (304, Some(tag.as_str())));
+    assert_eq!((reply.header("Content-Type"), reply.header("Content-Encoding")), (None, None));
+    // The last byte of an empty file is all of it (RFC 9110 §14.1.2).
+    assert_eq!(client.ask("GET", "/empty", &[("Range", "bytes=-1")]).status, 200);
+    assert_eq!(client.ask("GET", "/empty", &[("Range", "bytes=0-")]).status, 416);
+});

@@ -1,12 +1,12 @@
-//! Requests handed on to a server behind this one, which here is a script on a socket.
+//! Requests passed on to an upstream server, which here is a script on a socket.
 
 use crate::support::{Client, Site, behind, start};
-use ringroad_engine::Name;
+use ringroad_engine::DriverName;
 use ringroad_serve::Event;
 use std::net::TcpListener;
 use std::sync::atomic::Ordering;
 
-fn site(driver: Name, to: &str, more: &str) -> Site {
+fn site(driver: DriverName, to: &str, more: &str) -> Site {
     let route = format!("[[route]]\npath = \"/\"\nkind = \"proxy\"\nto = \"{to}\"\n{more}\n");
     start(driver, &route, |_| {})
 }
@@ -23,7 +23,7 @@ fn echo_heads(client: &mut Client) {
     }
 }
 
-drivers!(lines_of_the_hop_stay_there_and_ours_are_added, |driver: Name| {
+drivers!(lines_of_the_hop_stay_there_and_ours_are_added, |driver: DriverName| {
     let (address, _) = behind(echo_heads);
     let site = site(driver, &format!("http://{address}"), "");
     let mut client = site.client();
@@ -57,6 +57,7 @@ drivers!(lines_of_the_hop_stay_there_and_ours_are_added, |driver: Name| {
         "Accept: text/*",
         "Cookie: a=b",
         "X-Forwarded-For: 127.0.0.1",
+        "X-Real-IP: 127.0.0.1",
         "X-Forwarded-Host: example.org",
         "X-Forwarded-Proto: http",
         "Forwarded: for=127.0.0.1;host=\"example.org\";proto=http",
@@ -65,11 +66,32 @@ drivers!(lines_of_the_hop_stay_there_and_ours_are_added, |driver: Name| {
     assert_eq!(got, expected);
 });
 
+drivers!(
+    a_request_with_more_lines_of_its_hop_than_16_is_refused_before_a_server_has_it,
+    |driver: DriverName| {
+        let (address, connections) = behind(echo_heads);
+        let site = site(driver, &format!("http://{address}"), "");
+        let named = |count: usize| (0..count).map(|at| format!("X-{at}")).collect::<Vec<_>>().join(",");
+        let mut client = site.client();
+        // In one line, and in three with empty words between.
+        for lines in
+            [vec![named(17)], vec![named(6), format!(",{},", named(6)), named(5)], vec!["a,".repeat(4000)]]
+        {
+            let lines: Vec<_> = lines.iter().map(|line| ("Connection", line.as_str())).collect();
+            assert_eq!(client.ask("GET", "/", &lines).status, 400);
+        }
+        assert_eq!(connections.load(Ordering::SeqCst), 0);
+        let reply = client.ask("GET", "/", &[("Connection", &named(16)), ("X-15", "1"), ("X-16", "2")]);
+        let (gone, stays) = ("X-15: 1\r\n", "X-16: 2\r\n");
+        assert!(!reply.text().contains(gone) && reply.text().contains(stays), "{}", reply.text());
+    }
+);
+
 #[test]
 fn a_proxy_before_us_is_believed_where_it_is_trusted() {
     let (address, _) = behind(echo_heads);
     let more = "trust_forwarded = true\nhost = \"app.internal:81\"\n";
-    let site = site(Name::Epoll, &format!("http://{address}"), more);
+    let site = site(DriverName::Epoll, &format!("http://{address}"), more);
     let lines = [
         ("X-Forwarded-For", "10.0.0.1"),
         ("X-Forwarded-For", "10.0.0.2"),
@@ -98,7 +120,7 @@ fn a_path_behind_the_upstream_replaces_the_routes() {
         "[[route]]\npath = \"/api/\"\nkind = \"proxy\"\nto = \"http://{address}/v1/\"\n\
          [[route]]\npath = \"/one\"\nkind = \"proxy\"\nto = \"http://{address}/two\"\n"
     );
-    let site = start(Name::Epoll, &routes, |_| {});
+    let site = start(DriverName::Epoll, &routes, |_| {});
     let mut client = site.client();
     for (path, target) in
         [("/api/a%20b?c", "/v1/a%20b?c"), ("/%61pi/x", "/v1/x"), ("/one", "/two"), ("/api/", "/v1/")]
@@ -109,9 +131,9 @@ fn a_path_behind_the_upstream_replaces_the_routes() {
 }
 
 drivers!(
-    /// Servers behind us may take several slashes for one, and `..;` for `..`.
+    /// Upstream servers may take several slashes for one, and `..;` for `..`.
     a_route_before_a_proxy_is_not_got_around,
-    |driver: Name| {
+    |driver: DriverName| {
         let (address, count) = behind(echo_heads);
         let routes = format!(
             "[[route]]\npath = \"/\"\nkind = \"proxy\"\nto = \"http://{address}\"\n\
@@ -122,30 +144,39 @@ drivers!(
         );
         let site = start(driver, &routes, |_| {});
         let mut client = site.client();
+        for path in ["/admin/x", "//admin/x", "/admin//", "/admin/a%2fb", "/admin/a;b", "/%61dmin/x", "/secret", "///secret"] {
+            assert_eq!(client.get(path).status, 403, "{path}");
+        }
         for path in [
-            "/admin/x",
-            "//admin/x",
+            "/x/..;/admin/",
+            "/x/..;a=b/admin/",
+            "/.;/admin/",
+            "/x/%2e%2e%3b/admin/",
+            "/..;",
+            "/x/..\\admin/users",
+            "/x%5c..%5cadmin/users",
+            // Readings that choose different routes.
+            "/admin;a=b/users",
+            "/;/admin/users",
             "/%2fadmin/x",
             "/%2F/admin//x",
             "//admin%2fx",
-            "/admin//",
-            "/secret",
-            "///secret",
+            "/admin%5cusers",
             "/%2fsecret",
+            "/secret;x",
+            "/%2Fapi//x",
+            // An overlong form of a slash.
+            "/%c0%afadmin/users",
         ] {
-            assert_eq!(client.get(path).status, 403, "{path}");
-        }
-        for path in ["/x/..;/admin/", "/x/..;a=b/admin/", "/.;/admin/", "/x/%2e%2e%3b/admin/", "/..;"] {
             assert_eq!(client.get(path).status, 400, "{path}");
         }
         assert_eq!(count.load(Ordering::SeqCst), 0, "something was handed on");
-        // What is handed on is as it was.
+        // The request is passed on unchanged.
         for (path, target) in [
             ("//x//y", "//x//y"),
             ("/%2fx", "/%2fx"),
             ("/a..;/b;c", "/a..;/b;c"),
             ("//api/x", "/v1/x"),
-            ("/%2Fapi//x", "/v1//x"),
         ] {
             let reply = client.get(path);
             assert!(reply.text().starts_with(&format!("GET {target} HTTP/1.1\r\n")), "{path}: {}", reply.text());
@@ -156,9 +187,9 @@ drivers!(
 );
 
 drivers!(
-    /// It is us who wait for the client then, and not for the server behind us.
+    /// The proxy waits for the client then, and not for the upstream server.
     an_answer_that_the_client_takes_slowly_is_handed_back_whole,
-    |driver: Name| {
+    |driver: DriverName| {
         const BYTES: usize = 64 << 20;
         let (address, _) = behind(|client| {
             client.until(b"\r\n\r\n");
@@ -175,7 +206,81 @@ drivers!(
     }
 );
 
-drivers!(an_answer_is_handed_back_with_what_is_not_the_hops, |driver: Name| {
+/// Heads that come before an answer.
+fn hints(path: &str) -> String {
+    let hint = |status: &str, lines: &str| format!("HTTP/1.1 {status}\r\n{lines}\r\n");
+    match path {
+        "/hop" => hint(
+            "103 Early Hints",
+            "Link: </a.css>; rel=preload\r\nConnection: X-Secret\r\nX-Secret: 1\r\nKeep-Alive: timeout=5\r\n",
+        ),
+        "/others" => {
+            let long = format!("Link: {}\r\n", "x".repeat(9000));
+            let first = [hint("100 Continue", ""), hint("102 Processing", "X-A: 1\r\n")].concat();
+            [first, hint("103 Early Hints", &long), hint("199 Whatever", "X-B: 2\r\n")].concat()
+        }
+        "/many" => hint("103 Early Hints", "Link: </a.css>\r\n").repeat(16),
+        "/too-many" => hint("103 Early Hints", "Link: </a.css>\r\n").repeat(17),
+        _ => String::new(),
+    }
+}
+
+/// What is said before an answer, and the status of the answer.
+fn told(client: &mut Client, ask: &str) -> (Vec<String>, u16) {
+    client.send(ask);
+    let mut hints = Vec::new();
+    loop {
+        let reply = client.reply();
+        if reply.status >= 200 {
+            return (hints, reply.status);
+        }
+        hints.push(reply.head);
+    }
+}
+
+drivers!(what_a_server_behind_says_before_its_answer_is_passed_on, |driver: DriverName| {
+    let (go, told_to_go) = std::sync::mpsc::channel::<()>();
+    let told_to_go = std::sync::Mutex::new(told_to_go);
+    let (address, _) = behind(move |client| {
+        while let Some(head) = client.until(b"\r\n\r\n") {
+            let path = String::from_utf8(head).unwrap().split(' ').nth(1).unwrap().to_owned();
+            client.send(hints(&path));
+            if path == "/hop" {
+                // The answer waits until the hints have arrived.
+                told_to_go.lock().unwrap().recv().unwrap();
+            }
+            client.send(ok("answer"));
+        }
+    });
+    let site = site(driver, &format!("http://{address}"), "[http2]\nprior_knowledge = true");
+    let mut client = site.client();
+    client.send("GET /hop HTTP/1.1\r\nHost: a\r\n\r\n");
+    let hint = String::from_utf8(client.until(b"\r\n\r\n").unwrap()).unwrap();
+    assert_eq!(hint, "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n");
+    go.send(()).unwrap();
+    assert_eq!(client.reply().text(), "answer");
+    let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+    // `100 Continue` is of the hop, and one head is too long to be passed on.
+    let (hints, status) = told(&mut client, &get("/others"));
+    let expected = ["HTTP/1.1 102 Processing\r\nX-A: 1\r\n\r\n", "HTTP/1.1 199 \r\nX-B: 2\r\n\r\n"];
+    assert_eq!((hints, status), (expected.map(str::to_owned).to_vec(), 200));
+    let (hints, status) = told(&mut client, &get("/many"));
+    assert_eq!((hints.len(), status), (16, 200));
+    // Without an end it is no answer.
+    let (hints, status) = told(&mut client, &get("/too-many"));
+    assert_eq!((hints.len(), status), (16, 502));
+    // A client of HTTP/1.0 knows none.
+    let (hints, status) = told(&mut site.client(), "GET /many HTTP/1.0\r\n\r\n");
+    assert_eq!((hints.len(), status), (0, 200));
+    // A client of HTTP/2 does.
+    let mut peer = crate::frames::Peer::new(site.address());
+    peer.get(1, "/many");
+    let heads = (0..17).map(|_| peer.frame_of(1).unwrap()).collect::<Vec<_>>();
+    assert!(heads.iter().all(|(kind, flags, _)| (*kind, flags & 1) == (1, 0)), "{heads:?}");
+    assert_eq!(peer.response(1).as_deref(), Some(&b"answer"[..]));
+});
+
+drivers!(an_answer_is_handed_back_with_what_is_not_the_hops, |driver: DriverName| {
     let (address, count) = behind(|client| {
         while let Some(head) = client.until(b"\r\n\r\n") {
             let path = String::from_utf8(head).unwrap().split(' ').nth(1).unwrap().to_owned();
@@ -208,16 +313,18 @@ drivers!(an_answer_is_handed_back_with_what_is_not_the_hops, |driver: Name| {
         (None, None, Some("1"))
     );
     assert_eq!(client.get("/chunked").text(), "abcde");
-    assert_eq!(client.get("/interim").text(), "after");
+    assert_eq!(client.get("/interim").status, 103);
+    assert_eq!(client.reply().text(), "after");
     let unchanged = client.get("/304");
     assert_eq!((unchanged.status, unchanged.header("ETag")), (304, Some("\"x\"")));
     assert_eq!(client.get("/204").status, 204);
     assert_eq!(client.ask("HEAD", "/head", &[]).header("Content-Length"), Some("12345"));
     assert_eq!(client.get("/empty").text(), "");
-    assert_eq!(count.load(Ordering::SeqCst), 1, "one connection for all of them");
+    // A connection that carried HEAD is not kept: some servers send a body behind it.
+    assert_eq!(count.load(Ordering::SeqCst), 2, "one connection until HEAD, and one behind it");
 });
 
-/// Reads a request's body of `bytes` and says it back.
+/// Reads a request's body of `bytes` and echoes it.
 fn echo_body(client: &mut Client) {
     while let Some(head) = client.until(b"\r\n\r\n") {
         let head = String::from_utf8(head).unwrap().to_lowercase();
@@ -243,7 +350,7 @@ fn echo_body(client: &mut Client) {
     }
 }
 
-drivers!(bodies_of_all_sizes_go_both_ways, |driver: Name| {
+drivers!(bodies_of_all_sizes_go_both_ways, |driver: DriverName| {
     let (address, _) = behind(echo_body);
     let site = site(driver, &format!("http://{address}"), "");
     let mut client = site.client();
@@ -260,7 +367,7 @@ drivers!(bodies_of_all_sizes_go_both_ways, |driver: Name| {
     }
 });
 
-drivers!(an_answer_comes_while_its_request_is_still_sent, |driver: Name| {
+drivers!(an_answer_comes_while_its_request_is_still_sent, |driver: DriverName| {
     let (address, _) = behind(|client| {
         client.until(b"\r\n\r\n").unwrap();
         client.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
@@ -273,7 +380,7 @@ drivers!(an_answer_comes_while_its_request_is_still_sent, |driver: Name| {
         client.exactly(7).unwrap();
         client.send("0\r\n\r\n");
     });
-    let site = site(driver, &format!("http://{address}"), "");
+    let site = site(driver, &format!("http://{address}"), "buffer = false\n");
     let mut client = site.client();
     client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
     let head = String::from_utf8(client.until(b"\r\n\r\n").unwrap()).unwrap();
@@ -287,7 +394,7 @@ drivers!(an_answer_comes_while_its_request_is_still_sent, |driver: Name| {
     assert!(client.until(b"0\r\n\r\n").is_some());
 });
 
-drivers!(a_kept_connection_that_was_closed_is_replaced_without_a_word, |driver: Name| {
+drivers!(a_kept_connection_that_was_closed_is_replaced_without_a_word, |driver: DriverName| {
     // Each connection answers one request, as if it would go on, and closes.
     let (address, count) = behind(|client| {
         client.until(b"\r\n\r\n");
@@ -308,7 +415,7 @@ fn fault(site: &Site) -> String {
     }
 }
 
-drivers!(what_goes_wrong_behind_is_502_or_504_with_the_reason_in_the_log, |driver: Name| {
+drivers!(what_goes_wrong_behind_is_502_or_504_with_the_reason_in_the_log, |driver: DriverName| {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (silent, _) = behind(|client| drop(client.rest()));
     let (garbage, _) = behind(|client| {
@@ -335,7 +442,7 @@ drivers!(what_goes_wrong_behind_is_502_or_504_with_the_reason_in_the_log, |drive
         (half, 502, "answer: the connection was closed in the middle of it"),
     ] {
         let log = "log = { file = \"log.json\", format = \"json\" }\n";
-        // Whoever says something has all the time that a slow machine takes for it.
+        // Only the silent upstream gets a short timeout, so that a slow machine does not fail the others.
         let timeout = if status == 504 { "200ms" } else { "60s" };
         let route = format!(
             "{log}[[route]]\npath = \"/\"\nkind = \"proxy\"\nto = \"http://{to}\"\nanswer_timeout = \"{timeout}\"\n\
@@ -362,7 +469,7 @@ drivers!(what_goes_wrong_behind_is_502_or_504_with_the_reason_in_the_log, |drive
     }
 });
 
-drivers!(an_answer_that_breaks_off_breaks_off, |driver: Name| {
+drivers!(an_answer_that_breaks_off_breaks_off, |driver: DriverName| {
     let (address, _) = behind(|client| {
         client.until(b"\r\n\r\n");
         client.send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nten bytes.");
@@ -375,7 +482,7 @@ drivers!(an_answer_that_breaks_off_breaks_off, |driver: Name| {
     assert!(fault(&site).contains("closed in the middle"));
 });
 
-drivers!(a_body_to_the_end_of_the_connection_is_handed_back_in_chunks, |driver: Name| {
+drivers!(a_body_to_the_end_of_the_connection_is_handed_back_in_chunks, |driver: DriverName| {
     let (address, _) = behind(|client| {
         client.until(b"\r\n\r\n");
         client.send("HTTP/1.0 200 OK\r\n\r\n").send(vec![b'x'; 1_000_000]);
@@ -388,7 +495,7 @@ drivers!(a_body_to_the_end_of_the_connection_is_handed_back_in_chunks, |driver: 
     assert_eq!(client.get("/").body.len(), 1_000_000);
 });
 
-drivers!(an_upstream_may_be_a_socket_in_the_file_system, |driver: Name| {
+drivers!(an_upstream_may_be_a_socket_in_the_file_system, |driver: DriverName| {
     use std::io::{Read, Write};
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("app.sock");
@@ -420,7 +527,7 @@ drivers!(an_upstream_may_be_a_socket_in_the_file_system, |driver: Name| {
 #[test]
 fn a_client_whose_body_breaks_the_protocol_is_told_so() {
     let (address, _) = behind(|client| drop(client.rest()));
-    let site = site(Name::Epoll, &format!("http://{address}"), "");
+    let site = site(DriverName::Epoll, &format!("http://{address}"), "");
     let mut client = site.client();
     client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n");
     assert_eq!(client.reply().status, 400);
@@ -429,10 +536,52 @@ fn a_client_whose_body_breaks_the_protocol_is_told_so() {
 #[test]
 fn connections_are_kept_as_many_as_told() {
     let (address, count) = behind(echo_heads);
-    let site = site(Name::Epoll, &format!("http://{address}"), "keep = 0");
+    let site = site(DriverName::Epoll, &format!("http://{address}"), "keep = 0");
     let mut client = site.client();
     for _ in 0..3 {
         client.get("/");
     }
     assert_eq!(count.load(Ordering::SeqCst), 3);
 }
+
+#[test]
+fn answers_from_behind_may_have_longer_lines_than_requests_as_far_as_is_configured() {
+    let (address, _) = behind(|client| {
+        while client.until(b"\r\n\r\n").is_some() {
+            let policy = "x".repeat(20_000);
+            client.send(format!(
+                "HTTP/1.1 200 OK\r\nContent-Security-Policy: {policy}\r\nContent-Length: 0\r\n\r\n"
+            ));
+        }
+    });
+    for (limits, status) in [("", 200), ("limits.answer_header_line = 10000\n", 502)] {
+        let route = format!("[[route]]\npath = \"/\"\nkind = \"proxy\"\nto = \"http://{address}\"\n");
+        let site = start(DriverName::Epoll, &format!("{limits}{route}"), |_| {});
+        assert_eq!(site.client().get("/").status, status, "{limits}");
+    }
+}
+
+drivers!(
+    what_a_server_sends_after_the_head_of_a_head_answer_is_no_other_requests_answer,
+    |driver: DriverName| {
+        let (address, _) = behind(|client| {
+            while let Some(head) = client.until(b"\r\n\r\n") {
+                if head.starts_with(b"HEAD") {
+                    client.send("HTTP/1.1 200 OK\r\nContent-Length: 42\r\n\r\n");
+                    // The body comes when the connection is used again.
+                    if client.until(b"\r\n\r\n").is_some() {
+                        client.try_send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil");
+                    }
+                    return;
+                }
+                client.send(ok("good"));
+            }
+        });
+        let site = site(driver, &format!("http://{address}"), "");
+        let mut client = site.client();
+        for _ in 0..5 {
+            assert_eq!(client.ask("HEAD", "/", &[]).status, 200);
+            assert_eq!(client.get("/").text(), "good");
+        }
+    }
+);

@@ -1,7 +1,8 @@
-//! Another configuration while a server runs: in force with the next request, or refused; and nobody fails meanwhile.
+//! Reloads: another configuration takes effect with the next request or is refused, and no request fails
+//! meanwhile.
 
 use crate::support::{Client, Site, configure, start, wait_until};
-use ringroad_engine::Name;
+use ringroad_engine::DriverName;
 use ringroad_serve::Event;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -9,7 +10,7 @@ fn respond(body: &str) -> String {
     format!("[[route]]\npath = \"/\"\nkind = \"respond\"\nbody = \"{body}\"\n")
 }
 
-drivers!(a_reload_is_in_force_with_the_next_request_also_on_old_connections, |driver: Name| {
+drivers!(a_reload_is_in_force_with_the_next_request_also_on_old_connections, |driver: DriverName| {
     let mut site = start(driver, &respond("one"), |_| {});
     let mut client = site.client();
     assert_eq!(client.get("/").text(), "one");
@@ -20,7 +21,7 @@ drivers!(a_reload_is_in_force_with_the_next_request_also_on_old_connections, |dr
     assert!(matches!(site.event(), Event::Reloaded { waiting } if waiting.is_empty()));
 });
 
-drivers!(a_wrong_configuration_changes_nothing_and_says_why, |driver: Name| {
+drivers!(a_wrong_configuration_changes_nothing_and_says_why, |driver: DriverName| {
     let mut site = start(driver, &respond("one"), |_| {});
     let mut client = site.client();
     for (text, why) in [
@@ -45,15 +46,54 @@ drivers!(a_wrong_configuration_changes_nothing_and_says_why, |driver: Name| {
 
 #[test]
 fn what_needs_new_workers_is_told_to_wait_and_the_rest_is_in_force() {
-    let mut site = start(Name::Epoll, &respond("one"), |_| {});
+    let mut site = start(DriverName::Epoll, &respond("one"), |_| {});
     configure(site.folder.path(), &format!("workers = 2\nlimits.body = 5\n{}", respond("two")));
     site.service.reload();
     let event = site.event();
-    assert!(event.to_string().contains("(workers, limits): restart for that"), "{event}");
+    let said = "in force except workers (an address has its threads from its start): restart for that";
+    assert!(event.to_string().contains(said), "{event}");
     assert_eq!(site.client().get("/").text(), "two");
 }
 
-drivers!(addresses_come_and_go, |driver: Name| {
+drivers!(limits_and_timeouts_are_those_of_the_last_reload_also_on_old_connections, |driver: DriverName| {
+    let mut site = start(driver, &respond("one"), |_| {});
+    let long = format!("/{}", "x".repeat(500));
+    let post = |site: &Site| {
+        let mut client = site.client();
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n0123456789");
+        client.reply().status
+    };
+    assert_eq!((site.client().get(&long).status, post(&site)), (200, 200));
+    let mut idle = site.client();
+    assert_eq!(idle.get("/").status, 200);
+    let bounds = "limits = { request_line = 400, body = 5 }\ntimeouts = { keep_alive = \"1s\" }\ndrain = \"1s\"\n\
+                  max_connections = 500\n";
+    configure(site.folder.path(), &format!("{bounds}{}", respond("two")));
+    site.service.reload();
+    let event = site.event();
+    assert!(matches!(&event, Event::Reloaded { waiting } if waiting.is_empty()), "{event}");
+    // Each worker takes them over at its next turn.
+    wait_until("the limits are in force", || site.client().get(&long).status == 414);
+    wait_until("the body's limit is in force", || post(&site) == 413);
+    assert_eq!(idle.rest(), b"", "silent for longer than the new time");
+    configure(site.folder.path(), &respond("three"));
+    site.service.reload();
+    wait_until("the defaults are back", || site.client().get(&long).status == 200);
+});
+
+drivers!(connections_above_a_reloads_number_wait_for_room, |driver: DriverName| {
+    let mut site = start(driver, &respond("one"), |_| {});
+    let mut first = site.client();
+    assert_eq!(first.get("/").status, 200);
+    configure(site.folder.path(), &format!("max_connections = 1\n{}", respond("one")));
+    site.service.reload();
+    wait_until("once the number is in force, the idle connection makes room for another", || {
+        assert_eq!(site.client().get("/").status, 200);
+        !first.try_send("GET / HTTP/1.1\r\nHost: a\r\n\r\n") || first.try_reply(false).is_none()
+    });
+});
+
+drivers!(addresses_come_and_go, |driver: DriverName| {
     let mut site = start(driver, &respond("one"), |_| {});
     let first = site.address();
     let mut old = site.client();
@@ -74,7 +114,7 @@ drivers!(addresses_come_and_go, |driver: Name| {
 #[test]
 fn a_log_that_is_left_for_another_is_complete() {
     let log = |name: &str| format!("log.file = \"{name}\"\n{}", respond("x"));
-    let mut site = start(Name::Epoll, &log("a.log"), |_| {});
+    let mut site = start(DriverName::Epoll, &log("a.log"), |_| {});
     let mut client = site.client();
     for round in 0..30 {
         for name in ["a.log", "b.log", "c.log"] {
@@ -93,7 +133,7 @@ fn a_log_that_is_left_for_another_is_complete() {
     }
 }
 
-drivers!(many_reloads_under_load_fail_no_request, |driver: Name| {
+drivers!(many_reloads_under_load_fail_no_request, |driver: DriverName| {
     let mut site = start(driver, &format!("log.file = \"access.log\"\n{}", respond("0")), |_| {});
     let (address, stop, asked) = (site.address(), AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {

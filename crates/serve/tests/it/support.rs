@@ -1,8 +1,8 @@
 //! A service in a folder of its own, on each driver, and a client that is nothing but a socket.
 
-use ringroad_engine::Name;
+use ringroad_engine::DriverName;
 use ringroad_engine::choose::Wish;
-use ringroad_serve::{Event, Overrides, Service, Source, Voice, load};
+use ringroad_serve::{Event, EventSink, Overrides, Service, Source, load};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -21,22 +21,27 @@ pub(crate) struct Site {
     pub(crate) events: Receiver<Event>,
 }
 
-/// Writes the configuration of a site: its top, then `rest`.
+/// Writes the configuration of a site: its top, then `rest`. Where `rest` begins with `@`, it has its own
+/// top.
 pub(crate) fn configure(folder: &Path, rest: &str) -> PathBuf {
     let file = folder.join("ringroad.toml");
-    std::fs::write(&file, format!("listen = \"127.0.0.1:0\"\n{rest}")).unwrap();
+    let text = match rest.strip_prefix('@') {
+        Some(whole) => whole.to_owned(),
+        None => format!("listen = \"127.0.0.1:0\"\n{rest}"),
+    };
+    std::fs::write(&file, text).unwrap();
     file
 }
 
 /// Starts what `rest` describes, in a folder that `prepare` fills.
-pub(crate) fn start(driver: Name, rest: &str, prepare: impl FnOnce(&Path)) -> Site {
+pub(crate) fn start(driver: DriverName, rest: &str, prepare: impl FnOnce(&Path)) -> Site {
     let folder = tempfile::tempdir().unwrap();
     prepare(folder.path());
     let source = Source::File(configure(folder.path(), rest));
     let overrides = Overrides { driver: Some(Wish::Named(driver)), ..Overrides::default() };
     let config = load(&source, &overrides).unwrap_or_else(|why| panic!("{why}"));
     let (tell, events) = channel();
-    let voice = Voice::new(move |event| drop(tell.send(event)), |_| Ok(()));
+    let voice = EventSink::new(move |event| drop(tell.send(event)), |_| Ok(()));
     let service = Service::start(source, overrides, config, voice).unwrap_or_else(|why| panic!("{why}"));
     Site { folder, service, events }
 }
@@ -64,11 +69,14 @@ impl Site {
     }
 }
 
-/// Writes a file, and the folders it is in.
+/// Writes a file that is a minute old, and the folders it is in.
 pub(crate) fn write(folder: &Path, name: &str, content: impl AsRef<[u8]>) {
     let path = folder.join(name);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    std::fs::write(path, content).unwrap();
+    let mut file = std::fs::File::create(path).unwrap();
+    file.write_all(content.as_ref()).unwrap();
+    // What was just written is not kept in memory: it may change again within its file system's clock tick.
+    file.set_modified(std::time::SystemTime::now() - Duration::from_secs(60)).unwrap();
 }
 
 /// A response as it came.
@@ -119,7 +127,7 @@ impl Client {
         Client { stream, input: Vec::new() }
     }
 
-    /// Sends, or learns that nobody is there any more.
+    /// Sends; returns false if the peer has closed the connection.
     pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.write_all(bytes.as_ref()).is_ok()
     }
@@ -132,6 +140,11 @@ impl Client {
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Client {
         self.stream.write_all(bytes.as_ref()).unwrap();
         self
+    }
+
+    /// Closes with a reset instead of an end.
+    pub(crate) fn reset(self) {
+        rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO)).unwrap();
     }
 
     /// Sends no more.
@@ -238,10 +251,13 @@ impl Client {
 /// A server that does `script` on each connection; how many there were.
 pub(crate) fn behind(script: impl Fn(&mut Client) + Send + Sync + 'static) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    // It ends with the test's process. Numbers below 1024 are all that the select driver has, and there are
+    // more such servers than that.
+    let high = rustix::io::fcntl_dupfd_cloexec(&listener, 2048);
+    let listener = high.map_or(listener, TcpListener::from);
     let address = listener.local_addr().unwrap();
     let (count, script) = (Arc::new(AtomicUsize::new(0)), Arc::new(script));
     let counted = Arc::clone(&count);
-    // It ends with the test's process.
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             counted.fetch_add(1, Ordering::SeqCst);
@@ -257,7 +273,8 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < HANG, "{what}");
-        std::thread::sleep(Duration::from_millis(1));
+        // Seldom enough that what is waited for gets the processor, also where it has a lower priority.
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -1,8 +1,8 @@
-//! Connections that speak WebSocket, handed through to a server behind this one, which here is a script on a socket. What
-//! is said in them is not looked at, so it need not be WebSocket here.
+//! WebSocket connections passed through to an upstream server, which here is a script on a socket. The proxy
+//! does not read the bytes of a tunnel, so the script need not send WebSocket frames.
 
 use crate::support::{Client, Site, behind, start, wait_until};
-use ringroad_engine::Name;
+use ringroad_engine::DriverName;
 use ringroad_serve::Event;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
@@ -15,19 +15,19 @@ const OFFER: &str = "GET /chat?room=1 HTTP/1.1\r\nHost: example.org\r\nConnectio
 const TAKEN: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
                      Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
 
-fn site(driver: Name, to: &str, more: &str) -> Site {
+fn site(driver: DriverName, to: &str, more: &str) -> Site {
     let route = format!("[[route]]\npath = \"/\"\nkind = \"proxy\"\nto = \"{to}\"\n{more}\n");
     start(driver, &route, |_| {})
 }
 
-/// Takes the offer; what was asked.
+/// Accepts the offer and returns the request.
 fn take_offer(client: &mut Client) -> Option<String> {
     let head = client.until(b"\r\n\r\n")?;
     client.send(TAKEN);
     Some(String::from_utf8(head).unwrap())
 }
 
-/// Takes the offer, and gives every byte back until there are no more; then a last word.
+/// Accepts the offer, echoes every byte until the end, and then sends a last message.
 fn echo(client: &mut Client) {
     if take_offer(client).is_none() {
         return;
@@ -48,7 +48,7 @@ fn dig(site: &Site) -> Client {
     client
 }
 
-drivers!(an_offer_goes_through_and_so_do_the_bytes_behind_it, |driver: Name| {
+drivers!(an_offer_goes_through_and_so_do_the_bytes_behind_it, |driver: DriverName| {
     let (address, _) = behind(|client| {
         // Bytes behind the head of the answer are the tunnel's, and may come with it.
         let head = client.until(b"\r\n\r\n").unwrap();
@@ -73,7 +73,7 @@ drivers!(an_offer_goes_through_and_so_do_the_bytes_behind_it, |driver: Name| {
     assert_eq!(client.exactly(6).unwrap(), b"got it");
 });
 
-drivers!(what_is_said_comes_back_in_order_and_whole, |driver: Name| {
+drivers!(what_is_said_comes_back_in_order_and_whole, |driver: DriverName| {
     let (address, _) = behind(echo);
     let site = site(driver, &format!("http://{address}"), "");
     let mut client = dig(&site);
@@ -86,7 +86,7 @@ drivers!(what_is_said_comes_back_in_order_and_whole, |driver: Name| {
     assert_eq!(client.rest(), b"bye", "who has ended still hears what the other has to say");
 });
 
-drivers!(a_tunnel_ends_when_the_server_behind_ends_it, |driver: Name| {
+drivers!(a_tunnel_ends_when_the_server_behind_ends_it, |driver: DriverName| {
     let (address, _) = behind(|client| {
         take_offer(client);
         client.send("enough");
@@ -96,7 +96,7 @@ drivers!(a_tunnel_ends_when_the_server_behind_ends_it, |driver: Name| {
     assert_eq!(client.rest(), b"enough");
 });
 
-drivers!(a_client_that_is_gone_is_told_to_the_server_behind, |driver: Name| {
+drivers!(a_client_that_is_gone_is_told_to_the_server_behind, |driver: DriverName| {
     let (tell, told) = std::sync::mpsc::channel();
     let tell = std::sync::Mutex::new(tell);
     let (address, _) = behind(move |client| {
@@ -111,7 +111,7 @@ drivers!(a_client_that_is_gone_is_told_to_the_server_behind, |driver: Name| {
     assert_eq!(told.recv_timeout(crate::support::HANG).unwrap(), b"last words");
 });
 
-drivers!(a_silent_tunnel_is_closed_and_the_log_says_so, |driver: Name| {
+drivers!(a_silent_tunnel_is_closed_and_the_log_says_so, |driver: DriverName| {
     let (address, _) = behind(|client| {
         take_offer(client);
         client.rest();
@@ -128,7 +128,7 @@ drivers!(a_silent_tunnel_is_closed_and_the_log_says_so, |driver: Name| {
     }
 });
 
-drivers!(a_side_that_hears_of_the_others_end_and_never_ends_is_cut, |driver: Name| {
+drivers!(a_side_that_hears_of_the_others_end_and_never_ends_is_cut, |driver: DriverName| {
     let (address, _) = behind(|client| {
         take_offer(client);
         client.rest();
@@ -143,7 +143,7 @@ drivers!(a_side_that_hears_of_the_others_end_and_never_ends_is_cut, |driver: Nam
     client.rest();
 });
 
-drivers!(an_offer_that_is_refused_is_answered_as_the_server_behind_does, |driver: Name| {
+drivers!(an_offer_that_is_refused_is_answered_as_the_server_behind_does, |driver: DriverName| {
     let (address, _) = behind(|client| {
         while client.until(b"\r\n\r\n").is_some() {
             client.send("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno");
@@ -165,7 +165,7 @@ fn offers_of_other_protocols_stay_here() {
             client.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", head.len())).send(head);
         }
     });
-    let site = site(Name::Epoll, &format!("http://{address}"), "");
+    let site = site(DriverName::Epoll, &format!("http://{address}"), "");
     let mut client = site.client();
     for lines in [
         "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n",
@@ -183,7 +183,7 @@ fn offers_of_other_protocols_stay_here() {
     assert!(!client.reply().text().to_lowercase().contains("upgrade"));
 }
 
-drivers!(who_takes_an_offer_that_was_not_made_is_not_believed, |driver: Name| {
+drivers!(who_takes_an_offer_that_was_not_made_is_not_believed, |driver: DriverName| {
     for protocol in ["h2c", "websocket, h2c"] {
         let (address, _) = behind(move |client| {
             client.until(b"\r\n\r\n");
@@ -199,7 +199,7 @@ drivers!(who_takes_an_offer_that_was_not_made_is_not_believed, |driver: Name| {
     }
 });
 
-drivers!(a_tunnel_leads_to_a_socket_in_the_file_system_as_well, |driver: Name| {
+drivers!(a_tunnel_leads_to_a_socket_in_the_file_system_as_well, |driver: DriverName| {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("app.sock");
     let listener = UnixListener::bind(&path).unwrap();
@@ -218,7 +218,7 @@ drivers!(a_tunnel_leads_to_a_socket_in_the_file_system_as_well, |driver: Name| {
     assert_eq!(client.rest(), b"bye");
 });
 
-drivers!(a_stop_waits_for_tunnels_and_the_log_tells_what_they_carried, |driver: Name| {
+drivers!(a_stop_waits_for_tunnels_and_the_log_tells_what_they_carried, |driver: DriverName| {
     let (address, _) = behind(echo);
     let log = "drain = \"5m\"\nlog = { file = \"log.json\", format = \"json\" }\n";
     let route = format!("{log}[[route]]\npath = \"/\"\nkind = \"proxy\"\nto = \"http://{address}\"\n");
@@ -236,7 +236,7 @@ drivers!(a_stop_waits_for_tunnels_and_the_log_tells_what_they_carried, |driver: 
     assert!(log.contains("\"status\":101") && log.contains("\"bytes\":13,"), "{log}");
 });
 
-drivers!(a_stop_cuts_tunnels_when_its_time_is_over, |driver: Name| {
+drivers!(a_stop_cuts_tunnels_when_its_time_is_over, |driver: DriverName| {
     let (address, _) = behind(echo);
     let route =
         format!("drain = \"100ms\"\n[[route]]\npath = \"/\"\nkind = \"proxy\"\nto = \"http://{address}\"\n");
@@ -246,7 +246,7 @@ drivers!(a_stop_cuts_tunnels_when_its_time_is_over, |driver: Name| {
     client.rest();
 });
 
-drivers!(a_reload_leaves_tunnels_as_they_are, |driver: Name| {
+drivers!(a_reload_leaves_tunnels_as_they_are, |driver: DriverName| {
     let (address, _) = behind(echo);
     let mut site = site(driver, &format!("http://{address}"), "");
     let mut client = dig(&site);

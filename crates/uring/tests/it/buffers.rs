@@ -1,11 +1,12 @@
 //! Buffer rings: the kernel picks, we give back, nothing is offered twice.
 use crate::take;
-use ringroad_uring::{BufferRing, Cqe, Ring, Sqe, Wait};
+use ringroad_uring::abi::{io_uring_buf_reg, io_uring_register_op};
+use ringroad_uring::{BufferRing, Cqe, Ring, Sqe, Wait, syscall};
 use std::io::Write;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 
-/// A stream whose other end receives by group 7 of `entries` buffers of 16 bytes.
+/// A stream, with its other end receiving into group 7 of `entries` buffers of 16 bytes.
 fn receiving(entries: u16) -> (UnixStream, UnixStream, Ring, BufferRing) {
     let ring = Ring::builder(8).build().unwrap();
     let buffers = BufferRing::new(&ring, 7, entries, 16).unwrap();
@@ -127,8 +128,8 @@ fn pattern(round: usize, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (round * 31 + at) as u8).collect()
 }
 
-/// The kernel names the first buffer of a bundle; the others are those offered after it, in whatever order they
-/// had been given back.
+/// The kernel names the first buffer of a bundle; the others are those offered after it, in whatever order
+/// they had been given back.
 #[test]
 fn a_bundle_fills_buffers_in_the_order_they_were_offered() {
     const BUFFERS: usize = 8;
@@ -177,7 +178,8 @@ fn a_bundle_fills_buffers_in_the_order_they_were_offered() {
     assert!(several >= 50, "{several} bundles of more than one buffer");
 }
 
-/// A bundle that is seen late: meanwhile a later completion's buffer went round, into the slot the bundle had.
+/// A bundle that is seen late: meanwhile a later completion's buffer went round, into the slot the bundle
+/// had.
 #[test]
 fn a_bundle_seen_after_a_later_completion_still_knows_its_buffers() {
     let mut ring = Ring::builder(8).build().unwrap();
@@ -215,4 +217,26 @@ fn a_bundle_seen_after_a_later_completion_still_knows_its_buffers() {
         received.extend_from_slice(buffers.bytes(id, bytes));
     }
     assert_eq!(received, pattern(1, 48));
+}
+
+#[test]
+fn buffers_whose_group_cannot_be_unregistered_stay_mapped() {
+    let mut ring = Ring::builder(4).build().unwrap();
+    let mut buffers = BufferRing::new(&ring, 5, 1, 4096).unwrap();
+    let (reader, mut writer) = UnixStream::pair().unwrap();
+    writer.write_all(b"!").unwrap();
+    // SAFETY: names no memory but the group's, which is taken once, below, and offered no more.
+    unsafe { ring.submissions().push(Sqe::recv_selected(reader.as_raw_fd(), 5)) }.unwrap();
+    let completion = take(&mut ring, 1)[0];
+    // SAFETY: the completion of a receive from this group, popped once.
+    let (_, bytes) = unsafe { buffers.take(&completion) }.unwrap();
+    let start = bytes.as_ptr();
+    let argument = io_uring_buf_reg { ring_addr: 0, ring_entries: 0, bgid: 5, flags: 0, resv: [0; 3] };
+    let opcode = io_uring_register_op::IORING_UNREGISTER_PBUF_RING as u32;
+    // SAFETY: one such structure is read during the call. The group's memory is only used less after it.
+    unsafe { syscall::register(ring.as_fd(), opcode, (&raw const argument).cast(), 1) }.unwrap();
+    drop(buffers);
+    let mut resident = 0_u8;
+    // SAFETY: mincore(2) writes a byte for the one page; of memory that is not mapped it says ENOMEM.
+    assert_eq!(unsafe { libc::mincore(start.cast_mut().cast(), 4096, &raw mut resident) }, 0);
 }

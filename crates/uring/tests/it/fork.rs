@@ -74,7 +74,7 @@ fn in_the_child(case: &str, mut ring: Ring) -> bool {
                 && ring.submit_and_wait(Wait::default()).is_err()
                 && ring.flush_overflow().is_err()
                 && ring.register_ring_fd().is_err()
-                && ring.register_files(&[0]).is_err()
+                && ring.register_files(&[None]).is_err()
         }
         "queues" => {
             panics(&mut || assert!(ring.submissions().reserve().is_some()))
@@ -86,7 +86,7 @@ fn in_the_child(case: &str, mut ring: Ring) -> bool {
             // Fill the holes that the unmapped queues left, then drop: an munmap there would take our pages.
             let pages: Vec<*mut u8> = (0..64).map(|_| map_page()).collect();
             drop(ring);
-            // SAFETY: the pages were mapped above, writable, and nobody but a wrong drop unmaps them.
+            // SAFETY: the pages were mapped above, writable; only a wrong drop would unmap them.
             pages.iter().all(|page| unsafe { page.read_volatile() } == 0)
         }
         "own ring" => {
@@ -108,8 +108,8 @@ fn map_page() -> *mut u8 {
     page.cast()
 }
 
-/// The guard stops our own accessors; the kernel's flag stops everyone else: the queues must not be in a child
-/// at all. `dc` is smaps' word for "do not copy on fork" (proc(5)).
+/// The guard stops our own accessors only. The kernel's flag protects from all other accesses: the queues
+/// must not be mapped in a child at all. `dc` is the word of smaps for "do not copy on fork" (proc(5)).
 #[test]
 fn the_queues_are_marked_as_not_copied_on_fork() {
     let _ring = Ring::builder(4).build().unwrap();

@@ -17,9 +17,29 @@ fn clamp_takes_the_largest_ring_instead() {
 }
 
 #[test]
-fn an_unknown_flag_is_refused_by_name_of_the_call() {
-    let error = Ring::builder(4).flags(1 << 31).build().unwrap_err();
-    assert_eq!((error.call, error.source.raw_os_error()), ("io_uring_setup", Some(libc::EINVAL)));
+fn flags_this_library_was_not_written_for_are_refused_by_number_before_the_kernel_is_asked() {
+    const SUPPORTED: u32 = IORING_SETUP_IOPOLL
+        | IORING_SETUP_SQPOLL
+        | IORING_SETUP_CQSIZE
+        | IORING_SETUP_CLAMP
+        | IORING_SETUP_R_DISABLED
+        | IORING_SETUP_SUBMIT_ALL
+        | IORING_SETUP_COOP_TASKRUN
+        | IORING_SETUP_TASKRUN_FLAG
+        | IORING_SETUP_SINGLE_ISSUER
+        | IORING_SETUP_DEFER_TASKRUN
+        | IORING_SETUP_NO_SQARRAY;
+    for flag in (0..32).map(|bit| 1 << bit) {
+        match Ring::builder(4).flags(flag).build() {
+            Err(error) if flag & SUPPORTED == 0 => {
+                assert_eq!(error.call, "Builder::build", "{error}");
+                assert!(error.to_string().contains(&format!("{flag:#x}")), "{error}");
+            }
+            // Some need another beside them, or a newer kernel, which says so itself.
+            Err(error) => assert_ne!(error.call, "Builder::build", "{error}"),
+            Ok(_) => assert_ne!(flag & SUPPORTED, 0, "{flag:#x} was passed on"),
+        }
+    }
 }
 
 #[test]

@@ -72,7 +72,8 @@ fn a_file_that_claims_to_be_empty_is_read() {
     assert!(String::from_utf8(got).unwrap().starts_with("Name:"));
 }
 
-/// `/proc/kallsyms` answers a read with a piece of less than a page, whatever was asked for, and claims 0 bytes.
+/// `/proc/kallsyms` answers a read with a piece of less than a page, whatever was asked for, and claims 0
+/// bytes.
 #[test]
 fn a_file_that_answers_in_short_pieces_is_read_to_its_end() {
     let expected = std::fs::read("/proc/kallsyms").unwrap();
@@ -188,8 +189,8 @@ fn blocks_without_bytes_are_refused() {
     assert!(error.to_string().contains("1 to"), "{error}");
 }
 
-/// Whether the kernel waits by itself (Linux 6.18 does) or answers EAGAIN: asking again at once would spin until
-/// the writer comes.
+/// Whether the kernel waits by itself (Linux 6.18 does) or answers EAGAIN: asking again at once would spin
+/// until the writer comes.
 #[test]
 fn a_stream_in_non_blocking_mode_is_waited_for_without_spinning() {
     let (reading, writing) = io::pipe().unwrap();

@@ -1,9 +1,9 @@
 //! Fixed files, fixed buffers, worker limits, synchronous cancel.
 use crate::take;
 use ringroad_uring::abi::setup::*;
-use ringroad_uring::{EMPTY_SLOT, Ring, Sqe};
+use ringroad_uring::{Ring, Sqe};
 use std::io::Write;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 fn file_of(bytes: &[u8]) -> std::fs::File {
@@ -16,7 +16,7 @@ fn file_of(bytes: &[u8]) -> std::fs::File {
 fn a_fixed_file_is_read_by_index_after_its_descriptor_is_closed() {
     let mut ring = Ring::builder(4).build().unwrap();
     let file = file_of(b"kept by the ring");
-    ring.register_files(&[EMPTY_SLOT, file.as_raw_fd()]).unwrap();
+    ring.register_files(&[None, Some(file.as_fd())]).unwrap();
     drop(file);
     let mut buffer = [0_u8; 32];
     // SAFETY: `buffer` outlives the completion, which is taken in the next line.
@@ -34,7 +34,7 @@ fn an_empty_slot_fails_with_ebadf_until_it_is_filled() {
     unsafe { ring.submissions().push(Sqe::read(2, buffer.as_mut_ptr(), 8, 0).fixed_file()) }.unwrap();
     assert_eq!(take(&mut ring, 1)[0].result, -libc::EBADF);
     let file = file_of(b"filled");
-    assert_eq!(ring.update_files(2, &[file.as_raw_fd()]).unwrap(), 1);
+    assert_eq!(ring.update_files(2, &[Some(file.as_fd())]).unwrap(), 1);
     // SAFETY: as above.
     unsafe { ring.submissions().push(Sqe::read(2, buffer.as_mut_ptr(), 8, 0).fixed_file()) }.unwrap();
     assert_eq!(take(&mut ring, 1)[0].result, 6);
@@ -51,7 +51,7 @@ fn a_registered_buffer_receives_a_fixed_read() {
     // SAFETY: `memory` is neither moved nor freed before it is unregistered below, after the only request.
     unsafe { ring.register_buffers(&[vector]).unwrap() };
     let inside = memory.as_mut_ptr().wrapping_add(100);
-    // SAFETY: 64 bytes at 100 lie inside the registered buffer, which nobody touches until the completion.
+    // SAFETY: 64 bytes at 100 lie inside the registered buffer, which is not accessed until the completion.
     unsafe { ring.submissions().push(Sqe::read_fixed(file.as_raw_fd(), inside, 64, 5, 0)) }.unwrap();
     assert_eq!(take(&mut ring, 1)[0].result, 13);
     ring.unregister_buffers().unwrap();

@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 
 const BYTES: usize = 256 * 1024;
 
-/// A ring whose kernel has zero-copy sends and reports on them; else says why not.
+/// A ring on a kernel that has zero-copy sends and reports on them; otherwise prints why not.
 fn ring() -> Option<Ring> {
     let flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
     let mut ring = Ring::builder(8).flags(flags).build().unwrap();

@@ -273,7 +273,8 @@ fn every_bad_input_gets_its_answer_and_nothing_behind_it_is_answered() {
     }
 }
 
-/// Nobody waits for the rest of what is already wrong: each beginning gets its verdict, in one piece or in many.
+/// The parser does not wait for the rest of a message that is already invalid: each beginning gets its
+/// verdict, in one piece or in many.
 #[test]
 fn every_beginning_of_a_bad_input_is_refused_as_early_in_single_bytes() {
     let limits = Limits::default();
@@ -394,7 +395,7 @@ fn what_is_at_a_limit_is_taken() {
     }
 }
 
-/// Rows 46 to 50, to the byte: so that nobody holds more of a refused message than its limit.
+/// Rows 46 to 50, to the byte: of a refused message the parser never holds more than the limit.
 #[test]
 fn a_limit_is_broken_at_the_byte_that_goes_over_it() {
     let limits = Limits::default();

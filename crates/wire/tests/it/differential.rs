@@ -1,7 +1,7 @@
 //! Side by side with what others use: `httparse` for heads, hyper's server for whole connections.
 //!
-//! We may refuse what they take, being stricter. What we take they must take too and understand alike: where two
-//! readers of the same bytes differ, requests are smuggled.
+//! We may refuse what they take, being stricter. What we take they must take too and understand alike: where
+//! two readers of the same bytes differ, requests are smuggled.
 
 use crate::checks::{Entry, tell_requests};
 use ringroad_wire::{Event, Form, Limits, Method, Requests, Scratch, Version};
@@ -11,7 +11,8 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// Every head we take, `httparse` takes, with the same end and the same parts; where it refuses a beginning, we do.
+/// Every head we take, `httparse` takes, with the same end and the same parts; where it refuses a beginning,
+/// we do.
 pub(crate) fn httparse(bytes: &[u8]) {
     let mut scratch = Scratch::default();
     let mut requests = Requests::new();
@@ -65,8 +66,8 @@ pub(crate) fn hyper(bytes: &[u8]) {
     }
 }
 
-/// The complete requests, and whether something was refused or cut short. `None` where a comparison would compare
-/// something else: hyper hands CONNECT over before it is answered, and knows no limit of a body.
+/// The complete requests, and whether something was refused or cut short. `None` where a comparison would
+/// compare something else: hyper hands CONNECT over before it is answered, and knows no limit of a body.
 fn understood_by_us(bytes: &[u8]) -> Option<(Vec<Understood>, bool)> {
     let limits = Limits { body_bytes: u64::MAX, extension_methods: true, ..Limits::default() };
     let mut scratch = Scratch::new(limits.clone());

@@ -200,3 +200,24 @@ fn every_encode_error_says_what_was_expected() {
         assert!(error.to_string().contains(": "), "{error}");
     }
 }
+
+#[test]
+fn the_lines_of_a_block_are_read_removed_and_replaced() {
+    let mut block = FieldBlock::of([("A", "1"), ("Bc", "x: y"), ("a", "2"), ("B", "")]).unwrap();
+    let lines = |block: &FieldBlock| {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        block.iter().map(|line| (text(line.name), text(line.value))).collect::<Vec<_>>()
+    };
+    let told = |lines: &[(&str, &str)]| -> Vec<_> {
+        lines.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    };
+    assert_eq!(lines(&block), told(&[("A", "1"), ("Bc", "x: y"), ("a", "2"), ("B", "")]));
+    assert_eq!((block.get("BC"), block.get("b"), block.get("c")), (Some(&b"x: y"[..]), Some(&b""[..]), None));
+    assert_eq!((block.remove("B"), block.remove("b")), (1, 0));
+    block.set(b"a", b"3").unwrap();
+    assert_eq!(lines(&block), told(&[("Bc", "x: y"), ("a", "3")]));
+    // What may not be written changes nothing.
+    let before = block.clone();
+    assert!(block.set(b"a", b"x\r\ny").is_err() && block.set(b"Content-Length", b"1").is_err());
+    assert_eq!(block, before);
+}

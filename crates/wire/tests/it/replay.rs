@@ -31,9 +31,39 @@ fn the_corpus_of_chunked_bodies_passes() {
 }
 
 #[test]
+fn the_corpus_of_websocket_frames_passes() {
+    corpus("websocket", 10).iter().for_each(|bytes| checks::websocket(bytes));
+}
+
+#[test]
 fn the_corpus_of_connections_is_understood_alike() {
     for bytes in corpus("differential", 20) {
         differential::httparse(&bytes);
         differential::hyper(&bytes);
     }
+}
+
+#[test]
+fn the_corpus_of_worker_frames_passes() {
+    corpus("rwp", 4).iter().for_each(|bytes| checks::rwp(bytes));
+}
+
+#[test]
+fn the_corpus_of_fastcgi_records_passes() {
+    corpus("fcgi", 4).iter().for_each(|bytes| checks::fcgi(bytes));
+}
+
+#[test]
+fn the_corpus_of_goridge_frames_passes() {
+    corpus("goridge", 4).iter().for_each(|bytes| checks::goridge(bytes));
+}
+
+#[test]
+fn the_corpus_of_redis_replies_passes() {
+    corpus("resp", 8).iter().for_each(|bytes| checks::resp(bytes));
+}
+
+#[test]
+fn the_corpus_of_nats_operations_passes() {
+    corpus("nats", 6).iter().for_each(|bytes| checks::nats(bytes));
 }

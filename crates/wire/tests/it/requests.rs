@@ -3,8 +3,8 @@
 use crate::checks::{self, Entry, tell_requests, tell_requests_with};
 use crate::server::serve;
 use ringroad_wire::{
-    Body, Error, Event, Form, Limits, Method, Phase, Problem, RequestHead, Requests, Scratch, Slot, Status,
-    Version,
+    Body, EncodeError, Error, Event, Form, HeadEdit, Limits, Method, Phase, Problem, RequestHead, Requests,
+    Scratch, Slot, Status, Version,
 };
 
 /// Shows the first head of `bytes` to `look`.
@@ -132,7 +132,7 @@ fn a_head_can_be_kept_in_parts() {
 }
 
 #[test]
-fn who_keeps_a_connection_is_decided_by_version_and_options() {
+fn keep_alive_is_decided_by_version_and_options() {
     let keeps = |version: &str, option: &str| {
         let connection = if option.is_empty() { String::new() } else { format!("Connection: {option}\r\n") };
         head_of(format!("GET / {version}\r\nHost: a\r\n{connection}\r\n").as_bytes(), |head| {
@@ -398,8 +398,8 @@ fn an_error_says_what_was_expected_and_what_came() {
     assert!(statuses.iter().all(|status| [400, 413, 414, 417, 431, 501, 502, 505].contains(status)));
 }
 
-/// Heads that differ in one byte, are longer or shorter by one, or are cut there, after one that is kept: what is told of
-/// each is what is told of it alone.
+/// Heads that differ in one byte, are longer or shorter by one, or are cut there, after one that is kept:
+/// what is told of each is what is told of it alone.
 #[test]
 fn a_head_that_is_nearly_the_last_one_is_read_for_itself() {
     let limits = Limits::default();
@@ -427,8 +427,8 @@ fn a_head_that_is_nearly_the_last_one_is_read_for_itself() {
     }
 }
 
-/// What else is read with the same table, between two heads that are the same, does not show in the second: a body's
-/// trailers, a head that is refused, one that is longer than what is kept, one that comes in pieces.
+/// What else is read with the same table, between two heads that are the same, does not show in the second: a
+/// body's trailers, a head that is refused, one that is longer than what is kept, one that comes in pieces.
 #[test]
 fn what_is_read_between_two_heads_that_are_the_same_leaves_no_trace() {
     let limits = Limits::default();
@@ -470,4 +470,70 @@ fn heads_have_the_same_stamp_if_and_only_if_they_are_known_to_be_the_same() {
     assert_ne!(stamp(one), first, "it was forgotten meanwhile");
     assert_eq!(stamp(long.as_bytes()), None);
     assert_ne!(stamp(one), first);
+}
+
+/// What a head says after `change`.
+fn edited(
+    bytes: &[u8],
+    change: impl FnOnce(&mut HeadEdit<'_>) -> Result<(), EncodeError>,
+) -> Result<String, EncodeError> {
+    let (mut kept, mut slots, mut meta) =
+        head_of(bytes, |head| (head.bytes().to_vec(), head.fields().slots().to_vec(), head.meta()));
+    change(&mut HeadEdit::new(&mut kept, &mut slots, &mut meta))?;
+    let head = RequestHead::from_parts(&kept, &slots, meta);
+    assert!(kept.ends_with(b"\r\n\r\n"), "{:?}", kept.escape_ascii().to_string());
+    Ok(format!(
+        "{} {} {:?} {:?} {:?}",
+        head.method_name(),
+        head.path(),
+        head.query(),
+        head.authority(),
+        head.fields()
+    ))
+}
+
+#[test]
+fn a_kept_head_gets_another_target_and_keeps_its_host_and_lines() {
+    let head = b"GET /a?b HTTP/1.1\r\nX: 1\r\nHost: h:1\r\n\r\n";
+    for (target, expected) in [
+        ("/", "GET / None Some(\"h:1\") [X: 1, Host: h:1]"),
+        (
+            "/much/longer/than/it?c=d",
+            "GET /much/longer/than/it Some(\"c=d\") Some(\"h:1\") [X: 1, Host: h:1]",
+        ),
+    ] {
+        assert_eq!(edited(head, |edit| edit.set_target(target)).unwrap(), expected);
+    }
+    let absolute = b"GET http://b/c?d HTTP/1.1\r\nHost: a\r\n\r\n";
+    let expected = "GET /x None Some(\"b\") [Host: a]";
+    assert_eq!(edited(absolute, |edit| edit.set_target("/x")).unwrap(), expected);
+    let bare = b"GET http://b HTTP/1.1\r\nHost: a\r\n\r\n";
+    assert_eq!(edited(bare, |edit| edit.set_target("/x")).unwrap(), expected);
+    for bad in ["", "x", "/a b", "/a\r\nX: y", "http://x/"] {
+        assert!(edited(head, |edit| edit.set_target(bad)).is_err(), "{bad:?}");
+    }
+    assert!(edited(head, |edit| edit.set_target(&format!("/{}", "a".repeat(65_535)))).is_err());
+    let tunnel = b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n";
+    assert!(edited(tunnel, |edit| edit.set_target("/")).is_err());
+}
+
+#[test]
+fn lines_of_a_kept_head_are_set_added_and_removed_and_its_host_stays() {
+    let head = b"GET / HTTP/1.1\r\nA: 1\r\nB: 2\r\na: 3\r\nHost: h\r\n\r\n";
+    let told = edited(head, |edit| edit.set("A", b"4")).unwrap();
+    assert_eq!(told, "GET / None Some(\"h\") [B: 2, Host: h, A: 4]");
+    let told = edited(head, |edit| edit.add(b"A", b"")).unwrap();
+    assert_eq!(told, "GET / None Some(\"h\") [A: 1, B: 2, a: 3, Host: h, A: ]");
+    let told = edited(head, |edit| edit.remove("a").map(|count| assert_eq!(count, 2))).unwrap();
+    assert_eq!(told, "GET / None Some(\"h\") [B: 2, Host: h]");
+    for name in ["Host", "Content-Length", "connection", "Upgrade", "Transfer-Encoding", "", "a b"] {
+        assert!(edited(head, |edit| edit.set(name, b"1")).is_err(), "{name:?}");
+    }
+    // Refused, it stays as it was.
+    let told = edited(head, |edit| {
+        assert!(edit.set("A", b"x\r\ny").is_err());
+        assert!(edit.set("A", &[b'x'; 65_535]).is_err());
+        Ok(())
+    });
+    assert_eq!(told.unwrap(), "GET / None Some(\"h\") [A: 1, B: 2, a: 3, Host: h]");
 }

@@ -19,8 +19,8 @@ pub(crate) struct Served {
     pub(crate) problem: Option<Problem>,
 }
 
-/// Answers every request with 200, once it is complete, or at once if it `ignores_bodies`; what it cannot take,
-/// with the error's status. Never sends 100.
+/// Answers every request with 200, once it is complete, or at once if it `ignores_bodies`; what it cannot
+/// take, with the error's status. Never sends 100.
 pub(crate) fn serve(bytes: &[u8], cuts: &[usize], ignores_bodies: bool) -> Served {
     let mut scratch = Scratch::new(Limits::default());
     let mut requests = Requests::new();

@@ -1,13 +1,13 @@
-//! The picture of a running load: a pure function from what was told to lines of text.
+//! The live view of a running load: a pure function from events to lines of text.
 //!
-//! A column is a second, the same second in every row: how much was answered, how long that took, whether something
-//! failed. The latencies stand on a logarithmic scale, since the tail is what one looks for. Start at [`Board::draw`].
+//! A column is a slice of a second, the same in every row: rate, latencies, failures. Latencies have a
+//! logarithmic scale, so that the tail is visible. Start at [`Board::draw`].
 
-use ringroad_load::Point;
+use ringroad_load::{Point, Tally};
 use ringroad_measure::units::{Nanos, PerSecond};
 use std::collections::VecDeque;
 
-/// Seconds that are remembered: no terminal is wider.
+/// Columns that are remembered: no terminal is wider.
 const COLUMNS_MAX: usize = 512;
 
 /// What stands left of the columns: a label, and the axis.
@@ -16,29 +16,68 @@ const MARGIN: usize = 12;
 /// Rows of the plot at most, and what is no plot any more.
 const ROWS: (usize, usize) = (8, 3);
 
-/// Lines around the plot: three of head, a blank, the rate, the failures, the legend.
-const AROUND: usize = 7;
+/// Lines of a plot beside its rows: a blank, the rate, the failures, the legend.
+const AROUND: usize = 4;
 
 const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// What is known of a load while it runs.
+/// The legend, and shorter ones where there is less room.
+const LEGENDS: [&str; 3] = ["● median  ┃ up to p99  · slowest", "● p50  ┃ p99  · slowest", "●p50 ┃p99 ·max"];
+
+/// The state of a running load.
 #[derive(Debug, Default)]
 pub(super) struct Board {
     target: String,
     /// Connections, loop, driver: one line.
     load: String,
     end: End,
+    /// Connections there are so far while they are made, and how many were wanted.
+    pub(super) connecting: (u32, u32),
     /// Connections there are, and how many were wanted; `None`: they are being made.
     pub(super) connections: Option<(u32, u32)>,
-    seconds: VecDeque<Point>,
+    /// Whether the load is over.
+    pub(super) is_over: bool,
+    columns: VecDeque<Column>,
+    /// The last whole second.
+    last: Option<Column>,
+    /// Whether columns are slices of seconds.
+    is_sliced: bool,
+    elapsed_s: f64,
     completed: u64,
     failed: u64,
+}
+
+/// What was measured in a slice of time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Column {
+    seconds: f64,
+    completed: u64,
+    failed: u64,
+    p50_ns: Option<u64>,
+    p99_ns: Option<u64>,
+    max_ns: Option<u64>,
+}
+
+impl Column {
+    /// A slice of so many seconds.
+    pub(super) fn of(tally: &Tally, seconds: f64) -> Column {
+        let at = |q| tally.latencies.response.quantile_ns(q);
+        let Tally { completed, failed, .. } = *tally;
+        Column { seconds, completed, failed, p50_ns: at(0.5), p99_ns: at(0.99), max_ns: at(1.0) }
+    }
+}
+
+impl From<&Point> for Column {
+    fn from(point: &Point) -> Column {
+        let Point { completed, failed, p50_ns, p99_ns, max_ns, .. } = *point;
+        Column { seconds: f64::from(point.seconds), completed, failed, p50_ns, p99_ns, max_ns }
+    }
 }
 
 /// When it is over.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum End {
-    /// Nobody knows.
+    /// Not known.
     #[default]
     Open,
     /// After so many seconds.
@@ -72,30 +111,51 @@ impl Board {
         Board { target, load, end, ..Board::default() }
     }
 
-    /// Takes in a second.
-    pub(super) fn push(&mut self, point: &Point) {
-        self.completed += point.completed;
-        self.failed += point.failed;
-        if self.seconds.len() == COLUMNS_MAX {
-            self.seconds.pop_front();
+    /// Nothing was measured yet.
+    pub(super) fn is_empty(&self) -> bool {
+        self.columns.is_empty()
+    }
+
+    /// Takes in a slice of a second.
+    pub(super) fn push(&mut self, column: Column) {
+        self.is_sliced = true;
+        self.add(column);
+    }
+
+    /// Takes in a second. Its slices came before it, if there are any.
+    pub(super) fn second(&mut self, point: &Point) {
+        self.last = Some(Column::from(point));
+        if !self.is_sliced {
+            self.add(Column::from(point));
         }
-        self.seconds.push_back(*point);
+    }
+
+    fn add(&mut self, column: Column) {
+        self.completed += column.completed;
+        self.failed += column.failed;
+        self.elapsed_s += column.seconds;
+        if self.columns.len() == COLUMNS_MAX {
+            self.columns.pop_front();
+        }
+        self.columns.push_back(column);
     }
 
     /// The lines of it, at most `height` and none longer than `width`.
     pub(super) fn draw(&self, width: usize, height: usize) -> Vec<Vec<Span>> {
-        let mut lines = vec![vec![span(&*self.target, Tint::Bold)], self.progress(), self.now()];
+        let mut lines = broken(&self.target, Tint::Bold, width);
+        lines.extend(self.progress(width));
+        lines.extend(self.now(width));
         let room = width.saturating_sub(MARGIN);
-        let shown: Vec<&Point> = self.seconds.iter().rev().take(room).rev().collect();
-        let rows = height.saturating_sub(AROUND).min(ROWS.0);
-        if rows >= ROWS.1 && room > 0 && shown.iter().any(|point| point.p50_ns.is_some()) {
+        let shown: Vec<&Column> = self.columns.iter().rev().take(room).rev().collect();
+        let rows = height.saturating_sub(lines.len() + AROUND).min(ROWS.0);
+        if rows >= ROWS.1 && room > 0 && shown.iter().any(|column| column.p50_ns.is_some()) {
             lines.push(Vec::new());
             lines.push(labelled("rate", Tint::Plain, rates(&shown)));
             lines.extend(plot(&shown, rows));
             lines.push(labelled("failed", Tint::Bad, marks(&shown)));
             lines.push(vec![
                 span(format!("{:>width$}└ ", "", width = MARGIN - 1), Tint::Dim),
-                span("a second each: ● median  ┃ up to p99  · slowest", Tint::Dim),
+                span(self.legend(room.saturating_sub(1)), Tint::Dim),
             ]);
         }
         lines.truncate(height);
@@ -103,65 +163,103 @@ impl Board {
         lines
     }
 
+    /// The longest legend for which there is room.
+    fn legend(&self, room: usize) -> String {
+        let each = self.columns.back().map_or(1.0, |column| column.seconds);
+        let whole = format!("{each} s each: {}", LEGENDS[0]);
+        let all = std::iter::once(whole).chain(LEGENDS.into_iter().map(str::to_owned));
+        all.filter(|legend| legend.chars().count() <= room)
+            .max_by_key(|legend| legend.chars().count())
+            .unwrap_or_default()
+    }
+
     /// `200 connections, closed loop, io_uring   12 s of 30 s`.
-    fn progress(&self) -> Vec<Span> {
-        let seconds = self.seconds.back().map_or(0, |last| last.at_s + last.seconds);
-        let state = match (self.connections, self.seconds.is_empty()) {
+    fn progress(&self, width: usize) -> Vec<Vec<Span>> {
+        let elapsed = self.elapsed_s;
+        let state = match (self.connections, self.columns.is_empty()) {
+            (None, _) if self.connecting.1 > 0 => {
+                format!("connecting: {} of {}", self.connecting.0, self.connecting.1)
+            }
             (None, _) => "connecting".to_owned(),
             (Some(_), true) => "warming up".to_owned(),
             (Some(_), false) => match self.end {
-                End::Open => format!("{seconds} s"),
-                End::Seconds(all) => format!("{seconds} s of {all:.0} s"),
+                _ if self.is_over => format!("{elapsed:.1} s, over"),
+                End::Open => format!("{elapsed:.1} s"),
+                End::Seconds(all) => format!("{elapsed:.1} s of {all:.0} s"),
                 End::Requests(all) => format!("{} of {all} requests", self.completed + self.failed),
             },
         };
-        let mut line = vec![span(format!("{}, {state}", self.load), Tint::Plain)];
+        let mut lines = broken(&format!("{}, {state}", self.load), Tint::Plain, width);
         if let Some((there, wanted)) = self.connections.filter(|(there, wanted)| there < wanted) {
-            line.push(span(format!("  {there} of {wanted} connections"), Tint::Bad));
+            lines.extend(broken(&format!("{there} of {wanted} connections"), Tint::Bad, width));
         }
-        line
+        lines
     }
 
-    /// The last second in figures.
-    fn now(&self) -> Vec<Span> {
-        let Some(last) = self.seconds.back() else { return Vec::new() };
+    /// The last second in figures, or before the first is over the last slice.
+    fn now(&self, width: usize) -> Vec<Vec<Span>> {
+        let Some(last) = self.last.or(self.columns.back().copied()) else { return vec![Vec::new()] };
         let time = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| Nanos(ns).to_string());
-        let rate = PerSecond(last.completed as f64 / f64::from(last.seconds.max(1)));
+        let rate = PerSecond(last.completed as f64 / last.seconds.max(f64::MIN_POSITIVE));
         let mut line = vec![span(format!("{:>9}", rate.to_string()), Tint::Bold)];
+        let mut used = 9;
         for (name, ns) in [("p50", last.p50_ns), ("p99", last.p99_ns), ("max", last.max_ns)] {
             line.push(span(format!("  {name} "), Tint::Dim));
             line.push(span(format!("{:>7}", time(ns)), Tint::Plain));
+            used += 6 + 7;
         }
-        line.push(span("  failed ", Tint::Dim));
-        line.push(span(self.failed.to_string(), if self.failed > 0 { Tint::Bad } else { Tint::Plain }));
-        line
+        let failed = vec![
+            span("  failed ", Tint::Dim),
+            span(self.failed.to_string(), if self.failed > 0 { Tint::Bad } else { Tint::Plain }),
+        ];
+        if used + 9 + self.failed.to_string().len() <= width {
+            line.extend(failed);
+            return vec![line];
+        }
+        vec![line, failed]
     }
 }
 
-/// A row: what it is, the axis, and a mark for each second.
+/// A text in lines no longer than `width`, broken between words where there is a blank.
+fn broken(text: &str, tint: Tint, width: usize) -> Vec<Vec<Span>> {
+    let mut lines: Vec<String> = vec![String::new()];
+    for word in text.split(' ') {
+        let Some(line) = lines.last_mut() else { continue };
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.chars().count() + 1 + word.chars().count() <= width {
+            line.extend([" ", word]);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines.into_iter().map(|line| vec![span(line, tint)]).collect()
+}
+
+/// A row: what it is, the axis, and a mark for each column.
 fn labelled(label: &str, tint: Tint, marks: String) -> Vec<Span> {
     vec![span(format!("{label:>width$} │", width = MARGIN - 2), Tint::Dim), span(marks, tint)]
 }
 
-/// How much was answered, against the best second shown.
-fn rates(shown: &[&Point]) -> String {
-    let most = shown.iter().map(|point| point.completed).max().unwrap_or(0).max(1);
+/// How much was answered, against the best column shown.
+fn rates(shown: &[&Column]) -> String {
+    let most = shown.iter().map(|column| column.completed).max().unwrap_or(0).max(1);
     shown
         .iter()
-        .map(|point| {
+        .map(|column| {
             // Rounded up: something is not nothing.
-            let level = (point.completed * 8).div_ceil(most) as usize;
+            let level = (column.completed * 8).div_ceil(most) as usize;
             LEVELS.get(level).copied().unwrap_or(' ')
         })
         .collect()
 }
 
-fn marks(shown: &[&Point]) -> String {
+fn marks(shown: &[&Column]) -> String {
     shown.iter().map(|point| if point.failed > 0 { '✗' } else { ' ' }).collect()
 }
 
 /// Latencies over time.
-fn plot(shown: &[&Point], rows: usize) -> Vec<Vec<Span>> {
+fn plot(shown: &[&Column], rows: usize) -> Vec<Vec<Span>> {
     let lowest = shown.iter().filter_map(|point| point.p50_ns).min().unwrap_or(1);
     let highest = shown.iter().filter_map(|point| point.max_ns).max().unwrap_or(1);
     let scale = Scale::around(lowest, highest, rows);
@@ -263,7 +361,7 @@ mod tests {
         .into_iter()
         .enumerate()
         {
-            board.push(&point(at as u32, completed, p50, p99, max));
+            board.second(&point(at as u32, completed, p50, p99, max));
         }
         board
     }
@@ -277,7 +375,8 @@ mod tests {
     fn a_column_is_a_second_in_every_row() {
         let golden = "\
 http://127.0.0.1:8080/
-200 connections, closed loop, 1 thread on io_uring, 5 s of 30 s  199 of 200 connections
+200 connections, closed loop, 1 thread on io_uring, 5.0 s of 30 s
+199 of 200 connections
   1.00 /s  p50 64.0 ms  p99 64.0 ms  max 64.0 ms  failed 3
 
       rate │▄█ █▁
@@ -288,15 +387,50 @@ http://127.0.0.1:8080/
            │┃┃ ┃
    1.41 ms │●● ●
     failed │  ✗
-           └ a second each: ● median  ┃ up to p99  · slowest
+           └ 1 s each: ● median  ┃ up to p99  · slowest
 ";
-        assert_eq!(text(&board().draw(100, 13)), golden);
+        assert_eq!(text(&board().draw(100, 14)), golden);
+    }
+
+    #[test]
+    fn what_does_not_fit_a_line_goes_on_in_the_next_and_the_legend_is_shorter() {
+        let told = text(&board().draw(40, 20));
+        assert!(
+            told.contains("200 connections, closed loop, 1 thread\non io_uring, 5.0 s of 30 s\n"),
+            "{told}"
+        );
+        assert!(told.contains("\n  failed 3\n") && told.contains("└ ● p50  ┃ p99  · slowest\n"), "{told}");
+        let words =
+            |width| text(&board().draw(width, 30)).split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        for width in [30, 45, 60, 90] {
+            assert!(words(width).iter().any(|word| word == "io_uring,"), "{width}: no word is cut");
+        }
+    }
+
+    #[test]
+    fn columns_are_slices_of_seconds_where_there_are_any() {
+        let mut board = Board { connections: Some((5, 5)), end: End::Seconds(9.0), ..Board::default() };
+        board.connecting = (3, 5);
+        let mut tally = Tally::new(false);
+        tally.completed = 100;
+        tally.latencies.response.record_n(1_000_000, 100);
+        for _ in 0..6 {
+            board.push(Column::of(&tally, 0.25));
+        }
+        board.second(&point(0, 400, 2_000, 2_000, 2_000));
+        let told = text(&board.draw(80, 24));
+        assert!(told.contains("1.5 s of 9 s") && told.contains("rate │██████\n"), "{told}");
+        assert!(told.contains("0.25 s each: ●") && told.contains("400 /s  p50 2.00 ms"), "{told}");
+        board.is_over = true;
+        assert!(text(&board.draw(80, 24)).contains("1.5 s, over"));
+        let board = Board { connecting: (3, 5), ..Board::default() };
+        assert!(text(&board.draw(80, 24)).contains("connecting: 3 of 5"));
     }
 
     #[test]
     fn it_fits_any_terminal() {
         let mut board = board();
-        (5..2_000).for_each(|at| board.push(&point(at, 7, 100, 200, 300)));
+        (5..2_000).for_each(|at| board.second(&point(at, 7, 100, 200, 300)));
         for width in [0, 1, 11, 12, 13, 40, 80, 1_000] {
             for height in [0, 1, 3, 9, 10, 24] {
                 let lines = board.draw(width, height);
@@ -315,7 +449,7 @@ http://127.0.0.1:8080/
         board.connections = Some((5, 5));
         assert!(text(&board.draw(80, 24)).contains("5 connections, warming up"));
         // Nothing answered is no plot, and no latency of 0.
-        board.push(&point(0, 0, 0, 0, 0));
+        board.second(&point(0, 0, 0, 0, 0));
         let text = text(&board.draw(80, 24));
         assert!(text.contains("p50       -") && text.contains("failed 3") && !text.contains('│'), "{text}");
     }

@@ -1,18 +1,26 @@
-//! What a load tells while it runs: a picture that is redrawn each second on a terminal, plain lines elsewhere.
+//! Output of a running load: on a terminal a live view that is redrawn four times a second, elsewhere plain
+//! lines.
 //!
-//! On stderr, so that the summary can be piped. Drawn when something happened, never by a timer: between events the
-//! thread that draws sleeps, and what it does not use cannot disturb what is measured. The picture leaves when the load
-//! is over; the cursor is never hidden, so a killed load leaves nothing to repair. Start at [`Live`].
+//! On stderr, so that the summary can be piped. Drawn on events, never by a timer: between events the drawing
+//! thread sleeps and does not disturb the measurement. The last view stays when the load is over. The cursor
+//! is never hidden, so a killed load leaves the terminal intact. Start at [`Live`].
 
 mod board;
 
 use crate::complaint::say;
-use board::{Board, End, Span, Tint};
+use board::{Board, Column, End, Span, Tint};
 use ringroad_load::{Event, Plan, Point};
 use ringroad_measure::units::{Nanos, PerSecond};
 use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
 
-/// The size of a terminal that does not tell.
+/// Pictures in a second of a load.
+const SLICES: u32 = 4;
+
+/// How often plain lines say how far the connecting has come.
+const TELLING: Duration = Duration::from_secs(1);
+
+/// Assumed size of a terminal that does not report it.
 const SIZE: (usize, usize) = (80, 24);
 
 /// Tells what happens.
@@ -20,6 +28,8 @@ pub(super) struct Live {
     way: Way,
     /// Where there is no picture: whether a second is worth a line.
     tells_seconds: bool,
+    /// When the connecting was last spoken of.
+    told: Instant,
 }
 
 enum Way {
@@ -58,7 +68,26 @@ impl Live {
         };
         // The seconds of a probe say less than the probe.
         let is_long = plan.duration.is_none_or(|length| length.as_secs() > 2);
-        Live { way, tells_seconds: is_long && !searches }
+        Live { way, tells_seconds: is_long && !searches, told: Instant::now() }
+    }
+
+    /// The plan with figures as often as they are shown.
+    pub(super) fn wishes(&self, plan: Plan) -> Plan {
+        let slices = if matches!(self.way, Way::Picture(_)) { SLICES } else { 1 };
+        Plan { slices, ..plan }
+    }
+
+    /// Shows a line that stays.
+    pub(super) fn note(&mut self, line: &str) {
+        match &mut self.way {
+            Way::Silent => {}
+            Way::Lines => say(line),
+            Way::Picture(picture) => {
+                picture.clear();
+                say(line);
+                picture.draw();
+            }
+        }
     }
 
     pub(super) fn event(&mut self, event: &Event<'_>) {
@@ -67,30 +96,50 @@ impl Live {
                 picture.board.connections = Some((*connections, *wanted));
                 picture.draw();
             }
-            (Way::Picture(picture), Event::Second { point, whole: true, .. }) => {
-                picture.board.push(point);
+            (Way::Picture(picture), Event::Connecting { connections, wanted }) => {
+                picture.board.connecting = (*connections, *wanted);
                 picture.draw();
+            }
+            (Way::Picture(picture), Event::Slice { tally, .. }) => {
+                picture.board.push(Column::of(tally, 1.0 / f64::from(SLICES)));
+                picture.draw();
+            }
+            (Way::Picture(picture), Event::Second { point, whole: true, .. }) => {
+                picture.board.second(point);
+                picture.draw();
+            }
+            (Way::Lines, Event::Connecting { connections, wanted }) if self.told.elapsed() >= TELLING => {
+                self.told = Instant::now();
+                say(&connecting(*connections, *wanted));
             }
             (Way::Lines, Event::Connected { connections, wanted }) if connections < wanted => {
                 say(&format!("{connections} of {wanted} connections could be made"));
             }
             (Way::Lines, Event::Second { point, whole: true, .. }) if self.tells_seconds => say(&line(point)),
-            (Way::Lines, Event::Probe { per_second, unmet }) => say(&probe(*per_second, unmet.as_deref())),
-            (Way::Picture(picture), Event::Probe { per_second, unmet }) => {
-                picture.clear();
-                say(&probe(*per_second, unmet.as_deref()));
-                picture.draw();
-            }
+            (_, Event::Probe { per_second, unmet }) => self.note(&probe(*per_second, unmet.as_deref())),
             _ => {}
         }
     }
 
-    /// Takes the picture away, so that what follows begins on a fresh line.
+    /// Leaves the last picture where it is, with a blank line below it. Of a load that never began there is
+    /// none.
     pub(super) fn finish(&mut self) {
         if let Way::Picture(picture) = &mut self.way {
-            picture.clear();
+            if picture.board.is_empty() {
+                picture.clear();
+            } else {
+                picture.board.is_over = true;
+                picture.draw();
+                write("\n");
+                picture.drawn = 0;
+            }
         }
     }
+}
+
+/// How far the connecting has come.
+fn connecting(connections: u32, wanted: u32) -> String {
+    format!("connected {connections} of {wanted}, {} waiting", wanted.saturating_sub(connections))
 }
 
 /// A rate that was tried.
@@ -154,7 +203,7 @@ fn paint(out: &mut String, span: &Span, colours: bool) {
     }
 }
 
-/// All at once, so that nobody sees half of it. A closed stderr is no reason to stop.
+/// All at once, so that no half of it is ever seen. A closed stderr is no reason to stop.
 fn write(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }

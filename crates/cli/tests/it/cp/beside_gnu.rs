@@ -1,8 +1,8 @@
-//! The installed `cp` and ours, by every engine, side by side: the same shell lines, then exit codes, output, messages and trees
-//! compared. The lines are data, in `cases.rs`.
+//! The installed `cp` and ours, by every engine, side by side: the same shell lines, then exit codes, output,
+//! messages and trees compared. The lines are data, in `cases.rs`.
 //!
-//! What is compared is behaviour. Where GNU's own versions differ, or where we differ on purpose, the case is not
-//! here but stated as ours in `options.rs`.
+//! What is compared is behaviour. Where GNU's own versions differ, or where we differ on purpose, the case is
+//! not here but stated as ours in `options.rs`.
 
 use super::cases::{CASES, UNPRIVILEGED};
 use super::compare::{TIMELESS, differences};
@@ -21,7 +21,7 @@ struct Sides {
     gnu: PathBuf,
     /// By what they are called in failures.
     ours: Vec<(&'static str, PathBuf)>,
-    /// Who runs the scripts, if not we.
+    /// The user that runs the scripts, if not ours.
     user: Option<u32>,
 }
 
@@ -70,15 +70,15 @@ impl Sides {
     }
 }
 
-/// Lines in no order: which file of a directory comes first is nobody's promise.
+/// Lines in no order: no program promises which file of a directory comes first.
 fn sorted(text: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = text.lines().collect();
     lines.sort_unstable();
     lines
 }
 
-/// What GNU says differently from one version to the next, in one form: since 9.2 the directory's replacement is
-/// named too.
+/// What GNU says differently from one version to the next, in one form: since 9.2 the directory's replacement
+/// is named too.
 fn ageless(stderr: &str) -> String {
     let cut = |line: &str| match line.split_once("with non-directory") {
         Some((front, _)) => format!("{front}with non-directory\n"),
@@ -137,15 +137,15 @@ fn every_case_ends_as_it_does_with_gnu_cp() {
     }
 }
 
-/// What a user may not do differs from what root may: the same lines, and some more, as nobody.
+/// What a user may not do differs from what root may: the same lines, and some more, as user nobody.
 #[test]
-fn every_case_ends_as_it_does_with_gnu_cp_for_somebody_without_privileges() {
+fn without_privileges_every_case_ends_as_with_gnu_cp() {
     if !is_root() {
         // Then the test above was this one already.
         return skip("comparison with GNU cp as somebody else", "needs root to become somebody else");
     }
     let Some(mut sides) = Sides::new() else { return };
-    // Where the binary lies, somebody else may not come.
+    // Another user may not enter the folder where the binary lies.
     fs::set_permissions(sides.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let place = sides.folder.path().join("own");
     fs::create_dir(&place).unwrap();

@@ -1,4 +1,4 @@
-//! Shell lines whose outcome must be the same with GNU's cp and with ours: name, script.
+//! Shell lines that must have the same outcome with GNU's cp and with ours: name, script.
 //!
 //! In a script, `code` prints the exit code of the line before. Each runs in an empty folder, umask 022.
 
@@ -22,6 +22,23 @@ pub(super) const CASES: &[(&str, &str)] = &[
     (
         "targets",
         "touch a b; mkdir d; cp -T a b c; code; cp -t d; code; cp -t d -t e a; code; cp -t a b; code; cp a b a; code; cp a b nope; code; cp -t nope a; code; cp a b d/x/y; code; cp a b nope/",
+    ),
+    (
+        "overwriting in place",
+        "echo new >s; echo old >t; ln t u; exec 7>>t; : >e; i=$(stat -c %i t); cp s t; test $i = $(stat -c %i t); code; cp e t; echo x >&7; cat t u; mkdir d; echo old >d/s; i=$(stat -c %i d/s); touch -d 2001-01-01 d; cp -a s d; test $i = $(stat -c %i d/s); code; stat -c %y d | cut -c1-10",
+    ),
+    (
+        "a backup that is another name of the source",
+        "echo o >other; ln other f~; echo f >f; cp --backup=simple other f; code; cat f f~; cp -b f~ f; code; ls",
+    ),
+    ("parents are named as they are", "mkdir -p 'a b/c' d; echo x >'a b/c/f'; cp -v --parents 'a b/c/f' d"),
+    (
+        "a file onto a directory with a slash",
+        "echo x >f; mkdir d; cp -T f d/; code; cp -T f d; code; cp -T f e/",
+    ),
+    (
+        "parents of dots",
+        "mkdir -p s/t d e/s/t; echo x >s/t/f; cp -r --parents s/t/. d; code; rm -r d; mkdir d; cp -r --parents s/t/.. d; code; cp -r --parents s/t/.. e; code; find d e | sort",
     ),
     ("parents need a directory", "touch a; cp --parents a b"),
     ("permuted", "touch a; cp a b -v; cp a -v c; cp -- a -v; ls -- *"),
@@ -170,8 +187,8 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "the same link",
         "ln -s x l; cp -P l l; code; cp -d l m; cp -d l m; code; cp -d m l; readlink l m; code; ln l h; cp -P l h; code; readlink h",
     ),
-    // GNU stops at the entry that is the copy, and which entries come before it is the directory's secret: so not
-    // the trees are compared here, but codes and messages.
+    // GNU stops at the entry that is the copy, and which entries come before it is the directory's secret: so
+    // not the trees are compared here, but codes and messages.
     (
         "into itself",
         "for d in s s/t; do mkdir -p s/t; cp -r s $d; code; rm -r s; done; mkdir s; cp -rT s s; code; cp -r s s/new; code; cp -r . s; code; rm -rf s",
@@ -461,7 +478,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Lines that mean something only to a user whom permissions concern.
+/// Lines that mean something only for an unprivileged user.
 pub(super) const UNPRIVILEGED: &[(&str, &str)] = &[
     (
         "sources that may not be read",

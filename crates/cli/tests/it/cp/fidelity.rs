@@ -31,7 +31,8 @@ impl Trees {
         assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{engine} {more:?}");
     }
 
-    /// Removes the copy, what stands in folders too that their owner may not write to: only root needs no leave.
+    /// Removes the copy, what stands in folders too that their owner may not write to: only root needs no
+    /// leave.
     fn remove_copy(&self) {
         if !is_root() {
             let outcome = run(Command::new("chmod").args(["-R", "u+rwx"]).arg(&self.target));

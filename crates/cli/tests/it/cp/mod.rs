@@ -1,16 +1,21 @@
 //! `ringroad cp`, driven as a user drives it.
 //!
-//! [`beside_gnu`] runs the same shell lines with the installed `cp` and with ours; [`fidelity`] copies the tree of
-//! everything, with `rsync` and an own comparer as judges; [`options`] is what GNU's cp has not; [`running`] looks at a
-//! copy that is not over yet. The builder and
+//! [`beside_gnu`] runs the same shell lines with the installed `cp` and with ours; [`fidelity`] copies the
+//! tree of everything, with `rsync` and an own comparer as judges; [`options`] is what GNU's cp has not,
+//! [`going_on`] `--resume` and a dry run; [`running`] looks at a copy that is not over yet. The builder and
 //! the comparer are those of the library's tests.
 
 mod beside_gnu;
 mod cases;
 #[path = "../../../../copy/tests/it/compare.rs"]
 mod compare;
+mod datasets;
 mod fidelity;
+#[path = "../../../../copy/tests/it/fuse.rs"]
+mod fuse;
+mod going_on;
 mod options;
+mod parts;
 mod random;
 mod running;
 #[path = "../../../../copy/tests/it/tree.rs"]

@@ -429,15 +429,19 @@ fn resume_leaves_what_is_whole_and_copies_what_is_not() {
     }
 }
 
-/// GNU's 9.1 makes the directory, and then fails because it is there.
+/// As GNU cp: the directory is made for the parents, and cannot be made again for the source.
 #[test]
-fn parents_of_a_dot_makes_the_directory_that_the_dot_stands_for() {
+fn parents_of_a_dot_fail_where_the_directory_had_to_be_made() {
     let folder = folder();
     fs::create_dir(folder.path().join("d")).unwrap();
-    done(&cp(&folder, ["-r", "--parents", "s/in/.", "d"]));
-    let (source, made) = (folder.path().join("s/in"), folder.path().join("d/s/in"));
-    assert_eq!(differences(&source, &made, CONTENTS), [""; 0]);
-    assert_eq!(fs::read_dir(folder.path().join("d")).unwrap().count(), 1);
+    for last in [".", ".."] {
+        let source = format!("s/in/{last}");
+        let outcome = cp(&folder, ["-r", "--parents", &source, "d"]);
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert!(outcome.stderr.contains(&format!("d/s/in/{last}: File exists")), "{outcome:?}");
+        done(&cp(&folder, ["-r", "--parents", &source, "d"]));
+        fs::remove_dir_all(folder.path().join("d/s")).unwrap();
+    }
 }
 
 /// Of a deep tree the upper directories are closed on the way, and opened again to be finished.
@@ -521,9 +525,9 @@ fn a_full_destination_ends_cleanly_with_exit_3() {
     assert!(torn.is_empty(), "{torn:?}: {outcome:?}");
 }
 
-/// GNU's cp says it too, and leaves what the list gave somebody else with the group.
+/// GNU's cp says it too, and leaves what the list gave another user with the group.
 #[test]
-fn an_access_list_that_cannot_be_kept_is_told_and_gives_its_rights_to_nobody() {
+fn an_access_list_that_cannot_be_kept_is_reported_and_grants_no_rights() {
     if !is_root() || !installed("setfacl") || !installed("unshare") {
         return skip("a target without access lists", "needs root, setfacl and unshare");
     }
@@ -656,7 +660,7 @@ fn without_its_owner_a_file_has_no_sticky_bit_and_a_directory_keeps_it() {
 #[test]
 fn a_mode_that_forbids_writing_is_asked_about_in_gnus_words() {
     if is_root() {
-        // Run as somebody whom the mode concerns, if the system has such a user.
+        // Run as a user that the mode applies to, if the system has one.
         let folder = folder();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
         fs::write(folder.path().join("t"), "old").unwrap();

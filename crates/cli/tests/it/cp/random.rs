@@ -1,7 +1,7 @@
-//! Trees nobody thought of, through each engine.
+//! Random trees, through each engine.
 //!
-//! A generator makes nodes as the other tests write them by hand; a failing tree is shrunk to the smallest that
-//! still fails, and printed.
+//! A generator makes nodes as the other tests write them by hand; a failing tree is shrunk to the smallest
+//! that still fails, and printed.
 
 use super::compare::{ALL, differences};
 use super::engines;
@@ -56,7 +56,7 @@ fn carried(kind: Kind) -> impl Strategy<Value = Node> {
             let file_or_directory = matches!(kind, Kind::File(..) | Kind::Directory(_));
             let mut node = node(name, kind.clone()).time(seconds, nanoseconds);
             if !matches!(node.kind, Kind::Symlink(_)) {
-                // Who made a directory must be able to work in it, root or not.
+                // The maker of a directory must be able to work in it, root or not.
                 let more = if matches!(node.kind, Kind::Directory(_)) { 0o700 } else { 0 };
                 node = node.mode(mode | more);
             }

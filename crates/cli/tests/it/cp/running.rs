@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// A folder with a FIFO, which makes whoever copies it wait for the test.
+/// A folder with a FIFO, which makes a copier of it wait for the test.
 fn with_fifo() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let fifo = folder.path().join("fifo");
@@ -24,8 +24,8 @@ fn with_fifo() -> (TempDir, PathBuf) {
     (folder, fifo)
 }
 
-/// The signal of Ctrl-C; where these tests were started with it ignored, as in a shell's background, one that does the
-/// same.
+/// The signal of Ctrl-C; where these tests were started with it ignored, as in a shell's background, one that
+/// does the same.
 fn interrupt() -> Signal {
     let ignored = ringroad_host::process::ignores(Signal::INT.as_raw());
     if ignored { Signal::TERM } else { Signal::INT }
@@ -89,7 +89,7 @@ fn progress_is_for_terminals_and_not_for_the_drop_in() {
         drop(writer);
         assert_eq!(child.wait(), Some(0));
         let mut said = Vec::new();
-        // A terminal whose other end is closed ends with an error.
+        // A terminal ends with an error when its other end is closed.
         let _ = match child.0.stderr.take() {
             Some(mut pipe) => pipe.read_to_end(&mut said),
             None => ours.read_to_end(&mut said),
@@ -148,7 +148,7 @@ fn an_interrupted_copy_leaves_whole_files_only_and_exits_130() {
     }
 }
 
-/// Until a directory has its owner, its group's bits are for somebody else.
+/// Until a directory has its owner, its group's bits apply to another group.
 #[test]
 fn a_directory_of_parents_is_its_owners_alone_until_the_copy_is_over() {
     let (folder, fifo) = with_fifo();
@@ -169,7 +169,8 @@ fn a_directory_of_parents_is_its_owners_alone_until_the_copy_is_over() {
     assert_eq!(mode("d/s"), 0o750);
 }
 
-/// While it is filled a directory is its owner's to fill, whatever the mask says, and so is what a stopped copy leaves.
+/// While it is filled a directory is its owner's to fill, whatever the mask says, and so is what a stopped
+/// copy leaves.
 #[test]
 fn what_is_stopped_under_a_mask_that_takes_the_owners_rights_is_gone_on_with() {
     if !is_root() {
@@ -231,7 +232,7 @@ fn the_drop_in_ends_by_the_signal_that_stopped_it() {
     let status = child.0.wait().unwrap();
     assert_eq!(status.signal(), Some(Signal::TERM.as_raw()));
     assert!(!folder.path().join("out").exists(), "what was half-written is gone");
-    // It ended although nobody wrote another byte, and nobody closed this.
+    // It ended although no further byte was written and this was not closed.
     drop(writer);
 }
 
@@ -263,7 +264,7 @@ fn a_signal_that_is_ignored_when_the_copy_begins_stays_ignored() {
     }
 }
 
-/// Nobody has opened the FIFO for writing, or somebody has and does not write.
+/// The FIFO has no writer, or a writer that does not write.
 #[test]
 fn a_copy_that_waits_for_a_fifo_is_interrupted_at_once_and_leaves_nothing() {
     for written in [None, Some(""), Some("half")] {
@@ -312,7 +313,7 @@ fn a_pipe_is_copied_to_its_end_whether_its_writer_is_still_there_or_not() {
     }
 }
 
-/// Nothing is half-written while a question waits for its answer, and nobody types an answer after Ctrl-C.
+/// Nothing is half-written while a question waits for its answer, and no answer is typed after Ctrl-C.
 #[test]
 fn an_interrupt_at_a_question_ends_the_program_and_replaces_nothing() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,8 +1,9 @@
-//! What the simulation does to a program, and the one source of chance behind it.
+//! The faults that the simulation injects, and the one source of randomness.
 //!
-//! Everything a seed decides comes from [`Chance`]; nothing else here is random, so a seed is a whole run.
+//! Everything a seed decides comes from [`Chance`]; nothing else here is random, so a seed determines a whole
+//! run.
 
-/// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): one addition and a mix per number, and every seed is a good one.
+/// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): one addition and a mix per number; every seed is valid.
 #[derive(Clone, Debug)]
 pub(super) struct Chance(u64);
 
@@ -19,60 +20,62 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`; 0 when that is 0. The bias of the remainder does not matter at these sizes.
+    /// Returns a number below `end`, or 0 if `end` is 0. The modulo bias does not matter at these sizes.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         if end == 0 { 0 } else { self.next() % end }
     }
 
-    /// None in half of the cases; else ten and up to `most` more.
+    /// Returns 0 in half of the cases, else 10 and up to `most` more.
     fn some(&mut self, most: u64) -> u16 {
         if self.below(2) == 0 { 0 } else { (10 + self.below(most)) as u16 }
     }
 
-    /// True `per_mille` times in a thousand. Draws nothing for 0, so that an absent fault costs nothing.
+    /// Returns true `per_mille` times in a thousand. Draws nothing for 0, so that a disabled fault costs
+    /// nothing.
     pub(super) fn hits(&mut self, per_mille: u16) -> bool {
         per_mille > 0 && self.below(1000) < u64::from(per_mille)
     }
 }
 
-/// How operations are answered, as the real drivers differ.
+/// The styles in which operations complete, as with the real drivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// As epoll: operations are tried at once; what waits is told when trying again may succeed.
+    /// As epoll: operations are attempted immediately; one that would block gets `Ready` when it may be
+    /// attempted again.
     Readiness,
-    /// As io_uring: operations are submitted, and what comes back is done.
+    /// As io_uring: operations are submitted, and a completion means they are done.
     Completion,
-    /// Each operation this way or that.
+    /// A random style for each operation.
     Mixed,
 }
 
-/// What goes wrong, each in times per thousand; and how late things are.
+/// Probabilities of faults, in times per thousand; and delays.
 ///
-/// All of it is what a kernel may do, and none of it for ever: below 1000 every program still comes to its end,
-/// but for [`stuck`](Faults::stuck).
+/// A kernel may do all of this, but not for ever: below 1000 every program still terminates, except with
+/// [`stuck`](Faults::stuck).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Faults {
-    /// Sends, receives, and reads and writes of files, that move fewer bytes than they could.
+    /// Sends, receives, and file reads and writes that transfer fewer bytes than possible.
     pub short: u16,
-    /// Operations that end with EINTR or EAGAIN and nothing done.
+    /// Operations that end with EINTR or EAGAIN and have no effect.
     pub again: u16,
-    /// Attempts that would have succeeded and answer "not now".
+    /// Attempts that would have succeeded and return EAGAIN.
     pub would_block: u16,
-    /// Submitted operations told to try when there is nothing.
+    /// Spurious `Ready` reports.
     pub spurious: u16,
-    /// Standing operations that end with a result, and have to be armed again.
+    /// Multishot operations that end with a result, and have to be submitted again.
     pub series_end: u16,
     /// Receives that find no buffer (ENOBUFS).
     pub ring_empty: u16,
-    /// Accepts that answer EMFILE, as if others had the descriptors.
+    /// Accepts that fail with EMFILE, as if no descriptor were free.
     pub no_descriptor: u16,
-    /// Writes to files, and what makes files or directories, that find no room (ENOSPC). Not part of any
-    /// [`swarm`](Faults::swarm), since a program may take it for the end.
+    /// Writes to files, and creations of files or directories, that fail with ENOSPC. Not part of any
+    /// [`swarm`](Faults::swarm), since a program may treat it as fatal.
     pub no_space: u16,
-    /// Operations on files that the device fails (EIO). Likewise.
+    /// Operations on files that fail with EIO. Not part of any swarm either.
     pub broken_disk: u16,
-    /// Accepts that answer ECONNABORTED.
+    /// Accepts that fail with ECONNABORTED.
     pub aborted: u16,
     /// UDP datagrams that never arrive.
     pub lost: u16,
@@ -82,22 +85,23 @@ pub struct Faults {
     pub late: u16,
     /// Waits that return with nothing, as after a signal.
     pub interrupted: u16,
-    /// Events that come up to 3 s late.
+    /// Events that are up to 3 s late.
     pub stall: u16,
-    /// Cancels that come up to 1 s late, so that the operation wins.
+    /// Cancels that are up to 1 s late, so that the operation completes first.
     pub lost_race: u16,
-    /// Cancels that never arrive: the operation can only be abandoned. Not part of any [`swarm`](Faults::swarm).
+    /// Cancels that never arrive: the operation can only be abandoned. Not part of any
+    /// [`swarm`](Faults::swarm).
     pub stuck: u16,
-    /// Every event comes up to this much later than its cause, in nanoseconds; so events overtake each other.
+    /// Maximum delay of an event after its cause, in nanoseconds. Delayed events overtake each other.
     pub delay_ns_max: u64,
-    /// What a socket buffers each way unless it was set, in bytes.
+    /// Default size of a socket buffer in each direction, in bytes.
     pub socket_buffer_bytes: usize,
-    /// Most results told per wait; 0 for no limit but the engine's own.
+    /// Maximum number of results per wait; 0: only the engine's own limit.
     pub batch_max: usize,
 }
 
 impl Faults {
-    /// A kernel on a good day.
+    /// No faults.
     pub const fn none() -> Faults {
         Faults {
             short: 0,
@@ -123,7 +127,8 @@ impl Faults {
         }
     }
 
-    /// Some of all faults, another selection for each seed: what one fault hides, a run without it shows.
+    /// Returns a random selection of faults for a seed. A run without one fault may show what that fault
+    /// hides.
     pub fn swarm(seed: u64) -> Faults {
         let mut chance = Chance::new(seed ^ 0x5357_4152_4d00_0000);
         let mut some = |most| chance.some(most);
@@ -144,7 +149,7 @@ impl Faults {
         faults.delay_ns_max = [1, 2_000, 100_000, 5_000_000][chance.below(4) as usize];
         faults.socket_buffer_bytes = [1, 37, 256, 1500, 4096, 65_536, 1 << 20][chance.below(7) as usize];
         faults.batch_max = [0, 1, 3, 16][chance.below(4) as usize];
-        // Drawn last: a seed's other faults are what they were before there were these.
+        // Drawn last: these faults were added later, and the others of a seed stay the same.
         faults.lost = chance.some(400);
         faults.doubled = chance.some(300);
         faults.late = chance.some(300);
@@ -156,7 +161,7 @@ impl Faults {
 mod tests {
     use super::*;
 
-    /// The first numbers of seed 1234567, from the table in Vigna's `splitmix64.c` as others check theirs.
+    /// The first numbers of seed 1234567, a common test vector of `splitmix64.c`.
     #[test]
     fn the_generator_is_the_known_one() {
         let mut chance = Chance::new(1_234_567);

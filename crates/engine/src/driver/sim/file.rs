@@ -1,14 +1,15 @@
-//! Files, which are not simulated: an operation is done to the real file system at once, and its end comes when the
-//! seed says, after others that began later if it likes. What goes wrong is simulated too.
+//! File operations. They are not simulated: an operation runs on the real file system immediately, and its
+//! completion is delivered when the seed decides, possibly after operations that began later. Faults are
+//! simulated.
 //!
-//! Only what is the same in every run goes into the log, so no descriptor's number does.
+//! The log has only values that are the same in every run, so no descriptor numbers.
 
 use super::{Event, Sim};
 use crate::op::{Completion, FileOp, Kind, News, Outcome, Token};
 use crate::sys::file::perform;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// An operation that is done and not over.
+/// An operation that has run, with its completion pending.
 pub(super) struct Filed {
     token: Token,
     kind: Kind,
@@ -16,14 +17,15 @@ pub(super) struct Filed {
 }
 
 impl Sim {
-    /// Does an operation, or has it fail; the end comes later.
+    /// Runs an operation or injects a fault. The completion comes later.
     pub(super) fn file(&mut self, token: Token, kind: Kind, op: FileOp) {
         self.submitted += 1;
         let id = self.submitted;
         self.ledger.taken_on(token, kind, u32::MAX);
         let result = match self.file_fault(&op) {
             Some(errno) => -errno,
-            // SAFETY: what it points to is valid, and ours alone, until its end is told (contract of `Driver::submit`).
+            // SAFETY: what it points to is valid, and used by no other code, until its completion is reported
+            // (contract of `Driver::submit`).
             None => unsafe { perform(self.shortened_op(op)) },
         };
         self.note(op.name(), token.to_bits(), told(kind, result));
@@ -57,7 +59,7 @@ impl Sim {
         op
     }
 
-    /// The end of one.
+    /// Delivers the completion of an operation.
     pub(super) fn filed(&mut self, id: u64, out: &mut Vec<Completion>) {
         let Some(Filed { token, kind, result }) = self.files.remove(&id) else { return };
         self.ledger.let_go(token);
@@ -65,19 +67,19 @@ impl Sim {
         out.push(Completion { token, news: News::Last(Outcome::of(result)) });
     }
 
-    /// Nobody is told any more.
+    /// Drops all pending operations without a completion.
     pub(super) fn give_up_files(&mut self) {
         self.counters.leaked += self.files.len() as u64;
         for (_, Filed { kind, result, .. }) in std::mem::take(&mut self.files) {
             if kind == Kind::Open && result >= 0 {
-                // SAFETY: opened by `file`, and told to nobody.
+                // SAFETY: opened by `file`, and no other code has the number.
                 drop(unsafe { OwnedFd::from_raw_fd(result) });
             }
         }
     }
 }
 
-/// A result as the log has it.
+/// Returns a result in the form of the log.
 fn told(kind: Kind, result: i32) -> i64 {
     if kind == Kind::Open { i64::from(result.min(0)) } else { i64::from(result) }
 }

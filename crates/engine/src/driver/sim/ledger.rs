@@ -1,6 +1,6 @@
-//! Ledgers: what was handed over and must come back, and the log whose hash tells two runs apart.
+//! Ledgers of resources that must be returned, and the event log with a hash to compare two runs.
 //!
-//! The simulation writes, a test reads. A test that ends asks [`Ledger::imbalances`], and there should be none.
+//! The simulation writes them. At its end a test calls [`Ledger::imbalances`] and expects none.
 
 use crate::op::{Kind, Token};
 use crate::pool::Pool;
@@ -9,13 +9,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::rc::Rc;
 
-/// What a simulated kernel was given and has given back. Cloning gives another handle to the same ledgers.
+/// Records what a simulated kernel received and returned. A clone is another handle to the same ledgers.
 #[derive(Clone, Default)]
 pub struct Ledger(Rc<RefCell<Books>>);
 
 #[derive(Default)]
 struct Books {
-    /// Open descriptors, and what opened each.
+    /// Open descriptors, and the call that opened each.
     open: BTreeMap<u32, &'static str>,
     opened: u64,
     /// Operations with the driver: token, kind, descriptor.
@@ -28,7 +28,7 @@ struct Books {
     recent: VecDeque<Event>,
 }
 
-/// One thing that happened, small enough to be written down always and put in words only when asked.
+/// One event in compact form; formatted only on request.
 #[derive(Clone, Copy)]
 struct Event {
     at_ns: u64,
@@ -37,15 +37,15 @@ struct Event {
     value: i64,
 }
 
-/// How much of the log is kept for reading.
+/// Number of events kept for [`Ledger::recent`].
 const RECENT_MAX: usize = 200;
 
 /// Start and factor of FNV-1a, 64 bits.
 const FNV: (u64, u64) = (0xcbf2_9ce4_8422_2325, 0x0100_0000_01b3);
 
 impl Ledger {
-    /// Everything that has not come back, a sentence each: descriptors not closed, operations not ended, buffers
-    /// still lent out. Empty when all is well.
+    /// Returns a sentence for every resource that was not returned: open descriptors, operations in flight,
+    /// leased buffers. Empty if there is none.
     pub fn imbalances(&self) -> Vec<String> {
         let books = self.0.borrow();
         let mut found = Vec::new();
@@ -74,32 +74,32 @@ impl Ledger {
         found
     }
 
-    /// A hash of every event with its virtual time: two runs of a seed are the same run if these are equal.
+    /// Returns a hash of every event with its virtual time. Two runs with equal hashes had the same events.
     pub fn event_hash(&self) -> u64 {
         self.0.borrow().hash
     }
 
-    /// How many events there were.
+    /// Returns the number of events.
     pub fn events(&self) -> u64 {
         self.0.borrow().events
     }
 
-    /// Descriptors opened so far.
+    /// Returns the number of descriptors opened so far.
     pub fn opened(&self) -> u64 {
         self.0.borrow().opened
     }
 
-    /// Operations submitted so far.
+    /// Returns the number of operations submitted so far.
     pub fn submitted(&self) -> u64 {
         self.0.borrow().submitted
     }
 
-    /// The last events, one a line: time in nanoseconds, what, descriptor or slot, value.
+    /// Returns the last events, one per line: time in nanoseconds, event, descriptor or slot, value.
     pub fn recent(&self) -> String {
         self.0.borrow().recent.iter().map(|event| format!("{event}\n")).collect()
     }
 
-    /// A new simulation begins to write.
+    /// Starts the ledgers of a new simulation.
     pub(super) fn begin(&self, pool: &Rc<Pool>) {
         let books = Books { pool: Some(Rc::clone(pool)), hash: FNV.0, ..Books::default() };
         *self.0.borrow_mut() = books;
@@ -149,7 +149,7 @@ impl Ledger {
         assert!(before.is_some(), "{token:?} ends twice");
     }
 
-    /// What is in flight now is given up.
+    /// Drops the operations in flight from the ledger.
     pub(super) fn abandon(&self) {
         let mut books = self.0.borrow_mut();
         books.abandoned += books.in_flight.len() as u64;

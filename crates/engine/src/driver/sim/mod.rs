@@ -1,18 +1,18 @@
 //! A simulated kernel: sockets, buffers, faults and a clock in one thread, all decided by one seed.
 //!
-//! To a program it is a driver like the others. To a test it is the one that can be asked: the seed of a failure
-//! shows it again, step by step, and the [`Ledger`] says what was not given back. Nothing here makes a system call
-//! (but for [`file`]) or reads a clock, so Miri can run it (`cargo +nightly miri test -p ringroad-engine --lib driver::sim`).
+//! To a program it is a driver like the others. For a test its runs are reproducible: the seed of a failure
+//! replays it step by step, and the [`Ledger`] lists resources that were not returned. Nothing here makes a
+//! system call (except [`file`]) or reads a clock, so Miri can run it (`cargo xtask miri`).
 //!
-//! - [`net`] is the network: what sockets are.
-//! - [`operation`] holds what was submitted, and watches the memory it names.
-//! - [`progress`] is what becomes of an operation, now or later.
-//! - [`file`] is files, which are the real system's.
-//! - [`faults`] says what goes wrong, [`ledger`] keeps the books.
-//! - This file is the driver: what is answered when, and how.
+//! - [`net`] is the network: the sockets and their state.
+//! - [`operation`] holds submitted operations, and checks the memory they point to.
+//! - [`progress`] advances an operation, now or later.
+//! - [`file`] has file operations, which run on the real file system.
+//! - [`faults`] decides what goes wrong, [`ledger`] records every resource.
+//! - This file is the driver: it decides what completes when, and how.
 //!
-//! Time passes only in [`Driver::wait`], from one event to the next. When nothing can happen any more and somebody
-//! waits all the same, that is an error: the program hangs.
+//! Time passes only in [`Driver::wait`], from one event to the next. If no event is due and a task still
+//! waits, that is an error: the program hangs.
 //!
 //! It is stricter than a kernel: it panics where a caller breaks the driver's contract (two operations in one
 //! direction, a closed descriptor with operations, memory touched while it was lent).
@@ -31,7 +31,7 @@ mod tests;
 pub use faults::{Faults, Style};
 pub use ledger::Ledger;
 
-use super::{Cancelled, Driver, Name, Settings};
+use super::{Cancelled, Driver, DriverName, Settings};
 use crate::address::Address;
 use crate::clock::{Clock, Until};
 use crate::counters::Counters;
@@ -51,26 +51,26 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How to simulate.
+/// Configuration of a simulation.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SimConfig {
-    /// Decides everything that is left to chance.
+    /// The seed of every random decision.
     pub seed: u64,
-    /// What goes wrong.
+    /// The faults to inject.
     pub faults: Faults,
-    /// How operations are answered; `None`: as the seed has it.
+    /// Style in which operations complete; `None`: the seed decides.
     pub style: Option<Style>,
-    /// Most open descriptors; then EMFILE.
+    /// Maximum number of open descriptors; beyond it EMFILE.
     pub descriptors_max: usize,
-    /// Steps after which a simulation is taken for one that runs in circles, and ends with an error.
+    /// Steps after which a simulation counts as an endless loop, and ends with an error.
     pub steps_max: u64,
-    /// The books of the simulation made with this: keep a clone.
+    /// The ledgers of the simulation made with this configuration: keep a clone.
     pub ledger: Ledger,
 }
 
 impl SimConfig {
-    /// A simulation of `seed` with these faults.
+    /// Returns the configuration of a simulation of `seed` with these faults.
     pub fn new(seed: u64, faults: Faults) -> SimConfig {
         SimConfig {
             seed,
@@ -90,31 +90,32 @@ pub(crate) struct Sim {
     chance: Chance,
     ledger: Ledger,
     network: Network,
-    /// By number, in the order of submission: a token may be used again while an event about its last use is due.
+    /// By number, in the order of submission: a token may be reused while an event about its last use is
+    /// pending.
     operations: BTreeMap<u64, Operation>,
     submitted: u64,
-    /// Operations on files, likewise.
+    /// File operations, likewise.
     files: BTreeMap<u64, file::Filed>,
-    /// By number of descriptor.
+    /// By descriptor number.
     places: Vec<Place>,
-    /// What is going to happen, the earliest first; at the same time, as chance has it.
+    /// Pending events, the earliest first; events of the same time in random order.
     future: BinaryHeap<Reverse<(u64, u64, Event)>>,
-    /// Receives that wait for a buffer, in the order they came.
+    /// Receives that wait for a buffer, in the order of arrival.
     starved: VecDeque<u64>,
     now: Rc<Cell<u64>>,
     pool: Rc<Pool>,
     sends_from_pool: bool,
     counters: Counters,
-    /// What the next wait costs.
+    /// The virtual time that the next wait takes.
     turn_ns: u64,
     steps: u64,
     steps_max: u64,
 }
 
-/// What is known of a descriptor's number while it is open.
+/// State of a descriptor number while it is open.
 #[derive(Clone, Copy, Default)]
 struct Place {
-    /// Entry of the engine's table, and its generation: those that first named it.
+    /// Index and generation of the engine's table entry that first named it.
     owner: Option<(u32, u32)>,
     /// The operation of each direction.
     users: [Option<u64>; 2],
@@ -126,19 +127,19 @@ enum Event {
     Carry(usize),
     Reset(usize),
     Deliver(u64),
-    /// An operation may get further.
+    /// An operation may be able to advance.
     Look(u64),
-    /// An operation is told to try, whatever there is.
+    /// An operation gets a `Ready`, possibly a spurious one.
     Nudge(u64),
     /// A cancel takes effect.
     Cancel(u64),
-    /// A result reaches its owner.
+    /// A result is delivered to the engine.
     Arrive(u64, Parcel),
     /// An operation on a file is over.
     Filed(u64),
 }
 
-/// A result on its way.
+/// A result that is not delivered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Parcel {
     result: i32,
@@ -146,15 +147,15 @@ struct Parcel {
     buffer: Option<u16>,
 }
 
-/// All of a simulation is one process.
-const EVERYBODY: Credentials = Credentials { pid: 1, uid: 0, gid: 0 };
+/// A simulation counts as one process.
+const PEER: Credentials = Credentials { pid: 1, uid: 0, gid: 0 };
 
-/// What a wait costs. A program that only spins sees time pass ever faster, up to [`SPIN_NS_MAX`] a turn.
+/// The virtual time of a wait. For a program that only spins it grows, up to [`SPIN_NS_MAX`] per turn.
 const TURN_NS: u64 = 100;
 const SPIN_NS_MAX: u64 = 1_000_000;
 
 impl Sim {
-    /// A kernel as `config` has it, with the buffers of `settings`.
+    /// Returns a simulated kernel with this configuration and the buffers of `settings`.
     ///
     /// # Errors
     /// ENOMEM for the buffers.
@@ -187,13 +188,13 @@ impl Sim {
         })
     }
 
-    // ---- chance and time --------------------------------------------------------------------------------------
+    // ---- chance and time ----------------------------------------------------------------------------------
 
     fn note(&self, what: &'static str, on: u64, value: i64) {
         self.ledger.note(self.now.get(), what, on, value);
     }
 
-    /// How late the next event is.
+    /// Returns the delay of the next event.
     fn delay(&mut self) -> u64 {
         let stall = if self.chance.hits(self.faults.stall) { 3_000_000_000 } else { 0 };
         self.chance.below(self.faults.delay_ns_max.max(1)) + self.chance.below(stall)
@@ -209,7 +210,7 @@ impl Sim {
         self.future.push(Reverse((at, tie, event)));
     }
 
-    /// Less than `most`, if that goes wrong.
+    /// Returns `most`, or less if the fault of short transfers occurs.
     fn shortened(&mut self, most: usize) -> usize {
         if most > 1 && self.chance.hits(self.faults.short) {
             1 + self.chance.below(most as u64 - 1) as usize
@@ -218,8 +219,8 @@ impl Sim {
         }
     }
 
-    /// What the network's calls have caused is to happen.
-    fn settle(&mut self) {
+    /// Schedules the effects that calls on the network have caused.
+    fn schedule_effects(&mut self) {
         while let Some(effect) = self.network.effects.pop_front() {
             match effect {
                 Effect::Shake(id) => self.later(Event::Shake(id)),
@@ -235,7 +236,7 @@ impl Sim {
         }
     }
 
-    /// An operation may get further. `changed`: there is something it has not been told of.
+    /// Schedules a look at an operation. `changed`: something has happened that was not reported to it.
     fn look_soon(&mut self, id: u64, changed: bool) {
         let Some(operation) = self.operations.get_mut(&id) else { return };
         operation.told &= !changed;
@@ -245,7 +246,7 @@ impl Sim {
         }
     }
 
-    // ---- descriptors ------------------------------------------------------------------------------------------
+    // ---- descriptors --------------------------------------------------------------------------------------
 
     fn place(&mut self, number: u32) -> &mut Place {
         let at = number as usize;
@@ -259,7 +260,7 @@ impl Sim {
         self.place(number).users[direction as usize]
     }
 
-    /// The number of a target, which must be the same life of it as ever.
+    /// Returns the descriptor number of a target; panics if the number has been reused since.
     fn number(&mut self, on: Target) -> u32 {
         let number = u32::try_from(on.number).expect("the engine's table gives numbers of open descriptors");
         let owner = (on.index, on.generation);
@@ -316,7 +317,7 @@ impl Sim {
             }
             Call::PeerCredentials { on } => {
                 let number = self.number(on);
-                self.network.peer_name(number).map(|_| Answer::Credentials(EVERYBODY))
+                self.network.peer_name(number).map(|_| Answer::Credentials(PEER))
             }
             Call::Listen { on, backlog } => {
                 let number = self.number(on);
@@ -367,9 +368,9 @@ impl Sim {
         self.network.close(number)
     }
 
-    // ---- operations with the driver ---------------------------------------------------------------------------
+    // ---- operations with the driver -----------------------------------------------------------------------
 
-    /// Looks at an operation: tells its owner to try, or gets on with it.
+    /// Handles an event of an operation: reports `Ready`, or advances it.
     fn look(&mut self, id: u64, out: &mut Vec<Completion>) {
         let Some(operation) = self.operations.get_mut(&id) else { return };
         operation.due = false;
@@ -384,7 +385,7 @@ impl Sim {
         }
     }
 
-    /// Tells an operation's owner to try. A one-shot is let go of by that.
+    /// Reports `Ready`, which ends a one-shot operation.
     fn tell(&mut self, id: u64, out: &mut Vec<Completion>) {
         let Some(operation) = self.operations.get_mut(&id) else { return };
         operation.told = true;
@@ -405,7 +406,7 @@ impl Sim {
         operation.let_go();
     }
 
-    /// Sends a result on its way; results of one operation stay in order.
+    /// Schedules the delivery of a result; results of one operation stay in order.
     fn send_result(&mut self, id: u64, result: i32, last: bool, buffer: Option<u16>) {
         let mut at = self.now.get() + 1 + self.delay();
         let Some(operation) = self.operations.get_mut(&id) else { return };
@@ -416,17 +417,17 @@ impl Sim {
         self.at(at, Event::Arrive(id, Parcel { result, last, buffer }));
     }
 
-    /// A cancel takes effect, if there is still something to cancel.
+    /// Carries out a cancel, if the operation has not ended.
     fn end(&mut self, id: u64) {
         let Some(operation) = self.operations.get(&id) else { return };
         let done = operation.done;
         if !operation.over {
-            // Never "cancelled" of what had an effect.
+            // An operation that had an effect is never reported as cancelled.
             self.send_result(id, if done > 0 { done as i32 } else { -libc::ECANCELED }, true, None);
         }
     }
 
-    /// A result reaches its owner.
+    /// Delivers a result to the engine.
     fn arrive(&mut self, id: u64, parcel: Parcel, out: &mut Vec<Completion>) {
         let operation =
             self.operations.get_mut(&id).expect("an operation stays until its last result is told");
@@ -435,7 +436,7 @@ impl Sim {
         let token = operation.token;
         let Parcel { result, last, buffer } = parcel;
         self.note(if last { "last" } else { "item" }, token.to_bits(), i64::from(result));
-        // SAFETY: taken from the pool when it was filled, and named by this parcel only.
+        // SAFETY: taken from the pool when it was filled, and referenced by this parcel only.
         let lease = buffer.map(|buffer| unsafe { self.pool.lease(buffer, result as usize) });
         let outcome = Outcome { result, lease };
         if last {
@@ -462,16 +463,16 @@ impl Sim {
             Event::Arrive(id, parcel) => self.arrive(id, parcel, out),
             Event::Filed(id) => self.filed(id, out),
         }
-        self.settle();
+        self.schedule_effects();
     }
 
-    /// Lets as many receives go on as there are buffers, the longest waiting first; more would only wait again.
-    fn feed_the_starved(&mut self) {
+    /// Resumes as many receives as there are buffers, the longest waiting first; more would only wait again.
+    fn submit_starved(&mut self) {
         let mut buffers = if self.starved.is_empty() { 0 } else { self.pool.free() };
         while buffers > 0
             && let Some(id) = self.starved.pop_front()
         {
-            // One that has ended, or has nothing to receive any more, waits for no buffer.
+            // An operation that has ended, or has nothing left to receive, waits for no buffer.
             let waits = self.operations.get(&id).filter(|operation| !operation.over);
             if let Some(number) = waits.map(Operation::number)
                 && self.network.is_ready(number, Direction::In)
@@ -493,7 +494,7 @@ impl Sim {
         Ok(())
     }
 
-    /// Gives up what is in flight: nobody is told of it any more.
+    /// Abandons what is in flight: no completion is reported for it any more.
     fn give_up(&mut self) {
         for Reverse((_, _, event)) in std::mem::take(&mut self.future).into_vec() {
             let Event::Arrive(id, Parcel { result, buffer, .. }) = event else { continue };
@@ -516,13 +517,13 @@ impl Sim {
 }
 
 impl Driver for Sim {
-    fn name(&self) -> Name {
-        Name::Sim
+    fn name(&self) -> DriverName {
+        DriverName::Sim
     }
 
     fn call(&mut self, call: Call<'_>) -> io::Result<Answer> {
         let answer = self.perform(call);
-        self.settle();
+        self.schedule_effects();
         answer.map_err(io::Error::from_raw_os_error)
     }
 
@@ -543,6 +544,8 @@ impl Driver for Sim {
                 assert!(same, "{kind} is attempted on descriptor {number}, which does {}", operation.kind);
                 !operation.completes
             }
+            // As on io_uring: a receive in bulk is attempted, and waits for readiness.
+            None if matches!(op, Op::ReceiveBulk { .. }) => true,
             None => match self.style {
                 Style::Readiness => true,
                 Style::Completion => false,
@@ -557,11 +560,12 @@ impl Driver for Sim {
         self.note("attempt", u64::from(number), i64::from(outcome.result));
         let over = !matches!(-outcome.result, libc::EAGAIN | libc::EINPROGRESS | libc::EALREADY);
         if let Some(id) = user {
-            // As an edge: once there was nothing, it is told of the next thing; so too of what was withheld.
+            // Edge-triggered: an operation that found nothing gets a report of the next event, and of one
+            // that was withheld.
             let drained = !self.network.is_ready(number, operation::direction(kind));
             self.look_soon(id, !over || drained);
         }
-        self.settle();
+        self.schedule_effects();
         if over {
             return Some(outcome);
         }
@@ -588,6 +592,7 @@ impl Driver for Sim {
             "{kind} is submitted on descriptor {number}, which has {before:?} in flight"
         );
         let completes = match self.style {
+            _ if matches!(op, Op::ReceiveBulk { .. }) => false,
             Style::Readiness => false,
             Style::Completion => true,
             Style::Mixed => self.chance.below(2) == 0,
@@ -603,21 +608,21 @@ impl Driver for Sim {
 
     fn cancel(&mut self, token: Token, kind: Kind, on: Target) -> Cancelled {
         if matches!(kind, Kind::Open | Kind::File) {
-            // It has had its effect, and its end is on the way.
+            // It has had its effect, and its completion is pending.
             self.note("cancel", token.to_bits(), 0);
             return Cancelled::Asked;
         }
         let user = self.user(on.number as u32, operation::direction(kind));
         let Some((id, operation)) = user.and_then(|id| Some((id, self.operations.get(&id)?))) else {
-            // Its last result was told, or it is unknown: nothing to do.
+            // Its last result was delivered, or it is unknown.
             return Cancelled::Asked;
         };
         if operation.token != token {
             return Cancelled::Asked;
         }
         assert!(operation.kind == kind && operation.on == on, "{token:?} is no {kind} on {on:?}");
-        // Begun, or with results underway, or told by the last wait and perhaps not yet looked at, it has had an
-        // effect: "gone" would make its owner deaf to them.
+        // If it has begun, has pending results, or had a result in the last wait that the engine may not have
+        // read yet, then it has had an effect. Answering "gone" would make the engine ignore those results.
         let untouched = operation.done == 0
             && operation.underway == 0
             && operation.told_in != self.counters.waits
@@ -653,7 +658,7 @@ impl Driver for Sim {
     fn wait(&mut self, until: Until, out: &mut Vec<Completion>) -> io::Result<()> {
         self.step()?;
         self.counters.waits += 1;
-        self.feed_the_starved();
+        self.submit_starved();
         let began = self.now.get() + self.turn_ns;
         let deadline = match until {
             Until::Now => Some(began),
@@ -668,7 +673,7 @@ impl Driver for Sim {
             return Ok(());
         }
         let before = out.len();
-        // News that comes until then is told together.
+        // Events that arrive until then are reported together.
         let mut horizon = began;
         let most = match self.faults.batch_max {
             0 => crate::COMPLETIONS_PER_TURN,
@@ -725,7 +730,7 @@ impl Driver for Sim {
         self.counters
     }
 
-    fn abandon(mut self: Box<Self>) {
+    fn abandon(mut self: Box<Self>, _: Duration) {
         self.give_up();
     }
 }

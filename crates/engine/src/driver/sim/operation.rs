@@ -1,8 +1,9 @@
-//! An operation that the simulation has taken on, and the watch over the memory it names.
+//! A submitted operation, and the checks on the memory it points to.
 //!
-//! Between `submit` and the end of an operation its memory belongs to the driver. So memory to be written is filled
-//! with a pattern that must still be there when the result is, and memory to be read must still be what it was:
-//! whoever frees, moves or touches it is found by a comparison, or by Miri.
+//! Between `submit` and the end of an operation its memory belongs to the driver. So memory to be written is
+//! filled with a pattern that must still be there when the result arrives, and memory to be read must be
+//! unchanged. Code that frees, moves or touches it is found by that comparison, or by Miri (`cargo xtask
+//! miri`).
 
 use super::net::Direction;
 use crate::address::Address;
@@ -14,30 +15,31 @@ pub(super) struct Operation {
     pub(super) token: Token,
     pub(super) kind: Kind,
     pub(super) on: Target,
-    /// It is completed by us; otherwise its owner is told when to try.
+    /// The driver completes the operation; otherwise it reports when an attempt may succeed.
     pub(super) completes: bool,
     work: Work,
-    /// A send that is to wait for room for all of it.
+    /// A send that waits until there is room for all of it.
     pub(super) whole: bool,
-    /// What the memory looks like while it is ours.
+    /// The expected content of the memory while the driver owns it.
     seal: u64,
     /// Bytes sent so far.
     pub(super) done: usize,
-    /// It was told to try, and has not found that there is nothing since.
+    /// `Ready` was reported, and no attempt has found the socket empty since.
     pub(super) told: bool,
-    /// A look at it is due.
+    /// An event to advance it is pending.
     pub(super) due: bool,
-    /// Results on their way to its owner, and when the last of them arrives.
+    /// Results not delivered yet, and when the last of them arrives.
     pub(super) underway: u32,
     pub(super) arrives: u64,
-    /// The wait that told a result last.
+    /// The last wait that delivered one of its results.
     pub(super) told_in: u64,
-    /// Its last result is on the way.
+    /// Its last result is pending.
     pub(super) over: bool,
     pub(super) cancelling: bool,
 }
 
-/// What it names, by address: valid until we let go of it ([`Driver::submit`](crate::driver::Driver::submit)).
+/// The memory it names, by address: valid until the operation ends
+/// ([`Driver::submit`](crate::driver::Driver::submit)).
 #[derive(Clone, Copy)]
 enum Work {
     Nothing,
@@ -49,7 +51,7 @@ enum Work {
     ReceiveMessage(*mut libc::msghdr),
 }
 
-/// What memory that will be written to holds until then.
+/// Content of memory that will be written, until it is written.
 const PATTERN: u8 = 0xa5;
 
 pub(super) fn direction(kind: Kind) -> Direction {
@@ -57,10 +59,10 @@ pub(super) fn direction(kind: Kind) -> Direction {
 }
 
 impl Operation {
-    /// Takes the memory of `op` over.
+    /// Takes over the memory of `op`.
     pub(super) fn new(token: Token, op: &Op<'_>, completes: bool) -> Operation {
         let work = match *op {
-            Op::Accept { .. } | Op::Receive { .. } | Op::ReceiveOne { .. } => Work::Nothing,
+            Op::Accept { .. } | Op::Receive { .. } | Op::ReceiveBulk { .. } => Work::Nothing,
             Op::Connect { address, .. } => Work::Connect(address),
             Op::ReceiveInto { memory, .. } => Work::Receive(memory),
             Op::Send { bytes, .. } | Op::SendLasting { bytes, .. } => Work::Send(bytes),
@@ -69,10 +71,10 @@ impl Operation {
             | Op::SendUnixMessage { message, .. } => Work::SendVectored(message),
             Op::ReceiveMessage { message, .. } => Work::ReceiveMessage(message),
             Op::SendFile { file, at, bytes, .. } => Work::SendFile { file, at, bytes },
-            Op::File(_) => unreachable!("files are apart"),
+            Op::File(_) | Op::Readable { .. } | Op::Writable { .. } => unreachable!("files are apart"),
         };
         if let Some(memory) = room_of(work) {
-            // SAFETY: ours until we let go of it (contract of `Driver::submit`).
+            // SAFETY: owned by the driver until the operation ends (contract of `Driver::submit`).
             let _ = unsafe { fill(memory) };
         }
         let mut operation = Operation {
@@ -104,17 +106,17 @@ impl Operation {
         direction(self.kind)
     }
 
-    /// Where it connects to.
+    /// Returns the address of a connect.
     pub(super) fn address(&self) -> Option<&SockAddr> {
         match self.work {
-            // SAFETY: in place and unchanged until we let go of the operation (contract of `Driver::submit`), which
-            // consumes `self`; nobody writes it meanwhile.
+            // SAFETY: in place and unchanged until the operation ends (contract of `Driver::submit`), which
+            // consumes `self`; nothing writes it meanwhile.
             Work::Connect(address) => Some(unsafe { &*address }),
             _ => None,
         }
     }
 
-    /// What it sends of which file: from where on, and how many bytes.
+    /// Returns the file that it sends, with offset and length in bytes.
     pub(super) fn file(&self) -> Option<(&File, u64, usize)> {
         match self.work {
             // SAFETY: as above, for the file that the slot holds.
@@ -123,11 +125,11 @@ impl Operation {
         }
     }
 
-    /// Where it receives to, if that is memory of its owner's.
+    /// Returns the memory it receives into, if that belongs to the caller.
     pub(super) fn room(&mut self) -> &mut [u8] {
         match room_of(self.work) {
-            // SAFETY: valid for writes and ours alone until we let go of the operation, as above; filled, and so
-            // initialised, when it was taken over.
+            // SAFETY: valid for writes, and used by no other code, until the operation ends, as above;
+            // initialised when it was taken over.
             Some(Span { start, bytes }) if bytes > 0 => unsafe {
                 std::slice::from_raw_parts_mut(start, bytes)
             },
@@ -135,24 +137,24 @@ impl Operation {
         }
     }
 
-    /// The datagram it sends, and where to if it says so.
+    /// Returns the datagram it sends, and its destination if it names one.
     pub(super) fn letter(&self) -> (Option<Address>, &[u8]) {
         let Work::SendVectored(message) = self.work else { return (None, &[]) };
-        // SAFETY: in place and unchanged until we let go of the operation, as above.
+        // SAFETY: in place and unchanged until the operation ends, as above.
         let message = unsafe { &*message };
         // SAFETY: the same.
         unsafe { (name_of(message), one_of(vectors_of(message))) }
     }
 
-    /// Notes who sent the datagram it has received.
+    /// Notes the sender of the datagram it has received.
     pub(super) fn sent_by(&mut self, name: Option<&Address>) {
         if let Work::ReceiveMessage(message) = self.work {
-            // SAFETY: ours alone until we let go of the operation, as above.
+            // SAFETY: used by no other code until the operation ends, as above.
             unsafe { write_name(message, name) }
         }
     }
 
-    /// What it has left to send, in pieces.
+    /// Returns the bytes left to send, in pieces.
     pub(super) fn rest(&self) -> Vec<&[u8]> {
         let mut skip = self.done;
         let mut pieces = self.pieces();
@@ -171,7 +173,7 @@ impl Operation {
             Work::ReceiveMessage(_) => unsafe {
                 room_of(self.work).map(|span| bytes_of(span)).into_iter().collect()
             },
-            // SAFETY: valid for reads, and written by nobody, until we let go of the operation (contract of
+            // SAFETY: valid for reads, and not written, until the operation ends (contract of
             // `Driver::submit`).
             Work::Send(span) | Work::Receive(span) => unsafe { vec![bytes_of(span)] },
             // SAFETY: as above, for the message, its vectors and what they name.
@@ -179,12 +181,12 @@ impl Operation {
         }
     }
 
-    /// Notes how the memory looks now: from here on it must stay so.
+    /// Records a checksum of the memory, which must not change from here on.
     pub(super) fn seal(&mut self) {
         self.seal = self.look();
     }
 
-    /// What it looks like, as a number.
+    /// Returns the checksum of the memory.
     fn look(&self) -> u64 {
         let mut sum = 0;
         for piece in self.pieces() {
@@ -197,10 +199,10 @@ impl Operation {
         sum
     }
 
-    /// Lets go of the memory.
+    /// Ends the operation and returns its memory.
     ///
     /// # Panics
-    /// If somebody else touched it.
+    /// If other code has changed it.
     pub(super) fn let_go(self) {
         assert!(
             self.look() == self.seal,
@@ -214,7 +216,7 @@ impl Operation {
 /// Fills memory that is about to be written, which also initialises it.
 ///
 /// # Safety
-/// Valid for writes of its length, and reached by nobody else, as long as the result is used.
+/// The memory is valid for writes of its length, and used by no other code while the result is used.
 pub(super) unsafe fn fill<'a>(memory: Span) -> &'a mut [u8] {
     if memory.bytes == 0 {
         return &mut [];
@@ -227,7 +229,7 @@ pub(super) unsafe fn fill<'a>(memory: Span) -> &'a mut [u8] {
 }
 
 /// # Safety
-/// Valid for reads, and not written, as long as the result is used.
+/// The memory is valid for reads, and not written while the result is used.
 pub(super) unsafe fn bytes_of<'a>(span: Span) -> &'a [u8] {
     if span.bytes == 0 {
         return &[];
@@ -251,11 +253,11 @@ pub(super) unsafe fn vectors_of<'a>(message: &'a libc::msghdr) -> Vec<&'a [u8]> 
     vectors.iter().map(|vector| unsafe { bytes_of(span(vector)) }).collect()
 }
 
-/// Where an operation receives to, if that is memory of its owner's.
+/// Returns the memory that an operation receives into, if that belongs to the caller.
 fn room_of(work: Work) -> Option<Span> {
     match work {
         Work::Receive(memory) => Some(memory),
-        // SAFETY: the message is in place until we let go of the operation (contract of `Driver::submit`).
+        // SAFETY: the message is in place until the operation ends (contract of `Driver::submit`).
         Work::ReceiveMessage(message) => Some(unsafe { room_in(message) }),
         Work::Nothing | Work::Connect(_) | Work::Send(_) | Work::SendVectored(_) | Work::SendFile { .. } => {
             None
@@ -263,7 +265,7 @@ fn room_of(work: Work) -> Option<Span> {
     }
 }
 
-/// Where a message is received to.
+/// Returns the memory that a message is received into.
 ///
 /// # Safety
 /// The message is valid for reads, and so are its vectors, of which there is one.
@@ -273,7 +275,7 @@ pub(super) unsafe fn room_in(message: *const libc::msghdr) -> Span {
     Span { start: vector.iov_base.cast(), bytes: vector.iov_len }
 }
 
-/// Where a message is to go, if it says so.
+/// Returns the destination of a message, if it names one.
 ///
 /// # Safety
 /// Its name is valid for reads.
@@ -283,7 +285,8 @@ pub(super) unsafe fn name_of(message: &libc::msghdr) -> Option<Address> {
     }
     let mut name = SockAddrStorage::zeroed();
     let bytes = message.msg_namelen.min(name.size_of());
-    // SAFETY: two places of that many bytes; the name's is promised by the caller, and is an address of that length.
+    // SAFETY: both are valid for that many bytes; the caller promises that the name is an address of that
+    // length.
     unsafe {
         let place: *mut u8 = (&raw mut name).cast();
         place.copy_from_nonoverlapping(message.msg_name.cast(), bytes as usize);
@@ -291,7 +294,7 @@ pub(super) unsafe fn name_of(message: &libc::msghdr) -> Option<Address> {
     }
 }
 
-/// Says who sent a message.
+/// Writes the sender's name into a message.
 ///
 /// # Safety
 /// It is valid for reads and writes, and so is the place for its name, of `msg_namelen` bytes.
@@ -308,13 +311,13 @@ pub(super) unsafe fn write_name(message: *mut libc::msghdr, name: Option<&Addres
     }
 }
 
-/// A datagram is sent from one place.
+/// Returns the one piece of a datagram.
 pub(super) fn one_of(pieces: Vec<&[u8]>) -> &[u8] {
     assert!(pieces.len() <= 1, "a datagram in {} pieces", pieces.len());
     pieces.first().copied().unwrap_or_default()
 }
 
-/// A checksum, eight bytes at a time: it has to find accidents, not enemies.
+/// Returns a checksum, eight bytes at a time. It has to detect accidents, not attacks.
 fn mix(mut sum: u64, bytes: &[u8]) -> u64 {
     let mut take = |word: u64| sum = (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
     let words = bytes.chunks_exact(8);

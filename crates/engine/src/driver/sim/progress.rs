@@ -1,4 +1,4 @@
-//! How operations get on: what an attempt answers now, and what a submitted one does when it is looked at.
+//! Advances operations: attempts, and submitted operations when an event concerns them.
 
 use super::net::{Direction, Fate};
 use super::{Faults, Sim, operation};
@@ -7,11 +7,11 @@ use crate::op::{Kind, Op, Outcome};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// Most of a file that is read at a time.
+/// Maximum number of bytes read from a file at a time.
 const FILE_STEP_BYTES: usize = 64 * 1024;
 
 impl Sim {
-    /// Does the operation as far as it goes now: what a system call would answer, EAGAIN included.
+    /// Runs the operation as far as possible now; returns what a system call would, EAGAIN included.
     pub(super) fn try_now(&mut self, op: &Op<'_>) -> Outcome {
         let number = op.target().number as u32;
         match *op {
@@ -20,15 +20,29 @@ impl Sim {
                 Some(to) => Outcome::of(self.network.connect(number, to)),
                 None => Outcome::of(-libc::EAFNOSUPPORT),
             },
-            Op::Receive { .. } | Op::ReceiveOne { .. } => {
-                // At most half are out, the others at most with results underway.
+            Op::ReceiveBulk { .. } => {
+                let mut large = self.pool.take_large();
+                let mut span = large.span();
+                span.bytes = self.shortened(span.bytes);
+                // SAFETY: the buffer was just taken from the pool.
+                let result = self.network.receive(number, unsafe { operation::fill(span) });
+                if result <= 0 {
+                    self.pool.put_large(large);
+                    return Outcome::of(result);
+                }
+                // SAFETY: written by the simulated receive.
+                let lease = unsafe { self.pool.lease_large(large, result as usize) };
+                Outcome { result, lease: Some(lease) }
+            }
+            Op::Receive { .. } => {
+                // At most half are leased; the others may hold results that are under way.
                 let Some(buffer) = self.pool.take() else { return Outcome::of(-libc::EAGAIN) };
                 let result = self.receive_pooled(number, buffer);
                 if result <= 0 {
                     self.pool.put(buffer);
                     return Outcome::of(result);
                 }
-                // SAFETY: taken above, written by the line above, and named by nobody else.
+                // SAFETY: taken and written above, and no other code uses it.
                 let lease = unsafe { self.pool.lease(buffer, result as usize) };
                 Outcome { result, lease: Some(lease) }
             }
@@ -69,11 +83,11 @@ impl Sim {
                     Err(errno) => Outcome::of(-errno),
                 }
             }
-            Op::File(_) => unreachable!("files are apart"),
+            Op::File(_) | Op::Readable { .. } | Op::Writable { .. } => unreachable!("files are apart"),
         }
     }
 
-    /// As one `sendmsg(2)`: what went of all of them.
+    /// Sends the pieces like one `sendmsg(2)`; returns the total.
     fn send_pieces(&mut self, number: u32, pieces: &[&[u8]]) -> i32 {
         let mut most = self.shortened(pieces.iter().map(|piece| piece.len()).sum());
         let mut sent = 0;
@@ -90,7 +104,7 @@ impl Sim {
                 }
             }
         }
-        // Nothing at all to send still finds out whether it could be.
+        // An empty send still reports the state of the socket.
         if sent == 0 { self.network.send(number, &[]) } else { sent }
     }
 
@@ -115,12 +129,13 @@ impl Sim {
     /// Receives into a buffer taken from the pool.
     fn receive_pooled(&mut self, number: u32, buffer: u16) -> i32 {
         let most = self.shortened(self.pool.buffer_bytes());
-        // SAFETY: the buffer was taken, so nobody else reaches it; it is that long, and pools begin initialised.
+        // SAFETY: the buffer was taken, so no other code uses it; it has that length, and pools are
+        // initialised.
         let room = unsafe { std::slice::from_raw_parts_mut(self.pool.buffer(buffer).as_ptr(), most) };
         self.network.receive(number, room)
     }
 
-    /// Gets on with an operation that we complete.
+    /// Advances an operation of the completion style.
     pub(super) fn advance(&mut self, id: u64) {
         let Some(operation) = self.operations.get(&id) else { return };
         let (kind, number, done) = (operation.kind, operation.number(), operation.done);
@@ -137,7 +152,7 @@ impl Sim {
             Kind::SendFile => self.advance_send_file(id, number),
             Kind::ReceiveMessage => self.advance_receive_message(id, number),
             Kind::SendMessage | Kind::SendUnixMessage => self.advance_send_message(id, number),
-            Kind::Open | Kind::File => unreachable!("files are apart"),
+            Kind::Open | Kind::File | Kind::Readable | Kind::Writable => unreachable!("files are apart"),
         }
     }
 
@@ -171,7 +186,7 @@ impl Sim {
                 self.counters.ring_empty += 1;
                 let fresh = self.operations.get(&id).is_some_and(|operation| operation.arrives == 0);
                 if fresh && !lacking {
-                    // Buffers are underway to others: it waits for one in line.
+                    // All buffers hold results that are under way: wait for one.
                     self.starved.push_back(id);
                 } else {
                     self.send_result(id, -libc::ENOBUFS, true, None);
@@ -216,7 +231,7 @@ impl Sim {
         }
     }
 
-    /// As `sendfile(2)`, of a real file.
+    /// Sends from a real file, like `sendfile(2)`.
     fn send_file(&mut self, number: u32, file: &File, at: u64, bytes: usize) -> i32 {
         let most = self.shortened(bytes.min(FILE_STEP_BYTES));
         let mut piece = vec![0; most];
@@ -242,7 +257,7 @@ impl Sim {
         }
     }
 
-    /// Sends a datagram, and says what becomes of it if it is one of UDP.
+    /// Sends a datagram, and decides its fate if it is UDP.
     pub(super) fn send_message(&mut self, number: u32, to: Option<&Address>, bytes: &[u8]) -> i32 {
         let Faults { lost, doubled, late, .. } = self.faults;
         let (fate, what) = if self.chance.hits(lost) {
@@ -264,7 +279,7 @@ impl Sim {
         let (to, bytes) = operation.letter();
         let result = self.send_message(number, to.as_ref(), bytes);
         self.operations.insert(id, operation);
-        // Without room it waits for some.
+        // Without room it waits.
         if result != -libc::EAGAIN {
             self.send_result(id, result, true, None);
         }
@@ -278,9 +293,9 @@ impl Sim {
         let (done, whole) = (operation.done, operation.whole);
         self.operations.insert(id, operation);
         if result == -libc::EAGAIN {
-            // It goes on when there is room.
+            // It continues when there is room.
         } else if result < 0 {
-            // What was sent before is told; the error is lost, and the next send meets its consequence.
+            // The bytes already sent are the result. The error is lost; the next send fails.
             self.send_result(id, if done > 0 { done as i32 } else { result }, true, None);
         } else if !whole || result as usize == left || self.chance.hits(self.faults.short) {
             self.send_result(id, done as i32, true, None);

@@ -1,4 +1,4 @@
-//! The simulation, tested through the driver's trait as the engine uses it, in every style.
+//! Tests of the simulation through the driver trait, in every style.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
@@ -10,13 +10,13 @@ use std::time::Duration;
 
 const STYLES: [Style; 3] = [Style::Readiness, Style::Completion, Style::Mixed];
 
-/// A program so simple that it is right: one operation after another.
+/// A minimal program: one operation after another.
 struct Program {
     sim: Sim,
     ledger: Ledger,
-    /// Entry's generation, by number.
+    /// Generation of the entry, by descriptor number.
     lives: Vec<u32>,
-    /// What came after the item that was wanted, by number.
+    /// Results that followed the wanted one, by descriptor number.
     kept: BTreeMap<u32, Vec<i32>>,
     kept_bytes: BTreeMap<u32, Vec<u8>>,
     slots: u32,
@@ -98,7 +98,7 @@ impl Program {
         self.lives[number as usize] += 1;
     }
 
-    /// Waits for the end of one operation; of a standing one until its first result, and then cancels it.
+    /// Runs one operation to its end. A standing one is cancelled after its first result.
     fn finish(&mut self, op: Op<'_>) -> io::Result<i32> {
         let (kind, number) = (op.kind(), op.target().number as u32);
         if let Some(first) = self.kept.get_mut(&number).filter(|kept| !kept.is_empty()) {
@@ -171,7 +171,7 @@ impl Program {
         self.finish(Op::Connect { on, address: &address }).unwrap()
     }
 
-    /// Received bytes, or the negated errno; empty at the end.
+    /// Returns received bytes (none at the end), or the negated errno.
     fn receive(&mut self, number: u32) -> Result<Vec<u8>, i32> {
         let on = self.target(number);
         match self.finish(Op::Receive { on }).unwrap() {
@@ -204,7 +204,7 @@ impl Program {
         Ok(())
     }
 
-    /// A connection: the client's end and the server's.
+    /// Returns both ends of a connection: the client's and the server's.
     fn pair(&mut self) -> (u32, u32) {
         let (listener, at) = self.listen(8);
         let client = self.socket();
@@ -214,19 +214,19 @@ impl Program {
         (client, server)
     }
 
-    /// Connects as far as it goes without anybody waiting for it.
+    /// Starts a connect and runs it as far as possible while no operation waits for it.
     fn begin_to_connect(&mut self, number: u32, to: SocketAddr) {
         assert_eq!(self.sim.network.connect(number, to), -libc::EINPROGRESS);
-        self.sim.settle();
+        self.sim.schedule_effects();
         self.rest();
     }
 
-    /// Connections that came with one that was wanted.
+    /// Returns connections that arrived beside a wanted one.
     fn kept_connections(&mut self, listener: u32) -> Vec<u32> {
         self.kept.remove(&listener).unwrap_or_default().into_iter().map(|result| result as u32).collect()
     }
 
-    /// Lets everything happen that is going to.
+    /// Runs all pending events.
     fn rest(&mut self) {
         let mut out = Vec::new();
         self.sim.wait(Until::For(Duration::from_secs(60)), &mut out).unwrap();
@@ -248,7 +248,7 @@ fn in_every_style(mut body: impl FnMut(Program)) {
 }
 
 #[test]
-fn bytes_go_both_ways_and_both_ends_are_told() {
+fn bytes_arrive_in_both_directions_and_so_do_both_ends() {
     in_every_style(|mut program| {
         let (client, server) = program.pair();
         program.send(client, b"there").unwrap();
@@ -265,7 +265,7 @@ fn bytes_go_both_ways_and_both_ends_are_told() {
 }
 
 #[test]
-fn vectored_sends_and_receives_into_memory_of_ones_own_carry_the_same_bytes() {
+fn vectored_sends_and_receives_into_caller_memory_carry_the_same_bytes() {
     in_every_style(|mut program| {
         let (client, server) = program.pair();
         let (mut head, mut tail) = (*b"head ", *b"and tail");
@@ -292,7 +292,7 @@ fn vectored_sends_and_receives_into_memory_of_ones_own_carry_the_same_bytes() {
 }
 
 #[test]
-fn where_nobody_listens_a_connect_is_refused_and_the_socket_may_try_again() {
+fn without_a_listener_a_connect_is_refused_and_the_socket_may_connect_again() {
     in_every_style(|mut program| {
         let client = program.socket();
         let nowhere = "127.0.0.1:9".parse().unwrap();
@@ -306,7 +306,7 @@ fn where_nobody_listens_a_connect_is_refused_and_the_socket_may_try_again() {
 }
 
 #[test]
-fn a_close_with_unread_bytes_resets_the_peer_which_is_told_once() {
+fn a_close_with_unread_bytes_resets_the_peer_which_gets_the_error_once() {
     in_every_style(|mut program| {
         let (client, server) = program.pair();
         program.send(server, b"for you").unwrap();
@@ -326,7 +326,7 @@ fn a_close_with_unread_bytes_resets_the_peer_which_is_told_once() {
 }
 
 #[test]
-fn with_no_linger_a_close_resets_and_the_next_send_says_so() {
+fn with_zero_linger_a_close_resets_and_the_next_send_fails() {
     in_every_style(|mut program| {
         let (client, server) = program.pair();
         program.set(server, SocketOption::Linger(Some(Duration::ZERO)));
@@ -372,7 +372,7 @@ fn after_a_shutdown_of_sending_a_send_is_a_broken_pipe_and_receiving_goes_on() {
 }
 
 #[test]
-fn a_full_accept_queue_keeps_newcomers_waiting_until_one_is_accepted() {
+fn a_full_accept_queue_delays_connects_until_one_is_accepted() {
     in_every_style(|mut program| {
         let (listener, at) = program.listen(1);
         let clients: Vec<_> = (0..3).map(|_| program.socket()).collect();
@@ -390,7 +390,7 @@ fn a_full_accept_queue_keeps_newcomers_waiting_until_one_is_accepted() {
 }
 
 #[test]
-fn a_closed_listener_resets_who_was_not_accepted_and_refuses_who_waited() {
+fn a_closed_listener_resets_queued_connections_and_refuses_waiting_connects() {
     in_every_style(|mut program| {
         let (listener, at) = program.listen(0);
         let (queued, waiting) = (program.socket(), program.socket());
@@ -409,7 +409,7 @@ fn a_closed_listener_resets_who_was_not_accepted_and_refuses_who_waited() {
 }
 
 #[test]
-fn addresses_are_unique_and_port_0_is_a_free_one() {
+fn addresses_are_unique_and_port_0_selects_a_free_port() {
     in_every_style(|mut program| {
         let (first, at) = program.listen(1);
         let (second, other) = program.listen(1);
@@ -479,7 +479,7 @@ fn the_lowest_number_is_reused_at_once_and_past_the_limit_a_connection_stays_que
 
 #[test]
 #[cfg_attr(miri, ignore = "moves 128 KiB a byte at a time")]
-fn buffers_are_bounded_and_what_waits_goes_on_when_the_peer_receives() {
+fn buffers_are_bounded_and_a_waiting_send_continues_when_the_peer_receives() {
     in_every_style(|mut program| {
         let (client, server) = program.pair();
         let mut sent = 0;
@@ -488,7 +488,7 @@ fn buffers_are_bounded_and_what_waits_goes_on_when_the_peer_receives() {
                 errno if errno == -libc::EAGAIN => break,
                 count => sent += count as usize,
             }
-            program.sim.settle();
+            program.sim.schedule_effects();
             program.rest();
         }
         assert_eq!(sent, 2 * 64 * 1024, "what the buffers of both ends hold");
@@ -525,15 +525,15 @@ fn a_deadline_ends_a_wait_and_time_passes_only_there() {
 }
 
 #[test]
-fn a_program_in_circles_is_stopped() {
+fn an_endless_loop_is_stopped() {
     let config = SimConfig { steps_max: 1000, ..SimConfig::new(1, Faults::none()) };
     let mut program = Program::with(&config);
     let error = (0..2000).find_map(|_| program.sim.wait(Until::Now, &mut Vec::new()).err()).unwrap();
     assert_eq!(error.to_string(), "1000 steps and no end: the program runs in circles");
 }
 
-/// Sends `message` from `client` to `server` with both operations in flight at once, cancels thrown in; gives what
-/// arrived.
+/// Sends `message` from `client` to `server` with both operations in flight at once, and with random cancels;
+/// returns what arrived.
 fn pump(program: &mut Program, client: u32, server: u32, message: &[u8], cancels: bool) -> Vec<u8> {
     let (to, from) = (program.target(client), program.target(server));
     let mut arrived = Vec::new();
@@ -543,7 +543,7 @@ fn pump(program: &mut Program, client: u32, server: u32, message: &[u8], cancels
     let mut turns = 0u64;
     while arrived.len() < message.len() {
         turns += 1;
-        // Tried until there is nothing: only then is waiting allowed.
+        // Attempt until nothing is left: only then may the program wait.
         while sending.is_none() && sent < message.len() {
             let rest = &message[sent..];
             let op = Op::Send {
@@ -616,7 +616,7 @@ fn pump(program: &mut Program, client: u32, server: u32, message: &[u8], cancels
             }
         }
     }
-    // Ends what is still in flight; of the send, only the answer is.
+    // Ends operations in flight. Of the send only the completion is left.
     let mut left: Vec<_> = receiving.map(|token| (token, Kind::Receive, from)).into_iter().collect();
     left.extend(sending.map(|token| (token, Kind::Send, to)));
     left.retain(|&(token, kind, on)| program.sim.cancel(token, kind, on) == Cancelled::Asked);
@@ -652,11 +652,11 @@ fn under_every_swarm_of_faults_the_bytes_arrive_in_order_and_a_seed_runs_the_sam
         assert_eq!((hash, first), swarm_run(seed), "seed {seed}");
         hashes.insert(hash);
     }
-    // Not all of them: two seeds without a fault that shows may run alike.
+    // Not all differ: two seeds without a visible fault may run alike.
     assert!(hashes.len() * 10 > seeds.count() * 9, "another seed is another run: {}", hashes.len());
 }
 
-/// What the driver did with a cancelled operation of a style of its own.
+/// Returns what the driver did with an operation that was cancelled.
 fn cancel_once(seed: u64, kind: Kind) -> &'static str {
     let faults = Faults { lost_race: 300, socket_buffer_bytes: 64, ..Faults::none() };
     let mut program = Program::new(Style::Completion, seed, faults);
@@ -710,7 +710,7 @@ fn a_cancel_comes_in_time_or_too_late_or_in_the_middle() {
 }
 
 #[test]
-fn a_cancel_of_what_is_not_there_does_nothing() {
+fn a_cancel_of_an_unknown_operation_does_nothing() {
     let mut program = Program::new(Style::Completion, 1, Faults::none());
     let (client, _) = program.pair();
     let (token, on) = (program.token(), program.target(client));
@@ -719,8 +719,8 @@ fn a_cancel_of_what_is_not_there_does_nothing() {
 }
 
 #[test]
-fn what_is_late_of_a_tokens_earlier_use_reaches_nobody() {
-    // A cancel that lost its race is still on its way when the same token is submitted again.
+fn late_events_of_a_tokens_earlier_use_reach_no_operation() {
+    // A cancel that came too late is still pending when the same token is submitted again.
     for seed in 0..if cfg!(miri) { 4 } else { 64 } {
         let faults = Faults { lost_race: 999, ..Faults::none() };
         let mut program = Program::new(Style::Completion, seed, faults);
@@ -750,7 +750,7 @@ fn what_is_late_of_a_tokens_earlier_use_reaches_nobody() {
 }
 
 #[test]
-fn an_operation_that_no_cancel_ends_is_abandoned_and_in_the_books() {
+fn an_operation_that_cannot_be_cancelled_is_abandoned_and_in_the_ledger() {
     let mut stuck = 0;
     for seed in 0..16 {
         let mut program = Program::new(Style::Completion, seed, Faults::none());
@@ -760,7 +760,7 @@ fn an_operation_that_no_cancel_ends_is_abandoned_and_in_the_books() {
         program.sim.submit(token, &Op::Receive { on });
         let gone = program.sim.cancel(token, Kind::Receive, on) == Cancelled::Gone;
         program.rest();
-        Box::new(program.sim).abandon();
+        Box::new(program.sim).abandon(Duration::ZERO);
         let said = program.ledger.imbalances().iter().any(|said| said == "1 operations were abandoned");
         assert_eq!(said, !gone);
         stuck += u32::from(said);
@@ -769,7 +769,7 @@ fn an_operation_that_no_cancel_ends_is_abandoned_and_in_the_books() {
 }
 
 #[test]
-fn the_books_tell_what_was_not_given_back() {
+fn the_ledger_lists_resources_that_were_not_returned() {
     let mut program = Program::new(Style::Readiness, 1, Faults::none());
     let (client, server) = program.pair();
     program.send(client, b"bytes").unwrap();
@@ -788,9 +788,9 @@ fn the_books_tell_what_was_not_given_back() {
     assert!(!program.ledger.imbalances().join("; ").contains("lent out"));
 }
 
-// ---- what breaks the contract is noticed ----------------------------------------------------------------------
+// ---- violations of the driver's contract ------------------------------------------------------------------
 
-/// Memory that others may still reach.
+/// Memory that the test can access while it is lent.
 type Reachable = Rc<[Cell<u8>; 64]>;
 
 fn submitted(style: Style) -> (Program, Target, Reachable, Token) {

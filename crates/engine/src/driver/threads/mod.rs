@@ -1,44 +1,49 @@
-//! Park a worker: an operation that has to wait gets a thread that waits for it ([`worker`]).
+//! The threads driver: an operation that has to wait gets a worker thread ([`worker`]).
 //!
-//! What nobody waits for is tried at once, without waiting, on the runtime's own thread. If it would wait, a worker
-//! goes to stand at the descriptor. Mostly it only waits until an attempt may succeed, and the attempt is made here; so
-//! no other thread ever touches the memory of an operation. A standing receive it makes itself, into its own buffer,
-//! ahead of the task by that one buffer, and stays: in the steady state of a connection no worker is ever woken by us,
-//! only by the peer.
+//! An operation is first attempted without waiting, on the runtime's thread. If it would block, a worker is
+//! assigned to the descriptor. For most operations the worker only polls until an attempt may succeed. The
+//! runtime's thread makes that attempt, so no other thread touches the memory of an operation. A standing
+//! receive is different: the worker receives into its own buffer, one buffer ahead of the task, and stays
+//! assigned. In the steady state of a connection only the peer wakes it, never the driver.
 //!
-//! Workers are started on demand, up to a stated limit ([`Settings::workers`]); past it an operation fails with that
-//! limit, it never queues (a bounded pool would stop for ever when all of it waits for somebody in the queue). Those
-//! without anything to do are kept, up to [`IDLE_MAX`]. A connection is accepted only if there is one to wait for it, so
-//! that nobody is taken from the backlog to be turned away; that one is nobody else's until the connection first waits,
-//! in whichever direction.
+//! Workers are started on demand, up to a limit ([`Settings::workers`]). Past the limit an operation fails;
+//! it never queues, since a bounded pool would deadlock when all its workers wait for operations in the
+//! queue. Up to [`IDLE_MAX`] idle workers are kept. A connection is accepted only if a worker can be reserved
+//! for it, so that no connection is taken from the backlog only to be refused. The reservation ends when the
+//! connection first waits, in either direction.
 //!
-//! INVARIANT: a descriptor is not closed while a worker stands at it. A cancel calls the worker back and is answered
-//! with `Asked`; the last completion comes when it has left, with what it had taken.
+//! INVARIANT: a descriptor is not closed while a worker is assigned to it. A cancel calls the worker back and
+//! returns `Asked`. The last completion comes when the worker has left, and carries what the worker had
+//! received.
 
+mod ground;
+#[cfg(all(test, ringroad_loom))]
+mod model;
 mod worker;
 
-use super::{Cancelled, Driver, Name, Settings, alarm};
+use super::{Cancelled, Driver, DriverName, Settings, alarm};
 use crate::clock::{Clock, Until};
 use crate::counters::Counters;
 use crate::descriptor::NONE;
 use crate::op::{Answer, Call, Completion, Kind, News, Op, Outcome, Span, Target, Token};
-use crate::pool::{Lease, Pool};
-use crate::sys::call::{self, Blocking};
+use crate::pool::{LARGE_BYTES, Large, Lease, Pool};
+use crate::sys::call;
 use crate::sys::{attempt, check_wait, wait_span};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use worker::{Job, Post, Told, Worker};
+use std::time::Duration;
+use worker::{Job, Post, State, Worker, WorkerMessage};
 
-/// Workers kept that have nothing to do.
+/// Idle workers that are kept.
 const IDLE_MAX: usize = 64;
 
-/// Completions that one word of a worker makes at most.
+/// Maximum number of completions from one message of a worker.
 const COMPLETIONS_PER_WORD: usize = 2;
 
-/// What the driver knows of one descriptor.
+/// The state of one descriptor.
 #[derive(Debug)]
 struct Watch {
     generation: u32,
@@ -51,13 +56,13 @@ struct Watch {
 /// One direction of a descriptor.
 #[derive(Clone, Copy, Debug)]
 struct Side {
-    /// The worker that stands there, or [`NONE`].
+    /// The worker assigned to it, or [`NONE`].
     worker: u32,
-    /// There is something to take from it.
+    /// The worker has received something.
     has_news: bool,
-    /// The operation it stands there for.
+    /// The operation that the worker waits for.
     parked: Option<Parked>,
-    /// What the worker left with that nobody has taken: the end of the stream, or a negated errno.
+    /// How the worker ended, until a receive returns it: 0 (the end of the stream), or a negated errno.
     end: Option<i32>,
 }
 
@@ -83,14 +88,14 @@ impl Watch {
     }
 }
 
-/// A worker as the driver knows it.
+/// The driver's side of a worker.
 struct Hired {
     worker: Arc<Worker>,
     thread: JoinHandle<()>,
-    /// Where it stands: the place of the descriptor in `watches`, and for which kind of operation.
+    /// Its assignment: the index of the descriptor in `watches`, and the kind of operation.
     index: u32,
     kind: Kind,
-    /// It is called back, for the end of this operation.
+    /// The cancelled operation for which the worker was called back.
     cancelled: Option<Token>,
 }
 
@@ -99,23 +104,23 @@ pub(crate) struct Threads {
     /// By index in the table of descriptors.
     watches: Vec<Watch>,
     workers: Vec<Option<Hired>>,
-    /// Those that have nothing to do, the last on top.
+    /// Idle workers, the last one on top.
     idle: Vec<u32>,
-    /// How many of these are promised to connections, for their first wait; and to which, by descriptor number.
-    promised: usize,
-    promised_to: Vec<bool>,
-    /// Places in `workers` without one.
+    /// How many idle workers are reserved for accepted connections, and for which, by descriptor number.
+    reserved: usize,
+    reserved_for: Vec<bool>,
+    /// Free indices of `workers`.
     vacant: Vec<u32>,
-    /// Threads that are about to end.
+    /// Dismissed threads that may still run.
     leaving: Vec<JoinHandle<()>>,
     limit: u32,
-    /// An accept has said that there are no more.
+    /// An accept has failed for the limit of workers.
     told_full: bool,
     post: Arc<Post>,
-    /// News being taken in, the first `next` of them taken.
-    told: Vec<Told>,
+    /// Messages of workers, the first `next` of them handled.
+    told: Vec<WorkerMessage>,
     next: usize,
-    /// Operations that no worker could be had for, told at the next wait.
+    /// Operations that got no worker; reported at the next wait.
     failed: Vec<Completion>,
     pool: Rc<Pool>,
     clock: Clock,
@@ -128,8 +133,8 @@ impl Threads {
             watches: Vec::new(),
             workers: Vec::new(),
             idle: Vec::new(),
-            promised: 0,
-            promised_to: Vec::new(),
+            reserved: 0,
+            reserved_for: Vec::new(),
             vacant: Vec::new(),
             leaving: Vec::new(),
             limit: settings.workers,
@@ -144,21 +149,21 @@ impl Threads {
         })
     }
 
-    /// Makes an attempt that nobody waits for; EAGAIN is "not now", and then somebody stands there from now on if he
-    /// should.
+    /// Handles the result of a non-blocking attempt. EAGAIN becomes `None`, and assigns a worker if an
+    /// operation is parked.
     #[inline]
-    fn settle(&mut self, on: Target, kind: Kind, result: i32) -> Option<i32> {
+    fn handle_result(&mut self, on: Target, kind: Kind, result: i32) -> Option<i32> {
         if result != -libc::EAGAIN {
             return Some(result);
         }
         self.counters.would_block += 1;
         if watch_of(&mut self.watches, on).side(kind).parked.is_some() {
-            self.station(on, kind);
+            self.assign_worker(on, kind);
         }
         None
     }
 
-    fn receive(&mut self, on: Target) -> Option<Result<Lease, i32>> {
+    fn receive(&mut self, on: Target, bulk: bool) -> Option<Result<Lease, i32>> {
         let side = &mut watch_of(&mut self.watches, on).reader;
         if side.worker != NONE {
             if !std::mem::take(&mut side.has_news) {
@@ -166,51 +171,68 @@ impl Threads {
             }
             let worker = &self.workers[side.worker as usize].as_ref()?.worker;
             let mut state = worker.state();
-            let lease = lease_of(&self.pool, state.received());
-            state.filled = 0;
+            let lease = lease_of(&self.pool, &mut state);
+            state.room_bytes = if bulk { LARGE_BYTES } else { self.pool.buffer_bytes() };
             worker.taken(state);
             return Some(Ok(lease));
         }
         if let Some(end) = side.end.take() {
             return Some(if end < 0 { Err(end) } else { Ok(Lease::nothing()) });
         }
-        // At most half are out (`Pool::lease`), and we use one at a time.
+        if bulk {
+            return self.receive_bulk(on);
+        }
+        // At most half are leased (`Pool::lease`), and this uses one at a time.
         let id = self.pool.take()?;
         let memory = Span { start: self.pool.buffer(id).as_ptr(), bytes: self.pool.buffer_bytes() };
-        // SAFETY: the buffer was taken from the pool: nobody else reaches it, and it is of that size.
+        // SAFETY: the buffer was taken from the pool: no other code reaches it, and it has that size.
         let result = unsafe { attempt::receive(on.number, memory, &mut self.counters) };
         if result <= 0 {
             self.pool.put(id);
-            let result = self.settle(on, Kind::Receive, result)?;
+            let result = self.handle_result(on, Kind::Receive, result)?;
             return Some(if result < 0 { Err(result) } else { Ok(Lease::nothing()) });
         }
         // SAFETY: taken above, written only by the call that has returned.
         Some(Ok(unsafe { self.pool.lease(id, result as usize) }))
     }
 
+    /// Receives into a large buffer, if no worker is assigned.
+    fn receive_bulk(&mut self, on: Target) -> Option<Result<Lease, i32>> {
+        let mut large = self.pool.take_large();
+        // SAFETY: the buffer was just taken from the pool, so no other code uses it.
+        let result = unsafe { attempt::receive(on.number, large.span(), &mut self.counters) };
+        if result > 0 {
+            // SAFETY: the call has just written this many bytes at the start of the buffer.
+            return Some(Ok(unsafe { self.pool.lease_large(large, result as usize) }));
+        }
+        self.pool.put_large(large);
+        let result = self.handle_result(on, Kind::Receive, result)?;
+        Some(if result < 0 { Err(result) } else { Ok(Lease::nothing()) })
+    }
+
     fn accept(&mut self, on: Target) -> Option<i32> {
         if watch_of(&mut self.watches, on).reader.worker != NONE {
             return None;
         }
-        if self.idle.len() <= self.promised {
+        if self.idle.len() <= self.reserved {
             match self.start() {
                 Ok(id) => self.idle.push(id),
-                // Said once; from then on it is as though the process had no descriptors left.
+                // An error the first time; from then on it counts as EMFILE.
                 Err(libc::EUSERS) if std::mem::replace(&mut self.told_full, true) => {
                     return Some(-libc::EMFILE);
                 }
                 Err(errno) => return Some(-errno),
             }
         }
-        let result = attempt::accept(on.number, Blocking::No.socket_flags(), &mut self.counters);
+        let result = attempt::accept(on.number, &mut self.counters);
         if let Ok(number) = usize::try_from(result) {
-            if self.promised_to.len() <= number {
-                self.promised_to.resize(number + 1, false);
+            if self.reserved_for.len() <= number {
+                self.reserved_for.resize(number + 1, false);
             }
-            self.promised_to[number] = true;
-            self.promised += 1;
+            self.reserved_for[number] = true;
+            self.reserved += 1;
         }
-        self.settle(on, Kind::Accept, result)
+        self.handle_result(on, Kind::Accept, result)
     }
 
     fn connect(&mut self, on: Target, address: &socket2::SockAddr) -> Option<i32> {
@@ -220,7 +242,7 @@ impl Threads {
             return Some(attempt::take_error(on.number, &mut self.counters));
         }
         match attempt::connect(on.number, address, &mut self.counters) {
-            // Interrupted, it goes on by itself (connect(2)).
+            // After EINTR the connect goes on asynchronously (connect(2)).
             errno if matches!(-errno, libc::EINPROGRESS | libc::EINTR) => {
                 watch_of(&mut self.watches, on).connecting = true;
                 None
@@ -229,13 +251,13 @@ impl Threads {
         }
     }
 
-    /// Sends a worker to stand at a descriptor for the operation that is parked there.
-    fn station(&mut self, on: Target, kind: Kind) {
+    /// Assigns a worker to the descriptor, for the operation that is parked on it.
+    fn assign_worker(&mut self, on: Target, kind: Kind) {
         let side = watch_of(&mut self.watches, on).side(kind);
         let Some(Parked { token, job, .. }) = side.parked else { return };
         debug_assert_eq!(side.worker, NONE);
-        let was_promised = self.redeem(on);
-        match self.hire(was_promised) {
+        let was_reserved = self.end_reservation(on);
+        match self.hire(was_reserved) {
             Ok(id) => {
                 watch_of(&mut self.watches, on).side(kind).worker = id;
                 if let Some(hired) = &mut self.workers[id as usize] {
@@ -250,30 +272,31 @@ impl Threads {
         }
     }
 
-    /// A worker that has nothing to do; a new one if need be. An errno if there is none to be had.
-    fn hire(&mut self, was_promised: bool) -> Result<u32, i32> {
-        let spare = if was_promised { 0 } else { self.promised };
+    /// Returns an idle worker, or a new one. An errno if the limit is reached.
+    fn hire(&mut self, was_reserved: bool) -> Result<u32, i32> {
+        let spare = if was_reserved { 0 } else { self.reserved };
         if self.idle.len() > spare
             && let Some(id) = self.idle.pop()
         {
             return Ok(id);
         }
-        // The idle ones are promised. At the limit it is this operation that fails, and not theirs later.
+        // All idle workers are reserved. At the limit this operation fails, so that a reserved one does not
+        // fail later.
         self.start()
     }
 
-    /// A new worker.
+    /// Starts a worker.
     fn start(&mut self) -> Result<u32, i32> {
         let hired = self.workers.len() - self.vacant.len();
         if hired >= self.limit as usize {
             return Err(libc::EUSERS);
         }
         let id = self.vacant.last().copied().unwrap_or(self.workers.len() as u32);
-        let started = Worker::start(id, self.pool.buffer_bytes(), &self.post, &mut self.counters);
+        let started = Worker::start(id, &self.post, &mut self.counters);
         let (worker, thread) = started.map_err(|why| match why.raw_os_error() {
-            // Of the bell. That is a limit of the machine, and told as such.
+            // From eventfd(2): a system limit.
             Some(errno @ (libc::EMFILE | libc::ENFILE | libc::ENOMEM)) => errno,
-            // The system starts no more threads.
+            // From starting the thread.
             _ => libc::EUSERS,
         })?;
         let hired = Hired { worker, thread, index: NONE, kind: Kind::Receive, cancelled: None };
@@ -284,15 +307,15 @@ impl Threads {
         Ok(id)
     }
 
-    /// The promise to a connection, if there was one, is kept, or needed no more.
-    fn redeem(&mut self, on: Target) -> bool {
-        let promised = self.promised_to.get_mut(on.number as usize);
-        let was_promised = promised.is_some_and(std::mem::take);
-        self.promised -= usize::from(was_promised);
-        was_promised
+    /// Ends the reservation of a connection; returns whether there was one.
+    fn end_reservation(&mut self, on: Target) -> bool {
+        let reserved = self.reserved_for.get_mut(on.number as usize);
+        let was_reserved = reserved.is_some_and(std::mem::take);
+        self.reserved -= usize::from(was_reserved);
+        was_reserved
     }
 
-    /// A worker has nothing to do any more: it is kept, or goes.
+    /// Keeps an idle worker, or dismisses it.
     fn release(&mut self, id: u32) {
         if self.idle.len() < IDLE_MAX {
             return self.idle.push(id);
@@ -305,12 +328,12 @@ impl Threads {
         }
     }
 
-    /// Takes in what a worker has told.
-    fn take_in(&mut self, told: Told, out: &mut Vec<Completion>) {
+    /// Handles a message of a worker.
+    fn take_in(&mut self, told: WorkerMessage, out: &mut Vec<Completion>) {
         self.counters.system_calls += u64::from(told.system_calls);
         self.counters.would_block += u64::from(told.would_block);
         let Some(hired) = &mut self.workers[told.worker as usize] else { return };
-        // Not closed since: it stood there.
+        // The descriptor is still open: the worker was assigned to it.
         let side = self.watches[hired.index as usize].side(hired.kind);
         if !told.left {
             side.has_news = true;
@@ -325,14 +348,14 @@ impl Threads {
         let token = cancelled.or(side.parked.map(|parked| parked.token));
         let mut state = hired.worker.state();
         let end = state.end.take();
-        // What it has taken and nobody has asked for yet.
+        // What it has received and no task has taken yet.
         if let Some(token) = token
-            && state.filled > 0
+            && !state.received.is_empty()
         {
-            let item = Outcome::from(Ok(lease_of(&self.pool, state.received())));
+            let item = Outcome::from(Ok(lease_of(&self.pool, &mut state)));
             out.push(Completion { token, news: News::Item(item) });
         }
-        state.filled = 0;
+        state.received.clear();
         drop(state);
         match (cancelled, side.parked) {
             (Some(token), _) => {
@@ -360,7 +383,8 @@ impl Threads {
         };
         let mut set = libc::pollfd { fd: alarm.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let (set, span) = (&raw mut set, &raw mut span);
-        // SAFETY: an entry and a timespec of this frame, written during the call only; no signal mask is given.
+        // SAFETY: an entry and a timespec of this frame, written during the call only; no signal mask is
+        // given.
         let rings =
             unsafe { libc::syscall(libc::SYS_ppoll, set, 1usize, span, std::ptr::null::<u8>(), 0usize) };
         if check_wait(rings)? > 0 {
@@ -370,21 +394,25 @@ impl Threads {
     }
 }
 
-/// A lease of a copy of bytes that fit a buffer.
-fn lease_of(pool: &Rc<Pool>, bytes: &[u8]) -> Lease {
-    let Some(id) = pool.take() else {
-        return Lease::own(Box::new(crate::pool::Tail { bytes: bytes.to_vec(), start: 0 }));
-    };
-    assert!(bytes.len() <= pool.buffer_bytes(), "a worker's buffer is as large as the pool's");
-    // SAFETY: the buffer was just taken, so nobody else reaches it, and it is long enough by the line above; it is
-    // not the worker's, which is borrowed under its lock. Nobody writes it from here on.
-    unsafe {
-        std::ptr::copy_nonoverlapping(bytes.as_ptr(), pool.buffer(id).as_ptr(), bytes.len());
-        pool.lease(id, bytes.len())
+/// A lease of what a worker has received: a copy if it fits a small buffer, otherwise the worker's buffer
+/// itself.
+fn lease_of(pool: &Rc<Pool>, state: &mut State) -> Lease {
+    let received = &mut state.received;
+    if received.len() <= pool.buffer_bytes() {
+        let lease = pool.lease_copy(received);
+        received.clear();
+        if received.capacity() > pool.buffer_bytes() {
+            // A waiting worker holds no large buffer.
+            *received = Vec::new();
+        }
+        return lease;
     }
+    let bytes = received.len();
+    // SAFETY: all bytes of a `Vec` were written.
+    unsafe { pool.lease_large(Large::of(std::mem::take(received)), bytes) }
 }
 
-/// The entry of a descriptor, fresh if it is a new one.
+/// The state of a descriptor, reset if the generation is new.
 #[inline]
 fn watch_of(watches: &mut Vec<Watch>, on: Target) -> &mut Watch {
     let index = on.index as usize;
@@ -398,20 +426,20 @@ fn watch_of(watches: &mut Vec<Watch>, on: Target) -> &mut Watch {
     watch
 }
 
-/// What a worker waits for, on behalf of somebody who receives, and of one who sends.
+/// The `poll` events of a worker that waits for input, and of one that waits for output.
 const IN: i16 = libc::POLLIN | libc::POLLRDHUP;
 const OUT: i16 = libc::POLLOUT;
 
 impl Driver for Threads {
-    fn name(&self) -> Name {
-        Name::Threads
+    fn name(&self) -> DriverName {
+        DriverName::Threads
     }
 
     fn call(&mut self, call: Call<'_>) -> io::Result<Answer> {
         if let Call::Close { on, .. } = call {
-            self.redeem(on);
+            self.end_reservation(on);
         }
-        call::perform(call, Blocking::No, &mut self.counters)
+        call::perform(call, &mut self.counters)
     }
 
     fn tries(&self) -> bool {
@@ -420,47 +448,56 @@ impl Driver for Threads {
 
     fn attempt(&mut self, op: &Op<'_>) -> Option<Outcome> {
         match *op {
-            Op::Receive { on } | Op::ReceiveOne { on } => return self.receive(on).map(Outcome::from),
+            Op::Receive { on } => return self.receive(on, false).map(Outcome::from),
+            Op::ReceiveBulk { on } => return self.receive(on, true).map(Outcome::from),
             Op::Send { on, bytes, .. } | Op::SendLasting { on, bytes, .. } => self.attempt_send(on, bytes),
             Op::Accept { on } => self.accept(on),
             Op::ReceiveInto { on, memory } => {
                 if let Some(end) = watch_of(&mut self.watches, on).reader.end.take() {
                     return Some(Outcome::of(end));
                 }
-                // SAFETY: an attempt's memory is the caller's, who lends it for the call (`Op`, `op_of`).
+                // SAFETY: the caller owns an attempt's memory and lends it for the call (`Op`, `op_of`).
                 let result = unsafe { attempt::receive(on.number, memory, &mut self.counters) };
-                self.settle(on, Kind::ReceiveInto, result)
+                self.handle_result(on, Kind::ReceiveInto, result)
             }
             Op::SendVectored { on, message }
             | Op::SendMessage { on, message }
             | Op::SendUnixMessage { on, message } => {
                 // SAFETY: as above.
                 let result = unsafe { attempt::send_vectored(on.number, message, &mut self.counters) };
-                self.settle(on, op.kind(), result)
+                self.handle_result(on, op.kind(), result)
             }
             Op::ReceiveMessage { on, message } => {
                 // SAFETY: as above.
                 let result = unsafe { attempt::receive_message(on.number, message, &mut self.counters) };
-                self.settle(on, Kind::ReceiveMessage, result)
+                self.handle_result(on, Kind::ReceiveMessage, result)
             }
             Op::SendFile { on, file, at, bytes } => {
                 let result = attempt::send_file(on.number, file, at, bytes, &mut self.counters);
-                self.settle(on, Kind::SendFile, result)
+                self.handle_result(on, Kind::SendFile, result)
             }
             Op::Connect { on, address } => self.connect(on, address),
+            Op::Readable { on } => {
+                let result = attempt::is_readable(on.number, &mut self.counters);
+                self.handle_result(on, Kind::Readable, result)
+            }
+            Op::Writable { on } => {
+                let result = attempt::is_writable(on.number, &mut self.counters);
+                self.handle_result(on, Kind::Writable, result)
+            }
             Op::File(_) => return None,
         }
         .map(Outcome::of)
     }
 
-    fn attempt_receive(&mut self, on: Target) -> Option<Result<Lease, i32>> {
-        self.receive(on)
+    fn attempt_receive(&mut self, on: Target, bulk: bool) -> Option<Result<Lease, i32>> {
+        self.receive(on, bulk)
     }
 
     fn attempt_send(&mut self, on: Target, bytes: Span) -> Option<i32> {
-        // SAFETY: an attempt's memory is the caller's, who lends it for the call (`Op`, `op_of`).
+        // SAFETY: the caller owns an attempt's memory and lends it for the call (`Op`, `op_of`).
         let result = unsafe { attempt::send(on.number, bytes, &mut self.counters) };
-        self.settle(on, Kind::Send, result)
+        self.handle_result(on, Kind::Send, result)
     }
 
     fn submit(&mut self, token: Token, op: &Op<'_>) {
@@ -468,12 +505,16 @@ impl Driver for Threads {
         let number = on.number;
         let kind = op.kind();
         let job = match kind {
-            Kind::Receive => Job::Receive { number },
+            Kind::Receive => {
+                let bulk = matches!(op, Op::ReceiveBulk { .. });
+                let room_bytes = if bulk { LARGE_BYTES } else { self.pool.buffer_bytes() };
+                Job::Receive { number, room_bytes }
+            }
             _ => Job::Watch { number, events: if kind.is_inward() { IN } else { OUT } },
         };
         let side = watch_of(&mut self.watches, on).side(kind);
         side.parked = Some(Parked { token, job, standing: kind.is_standing() });
-        self.station(on, kind);
+        self.assign_worker(on, kind);
     }
 
     fn cancel(&mut self, token: Token, kind: Kind, on: Target) -> Cancelled {
@@ -491,7 +532,7 @@ impl Driver for Threads {
     }
 
     fn release(&mut self, on: Target) -> Option<i32> {
-        self.redeem(on);
+        self.end_reservation(on);
         let watch = watch_of(&mut self.watches, on);
         debug_assert!(
             watch.reader.worker == NONE && watch.writer.worker == NONE,
@@ -511,8 +552,7 @@ impl Driver for Threads {
                 self.post.take(&mut self.told, false);
                 slept?;
             } else if self.told.is_empty() {
-                // A runtime that is never idle must not keep its workers from running, whose news is all the I/O it
-                // has: for it this is the wait.
+                // A busy runtime must let its workers run, since their messages are all its I/O.
                 self.counters.system_calls += 1;
                 // SAFETY: sched_yield(2) takes nothing.
                 unsafe { libc::sched_yield() };
@@ -559,8 +599,8 @@ impl Driver for Threads {
         })
     }
 
-    fn abandon(self: Box<Self>) {
-        // No worker touches the memory of an operation: ending them is all, and drop does that.
+    fn abandon(self: Box<Self>, _: Duration) {
+        // No worker touches the memory of an operation. Drop ends them.
     }
 }
 
@@ -571,7 +611,7 @@ impl Drop for Threads {
             worker.dismiss(&mut self.counters);
         }
         for thread in hired.into_iter().map(|hired| hired.thread).chain(self.leaving.drain(..)) {
-            // A worker does not panic; if one did, it has said so by itself.
+            // A worker does not panic; if one did, the panic hook has reported it.
             let _ = thread.join();
         }
     }

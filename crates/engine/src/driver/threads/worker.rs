@@ -1,63 +1,75 @@
 //! A worker: a thread that waits for one direction of one descriptor at a time.
 //!
-//! It waits in `poll` for the descriptor and for its own bell, which is rung to take it away from there: so it can
-//! always be called back, and what it has done by then is known exactly. It makes only non-blocking calls besides. A
-//! receive goes on without being told anything: what it brings is left in the worker's state until the driver takes it.
+//! It waits in `poll` for the descriptor and for its bell, an eventfd. The driver can ring the bell at any
+//! time to call the worker back, and then knows exactly what the worker has done. All its other calls are
+//! non-blocking. A standing receive continues without the driver: received bytes stay in the worker's state
+//! until the driver takes them.
 //!
-//! Everything shared is under a lock, [`State`] of a worker and [`Post`] of all; the driver's side is in `mod.rs`.
+//! All shared state is under locks: [`State`] of each worker, and [`Post`] of all. The driver's side is in
+//! `mod.rs`. Locks and system calls are in [`ground`](super::ground), so that loom can run this hand-shake in
+//! every order (`model`).
 
+#[cfg(not(ringroad_loom))]
 use super::super::alarm;
+use super::ground::{Bell, Condvar, Mutex, MutexGuard};
 use crate::counters::Counters;
 use crate::op::Span;
-use crate::sys::attempt;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
-/// A worker calls nothing deep.
+/// Stack size of a worker.
 const STACK_BYTES: usize = 64 * 1024;
 
-/// What a worker is to do.
+/// An assignment of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Job {
-    /// Until one of these events of `poll(2)`: then it leaves.
+    /// Waits for one of these events of `poll(2)`, then leaves.
     Watch { number: i32, events: i16 },
-    /// Until the end, an error, or it is called back.
-    Receive { number: i32 },
+    /// Receives until the end of the stream, an error, or a call-back. The first receive has room for this
+    /// many bytes.
+    Receive { number: i32, room_bytes: usize },
 }
 
-/// What a worker tells the driver.
+/// A message of a worker to the driver.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct WorkerMessage {
     pub(super) worker: u32,
-    /// It has left its descriptor, and does nothing until it gets another. Otherwise there is something to take.
+    /// The worker has left its descriptor and is idle. Otherwise it has received something.
     pub(super) left: bool,
     pub(super) system_calls: u32,
     pub(super) would_block: u32,
 }
 
-/// Where all workers of a driver tell their news.
+/// The messages of all workers of a driver.
 pub(super) struct Post {
     queue: Mutex<Queue>,
     /// Ends the driver's sleep.
     alarm: Arc<OwnedFd>,
+    #[cfg(ringroad_loom)]
+    pub(super) rung: super::ground::Flag,
 }
 
 struct Queue {
-    /// At most two of each worker: that there is something, and that it has left.
-    told: Vec<Told>,
-    /// The driver sleeps, or is about to, and has seen no news.
+    /// At most two messages per worker: it has received something, and it has left.
+    told: Vec<WorkerMessage>,
+    /// The driver sleeps or is about to: the next message rings the alarm.
     asleep: bool,
 }
 
 impl Post {
     pub(super) fn new(alarm: Arc<OwnedFd>) -> Post {
-        Post { queue: Mutex::new(Queue { told: Vec::new(), asleep: false }), alarm }
+        Post {
+            queue: Mutex::new(Queue { told: Vec::new(), asleep: false }),
+            alarm,
+            #[cfg(ringroad_loom)]
+            rung: super::ground::Flag::default(),
+        }
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        // Nothing panics while it holds the lock.
+        // No code panics under this lock, so poisoning means nothing.
         self.queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -70,17 +82,20 @@ impl Post {
             let mut queue = self.queue();
             let before = std::mem::take(counters);
             let (system_calls, would_block) = (before.system_calls as u32, before.would_block as u32);
-            queue.told.push(Told { worker, left, system_calls, would_block });
+            queue.told.push(WorkerMessage { worker, left, system_calls, would_block });
             std::mem::take(&mut queue.asleep)
         };
         if asleep {
+            #[cfg(not(ringroad_loom))]
             alarm::ring(&self.alarm, counters);
+            #[cfg(ringroad_loom)]
+            self.rung.set();
         }
     }
 
-    /// Exchanges the news for `out`, which is empty. If there are none and `then_sleep`, whoever tells something from
-    /// here on rings the alarm: `true`.
-    pub(super) fn take(&self, out: &mut Vec<Told>, then_sleep: bool) -> bool {
+    /// Swaps the messages with `out`, which is empty. If there are none and `then_sleep`, the next message
+    /// rings the alarm, and this returns `true`.
+    pub(super) fn take(&self, out: &mut Vec<WorkerMessage>, then_sleep: bool) -> bool {
         let mut queue = self.queue();
         std::mem::swap(&mut queue.told, out);
         queue.asleep = then_sleep && out.is_empty();
@@ -88,77 +103,78 @@ impl Post {
     }
 }
 
-/// What driver and worker share.
+/// The state that driver and worker share.
 pub(super) struct Worker {
     state: Mutex<State>,
-    /// There is a job, or room, or no reason to wait any more.
+    /// Notified on a job, on room in the buffer, and on dismissal.
     go: Condvar,
-    /// Rung to call it back from `poll`.
-    bell: OwnedFd,
+    /// Rung to call the worker back from `poll`.
+    bell: Bell,
 }
 
 pub(super) struct State {
     job: Option<Job>,
     called_back: bool,
     dismissed: bool,
-    /// It cannot go on until something is taken.
+    /// It waits until the driver has taken the received bytes.
     waits_for_room: bool,
-    /// Received bytes, the first `filled`. Made for the first receive.
-    buffer: Vec<u8>,
-    pub(super) filled: usize,
-    /// Why it has left by itself: 0, the end of a stream, or a negated errno.
+    /// Received bytes. Memory is allocated when there is something to receive.
+    pub(super) received: Vec<u8>,
+    /// Room of the next receive.
+    pub(super) room_bytes: usize,
+    /// The result with which it has left without a call-back: 0 (the end of the stream), or a negated errno.
     pub(super) end: Option<i32>,
 }
 
-impl State {
-    /// The bytes that have come.
-    pub(super) fn received(&self) -> &[u8] {
-        &self.buffer[..self.filled]
-    }
-}
-
 impl Worker {
-    /// Starts a worker, which is `id` to the driver, with a receive buffer of so many bytes.
+    /// Starts a worker, which is `id` to the driver.
     pub(super) fn start(
         id: u32,
-        buffer_bytes: usize,
         post: &Arc<Post>,
         counters: &mut Counters,
     ) -> io::Result<(Arc<Worker>, JoinHandle<()>)> {
         counters.system_calls += 1;
+        let worker = Arc::new(Worker::new(Bell::new()?));
+        let (me, post) = (Arc::clone(&worker), Arc::clone(post));
+        let thread = Builder::new().name(format!("worker {id}")).stack_size(STACK_BYTES);
+        let thread = thread.spawn(move || me.live(id, &post))?;
+        Ok((worker, thread))
+    }
+
+    pub(super) fn new(bell: Bell) -> Worker {
         let state = State {
             job: None,
             called_back: false,
             dismissed: false,
             waits_for_room: false,
-            buffer: Vec::new(),
-            filled: 0,
+            received: Vec::new(),
+            room_bytes: 0,
             end: None,
         };
-        let worker = Arc::new(Worker { state: Mutex::new(state), go: Condvar::new(), bell: alarm::new()? });
-        let (me, post) = (Arc::clone(&worker), Arc::clone(post));
-        let thread = Builder::new().name(format!("worker {id}")).stack_size(STACK_BYTES);
-        let thread = thread.spawn(move || me.live(id, buffer_bytes, &post))?;
-        Ok((worker, thread))
+        Worker { state: Mutex::new(state), go: Condvar::new(), bell }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it holds the lock.
+        // No code panics under this lock, so poisoning means nothing.
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    // ---- the driver's side -----------------------------------------------------------------------------------
+    // ---- the driver's side --------------------------------------------------------------------------------
 
-    /// Gives it something to do; it has nothing.
+    /// Assigns a job to an idle worker.
     pub(super) fn assign(&self, job: Job) {
         let mut state = self.state();
-        debug_assert!(state.job.is_none() && state.filled == 0);
+        debug_assert!(state.job.is_none() && state.received.is_empty());
         (state.job, state.end) = (Some(job), None);
+        if let Job::Receive { room_bytes, .. } = job {
+            state.room_bytes = room_bytes;
+        }
         drop(state);
         self.go.notify_one();
     }
 
-    /// Calls it back; it tells when it has left. Nothing if it has left already.
+    /// Calls the worker back from its job; it sends a message when it has left. No effect if it has left
+    /// already.
     pub(super) fn call_back(&self, counters: &mut Counters) {
         let mut state = self.state();
         if state.job.is_none() {
@@ -168,22 +184,22 @@ impl Worker {
         self.rouse(state, counters);
     }
 
-    /// Ends the thread, when it has left what it is at.
+    /// Ends the thread as soon as it has left its job.
     pub(super) fn dismiss(&self, counters: &mut Counters) {
         let mut state = self.state();
         (state.dismissed, state.called_back) = (true, true);
         self.rouse(state, counters);
     }
 
-    /// Wherever it waits.
+    /// Wakes the worker, in `poll` or on the condition variable.
     fn rouse(&self, state: MutexGuard<'_, State>, counters: &mut Counters) {
         let in_poll = state.job.is_some() && !state.waits_for_room;
         drop(state);
-        // One that was just about to leave finds it rung at its next job, and goes on.
-        if in_poll { alarm::ring(&self.bell, counters) } else { self.go.notify_one() }
+        // A worker that was just leaving finds the bell rung at its next job, and ignores it.
+        if in_poll { self.bell.ring(counters) } else { self.go.notify_one() }
     }
 
-    /// Something was taken under this lock: it may go on if it waits for that.
+    /// Wakes a worker that waits for room: its bytes were taken under this lock.
     pub(super) fn taken(&self, mut state: MutexGuard<'_, State>) {
         let waits = std::mem::take(&mut state.waits_for_room);
         drop(state);
@@ -192,28 +208,33 @@ impl Worker {
         }
     }
 
-    // ---- the thread's side -----------------------------------------------------------------------------------
+    // ---- the thread's side --------------------------------------------------------------------------------
 
-    fn live(&self, id: u32, buffer_bytes: usize, post: &Post) {
+    fn live(&self, id: u32, post: &Post) {
         block_signals();
         let mut counters = Counters::default();
         give_way(&mut counters);
+        self.work(id, post, &mut counters);
+    }
+
+    /// Does one job after another, until it is dismissed.
+    pub(super) fn work(&self, id: u32, post: &Post, counters: &mut Counters) {
         while let Some(job) = self.next_job() {
             match job {
                 Job::Watch { number, events } => {
-                    self.is_ready(number, events, &mut counters);
+                    self.is_ready(number, events, counters);
                 }
-                Job::Receive { number } => self.receive(id, number, buffer_bytes, post, &mut counters),
+                Job::Receive { number, .. } => self.receive(id, number, post, counters),
             }
-            // From here on it is not called back: the driver hears that it has left.
+            // From here on a call-back has no effect: the driver gets the message that it has left.
             let mut state = self.state();
             (state.job, state.called_back) = (None, state.dismissed);
             drop(state);
-            post.tell(id, true, &mut counters);
+            post.tell(id, true, counters);
         }
     }
 
-    /// Waits for something to do. `None`: never again.
+    /// Waits for a job. `None`: dismissed.
     fn next_job(&self) -> Option<Job> {
         let mut state = self.state();
         loop {
@@ -225,34 +246,26 @@ impl Worker {
         }
     }
 
-    /// Waits until one of the events has happened. `false`: called back before.
+    /// Waits for one of the events. `false`: called back.
     fn is_ready(&self, number: i32, events: i16, counters: &mut Counters) -> bool {
-        let bell = libc::pollfd { fd: self.bell.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let mut set = [libc::pollfd { fd: number, events, revents: 0 }, bell];
         loop {
-            counters.system_calls += 1;
-            // SAFETY: two live entries, written during the call only; without a time limit. The descriptor is open:
-            // the driver closes none that a worker has not left. (By number, as in `sys::attempt`.)
-            if unsafe { libc::syscall(libc::SYS_poll, set.as_mut_ptr(), 2usize, -1) } < 0 {
-                // EINTR; the answers are old.
-                continue;
-            }
-            if set[1].revents != 0 {
-                alarm::silence(&self.bell, counters);
+            let woken = self.bell.wait(number, events, counters);
+            if woken.by_bell {
+                self.bell.silence(counters);
                 if self.state().called_back {
                     return false;
                 }
             }
-            if set[0].revents != 0 {
+            if woken.by_descriptor {
                 return true;
             }
         }
     }
 
-    /// Waits until the buffer has been taken. `None`: called back before.
+    /// Waits until the buffer is free. `None`: called back.
     fn room(&self) -> Option<MutexGuard<'_, State>> {
         let mut state = self.state();
-        while state.filled > 0 && !state.called_back {
+        while !state.received.is_empty() && !state.called_back {
             state.waits_for_room = true;
             state = self.go.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
         }
@@ -260,24 +273,31 @@ impl Worker {
         (!state.called_back).then_some(state)
     }
 
-    fn receive(&self, id: u32, number: i32, buffer_bytes: usize, post: &Post, counters: &mut Counters) {
+    fn receive(&self, id: u32, number: i32, post: &Post, counters: &mut Counters) {
         while self.is_ready(number, libc::POLLIN | libc::POLLRDHUP, counters) {
             let Some(mut state) = self.room() else { return };
-            if state.buffer.is_empty() {
-                state.buffer = vec![0; buffer_bytes];
+            let bytes = state.room_bytes;
+            if state.received.capacity() < bytes {
+                state.received = Vec::with_capacity(bytes);
             }
-            let memory = Span { start: state.buffer.as_mut_ptr(), bytes: buffer_bytes };
-            // SAFETY: the buffer is that long, and reached under the lock only, which is held.
-            match unsafe { attempt::receive(number, memory, counters) } {
+            let memory = Span { start: state.received.as_mut_ptr(), bytes };
+            // SAFETY: the empty buffer has that much room and is used only under the lock, which is held.
+            match unsafe { self.bell.receive(number, memory, counters) } {
                 bytes if bytes > 0 => {
-                    state.filled = bytes as usize;
+                    // SAFETY: the call has just written this many bytes, within the capacity.
+                    unsafe { state.received.set_len(bytes as usize) };
                     drop(state);
                     post.tell(id, false, counters);
                 }
-                errno if errno == -libc::EAGAIN => counters.would_block += 1,
                 errno if errno == -libc::EINTR => {}
-                end => {
-                    state.end = Some(end);
+                nothing => {
+                    // A worker that waits or is idle holds no large buffer.
+                    state.received = Vec::new();
+                    if nothing == -libc::EAGAIN {
+                        counters.would_block += 1;
+                        continue;
+                    }
+                    state.end = Some(nothing);
                     return;
                 }
             }
@@ -285,7 +305,7 @@ impl Worker {
     }
 }
 
-/// Signals are for the threads of the program.
+/// Blocks all signals, so that the program's own threads handle them.
 fn block_signals() {
     // SAFETY: a set is numbers, for which zero is valid; both calls write or read the live local only.
     unsafe {
@@ -295,15 +315,16 @@ fn block_signals() {
     }
 }
 
-/// From here on this thread, when it is woken, lets whoever runs on its processor finish (SCHED_BATCH, sched(7)).
+/// Sets SCHED_BATCH, so that this thread does not preempt the running one when it wakes (sched(7)).
 ///
-/// On one processor the kernel would interrupt the runtime for each worker that gets something, and switch back, for a
-/// message the runtime takes in only at its next turn; measured: 1.3 switches a request instead of 1.15, and up to a
-/// third of the CPU time. The price is that somebody else's program that never sleeps keeps a worker waiting for the rest
-/// of its slice. A thread with a policy of the program's own choosing keeps it. If it cannot be had, all is as before.
+/// Otherwise, on one processor, the kernel interrupts the runtime for each worker that wakes, for a message
+/// that the runtime handles only at its next turn (measured: 1.3 context switches a request instead of 1.15,
+/// and up to a third of the CPU time). The cost: a busy process on the same processor delays a worker by the
+/// rest of its time slice. A thread with a policy that the program has chosen keeps it. A failure is ignored.
 fn give_way(counters: &mut Counters) {
     counters.system_calls += 1;
-    // SAFETY: sched_getscheduler(2) takes a number; 0 is this thread. (By number: musl has it, and says ENOSYS.)
+    // SAFETY: sched_getscheduler(2) takes a number; 0 is this thread. (By number: musl's function always
+    // returns ENOSYS.)
     if unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) } != libc::c_long::from(libc::SCHED_OTHER) {
         return;
     }
@@ -325,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_gives_way_unless_it_has_a_policy_of_its_own() {
+    fn a_worker_uses_sched_batch_unless_it_has_another_policy() {
         let run = |chosen: Option<libc::c_int>| {
             let thread = std::thread::spawn(move || {
                 if let Some(chosen) = chosen {

@@ -1,26 +1,28 @@
-//! How far ahead of its user a listener may accept.
+//! How far ahead of the program a listener may accept.
 //!
-//! A multishot accept takes whoever comes, asked for or not: in one turn as many as the completion queue holds. A
-//! program that pauses accepting, to keep descriptors for its files, would lose them all the same. So it is used only
-//! where that many descriptors and some more are left; nearer to the limit each accept takes one connection.
+//! A multishot accept takes every connection that arrives: in one turn as many as the completion queue holds.
+//! A program that pauses accepting to keep descriptors for its files would lose them anyway. So multishot is
+//! used only while that many descriptors and some spare ones are free. Nearer to the limit each accept takes
+//! one connection.
 //!
-//! How many are left is told by the number of the last descriptor that came: the kernel gives the lowest that is free.
+//! The number of the last new descriptor shows how many are free, because the kernel assigns the lowest free
+//! number.
 
 use super::{Place, Uring};
 use crate::sys;
 use ringroad_uring::Cqe;
 
-/// Descriptors left beyond what a turn can bring.
+/// Descriptors kept free beyond what a turn can add.
 const SPARE: i32 = 256;
 
-/// What is known of this process's descriptors.
+/// Tracks how close the process is to its descriptor limit.
 #[derive(Debug, Default)]
 pub(super) struct Accepting {
-    /// The last number that came.
+    /// The last descriptor number.
     last: i32,
-    /// From this number on nobody is accepted ahead; as the limit was when it was last read.
+    /// From this number on each accept takes one connection. Computed from the limit when it was last read.
     too_high: i32,
-    /// Multishot accepts that were ended for this, as their completions will carry it.
+    /// Multishot accepts that were cancelled for that reason, by user_data.
     retired: Vec<u64>,
 }
 
@@ -39,7 +41,7 @@ impl Uring {
         self.accepting.last < self.accepting.too_high
     }
 
-    /// Looks at what an accept or an open has brought. The result, as it is to be told.
+    /// Notes the descriptor that an accept or open returned. Returns the result to be reported.
     #[inline]
     pub(super) fn brought(&mut self, completion: &Cqe) -> i32 {
         if completion.result >= 0 {
@@ -58,7 +60,7 @@ impl Uring {
         completion.result
     }
 
-    /// Ends a multishot accept that has come too near to the limit.
+    /// Cancels a multishot accept when its descriptor numbers are close to the limit.
     #[cold]
     fn retire(&mut self, bits: u64) {
         if let Some(place @ Place::Kernel) = self.hold(bits) {
@@ -68,7 +70,8 @@ impl Uring {
         }
     }
 
-    /// What the end of an accept comes to that may have been retired: then it is to begin again.
+    /// The result of an accept that may have been cancelled by `retire`: EAGAIN, so that it is submitted
+    /// again.
     #[cold]
     fn retired(&mut self, completion: &Cqe) -> i32 {
         let retired = &mut self.accepting.retired;

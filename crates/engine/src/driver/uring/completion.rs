@@ -1,9 +1,10 @@
-//! Taking completions: what each one means, a turn's worth at a time; and at the end, taking every last one.
+//! Takes completions, a turn's worth at a time, and turns them into news. Drains the ring when the driver is
+//! dropped.
 //!
-//! INVARIANT: a completion is popped once, and goes either through [`Uring::take`], which tells it, or, when the
-//! driver is dropped, through [`Uring::discard`].
+//! INVARIANT: a completion is popped once, and is handled either by [`Uring::take`], which reports it, or,
+//! when the driver is dropped, by [`Uring::discard`].
 
-use super::{AT_ONCE, CANCEL, DESCRIPTOR, Place, RECEIVE, ROOM, TAG, Uring, ZERO_COPY, is_passing};
+use super::{AT_ONCE, CANCEL, DESCRIPTOR, INSTALL, Place, RECEIVE, ROOM, TAG, Uring, ZERO_COPY, is_passing};
 use crate::COMPLETIONS_PER_TURN;
 use crate::op::{Completion, News, Outcome, Token};
 use ringroad_uring::{Cqe, Wait};
@@ -12,27 +13,29 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// How long giving up waits for the kernel to let go.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a drop waits for operations in flight, unless [`Driver::abandon`](crate::driver::Driver::abandon)
+/// sets it.
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long giving up waits before it asks again.
+/// Interval at which the drop cancels again.
 const SLICE: Duration = Duration::from_millis(10);
 
 impl Uring {
-    /// Takes completions and appends what they mean.
+    /// Takes completions and appends their news.
     pub(super) fn take(&mut self, out: &mut Vec<Completion>) -> io::Result<()> {
         let start = out.len();
         let end = start + COMPLETIONS_PER_TURN;
         while let Some(completion) = self.next_completion()? {
-            // A bundle alone is never longer than a turn (UIO_MAXIOV).
+            // A single bundle never exceeds a turn (UIO_MAXIOV).
             if self.pieces(&completion) > end - out.len() && out.len() > start {
                 self.held.push_front(completion);
                 break;
             }
-            self.tell(&completion, out);
+            self.report(&completion, out);
         }
-        // What is handed over next may complete at once, and has to find room beside what was left.
-        let queue = self.kernel.ring.completions();
+        // Entries submitted next may complete immediately, and need room beside the completions left in the
+        // queue.
+        let mut queue = self.kernel.ring.completions();
         self.room = queue.entries().saturating_sub(queue.ready());
         Ok(())
     }
@@ -42,7 +45,7 @@ impl Uring {
         if let Some(held) = self.held.pop_front() {
             return Ok(Some(held));
         }
-        let (submissions, completions) = self.kernel.ring.queues();
+        let (submissions, mut completions) = self.kernel.ring.queues();
         let next = completions.pop();
         if next.is_some() || !submissions.completion_overflow() {
             return Ok(next);
@@ -50,7 +53,7 @@ impl Uring {
         self.fetch_overflow()
     }
 
-    /// Has the kernel bring completions that found their queue full.
+    /// Makes the kernel move overflowed completions into the queue, and takes one.
     #[cold]
     fn fetch_overflow(&mut self) -> io::Result<Option<Cqe>> {
         self.counters.overflows += 1;
@@ -61,34 +64,43 @@ impl Uring {
         }
     }
 
-    /// How many pieces of news a completion is: a bundle one for each buffer.
+    /// Returns the number of news items of a completion: a bundle has one per buffer.
     #[inline]
     fn pieces(&self, completion: &Cqe) -> usize {
-        if !self.abilities.bundles || completion.user_data & TAG != RECEIVE {
+        if !self.abilities.bundles
+            || completion.user_data & TAG != RECEIVE
+            || completion.buffer_id().is_none()
+        {
             return 1;
         }
         (completion.result.max(1) as usize).div_ceil(self.kernel.pool.buffer_bytes())
     }
 
     #[inline]
-    pub(super) fn tell(&mut self, completion: &Cqe, out: &mut Vec<Completion>) {
+    pub(super) fn report(&mut self, completion: &Cqe, out: &mut Vec<Completion>) {
         let bits = completion.user_data;
         if bits & CANCEL != 0 {
             return self.cancel_missed(bits & !CANCEL);
         }
-        if bits >= AT_ONCE {
-            return self.tell_ourselves(bits, completion.result);
+        if bits >= INSTALL {
+            return self.handle_internal(bits, completion.result);
         }
         if bits & TAG == ZERO_COPY {
-            return self.tell_zero_copy(completion, out);
+            return self.report_zero_copy(completion, out);
         }
+        let token = Token::from_bits(bits & !TAG);
+        let only_waits = bits & TAG == RECEIVE && self.only_waits(token);
         if !completion.more() {
             self.in_flight -= 1;
             self.put(bits, Place::Out);
         }
-        let token = Token::from_bits(bits & !TAG);
+        if only_waits {
+            // The result of a poll is its ready events.
+            let result = if completion.result < 0 { completion.result } else { -libc::EAGAIN };
+            return out.push(Completion { token, news: News::Last(Outcome::of(result)) });
+        }
         if bits & TAG == RECEIVE {
-            return self.tell_received(token, completion, out);
+            return self.report_received(token, completion, out);
         }
         if bits & TAG == ROOM && completion.result >= 0 {
             out.push(Completion { token, news: News::Ready });
@@ -101,7 +113,7 @@ impl Uring {
     }
 
     #[inline]
-    fn tell_received(&mut self, token: Token, completion: &Cqe, out: &mut Vec<Completion>) {
+    fn report_received(&mut self, token: Token, completion: &Cqe, out: &mut Vec<Completion>) {
         let pool = &self.kernel.pool;
         let mut left = completion.result.max(0) as u32;
         let mut tell = |outcome, last: bool| {
@@ -114,14 +126,15 @@ impl Uring {
                     return pool.put(id);
                 }
                 left -= bytes;
-                // SAFETY: the completion has just told that the kernel took this buffer and is done with it. It
-                // is offered again only from the pool's free list, where the lease's drop puts it.
+                // SAFETY: the completion shows that the kernel has filled this buffer and no longer uses it.
+                // It is offered again only from the pool's free list, where the drop of the lease puts it.
                 let lease = unsafe { pool.lease(id, bytes as usize) };
                 let outcome = Outcome { result: bytes as i32, lease: Some(lease) };
                 tell(outcome, left == 0 && !completion.more());
             };
             // SAFETY: a completion of a receive, all of which select from this ring's group; completions are
-            // popped once, and this is the only place that shows one (`discard` takes those of a given-up ring).
+            // popped once, and only this function takes their buffers (`discard` does for a ring that is
+            // dropped).
             unsafe { ring.take_each(completion, each) }
         });
         if completion.result > 0 && left == 0 {
@@ -130,17 +143,21 @@ impl Uring {
         if completion.result == -libc::ENOBUFS {
             self.counters.ring_empty += 1;
         }
-        // Bytes without a buffer would be bytes lost.
+        // Bytes without a buffer would be lost: report an error.
         let result = if left > 0 { -libc::EIO } else { completion.result };
         tell(Outcome::of(result), !completion.more());
     }
 
-    /// What is no operation's. The alarm rang: that the wait is over is all it is for. Or something was waited for by
-    /// itself, and that wait failed: nobody asks any more.
+    /// Handles a completion that belongs to no slot: the alarm, which only ends the wait; or a late
+    /// completion of [`Uring::at_once`], which no longer waits for it.
     #[cold]
-    fn tell_ourselves(&mut self, bits: u64, result: i32) {
+    fn handle_internal(&mut self, bits: u64, result: i32) {
         self.in_flight -= 1;
-        if bits == AT_ONCE {
+        if bits == INSTALL && result >= 0 {
+            // SAFETY: the kernel has just created this descriptor, and reports its number once, here.
+            drop(unsafe { OwnedFd::from_raw_fd(result) });
+        }
+        if bits == AT_ONCE || bits == INSTALL {
             return;
         }
         if result < 0 && !matches!(-result, libc::EINTR | libc::EAGAIN) {
@@ -150,8 +167,9 @@ impl Uring {
         self.watch_alarm();
     }
 
-    /// A cancel found nothing. What it was for has completed, which is told in its turn; or it was between two
-    /// tries, where the kernel does not see it, or cannot be interrupted, and goes on: then it is cancelled again.
+    /// Handles a cancel that found nothing. Either the operation has completed, and its completion follows.
+    /// Or the kernel did not find it between two attempts, or cannot interrupt it: then the cancel is sent
+    /// again later.
     #[cold]
     pub(super) fn cancel_missed(&mut self, bits: u64) {
         if let Some(place) = self.hold(bits).filter(|place| **place == Place::Cancelled) {
@@ -160,19 +178,21 @@ impl Uring {
         }
     }
 
-    /// Cancels everything and takes every last completion. Whether that came to an end in time.
-    fn settle(&mut self) -> bool {
+    /// Cancels everything and takes all completions. Returns true if nothing is in flight any more.
+    pub(super) fn drain(&mut self) -> bool {
         // The kernel has not seen these.
-        for (bits, _) in self.line.drain(..).filter(|(bits, _)| bits & TAG == ZERO_COPY) {
-            self.zero_copy.withdraw(bits);
+        while let Some((bits, ..)) = self.line.pop_front(&self.holds) {
+            if bits & TAG == ZERO_COPY {
+                self.zero_copy.withdraw(bits);
+            }
         }
         self.starved.clear();
         self.cancels.clear();
         self.missed.clear();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + self.patience;
         let mut slice = None;
         loop {
-            // What is queued but not submitted would not be found by the cancel.
+            // Submits the queue first: the cancel does not find entries that are not submitted.
             let completions = u32::from(slice.is_some());
             let entered = self.enter(Wait { completions, timeout: slice, ..Wait::default() });
             while let Some(completion) =
@@ -184,16 +204,19 @@ impl Uring {
                 return true;
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            if entered.is_err() || left.is_zero() {
+            // Even with no patience, operations that can be cancelled immediately are, and their completions
+            // are taken.
+            if entered.is_err() || (left.is_zero() && slice.is_some()) {
                 return false;
             }
-            // What it comes to is told by the completions. Again and again: one between two tries is not found.
+            // The completions carry the results. Repeated, because the kernel does not find an operation
+            // between two attempts.
             let _ = self.kernel.ring.cancel_all(left);
             slice = Some(left.min(SLICE));
         }
     }
 
-    /// Disposes of what nobody wants any more.
+    /// Disposes of a completion that no operation waits for.
     fn discard(&mut self, completion: &Cqe) {
         let bits = completion.user_data;
         if bits & CANCEL != 0 {
@@ -205,14 +228,21 @@ impl Uring {
         if !completion.more() {
             self.in_flight -= 1;
         }
+        if bits >= INSTALL {
+            if bits == INSTALL && completion.result >= 0 {
+                // SAFETY: as in `handle_internal`.
+                drop(unsafe { OwnedFd::from_raw_fd(completion.result) });
+            }
+            return;
+        }
         match bits & TAG {
             RECEIVE => {
                 let pool = &self.kernel.pool;
-                // SAFETY: as in `tell_received`.
+                // SAFETY: as in `report_received`.
                 pool.with_ring(|ring| unsafe { ring.take_each(completion, |id, _| pool.put(id)) });
             }
             DESCRIPTOR if completion.result >= 0 => {
-                // SAFETY: the kernel has just opened this descriptor for us; nobody else knows its number.
+                // SAFETY: the kernel has just opened this descriptor for us; no other code knows its number.
                 drop(unsafe { OwnedFd::from_raw_fd(completion.result) });
             }
             _ => {}
@@ -224,8 +254,8 @@ impl Drop for Uring {
     fn drop(&mut self) {
         // A forked child has nothing in flight: the operations are its parent's.
         let is_ours = self.kernel.ring.is_of_this_process();
-        if !is_ours || self.settle() {
-            // SAFETY: dropped once, here, and not used after. The kernel has let go of all of it.
+        if !is_ours || self.drain() {
+            // SAFETY: dropped once, here, and not used after. Nothing is in flight.
             unsafe { ManuallyDrop::drop(&mut self.kernel) }
         }
         if is_ours {

@@ -1,6 +1,6 @@
-//! Operations on files as entries of the ring, where this kernel has them.
+//! File operations as entries of the ring.
 //!
-//! Which go through the ring at all is not decided here (`fs::way`).
+//! `fs::way` decides which operations go through the ring.
 
 use crate::op::FileOp;
 use crate::sys::attempt::bounded;
@@ -8,7 +8,7 @@ use crate::sys::file::{STAT_MASK, unlink_flags};
 use ringroad_uring::abi::{IORING_FSYNC_DATASYNC, io_uring_op};
 use ringroad_uring::{Probe, Sqe};
 
-/// The opcode that does this, if io_uring has one.
+/// Returns the opcode for this operation, if io_uring has one.
 fn opcode(op: &FileOp) -> Option<io_uring_op> {
     Some(match op {
         FileOp::Read { .. } => io_uring_op::IORING_OP_READ,
@@ -26,7 +26,8 @@ fn opcode(op: &FileOp) -> Option<io_uring_op> {
     })
 }
 
-/// The opcodes this kernel has, a bit each. They are below 64 as yet, and those of [`opcode`] stay what they are.
+/// The opcodes that this kernel supports, one bit each. Opcodes are below 64 so far, and those of [`opcode`]
+/// are part of the kernel's ABI.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Files(u64);
 
@@ -41,7 +42,7 @@ impl Files {
     }
 }
 
-/// What the ring is handed.
+/// Makes the entry for an operation.
 pub(super) fn entry(op: FileOp) -> Sqe {
     match op {
         FileOp::Read { fd, memory, offset } => {

@@ -1,19 +1,19 @@
-//! The io_uring driver: operations become entries of a ring; one `io_uring_enter` per turn hands them over and
-//! waits for what comes back.
+//! The io_uring driver: operations become entries of a ring; one `io_uring_enter` per turn submits them and
+//! waits for completions.
 //!
-//! The kernel does the waiting and the attempting, so there is little state here: what an operation names is
-//! kept by its slot, and the completion carries the slot's token. Here is what is handed over, and when; what comes
-//! back is read in `completion`, and the ring is made in `setup`. Left to others: the queues and the buffer ring
-//! ([`ringroad_uring`]), who owns memory (`inflight`).
+//! The kernel waits and attempts, so there is little state here: the slot keeps what an operation names, and
+//! the completion carries the slot's token. This module decides what is submitted and when. `completion`
+//! handles completions, `setup` makes the ring. The queues and the buffer ring are in [`ringroad_uring`],
+//! memory ownership in `inflight`.
 //!
-//! An operation is in one place at a time, told by `holds`: in `starved` or in `line`, where the kernel has not seen
-//! it; in the submission queue or with the kernel; or out. Why some wait:
+//! `holds` records where an operation is: in `starved` or in `line`, where the kernel has not seen it; in the
+//! submission queue or in the kernel; or out. Operations wait for two reasons:
 //!
-//! - `starved`: a receive that would find the buffer ring empty would only be told so. It goes on once buffers
-//!   are back.
-//! - `line`: the submission queue is full, or as much was handed over this turn as the completion queue can
-//!   hold. The bound is per turn and not on what is in flight: operations that wait for peers may be any number,
-//!   and one that waited behind them could be the very one their peers wait for.
+//! - `starved`: the buffer ring is empty, so the receive would fail. It is submitted once buffers are
+//!   returned.
+//! - `line`: the submission queue is full, or as much was submitted in this turn as the completion queue can
+//!   hold. The bound is per turn and not on the number in flight: any number of operations may wait for
+//!   peers, and the operation queued behind them could be what those peers wait for.
 //!
 //! Start reading at [`Uring::wait`].
 
@@ -21,20 +21,22 @@ mod accept;
 mod completion;
 mod direct;
 mod file;
+mod line;
 pub(crate) mod setup;
 #[cfg(test)]
 mod tests;
 mod zero_copy;
 
 use super::features::ZeroCopy;
-use super::{Cancelled, Driver, Name, Settings};
+use super::{Cancelled, Driver, DriverName, Settings};
 use crate::clock::{Clock, Moment, Until};
 use crate::counters::Counters;
 use crate::op::{Answer, Call, Completion, FileOp, Kind, Op, Outcome, Target, Token};
 use crate::pool::Pool;
-use crate::sys::attempt::{self, bounded};
-use crate::sys::call::{self, Blocking};
+use crate::sys::attempt::{self, SOCKET_FLAGS, bounded};
+use crate::sys::call;
 use crate::{Error, Result};
+use line::Line;
 use ringroad_uring::{Cqe, FileTable, Ring, Sqe, Wait};
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -45,95 +47,109 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Cancels that missed are sent again at most this often.
+/// Interval at which cancels that found nothing are sent again.
 const AGAIN: Duration = Duration::from_millis(10);
+
+/// Sends of at least this many bytes are attempted by a plain call, so that the buffer is free for the next
+/// receive while it is still in the cache. The cost of the call is small beside the copy. Smaller sends share
+/// one `io_uring_enter`.
+pub(crate) const BULK_BYTES_MIN: usize = 16 * 1024;
 
 /// The buffer group of the standing receives.
 const GROUP: u16 = 0;
 
-// A completion carries the token, and in the four top bits of its index what it is a completion of. (There are
-// fewer slots than descriptors, and fewer descriptors than 2^28.)
+// user_data is the token, with the kind of completion in the four top bits of its index. (There are fewer
+// slots than descriptors, and fewer descriptors than 2^28.)
 const TAG: u64 = 7 << 28;
 const ONE_SHOT: u64 = 0;
 const RECEIVE: u64 = 1 << 29;
-/// What brings a descriptor: accepts, and opens.
+/// Accepts and opens: the result is a descriptor.
 const DESCRIPTOR: u64 = 2 << 29;
-/// A wait for room, on behalf of what is attempted then.
+/// A poll for room or input before an attempt.
 const ROOM: u64 = 3 << 29;
-/// A send from where its bytes lie, which completes twice.
+/// A zero-copy send, which completes twice.
 const ZERO_COPY: u64 = 1 << 28;
-/// Of the cancel of what the other bits say.
+/// The cancel of the operation that the other bits name.
 const CANCEL: u64 = 1 << 31;
-/// Of the read from the alarm. No slot has this index.
+/// The read of the alarm. No slot has this index.
 const ALARM: u64 = !CANCEL;
-/// Of what is waited for by itself ([`Uring::at_once`]). Nor this one.
+/// An entry that the kernel completes during submission ([`Uring::at_once`]). No slot has this index, nor
+/// that of [`INSTALL`].
 const AT_ONCE: u64 = ALARM - 1;
+/// The same, with a descriptor as its result.
+const INSTALL: u64 = ALARM - 2;
 
 pub(crate) struct Uring {
     kernel: ManuallyDrop<Shared>,
-    /// Entries handed over whose last completion was not taken. Cancels are not counted: they name no memory.
+    /// Submitted entries that wait for their last completion. Cancels are not counted: they name no memory.
     in_flight: u64,
-    /// What may still be handed over in this turn.
+    /// Entries that may still be submitted in this turn.
     room: u32,
-    /// Operations not handed over yet, in order, with what their completions will carry.
-    line: VecDeque<(u64, Sqe)>,
-    /// Receives that wait for a buffer in the ring, each once: on what, and whether they stand.
-    starved: VecDeque<(u64, (Target, bool))>,
-    /// What is to be cancelled, as its completion will carry it.
+    /// Operations not submitted yet, in order, by their user_data.
+    line: Line<Sqe>,
+    /// Receives that wait for a buffer in the ring: the target, and whether they are standing.
+    starved: Line<(Target, bool)>,
+    /// The last ticket given to an operation that waits.
+    tickets: u32,
+    /// Operations to be cancelled, by their user_data.
     cancels: Vec<u64>,
-    /// Likewise what a cancel was handed over for in vain, and from when on the next may be.
+    /// Operations with a cancel that found nothing, and the time from which it may be sent again.
     missed: Vec<u64>,
     again_from: Moment,
     /// By slot: where its operation is.
     holds: Vec<Hold>,
-    /// Completions that are taken and not told, in order: one that was too long for its turn, and what came while something
-    /// else was waited for by itself.
+    /// Completions taken from the queue and not handled yet, in order: a bundle that did not fit into its
+    /// turn, and those that arrived during [`Uring::at_once`].
     held: VecDeque<Cqe>,
     accepting: accept::Accepting,
-    /// Places in the table of connections, at most; `None`: as many as the kernel allows and are usual.
+    /// Places in the table of direct connections; `None`: the default, or what the kernel allows.
     places: Option<u32>,
     zero_copy: zero_copy::ZeroCopy,
-    /// Of the ring itself, met where it could not be told.
+    /// An error of the ring, to be returned by the next wait.
     failed: Option<io::Error>,
     abilities: Abilities,
     clock: Clock,
+    /// Time limit for the drop, which waits until nothing is in flight.
+    patience: Duration,
     counters: Counters,
 }
 
-/// What the kernel can reach. Freed only when it has let go of everything.
+/// Everything the kernel can access. Freed only when nothing is in flight.
 struct Shared {
     ring: Ring,
-    /// Connections that have no descriptor. Made when the first becomes one of them.
+    /// The table of direct connections, created for the first of them.
     table: Option<FileTable>,
     pool: Rc<Pool>,
     alarm: Arc<OwnedFd>,
-    /// Where the alarm is read to.
+    /// Target of the alarm's read.
     alarm_count: Box<UnsafeCell<u64>>,
 }
 
-/// Where the operation of a slot is. The next operation of a slot may have the token of the one before: only here
-/// is told whether a cancel is for one that is still held.
+/// Where the operation of a slot is. The next operation of a slot may have the same token, so only this
+/// record shows whether a cancel is for an operation that the driver still has.
 #[derive(Clone, Copy, Debug)]
 struct Hold {
     generation: u32,
     place: Place,
+    /// A receive in bulk, which polls for data and receives nothing.
+    only_waits: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// Not with us: never was, or its last completion has been told.
+    /// Not submitted, or its last completion has been handled.
     Out,
-    /// In line, or starved.
-    Waiting,
-    /// Handed over.
+    /// In `line` or `starved`, as the entry with this ticket.
+    Waiting(u32),
+    /// Submitted.
     Kernel,
-    /// Handed over, and to be cancelled: it is in `cancels` or in `missed`.
+    /// Submitted, and to be cancelled: it is in `cancels` or in `missed`.
     Doomed,
-    /// Handed over, and so is its cancel.
+    /// Submitted, and so is its cancel.
     Cancelled,
 }
 
-/// What this kernel has, and may be used.
+/// Optional features that this kernel has and the settings allow.
 #[derive(Clone, Copy, Debug)]
 struct Abilities {
     multishot_accept: bool,
@@ -144,18 +160,19 @@ struct Abilities {
 }
 
 impl Uring {
-    /// Makes a ring for the thread that calls this.
+    /// Creates a ring for the calling thread.
     ///
     /// # Errors
-    /// What `io_uring_setup(2)` says, with what to do; what the kernel lacks, by name.
+    /// The error of `io_uring_setup(2)` with a hint, or the names of the features that the kernel lacks.
     pub(crate) fn new(settings: &Settings) -> Result<Uring> {
         let (shared, abilities) = setup::make(settings)?;
         let mut driver = Uring {
             kernel: ManuallyDrop::new(shared),
             in_flight: 0,
             room: 0,
-            line: VecDeque::new(),
-            starved: VecDeque::new(),
+            line: Line::new(),
+            starved: Line::new(),
+            tickets: 0,
             cancels: Vec::new(),
             missed: Vec::new(),
             again_from: Moment::default(),
@@ -167,6 +184,7 @@ impl Uring {
             failed: None,
             abilities,
             clock: Clock::monotonic(),
+            patience: completion::PATIENCE,
             counters: Counters::default(),
         };
         driver.room = driver.kernel.ring.completions().entries();
@@ -174,7 +192,7 @@ impl Uring {
         Ok(driver)
     }
 
-    /// Hands an operation over, or has it wait in line; nothing overtakes.
+    /// Submits an operation, or puts it in line; order is kept.
     #[inline]
     fn push(&mut self, bits: u64, entry: Sqe) {
         let waiting = match self.line.is_empty() {
@@ -182,12 +200,24 @@ impl Uring {
             false => Some(entry),
         };
         if let Some(entry) = waiting {
-            self.put(bits, Place::Waiting);
-            self.line.push_back((bits, entry));
+            let ticket = self.ticket(bits);
+            self.line.push_back(bits, ticket, entry);
         }
     }
 
-    /// Hands an operation over, or gives it back if there is no room.
+    /// Marks an operation as waiting; returns the ticket for its entry.
+    #[cold]
+    fn ticket(&mut self, bits: u64) -> u32 {
+        self.tickets = self.tickets.wrapping_add(1);
+        if self.tickets == 0 {
+            self.line.purge(&self.holds);
+            self.starved.purge(&self.holds);
+        }
+        self.put(bits, Place::Waiting(self.tickets));
+        self.tickets
+    }
+
+    /// Submits an operation, or returns it if there is no room.
     #[inline]
     fn fill(&mut self, bits: u64, entry: Sqe) -> std::result::Result<(), Sqe> {
         self.write(entry.user_data(bits))?;
@@ -196,7 +226,7 @@ impl Uring {
         Ok(())
     }
 
-    /// Remembers where an operation is.
+    /// Records where an operation is.
     #[inline]
     fn put(&mut self, bits: u64, place: Place) {
         let Token { index, generation } = Token::from_bits(bits & !TAG);
@@ -205,12 +235,47 @@ impl Uring {
             if bits == ALARM {
                 return;
             }
-            self.holds.resize(index + 1, Hold { generation, place: Place::Out });
+            self.holds.resize(index + 1, Hold { generation, place: Place::Out, only_waits: false });
         }
-        self.holds[index] = Hold { generation, place };
+        let before = self.holds[index];
+        // An operation keeps this mark until it is out.
+        let only_waits = before.only_waits && before.generation == generation && before.place != Place::Out;
+        self.holds[index] = Hold { generation, place, only_waits };
     }
 
-    /// Where the operation with this token is, if that is known of this life of its slot.
+    /// Marks the operation with this token, which was just recorded, as one that receives nothing.
+    fn set_only_waits(&mut self, bits: u64) {
+        let Token { index, .. } = Token::from_bits(bits & !TAG);
+        self.holds[index as usize].only_waits = true;
+    }
+
+    /// Whether the operation with this token only polls.
+    #[inline]
+    fn only_waits(&self, token: Token) -> bool {
+        let hold = self.holds.get(token.index as usize);
+        hold.is_some_and(|hold| hold.only_waits && hold.generation == token.generation)
+    }
+
+    /// Receives available bytes into a large buffer, which becomes a lease.
+    fn receive_bulk(&mut self, on: Target) -> Option<Outcome> {
+        let pool = &self.kernel.pool;
+        let mut large = pool.take_large();
+        // SAFETY: the buffer was just taken from the pool, so no other code uses it.
+        let result = unsafe { attempt::receive(on.number, large.span(), &mut self.counters) };
+        if result > 0 {
+            // SAFETY: the call has just written this many bytes at the start of the buffer.
+            let lease = unsafe { pool.lease_large(large, result as usize) };
+            return Some(Outcome { result, lease: Some(lease) });
+        }
+        pool.put_large(large);
+        if result == -libc::EAGAIN {
+            self.counters.would_block += 1;
+            return None;
+        }
+        Some(Outcome::of(result))
+    }
+
+    /// Where the operation with this token is; `None` if its slot has another generation.
     #[inline]
     fn hold(&mut self, bits: u64) -> Option<&mut Place> {
         let Token { index, generation } = Token::from_bits(bits & !TAG);
@@ -218,7 +283,7 @@ impl Uring {
         (hold.generation == generation).then_some(&mut hold.place)
     }
 
-    /// Writes an entry into the submission queue, or gives it back if there is no room in this turn.
+    /// Writes an entry into the submission queue, or returns it if there is no room in this turn.
     #[inline]
     fn write(&mut self, entry: Sqe) -> std::result::Result<(), Sqe> {
         if self.room == 0 {
@@ -228,11 +293,13 @@ impl Uring {
             self.counters.queue_full += 1;
             self.hand_over();
         }
-        let Some(slot) = self.kernel.ring.submissions().reserve() else { return Err(entry) };
-        // SAFETY: what an operation names stays in place and untouched until we have told its last completion:
-        // that is the contract of `Driver::submit`; what a send without a copy names does until its notification, by the
-        // owner that `zero_copy` keeps. The alarm's memory and the buffers that receives select are
-        // in `Shared`, freed only when nothing is in flight (`drop`). Cancels name no memory.
+        let mut queue = self.kernel.ring.submissions();
+        let Some(slot) = queue.reserve() else { return Err(entry) };
+        // SAFETY: what an operation names stays in place and untouched until its last completion is reported:
+        // that is the contract of `Driver::submit`, and `Line` returns no cancelled operation. What a
+        // zero-copy send names stays until its notification, because `zero_copy` keeps an owner. The alarm's
+        // memory and the buffers that receives select are in `Shared`, freed only when nothing is in flight
+        // (`drop`). Cancels name no memory.
         unsafe { slot.fill(entry) };
         self.room -= 1;
         Ok(())
@@ -249,7 +316,7 @@ impl Uring {
         }
     }
 
-    /// Asks to be woken by the alarm.
+    /// Submits the read of the alarm, which ends a wait when another thread rings it.
     fn watch_alarm(&mut self) {
         let Shared { alarm, alarm_count, .. } = &*self.kernel;
         let entry = Sqe::read(alarm.as_raw_fd(), alarm_count.get().cast(), size_of::<u64>() as u32, 0);
@@ -266,13 +333,13 @@ impl Uring {
         if self.abilities.bundles { entry.bundle() } else { entry }
     }
 
-    /// Buffers in the ring, as far as completions have told.
+    /// Returns the number of buffers in the ring, as of the completions taken so far.
     #[inline]
     fn buffers_offered(&self) -> u16 {
         self.kernel.pool.with_ring(|ring| ring.entries() - ring.outstanding()).unwrap_or_default()
     }
 
-    /// Gives free buffers back to the ring, and lets those receive that waited for them.
+    /// Returns free buffers to the ring, and submits receives that waited for them.
     #[inline]
     fn refill(&mut self) {
         self.kernel.pool.refill(|ring, free| {
@@ -280,23 +347,23 @@ impl Uring {
             ring.offer();
         });
         if !self.starved.is_empty() {
-            self.feed_the_starved();
+            self.submit_starved();
         }
     }
 
-    /// As many as there are buffers: more would only be told again that there is none.
+    /// Submits as many starved receives as there are buffers.
     #[cold]
-    fn feed_the_starved(&mut self) {
+    fn submit_starved(&mut self) {
         for _ in 0..self.buffers_offered() {
-            let Some((bits, (on, stands))) = self.starved.pop_front() else { break };
+            let Some((bits, _, (on, stands))) = self.starved.pop_front(&self.holds) else { break };
             let entry = self.receive(on, stands);
             self.push(bits, entry);
         }
     }
 
-    /// Sends the cancels again that missed, if that was not done of late; otherwise, how long the next wait may last. The
-    /// kernel answers at once: what waits for a disk, or is under way on a thread of the kernel's, would have us ask without
-    /// a pause for as long as it takes.
+    /// Repeats the cancels that found nothing, unless that was done less than [`AGAIN`] ago; then returns how
+    /// long the next wait may last. Without the pause the driver would spin: the kernel completes a cancel
+    /// immediately for an operation that waits for a disk or runs on a kernel thread.
     #[cold]
     fn cancel_again(&mut self) -> Option<Duration> {
         let now = self.clock.now();
@@ -308,11 +375,11 @@ impl Uring {
         None
     }
 
-    /// Hands cancels over, as far as there is room; a success needs no answer.
+    /// Submits cancels while there is room. Successful cancels post no completion.
     #[cold]
     fn flush_cancels(&mut self) {
         while let Some(bits) = self.cancels.pop() {
-            // What has completed meanwhile, and perhaps begun anew, is left alone.
+            // The operation has completed meanwhile, and its slot may have a new one.
             if self.hold(bits).is_none_or(|place| *place != Place::Doomed) {
                 continue;
             }
@@ -323,12 +390,12 @@ impl Uring {
         }
     }
 
-    /// Moves what waits in line into the queue, as far as there is room.
+    /// Moves operations from the line into the queue while there is room.
     #[cold]
     fn advance_line(&mut self) {
-        while let Some((bits, entry)) = self.line.pop_front() {
+        while let Some((bits, ticket, entry)) = self.line.pop_front(&self.holds) {
             if let Err(entry) = self.fill(bits, entry) {
-                return self.line.push_front((bits, entry));
+                return self.line.push_front(bits, ticket, entry);
             }
         }
     }
@@ -343,8 +410,8 @@ impl Uring {
 }
 
 impl Driver for Uring {
-    fn name(&self) -> Name {
-        Name::IoUring
+    fn name(&self) -> DriverName {
+        DriverName::IoUring
     }
 
     fn call(&mut self, call: Call<'_>) -> io::Result<Answer> {
@@ -354,29 +421,39 @@ impl Driver for Uring {
         if call.target().is_some_and(|on| on.is_direct()) {
             return self.call_by_place(call);
         }
-        call::perform(call, Blocking::Yes, &mut self.counters)
+        call::perform(call, &mut self.counters)
     }
 
     fn tries(&self) -> bool {
         false
     }
 
-    /// Never: the kernel attempts what it is handed, many in one system call. But io_uring has no `sendfile`: to
-    /// splice through a pipe takes a thread of the kernel's for each half. And of a Unix datagram it would send an empty
-    /// one in the end: where there is no room at the receiver, the first attempt has used its bytes up (Linux 6.18:
-    /// `unix_dgram_sendmsg` copies them before it looks). So these two are called here, and the ring only waits for room.
+    /// Attempts only operations for which a plain system call is better. Everything else is submitted, many
+    /// entries in one system call. For the following the ring only polls until an attempt may succeed:
+    /// - receives and sends in bulk. The cost of the call is small beside the copy of the bytes, and all
+    ///   streams use one buffer that stays in the cache. A buffer ring would use each buffer in turn;
+    /// - a file sent to a socket: io_uring has no `sendfile`, and a splice through a pipe needs a kernel
+    ///   thread for each half;
+    /// - a Unix datagram: if the receiver has no room, the ring's first attempt consumes the iterator, and
+    ///   its retry sends an empty datagram (Linux 6.18: `unix_dgram_sendmsg` copies the bytes before it
+    ///   checks for room).
     fn attempt(&mut self, op: &Op<'_>) -> Option<Outcome> {
         let result = match *op {
-            Op::SendFile { on, .. } if on.is_direct() => -libc::EOPNOTSUPP,
-            // Sockets wait here (`Blocking::Yes`), and the kernel looks at that when it begins an operation. It begins
-            // none of this ring's meanwhile: that happens within `enter`.
-            Op::SendFile { on, file, at, bytes } => {
-                attempt::send_file_at_once(on.number, file, at, bytes, &mut self.counters)
+            Op::ReceiveBulk { on } if !on.is_direct() => return self.receive_bulk(on),
+            Op::Send { on, bytes, .. } if bytes.bytes >= BULK_BYTES_MIN && !on.is_direct() => {
+                // SAFETY: the caller owns an attempt's memory and lends it for the call (`Op`, `op_of`).
+                unsafe { attempt::send(on.number, bytes, &mut self.counters) }
             }
-            // SAFETY: an attempt's memory is the caller's, who lends it for the call (`Op`, `op_of`).
+            Op::SendFile { on, .. } if on.is_direct() => -libc::EOPNOTSUPP,
+            Op::SendFile { on, file, at, bytes } => {
+                attempt::send_file(on.number, file, at, bytes, &mut self.counters)
+            }
+            // SAFETY: the caller owns an attempt's memory and lends it for the call (`Op`, `op_of`).
             Op::SendUnixMessage { on, message } => unsafe {
-                attempt::send_now(on.number, message, &mut self.counters)
+                attempt::send_vectored(on.number, message, &mut self.counters)
             },
+            Op::Readable { on } => attempt::is_readable(on.number, &mut self.counters),
+            Op::Writable { on } => attempt::is_writable(on.number, &mut self.counters),
             _ => return None,
         };
         if result == -libc::EAGAIN {
@@ -394,15 +471,22 @@ impl Driver for Uring {
     fn submit(&mut self, token: Token, op: &Op<'_>) {
         debug_assert!(u64::from(token.index) < ZERO_COPY, "slots are fewer than descriptors");
         let bits = token.to_bits();
-        // A peer that is gone is EPIPE, never a signal. WAITALL: the kernel goes on after a short send by itself.
+        // MSG_NOSIGNAL: a closed peer is EPIPE, never a signal. MSG_WAITALL: the kernel continues a short
+        // send.
         let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
         match *op {
-            Op::Receive { on } | Op::ReceiveOne { on } => {
+            Op::ReceiveBulk { on } if !on.is_direct() => {
+                let bits = bits | RECEIVE;
+                self.push(bits, Sqe::poll_add(on.number, libc::POLLIN as u32));
+                self.set_only_waits(bits);
+            }
+            // A direct connection cannot be attempted: it receives one buffer at a time.
+            Op::Receive { on } | Op::ReceiveBulk { on } => {
                 let bits = bits | RECEIVE;
                 let stands = matches!(op, Op::Receive { .. });
                 if self.buffers_offered() == 0 {
-                    self.put(bits, Place::Waiting);
-                    return self.starved.push_back((bits, (on, stands)));
+                    let ticket = self.ticket(bits);
+                    return self.starved.push_back(bits, ticket, (on, stands));
                 }
                 let entry = self.receive(on, stands);
                 self.push(bits, entry);
@@ -421,9 +505,10 @@ impl Driver for Uring {
             Op::SendVectored { on, message } => {
                 self.push(bits | ONE_SHOT, at(on, |fd| Sqe::sendmsg(fd, message, flags)));
             }
-            Op::SendFile { on, .. } | Op::SendUnixMessage { on, .. } => {
+            Op::SendFile { on, .. } | Op::SendUnixMessage { on, .. } | Op::Writable { on } => {
                 self.push(bits | ROOM, Sqe::poll_add(on.number, libc::POLLOUT as u32));
             }
+            Op::Readable { on } => self.push(bits | ROOM, Sqe::poll_add(on.number, libc::POLLIN as u32)),
             Op::SendMessage { on, message } => {
                 self.push(bits | ONE_SHOT, Sqe::sendmsg(on.number, message, libc::MSG_NOSIGNAL));
             }
@@ -435,10 +520,9 @@ impl Driver for Uring {
                 self.push(bits | ONE_SHOT, at(on, |fd| Sqe::recv(fd, memory.start, length, 0)));
             }
             Op::Accept { on } => {
-                let flags = Blocking::Yes.socket_flags();
                 let entry = match self.may_accept_ahead() {
-                    true => Sqe::accept_multishot(on.number, flags),
-                    false => Sqe::accept(on.number, flags),
+                    true => Sqe::accept_multishot(on.number, SOCKET_FLAGS),
+                    false => Sqe::accept(on.number, SOCKET_FLAGS),
                 };
                 self.push(bits | DESCRIPTOR, entry);
             }
@@ -465,14 +549,15 @@ impl Driver for Uring {
             | Kind::ReceiveMessage
             | Kind::SendMessage
             | Kind::File => ONE_SHOT,
-            Kind::SendFile | Kind::SendUnixMessage => ROOM,
+            Kind::SendFile | Kind::SendUnixMessage | Kind::Readable | Kind::Writable => ROOM,
         };
         let bits = token.to_bits() | tag;
         match self.hold(bits) {
             // The kernel has not seen it.
-            Some(place @ Place::Waiting) => {
+            Some(place @ Place::Waiting(_)) => {
                 *place = Place::Out;
-                let _ = remove(&mut self.line, bits) || remove(&mut self.starved, bits);
+                self.line.trim(&self.holds);
+                self.starved.trim(&self.holds);
                 if tag == ZERO_COPY {
                     self.zero_copy.withdraw(bits);
                 }
@@ -512,9 +597,9 @@ impl Driver for Uring {
         if let Some(why) = self.failed.take() {
             return Err(why);
         }
-        // What found no room is handed over in the next turn, which must come soon; so is what was starved while
-        // there are buffers: those fed first may have nothing to receive, and those behind them have. Completions
-        // that are there already end a wait before it begins.
+        // Operations that found no room are submitted in the next turn, so this wait must not block. The same
+        // holds for starved receives while there are buffers: the first may have nothing to receive while
+        // later ones have. Held completions are reported without a wait.
         let starving = !self.starved.is_empty() && self.buffers_offered() > 0;
         let may_block = self.line.is_empty() && self.cancels.is_empty() && self.held.is_empty() && !starving;
         let (completions, timeout) = match until {
@@ -558,25 +643,22 @@ impl Driver for Uring {
         Counters { places_used: used.into(), ..self.counters }
     }
 
-    /// Waits a second for the kernel to let go; if it does not, what it may touch is never freed.
-    fn abandon(self: Box<Self>) {}
+    /// Waits at most `patience` for operations in flight. If one is left, what the kernel may access is never
+    /// freed.
+    fn abandon(mut self: Box<Self>, patience: Duration) {
+        self.patience = patience;
+    }
 }
 
-/// An entry made with this descriptor's number; or with its place, which the entry then says.
+/// Makes an entry with the descriptor's number, or with its place as a fixed file.
 #[inline]
 fn at(on: Target, make: impl FnOnce(i32) -> Sqe) -> Sqe {
     let entry = make(on.place().map_or(on.number, |place| place as i32));
     if on.is_direct() { entry.fixed_file() } else { entry }
 }
 
-/// Takes what will complete as `bits` out of a queue. Whether it was there.
-fn remove<T>(queue: &mut VecDeque<(u64, T)>, bits: u64) -> bool {
-    let at = queue.iter().position(|(waiting, _)| *waiting == bits);
-    at.and_then(|at| queue.remove(at)).is_some()
-}
-
-/// Errors of `io_uring_enter(2)` that are over by the next call: EBUSY when completions overflowed and must be
-/// taken first. EBADR is none of them: a completion was lost, and what the ring tells is no longer true.
+/// Whether an error of `io_uring_enter(2)` is temporary. EBUSY: completions have overflowed and must be taken
+/// first. EBADR is not temporary: a completion was lost, so the state of the ring is unknown.
 fn is_passing(why: &io::Error) -> bool {
     matches!(why.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN))
 }

@@ -1,11 +1,12 @@
-//! Making the ring: what is asked of the kernel, what it must have, and trying it out.
+//! Creates the ring: its set-up flags, the features the kernel must have, and a trial.
 //!
-//! Found by probing, never by version: a kernel may be patched, a sandbox may forbid. What is missing is named.
+//! Features are probed, never derived from the version: a kernel may be patched, and a sandbox may deny
+//! calls. An error names what is missing.
 
 use super::file::Files;
 use super::{Abilities, GROUP, Shared};
 use crate::driver::features::ZeroCopy;
-use crate::driver::{Name, Settings};
+use crate::driver::{DriverName, Settings};
 use crate::pool::Pool;
 use crate::sys::check;
 use crate::{Error, Result};
@@ -22,20 +23,21 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Fewer submission entries than this are not tried when locked memory is short.
+/// The smallest number of submission entries to try when locked memory is short.
 pub(crate) const ENTRIES_MIN: u32 = 64;
 
-/// What a ring is made with. One refused entry does not hold up those behind it (SUBMIT_ALL).
+/// Set-up flags of a ring. SUBMIT_ALL: a refused entry does not stop the submission of later ones.
 pub(crate) const SETUP_FLAGS: u32 =
     IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_SUBMIT_ALL;
 
-/// Kernel workers for what cannot be waited for by polling: most of what is done to files, and nothing of sockets.
+/// Maximum number of kernel workers for operations that cannot be polled: most file operations. No socket
+/// operation of this driver needs one (`direct.rs` avoids IORING_OP_SHUTDOWN for that reason).
 const WORKERS_MAX: u32 = 4;
 
-/// How long the trial may take before the ring counts as unusable.
+/// How long the trial may wait before the ring counts as unusable.
 const TRIAL_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What the kernel says by one bit each, as io_uring_setup(2) names them.
+/// Required feature bits, with their names in io_uring_setup(2).
 const FEATURES: [(u32, &str); 4] = [
     (IORING_FEAT_NODROP, "IORING_FEAT_NODROP"),
     (IORING_FEAT_FAST_POLL, "IORING_FEAT_FAST_POLL"),
@@ -54,21 +56,22 @@ const OPERATIONS: [(io_uring_op, &str); 8] = [
     (io_uring_op::IORING_OP_ASYNC_CANCEL, "IORING_OP_ASYNC_CANCEL"),
 ];
 
-/// A ring that works, with its buffers offered, and what else it can do.
+/// Creates a ring that has passed the trial, with its buffers offered, and returns its optional features.
 pub(super) fn make(settings: &Settings) -> Result<(Shared, Abilities)> {
     let mut ring = make_ring(settings)?;
     let known = probe(&ring)?;
     let mut buffers = make_buffers(&ring, settings)?;
     try_out(&mut ring, &mut buffers)?;
     if settings.features.registered_ring {
-        // Sixteen rings of a thread can be registered. One more works without, a little slower.
+        // A thread can register sixteen rings. Further rings work without it, a little slower.
         let _ = ring.register_ring_fd();
     }
     ring.limit_workers(WORKERS_MAX, WORKERS_MAX).map_err(|why| failed("io_uring_register", why))?;
-    // SAFETY: eventfd(2) takes numbers only. Blocking: io_uring takes O_NONBLOCK as "do not wait".
+    // SAFETY: eventfd(2) takes numbers only. Blocking: a *read* of a non-blocking file does not wait in
+    // io_uring.
     let alarm =
         check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) }).map_err(|why| failed("eventfd", why))?;
-    // SAFETY: just opened, and known to nobody else.
+    // SAFETY: just opened, and no other code has the number.
     let alarm = unsafe { OwnedFd::from_raw_fd(alarm) };
     let has = |bit| ring.features().has(bit);
     let abilities = Abilities {
@@ -76,7 +79,7 @@ pub(super) fn make(settings: &Settings) -> Result<(Shared, Abilities)> {
         no_iowait: settings.features.no_iowait && has(IORING_FEAT_NO_IOWAIT),
         bundles: settings.features.bundles && has(IORING_FEAT_RECVSEND_BUNDLE),
         files: if settings.features.files { Files::of(&known) } else { Files::default() },
-        // Whether it also reports, the first one tells.
+        // The first such send shows whether the kernel can report copies.
         zero_copy: match known.supports(io_uring_op::IORING_OP_SEND_ZC as u8) {
             true => settings.features.zero_copy,
             false => ZeroCopy::Off,
@@ -92,7 +95,7 @@ pub(super) fn make(settings: &Settings) -> Result<(Shared, Abilities)> {
     Ok((shared, abilities))
 }
 
-/// As many entries as asked, or as locked memory allows.
+/// Creates a ring with the requested number of entries, or as many as locked memory allows.
 fn make_ring(settings: &Settings) -> Result<Ring> {
     let mut entries = settings.entries.max(1);
     let mut completions = settings.completions.unwrap_or(entries.saturating_mul(4));
@@ -111,10 +114,10 @@ fn make_ring(settings: &Settings) -> Result<Ring> {
     }
 }
 
-pub(super) fn build(entries: u32, completions: u32) -> std::result::Result<Ring, SetupError> {
+pub(crate) fn build(entries: u32, completions: u32) -> std::result::Result<Ring, SetupError> {
     let build =
         |flags| Ring::builder(entries).completion_entries(completions.max(entries)).flags(flags).build();
-    // NO_SQARRAY (6.6) spares an indirection per entry.
+    // NO_SQARRAY (Linux 6.6) saves an indirection per entry.
     match build(SETUP_FLAGS | IORING_SETUP_NO_SQARRAY) {
         Err(why) if is(&why.source, libc::EINVAL) => build(SETUP_FLAGS),
         answer => answer,
@@ -124,7 +127,7 @@ pub(super) fn build(entries: u32, completions: u32) -> std::result::Result<Ring,
 const FORBIDDEN: &str =
     "forbidden by the sysctl kernel.io_uring_disabled or by a seccomp filter; the driver epoll works";
 
-/// What to do about a refusal.
+/// Returns the hint for a refused set-up.
 fn hint_for(why: &io::Error) -> &'static str {
     match why.raw_os_error() {
         Some(libc::ENOSYS) => {
@@ -142,14 +145,14 @@ fn hint_for(why: &io::Error) -> &'static str {
     }
 }
 
-/// What the kernel has; what it lacks is an error that names it.
+/// Probes the operations of the kernel; an error names what is missing.
 fn probe(ring: &Ring) -> Result<Probe> {
     let known = Probe::of(ring).map_err(|why| failed("io_uring_register", why))?;
     lacks(missing(ring.features(), |opcode| known.supports(opcode)))?;
     Ok(known)
 }
 
-/// What this driver cannot do without and the kernel has not said it has.
+/// Returns the features and operations that this driver needs and the kernel does not report.
 pub(crate) fn missing(
     features: ringroad_uring::Features,
     supports: impl Fn(u8) -> bool,
@@ -179,8 +182,9 @@ fn make_buffers(ring: &Ring, settings: &Settings) -> Result<BufferRing> {
     })
 }
 
-/// Receives a byte by a standing receive, and cancels it. Set-up may be allowed where entering is not, and no bit
-/// tells whether a receive can stand.
+/// Receives a byte with a multishot receive, and cancels the receive. A filter may allow io_uring_setup and
+/// deny io_uring_enter, and no feature bit shows whether receives can be multishot. Runs for every runtime,
+/// because filters are per thread.
 fn try_out(ring: &mut Ring, buffers: &mut BufferRing) -> Result<()> {
     const STANDING: u64 = 1;
     const CANCEL: u64 = 2;
@@ -189,11 +193,20 @@ fn try_out(ring: &mut Ring, buffers: &mut BufferRing) -> Result<()> {
     writer.write_all(b"!").map_err(on_pair)?;
     let entered = |why| failed("io_uring_enter", why).hint(FORBIDDEN);
     let mut exchange = |entry: Sqe, count: u32| -> Result<Vec<Cqe>> {
-        // SAFETY: names no memory but the group's buffers, of which the kernel takes none once `BufferRing` is
-        // dropped, if the trial fails and leaves the receive standing.
+        // SAFETY: names no memory but the group's buffers. If the trial fails and the receive stays armed,
+        // the kernel selects none of them after `BufferRing` is dropped.
         unsafe { ring.submissions().push(entry) }.map_err(|why| entered(io::Error::other(why)))?;
         let timeout = Some(TRIAL_PATIENCE);
-        ring.submit_and_wait(Wait { completions: count, timeout, ..Wait::default() }).map_err(entered)?;
+        // A signal ends the wait but not the trial.
+        loop {
+            match ring.submit_and_wait(Wait { completions: count, timeout, ..Wait::default() }) {
+                Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+                answer => {
+                    answer.map_err(entered)?;
+                    break;
+                }
+            }
+        }
         let mut answers = Vec::new();
         while let Some(completion) = ring.completions().pop() {
             // SAFETY: a completion of this ring, popped once; its only receive selects from this group.
@@ -210,7 +223,7 @@ fn try_out(ring: &mut Ring, buffers: &mut BufferRing) -> Result<()> {
     if !stands {
         return lacks(vec!["multishot receive (IORING_RECV_MULTISHOT)"]);
     }
-    // Linux 6.1 asks for the next buffer at once: where the only one is taken, the receive has ended by itself.
+    // Linux 6.1 selects the next buffer immediately: with the only one taken, the receive has already ended.
     let over = |answer: &Cqe| {
         let result = answer.result == -libc::ECANCELED || answer.result == -libc::ENOBUFS;
         answer.user_data == STANDING && result && !answer.more()
@@ -223,7 +236,7 @@ fn try_out(ring: &mut Ring, buffers: &mut BufferRing) -> Result<()> {
 }
 
 pub(super) fn failed(call: &'static str, why: io::Error) -> Error {
-    Error::new(call, why).by(Name::IoUring)
+    Error::new(call, why).by(DriverName::IoUring)
 }
 
 fn is(why: &io::Error, errno: i32) -> bool {

@@ -1,16 +1,19 @@
-//! Sends that the kernel makes from where the bytes lie (`IORING_OP_SEND_ZC`), and where they are worth it.
+//! Zero-copy sends (`IORING_OP_SEND_ZC`), and when they pay off.
 //!
-//! Such an entry completes twice: with the result, and with the notification that the bytes are not read any more, which
-//! may come only when the peer has acknowledged them. Nobody waits for the second. The result is told as that of any
-//! send, and the slot lets go of its memory; until the notification the bytes have another owner here. So only bytes that
-//! never change, and can have several owners, are sent this way.
+//! Such an entry completes twice: with the result, and with a notification that the kernel no longer reads
+//! the bytes. The notification may wait for the peer's acknowledgement. No operation waits for the
+//! notification. The result is reported like that of any send, and the slot releases its memory; until the
+//! notification, `kept` holds another owner of the bytes. So only immutable bytes that can have several
+//! owners are sent this way.
 //!
-//! INVARIANT: an owner of the bytes is in `kept` from before the kernel sees the entry until the kernel has told that it
-//! reads them no more: by the notification, or by a result that announces none. In whichever order they come.
+//! INVARIANT: an owner of the bytes is in `kept` from before the kernel sees the entry until the kernel has
+//! reported that it no longer reads them: by the notification, or by a result that announces none. The two
+//! may come in either order.
 //!
-//! To pin the pages and to tell of their end costs more than to copy few bytes; and the kernel copies all the same where
-//! it cannot know for how long somebody else would hold them: over loopback, between network namespaces, where packets
-//! are looked at, and on devices that cannot gather. It reports that, and then this connection's sends are ordinary ones.
+//! Pinning the pages and the notification cost more than copying few bytes. The kernel copies anyway where it
+//! cannot bound how long the pages are held: over loopback, between network namespaces, where packets are
+//! inspected, and on devices without scatter-gather. It reports that, and later sends of the connection are
+//! ordinary ones.
 
 use super::{Place, Uring};
 use crate::driver::features;
@@ -19,45 +22,65 @@ use ringroad_uring::Cqe;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::rc::Rc;
+use std::sync::Arc;
 
-/// Shorter sends are copied.
+/// Shorter sends are copied, in bytes.
 ///
-/// Up to about 10 KB a copy is cheaper (Linux, Documentation/networking/msg_zerocopy.rst); besides, who has a head to send
-/// before such a body sends it by itself then, which is a turn of the loop.
+/// Up to about 10 KB a copy is cheaper (Linux, Documentation/networking/msg_zerocopy.rst). Also, the head
+/// before such a body is then sent separately, which costs a turn of the loop.
 pub(super) const BYTES_MIN: usize = 64 * 1024;
 
-/// What is known of sends from where their bytes lie.
+/// State of zero-copy sends.
 #[derive(Debug)]
 pub(super) struct ZeroCopy {
     wish: features::ZeroCopy,
-    /// By what the completions carry.
+    /// By user_data.
     kept: HashMap<u64, Kept>,
-    /// Connections on which it is of no use: their generations, by index in the table of descriptors.
+    /// Connections on which the kernel copies: their generations, by index in the table of descriptors.
     ordinary: HashMap<u32, u32>,
 }
 
-/// Bytes that the kernel may read.
+/// An owner of bytes that the kernel may read.
 #[derive(Debug)]
 struct Kept {
-    /// `None`: they need none, for they never go.
-    owner: Option<Rc<[u8]>>,
+    owner: Owner,
     on: Target,
-    /// Notifications that may be to come: one of each part that was sent from here.
+    /// Notifications that may still come: one for each part sent zero-copy.
     owed: u32,
-    /// The result of one is to come.
+    /// A result is still to come.
     under_way: bool,
 }
 
-impl Kept {
-    /// Whether that is the owner it takes.
-    fn is_of(&self, owner: Option<&Rc<[u8]>>) -> bool {
-        match (&self.owner, owner) {
-            (None, None) => true,
-            (Some(ours), Some(other)) => Rc::ptr_eq(ours, other),
-            _ => false,
+/// Keeps the bytes allocated.
+#[derive(Debug)]
+enum Owner {
+    /// The bytes are never freed.
+    Static,
+    Rc(Rc<[u8]>),
+    Arc(Arc<[u8]>),
+}
+
+impl Owner {
+    fn new(lasting: Lasting<'_>) -> Owner {
+        match lasting {
+            Lasting::Static => Owner::Static,
+            Lasting::Shared(bytes) => Owner::Rc(Rc::clone(bytes)),
+            Lasting::SharedByThreads(bytes) => Owner::Arc(Arc::clone(bytes)),
         }
     }
 
+    /// Whether both own the same allocation.
+    fn is_same(&self, other: &Owner) -> bool {
+        match (self, other) {
+            (Owner::Static, Owner::Static) => true,
+            (Owner::Rc(one), Owner::Rc(other)) => Rc::ptr_eq(one, other),
+            (Owner::Arc(one), Owner::Arc(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+impl Kept {
     fn is_over(&self) -> bool {
         self.owed == 0 && !self.under_way
     }
@@ -68,31 +91,29 @@ impl ZeroCopy {
         ZeroCopy { wish, kept: HashMap::new(), ordinary: HashMap::new() }
     }
 
-    /// Whether a send of so many bytes is to be made from where they lie.
+    /// Whether a send of so many bytes is to be zero-copy.
     pub(super) fn is_worth_it(&self, on: Target, bytes: usize) -> bool {
         bytes >= BYTES_MIN
             && self.wish != features::ZeroCopy::Off
             && (self.ordinary.is_empty() || self.ordinary.get(&on.index) != Some(&on.generation))
     }
 
-    /// Becomes an owner of the bytes, for an entry that is going to be handed over. False: they are to be copied.
+    /// Keeps an owner of the bytes for an entry that is about to be submitted. False: use an ordinary send.
     pub(super) fn keep(&mut self, bits: u64, on: Target, bytes: usize, owner: Lasting<'_>) -> bool {
         if !self.is_worth_it(on, bytes) {
             return false;
         }
-        let owner = match owner {
-            Lasting::Static => None,
-            Lasting::Shared(bytes) => Some(Rc::clone(bytes)),
-        };
+        let owner = Owner::new(owner);
         match self.kept.entry(bits) {
             // Another part of the same send.
-            Entry::Occupied(mut kept) if kept.get().is_of(owner.as_ref()) => {
+            Entry::Occupied(mut kept) if kept.get().owner.is_same(&owner) => {
                 let kept = kept.get_mut();
                 kept.owed += 1;
                 kept.under_way = true;
                 true
             }
-            // The slot has had 2^32 lives since, and the peer of the first is still silent.
+            // The slot's generation has wrapped around, and the notification of the first send is still to
+            // come.
             Entry::Occupied(_) => false,
             Entry::Vacant(place) => {
                 place.insert(Kept { owner, on, owed: 1, under_way: true });
@@ -101,17 +122,17 @@ impl ZeroCopy {
         }
     }
 
-    /// Whether the operation that a completion with these bits would be of has been handed over this way.
+    /// Whether the operation with these bits was submitted as a zero-copy send.
     pub(super) fn is_under_way(&self, bits: u64) -> bool {
         !self.kept.is_empty() && self.kept.get(&bits).is_some_and(|kept| kept.under_way)
     }
 
-    /// The entry was never handed over.
+    /// Records that the entry was never submitted.
     pub(super) fn withdraw(&mut self, bits: u64) {
         self.has_result(bits, false);
     }
 
-    /// The result is there. `notifies`: the notification comes apart from it, or has come.
+    /// Records the result. `notifies`: there is a notification, to come or already received.
     pub(super) fn has_result(&mut self, bits: u64, notifies: bool) {
         self.change(bits, |kept| {
             kept.under_way = false;
@@ -119,7 +140,7 @@ impl ZeroCopy {
         });
     }
 
-    /// The notification is there. `copied`: the kernel has not done what was wished.
+    /// Records the notification. `copied`: the kernel copied the bytes.
     pub(super) fn is_notified(&mut self, bits: u64, copied: bool) {
         if let Some(kept) = self.kept.get(&bits)
             && copied
@@ -139,17 +160,17 @@ impl ZeroCopy {
         }
     }
 
-    /// The kernel refuses such a send. True: an ordinary one may be taken.
+    /// Handles a refused zero-copy send. True: an ordinary send may be used instead.
     fn is_refused(&mut self, bits: u64, result: i32) -> bool {
         match -result {
-            // The socket cannot (EOPNOTSUPP), or memory for it is short: more would be in use than this user may lock.
+            // The socket does not support it (EOPNOTSUPP), or locked memory is short (RLIMIT_MEMLOCK).
             libc::EOPNOTSUPP | libc::ENOBUFS | libc::ENOMEM => {
                 if let Some(kept) = self.kept.get(&bits) {
                     self.ordinary.insert(kept.on.index, kept.on.generation);
                 }
                 true
             }
-            // It knows the operation but not how to report (before Linux 6.2).
+            // The kernel has the operation but not the report of copies (before Linux 6.2).
             libc::EINVAL => {
                 self.wish = features::ZeroCopy::Off;
                 true
@@ -158,28 +179,29 @@ impl ZeroCopy {
         }
     }
 
-    /// The descriptor at this index is another one's from now on.
+    /// Forgets the connection at this index.
     pub(super) fn forget(&mut self, index: u32) {
         if !self.ordinary.is_empty() {
             self.ordinary.remove(&index);
         }
     }
 
-    /// Sends of which the kernel may still read the bytes, in memory that lives by our owning it.
+    /// Returns the number of completed sends with memory that the kernel may still read and that lives only
+    /// through this owner.
     pub(super) fn lent(&self) -> usize {
-        self.kept.values().filter(|kept| kept.owner.is_some()).count()
+        self.kept.values().filter(|kept| !matches!(kept.owner, Owner::Static)).count()
     }
 
-    /// Owns for ever what the kernel may still read: nobody will hear when it does no longer.
+    /// Leaks what the kernel may still read, because no notification is taken any more.
     pub(super) fn leak(&mut self) {
         std::mem::forget(std::mem::take(&mut self.kept));
     }
 }
 
 impl Uring {
-    /// Takes one of the two completions of such a send.
+    /// Handles one of the two completions of a zero-copy send.
     #[cold]
-    pub(super) fn tell_zero_copy(&mut self, completion: &Cqe, out: &mut Vec<Completion>) {
+    pub(super) fn report_zero_copy(&mut self, completion: &Cqe, out: &mut Vec<Completion>) {
         let bits = completion.user_data;
         if completion.is_notification() {
             self.counters.zero_copy_copied += u64::from(completion.was_copied());
@@ -192,7 +214,7 @@ impl Uring {
         let refused = self.zero_copy.is_refused(bits, result);
         self.zero_copy.has_result(bits, completion.more());
         let news = match refused {
-            // Nothing was sent. Whoever asked for its end is told so; otherwise it is sent another way.
+            // Nothing was sent. A cancelled operation ends here; otherwise an ordinary send follows.
             true if is_cancelled => News::Last(Outcome::of(-libc::ECANCELED)),
             true => News::Ready,
             false => {
@@ -203,7 +225,7 @@ impl Uring {
         out.push(Completion { token: Token::from_bits(bits & !super::TAG), news });
     }
 
-    /// Takes one of them when the driver is given up.
+    /// Handles one of them when the driver is dropped.
     pub(super) fn discard_zero_copy(&mut self, completion: &Cqe) {
         if completion.is_notification() {
             return self.zero_copy.is_notified(completion.user_data, false);

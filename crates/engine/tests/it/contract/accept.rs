@@ -1,4 +1,4 @@
-//! Accepting: everybody is served once, whatever becomes of the futures that wait for them.
+//! Accepting: every client is served once, whatever becomes of the futures that wait for connections.
 
 use crate::support::{
     Case, Gate, alone, listener, listener_with, pair_by, poll_once, receive, receive_all, run, runtime,
@@ -14,7 +14,7 @@ use std::net;
 use std::pin::pin;
 use std::rc::Rc;
 
-everywhere!(hundreds_who_come_at_once_are_served_each_once, |_| async {
+everywhere!(hundreds_of_simultaneous_clients_are_each_served_once, |_| async {
     const CLIENTS: u32 = 300;
     let (mut listener, address) = listener();
     let served = Rc::new(Cell::new(0));
@@ -35,7 +35,7 @@ everywhere!(hundreds_who_come_at_once_are_served_each_once, |_| async {
                 stream.write_all(number).await.0.unwrap();
                 served.set(served.get() + 1);
             }
-            // Nobody else comes.
+            // No further client connects.
             assert!(poll_once(pin!(listener.accept())).await.is_none());
         })
     };
@@ -47,7 +47,7 @@ everywhere!(hundreds_who_come_at_once_are_served_each_once, |_| async {
 everywhere!(a_connection_that_comes_to_a_dropped_accept_is_the_next_ones, |_| async {
     let (mut listener, address) = listener();
     for turns in 0..20 {
-        // Drop it before, while and after somebody comes.
+        // Drop the accept before, while and after a client connects.
         {
             let mut accept = pin!(listener.accept());
             assert!(poll_once(accept.as_mut()).await.is_none());
@@ -77,7 +77,7 @@ everywhere!(a_connection_that_comes_to_a_dropped_accept_is_the_next_ones, |_| as
 everywhere!(an_accept_that_loses_races_serves_all_the_same, |_| async {
     const CLIENTS: usize = 40;
     let (mut listener, address) = listener();
-    // Lost for certain: nobody comes yet.
+    // A dropped accept: no client has connected yet.
     match select(pin!(listener.accept()), pin!(yield_now())).await {
         Either::Left(_) => panic!("somebody came"),
         Either::Right(_) => {}
@@ -125,7 +125,7 @@ everywhere!(a_waiting_accept_is_ended_by_its_canceller_and_so_is_every_later_one
 });
 
 everywhere!(a_canceller_also_ends_an_accept_that_was_not_yet_waited_for, |_| async {
-    // Fresh; after one that was dropped; after one that brought somebody.
+    // A fresh listener; after a dropped accept; after an accept that returned a connection.
     for before in 0..3 {
         let (mut listener, address) = listener();
         let mut connection = None;
@@ -142,7 +142,7 @@ everywhere!(a_canceller_also_ends_an_accept_that_was_not_yet_waited_for, |_| asy
     }
 });
 
-everywhere!(who_was_taken_before_the_cancel_is_served_and_nobody_else_is_left_waiting, |_| async {
+everywhere!(connections_taken_before_the_cancel_are_served_and_no_client_is_left_waiting, |_| async {
     const CLIENTS: usize = 5;
     for turns in [0, 1, 50] {
         let (mut listener, address) = listener();
@@ -181,8 +181,9 @@ everywhere!(who_was_taken_before_the_cancel_is_served_and_nobody_else_is_left_wa
     }
 });
 
-everywhere!(who_still_waits_when_a_listener_is_closed_is_reset, |_| async {
-    // Nobody ever accepted; an accept was dropped, which on some drivers took the connection from the kernel.
+everywhere!(a_client_still_queued_when_a_listener_is_closed_is_reset, |_| async {
+    // Once without any accept; once after a dropped accept, which on some drivers took the connection from
+    // the kernel.
     for armed in [false, true] {
         let (mut listener, address) = listener();
         if armed {
@@ -212,7 +213,7 @@ everywhere!(a_canceller_of_a_closed_listener_leaves_its_successor_alone, |_| asy
     assert_eq!(ours.local_addr().unwrap(), theirs.peer_addr().unwrap());
 });
 
-everywhere!(listeners_that_share_a_port_serve_everybody_between_them, |_| async {
+everywhere!(listeners_that_share_a_port_together_serve_every_client, |_| async {
     const CLIENTS: usize = 60;
     let options = ListenOptions { reuse_port: true, ..ListenOptions::default() };
     let (first, address) = listener_with(options);
@@ -261,7 +262,7 @@ everywhere!(a_listener_made_elsewhere_is_taken_over, |case| async move {
     assert_eq!(receive(&mut stream, 6).await, b"to you");
     stream.write_all("to you").await.0.unwrap();
     assert_eq!(&elsewhere.join().unwrap(), b"to you");
-    // Waiting for nobody stops nobody else.
+    // An accept that waits does not block other operations, and dropping it leaves no descriptor.
     let mut accept = Box::pin(listener.accept());
     assert!(poll_once(accept.as_mut()).await.is_none());
     some_turns().await;
@@ -274,8 +275,8 @@ fn files(count: usize) -> Vec<File> {
     (0..count).map(|_| File::open("/dev/null").unwrap()).collect()
 }
 
-/// Accepts one of these clients; the others have come all the same, and wait in the backlog. Meanwhile so many files
-/// can be opened. Then the others are accepted too.
+/// Accepts one of these clients; the others have come all the same, and wait in the backlog. Meanwhile so
+/// many files can be opened. Then the others are accepted too.
 async fn one_of_many(listener: &mut TcpListener, clients: u8, spare: usize) {
     let address = listener.local_addr().unwrap();
     let connect = |number: u8| {
@@ -300,7 +301,7 @@ async fn one_of_many(listener: &mut TcpListener, clients: u8, spare: usize) {
 
 cases!(
     /// Else a program that pauses accepting, to keep descriptors for its files, would find them gone.
-    where_few_descriptors_are_left_nobody_is_accepted_before_he_is_asked_for,
+    where_few_descriptors_are_left_no_connection_is_accepted_ahead,
     real,
     |case| alone(Some(1000), || {
         let scenario = |_: Case| async {
@@ -312,7 +313,8 @@ cases!(
 );
 
 cases!(
-    /// A ring with room for 256 results a turn accepts ahead as long as so many descriptors are left, and some more.
+    /// A ring with room for 256 results a turn accepts ahead as long as so many descriptors are left, and
+    /// some more.
     a_listener_that_comes_near_the_limit_goes_on_with_one_at_a_time,
     [epoll Epoll, poll Poll, io_uring IoUring, io_uring_plain IoUringPlain],
     |case| alone(Some(1200), || {

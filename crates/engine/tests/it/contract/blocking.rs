@@ -16,7 +16,7 @@ everywhere!(a_blocking_call_gives_what_it_returns, |_| async {
     }
 });
 
-everywhere!(a_blocking_call_that_panics_says_so_and_ends_nobody_else, |_| async {
+everywhere!(a_panic_in_a_blocking_call_is_reported_and_ends_no_other_task, |_| async {
     let bad = spawn_blocking(|| -> u8 { panic!("on purpose") });
     let good = spawn_blocking(|| 7);
     assert!(matches!(bad.await, Err(JoinError::Panicked(_))));
@@ -120,7 +120,7 @@ cases!(
     })
 );
 
-/// What ends a thread of the pool that nobody guards: it panics as it is dropped.
+/// A value that panics in its destructor, where no guard catches it: it ends a thread of the pool.
 struct Sour;
 
 impl Drop for Sour {
@@ -145,7 +145,7 @@ cases!(
                         Sour
                     });
                     if round % 2 == 0 {
-                        // It has begun, and then nobody wants its result.
+                        // It has begun; now its result is dropped.
                         told.recv().unwrap();
                     }
                     drop(call);

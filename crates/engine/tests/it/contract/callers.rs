@@ -1,4 +1,4 @@
-//! Who polls: futures are polled by wakers that are not the engine's, and in runtimes that are not theirs.
+//! Callers: futures polled with wakers that are not the engine's, and in runtimes other than their own.
 
 use crate::peer::Echo;
 use crate::support::{
@@ -18,11 +18,12 @@ use std::time::Duration;
 thread_local! {
     /// How often a [`stranger`] was cloned.
     static CLONES: Cell<usize> = const { Cell::new(0) };
-    /// Who is woken by any of them.
+    /// The wakers that any of them wakes.
     static BEHIND: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What somebody else's waker may do at any time: everything. It looks at all of the I/O, and begins something.
+/// What a foreign waker may do at any time: anything. This one inspects all of the I/O, and begins an
+/// operation.
 fn use_the_runtime() {
     assert!(Runtime::dump_current().is_some_and(|dump| dump.contains("operations")));
     spawn(sleep(Duration::ZERO)).detach();
@@ -49,10 +50,11 @@ fn wake_behind() {
     BEHIND.take().into_iter().for_each(Waker::wake);
 }
 
-/// Polls `future` with a waker that is not the engine's, and uses the runtime whenever anything is done with it.
+/// Polls `future` with a waker that is not the engine's, and uses the runtime whenever anything is done with
+/// it.
 async fn by_a_stranger<F: Future>(future: F) -> F::Output {
-    // SAFETY: the functions of the table never follow the pointer, keep nothing of a thread's, and are only called on
-    // this one: a runtime's wakers stay in it.
+    // SAFETY: the functions of the table never follow the pointer, keep nothing of a thread's, and are only
+    // called on this one: a runtime's wakers stay in it.
     let waker = unsafe { Waker::new(std::ptr::null(), &STRANGER) };
     let mut future = pin!(future);
     poll_fn(|context| {
@@ -119,7 +121,7 @@ everywhere!(a_waker_that_uses_the_runtime_while_it_is_cloned_may_wait_for_anythi
     })
 });
 
-runtimes!(what_is_polled_in_another_runtime_says_whose_it_is_and_goes_on_in_its_own, |case| {
+runtimes!(a_socket_polled_in_another_runtime_is_an_error_and_continues_in_its_own, |case| {
     let runtime = |case: Case| case.builder().build().expect("the driver is to be had here");
     let (home, abroad) = (runtime(case), runtime(case));
     let says_why = |error: Error| {

@@ -42,7 +42,7 @@ everywhere!(a_waiting_receive_is_ended_and_the_next_is_not, |case| async move {
     }
 });
 
-everywhere!(a_cancel_before_anybody_waits_does_nothing, |_| async {
+everywhere!(a_cancel_before_any_wait_does_nothing, |_| async {
     let (mut ours, mut theirs) = pair().await;
     let cancel = theirs.canceller();
     cancel.cancel();
@@ -250,7 +250,7 @@ everywhere!(a_receive_that_waits_behind_a_dropped_one_is_ended_too, |_| async {
     }
 });
 
-everywhere!(who_was_to_be_ended_and_is_dropped_instead_takes_its_cancel_along, |_| async {
+everywhere!(a_dropped_future_takes_its_pending_cancel_along, |_| async {
     let (mut ours, mut theirs) = pair().await;
     let cancel = theirs.canceller();
     for behind in [false, true] {
@@ -291,10 +291,10 @@ async fn use_up_answers() {
         Poll::Ready(())
     })
     .await;
-    // Closing waits for nobody.
+    // Dropping both streams closes them without waiting.
 }
 
-everywhere!(who_has_only_yielded_is_ended_too, |case| async move {
+everywhere!(a_cancel_ends_a_task_that_has_only_yielded, |case| async move {
     for turns in [0, 1, 3] {
         for fresh in [true, false] {
             let (_ours, mut theirs) = pair().await;

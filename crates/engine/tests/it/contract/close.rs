@@ -1,4 +1,5 @@
-//! Closing: cancel, reap every last completion, then close; and the number is somebody else's at once.
+//! Closing: cancel, reap every last completion, then close; after that the descriptor number is free for
+//! reuse at once.
 
 use crate::support::{
     listener, narrow_pair, pair, pair_by, pattern, poll_once, receive, receive_all, runtime, some_turns,
@@ -39,7 +40,7 @@ everywhere!(a_close_is_done_when_the_descriptor_is_closed, |case| async move {
     }
 });
 
-scenario!(a_socket_told_to_linger_stops_nobody_when_it_is_closed, |case| async move {
+scenario!(closing_a_lingering_socket_blocks_no_task, |case| async move {
     // An hour for its peer, which would be the runtime's hour. Told by us, or before we had it.
     let hour = Some(Duration::from_secs(3600));
     for adopted in [false, true] {
@@ -108,7 +109,7 @@ everywhere!(cancelled_tasks_that_wait_on_both_halves_leave_a_closed_connection, 
     receive_all(&mut theirs).await;
 });
 
-scenario!(closing_with_bytes_that_nobody_read_resets_the_peer, |_| async {
+scenario!(closing_with_unread_bytes_resets_the_peer, |_| async {
     // As a kernel does by itself (RFC 1122, 4.2.2.13); also if a dropped receive took them from the kernel.
     for armed in 0..3 {
         let (mut ours, mut theirs) = pair().await;

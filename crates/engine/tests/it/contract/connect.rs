@@ -1,4 +1,5 @@
-//! Connecting: who is reached, what is said when nobody is, and what becomes of a connect nobody waits for.
+//! Connecting: which address is reached, the error when nothing listens there, and the fate of a dropped
+//! connect.
 
 use crate::support::{listener, listener_with, pair, pair_by, poll_once, receive, receive_all, some_turns};
 use ringroad_engine::net::{ConnectOptions, ListenOptions, SocketOption, TcpListener, TcpStream};
@@ -9,7 +10,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 everywhere!(a_refused_connection_says_what_was_tried_where_and_on_which_driver, |case| async move {
-    // A port of ours at which nobody listens, and which nobody else can be given meanwhile.
+    // A port of ours without a listener, which no other process can get meanwhile.
     let (ours, _theirs) = pair().await;
     let nobody = ours.local_addr().unwrap();
     let error = TcpStream::connect(nobody).await.unwrap_err();
@@ -60,7 +61,7 @@ everywhere!(a_connection_comes_from_the_address_it_was_told_to_and_as_it_was_tol
 
 everywhere!(an_address_that_is_not_ours_is_no_source, |case| async move {
     let (_listener, address) = listener();
-    // TEST-NET-1 (RFC 5737) is nobody's.
+    // No host has an address of TEST-NET-1 (RFC 5737).
     let options =
         ConnectOptions { from: Some(SocketAddr::from(([192, 0, 2, 1], 0))), ..ConnectOptions::default() };
     let error = TcpStream::connect_with(address, options).await.unwrap_err();
@@ -95,7 +96,7 @@ everywhere!(an_address_in_use_is_named_with_what_to_do, |case| async move {
     assert!(text.contains(&address.to_string()) && text.contains("another port"), "{text}");
 });
 
-/// A listener whose queue is full, so that whoever connects waits; and the connection that fills it.
+/// A listener with a full queue, so that a further connect waits; and the connection that fills it.
 async fn full_listener() -> (TcpListener, SocketAddr, TcpStream) {
     // The queue holds one more than the backlog.
     let (listener, address) = listener_with(ListenOptions { backlog: 0, ..ListenOptions::default() });
@@ -103,7 +104,7 @@ async fn full_listener() -> (TcpListener, SocketAddr, TcpStream) {
     (listener, address, first)
 }
 
-everywhere!(a_connect_that_nobody_answers_is_ended_by_a_timeout, |_| async {
+everywhere!(an_unanswered_connect_is_ended_by_a_timeout, |_| async {
     let (_listener, address, _first) = full_listener().await;
     let span = Duration::from_millis(20);
     let elapsed = timeout(span, TcpStream::connect(address)).await.unwrap_err();

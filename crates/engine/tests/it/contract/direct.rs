@@ -1,5 +1,6 @@
-//! Direct connections: without a descriptor they are what they were, and what needs one refuses. Where the driver or the
-//! kernel has no table of its own, the stream comes back as it was, and every scenario goes on with that.
+//! Direct connections: without a descriptor they are what they were, and what needs one refuses. Where the
+//! driver or the kernel has no table of its own, the stream comes back as it was, and every scenario goes on
+//! with that.
 
 use crate::support::{
     Case, alone, listener, narrow_pair, numbers, pair, pair_by, pattern, poll_once, receive, receive_all,
@@ -122,7 +123,7 @@ scenario!(a_canceller_from_before_ends_what_is_awaited_on_a_direct_connection, |
     some_turns().await;
     canceller.cancel();
     let mut theirs = receiving.await.unwrap();
-    // It is another operation's number by now, or nobody's.
+    // The slot index is now free, or belongs to another operation.
     if theirs.is_direct() {
         let why = canceller.peer_addr().unwrap_err();
         assert_eq!(why.raw_os_error(), Some(libc::EOPNOTSUPP), "{why}");
@@ -131,7 +132,7 @@ scenario!(a_canceller_from_before_ends_what_is_awaited_on_a_direct_connection, |
     assert_eq!(receive(&mut theirs, 7).await, b"goes on");
 });
 
-scenario!(closing_a_direct_connection_with_bytes_that_nobody_read_resets_its_peer, |case| async move {
+scenario!(closing_a_direct_connection_with_unread_bytes_resets_its_peer, |case| async move {
     for armed in [false, true] {
         let (mut ours, theirs) = pair().await;
         let mut theirs = direct(case, theirs);
@@ -233,7 +234,8 @@ scenario!(however_direct_connections_end_no_place_is_left_taken, |case| async mo
         match round % 8 {
             0 => drop(theirs),
             1 => theirs.close().await,
-            // A receive that stands, one into memory, a send with no room: each dropped with its stream, at some time.
+            // A receive that stands, one into memory, a send with no room: each dropped with its stream, at
+            // some time.
             2 => {
                 assert!(poll_once(pin!(theirs.recv())).await.is_none());
                 for _ in 0..draw(3) {

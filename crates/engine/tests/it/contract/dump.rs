@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 cases!(
-    /// One line of the dump per operation: what, on which connection, state, age, who waits, last event.
+    /// One line of the dump per operation: kind, connection, state, age, waiting task, last event.
     the_dump_names_operation_sockets_state_age_and_last_event,
     all,
     |case| with_runtime(case, |builder| builder, |_, runtime| {
@@ -93,7 +93,7 @@ cases!(
             let thread = thread.spawn(move || body(&case.builder().build().unwrap(), wait, say)).unwrap();
             (go_on, hear.recv().unwrap(), thread)
         };
-        // One waits for news, one waits where it should not, and one is run by nobody.
+        // One runtime waits for I/O, one blocks its thread, and one is not run by any thread.
         let (end_well, well_remote, well) = spawn_one("well", |runtime, wait, say| {
             let body = async {
                 let listener = pin!(async { drop(TcpListener::bind(crate::peer::anywhere()).unwrap().accept().await) });
@@ -123,7 +123,7 @@ cases!(
         // SAFETY: two numbers; the signal is waited for.
         let raise = || assert_eq!(unsafe { libc::kill(libc::getpid(), libc::SIGUSR1) }, 0);
         raise();
-        told(&texts, &["\"idle\"", &driver, "nobody runs it"]);
+        told(&texts, &["\"idle\"", &driver, "not running at the moment"]);
         let text = told(&texts, &["\"well\"", &driver, "slot "]);
         for part in [" accept ", "0 tasks, 0 ready\n", "counters: system_calls "] {
             assert!(text.contains(part), "{part} in:\n{text}");

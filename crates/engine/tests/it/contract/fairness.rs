@@ -1,6 +1,7 @@
-//! Nobody is kept from being served by somebody who always has something to do. Told by counts, not by clocks: how far
-//! the greedy one got in each turn of the loop, since others are looked at every turn. (Not how far it got until others
-//! were done: on a busy machine a kernel takes its time to bring their bytes.)
+//! A task that always has something to do does not starve the others. Checked by counts, not by clocks: how
+//! many operations the busy task completes in each turn of the loop, since the others are polled every turn.
+//! (Not how many until the others are done: on a busy machine the kernel takes its time to deliver their
+//! bytes.)
 
 use crate::peer::{Client, Echo, Latch, pair};
 use crate::support::runtime;
@@ -11,10 +12,10 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The most that a task is answered in a turn: what it has waited for, and 64 times at once.
+/// The most results that a task gets in a turn: the one it waited for, and 64 that were ready at once.
 const SHARE: u64 = 65;
 
-/// What somebody greedy has done since, and in how many turns.
+/// What the busy task has done since a point in time, and in how many turns.
 struct Meanwhile {
     done: Rc<Cell<u64>>,
     done_before: u64,
@@ -27,7 +28,7 @@ impl Meanwhile {
         Meanwhile { done: Rc::clone(done), done_before: done.get(), turns_before }
     }
 
-    /// It had its share of each turn, the one that is not over included, and no more.
+    /// Asserts that it got its share of each turn, including the current one, and no more.
     #[track_caller]
     fn got_its_share(&self) {
         let done = self.done.get() - self.done_before;
@@ -36,7 +37,7 @@ impl Meanwhile {
     }
 }
 
-/// What lies in a socket for its reader, who takes it byte by byte: so it is always ready.
+/// Bytes queued in a socket for a reader that takes them byte by byte: so the socket is always ready.
 const QUEUED: usize = 24 * 1024;
 
 scenario!(a_stream_that_always_has_data_ready_does_not_keep_others_waiting, |_| async {
@@ -216,3 +217,103 @@ scenario!(
         drop(others);
     }
 );
+
+/// Runs a task that is always answered at once beside an echo and a timer, and counts its answers per turn.
+/// What it answers is made by `next`.
+async fn has_its_share<F: std::future::Future<Output = ()> + 'static>(mut next: impl FnMut() -> F + 'static) {
+    const ANSWERS: u64 = 20_000;
+    let server = Echo::start();
+    let mut client = Client::connect(server.address).await;
+    client.exchange(vec![1; 10]).await;
+    let done = Rc::new(Cell::new(0));
+    let greedy = spawn({
+        let done = Rc::clone(&done);
+        async move {
+            while done.get() < ANSWERS {
+                next().await;
+                done.set(done.get() + 1);
+            }
+        }
+    });
+    let meanwhile = Meanwhile::of(&done);
+    for _ in 0..10 {
+        join!(client.exchange(vec![2; 10]), sleep(Duration::from_millis(1)));
+        meanwhile.got_its_share();
+    }
+    greedy.await.unwrap();
+    meanwhile.got_its_share();
+    drop(client);
+    server.end().await;
+}
+
+scenario!(a_channel_that_is_never_empty_does_not_keep_others_waiting, |_| async {
+    let (sender, receiver) = sync::bounded(30_000);
+    (0..30_000).for_each(|number| sender.try_send(number).unwrap());
+    has_its_share(move || {
+        let receiver = receiver.clone();
+        async move { assert!(receiver.recv().await.is_ok()) }
+    })
+    .await;
+    drop(sender);
+});
+
+scenario!(a_channel_that_is_never_full_does_not_keep_others_waiting, |_| async {
+    let (sender, receiver) = sync::bounded(30_000);
+    has_its_share(move || {
+        let sender = sender.clone();
+        async move { sender.send(1).await.unwrap() }
+    })
+    .await;
+    drop(receiver);
+});
+
+scenario!(a_channel_without_bound_that_is_never_empty_does_not_keep_others_waiting, |_| async {
+    let (sender, receiver) = sync::unbounded();
+    (0..30_000).for_each(|number| sender.send(number).unwrap());
+    let receiver = Rc::new(std::cell::RefCell::new(receiver));
+    has_its_share(move || {
+        let receiver = Rc::clone(&receiver);
+        async move {
+            let received = std::future::poll_fn(|context| receiver.borrow_mut().poll_recv(context)).await;
+            assert!(received.is_ok());
+        }
+    })
+    .await;
+    drop(sender);
+});
+
+scenario!(a_lock_that_is_always_free_does_not_keep_others_waiting, |_| async {
+    let lock = std::sync::Arc::new(sync::Mutex::new(0));
+    has_its_share(move || {
+        let lock = std::sync::Arc::clone(&lock);
+        async move { *lock.lock().await += 1 }
+    })
+    .await;
+});
+
+scenario!(a_semaphore_that_always_has_permits_does_not_keep_others_waiting, |_| async {
+    let semaphore = std::sync::Arc::new(sync::Semaphore::new(3));
+    has_its_share(move || {
+        let semaphore = std::sync::Arc::clone(&semaphore);
+        async move { drop(semaphore.acquire_arc().await) }
+    })
+    .await;
+});
+
+scenario!(oneshots_that_always_have_their_value_do_not_keep_others_waiting, |_| async {
+    has_its_share(|| async {
+        let (sender, receiver) = sync::oneshot::channel();
+        sender.send(7).unwrap();
+        assert_eq!(receiver.await, Ok(7));
+    })
+    .await;
+});
+
+scenario!(a_wait_group_without_work_does_not_keep_others_waiting, |_| async {
+    let group = sync::WaitGroup::new();
+    has_its_share(move || {
+        let group = group.clone();
+        async move { group.wait().await }
+    })
+    .await;
+});

@@ -31,7 +31,7 @@ async fn send_all(stream: &mut TcpStream, mut part: FilePart) {
     }
 }
 
-everywhere!(a_part_of_a_file_is_sent_also_to_who_reads_slowly, |case| async move {
+everywhere!(a_part_of_a_file_is_sent_also_to_a_slow_reader, |case| async move {
     let bytes = pattern(400_000);
     let file = file_of(&bytes);
     for narrow in [false, true] {
@@ -62,7 +62,7 @@ everywhere!(a_file_that_ends_before_its_part_is_said, |_| async {
     };
     assert_eq!(why.raw_os_error(), Some(libc::ENODATA));
     assert!(why.to_string().contains("shorter"), "{why}");
-    // Nothing is broken but the promise of whoever announced 1000 bytes.
+    // Only the promise of 1000 bytes is broken; the connection still works.
     ours.write_all(" and more").await.0.unwrap();
     drop(ours);
     assert_eq!(receive_all(&mut theirs).await, b"short and more");
@@ -114,7 +114,7 @@ everywhere!(a_streams_canceller_knows_its_peer_while_it_is_open, |_| async {
     assert_eq!(canceller.peer_addr().unwrap_err().raw_os_error(), Some(libc::ENOTCONN));
 });
 
-scenario!(a_listener_that_nobody_waits_on_can_be_taken_out_with_its_backlog, |case| async move {
+scenario!(a_listener_without_a_waiting_task_can_be_taken_out_with_its_backlog, |case| async move {
     if !case.is_real() {
         return;
     }
@@ -130,7 +130,6 @@ scenario!(a_listener_that_nobody_waits_on_can_be_taken_out_with_its_backlog, |ca
     while listener.accept().await.is_ok() {}
     let listener = listener.into_std().map_err(|(why, _)| why).unwrap();
     let mut client = std::net::TcpStream::connect(address).unwrap();
-    listener.set_nonblocking(false).unwrap();
     let (mut server, _) = listener.accept().unwrap();
     std::io::Write::write_all(&mut server, b"taken").unwrap();
     drop(server);
@@ -144,7 +143,7 @@ scenario!(a_listener_that_nobody_waits_on_can_be_taken_out_with_its_backlog, |ca
 fn what_of_a_file_is_in_the_page_cache_is_told_where_the_kernel_tells() {
     let file = file_of(&pattern(1 << 20));
     let told = |range| ringroad_engine::fs::is_cached(&file, range);
-    // Written just now; should somebody else need the memory so badly, it is read again.
+    // Written just now. If the kernel has evicted a page under memory pressure, it is read again.
     let mut buffer = vec![0; 1 << 20];
     loop {
         match told(0..1 << 20) {
@@ -156,7 +155,7 @@ fn what_of_a_file_is_in_the_page_cache_is_told_where_the_kernel_tells() {
     assert_eq!(told(5..5), Some(true));
     // Behind the end there is nothing to be had.
     assert_eq!(told(0..2 << 20), Some(false));
-    // A hole that nobody has read.
+    // A hole that was never read.
     file.set_len(4 << 20).unwrap();
     assert_eq!(told(2 << 20..4 << 20), Some(false));
 }

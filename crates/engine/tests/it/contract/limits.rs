@@ -1,12 +1,12 @@
-//! Many connections, few buffers, small rings, no descriptors left: what is bounded stays bounded, and everybody is
-//! served all the same.
+//! Many connections, few buffers, small rings, no descriptors left: what is bounded stays bounded, and every
+//! client is served nevertheless.
 
 use crate::peer::{Client, Echo, Latch, anywhere, echo, pair};
 use crate::support::{Case, Crowd, alone, child, crowd, role, run, with_runtime};
 use ringroad_engine::net::{TcpListener, TcpStream};
 use ringroad_engine::sim::{Faults, SimConfig};
 use ringroad_engine::time::timeout;
-use ringroad_engine::{Builder, Error, Lease, Name, spawn, yield_now};
+use ringroad_engine::{Builder, DriverName, Error, Lease, spawn, yield_now};
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ use std::process::Stdio;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// More than any socket takes that nobody reads from.
+/// More than fits into the buffers of any socket without a reader.
 fn flood(case: Case) -> Vec<u8> {
     vec![b'y'; if case.is_real() { 8 << 20 } else { 1 << 20 }]
 }
@@ -54,9 +54,10 @@ cases!(five_thousand_connections_at_once_get_their_own_bytes_back, many, |case| 
 });
 
 cases!(
-    /// The limit of select, which is why it carries no five thousand connections: a set has bits for 1024 numbers. What
-    /// gets a higher one is closed, with an error that says so; who was connected is served as ever; and an accept
-    /// fails once, then waits for a number instead of turning one peer after another away.
+    /// The limit of select, which is why it carries no five thousand connections: a set has bits for 1024
+    /// descriptor numbers. A descriptor with a higher number is closed, with an error that says so;
+    /// established connections are still served; and an accept fails once, then waits for a usable number
+    /// instead of turning one peer after another away.
     on_select_a_descriptor_without_a_bit_is_closed_and_accepting_waits_for_one,
     [select Select],
     |case| with_runtime(case, |builder| builder, |case, runtime| {
@@ -94,9 +95,9 @@ cases!(
                 waiting.push(peer);
             }
             let from_elsewhere = std::net::TcpStream::connect(address).unwrap();
-            says_why(TcpStream::from_std(from_elsewhere).unwrap_err(), "fcntl");
+            says_why(TcpStream::from_std(from_elsewhere).unwrap_err(), "ioctl");
 
-            // The first is turned away, and then nobody.
+            // The first is turned away, and no further one.
             let turned_away = listener.accept().await.unwrap_err();
             assert!(turned_away.to_string().contains(&address.to_string()), "{turned_away}");
             says_why(turned_away, "accept");
@@ -129,8 +130,8 @@ cases!(
     })
 );
 
-/// Connections of the greedy peer, each with one message it has sent half of. Fewer in the simulation, where making
-/// connections takes time that grows with the square of their number.
+/// Connections of the greedy peer, each with one message it has sent half of. Fewer in the simulation, where
+/// making connections takes time that grows with the square of their number.
 fn halves(case: Case, crowd: &Crowd) -> usize {
     if case.is_real() { crowd.ends(10_000) } else { 1000 }
 }
@@ -259,8 +260,9 @@ cases!(ten_thousand_half_sent_messages_and_64_buffers_leave_a_good_client_served
 });
 
 cases!(
-    /// What a peer sends and nobody reads stays in the socket but for its credit of four buffers.
-    a_stream_that_nobody_reads_takes_only_its_credit_of_the_buffers,
+    /// What a peer sends and no task reads stays in the socket, except for the connection's credit of four
+    /// buffers.
+    an_unread_stream_takes_only_its_credit_of_the_buffers,
     all,
     |case| with_runtime(case, |builder| builder.buffers(16, 1024), |case, runtime| {
         runtime
@@ -303,16 +305,16 @@ cases!(
         // Where the kernel fills buffers by itself it had to be stopped; elsewhere there is nothing to stop.
         let stopped = runtime.counters().out_of_credit;
         match case.driver() {
-            Name::IoUring => assert!(stopped >= 6, "{:?}", runtime.counters()),
-            Name::Epoll | Name::Poll | Name::Select | Name::Threads => assert_eq!(stopped, 0),
+            DriverName::IoUring => assert!(stopped >= 6, "{:?}", runtime.counters()),
+            DriverName::Epoll | DriverName::Poll | DriverName::Select | DriverName::Threads => assert_eq!(stopped, 0),
             _ => {}
         }
     })
 );
 
 scenario!(
-    /// More leases are kept than there are buffers: they stay right, others are still received, and when they are
-    /// dropped the pool is whole again.
+    /// More leases are kept than there are buffers: they stay right, others are still received, and when they
+    /// are dropped the pool is whole again.
     a_pool_whose_leases_are_all_kept_goes_on_and_recovers,
     |builder: Builder| builder.buffers(8, 64),
     |_| async {
@@ -354,7 +356,7 @@ async fn through_the_eye_of_a_needle() {
                 let mut client = Client::connect(address).await;
                 for round in 0..5 {
                     client.exchange(vec![n as u8; 1 + 60 * round]).await;
-                    // Nobody sends anything there.
+                    // The server sends nothing on this connection.
                     let buffer = Vec::with_capacity(10);
                     assert!(timeout(Duration::from_millis(1), quiet.recv_into(buffer)).await.is_err());
                 }
@@ -422,8 +424,8 @@ async fn accepts_with_few_descriptors_left(free: usize, mut listener: TcpListene
             }
         }
     });
-    // One after another is served and closed, which makes room for the next. With all places taken, those that are
-    // connected are served as ever.
+    // One after another is served and closed, which makes room for the next. With all places taken, those
+    // that are connected are served as ever.
     for (n, mut stream) in waiting.into_iter().enumerate() {
         for _ in 0..3 {
             stream.write_all("first come").await.0.unwrap();
@@ -490,8 +492,9 @@ cases!(
 );
 
 cases!(
-    /// The limit of threads: as many operations wait as there may be workers. One more fails, and its error has the
-    /// number; nobody who is accepted is among those, since accepting waits for a worker first.
+    /// The limit of threads: at most as many operations wait as there may be workers. One more fails, and its
+    /// error contains the number. No accepted connection is lost to that limit, since accepting waits for a
+    /// worker first.
     on_threads_an_operation_past_the_limit_of_workers_fails_with_that_limit,
     [threads Threads],
     |case| with_runtime(case, |builder| builder.workers(6), |case, runtime| {
@@ -529,7 +532,7 @@ cases!(
             let (got, buffer) = reader.recv_into(Vec::with_capacity(10)).await;
             says_why(got.unwrap_err(), "recv");
             assert_eq!(buffer.capacity(), 10, "it comes back");
-            // Everybody accepted is served.
+            // Every accepted connection is served.
             for (client, stream) in clients.iter_mut().zip(&mut served) {
                 client.write_all(b"and echoed").unwrap();
                 let lease = stream.recv().await.unwrap();
@@ -589,8 +592,9 @@ cases!(
 );
 
 cases!(
-    /// Nobody will ever answer these; a runtime that ends has them all back in time, and its descriptors closed.
-    a_shutdown_ends_hundreds_of_operations_that_nobody_would_answer,
+    /// These operations never complete by themselves; a runtime that ends reaps them all in time, and closes
+    /// its descriptors.
+    a_shutdown_ends_hundreds_of_operations_that_would_never_complete,
     all,
     |case| with_runtime(case, |builder| builder.entries(16), |case, runtime| {
         let ends = runtime

@@ -1,7 +1,7 @@
 //! A connection leaves its runtime for another, with another driver or the same, and nothing of it is lost.
 //!
-//! First what every driver does by itself: out and in again in one runtime, in the simulation with everything going
-//! wrong. Then from each driver to each, between threads, against a peer of the system's own sockets.
+//! First what every driver does by itself: out and in again in one runtime, in the simulation with everything
+//! going wrong. Then from each driver to each, between threads, against a peer of the system's own sockets.
 
 use crate::peer::anywhere;
 use crate::support::{
@@ -28,7 +28,8 @@ async fn out_and_in(stream: TcpStream) -> TcpStream {
 }
 
 everywhere!(bytes_received_before_a_move_are_read_after_it, |_| async {
-    // Nothing under way; a receive nobody waits for; a dropped receive into memory; bytes that did not fit.
+    // Nothing under way; a receive that is no longer awaited; a dropped receive into memory; bytes that did
+    // not fit.
     for before in 0..4 {
         let (mut ours, mut theirs) = pair().await;
         match before {
@@ -215,7 +216,7 @@ scenario!(a_detached_connection_that_is_dropped_is_closed, |_| async {
         let detached = theirs.detach().await.unwrap();
         assert_eq!(runtime(|runtime| runtime.in_flight()), 0);
         drop(detached);
-        // As of any other connection: bytes that nobody will read reset the peer.
+        // As on any other connection: closing it with unread bytes resets the peer.
         match ours.recv().await {
             Ok(lease) => assert!(!unread && lease.is_empty(), "{lease:?}"),
             Err(why) => assert!(unread && why.raw_os_error() == Some(libc::ECONNRESET), "{why}"),
@@ -275,13 +276,13 @@ fn a_simulated_connection_is_refused_by_every_other_runtime_and_comes_back() {
     });
 }
 
-// ---- from each driver to each ---------------------------------------------------------------------------------
+// ---- from each driver to each -----------------------------------------------------------------------------
 
 const REAL: [Case; 6] =
     [Case::Epoll, Case::Poll, Case::Select, Case::Threads, Case::IoUring, Case::IoUringPlain];
 
-/// Runs `body` from `case` to every driver that a connection can go to, in a process apart: one of the two may be select,
-/// which has no room beside tests that hold thousands of descriptors.
+/// Runs `body` from `case` to every driver that a connection can go to, in a process apart: one of the two
+/// may be select, which has no room beside tests that hold thousands of descriptors.
 fn to_each(case: Case, body: fn(Case, Case)) {
     alone(None, || {
         for other in REAL.into_iter().filter(|other| !other.is_refused()) {
@@ -364,7 +365,8 @@ cases!(
 );
 
 cases!(
-    /// It is somebody else's who hears of it, whoever's kernel, worker or ring took it in.
+    /// The runtime that has the connection afterwards sees them, whichever kernel queue, worker or ring took
+    /// them in.
     the_end_and_a_reset_go_to_any_driver,
     real,
     |case| to_each(case, |case, other| {
@@ -401,6 +403,9 @@ cases!(
 /// A hop of a connection: how many bytes were received before, and how many hops are left.
 type Hop = (Detached<TcpStream>, usize, usize);
 
+/// How often the connection moves.
+const MOVES: usize = 20;
+
 /// Receives and checks bytes where the connection is, and sends it on; at the last hop to the end.
 async fn hop(hop: Hop, all: &[u8], share: usize) -> Option<Hop> {
     let (detached, mut at, left) = hop;
@@ -421,11 +426,15 @@ async fn hop(hop: Hop, all: &[u8], share: usize) -> Option<Hop> {
             check(&mut at, &lease);
         }
     }
-    let until = at + share;
+    // Counted from the start, so that what earlier hops took beyond their share adds up to nothing.
+    let until = (MOVES - left) * share;
     while at < until {
-        check(&mut at, &stream.recv().await.unwrap());
+        let lease = stream.recv().await.unwrap();
+        assert!(!lease.is_empty(), "the end at {at} of {}", all.len());
+        check(&mut at, &lease);
     }
-    // Most of the time it leaves with bytes in its way: one receive that nobody waits for, on what is coming.
+    // Most of the time it moves with bytes in its way: of a receive that was dropped, for data that still
+    // comes.
     if let Some(lease) = poll_once(pin!(stream.recv())).await {
         check(&mut at, &lease.unwrap());
     }
@@ -460,7 +469,6 @@ cases!(
     real,
     |case| to_each(case, |case, other| {
         const BYTES: usize = 10_000_000;
-        const MOVES: usize = 20;
         let all = Arc::new(pattern(BYTES));
         let (far, near) = ends();
         let first = on(case, move || async move { TcpStream::from_std(near).unwrap().detach().await.unwrap() });
@@ -474,7 +482,8 @@ cases!(
         });
         let ((to_here, here), (to_there, there)) = (sync::bounded(1), sync::bounded(1));
         to_there.send_blocking((first, 0, MOVES - 1)).unwrap();
-        let share = BYTES / (MOVES + 1);
+        // Each move also takes a large piece or two along.
+        let share = BYTES / (2 * MOVES);
         let stations = [
             station(case, Arc::clone(&all), share, here, to_there),
             station(other, all, share, there, to_here),
@@ -513,7 +522,8 @@ cases!(
 );
 
 cases!(
-    /// So it also goes out where no other descriptor could be had, and no second one keeps its connection open.
+    /// So it also goes out where no other descriptor could be had, and no second one keeps its connection
+    /// open.
     what_is_taken_out_is_the_descriptor_itself,
     real,
     |case| run(case, |builder| builder, |_| async {

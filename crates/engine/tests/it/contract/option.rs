@@ -49,6 +49,10 @@ everywhere!(accepted_connections_have_what_their_listener_was_told, |_| async {
         let (ours, theirs) = pair_by(&mut listener, address).await;
         let told = theirs.option(SocketOption::NoDelay(false)).unwrap();
         assert_eq!(told, SocketOption::NoDelay(no_delay));
-        assert_eq!(ours.option(SocketOption::NoDelay(true)).unwrap(), SocketOption::NoDelay(false));
+        assert_eq!(
+            ours.option(SocketOption::NoDelay(true)).unwrap(),
+            SocketOption::NoDelay(true),
+            "as a connection that is made"
+        );
     }
 });

@@ -6,8 +6,10 @@ use crate::support::{
 use ringroad_engine::net::{SocketOption, TcpStream};
 use ringroad_engine::time::timeout;
 use ringroad_engine::{Pages, spawn, yield_now};
+use std::future::poll_fn;
 use std::net::Shutdown;
 use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 /// Longer than anything takes that comes at all.
@@ -179,7 +181,7 @@ everywhere!(bytes_for_a_dropped_receive_are_the_next_ones, |_| async {
     }
 });
 
-everywhere!(what_comes_while_nobody_reads_is_all_there_when_somebody_does, |_| async {
+everywhere!(bytes_that_arrive_without_a_receive_are_complete_at_the_next_one, |_| async {
     // More pieces than a stream may hold unread, so that its receive is ended and begun again.
     const PIECES: usize = 60;
     let (mut ours, mut theirs) = pair().await;
@@ -437,7 +439,8 @@ everywhere!(a_receive_that_was_forgotten_does_not_hold_up_the_next, |_| async {
 });
 
 everywhere!(
-    /// The kernel ends a receive before the urgent byte. What is behind it was told together with what is before.
+    /// The kernel ends a receive before the urgent byte. What is behind it was told together with what is
+    /// before.
     bytes_behind_an_urgent_one_are_received_without_anything_coming_after_them,
     |case| async move {
         if !case.is_real() {
@@ -472,3 +475,46 @@ everywhere!(
         }
     }
 );
+
+everywhere!(a_task_that_parks_behind_its_bytes_is_woken_by_what_comes_next_and_by_the_end, |_| async {
+    const ROUNDS: usize = 200;
+    for end_with_bytes in [false, true] {
+        let (mut ours, mut theirs) = pair().await;
+        let reader = spawn(async move {
+            let mut all = Vec::new();
+            // Returns `Pending` as soon as nothing more is there, without asking again for that.
+            poll_fn(|context| {
+                loop {
+                    match theirs.poll_recv_parked(context) {
+                        Poll::Ready(Ok((lease, parked))) if !lease.is_empty() => {
+                            all.extend_from_slice(&lease);
+                            if parked {
+                                return Poll::Pending;
+                            }
+                        }
+                        Poll::Ready(end) => return Poll::Ready(end.map(|_| ())),
+                        Poll::Pending => return Poll::Pending,
+                    }
+                }
+            })
+            .await
+            .unwrap();
+            all
+        });
+        let expected = pattern(ROUNDS * 10);
+        for (round, part) in expected.chunks(10).enumerate() {
+            ours.write_all(part.to_vec()).await.0.unwrap();
+            if end_with_bytes && round == ROUNDS - 1 {
+                // The end comes with the last bytes, and is no change of its own.
+                break;
+            }
+            for _ in 0..round % 4 {
+                yield_now().await;
+            }
+            some_turns().await;
+        }
+        drop(ours);
+        let all = timeout(GENEROUS, reader).await.expect("the task is woken").unwrap();
+        assert_eq!(all, expected);
+    }
+});

@@ -308,15 +308,30 @@ runtimes!(a_waker_that_panics_keeps_no_other_from_being_woken, |case| {
     runtime.shutdown(PATIENCE).unwrap();
 });
 
-runtimes!(a_shutdown_comes_to_its_end_though_what_is_dropped_panics, |case| {
-    struct Badly(Rc<Cell<u32>>);
-    impl Drop for Badly {
-        fn drop(&mut self) {
-            self.0.set(self.0.get() + 1);
+/// A panic's payload that panics too when it is dropped, with another one.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        std::panic::panic_any(Bomb);
+    }
+}
+
+/// Panics when it is dropped, each time after the first with a [`Bomb`].
+struct Badly(Rc<Cell<u32>>);
+
+impl Drop for Badly {
+    fn drop(&mut self) {
+        let before = self.0.replace(self.0.get() + 1);
+        if before == 0 {
             panic!("dropped badly");
         }
+        std::panic::panic_any(Bomb);
     }
-    let runtime = runtime(case);
+}
+
+/// Leaves three tasks in the runtime that panic when they are dropped.
+fn with_bad_tasks(runtime: &Runtime) -> Rc<Cell<u32>> {
     let drops = Rc::new(Cell::new(0));
     for _ in 0..3 {
         let badly = Badly(Rc::clone(&drops));
@@ -327,15 +342,63 @@ runtimes!(a_shutdown_comes_to_its_end_though_what_is_dropped_panics, |case| {
             })
             .detach();
     }
+    runtime.block_on(some_turns()).unwrap();
+    drops
+}
+
+runtimes!(a_shutdown_comes_to_its_end_and_tells_of_it_though_what_is_dropped_panics, |case| {
+    let runtime = runtime(case);
+    let drops = with_bad_tasks(&runtime);
     let (ours, mut theirs) = runtime.block_on(pair()).unwrap();
     runtime.block_on(async { assert!(poll_once(pin!(theirs.recv())).await.is_none()) }).unwrap();
     let remote = runtime.remote();
-    let caught = catch_unwind(AssertUnwindSafe(|| runtime.shutdown(PATIENCE)));
-    assert_eq!(*caught.unwrap_err().downcast_ref::<&str>().unwrap(), "dropped badly");
+    assert_eq!(runtime.shutdown(PATIENCE), Ok(()));
     assert_eq!(drops.get(), 3);
-    // It is gone all the same, and not only half.
+    // It is gone, and not only half.
     assert!(ours.local_addr().unwrap_err().to_string().contains("has been shut down"));
     assert!(remote.spawn(|| async {}).is_err());
+});
+
+cases!(
+    /// In a process of its own: a panic while this thread unwinds would end it.
+    a_runtime_dropped_by_a_panic_does_not_panic_again,
+    all,
+    |case| crate::support::alone(None, || {
+        let drops = Rc::new(RefCell::new(Rc::default()));
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            let runtime = runtime(case);
+            *drops.borrow_mut() = with_bad_tasks(&runtime);
+            runtime.block_on(async { panic!("the main future") }).unwrap();
+        }));
+        assert_eq!(*caught.unwrap_err().downcast_ref::<&str>().unwrap(), "the main future");
+        assert_eq!(drops.borrow().get(), 3);
+    })
+);
+
+runtimes!(a_panic_whose_payload_panics_too_ends_its_task_alone, |case| {
+    let runtime = runtime(case);
+    runtime
+        .block_on(async {
+            spawn(async { std::panic::panic_any(Bomb) }).detach();
+            some_turns().await;
+            // Both the task and what is left of it panic; the handle has the first of the payloads.
+            let drops = Rc::new(Cell::new(1));
+            let task = spawn({
+                let badly = Badly(Rc::clone(&drops));
+                async move {
+                    let _badly = badly;
+                    yield_now().await;
+                    pending::<()>().await;
+                }
+            });
+            some_turns().await;
+            task.cancel();
+            assert_eq!(drops.get(), 2);
+            let Err(JoinError::Panicked(payload)) = task.await else { panic!("it was dropped badly") };
+            std::mem::forget(payload);
+        })
+        .unwrap();
+    runtime.shutdown(PATIENCE).unwrap();
 });
 
 /// Spawns when it is dropped, which may be late.
@@ -391,8 +454,8 @@ cases!(a_runtime_may_end_with_its_thread, all, |case| {
 });
 
 cases!(
-    /// A connection that the program keeps a handle of lives on after we closed ours, and so does what the kernel
-    /// remembers of it.
+    /// A connection that the program keeps a handle of lives on after we closed ours, and so does what the
+    /// kernel remembers of it.
     a_connection_taken_over_again_under_the_same_number_works,
     real,
     |case| with_runtime(case, |builder| builder, |_, runtime| {
@@ -416,7 +479,8 @@ cases!(
 );
 
 cases!(
-    /// With the bytes that the kernel has of it. One that somebody has begun to receive from stays where it is.
+    /// The connection takes along the bytes that the kernel holds for it. A connection with a receive begun
+    /// stays where it is.
     a_connection_nothing_was_received_on_goes_to_another_runtime,
     real,
     |case| with_runtime(case, |builder| builder, |case, runtime| {

@@ -162,7 +162,7 @@ everywhere!(shared_bytes_are_not_kept_once_they_are_sent, |_| async {
     assert_eq!(receive(&mut theirs, 6).await, b"shared");
 });
 
-everywhere!(a_send_to_somebody_who_is_gone_fails_and_says_so, |case| async move {
+everywhere!(a_send_to_a_closed_peer_fails_with_its_reason, |case| async move {
     let (mut ours, theirs) = pair().await;
     theirs.set_option(SocketOption::Linger(Some(Duration::ZERO))).unwrap();
     drop(theirs);
@@ -258,11 +258,12 @@ scenario!(
 );
 
 scenario!(a_dropped_send_of_which_nothing_went_leaves_no_trace, |case| async move {
-    // A kernel that probes a closed window now and then makes room for a moment: then a byte of the dropped one may
-    // have gone, and it is tried again.
+    // A kernel that probes a closed window now and then makes room for a moment: then a byte of the dropped
+    // one may have gone, and it is tried again.
     for _ in 0..20 {
         let (mut ours, mut theirs) = narrow_pair(case).await;
-        // Filled byte by byte: what finds no room then has sent nothing. Long enough for late acknowledgements.
+        // Filled byte by byte: what finds no room then has sent nothing. Long enough for late
+        // acknowledgements.
         let mut filled = 0usize;
         while timeout(Duration::from_millis(300), ours.write_all("f")).await.is_ok() {
             filled += 1;
@@ -333,7 +334,7 @@ scenario!(sends_and_receives_of_one_connection_do_not_wait_for_each_other, |_| a
 everywhere!(a_write_takes_what_there_is_room_for_and_waits_for_no_more, |case| async move {
     const BYTES: usize = 4 << 20;
     let (mut ours, mut theirs) = narrow_pair(case).await;
-    // Nobody receives yet, and whoever would is told only afterwards how much to expect.
+    // No receive is under way, and the receiver learns only afterwards how much to expect.
     let (written, back) = ours.write(pattern(BYTES)).await;
     let written = written.unwrap();
     assert!((1..BYTES).contains(&written), "{written}");
@@ -343,7 +344,8 @@ everywhere!(a_write_takes_what_there_is_room_for_and_waits_for_no_more, |case| a
 
 everywhere!(a_send_that_was_forgotten_does_not_hold_up_the_next, |case| async move {
     let (mut ours, mut theirs) = narrow_pair(case).await;
-    // No destructor runs: nobody has told that it is over, but nobody can ask for it again either.
+    // No destructor runs: the engine is not told that the send is over, but its result cannot be asked for
+    // either.
     let mut send = Box::pin(ours.write_all(pattern(400_000)));
     assert!(poll_once(send.as_mut()).await.is_none());
     std::mem::forget(send);
@@ -359,4 +361,29 @@ everywhere!(a_send_that_was_forgotten_does_not_hold_up_the_next, |case| async mo
             assert!(pattern(400_000).starts_with(&got));
         }
     }
+});
+
+everywhere!(what_is_tried_goes_at_once_in_part_or_not_at_all, |case| async move {
+    const BYTES: usize = 4 << 20;
+    let (mut ours, mut theirs) = narrow_pair(case).await;
+    let reader = spawn(async move { receive_all(&mut theirs).await });
+    let all = pattern(BYTES);
+    let mut sent = 0;
+    while sent < BYTES {
+        let most = BYTES.min(sent + 100_000);
+        sent = match ours.try_write(&all[sent..most]) {
+            Some(bytes) => {
+                assert!((1..=most - sent).contains(&bytes));
+                sent + bytes
+            }
+            // Behind whatever went, in order.
+            None => {
+                ours.write_all(all[sent..most].to_vec()).await.0.unwrap();
+                most
+            }
+        };
+    }
+    assert_eq!(ours.try_write(&[]), None);
+    drop(ours);
+    assert!(reader.await.unwrap() == all);
 });

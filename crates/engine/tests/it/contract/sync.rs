@@ -55,7 +55,7 @@ everywhere!(an_unbounded_channel_takes_all_and_keeps_the_order, |_| async {
     assert!(receiver.recv().await.is_err());
 });
 
-everywhere!(who_waits_at_an_unbounded_channel_is_woken_by_a_message_and_by_the_end, |_| async {
+everywhere!(a_waiting_unbounded_receiver_is_woken_by_a_message_and_by_the_end, |_| async {
     let (sender, mut receiver) = sync::unbounded();
     let came = Rc::new(RefCell::new(Vec::new()));
     let receiving = spawn({
@@ -92,7 +92,8 @@ everywhere!(an_unbounded_channel_that_is_closed_or_left_gives_messages_back, |_|
     assert_eq!(receiver.recv().await, Ok("before"));
     assert!(receiver.recv().await.is_err());
     assert_eq!(receiver.try_recv(), Err(TryRecvError::Closed));
-    // What nobody has received is dropped with the receiver, and may use the channel while it is.
+    // Messages that were not received are dropped with the receiver, and their destructors may use the
+    // channel.
     struct Sends(UnboundedSender<Option<Sends>>, Rc<Cell<u32>>);
     impl Drop for Sends {
         fn drop(&mut self) {
@@ -126,7 +127,7 @@ everywhere!(a_dropped_receive_passes_its_turn_on, |_| async {
     assert_eq!(second.await, Ok(7));
 });
 
-everywhere!(a_send_to_nobody_gives_the_value_back, |_| async {
+everywhere!(a_send_without_a_receiver_returns_the_value, |_| async {
     let (sender, receiver) = sync::bounded(1);
     drop(receiver);
     assert_eq!(sender.send("mine").await.unwrap_err().into_inner(), "mine");
@@ -230,7 +231,8 @@ everywhere!(work_that_panics_is_over, |_| async {
 });
 
 cases!(
-    /// Two runtimes in their threads, and threads without any, over channels of which the narrow one fills up.
+    /// Two runtimes in their threads, and threads without any, over channels of which the narrow one fills
+    /// up.
     messages_cross_between_runtimes_and_threads_in_order_and_none_is_lost,
     real,
     |case: Case| {
@@ -276,7 +278,8 @@ cases!(
 );
 
 cases!(
-    /// To a runtime from threads, and then to a thread from a runtime: whoever waits sleeps, and a wake that is lost hangs.
+    /// To a runtime from threads, and then to a thread from a runtime: the waiting side sleeps, and a lost
+    /// wake hangs.
     messages_without_bound_cross_threads_in_order_and_none_is_lost,
     real,
     |case: Case| {

@@ -132,7 +132,7 @@ everywhere!(a_task_that_cancels_itself_is_dropped_when_it_next_waits, |_| async 
     assert!(matches!(task.await, Err(JoinError::Cancelled)));
 });
 
-everywhere!(whoever_waits_for_a_task_learns_of_its_cancellation, |_| async {
+everywhere!(a_task_that_joins_another_learns_of_its_cancellation, |_| async {
     let task = Rc::new(RefCell::new(Box::pin(spawn(pending::<()>()))));
     let waiting = Gate::default();
     let waiter = {
@@ -172,7 +172,7 @@ everywhere!(a_detached_task_goes_on, |_| async {
     done.opened().await;
 });
 
-everywhere!(an_output_that_nobody_asks_for_is_dropped, |_| async {
+everywhere!(an_output_without_a_handle_is_dropped, |_| async {
     let drops = Rc::new(Cell::new(0));
     for wait in [false, true] {
         let held = Counted(Rc::clone(&drops));
@@ -186,7 +186,7 @@ everywhere!(an_output_that_nobody_asks_for_is_dropped, |_| async {
     assert_eq!(drops.get(), 2);
 });
 
-everywhere!(whoever_yields_lets_all_others_run_first, |_| async {
+everywhere!(a_task_that_yields_lets_all_others_run_first, |_| async {
     let order = Rc::new(RefCell::new(Vec::new()));
     let tasks: Vec<_> = (0..3)
         .map(|task| {
@@ -345,7 +345,7 @@ everywhere!(an_aborted_future_ends_and_loses_nothing, |_| async {
     assert!(b"still here".starts_with(&theirs.recv().await.unwrap()));
 });
 
-/// A waker of somebody else's making.
+/// A waker that is not the engine's.
 struct Foreign(AtomicUsize);
 
 impl Wake for Foreign {
@@ -435,12 +435,23 @@ everywhere!(a_task_that_panics_when_it_is_dropped_ends_alone_too, |_| async {
     some_turns().await;
     let handle = task.borrow_mut().take().unwrap();
     assert!(dropped_badly(handle.await.unwrap_err()));
-    // What it returns, and nobody wants.
+    // The return value of a detached task.
     spawn(async { Some(DropsBadly) }).detach();
     some_turns().await;
     let unwanted = spawn(async { Some(DropsBadly) });
     some_turns().await;
     assert!(unwanted.is_finished());
-    // Here nobody else can be told but who drops it.
+    // Only the caller that drops the handle can see this panic.
     assert!(catch_unwind(AssertUnwindSafe(|| drop(unwanted))).is_err());
+});
+
+everywhere!(a_handle_that_is_awaited_again_panics_and_says_so, |_| async {
+    let mut handle = spawn(async { 1 });
+    assert_eq!((&mut handle).await.unwrap(), 1);
+    assert!(handle.is_finished());
+    let again = catch_unwind(AssertUnwindSafe(|| {
+        Pin::new(&mut handle).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }));
+    let why = again.unwrap_err();
+    assert!(why.downcast_ref::<&str>().unwrap().contains("awaited again"));
 });

@@ -48,8 +48,8 @@ impl Signal {
 }
 
 cases!(
-    /// Round after round the other thread answers as soon as it is asked, so that wakes come before, while and
-    /// after the runtime falls asleep. One that is lost hangs.
+    /// Round after round the other thread answers as soon as it is asked, so that wakes come before, while
+    /// and after the runtime falls asleep. One that is lost hangs.
     a_wake_from_another_thread_ends_the_wait,
     real,
     |case| with_runtime(case, unchanged, |_, runtime| {
@@ -202,8 +202,8 @@ cases!(
 );
 
 cases!(
-    /// A waker may be kept for ever. Whoever has the place of its task later bears being polled once more.
-    a_waker_that_outlives_its_task_and_its_runtime_wakes_nobody_wrongly,
+    /// A waker may be kept for ever. A later task in the same slot may be polled once more than necessary.
+    a_waker_that_outlives_its_task_and_runtime_wakes_no_task_wrongly,
     real,
     |case| {
         let kept: Arc<Mutex<Vec<Waker>>> = Arc::default();
@@ -224,7 +224,7 @@ cases!(
                 for _ in 0..10 {
                     runtime.block_on(runtime.spawn(keep(&kept))).unwrap().unwrap();
                 }
-                // The places of those tasks are another's now, who waits for something else.
+                // Other tasks are in those slots now, and wait for something else.
                 let polls = Arc::new(AtomicU64::new(0));
                 let signal = Signal::default();
                 let waiting = runtime.spawn({

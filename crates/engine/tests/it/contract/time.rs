@@ -31,7 +31,8 @@ impl Ends {
         self.0.borrow_mut().push((earliest, latest));
     }
 
-    /// None ended after one that was certainly due later. Timers are kept in milliseconds, so two may be told as one.
+    /// None ended after one that was certainly due later. Timers are kept in milliseconds, so two may be told
+    /// as one.
     #[track_caller]
     fn are_in_order(&self, count: usize) {
         let ends = self.0.borrow();
@@ -46,7 +47,8 @@ impl Ends {
 
 everywhere!(sleeps_end_in_the_order_of_their_length, |_| async {
     let ends = Ends::default();
-    // A task each: whoever waits for several in one asks all of them in their order when the first is over.
+    // A task each: a task that waits for several sleeps polls all of them in their order when the first is
+    // over.
     for sleeper in [60u64, 10, 40, 20, 50, 30].map(|span| spawn(ends.clone().sleep(ms(span)))) {
         sleeper.await.unwrap();
     }
@@ -86,7 +88,7 @@ everywhere!(no_time_at_all_is_over_at_once, |_| async {
     assert!(poll_once(pin!(sleep(Duration::from_nanos(1)))).await.is_none());
 });
 
-everywhere!(many_timers_all_fire_and_the_dropped_ones_wake_nobody, |_| async {
+everywhere!(many_timers_all_fire_and_dropped_ones_wake_no_task, |_| async {
     let mut number = numbers(7);
     let mut kept = Vec::new();
     let mut dropped = Vec::new();
@@ -100,7 +102,7 @@ everywhere!(many_timers_all_fire_and_the_dropped_ones_wake_nobody, |_| async {
     assert_eq!(kept.len(), 1000);
 });
 
-everywhere!(a_timer_wakes_whoever_polled_it_last, |_| async {
+everywhere!(a_timer_wakes_the_task_that_polled_it_last, |_| async {
     let mut timer = Box::pin(sleep(ms(5)));
     assert!(poll_once(timer.as_mut()).await.is_none());
     let other = spawn(timer);
@@ -180,7 +182,7 @@ everywhere!(a_span_beyond_the_end_of_time_is_waited_for_without_harm, |_| async 
     }
 });
 
-runtimes!(a_sleep_goes_with_whoever_polls_it_from_one_runtime_to_another, |case| {
+runtimes!(a_sleep_moves_with_its_task_to_another_runtime, |case| {
     let runtime = || case.builder().build().expect("the driver is to be had here");
     let (home, abroad) = (runtime(), runtime());
     let begun_at_home = |span| {

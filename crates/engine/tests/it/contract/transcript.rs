@@ -1,5 +1,5 @@
-//! A seeded script of clients, played on every driver: what each connection sends and gets, how it ends and with
-//! which class of error is worked out from the script alone, and has to come out on all of them.
+//! A seeded script of clients, played on every driver: what each connection sends and gets, how it ends and
+//! with which class of error is worked out from the script alone, and has to come out on all of them.
 
 use crate::peer::anywhere;
 use crate::support::{Case, with_runtime};
@@ -44,7 +44,7 @@ enum Step {
         answer: u32,
     },
     Pause(Duration),
-    /// Waits a little for bytes that nobody sends, by a receive that is then dropped.
+    /// Waits a little for bytes that are never sent, by a receive that is then dropped.
     WaitInVain {
         into_own_memory: bool,
     },
@@ -79,10 +79,10 @@ fn script(seed: Seed, connection: u32) -> (Vec<Step>, End) {
         0 | 1 => Step::Pause(Duration::from_millis(dice.below(3))),
         2 => Step::WaitInVain { into_own_memory: dice.below(2) == 0 },
         3 => Step::Ask { requests: 1 + dice.below(10) as u32, bytes: 30, answer: 1 + dice.below(500) as u32 },
-        // An answer has at least a byte, so that who has it knows that all was received.
+        // An answer has at least a byte, so that its arrival proves that the whole request was received.
         _ => Step::Ask { requests: 1, bytes: dice.bytes(seed.largest), answer: 1 + dice.bytes(seed.largest) },
     });
-    // The server learns who it is.
+    // The first step tells the server which client this is.
     let steps = std::iter::once(Step::Ask { requests: 1, bytes: 0, answer: 1 }).chain(steps).collect();
     let end = match dice.below(5) {
         0 => End::Half(dice.bytes(seed.largest)),
@@ -290,7 +290,7 @@ async fn play(seed: Seed, connection: u32, address: SocketAddr, all: Rc<RefCell<
         }
         End::Close => {}
         End::Reset => {
-            // Nothing is on its way: what a reset overtakes is lost, and how much that is nobody promises.
+            // Nothing is on its way: a reset discards undelivered bytes, and how many is not specified.
             reader.stream.set_option(SocketOption::Linger(Some(Duration::ZERO))).unwrap();
         }
         End::ServerCloses | End::ServerResets => {

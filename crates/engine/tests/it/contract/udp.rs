@@ -28,14 +28,15 @@ fn connected() -> (UdpSocket, UdpSocket) {
     (ours, theirs)
 }
 
-/// An address at which nobody is for us: whoever has it takes datagrams of itself only, and keeps others from getting it.
+/// An address without a receiver for us: its socket takes datagrams of itself only, and keeps the port from
+/// other programs.
 fn nobody() -> (UdpSocket, SocketAddr) {
     let (holder, address) = bound();
     holder.connect(address).unwrap();
     (holder, address)
 }
 
-/// The next datagram, and who sent it.
+/// The next datagram, and its sender.
 async fn next(socket: &mut UdpSocket) -> (Vec<u8>, SocketAddr) {
     let (received, buffer) = socket.recv_from(Vec::with_capacity(100)).await;
     let (received, sender) = received.unwrap();
@@ -43,7 +44,7 @@ async fn next(socket: &mut UdpSocket) -> (Vec<u8>, SocketAddr) {
     (buffer, sender)
 }
 
-everywhere!(a_datagram_says_who_sent_it, |_| async {
+everywhere!(a_received_datagram_has_its_senders_address, |_| async {
     let ((mut ours, our_address), (mut theirs, their_address)) = (bound(), bound());
     let (sent, buffer) = ours.send_to(b"a question".to_vec(), their_address).await;
     sent.unwrap();
@@ -132,7 +133,7 @@ scenario!(the_longest_datagram_there_is_arrives_whole_and_a_longer_one_is_refuse
     assert_eq!(next(&mut theirs).await.0, b"and it goes on");
 });
 
-everywhere!(nobody_at_the_other_end_is_told_once_to_a_connected_socket, |case| async move {
+everywhere!(a_missing_receiver_is_reported_once_to_a_connected_socket, |case| async move {
     let (mut ours, _) = bound();
     let (_holder, nobody) = nobody();
     ours.connect(nobody).unwrap();
@@ -141,14 +142,14 @@ everywhere!(nobody_at_the_other_end_is_told_once_to_a_connected_socket, |case| a
     let error = received.unwrap_err();
     assert_eq!((error.raw_os_error(), error.operation()), (Some(libc::ECONNREFUSED), "recvmsg"));
     assert_eq!((error.driver(), buffer.capacity() >= 10), (Some(case.driver()), true));
-    // Told once, and to whoever comes first, which may be a send.
+    // Reported once, by the next operation on the socket, which may be a send.
     ours.send("is anybody there now?").await.0.unwrap();
     let sent = ours.send("hello?").await.0;
     assert_eq!(sent.unwrap_err().raw_os_error(), Some(libc::ECONNREFUSED));
     ours.send("well then").await.0.unwrap();
 });
 
-everywhere!(a_receive_that_waits_hears_that_nobody_is_there, |_| async {
+everywhere!(a_waiting_receive_gets_the_error_of_a_refused_datagram, |_| async {
     let (ours, _) = bound();
     let (_holder, nobody) = nobody();
     ours.connect(nobody).unwrap();
@@ -332,7 +333,7 @@ scenario!(a_full_receive_buffer_loses_the_latest_and_keeps_the_rest_in_order, |_
     for number in 0..200u8 {
         ours.send(vec![number; 1000]).await.0.unwrap();
     }
-    // A mark that nobody sends otherwise, sent until there is room for it.
+    // A mark that occurs in no other datagram, sent until there is room for it.
     let mut next_number = 0;
     let mut lost = false;
     loop {
@@ -523,7 +524,6 @@ cases!(a_socket_of_datagrams_comes_from_elsewhere_and_goes_there_again, real, |c
             assert_eq!(other.recv_from(&mut buffer).unwrap(), (3, address));
             let back = ours.into_std().map_err(|(why, _)| why).unwrap();
             assert_eq!(back.local_addr().unwrap(), address);
-            back.set_nonblocking(false).unwrap();
             other.send_to(b"again", address).unwrap();
             assert_eq!(back.recv_from(&mut buffer).unwrap().0, 5);
         },

@@ -13,8 +13,8 @@ use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 
-/// What connecting comes to once the listener is gone. Until then it may live on for a moment, in a child that another
-/// test is starting.
+/// What connecting comes to once the listener is gone. Until then it may live on for a moment, in a child
+/// that another test is starting.
 async fn refused(address: &UnixAddr) -> Error {
     loop {
         match UnixStream::connect(address).await {
@@ -24,7 +24,7 @@ async fn refused(address: &UnixAddr) -> Error {
     }
 }
 
-/// Two ends: who connected, and who accepted.
+/// Two ends: the connecting one, and the accepted one.
 async fn pair_at(listener: &mut UnixListener) -> (UnixStream, UnixStream) {
     let address = listener.local_addr().unwrap();
     let (ours, theirs) = join!(UnixStream::connect(address), listener.accept());
@@ -125,7 +125,7 @@ everywhere!(a_pair_is_connected_and_unnamed, |_| async {
     sending.await.unwrap();
 });
 
-everywhere!(the_kernel_says_who_the_peer_is, |case| async move {
+everywhere!(the_kernel_reports_the_peers_credentials, |case| async move {
     let mut listener = UnixListener::bind(abstract_name()).unwrap();
     let (ours, theirs) = pair_at(&mut listener).await;
     let (one, other) = UnixStream::pair().unwrap();
@@ -159,7 +159,7 @@ everywhere!(a_name_that_is_too_long_is_told_before_anything_is_done, |_| async {
     assert!(error.to_string().contains("no zero byte"), "{error}");
 });
 
-everywhere!(where_nobody_listens_is_told_apart_from_where_nothing_is, |case| async move {
+everywhere!(a_socket_file_without_a_listener_is_distinguished_from_a_missing_file, |case| async move {
     let dir = SocketDir::new();
     let path = dir.path("left behind");
     let error = UnixStream::connect(&path).await.unwrap_err();
@@ -170,7 +170,7 @@ everywhere!(where_nobody_listens_is_told_apart_from_where_nothing_is, |case| asy
     let error = refused(&UnixAddr::from(&path)).await;
     assert_eq!(error.raw_os_error(), Some(libc::ECONNREFUSED));
     let text = error.to_string();
-    assert!(text.contains("left behind: ") && text.contains("nobody listens there"), "{text}");
+    assert!(text.contains("left behind: ") && text.contains("nothing listens there"), "{text}");
     let mail = dir.path("mail");
     let _mailbox = UnixDatagram::bind(&mail).unwrap();
     let error = UnixStream::connect(&mail).await.unwrap_err();
@@ -178,7 +178,7 @@ everywhere!(where_nobody_listens_is_told_apart_from_where_nothing_is, |case| asy
     assert!(error.to_string().contains("do not mix"), "{error}");
 });
 
-everywhere!(a_file_left_behind_is_replaced_only_if_asked_and_only_if_nobody_listens, |_| async {
+everywhere!(a_stale_socket_file_is_replaced_only_on_request_and_without_a_listener, |_| async {
     let dir = SocketDir::new();
     let path = dir.path("service");
     let mut replacing = UnixListenOptions::default();
@@ -187,7 +187,7 @@ everywhere!(a_file_left_behind_is_replaced_only_if_asked_and_only_if_nobody_list
     let listener = UnixListener::bind_with(&path, replacing).unwrap();
     let error = UnixListener::bind_with(&path, replacing).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::EADDRINUSE));
-    assert!(error.to_string().contains("somebody listens there"), "{error}");
+    assert!(error.to_string().contains("a process listens there"), "{error}");
     drop(listener);
     refused(&UnixAddr::from(&path)).await;
     let error = UnixListener::bind(&path).unwrap_err();
@@ -263,7 +263,7 @@ fn set_thread_fsuid(user: u32) {
     unsafe { libc::syscall(libc::SYS_setfsuid, user) };
 }
 
-everywhere!(who_finds_the_queue_full_waits_until_there_is_room, |_| async {
+everywhere!(a_connect_to_a_full_queue_waits_until_there_is_room, |_| async {
     let mut options = UnixListenOptions::default();
     options.backlog = 0;
     let mut listener = UnixListener::bind_with(abstract_name(), options).unwrap();
@@ -281,7 +281,7 @@ everywhere!(who_finds_the_queue_full_waits_until_there_is_room, |_| async {
     };
     some_turns().await;
     assert!(!connected.is_open());
-    // One who does not want to wait any longer leaves nothing.
+    // A connect that is dropped while it waits leaves nothing.
     let before = runtime(|runtime| runtime.descriptors());
     {
         let mut third = pin!(UnixStream::connect(&address));
@@ -359,7 +359,8 @@ everywhere!(a_unix_peer_that_read_everything_ends_and_one_that_did_not_resets, |
     theirs.close().await;
     assert_eq!(ours.recv().await.unwrap_err().raw_os_error(), Some(libc::ECONNRESET));
     assert!(ours.recv().await.unwrap().is_empty());
-    // Taken for a receive that nobody finished: one or the other, and it is told.
+    // A dropped receive may have taken the bytes from the kernel: the peer sees an end or else a reset, and
+    // no error beyond that.
     let (mut ours, mut theirs) = UnixStream::pair().unwrap();
     assert!(poll_once(pin!(theirs.recv())).await.is_none());
     some_turns().await;
@@ -495,7 +496,7 @@ everywhere!(a_number_of_a_unix_stream_used_again_gets_nothing_of_its_predecessor
     }
 });
 
-everywhere!(a_unix_listener_that_stops_serves_whom_it_has_taken, |_| async {
+everywhere!(a_unix_listener_that_stops_serves_accepted_connections, |_| async {
     let mut listener = UnixListener::bind(abstract_name()).unwrap();
     let address = listener.local_addr().unwrap();
     let stop = listener.canceller();
@@ -515,7 +516,7 @@ everywhere!(a_unix_listener_that_stops_serves_whom_it_has_taken, |_| async {
     assert_eq!(serving.await.unwrap(), 10);
 });
 
-everywhere!(connections_nobody_accepted_end_with_their_listener, |_| async {
+everywhere!(connections_that_were_not_accepted_end_with_their_listener, |_| async {
     let listener = UnixListener::bind(abstract_name()).unwrap();
     let address = listener.local_addr().unwrap();
     let mut waiting = UnixStream::connect(&address).await.unwrap();
@@ -597,14 +598,15 @@ cases!(a_unix_stream_comes_from_elsewhere_and_goes_there_again, real, |case| {
     );
 });
 
-/// Sends a byte, and a descriptor with it, of which nobody here takes notice.
+/// Sends a byte with a descriptor attached; the tests ignore the descriptor.
 fn send_with_descriptor(peer: &std::os::unix::net::UnixStream, byte: u8) {
     let mut part = libc::iovec { iov_base: (&raw const byte).cast_mut().cast(), iov_len: 1 };
     // Aligned as a header has to be.
     let mut control = [0_u64; 4];
     let bytes = size_of::<libc::c_int>() as u32;
-    // SAFETY: a message of zeroes is one without anything. It names one vector, and control data for which there is room,
-    // all of this frame; CMSG_FIRSTHDR points to the beginning of the latter. sendmsg(2) reads them during the call.
+    // SAFETY: a message of zeroes is one without anything. It names one vector, and control data for which
+    // there is room, all of this frame; CMSG_FIRSTHDR points to the beginning of the latter. sendmsg(2) reads
+    // them during the call.
     let sent = unsafe {
         let mut message: libc::msghdr = std::mem::zeroed();
         message.msg_iov = &raw mut part;

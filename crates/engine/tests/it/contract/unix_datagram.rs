@@ -1,4 +1,4 @@
-//! Unix datagrams: none is lost, so who sends waits for who receives.
+//! Unix datagrams: none is lost, so a send waits for the receiver.
 
 use crate::support::{Gate, SocketDir, abstract_name, poll_once, runtime, some_turns};
 use ringroad_engine::net::{Received, SocketOption, UnixAddr, UnixDatagram, UnixStream};
@@ -12,7 +12,7 @@ async fn next(socket: &mut UnixDatagram) -> (Vec<u8>, UnixAddr) {
     (buffer, sender)
 }
 
-everywhere!(a_unix_datagram_says_who_sent_it_if_he_has_a_name, |_| async {
+everywhere!(a_unix_datagram_has_its_senders_name_if_there_is_one, |_| async {
     let dir = SocketDir::new();
     let mut server = UnixDatagram::bind(dir.path("server")).unwrap();
     let (mut client, name) =
@@ -117,7 +117,7 @@ everywhere!(a_send_that_waits_for_room_is_cancelled_and_sends_nothing, |_| async
             }
         })
     };
-    // One that comes too late for its send is nobody's.
+    // A cancel that finds no send waiting has no effect on later ones, so it is repeated.
     while !ended.is_open() {
         some_turns().await;
         cancel.cancel();
@@ -131,7 +131,7 @@ everywhere!(a_send_that_waits_for_room_is_cancelled_and_sends_nothing, |_| async
     assert_eq!(next(&mut theirs).await.0, b"the next");
 });
 
-everywhere!(a_sender_whose_full_peer_goes_away_is_told, |_| async {
+everywhere!(a_waiting_sender_gets_an_error_when_its_full_peer_closes, |_| async {
     let theirs = UnixDatagram::bind(abstract_name()).unwrap();
     let mut ours = UnixDatagram::unbound().unwrap();
     ours.connect(theirs.local_addr().unwrap()).unwrap();

@@ -1,5 +1,6 @@
-//! Large bytes that never change: they arrive as they are, and are given back once no kernel reads them, whether it
-//! copies them or not. (Case `IoUring` sends them without a copy wherever it may, `IoUringPlain` nowhere.)
+//! Large bytes that never change: they arrive as they are, and are given back once no kernel reads them,
+//! whether it copies them or not. (Case `IoUring` sends them without a copy wherever it may, `IoUringPlain`
+//! nowhere.)
 
 use crate::support::{Case, narrow_pair, pair, pattern, poll_once, receive, receive_all, runtime};
 use futures_util::future::{Either, join_all, select};
@@ -9,6 +10,7 @@ use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 const BYTES: usize = 200_000;
@@ -17,7 +19,7 @@ fn shared(bytes: usize) -> Rc<[u8]> {
     pattern(bytes).into()
 }
 
-/// Turns until nobody else owns them.
+/// Turns until there is no other owner.
 async fn given_back(bytes: &Rc<[u8]>) {
     while Rc::strong_count(bytes) > 1 {
         yield_now().await;
@@ -32,6 +34,7 @@ everywhere!(large_bytes_that_never_change_arrive_as_they_are, |_| async {
     let (mut ours, mut theirs) = pair().await;
     let fixed: &'static [u8] = pattern(BYTES).leak();
     let counted = shared(BYTES + 1);
+    let of_threads: Arc<[u8]> = pattern(BYTES + 2).into();
     let reader = spawn(async move { receive_all(&mut theirs).await });
     let mut expected = Vec::new();
     for _ in 0..4 {
@@ -43,11 +46,15 @@ everywhere!(large_bytes_that_never_change_arrive_as_they_are, |_| async {
             let (sent, back) = ours.write_from(rest, from).await;
             (rest, from) = (back, sent.unwrap());
         }
-        expected.extend([fixed, b"a little", &*counted, &counted[1000..]].concat());
+        ours.write_all(Arc::clone(&of_threads)).await.0.unwrap();
+        expected.extend([fixed, b"a little", &*counted, &counted[1000..], &*of_threads].concat());
     }
     drop(ours);
     assert!(reader.await.unwrap() == expected);
     given_back(&counted).await;
+    while Arc::strong_count(&of_threads) > 1 {
+        yield_now().await;
+    }
 });
 
 everywhere!(ten_connections_at_once_get_the_same_bytes, |_| async {
@@ -74,7 +81,7 @@ everywhere!(ten_connections_at_once_get_the_same_bytes, |_| async {
 scenario!(what_was_sent_arrives_though_connection_and_bytes_are_dropped, |_| async {
     let (mut ours, mut theirs) = pair().await;
     let bytes = shared(BYTES);
-    // As much as goes without anybody receiving.
+    // As much as goes without a receiver reading.
     let (sent, back) = ours.write(Rc::clone(&bytes)).await;
     let sent = sent.unwrap();
     drop((ours, back));
@@ -115,7 +122,7 @@ scenario!(a_cancelled_send_gives_its_bytes_back_in_the_end, |case| async move {
     given_back(&bytes).await;
 });
 
-scenario!(bytes_on_their_way_to_who_resets_the_connection_are_given_back, |_| async {
+scenario!(bytes_in_flight_to_a_peer_that_resets_are_returned, |_| async {
     let (mut ours, theirs) = pair().await;
     let bytes = shared(BYTES);
     let (sent, back) = ours.write(Rc::clone(&bytes)).await;
@@ -144,7 +151,7 @@ scenario!(
                 assert!(got == *bytes);
             };
             exchange(&mut ours, &mut theirs).await;
-            if case.driver() != ringroad_engine::Name::IoUring {
+            if case.driver() != ringroad_engine::DriverName::IoUring {
                 assert!(!eligible && counters().zero_copy_sends == 0);
                 continue;
             }
@@ -167,7 +174,8 @@ scenario!(
 );
 
 cases!(
-    /// The peer has not read, and does when all is over: it gets what was sent, not what the memory was used for since.
+    /// The peer has not read, and does when all is over: it gets what was sent, not what the memory was used
+    /// for since.
     a_runtime_ends_while_the_kernel_may_still_read,
     real,
     |case: Case| {

@@ -1,8 +1,8 @@
 //! The datagrams of a random program: some ends write to each other, and know every letter by its bytes.
 //!
-//! A letter of UDP comes or does not, and comes twice or behind a later one only where the seed's network does that. One of
-//! Unix sockets comes once and in its place, if it was sent. Either comes whole, or cut to the room there was and says so;
-//! and none comes whose sender was told that it was not sent.
+//! A UDP letter arrives or does not; it arrives twice or behind a later one only where the seed's network
+//! does that. A Unix letter arrives once and in order, if it was sent. Either arrives whole, or cut to the
+//! room there was, and is marked so. No letter arrives if its send returned an error.
 
 use super::{Dice, Shared, Tally, cancel_later, perhaps, resume, rng};
 use futures_util::future::join_all;
@@ -17,13 +17,13 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// What every letter begins with: from whom, to whom, and its number, in two bytes.
+/// The beginning of every letter: sender, receiver, and its number, in two bytes.
 const HEADER: usize = 4;
 
 /// The longest letter.
 const LETTER_MAX: usize = 300;
 
-/// Who has waited for so long since the last one was sent has got everything: nothing is as late.
+/// An end that has waited this long since the last send has received everything: no datagram takes longer.
 const QUIET: Duration = Duration::from_secs(60);
 
 /// A family of sockets that carries letters.
@@ -107,7 +107,7 @@ pub(super) struct Post {
     ends: u8,
     /// How many each of them writes.
     each: u16,
-    /// Two that are each other's peers; otherwise everybody writes to everybody.
+    /// Two ends that are each other's peers; otherwise every end writes to every other.
     connected: bool,
     /// Ends may vanish.
     harsh: bool,
@@ -115,7 +115,7 @@ pub(super) struct Post {
     world: Shared,
     /// By writer, then by reader.
     pairs: RefCell<Vec<Pair>>,
-    /// Who has gone.
+    /// The ends that have gone.
     gone: RefCell<Vec<bool>>,
     /// How many still write.
     writers: Cell<usize>,
@@ -261,7 +261,8 @@ impl Post {
         addresses: Rc<[F::Address]>,
     ) {
         let mut dice = self.dice(me, 1);
-        // A receive was given up since: what it was given is the next one's, as much of it as there was room for then.
+        // A receive was given up since: what it was given is the next one's, as much of it as there was room
+        // for then.
         let mut kept = false;
         loop {
             if dice.u8(..8) == 0 {
@@ -310,7 +311,7 @@ impl Post {
         }
     }
 
-    /// A letter came, or as much of it as there was room for. Who has written it.
+    /// Records a letter, or as much of it as there was room for. Returns its sender.
     fn got<F: Mail>(&self, me: u8, received: Received, bytes: &[u8]) -> u8 {
         let [from, to, low, high] = *bytes.first_chunk().expect("room for who, to whom and which");
         assert!(from < self.ends && to == me, "a letter from {from} to {to} came to {me}");

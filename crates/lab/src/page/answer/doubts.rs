@@ -1,4 +1,5 @@
-//! The reasons to doubt a record: its caveats, alike ones together, and the noise that its control run showed.
+//! The reasons to doubt a record: its caveats, alike ones together, and the noise that its control run
+//! showed.
 //!
 //! Start at [`doubts`] and [`warning`]; for some cells of several records at [`Doubts`].
 
@@ -70,7 +71,7 @@ impl Doubts {
     }
 }
 
-/// A sentence read back from a file may have lost its level; the worst comes first and has the stated one.
+/// A sentence of an old record may have lost its level; the worst comes first and has the stated one.
 fn level_of(nth: usize, stated: Level, reason: &Caveat) -> Level {
     if nth == 0 { stated } else { reason.level() }
 }
@@ -93,7 +94,7 @@ pub(crate) fn noise<'l, 'a: 'l>(
         ),
         _ => (
             format!("reaches at most {widest} from equal, under {load}"),
-            "Differences under a load are held against that load's own control.".to_owned(),
+            "A difference counts only if it exceeds the A/A noise under the same load.".to_owned(),
         ),
     };
     let baseline = record.baseline.as_deref().map_or("The baseline", figure::in_words);
@@ -175,6 +176,17 @@ mod tests {
         let read: Record = serde_json::from_str(&text).unwrap();
         assert_eq!(doubts(&read)[0].level, Level::Invalid);
         assert_eq!(Answer::of(&read).short(), Answer::of(&record).short());
+    }
+
+    #[test]
+    fn a_machine_that_was_taken_away_twice_reads_the_same_from_the_file() {
+        let mut record = with_cpu(&[("epoll-et", 4.0, 0.001), ("threads", 8.0, 0.001)]);
+        let steal = |share| Verdict::of([Caveat::NothingMeasured, Caveat::Steal { share }]);
+        record.cells[0].verdict = steal(0.113);
+        record.cells[1].verdict = steal(0.149);
+        sample::judge(&mut record);
+        let read: Record = serde_json::from_str(&serde_json::to_string(&record).unwrap()).unwrap();
+        assert_eq!(doubts(&read), doubts(&record));
     }
 
     #[test]

@@ -7,8 +7,8 @@ use super::super::shape::{self, Axis};
 use super::{control, listed, sentence_start, usable};
 use ringroad_measure::record::Record;
 
-/// Whose cost grew least and most in each family, where the noise of its two ends leaves the two apart, and who was left
-/// behind.
+/// The programs with the least and the most growth of cost in each family, where the noise of its two ends
+/// leaves the two apart, and the programs left behind.
 pub(super) fn growth(record: &Record) -> Vec<String> {
     let mut sentences = Vec::new();
     for family in shape::families(record, Axis::Connections) {
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn growth_names_the_flattest_and_the_steepest_and_who_was_left_behind() {
+    fn growth_names_the_flattest_the_steepest_and_incomplete_programs() {
         let growth = growth(&sample::floor());
         let http = growth.iter().find(|sentence| sentence.starts_with("HTTP, from 64 to 10,000")).unwrap();
         assert!(http.contains("least with multishot io_uring"), "{http}");
@@ -90,7 +90,8 @@ mod tests {
         assert!(http.ends_with("select was not run at 10,000."), "{http}");
     }
 
-    /// Of the sample three programs at 64 and 10,000 connections, with the cost at the many so many times that at the few.
+    /// Of the sample three programs at 64 and 10,000 connections, with the cost at the many so many times
+    /// that at the few.
     fn grown(times: [(&str, f64); 3], reach: f64) -> Vec<String> {
         let mut record = sample::floor();
         record.cells.retain(|cell| {
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn who_fell_is_not_said_to_have_changed_least() {
+    fn a_program_that_fell_is_not_named_as_the_one_that_changed_least() {
         let said = grown([("threads", 0.83), ("poll", 1.02), ("epoll-et", 1.23)], 0.01);
         assert!(
             said[0].ends_with(

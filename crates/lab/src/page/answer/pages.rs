@@ -1,4 +1,5 @@
-//! Who answered with a page of another size than the others under the same load, in a sentence.
+//! Programs that answer differently from the others under the same load, in a sentence each: with a page of
+//! another size, or with a connection for each request.
 //!
 //! Start at [`pages`].
 
@@ -7,13 +8,14 @@ use super::super::shape::Payloads;
 use super::{either, listed};
 use ringroad_measure::record::Record;
 
-/// `mine answered 612 B instead of 20 B`, for each program whose page was not the load's; `None` where all had the same.
+/// `mine answered 612 B instead of 20 B`, for each program with another page than the load's; `None` where
+/// all had the same.
 pub(crate) fn pages(record: &Record) -> Option<String> {
     /// A program, how long its page was, and how long those of the loads were.
     type Other<'a> = (&'a str, u64, Vec<String>);
     let payloads = Payloads::of(record);
     let mut others: Vec<Other<'_>> = Vec::new();
-    // Of who did not answer there is no page to speak of.
+    // A program that did not answer has no page.
     for cell in record.cells.iter().filter(|cell| cell.skipped.is_none() && cell.completed > 0) {
         let (mine, load) = (cell.payload_bytes, payloads.of_load(cell));
         if mine == load {
@@ -29,14 +31,30 @@ pub(crate) fn pages(record: &Record) -> Option<String> {
     let said: Vec<String> = others
         .iter()
         .map(|(model, bytes, loads)| {
-            format!("{model} answered {} instead of {}", figure::bytes(*bytes as f64), either(loads))
+            format!(
+                "{model}'s response body is {}, the others' {}",
+                figure::bytes(*bytes as f64),
+                either(loads)
+            )
         })
         .collect();
-    let whose = if said.len() == 1 { "its" } else { "their" };
-    (!said.is_empty()).then(|| {
+    let possessive = if said.len() == 1 { "its" } else { "their" };
+    (!said.is_empty()).then(|| format!("{}; {possessive} figures include that difference.", said.join("; ")))
+}
+
+/// Which programs closed their connection after each answer, so that each request had one of its own.
+pub(crate) fn closing(record: &Record) -> Option<String> {
+    let mut closers: Vec<String> = Vec::new();
+    for cell in record.cells.iter().filter(|cell| cell.details.closes) {
+        if !closers.contains(&cell.model) {
+            closers.push(cell.model.clone());
+        }
+    }
+    let (closes, possessive) = if closers.len() == 1 { ("closes", "its") } else { ("close", "their") };
+    (!closers.is_empty()).then(|| {
         format!(
-            "Another page than the others': {}; what that costs or saves is in {whose} figures.",
-            listed(&said)
+            "{} {closes} the connection after each answer; {possessive} figures include a new connection for each request.",
+            listed(&closers)
         )
     })
 }
@@ -59,23 +77,38 @@ mod tests {
         own_page(&mut record, "poll", 612);
         let said = pages(&record).unwrap().replace('\u{a0}', " ");
         assert!(
-            said.contains("poll answered 612 B instead of 20 B; what that costs or saves is in its"),
+            said.contains(
+                "poll's response body is 612 B, the others' 20 B; its figures include that difference."
+            ),
             "{said}"
         );
         own_page(&mut record, "threads", 5);
         let said = pages(&record).unwrap().replace('\u{a0}', " ");
         assert!(
-            said.contains("threads answered 5 B instead of 20 B and poll answered 612 B instead of 20 B;"),
+            said.contains("threads's response body is 5 B, the others' 20 B; poll's response body is 612 B, the others' 20 B; their"),
             "{said}"
         );
         let wide = record.cells.iter_mut().filter(|cell| cell.load == "http-1000" && cell.model != "poll");
         wide.for_each(|cell| cell.payload_bytes = 1024);
         let said = pages(&record).unwrap().replace('\u{a0}', " ");
-        assert!(said.contains("poll answered 612 B instead of 20 B or 1.00 KiB;"), "{said}");
+        assert!(said.contains("poll's response body is 612 B, the others' 20 B or 1.00 KiB;"), "{said}");
     }
 
     #[test]
-    fn who_answered_nothing_has_no_page() {
+    fn programs_that_close_after_each_answer_are_named_once() {
+        let mut record = sample::floor();
+        assert_eq!(closing(&record), None);
+        record
+            .cells
+            .iter_mut()
+            .filter(|cell| cell.model == "poll")
+            .for_each(|cell| cell.details.closes = true);
+        let said = closing(&record).unwrap();
+        assert!(said.starts_with("poll closes the connection after each answer; its figures"), "{said}");
+    }
+
+    #[test]
+    fn a_program_that_answered_nothing_has_no_page() {
         let mut record = sample::quick();
         own_page(&mut record, "poll", 0);
         record.cells.iter_mut().filter(|cell| cell.model == "poll").for_each(|cell| cell.completed = 0);

@@ -1,9 +1,9 @@
-//! Who is cheaper than whom under one load, and how sure that is.
+//! Which of two programs is cheaper under one load, and how sure that is.
 //!
-//! Claims are made of paired runs where there are some. Two programs of a merged record may never have run in the same
-//! block: then of their ratios to the baseline, and never of their figures, which hold the mood of another hour or another
-//! machine. Of intervals only where a record came without its runs. What is said of it is the parent's part. Start at
-//! [`standing`] and [`ranked`].
+//! Claims are based on paired runs where there are some. Two programs of a merged record may never have run
+//! in the same block: then claims are based on their ratios to the baseline, never on their figures, which
+//! depend on the hour and the machine. Intervals are used only for a record without runs. The parent module
+//! writes the sentences. Start at [`standing`] and [`ranked`].
 
 use super::super::figure::Figure;
 use super::super::shape::Load;
@@ -12,20 +12,21 @@ use ringroad_measure::caveat::REPEATS_MIN;
 use ringroad_measure::compare::{Comparison, Finding};
 use ringroad_measure::record::{Cell, Interval, Record, Run};
 
-/// What one cell's CPU per request is to another's.
+/// Comparison of two cells' CPU per request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Standing {
-    /// No difference was found; the share is what may hide. `None` of a cell and itself.
+    /// No significant difference; the share is the smallest detectable difference. `None` for a cell and
+    /// itself.
     Even(Option<f64>),
     /// A difference was found; the ratio, never 1.
     Apart(f64),
-    /// Too few runs to tell noise from difference; the ratio, or `None` where nothing makes one: the two did not run side
-    /// by side, and not both beside the baseline.
+    /// Too few runs to tell noise from difference; the ratio, or `None` where nothing makes one: the two did
+    /// not run side by side, and not both beside the baseline.
     Untold(Option<f64>),
 }
 
-/// Compares `cell` with `other`: block by block where both ran in blocks enough, else by their ratios to the baseline. `None`
-/// if either has no CPU time.
+/// Compares `cell` with `other`: block by block where both ran in blocks enough, else by their ratios to the
+/// baseline. `None` if either has no CPU time.
 pub(crate) fn standing(record: &Record, cell: &Cell, other: &Cell) -> Option<Standing> {
     let figures = Figure::Cpu.value(cell)? / Figure::Cpu.value(other)?;
     if std::ptr::eq(cell, other) {
@@ -47,7 +48,7 @@ pub(crate) fn standing(record: &Record, cell: &Cell, other: &Cell) -> Option<Sta
     let (place, other_place) = (scale.place(cell), scale.place(other));
     Some(match comparison.finding {
         Finding::NoDifference { could_have_seen } => Standing::Even(Some(could_have_seen)),
-        // The runs must not contradict the figures that rank the two; if they do, nobody is ahead.
+        // If the runs contradict the figures that rank the two, neither is ahead.
         Finding::Slower { .. } if place > other_place => Standing::Apart(comparison.ratio.mid),
         Finding::Faster { .. } if place < other_place => Standing::Apart(comparison.ratio.mid),
         Finding::Slower { by, plus_minus } | Finding::Faster { by, plus_minus } => {
@@ -57,8 +58,8 @@ pub(crate) fn standing(record: &Record, cell: &Cell, other: &Cell) -> Option<Sta
     })
 }
 
-/// Of records without runs. Overlapping intervals are a blunter test: they miss differences that pairing would find, but
-/// claim none that it would not.
+/// Compares by intervals, for records without runs. This test is weaker: it misses differences that pairing
+/// would find, but claims none that pairing would not.
 fn by_intervals(cell: &Cell, other: &Cell, ratio: f64) -> Standing {
     match (Figure::Cpu.interval(cell), Figure::Cpu.interval(other)) {
         (Some(a), Some(b)) if a.low <= b.high && b.low <= a.high => {
@@ -126,8 +127,8 @@ pub(crate) fn usable(cell: &Cell) -> bool {
     cell.skipped.is_none() && cell.verdict.level != Level::Invalid
 }
 
-/// The usable cells of a load from cheap to costly, and how many of them, from the front, cannot be told from
-/// the cheapest.
+/// Returns the usable cells of a load from cheap to expensive, and how many of the first have no significant
+/// difference to the cheapest.
 pub(crate) fn ranked<'a>(record: &Record, load: &Load<'a>) -> (Vec<&'a Cell>, usize) {
     let mut cells: Vec<&Cell> =
         load.cells.iter().copied().filter(|cell| usable(cell) && Figure::Cpu.value(cell).is_some()).collect();
@@ -143,12 +144,12 @@ pub(crate) fn ranked<'a>(record: &Record, load: &Load<'a>) -> (Vec<&'a Cell>, us
     (cells, even)
 }
 
-/// More than this may not hide between programs that are called as good as each other: a tenth of the CPU is what people
-/// change their way of doing I/O for, and about what most ways that the lab compares are apart.
+/// Maximum detectable difference between programs that are called equally good. A tenth of the CPU is reason
+/// enough to change the I/O model, and about the difference between most programs that the lab compares.
 const HIDES_MAX: f64 = 0.10;
 
-/// The largest difference that may hide between the cheapest and those that could not be told from it; 0 where there is
-/// none but itself.
+/// Returns the largest of the smallest detectable differences between the cheapest and those without a
+/// significant difference to it; 0 if there are no others.
 pub(crate) fn hidden(record: &Record, cheapest: &Cell, even: &[&Cell]) -> f64 {
     let hidden = even.iter().filter_map(|cell| match standing(record, cell, cheapest) {
         Some(Standing::Even(hidden)) => hidden,
@@ -157,7 +158,7 @@ pub(crate) fn hidden(record: &Record, cheapest: &Cell, even: &[&Cell]) -> f64 {
     hidden.fold(0.0, f64::max)
 }
 
-/// Whether programs between which so much may hide are as good as each other.
+/// Whether programs with this smallest detectable difference count as equally good.
 pub(crate) fn alike(hidden: f64) -> bool {
     hidden <= HIDES_MAX
 }
@@ -180,8 +181,8 @@ fn paired(base: &Cell, cell: &Cell) -> (Vec<f64>, Vec<f64>) {
     cell.runs.iter().filter_map(of_block).unzip()
 }
 
-/// Two that did not run side by side, each as ratios to the baseline in its own blocks; `None` where either has too few.
-/// Nothing pairs those ratios, so they are compared as runs of two records are.
+/// Two that did not run side by side, each as ratios to the baseline in its own blocks; `None` where either
+/// has too few. Nothing pairs those ratios, so they are compared as runs of two records are.
 fn over_baseline(
     record: &Record,
     cell: &Cell,
@@ -209,8 +210,8 @@ mod tests {
     use super::*;
     use ringroad_measure::merge::merge;
 
-    /// A run of edge-triggered epoll and one other, and a run of epoll and a third an hour later, when everything took
-    /// 30 % longer; the two others cost so many times what epoll does.
+    /// A run of edge-triggered epoll and one other, and a run of epoll and a third an hour later, when
+    /// everything took 30 % longer; the two others cost so many times what epoll does.
     fn of_two_hours(poll: f64, threads: f64) -> Record {
         let first = with_cpu(&[("epoll-et", 4.0, 0.002), ("poll", 4.0 * poll, 0.002)]);
         let second = with_cpu(&[("epoll-et", 5.2, 0.002), ("threads", 5.2 * threads, 0.002)]);
@@ -268,7 +269,7 @@ mod tests {
             "{told:?}"
         );
         let said = Answer::of(&record).ranking[0].clone();
-        assert!(said.ends_with("of a thread per connection too little is known."), "{said}");
+        assert!(said.ends_with("there is too little data for a thread per connection."), "{said}");
     }
 
     #[test]
@@ -279,7 +280,7 @@ mod tests {
         let record = merge(&[first, second]).unwrap();
         assert_eq!(between(&record, "threads", "poll"), Standing::Untold(None));
         let answer = Answer::of(&record);
-        assert!(answer.lead.contains(", as far as they ran side by side."), "{}", answer.lead);
+        assert!(answer.lead.contains(", among programs that ran side by side."), "{}", answer.lead);
         assert_eq!(
             answer.ranking[0].replace('\u{a0}', " "),
             "poll cost 20 % more; a thread per connection did not run side by side with edge-triggered epoll."

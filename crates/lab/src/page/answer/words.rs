@@ -1,6 +1,6 @@
 //! Words: lists, sentences, and how a program, a load and a cost are called in them.
 //!
-//! Nothing here judges; every function is of its arguments alone. Start at [`sentence`].
+//! Every function depends on its arguments alone. Start at [`sentence`].
 
 use super::super::figure::{self, Figure};
 use super::super::shape::Load;
@@ -77,14 +77,14 @@ pub(crate) fn range(cells: &[&Cell]) -> String {
     )
 }
 
-/// What may hide between those that could not be told apart, as a clause; where that is too much to choose by, what would
-/// tell.
+/// Returns the smallest detectable difference as a clause; if it is too large to choose by, also what would
+/// help.
 pub(crate) fn hiding(hidden: f64) -> String {
-    let hides = format!("a difference of up to {} may hide between them", percent(hidden));
+    let hides = format!("a difference of up to {} would not have been detected", percent(hidden));
     if alike(hidden) {
         return hides;
     }
-    format!("{hides}, so this run cannot tell which is cheaper; more blocks or a quieter machine would")
+    format!("{hides}, so this run does not show which is cheaper; use more blocks or a quieter machine")
 }
 
 /// Names with their cost, as a list.

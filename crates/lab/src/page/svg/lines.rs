@@ -85,9 +85,85 @@ const EARLY: f64 = 0.12;
 /// From one label to the next at least.
 const LABEL: f64 = TEXT + 3.0;
 
+/// Lines that lie so close together that they are drawn as the band between the lowest and the highest.
+pub(crate) struct Band {
+    /// At its end.
+    pub(crate) label: String,
+    /// The range of values at its end.
+    pub(crate) end: String,
+    /// The programs in it, told below the chart.
+    pub(crate) members: Vec<String>,
+    /// For each number of the horizontal axis the lowest value and the highest.
+    pub(crate) edges: Vec<(f64, f64, f64)>,
+}
+
+impl Band {
+    /// Of so many lines one is drawn for those that lie close together.
+    const LINES_MIN: usize = 7;
+    /// And of so many in it.
+    const MEMBERS_MIN: usize = 4;
+    /// How far from the median at each place a line may lie.
+    const APART: f64 = 0.25;
+
+    /// Takes the lines that lie close to the median of all wherever they have a point out of `series`; `None`
+    /// if there are too few for a band. `spell` writes a value, `spell_x` a number of the horizontal axis.
+    pub(crate) fn gathered(
+        series: &mut Vec<Series>,
+        xs: &[f64],
+        spell: &dyn Fn(f64) -> String,
+        spell_x: &dyn Fn(f64) -> String,
+    ) -> Option<Band> {
+        if series.len() < Band::LINES_MIN {
+            return None;
+        }
+        let at =
+            |series: &Series, x: f64| series.points.iter().find(|point| point.x == x).map(|point| point.y);
+        let median = |x: f64| middle(&series.iter().filter_map(|series| at(series, x)).collect::<Vec<_>>());
+        let medians: Vec<f64> = xs.iter().map(|x| median(*x)).collect();
+        let is_close = |series: &Series| {
+            let near = |(x, median): (&f64, &f64)| {
+                at(series, *x).is_none_or(|y| (y / median - 1.0).abs() <= Band::APART)
+            };
+            series.points.len() > 1 && xs.iter().zip(&medians).all(near)
+        };
+        let (members, others): (Vec<Series>, Vec<Series>) =
+            std::mem::take(series).into_iter().partition(is_close);
+        if members.len() < Band::MEMBERS_MIN {
+            *series = members.into_iter().chain(others).collect();
+            return None;
+        }
+        *series = others;
+        let edges: Vec<(f64, f64, f64)> = xs
+            .iter()
+            .map(|x| {
+                let values = || members.iter().filter_map(|series| at(series, *x));
+                (*x, values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max))
+            })
+            .filter(|(_, low, _)| low.is_finite())
+            .collect();
+        let end = edges
+            .last()
+            .map_or_else(String::new, |(_, low, high)| format!("{} – {}", spell(*low), spell(*high)));
+        Some(Band {
+            label: format!("the other {}", members.len()),
+            end,
+            members: members
+                .into_iter()
+                .map(|series| match (series.points.last(), xs.last()) {
+                    (Some(last), Some(end)) if last.x != *end => {
+                        format!("{} (to {})", series.label, spell_x(last.x))
+                    }
+                    _ => series.label,
+                })
+                .collect(),
+            edges,
+        })
+    }
+}
+
 /// Lines over a horizontal axis with a tick at each given number.
 pub(crate) struct Lines<'a> {
-    /// What it is, for those who cannot see it.
+    /// The description for screen readers.
     pub(crate) title: String,
     /// Under the horizontal axis.
     pub(crate) x_axis: String,
@@ -99,6 +175,8 @@ pub(crate) struct Lines<'a> {
     pub(crate) y_axis: Axis<'a>,
     /// The lines.
     pub(crate) series: Vec<Series>,
+    /// And those that are drawn as one.
+    pub(crate) band: Option<Band>,
     /// Tick labels of the horizontal axis.
     pub(crate) spell_x: &'a dyn Fn(f64) -> String,
 }
@@ -108,15 +186,18 @@ impl Lines<'_> {
     pub(crate) fn draw(&self, size: Size) -> Chart {
         const TOP: f64 = 24.0;
         let drawn: Vec<&Series> = self.series.iter().filter(|s| !s.points.is_empty()).collect();
-        let height = size.plot(drawn.len());
+        let height = size.plot(drawn.len() + usize::from(self.band.is_some()));
         let mut chart = Chart::new(&self.title, size.width());
         let y_scale = self.y_axis.scale;
         let spelled = |tick: f64| (self.y_axis.spell)(tick);
         let widest = |text: &dyn Fn(&Series) -> f64| drawn.iter().map(|s| text(s)).fold(0.0, f64::max);
-        let label_width = widest(&|s| text_width(&s.label) * BOLD).clamp(30.0, 120.0);
+        let of_band = |text: &dyn Fn(&Band) -> f64| self.band.as_ref().map_or(0.0, text);
+        let label_width = widest(&|s| text_width(&s.label) * BOLD)
+            .max(of_band(&|band| text_width(&band.label) * BOLD))
+            .clamp(30.0, 120.0);
         let end_width = match size {
             Size::Narrow => 0.0,
-            Size::Wide => widest(&|s| text_width(&s.end)) + 8.0,
+            Size::Wide => widest(&|s| text_width(&s.end)).max(of_band(&|band| text_width(&band.end))) + 8.0,
         };
         let tick_width = self.y_axis.ticks().into_iter().map(|t| text_width(&spelled(t))).fold(0.0, f64::max);
         let plot = Span { from: tick_width + 8.0, to: size.width() - label_width - end_width - 24.0 };
@@ -158,8 +239,26 @@ impl Lines<'_> {
         // A line that ends early has its label where it ends: at the edge it would claim a value there.
         let early = |series: &Series| end_of(series) < furthest - EARLY * plot.length();
         let (stopped, through): (Vec<&Series>, Vec<&Series>) = drawn.iter().partition(|series| early(series));
-        let ends: Vec<f64> = through.iter().filter_map(|s| s.points.last()).map(|p| y(p.y)).collect();
-        let labels = apart(&ends, LABEL, TOP, bottom);
+        let mut ends: Vec<f64> = through.iter().filter_map(|s| s.points.last()).map(|p| y(p.y)).collect();
+        let band_end = self.band.as_ref().and_then(|band| band.edges.last());
+        ends.extend(band_end.map(|(_, low, high)| y((low + high) / 2.0)));
+        let mut labels = apart(&ends, LABEL, TOP, bottom);
+        if let Some(band) = &self.band {
+            let edge = |upper: bool| {
+                band.edges.iter().map(move |(x, low, high)| (*x, if upper { *high } else { *low }))
+            };
+            let outline = edge(true).chain(edge(false).collect::<Vec<_>>().into_iter().rev());
+            let outline: Vec<String> =
+                outline.map(|(at, value)| format!("{:.1},{:.1}", x(at), y(value))).collect();
+            chart.open("pack", &format!("{}: {}", band.label, band.members.join(", ")));
+            chart.put(format_args!("<polygon points=\"{}\"/>", outline.join(" ")));
+            let label_y = labels.pop().unwrap_or(bottom);
+            chart.text("label", plot.to + 20.0, label_y + TEXT * 0.36, "start", &band.label);
+            if size == Size::Wide {
+                chart.text("end", size.width(), label_y + TEXT * 0.36, "end", &band.end);
+            }
+            chart.close();
+        }
         for (series, label_y) in through.iter().zip(labels) {
             open_line(&mut chart, series, size, &x, &y);
             if let Some(last) = series.points.last() {
@@ -187,16 +286,48 @@ impl Lines<'_> {
                 let half = text_width(&label) * BOLD / 2.0;
                 let at = plot.held(x(last.x), half);
                 let room = Span { from: at - half, to: at + half };
+                // No label on another, on a line, or in the band.
                 let free = |place: &f64| {
-                    !taken.iter().any(|(other, there)| other.touches(room) && (there - place).abs() < LABEL)
+                    let (top, foot) = (place - TEXT, place + TEXT * 0.3);
+                    let on_line = drawn.iter().any(|other| {
+                        let line: Vec<(f64, f64)> =
+                            other.points.iter().map(|point| (x(point.x), y(point.y))).collect();
+                        let whiskers =
+                            other.points.iter().filter_map(|point| Some((x(point.x), point.whisker?)));
+                        let on_whisker = |(at, (low, high)): (f64, (f64, f64))| {
+                            (room.from..=room.to).contains(&at) && y(high) <= foot && y(low) >= top
+                        };
+                        crosses(&line, room, top, foot) || whiskers.into_iter().any(on_whisker)
+                    });
+                    let in_band = self.band.as_ref().is_some_and(|band| {
+                        let edge = |upper: bool| -> Vec<(f64, f64)> {
+                            let value = |low, high| if upper { high } else { low };
+                            band.edges.iter().map(|(at, low, high)| (x(*at), y(value(*low, *high)))).collect()
+                        };
+                        let (upper, lower) = (edge(true), edge(false));
+                        crosses(&upper, room, top, foot)
+                            || crosses(&lower, room, top, foot)
+                            || height_at(&upper, at)
+                                .zip(height_at(&lower, at))
+                                .is_some_and(|(a, b)| a < *place && *place < b)
+                    });
+                    let on_label = taken
+                        .iter()
+                        .any(|(other, there)| other.touches(room) && (there - place).abs() < LABEL);
+                    !on_line && !in_band && !on_label
                 };
                 // Farther away where the place is taken, and on the other side where that has no end.
                 let farther = |nth: u8| {
                     let away = f64::from(nth) * LABEL;
                     if upwards { [above - away, below + away] } else { [below + away, above - away] }
                 };
-                let place = (0..8).flat_map(farther).filter(|place| (TOP..bottom).contains(place)).find(free);
+                let inside = |place: &f64| (TOP + TEXT..bottom - 2.0).contains(place);
+                let place = (0..16).flat_map(farther).filter(inside).find(free);
                 let place = place.unwrap_or(if upwards { above } else { below });
+                if (place - y(last.y)).abs() > 2.0 * LABEL {
+                    let to = if place < y(last.y) { place + TEXT * 0.3 } else { place - TEXT };
+                    chart.line("leader", x(last.x), y(last.y), at, to);
+                }
                 chart.text("label near", at, place, "middle", &label);
                 taken.push((room, place));
             }
@@ -210,8 +341,25 @@ impl Lines<'_> {
                 _ => String::new(),
             }
         };
-        chart.description = drawn.iter().map(|series| ends(series)).collect::<Vec<_>>().join("; ");
+        let pack =
+            self.band.iter().map(|band| format!("{}: {}, {}", band.label, band.members.join(", "), band.end));
+        chart.description =
+            drawn.iter().map(|series| ends(series)).chain(pack).collect::<Vec<_>>().join("; ");
         chart.height = bottom + FOOT + 2.0;
+        if let Some(band) = &self.band {
+            let mut line = format!("{}:", band.label);
+            for (nth, member) in band.members.iter().enumerate() {
+                let word = format!(" {member}{}", if nth + 1 < band.members.len() { "," } else { "" });
+                if text_width(&line) + text_width(&word) > size.width() {
+                    chart.text("axis", 0.0, chart.height + TEXT, "start", &line);
+                    chart.height += LABEL;
+                    line = String::new();
+                }
+                line.push_str(&word);
+            }
+            chart.text("axis", 0.0, chart.height + TEXT, "start", line.trim_start());
+            chart.height += LABEL + 2.0;
+        }
         chart
     }
 
@@ -233,8 +381,8 @@ impl Lines<'_> {
     }
 }
 
-/// Opens a line's group and draws the line with its marked points. A phone has no pointer to hover with: there the
-/// points have no text of their own, the chart's description and the table have it.
+/// Opens a line's group and draws the line with its marked points. A phone has no pointer to hover with:
+/// there the points have no text of their own, the chart's description and the table have it.
 fn open_line(chart: &mut Chart, series: &Series, size: Size, x: &dyn Fn(f64) -> f64, y: &dyn Fn(f64) -> f64) {
     let dashed = if series.dashed { " dashed" } else { "" };
     chart.open(&format!("series {}{dashed}", series.class), &series.label);
@@ -254,6 +402,22 @@ fn open_line(chart: &mut Chart, series: &Series, size: Size, x: &dyn Fn(f64) -> 
             chart.close();
         }
     }
+}
+
+/// The height of a line above a place of the horizontal axis; `None` beside its ends.
+fn height_at(line: &[(f64, f64)], at: f64) -> Option<f64> {
+    line.windows(2).find_map(|pair| {
+        let [(x1, y1), (x2, y2)] = [pair[0], pair[1]];
+        (x1 <= at && at <= x2).then(|| if x2 > x1 { y1 + (y2 - y1) * (at - x1) / (x2 - x1) } else { y1 })
+    })
+}
+
+/// Whether a line passes through the box of a label, or has a point in it.
+fn crosses(line: &[(f64, f64)], room: Span, top: f64, foot: f64) -> bool {
+    const STEPS: u32 = 16;
+    let places = (0..=STEPS).map(|nth| room.from + room.length() * f64::from(nth) / f64::from(STEPS));
+    let passes = places.filter_map(|at| height_at(line, at)).any(|height| (top..=foot).contains(&height));
+    passes || line.iter().any(|(x, y)| (room.from..=room.to).contains(x) && (top..=foot).contains(y))
 }
 
 /// The middle one of some places; the top if there are none.
@@ -343,6 +507,7 @@ mod tests {
             xs,
             y_axis: Axis { name: "y", scale: Scale::from_zero([4.5]), unit: 1.0, spell: &|v| v.to_string() },
             series,
+            band: None,
             spell_x: &|v| v.to_string(),
         }
     }
@@ -453,6 +618,75 @@ mod tests {
                 assert!(at - half >= plot.from && at + half <= plot.to, "{size:?}: {label} at {at}");
                 assert_eq!(label == name, !label.ends_with('…'), "{label}");
                 assert!(chars > 20 || label == name, "{label}");
+            }
+        }
+    }
+
+    fn plain(label: &str, points: &[(f64, f64)]) -> Series {
+        let point = |(x, y): &(f64, f64)| Point { x: *x, y: *y, whisker: None, hover: "here".to_owned() };
+        Series {
+            label: label.to_owned(),
+            end: String::new(),
+            class: "s-epoll",
+            marker: 0,
+            dashed: false,
+            points: points.iter().map(point).collect(),
+        }
+    }
+
+    #[test]
+    fn lines_that_cannot_be_told_apart_become_one_band_and_the_others_stay() {
+        let xs = [10.0, 100.0];
+        let close =
+            |nth: usize| plain(&format!("close-{nth}"), &[(10.0, 4.0 + 0.05 * nth as f64), (100.0, 4.2)]);
+        let xs = [xs[0], 50.0, xs[1]];
+        let mut series: Vec<Series> = (0..6).map(close).collect();
+        series.push(plain("apart", &[(10.0, 8.0), (100.0, 9.0)]));
+        series.push(plain("a point", &[(10.0, 4.1)]));
+        series.push(plain("short", &[(10.0, 4.3), (50.0, 4.0)]));
+        let spell = |value: f64| value.to_string();
+        let band = Band::gathered(&mut series, &xs, &spell, &spell).unwrap();
+        let left: Vec<&str> = series.iter().map(|series| series.label.as_str()).collect();
+        assert_eq!((left.as_slice(), band.members.len()), (&["apart", "a point"][..], 7));
+        assert_eq!((band.edges[0], band.members[6].as_str()), ((10.0, 4.0, 4.3), "short (to 50)"));
+        assert_eq!(band.label, "the other 7");
+        let drawn = Lines { band: Some(band), ..lines(Along::Log, xs.to_vec(), series) }.draw(Size::Wide);
+        assert!(drawn.description.contains("the other 7: close-0, close-1"), "{}", drawn.description);
+        let svg = drawn.into_svg();
+        roxmltree::Document::parse(&svg).unwrap();
+        assert!(svg.contains("<polygon points=") && svg.contains("close-5"));
+        // Few lines are drawn each.
+        let mut few: Vec<Series> = (0..5).map(close).collect();
+        assert!(Band::gathered(&mut few, &xs, &spell, &spell).is_none());
+        assert_eq!(few.len(), 5);
+    }
+
+    #[test]
+    fn a_label_in_the_plot_lies_on_no_line() {
+        for size in [Size::Narrow, Size::Wide] {
+            let mut all: Vec<Series> = (0..3)
+                .map(|nth| {
+                    plain(&format!("through-{nth}"), &[(10.0, 3.5 + 0.4 * f64::from(nth)), (1000.0, 4.0)])
+                })
+                .collect();
+            all.push(plain("short", &[(10.0, 3.9), (100.0, 3.95)]));
+            let svg = lines(Along::Log, vec![10.0, 100.0, 1000.0], all).draw(size).into_svg();
+            let document = roxmltree::Document::parse(&svg).unwrap();
+            let label =
+                document.descendants().find(|node| node.attribute("class") == Some("label near")).unwrap();
+            let number = |name: &str| label.attribute(name).unwrap().parse::<f64>().unwrap();
+            let half = text_width("short") * BOLD / 2.0;
+            let room = Span { from: number("x") - half, to: number("x") + half };
+            for line in document.descendants().filter(|node| node.has_tag_name("polyline")) {
+                let places: Vec<(f64, f64)> = line
+                    .attribute("points")
+                    .unwrap()
+                    .split(' ')
+                    .map(|pair| {
+                        pair.split_once(',').map(|(x, y)| (x.parse().unwrap(), y.parse().unwrap())).unwrap()
+                    })
+                    .collect();
+                assert!(!crosses(&places, room, number("y") - TEXT, number("y")), "{size:?}: {places:?}");
             }
         }
     }

@@ -53,7 +53,7 @@ pub(crate) struct Row {
 
 /// A chart of rows over one horizontal axis.
 pub(crate) struct Rows<'a> {
-    /// What it is, for those who cannot see it.
+    /// The description for screen readers.
     pub(crate) title: String,
     /// Under the rows.
     pub(crate) axis: Axis<'a>,

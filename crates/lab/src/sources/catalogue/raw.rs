@@ -1,5 +1,5 @@
-//! `docs/claims.toml` as it is written: tables with rows and columns, single figures, pairs; and numbers as quotes spell
-//! them.
+//! `docs/claims.toml` as it is written: tables with rows and columns, single figures, pairs; and numbers as
+//! quotes spell them.
 //!
 //! What it all means is the parent's part. Start at [`RawCatalogue`].
 
@@ -30,7 +30,7 @@ impl Terms {
     }
 }
 
-/// Keys that nobody knows.
+/// Unknown keys.
 pub(super) type Rest = BTreeMap<String, toml::Value>;
 
 #[derive(Deserialize)]

@@ -1,4 +1,4 @@
-//! Addresses, listening and options: what a socket is told before it has a peer.
+//! Addresses, listening and options: calls on a socket before it has a peer.
 
 use super::{Answer, Id, Network, State};
 use crate::address::Address;
@@ -23,7 +23,7 @@ impl Network {
         if socket.local.is_ipv4() != address.is_ipv4() {
             return Err(libc::EAFNOSUPPORT);
         }
-        // A group's address is one to bind to where datagrams come, and nobody else's.
+        // Only a datagram socket may bind to a multicast address.
         if !(is_here(address.ip()) || (datagrams && address.ip().is_multicast())) {
             return Err(libc::EADDRNOTAVAIL);
         }
@@ -40,7 +40,7 @@ impl Network {
         Ok(())
     }
 
-    /// A port that nobody has.
+    /// Finds a free port.
     pub(super) fn free_port(&mut self) -> Answer<u16> {
         for _ in 32_768..=u16::MAX {
             let port = self.next_port;
@@ -52,7 +52,8 @@ impl Network {
         Err(libc::EADDRINUSE)
     }
 
-    /// Whether another socket keeps `id` from this address. Accepted sockets do not count, as with SO_REUSEADDR.
+    /// Whether another socket prevents `id` from binding to this address. Accepted sockets do not count, as
+    /// with SO_REUSEADDR.
     fn is_taken(&mut self, id: Id, address: SocketAddr) -> bool {
         let mine = self.socket(id).options;
         let datagrams = matches!(self.socket(id).state, State::Datagrams(_));
@@ -78,7 +79,7 @@ impl Network {
 
     pub(in crate::driver::sim) fn listen(&mut self, number: u32, backlog: i32) -> Answer<()> {
         let id = self.id(number)?;
-        // Negative means as many as may be (listen(2)); somaxconn is 4096 since Linux 5.4.
+        // A negative backlog means the maximum (listen(2)); somaxconn is 4096 since Linux 5.4.
         let wanted = usize::try_from(backlog).unwrap_or(4096).min(4096);
         match self.socket(id).state {
             State::Listening { ref mut backlog, .. } => {
@@ -91,7 +92,7 @@ impl Network {
         }
         let domain = self.socket(id).domain;
         if !self.socket(id).bound {
-            // A Unix socket that listens has a name, or nobody could come.
+            // A listening Unix socket needs a name, or no client could connect.
             if domain == Domain::Unix {
                 return Err(libc::EINVAL);
             }
@@ -141,7 +142,7 @@ impl Network {
             SocketOption::ReuseAddress(on) => options.reuse_address = on,
             SocketOption::ReusePort(on) => options.reuse_port = on,
             SocketOption::KeepAlive(on) => options.keep_alive = on,
-            // Doubled, with a least size of each kind (socket(7)).
+            // Doubled, with a minimum for each direction (socket(7)).
             SocketOption::ReceiveBuffer(bytes) => options.receive_bytes = (bytes as usize * 2).max(2304),
             SocketOption::SendBuffer(bytes) => options.send_bytes = (bytes as usize * 2).max(4608),
             SocketOption::Linger(span) => options.linger = span,
@@ -201,7 +202,7 @@ impl Network {
     }
 }
 
-/// Whether sockets of every family have it (`socket(7)`).
+/// Whether sockets of every family have the option (`socket(7)`).
 fn is_of_any_socket(option: SocketOption) -> bool {
     matches!(
         option,
@@ -223,7 +224,7 @@ pub(super) fn is_here(ip: IpAddr) -> bool {
     ip.is_loopback() || ip.is_unspecified()
 }
 
-/// An IPv4 address as an IPv6 socket names it.
+/// Returns the IPv4-mapped IPv6 address.
 pub(super) fn as_v6(address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(ip) => SocketAddr::new(IpAddr::V6(ip.to_ipv6_mapped()), address.port()),

@@ -1,6 +1,6 @@
-//! Sockets of datagrams: UDP, and Unix ones. What is sent is there at once, and in order, and lost only where Linux loses
-//! it on one machine: at a UDP socket whose buffer is full (`net/ipv4/udp.c`, `net/unix/af_unix.c`). Unless the driver
-//! says otherwise of a UDP datagram, by its [`Fate`], as a network may.
+//! Datagram sockets: UDP and Unix. A datagram arrives at once and in order. It is lost only where Linux loses
+//! it on one machine: at a UDP socket with a full buffer (`net/ipv4/udp.c`, `net/unix/af_unix.c`). The driver
+//! may decide another [`Fate`] for a UDP datagram, as a network does.
 
 use super::address::{is_here, loopback};
 use super::{Answer, Direction, Effect, Id, Network, State};
@@ -10,38 +10,38 @@ use crate::option::Membership;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// What one UDP datagram carries at most: 16 bits of length, less the headers.
+/// Maximum payload of a UDP datagram in bytes: 16 bits of length, less the headers.
 const UDP_BYTES_MAX: usize = 65_535 - 8;
 const UDP_V4_BYTES_MAX: usize = UDP_BYTES_MAX - 20;
 
 /// `net.unix.max_dgram_qlen`; a queue holds one more.
 const UNIX_QUEUE_MAX: usize = 10;
 
-/// The state of a socket of datagrams.
+/// State of a datagram socket.
 #[derive(Default)]
 pub(super) struct Mailbox {
     peer: Option<Peer>,
     letters: VecDeque<Letter>,
     bytes: usize,
-    /// Told once, to whoever asks first: an errno, or 0.
+    /// Pending error: an errno, or 0. The next operation returns it once.
     pub(super) error: i32,
     pub(super) shut_in: bool,
     pub(super) shut_out: bool,
     groups: BTreeSet<IpAddr>,
 }
 
-/// What becomes of a UDP datagram on its way.
+/// The fate of a UDP datagram on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::driver::sim) enum Fate {
     Arrives,
     Lost,
-    /// At once, and again when the driver says.
+    /// Delivered immediately, and again when the driver decides.
     Doubled,
-    /// When the driver says; so others overtake it.
+    /// Delivered when the driver decides, so that others overtake it.
     Late,
 }
 
-/// A datagram that arrives when the driver says.
+/// A datagram that arrives when the driver decides.
 pub(super) struct Underway {
     sender: Id,
     from: SocketAddr,
@@ -83,7 +83,7 @@ impl Network {
         }
     }
 
-    /// Whom it sends to unless told otherwise; an error if the socket is none of datagrams.
+    /// Returns the default peer; an error if this is not a datagram socket.
     pub(super) fn mailbox_peer(&mut self, id: Id) -> Answer<Option<Address>> {
         let Some(mailbox) = self.mailbox(id) else { return Err(libc::ENOTCONN) };
         Ok(match mailbox.peer {
@@ -96,7 +96,7 @@ impl Network {
         })
     }
 
-    /// Two that are each other's peers.
+    /// Makes two sockets each other's peers.
     pub(super) fn introduce(&mut self, one: Id, other: Id) {
         for (id, peer) in [(one, other), (other, one)] {
             if let Some(mailbox) = self.mailbox(id) {
@@ -124,7 +124,7 @@ impl Network {
         Ok(())
     }
 
-    /// The socket of datagrams of this name, which takes some from `id`.
+    /// Returns the datagram socket of this name, if it accepts datagrams from `id`.
     fn reach(&mut self, id: Id, name: &UnixAddr) -> Answer<Id> {
         let to = self.named(name)?;
         let Some(mailbox) = self.mailbox(to) else { return Err(libc::EPROTOTYPE) };
@@ -143,7 +143,7 @@ impl Network {
         }
     }
 
-    /// The address its datagrams come from; it gets a port if it has none.
+    /// Returns the source address of its datagrams; binds a port if it has none.
     fn sender(&mut self, id: Id) -> Answer<SocketAddr> {
         if !self.socket(id).bound {
             let mut any = self.socket(id).local;
@@ -157,7 +157,7 @@ impl Network {
         Ok(local)
     }
 
-    /// How many bytes were sent, or a negated errno.
+    /// Sends a datagram; returns the number of bytes, or a negated errno.
     pub(in crate::driver::sim) fn send_message(
         &mut self,
         number: u32,
@@ -208,14 +208,14 @@ impl Network {
         Ok(())
     }
 
-    /// A datagram that was on its way is there.
+    /// Delivers a datagram that was under way.
     pub(in crate::driver::sim) fn deliver_late(&mut self, which: u64) {
         if let Some(Underway { sender, from, to, bytes }) = self.underway.remove(&which) {
             self.deliver(sender, from, to, &bytes);
         }
     }
 
-    /// Brings a datagram to whoever takes it now.
+    /// Delivers a datagram to the socket that has its address now.
     fn deliver(&mut self, sender: Id, from: SocketAddr, to: SocketAddr, bytes: &[u8]) {
         let many = to.ip().is_multicast() || to.ip() == IpAddr::V4(Ipv4Addr::BROADCAST);
         let takers: Vec<Id> = (0..self.sockets.len()).filter(|&other| self.takes(other, from, to)).collect();
@@ -223,7 +223,7 @@ impl Network {
             && !many
             && let Some(mailbox) = self.mailbox(sender).filter(|mailbox| mailbox.peer.is_some())
         {
-            // As the answer to it would be: port unreachable.
+            // The effect of the ICMP reply: port unreachable.
             mailbox.error = libc::ECONNREFUSED;
             self.changed(sender, Direction::In);
             self.changed(sender, Direction::Out);
@@ -277,7 +277,7 @@ impl Network {
             return Err(libc::EAGAIN);
         }
         match self.mailbox(to) {
-            // Told once, and then it has no peer.
+            // Reported once; afterwards the socket has no peer.
             None => {
                 if let Some(mailbox) = self.mailbox(id) {
                     mailbox.peer = None;
@@ -293,8 +293,8 @@ impl Network {
         }
     }
 
-    /// Whether there is no room from `id` at `to` for one of so many bytes. Between two that are each other's peers it is
-    /// the sender's buffer that counts, else the number in the queue.
+    /// Whether `to` has no room for a datagram of so many bytes from `id`. Between mutual peers the sender's
+    /// buffer decides, otherwise the length of the queue.
     fn is_full(&mut self, id: Id, to: Id, bytes: usize) -> bool {
         let room = self.socket(id).options.send_bytes;
         self.mailbox(to).is_some_and(|mailbox| match mailbox.peer {
@@ -305,7 +305,7 @@ impl Network {
         })
     }
 
-    /// Whether a send to its peer would not wait.
+    /// Whether a send to the peer would not wait.
     pub(super) fn has_room_at_peer(&mut self, id: Id) -> bool {
         match self.mailbox(id).and_then(|mailbox| mailbox.peer) {
             Some(Peer::Unix(peer)) => !self.is_full(id, peer, 1),
@@ -313,7 +313,7 @@ impl Network {
         }
     }
 
-    /// Those who wait for room look again.
+    /// Wakes senders that wait for room.
     pub(super) fn room_at_mailbox(&mut self, id: Id) {
         let waiting = |socket: &super::Socket| {
             let State::Datagrams(mailbox) = &socket.state else { return false };
@@ -327,7 +327,8 @@ impl Network {
         }
     }
 
-    /// One datagram, as much of it as there is room for; its whole length and its sender's name, or an errno.
+    /// Receives one datagram, cut to the available room. Returns its whole length and the sender's name, or
+    /// an errno.
     pub(in crate::driver::sim) fn receive_message(
         &mut self,
         number: u32,

@@ -1,13 +1,15 @@
-//! The simulated network: the sockets of one machine that nothing leaves. Here are streams, those of TCP first; the rest
-//! is in [`datagram`] and [`unix`].
+//! The simulated network: the sockets of one machine, loopback only. This file has streams, mainly TCP; the
+//! rest is in [`datagram`] and [`unix`].
 //!
-//! Purely what a kernel *is*; when things happen, and what goes wrong, the driver decides. Calls change sockets and
-//! leave [`Effect`]s, which the driver carries out later and in an order of its own: [`Network::shake`],
-//! [`Network::carry`], [`Network::reset`], [`Network::deliver_late`]. Addresses and options are in [`address`].
+//! This module models the state of a kernel. The driver decides when things happen and which faults occur.
+//! Calls change sockets and leave [`Effect`]s, which the driver carries out later and in any order:
+//! [`Network::shake`], [`Network::carry`], [`Network::reset`], [`Network::deliver_late`]. Addresses and
+//! options are in [`address`].
 //!
-//! What it follows is Linux: `net/ipv4/tcp.c` for the order in which a receive looks at data, end and error
-//! (`tcp_recvmsg_locked`) and what a close with unread data does (`__tcp_close`), `tcp_input.c` for what a reset
-//! leaves behind (`tcp_reset`). Not modelled: loss, urgent data, TIME_WAIT, addresses beyond the loopback ones.
+//! The model follows Linux: `net/ipv4/tcp.c` for the order in which a receive looks at data, end and error
+//! (`tcp_recvmsg_locked`) and what a close with unread data does (`__tcp_close`), `tcp_input.c` for what a
+//! reset leaves behind (`tcp_reset`). Not modelled: loss, urgent data, TIME_WAIT, addresses beyond the
+//! loopback ones.
 
 mod address;
 mod datagram;
@@ -21,10 +23,11 @@ use datagram::{Mailbox, Underway};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 
-/// A socket, whether or not a descriptor names it. Never reused, so that late effects meet nobody else.
+/// Number of a socket, with or without a descriptor. Never reused, so that late effects reach no other
+/// socket.
 pub(super) type Id = usize;
 
-/// The two sides of a descriptor that operations wait on.
+/// The two directions in which operations wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     /// Receive and accept.
@@ -33,49 +36,49 @@ pub(super) enum Direction {
     Out,
 }
 
-/// What follows from a call, a little later.
+/// A delayed effect of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     /// A connecting socket's first segment reaches the listener.
     Shake(Id),
-    /// What this socket sent comes nearer to its peer.
+    /// Bytes that this socket sent advance to its peer.
     Carry(Id),
     /// A reset reaches this socket.
     Reset(Id),
     /// This datagram arrives.
     Deliver(u64),
-    /// An operation on this descriptor may get further.
+    /// An operation on this descriptor may advance.
     Changed(u32, Direction),
 }
 
 pub(super) struct Network {
     sockets: Vec<Option<Box<Socket>>>,
-    /// By number.
+    /// Sockets, by descriptor number.
     descriptors: Vec<Option<Id>>,
-    /// Numbers below the highest that are free.
+    /// Free numbers below the highest one in use.
     free: BTreeSet<u32>,
-    /// Those that listen, so that who connects need not look at everybody.
+    /// Listening sockets, so that a connect does not search all sockets.
     listening: BTreeSet<Id>,
-    /// How many bound sockets have each port.
+    /// Number of bound sockets per port.
     ports: HashMap<u16, u32>,
-    /// Unix sockets by name; also those that are gone and have left their file.
+    /// Unix sockets by name, including closed ones with a remaining file.
     names: BTreeMap<UnixAddr, Id>,
     descriptors_max: usize,
     buffer_bytes: usize,
     next_port: u16,
-    /// Datagrams that have not arrived yet, and how many there were.
+    /// Datagrams that have not arrived yet.
     underway: BTreeMap<u64, Underway>,
     posted: u64,
     pub(super) effects: VecDeque<Effect>,
 }
 
 struct Socket {
-    /// None while it waits to be accepted, and after its close.
+    /// `None` before it is accepted, and after its close.
     descriptor: Option<u32>,
     domain: Domain,
-    /// Its address, unless it is a Unix one.
+    /// Address of an inet socket.
     local: SocketAddr,
-    /// Its name, if it is.
+    /// Name of a Unix socket.
     name: UnixAddr,
     bound: bool,
     options: Options,
@@ -85,7 +88,7 @@ struct Socket {
 #[derive(Clone, Copy)]
 struct Options {
     no_delay: bool,
-    /// Told, and without effect: here are more ports than anybody connects from.
+    /// `IP_BIND_ADDRESS_NO_PORT`, which has no effect here: no test uses up the ports.
     late_port: bool,
     reuse_address: bool,
     reuse_port: bool,
@@ -106,36 +109,36 @@ enum State {
     Listening {
         queue: VecDeque<Id>,
         backlog: usize,
-        /// Connecting sockets that found the queue full.
+        /// Connecting sockets that wait because the queue is full.
         knocking: VecDeque<Id>,
     },
     Connecting(SocketAddr),
-    /// Connecting came to this errno, which nobody has been told.
+    /// The connect failed with this errno, which was not reported yet.
     Refused(i32),
     Connected(Stream),
-    /// Of a socket that knows no connections.
+    /// A datagram socket.
     Datagrams(Mailbox),
 }
 
 struct Stream {
     peer: Option<Id>,
     peer_name: Address,
-    /// `connect` has been told.
+    /// `connect` has returned success.
     told: bool,
     arrived: VecDeque<u8>,
     leaving: VecDeque<u8>,
-    /// A [`Effect::Carry`] of this socket is due.
+    /// An [`Effect::Carry`] of this socket is pending.
     carrying: bool,
-    /// Nothing more is sent after `leaving`.
+    /// Sending is shut down: nothing follows `leaving`.
     shut_out: bool,
-    /// The end has reached the peer.
+    /// The end of the stream has reached the peer.
     end_carried: bool,
     shut_in: bool,
-    /// The peer's end has arrived.
+    /// The end of the peer's stream has arrived.
     ended: bool,
-    /// Told once, to whoever asks first: an errno, or 0.
+    /// Pending error: an errno, or 0. The next operation returns it once.
     error: i32,
-    /// A reset came.
+    /// A reset has arrived.
     dead: bool,
 }
 
@@ -185,7 +188,7 @@ impl Network {
 
     // ---- descriptors --------------------------------------------------------------------------------------
 
-    /// Names a socket by the lowest free number.
+    /// Gives a socket the lowest free descriptor number.
     fn name(&mut self, id: Id) -> Answer<u32> {
         let free = self.free.first().map_or(self.descriptors.len(), |number| *number as usize);
         if free >= self.descriptors_max {
@@ -208,7 +211,7 @@ impl Network {
         self.sockets[id].as_mut().expect("descriptors, queues and peers name sockets that exist")
     }
 
-    /// The stream of a connected socket that still exists.
+    /// Returns the stream of a connected socket that still exists.
     fn stream(&mut self, id: Id) -> Option<&mut Stream> {
         match self.sockets.get_mut(id)?.as_mut()?.state {
             State::Connected(ref mut stream) => Some(stream),
@@ -224,7 +227,7 @@ impl Network {
         self.sockets.len() - 1
     }
 
-    /// The socket exists no more.
+    /// Removes a socket.
     fn remove(&mut self, id: Id) {
         let Some(socket) = self.sockets[id].take() else { return };
         if socket.bound
@@ -235,7 +238,7 @@ impl Network {
         }
     }
 
-    /// The socket has this address now.
+    /// Records the address of a socket.
     fn bind_to(&mut self, id: Id, local: SocketAddr) {
         let socket = self.socket(id);
         socket.local = local;
@@ -250,7 +253,7 @@ impl Network {
         }
     }
 
-    // ---- calls ----------------------------------------------------------------------------------------------
+    // ---- calls --------------------------------------------------------------------------------------------
 
     pub(super) fn open(&mut self, domain: Domain, carries: Carries) -> Answer<u32> {
         let any = match domain {
@@ -315,7 +318,7 @@ impl Network {
         }
     }
 
-    /// Closes a descriptor; the connection goes on until its end is carried, or is reset.
+    /// Closes a descriptor. The connection exists until its end has reached the peer, or it is reset.
     pub(super) fn close(&mut self, number: u32) -> Answer<()> {
         let id = self.id(number)?;
         self.descriptors[number as usize] = None;
@@ -326,10 +329,10 @@ impl Network {
         Ok(())
     }
 
-    /// Nobody has this socket any more.
+    /// Handles the close of a socket's descriptor.
     fn release(&mut self, id: Id) {
         let socket = self.socket(id);
-        // On a Unix socket it means nothing.
+        // SO_LINGER has no effect on a Unix socket.
         let unix = socket.domain == Domain::Unix;
         let no_linger = !unix && socket.options.linger == Some(std::time::Duration::ZERO);
         match &mut socket.state {
@@ -339,7 +342,7 @@ impl Network {
             }
             State::Connected(stream) if !stream.dead => {
                 let (peer, arrived) = (stream.peer, !stream.arrived.is_empty());
-                // Between Unix sockets what is sent is there, carried or not.
+                // Between Unix sockets sent bytes count as arrived, carried or not.
                 let sent = unix
                     && peer.and_then(|peer| self.stream(peer)).is_some_and(|peer| !peer.leaving.is_empty());
                 if no_linger || arrived || sent {
@@ -357,7 +360,7 @@ impl Network {
                     return;
                 }
                 self.carry_soon(id);
-                // What the peer could not send for want of room comes, and is answered by a reset.
+                // Bytes that the peer could not send for lack of room arrive now, and cause a reset.
                 if let Some(peer) = peer {
                     self.carry_soon(peer);
                 }
@@ -367,7 +370,7 @@ impl Network {
             }
             State::Datagrams(_) => {
                 self.remove(id);
-                // Who waits for room there hears that nobody is there.
+                // A sender that waits for room gets an error: the peer is gone.
                 self.room_at_mailbox(id);
             }
         }
@@ -382,12 +385,12 @@ impl Network {
                 self.remove(waiting);
                 self.lose(waiting, peer);
             }
-            // Each knocks again, and finds nobody.
+            // Each waiting client retries, and finds no listener.
             self.effects.extend(knocking.into_iter().map(Effect::Shake));
         }
     }
 
-    /// This end is gone without a proper end; the other hears of it.
+    /// Ends a connection without a proper close, and resets the peer.
     fn lose(&mut self, id: Id, peer: Option<Id>) {
         let Some(peer) = peer else { return };
         if let Some(stream) = self.stream(peer)
@@ -398,9 +401,9 @@ impl Network {
         }
     }
 
-    // ---- operations, each as one system call that does not wait -----------------------------------------------
+    // ---- operations, each as one system call that does not wait -------------------------------------------
 
-    /// 0, EINPROGRESS, EALREADY, or what came of it, as negated errno.
+    /// Connects; returns 0, or a negated errno such as EINPROGRESS or EALREADY.
     pub(super) fn connect(&mut self, number: u32, to: SocketAddr) -> i32 {
         let id = match self.id(number) {
             Ok(id) => id,
@@ -447,12 +450,12 @@ impl Network {
         -libc::EINPROGRESS
     }
 
-    /// The next connection of the listener's queue, named by a descriptor.
+    /// Accepts the next connection of the listener's queue; returns its descriptor.
     pub(super) fn accept(&mut self, number: u32) -> Answer<u32> {
         let id = self.id(number)?;
         let State::Listening { queue, .. } = &mut self.socket(id).state else { return Err(libc::EINVAL) };
         let first = *queue.front().ok_or(libc::EAGAIN)?;
-        // Without a descriptor left it stays in the queue.
+        // Without a free descriptor it stays in the queue.
         let accepted = self.name(first)?;
         if let State::Listening { queue, .. } = &mut self.socket(id).state {
             queue.pop_front();
@@ -461,7 +464,7 @@ impl Network {
         Ok(accepted)
     }
 
-    /// How many bytes were put into `into`, 0 at the end, or a negated errno.
+    /// Receives into `into`; returns the number of bytes, 0 at the end, or a negated errno.
     pub(super) fn receive(&mut self, number: u32, into: &mut [u8]) -> i32 {
         let Ok(id) = self.id(number) else { return -libc::EBADF };
         let stream = match &mut self.socket(id).state {
@@ -484,7 +487,8 @@ impl Network {
             }
             return count as i32;
         }
-        // The peer's end comes first, then an error, told once, then what a reset or a shutdown leaves.
+        // The end of the peer's stream has priority, then a pending error, then the state after a reset or
+        // shutdown.
         if stream.ended {
             0
         } else if stream.error != 0 {
@@ -496,7 +500,7 @@ impl Network {
         }
     }
 
-    /// How many bytes the socket's buffer took, or a negated errno.
+    /// Sends; returns the number of bytes that the socket's buffer took, or a negated errno.
     pub(super) fn send(&mut self, number: u32, bytes: &[u8]) -> i32 {
         let Ok(id) = self.id(number) else { return -libc::EBADF };
         let room = self.socket(id).options.send_bytes;
@@ -527,7 +531,7 @@ impl Network {
         count as i32
     }
 
-    /// Whether an operation of this direction would be answered at once.
+    /// Whether an operation in this direction would not block.
     pub(super) fn is_ready(&mut self, number: u32, direction: Direction) -> bool {
         let Ok(id) = self.id(number) else { return true };
         let socket = self.socket(id);
@@ -551,9 +555,9 @@ impl Network {
         }
     }
 
-    // ---- what happens by itself -------------------------------------------------------------------------------
+    // ---- delayed effects ---------------------------------------------------------------------------------
 
-    /// A connecting socket reaches the listener of its address, one of them by `pick` if several share it.
+    /// Delivers a connect to the listener of its address. `pick` selects one if several share it.
     pub(super) fn shake(&mut self, id: Id, pick: impl FnOnce(usize) -> usize) {
         let Some(Some(socket)) = self.sockets.get(id) else { return };
         let State::Connecting(to) = socket.state else { return };
@@ -582,7 +586,8 @@ impl Network {
         })
     }
 
-    /// Fills the listener's queue from those who knock. It holds one more than the backlog (`sk_acceptq_is_full`).
+    /// Fills the listener's queue from waiting clients. The queue holds one more than the backlog
+    /// (`sk_acceptq_is_full`).
     fn let_in(&mut self, listener: Id) {
         loop {
             let options = self.socket(listener).options;
@@ -594,7 +599,7 @@ impl Network {
                 return;
             }
             let Some(client) = knocking.pop_front() else { return };
-            // It may have been closed while it waited.
+            // The client may have been closed while it waited.
             let Some(Some(socket)) = self.sockets.get(client) else { continue };
             let State::Connecting(to) = socket.state else { continue };
             let from = socket.local;
@@ -614,7 +619,7 @@ impl Network {
         }
     }
 
-    /// Something of this socket is to be carried; once at a time.
+    /// Schedules the delivery of this socket's bytes, unless it is pending already.
     fn carry_soon(&mut self, id: Id) {
         if let Some(stream) = self.stream(id)
             && !stream.carrying
@@ -641,10 +646,10 @@ impl Network {
         });
         let Some(peer) = alive else {
             if leaving.is_empty() {
-                // Only the end, and both are over.
+                // Only the end of the stream was left, and both directions have ended.
                 self.both_over(id, peer);
             } else {
-                // Nobody is there to take it.
+                // No socket is there to take it.
                 if let Some(peer) = peer {
                     self.remove(peer);
                 }
@@ -666,7 +671,7 @@ impl Network {
         }
         let Some(stream) = self.stream(id) else { return };
         stream.end_carried |= ends;
-        // Without room it goes on when the peer has received.
+        // Without room it continues when the peer has received.
         stream.carrying = count > 0 && !leaving.is_empty();
         let again = stream.carrying;
         stream.leaving = leaving;
@@ -684,7 +689,7 @@ impl Network {
         }
     }
 
-    /// Closed by its owner, and not waiting to be accepted: that ended its sending.
+    /// Whether the socket was closed by its owner and does not wait to be accepted.
     fn is_orphan(&self, id: Id) -> bool {
         self.sockets[id].as_ref().is_some_and(|socket| {
             socket.descriptor.is_none()
@@ -692,7 +697,7 @@ impl Network {
         })
     }
 
-    /// The end of `id` reaches a peer that is gone, or going.
+    /// Handles the end of `id` arriving at a peer that is closed or closing.
     fn both_over(&mut self, id: Id, peer: Option<Id>) {
         if let Some(stream) = peer.and_then(|peer| self.stream(peer)) {
             stream.ended = true;
@@ -708,14 +713,14 @@ impl Network {
         }
     }
 
-    /// A reset arrives: what is here may still be received, then it is told.
+    /// Handles a reset: received bytes may still be read, then the error is reported.
     pub(super) fn reset(&mut self, id: Id) {
         let Some(stream) = self.stream(id) else { return };
         if stream.dead || (stream.ended && stream.end_carried) {
             return;
         }
         stream.dead = true;
-        // Who has seen the peer's end is not surprised by its going (`tcp_reset`, CLOSE_WAIT).
+        // After the end of the peer's stream a reset is EPIPE (`tcp_reset`, CLOSE_WAIT).
         stream.error = if stream.ended { libc::EPIPE } else { libc::ECONNRESET };
         stream.peer = None;
         stream.leaving.clear();
@@ -727,7 +732,7 @@ impl Network {
         self.changed(id, Direction::Out);
     }
 
-    /// Sockets that exist, named or not; and of those, the ones that only wait for their end to be carried.
+    /// Returns the number of sockets, with or without a descriptor.
     #[cfg(test)]
     pub(super) fn sockets(&self) -> usize {
         self.sockets.iter().flatten().count()

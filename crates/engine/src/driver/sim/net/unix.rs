@@ -1,7 +1,8 @@
-//! Unix sockets: their names, and connecting, which on them takes no time. Once connected, a stream is like any other.
+//! Unix sockets: their names, and connecting, which completes immediately. A connected stream works like a
+//! TCP stream.
 //!
-//! Names are a table: a path stays in it when its socket is gone, as the file does; an abstract name does not. There are
-//! no directories and no permissions.
+//! Names are kept in a table. A path stays in it after its socket is closed, as the file does; an abstract
+//! name does not. There are no directories and no permissions.
 
 use super::{Answer, Direction, Id, Network, Socket, State, Stream};
 use crate::address::{Address, UnixAddr};
@@ -9,7 +10,7 @@ use crate::op::{Carries, Domain};
 use std::path::Path;
 
 impl Network {
-    /// Binds to a name; to a free abstract one, if it is none.
+    /// Binds to a name, or to a free abstract one if the name is empty.
     pub(super) fn bind_unix(&mut self, id: Id, name: &UnixAddr) -> Answer<()> {
         if self.socket(id).bound {
             return Err(libc::EINVAL);
@@ -28,7 +29,7 @@ impl Network {
         Ok(())
     }
 
-    /// The socket of this name, if it still exists.
+    /// Returns the socket of this name, if it still exists.
     pub(super) fn named(&mut self, name: &UnixAddr) -> Answer<Id> {
         let unknown = if name.as_path().is_some() { libc::ENOENT } else { libc::ECONNREFUSED };
         let id = *self.names.get(name).ok_or(unknown)?;
@@ -36,7 +37,7 @@ impl Network {
         if is_open { Ok(id) } else { Err(libc::ECONNREFUSED) }
     }
 
-    /// Its descriptor is closed: an abstract name is free again.
+    /// Frees an abstract name after its descriptor is closed.
     pub(super) fn free_name(&mut self, id: Id) {
         let name = self.socket(id).name.clone();
         if name.as_abstract_name().is_some() && self.names.get(&name) == Some(&id) {
@@ -48,7 +49,7 @@ impl Network {
         self.names.remove(&UnixAddr::path(path)).map(|_| ()).ok_or(libc::ENOENT)
     }
 
-    /// Two sockets that are each other's peers.
+    /// Makes two sockets that are each other's peers.
     pub(in crate::driver::sim) fn pair(&mut self, carries: Carries) -> Answer<(u32, u32)> {
         let one = self.open(Domain::Unix, carries)?;
         let other = match self.open(Domain::Unix, carries) {
@@ -72,7 +73,7 @@ impl Network {
         Ok((one, other))
     }
 
-    /// Connects now, or says why not; EAGAIN: the listener's queue is full.
+    /// Connects immediately or returns an error; EAGAIN: the listener's queue is full.
     pub(in crate::driver::sim) fn join(&mut self, number: u32, to: &Address) -> Answer<()> {
         let id = self.id(number)?;
         let socket = self.socket(id);
@@ -118,14 +119,15 @@ impl Network {
         Ok(())
     }
 
-    /// Whether nobody is going to receive what is sent on this stream: on one machine that is known at once.
+    /// Whether no socket can receive what is sent on this stream. On one machine a sender learns this
+    /// immediately.
     pub(super) fn is_deaf(&mut self, id: Id, peer: Option<Id>) -> bool {
         if self.socket(id).domain != Domain::Unix {
             return false;
         }
         let Some(Some(socket)) = peer.and_then(|peer| self.sockets.get(peer)) else { return true };
         let State::Connected(stream) = &socket.state else { return true };
-        // One that waits to be accepted has no descriptor either, but has not ended its sending.
+        // A socket that waits to be accepted has no descriptor either, but has not ended its sending.
         stream.shut_in || (socket.descriptor.is_none() && stream.shut_out)
     }
 }

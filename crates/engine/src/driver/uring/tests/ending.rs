@@ -1,4 +1,4 @@
-//! Cancels, giving up, and that the kernel touches nothing afterwards.
+//! Cancels, drops and shutdown, after which the kernel accesses no memory.
 
 use super::super::{Place, RECEIVE};
 use super::*;
@@ -35,7 +35,7 @@ fn every_kind_of_operation_ends_when_cancelled() {
             assert_eq!(rig.cancel(token, *kind), Cancelled::Asked, "again");
             let (ended, result) = rig.last();
             assert_eq!(ended, token);
-            // A send that was under way tells what it sent.
+            // A send that had begun returns the number of bytes sent.
             assert!(result == -libc::ECANCELED || (*kind == Kind::Send && result > 0), "{kind}: {result}");
         }
     }
@@ -44,7 +44,7 @@ fn every_kind_of_operation_ends_when_cancelled() {
 
 /// The next operation of a slot may have the same token.
 #[test]
-fn a_cancel_of_what_has_completed_does_nothing_to_what_comes_after_it() {
+fn a_late_cancel_does_not_affect_the_next_operation_of_the_slot() {
     let mut rig = Rig::new();
     let (near, far) = pair();
     let token = rig.submit(&Op::Receive { on: target(&far) });
@@ -61,15 +61,15 @@ fn a_cancel_of_what_has_completed_does_nothing_to_what_comes_after_it() {
     assert_eq!(&*outcome.lease.unwrap(), b"still wanted");
 }
 
-/// The kernel answers a cancel with ENOENT while its target is between two tries.
+/// The kernel completes a cancel with ENOENT while its target is between two attempts.
 #[test]
-fn a_cancel_that_missed_is_sent_again_as_long_as_its_target_is_there() {
+fn a_cancel_that_missed_is_sent_again_while_its_target_is_in_flight() {
     let mut rig = Rig::new();
     let (_near, far) = pair();
     let token = rig.submit(&Op::Receive { on: target(&far) });
     rig.turn(Until::Now);
     let bits = token.to_bits() | RECEIVE;
-    // As if a cancel had been sent, and answered so.
+    // Pretend that a cancel was sent and answered with ENOENT.
     rig.driver.put(bits, Place::Cancelled);
     rig.driver.cancel_missed(bits);
     assert_eq!(rig.driver.missed, [bits]);
@@ -78,13 +78,13 @@ fn a_cancel_that_missed_is_sent_again_as_long_as_its_target_is_there() {
     assert!(rig.driver.cancels.is_empty() && rig.driver.missed.is_empty());
 }
 
-/// What runs on a thread of the kernel's is answered so again and again, and each time at once.
+/// For an operation on a kernel thread every cancel completes immediately with ENOENT.
 #[test]
 fn a_cancel_that_misses_again_and_again_is_sent_again_after_a_pause() {
     let mut rig = Rig::new();
     let time = Rc::new(Cell::new(1));
     rig.driver.clock = Clock::Virtual(Rc::clone(&time));
-    // The kernel has no such operation, so that every cancel of it misses.
+    // The kernel has no such operation, so every cancel of it misses.
     let bits = Token { index: 7, generation: 7 }.to_bits();
     rig.driver.put(bits, Place::Cancelled);
     rig.driver.cancel_missed(bits);
@@ -107,7 +107,8 @@ fn a_cancel_that_misses_again_and_again_is_sent_again_after_a_pause() {
     }
 }
 
-/// Asked for in the turn that brings the end, and flushed in the next, which begins with a new receive.
+/// The cancel is requested in the turn that brings the last completion, and flushed in the next turn, which
+/// begins with a new receive.
 #[test]
 fn a_cancel_overtaken_by_the_end_is_forgotten() {
     let mut rig = Rig::tiny();
@@ -130,7 +131,7 @@ fn a_cancel_overtaken_by_the_end_is_forgotten() {
 }
 
 #[test]
-fn a_cancel_of_what_the_kernel_has_not_seen_is_done_at_once() {
+fn a_cancel_before_submission_takes_effect_immediately() {
     let mut rig = Rig::tiny();
     let (near, far) = UnixStream::pair().unwrap();
     let mut bytes: Vec<u8> = (0..20).collect();
@@ -147,6 +148,58 @@ fn a_cancel_of_what_the_kernel_has_not_seen_is_done_at_once() {
     }
     bytes.remove(20 - in_line + 2);
     assert_eq!(rig.receive_all(&far, 19), bytes);
+}
+
+/// The memory of the cancelled operation is freed by then: its entry must not reach the kernel, although the
+/// new operation has the same token.
+#[test]
+fn an_operation_cancelled_in_line_and_submitted_again_runs_once_at_its_new_position() {
+    let mut rig = Rig::tiny();
+    let (near, far) = UnixStream::pair().unwrap();
+    let mut bytes: Vec<u8> = (0..40).collect();
+    let mut tokens: Vec<_> = bytes
+        .chunks_mut(1)
+        .map(|byte| rig.submit(&Op::Send { on: target(&near), bytes: span(byte), whole: true }))
+        .collect();
+    let in_line = rig.driver.line.len();
+    assert!(in_line > 20, "{in_line}");
+    // Every second operation in line moves to the end, in reverse order, with the same token.
+    let moved: Vec<usize> = (40 - in_line + 1..39).step_by(2).rev().collect();
+    for at in &moved {
+        let token = tokens[*at];
+        assert_eq!(rig.cancel(token, Kind::Send), Cancelled::Gone);
+        bytes[*at] += 100;
+    }
+    for at in &moved {
+        let byte = span(&mut bytes[*at..=*at]);
+        rig.driver.submit(tokens[*at], &Op::Send { on: target(&near), bytes: byte, whole: true });
+    }
+    let (mut order, mut kept) = (Vec::new(), Vec::new());
+    for (at, token) in tokens.drain(..).enumerate().filter(|(at, _)| !moved.contains(at)) {
+        kept.push(token);
+        order.push(bytes[at]);
+    }
+    order.extend(moved.iter().map(|at| bytes[*at]));
+    for _ in 0..40 {
+        assert_eq!(rig.last().1, 1);
+    }
+    assert_eq!(rig.turn(Until::Now), 0);
+    assert_eq!(rig.receive_all(&far, 40), order);
+}
+
+/// An operation that cannot be interrupted is in flight. The caller has already waited for it.
+#[test]
+fn an_abandoned_driver_takes_immediate_completions_and_waits_for_no_others() {
+    let mut rig = Rig::new();
+    let (_near, far) = pair();
+    rig.submit(&Op::Receive { on: target(&far) });
+    rig.turn(Until::Now);
+    let pool = Rc::clone(rig.driver.pool());
+    rig.driver.patience = std::time::Duration::ZERO;
+    assert!(rig.driver.drain(), "the receive and the alarm can be cancelled at once");
+    assert_eq!(rig.driver.in_flight, 0);
+    drop(rig);
+    assert_eq!(pool.out(), 0);
 }
 
 #[test]
@@ -185,7 +238,7 @@ fn more_cancels_than_the_queues_hold_all_arrive() {
     assert_eq!(rig.driver.cancels, []);
 }
 
-/// Whatever the order of data and cancel, what was not told is still in the socket.
+/// In every order of data and cancel, bytes that were not reported are still in the socket.
 #[test]
 fn a_cancel_loses_no_byte() {
     let mut rig = Rig::new();
@@ -228,22 +281,22 @@ fn a_driver_dropped_with_operations_in_flight_leaves_their_memory_and_sockets_al
     rig.submit(&Op::ReceiveInto { on: target(&far), memory: span });
     rig.submit(&Op::Receive { on: target(&other_far) });
     rig.turn(Until::Now);
-    // Handed over by the drop only, and cancelled there.
+    // Submitted only by the drop, and cancelled there.
     let (_unused, silent) = pair();
     rig.submit(&Op::Receive { on: target(&silent) });
     let pool = Rc::clone(rig.driver.pool());
-    // Another descriptor of the ring keeps it alive, as a request of it would live on.
+    // Another descriptor of the ring keeps it alive, so its requests would live on.
     let ring = rig.driver.kernel.ring.as_fd().try_clone_to_owned().unwrap();
     drop(rig);
     assert_eq!(Rc::strong_count(&pool), 1, "nothing was leaked");
-    // A receive still in flight would take these bytes, into memory that was given back.
+    // A receive still in flight would write these bytes into memory that was returned.
     near.write_all(b"late").unwrap();
     other.write_all(b"late too").unwrap();
-    // SAFETY: nothing is submitted; this lets the ring do what it still has to do.
+    // SAFETY: nothing is submitted; this runs the ring's pending task work.
     unsafe { syscall::enter(ring.as_raw_fd(), 0, 0, abi::IORING_ENTER_GETEVENTS, std::ptr::null(), 0) }
         .unwrap();
     assert!(memory.is_empty());
-    // SAFETY: our mapping, 4096 bytes, zeroed; by what this test shows, nobody writes it.
+    // SAFETY: our mapping, 4096 bytes, zeroed; by what this test shows, nothing writes it.
     assert!(unsafe { std::slice::from_raw_parts(span.start, 4096) }.iter().all(|byte| *byte == 0));
     drop(memory);
     for socket in [&far, &other_far] {
@@ -258,7 +311,7 @@ fn a_driver_dropped_with_operations_in_flight_leaves_their_memory_and_sockets_al
 }
 
 #[test]
-fn what_came_but_was_never_taken_goes_back_or_is_closed() {
+fn completions_that_were_never_taken_return_their_buffers_and_close_their_descriptors() {
     let mut rig = Rig::new();
     let listener = listener();
     let (mut near, far) = pair();
@@ -266,16 +319,16 @@ fn what_came_but_was_never_taken_goes_back_or_is_closed() {
     rig.submit(&Op::Receive { on: target(&far) });
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     near.write_all(b"unread").unwrap();
-    // Completed in the kernel, and not looked at.
+    // Completed in the kernel, and not yet taken.
     rig.driver.kernel.ring.submit_and_wait(ringroad_uring::Wait::default()).unwrap();
     assert!(rig.driver.kernel.ring.completions().ready() >= 2);
     let pool = Rc::clone(rig.driver.pool());
-    Box::new(rig.driver).abandon();
+    Box::new(rig.driver).abandon(Duration::from_secs(1));
     let mut rest = Vec::new();
     client.set_read_timeout(Some(NEVER)).unwrap();
     client.read_to_end(&mut rest).expect("closed by the driver");
     assert_eq!(pool.out(), 0);
-    // Every buffer is in one place: offered, or free.
+    // Every buffer is either offered or free.
     let outstanding = pool.with_ring(|ring| ring.outstanding()).unwrap();
     assert_eq!(std::iter::from_fn(|| pool.take()).count(), usize::from(outstanding));
 }
@@ -309,8 +362,8 @@ fn a_child_made_by_fork_that_drops_the_driver_leaves_the_parents_operations_alon
     let (mut near, far) = pair();
     rig.submit(&Op::Receive { on: target(&far) });
     rig.turn(Until::Now);
-    // SAFETY: the child drops a driver, which takes no lock another thread could hold but the allocator's, and
-    // that one glibc keeps usable across fork; then it ends at once, without the parent's destructors.
+    // SAFETY: the child drops a driver, which takes no lock another thread could hold but the allocator's,
+    // and that one glibc keeps usable across fork; then it ends at once, without the parent's destructors.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(rig.driver)));
@@ -326,9 +379,9 @@ fn a_child_made_by_fork_that_drops_the_driver_leaves_the_parents_operations_alon
     assert_eq!(&*outcome.lease.unwrap(), b"still here");
 }
 
-/// An accepted connection nobody waits for: the descriptor is ours alone, so closing it is right.
+/// No task waits for the accepted connection. Only the driver has the descriptor, so it closes it.
 #[test]
-fn a_one_shot_accept_that_completed_before_its_cancel_brings_the_connection() {
+fn a_one_shot_accept_that_completed_before_its_cancel_returns_the_connection() {
     let features = Features { multishot_accept: false, ..Features::default() };
     let mut rig = Rig::with(Settings { features, ..Settings::default() });
     let listener = listener();

@@ -1,4 +1,4 @@
-//! What operations bring, with features on and off.
+//! Results of operations, with features on and off.
 
 use super::*;
 use crate::op::{Answer, Call, Carries, Domain};
@@ -62,7 +62,7 @@ fn every_operation_works_with_every_mask_of_features() {
         let mut vector = libc::iovec { iov_base: memory.as_mut_ptr().cast(), iov_len: memory.len() };
         message.msg_iov = &raw mut vector;
         rig.submit(&Op::ReceiveMessage { on: target(&faraway), message: &raw mut message });
-        // All of its length, of which there was room for five.
+        // The result is the whole length, of which there was room for five bytes.
         assert_eq!((rig.last().1, &memory), (7, b"and i"));
 
         assert_eq!(rig.receive_all(&far, 20), b"whole, and in pieces", "{features:?}");
@@ -72,7 +72,7 @@ fn every_operation_works_with_every_mask_of_features() {
 }
 
 #[test]
-fn one_standing_accept_brings_many_connections() {
+fn one_standing_accept_returns_many_connections() {
     let mut rig = Rig::new();
     let listener = listener();
     let standing = rig.submit(&Op::Accept { on: target(&listener) });
@@ -90,7 +90,7 @@ fn one_standing_accept_brings_many_connections() {
 }
 
 #[test]
-fn a_standing_receive_brings_bytes_as_they_come_and_then_the_end() {
+fn a_standing_receive_delivers_bytes_as_they_arrive_and_then_the_end() {
     for bundles in [true, false] {
         let mut rig = Rig::with(Settings { features: with_bundles(bundles), ..Settings::default() });
         let (mut near, far) = pair();
@@ -110,42 +110,45 @@ fn a_standing_receive_brings_bytes_as_they_come_and_then_the_end() {
 }
 
 #[test]
-fn a_receive_of_one_brings_one_buffer_and_leaves_the_rest_with_the_kernel() {
+fn a_receive_in_bulk_waits_without_a_buffer_and_takes_the_available_bytes_when_attempted() {
     for features in masks() {
         let mut rig = Rig::with(Settings { buffers: 8, buffer_bytes: 64, features, ..Settings::default() });
         let (mut near, far) = UnixStream::pair().unwrap();
-        let sent = pattern(1000);
-        let mut received = Vec::new();
-        // The first waits, the others find something.
-        let mut asked = rig.submit(&Op::ReceiveOne { on: target(&far) });
+        let receive = Op::ReceiveBulk { on: target(&far) };
+        assert!(rig.driver.attempt(&receive).is_none());
+        let asked = rig.submit(&receive);
         assert_eq!(rig.turn(Until::Now), 0);
+        let sent = pattern(10_000);
         near.write_all(&sent).unwrap();
-        while received.len() < sent.len() {
-            let (token, News::Last(outcome)) = rig.next() else { panic!("not the last") };
-            assert_eq!(token, asked);
-            let lease = outcome.lease.unwrap();
-            assert!(lease.len() <= 64);
-            received.extend_from_slice(&lease);
-            assert_eq!(rig.turn(Until::Now), 0);
-            asked = rig.submit(&Op::ReceiveOne { on: target(&far) });
-        }
-        assert_eq!(received, sent);
+        assert_eq!(rig.last(), (asked, -libc::EAGAIN), "told, and nothing taken");
+        let lease = rig.driver.attempt(&receive).unwrap().lease.unwrap();
+        assert_eq!(&*lease, sent);
+        assert_eq!(rig.driver.pool().out(), 0, "it lies in no small buffer");
+        // A cancel ends the poll; the next operation of the slot is independent.
+        let asked = rig.submit(&receive);
+        assert_eq!(rig.turn(Until::Now), 0);
+        assert_eq!(rig.cancel(asked, Kind::Receive), Cancelled::Asked);
+        assert_eq!(rig.last(), (asked, -libc::ECANCELED));
+        near.write_all(b"short").unwrap();
+        rig.driver.submit(asked, &Op::Receive { on: target(&far) });
+        let (token, News::Item(outcome)) = rig.next() else { panic!("not an item") };
+        assert_eq!((token, &*outcome.lease.unwrap()), (asked, &b"short"[..]));
         drop(near);
         assert_eq!(rig.last(), (asked, 0));
-        assert_eq!(rig.driver.pool().out(), 0);
+        assert_eq!(rig.driver.attempt(&receive).unwrap().result, 0);
     }
 }
 
 /// Some kernels attach a buffer to the end of a stream, too.
 #[test]
-fn a_buffer_that_comes_with_no_bytes_goes_back() {
+fn a_buffer_without_bytes_is_returned_to_the_ring() {
     let mut rig = Rig::new();
     let flags = ringroad_uring::abi::IORING_CQE_F_BUFFER | 5 << 16;
     let token = Token { index: 3, generation: 9 };
     let end = ringroad_uring::Cqe { user_data: token.to_bits() | super::super::RECEIVE, result: 0, flags };
     let mut out = Vec::new();
     rig.driver.in_flight += 1;
-    rig.driver.tell(&end, &mut out);
+    rig.driver.report(&end, &mut out);
     assert!(matches!(&out[..], [Completion { news: News::Last(Outcome { result: 0, lease: None }), .. }]));
     assert_eq!(rig.driver.pool().with_ring(|ring| ring.outstanding()), Some(1));
     assert_eq!(rig.driver.pool().take(), Some(5));
@@ -153,7 +156,7 @@ fn a_buffer_that_comes_with_no_bytes_goes_back() {
 
 /// The reason against POLL_FIRST on a multishot (axboe/liburing issue 1549).
 #[test]
-fn data_and_the_end_that_arrive_together_are_both_told() {
+fn data_and_the_end_that_arrive_together_are_both_reported() {
     for (bundles, armed_before, reset) in (0..8).map(|bits| (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0)) {
         let mut rig = Rig::with(Settings { features: with_bundles(bundles), ..Settings::default() });
         let (mut near, far) = pair();
@@ -176,7 +179,7 @@ fn data_and_the_end_that_arrive_together_are_both_told() {
 }
 
 #[test]
-fn a_reset_is_told_as_an_error_of_the_receive() {
+fn a_reset_is_an_error_of_the_receive() {
     let mut rig = Rig::new();
     let (near, far) = pair();
     rig.submit(&Op::Receive { on: target(&far) });
@@ -186,7 +189,7 @@ fn a_reset_is_told_as_an_error_of_the_receive() {
 }
 
 #[test]
-fn a_send_larger_than_every_buffer_completes_once_when_all_is_out() {
+fn a_send_larger_than_every_buffer_completes_once_after_the_last_byte() {
     let mut rig = Rig::new();
     let (near, mut far) = pair();
     let mut sent = pattern(8 << 20);
@@ -202,7 +205,7 @@ fn a_send_larger_than_every_buffer_completes_once_when_all_is_out() {
 }
 
 #[test]
-fn a_send_to_a_peer_that_is_gone_is_an_error_and_no_signal() {
+fn a_send_to_a_closed_peer_is_an_error_and_no_signal() {
     let mut rig = Rig::new();
     let (near, far) = pair();
     socket2::SockRef::from(&far).set_linger(Some(Duration::ZERO)).unwrap();
@@ -227,7 +230,7 @@ fn a_connect_to_a_closed_port_is_refused() {
 }
 
 #[test]
-fn nothing_is_answered_by_an_attempt() {
+fn an_attempt_returns_nothing_for_ordinary_operations() {
     let mut rig = Rig::new();
     let (near, _far) = pair();
     let mut bytes = *b"x";
@@ -238,7 +241,7 @@ fn nothing_is_answered_by_an_attempt() {
 }
 
 #[test]
-fn a_wait_that_may_not_wait_or_whose_time_is_up_brings_nothing() {
+fn a_wait_without_time_returns_without_news() {
     let mut rig = Rig::new();
     let (_near, far) = pair();
     rig.submit(&Op::Receive { on: target(&far) });
@@ -254,11 +257,11 @@ fn the_alarm_ends_a_wait_without_news_every_time() {
     for _ in 0..10 {
         let alarm = std::sync::Arc::clone(&alarm);
         let other = std::thread::spawn(move || ring(&*alarm));
-        // Ends: nothing else could end it.
+        // This wait returns; only the alarm could end it.
         assert_eq!(rig.turn(Until::News), 0);
         other.join().unwrap();
     }
-    // Several at once are one.
+    // Several rings before a wait end one wait.
     (0..3).for_each(|_| ring(&*alarm));
     assert_eq!(rig.turn(Until::News), 0);
     assert_eq!(rig.turn(Until::Now), 0);
@@ -270,7 +273,7 @@ pub(super) fn ring(alarm: &impl AsRawFd) {
     assert_eq!(unsafe { libc::write(alarm.as_raw_fd(), (&raw const one).cast(), 8) }, 8);
 }
 
-/// What the engine must arrive at: the hand-written model's one `io_uring_enter` per turn.
+/// The goal: one `io_uring_enter` per turn, as in the hand-written model.
 #[test]
 fn a_request_and_its_answer_are_one_system_call() {
     let mut rig = Rig::new();
@@ -281,7 +284,7 @@ fn a_request_and_its_answer_are_one_system_call() {
     let mut echoed = [0; 6];
     for _ in 0..10 {
         let before = rig.driver.counters();
-        // The answer of the last round goes out with the wait that brings the next question.
+        // The answer of the last round is submitted by the wait that receives the next request.
         assert_eq!(rig.turn(Until::News), 1);
         let (_, News::Item(outcome)) = rig.next() else { panic!("not an item") };
         drop(outcome);

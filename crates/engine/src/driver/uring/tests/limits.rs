@@ -1,4 +1,4 @@
-//! Full queues, an empty buffer ring, more news than a turn may bring: everything gets its turn, nothing is lost.
+//! Full queues, an empty buffer ring, more news than a turn takes: nothing is starved or lost.
 
 use super::*;
 use std::io::Write;
@@ -14,7 +14,7 @@ fn more_sends_than_either_queue_holds_all_go_out_in_order() {
     for byte in bytes.chunks_mut(1) {
         tokens.push(rig.submit(&Op::Send { on: target(&near), bytes: span(byte), whole: true }));
         if tokens.len() == 100 {
-            // There is room now, which those in line have first.
+            // There is room now, and operations in line get it first.
             rig.turn(Until::Now);
             assert!(!rig.driver.line.is_empty());
         }
@@ -26,10 +26,10 @@ fn more_sends_than_either_queue_holds_all_go_out_in_order() {
     assert!(rig.driver.line.is_empty());
 }
 
-/// Operations that wait for peers are any number. If they were bounded by the completion queue, the send below
-/// would wait behind receives that wait for what it sends.
+/// The number of operations that wait for peers is unlimited. If the completion queue bounded it, the send
+/// below would queue behind receives that wait for its bytes.
 #[test]
-fn operations_that_wait_hold_back_no_others() {
+fn waiting_operations_do_not_block_later_ones() {
     let mut rig = Rig::tiny();
     let pairs: Vec<_> = (0..100).map(|_| UnixStream::pair().unwrap()).collect();
     let mut memory = vec![[0_u8; 4]; pairs.len()];
@@ -47,7 +47,7 @@ fn operations_that_wait_hold_back_no_others() {
 }
 
 #[test]
-fn a_full_submission_queue_is_handed_over_and_takes_more() {
+fn a_full_submission_queue_is_submitted_and_takes_more() {
     let mut rig = Rig::with(Settings { entries: 8, completions: Some(64), ..Settings::default() });
     let (near, _far) = UnixStream::pair().unwrap();
     let mut byte = [0];
@@ -92,7 +92,7 @@ fn completions_past_their_queue_are_fetched_and_none_is_lost() {
 }
 
 #[test]
-fn a_standing_accept_that_ends_with_the_queue_full_brings_its_connection_with_the_end() {
+fn a_standing_accept_that_ends_on_a_full_queue_delivers_its_connection_with_the_end() {
     let mut rig = Rig::tiny();
     let listener = listener();
     let address = listener.local_addr().unwrap();
@@ -159,12 +159,12 @@ fn one_completion_of_a_bundle_is_news_for_each_buffer() {
         received.extend_from_slice(&lease);
     }
     assert_eq!(received, pattern(200));
-    // The first brings one buffer: the kernel learns from it how much there is.
+    // The first completion fills one buffer; from it the kernel learns how much data there is.
     assert!(most >= 200 / 16 - 1, "{most}");
 }
 
 #[test]
-fn a_turn_brings_no_more_news_than_its_cap() {
+fn a_turn_returns_at_most_its_limit_of_news() {
     for bundles in [true, false] {
         let mut rig = Rig::with(Settings {
             buffers: 4096,
@@ -213,10 +213,11 @@ fn a_receive_made_while_the_ring_is_empty_waits_for_a_buffer_and_finds_every_byt
                 break;
             }
         }
-        // A bundle that takes the last buffer ends with it; otherwise the next try finds none.
+        // A bundle that takes the last buffer ends the receive; otherwise the next attempt finds no buffer.
         assert_eq!(rig.driver.counters().ring_empty, u64::from(!rig.driver.abilities.bundles));
         assert_eq!(leases.len(), 4);
-        // Two of them are copies, whose buffers are back with the pool, but not in the ring before the next turn.
+        // Two leases are copies. Their buffers are back in the pool, but not in the ring before the next
+        // turn.
         assert_eq!(leases.iter().filter(|lease| lease.is_pooled()).count(), 2);
         assert_eq!(rig.driver.buffers_offered(), 0);
         let calls = rig.driver.counters().system_calls;
@@ -239,9 +240,9 @@ fn a_receive_made_while_the_ring_is_empty_waits_for_a_buffer_and_finds_every_byt
     }
 }
 
-/// The promise of a lease: nobody writes its buffer while it exists.
+/// The promise of a lease: nothing writes its buffer while it exists.
 #[test]
-fn leases_keep_their_bytes_while_the_ring_goes_round() {
+fn leases_keep_their_bytes_while_the_ring_reuses_other_buffers() {
     for bundles in [true, false] {
         let settings =
             Settings { buffers: 8, buffer_bytes: 64, features: with_bundles(bundles), ..Settings::default() };
@@ -299,7 +300,7 @@ fn a_feature_switched_off_is_not_used() {
 }
 
 #[test]
-fn a_ring_the_kernel_refuses_is_an_error_that_says_what_to_do() {
+fn the_error_of_a_refused_ring_has_a_hint() {
     let error = Uring::new(&Settings { entries: 40_000, ..Settings::default() }).err().unwrap();
     let text = error.to_string();
     assert!(text.starts_with("io_uring_setup: ") && text.contains("(driver io_uring)"), "{text}");
@@ -310,7 +311,7 @@ fn a_ring_the_kernel_refuses_is_an_error_that_says_what_to_do() {
 
 const LOCKED_BYTES_MAX: &str = "RINGROAD_TEST_LOCKED_BYTES_MAX";
 
-/// Runs `short_of_locked_memory` in a process of its own, which gives up its privileges for it.
+/// Runs `short_of_locked_memory` in a child process, which drops its privileges first.
 fn with_locked_memory(bytes: u64) {
     let status = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--nocapture", "driver::uring::tests::limits::short_of_locked_memory"])
@@ -326,11 +327,11 @@ fn with_little_locked_memory_the_queues_are_smaller() {
 }
 
 #[test]
-fn without_locked_memory_the_error_says_what_to_raise() {
+fn without_locked_memory_the_error_names_the_limit_to_raise() {
     with_locked_memory(0);
 }
 
-/// The body of the two tests above; without the environment variable there is nothing to do.
+/// The body of the two tests above. Does nothing without the environment variable.
 #[test]
 fn short_of_locked_memory() {
     let Ok(bytes) = std::env::var(LOCKED_BYTES_MAX) else { return };
@@ -340,8 +341,8 @@ fn short_of_locked_memory() {
         libc::setrlimit(libc::RLIMIT_MEMLOCK, &libc::rlimit { rlim_cur: soft, rlim_max: bytes })
     };
     assert_eq!(set(0), 0);
-    // SAFETY: numbers only: a user nobody else is, so that what is counted is ours. The privileges of root, for whom
-    // nothing is counted, go with it.
+    // SAFETY: numbers only. This user has no other processes, so only this one is counted; it also loses
+    // root's exemption from the limit.
     unsafe {
         if libc::geteuid() == 0 {
             assert_eq!(libc::setuid(61_000 + std::process::id() % 4_000), 0);

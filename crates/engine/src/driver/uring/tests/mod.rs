@@ -1,8 +1,9 @@
-//! The driver by itself, through the trait, with real sockets and often with queues too small for the work.
+//! Tests of the driver through its trait, with real sockets and often with queues that are too small for the
+//! work.
 //!
-//! `direct` is places instead of numbers; `exchange` is what operations bring, with every feature on and off; `limits` is what happens when a queue or
-//! the buffer ring is full; `ending` is cancels and giving up; `refusal` is what the kernel may forbid; `zero_copy` is
-//! whose the bytes are until the kernel has read them.
+//! `direct`: direct connections. `exchange`: results of operations, with every feature on and off. `limits`:
+//! full queues and an empty buffer ring. `ending`: cancels, drops and shutdown. `refusal`: calls that the
+//! kernel refuses. `zero_copy`: ownership of the bytes until the kernel has read them.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod direct;
@@ -22,10 +23,10 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-/// Only a watchdog: nothing here takes long, and a hang should name its test.
+/// A watchdog for hangs. No test takes this long.
 const NEVER: Duration = Duration::from_secs(30);
 
-/// A driver, and the news not yet looked at.
+/// A driver, and its news that no test code has read yet.
 struct Rig {
     driver: Uring,
     news: VecDeque<Completion>,
@@ -37,7 +38,7 @@ impl Rig {
         Rig::with(Settings::default())
     }
 
-    /// Eight entries in either queue.
+    /// Returns a driver with eight entries in each queue.
     fn tiny() -> Rig {
         Rig::with(Settings { entries: 8, completions: Some(8), ..Settings::default() })
     }
@@ -65,7 +66,7 @@ impl Rig {
         count
     }
 
-    /// The next news, however many turns it takes.
+    /// Returns the next news, after as many turns as it takes.
     fn next(&mut self) -> (Token, News) {
         let began = std::time::Instant::now();
         loop {
@@ -77,7 +78,7 @@ impl Rig {
         }
     }
 
-    /// The next news, which is the last of an operation, and its result.
+    /// Returns the result of the next news, which is the last of its operation.
     fn last(&mut self) -> (Token, i32) {
         match self.next() {
             (token, News::Last(outcome)) => (token, outcome.result),
@@ -85,7 +86,7 @@ impl Rig {
         }
     }
 
-    /// Receives by standing requests, made again as often as they end, until `bytes` bytes or the end came.
+    /// Receives with standing operations, submitted again whenever they end, until `bytes` bytes or the end.
     fn receive_all(&mut self, socket: &impl AsRawFd, bytes: usize) -> Vec<u8> {
         let mut received = Vec::new();
         let mut standing = self.submit(&Op::Receive { on: target(socket) });
@@ -123,19 +124,19 @@ fn listener() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").unwrap()
 }
 
-/// Two ends of a connection over loopback.
+/// Returns two ends of a loopback connection.
 fn pair() -> (TcpStream, TcpStream) {
     let listener = listener();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     (near, listener.accept().unwrap().0)
 }
 
-/// Bytes that tell their position.
+/// Returns bytes with a value that depends on their position.
 fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at % 251) as u8).collect()
 }
 
-/// Every mask of features.
+/// Returns every combination of features.
 fn masks() -> impl Iterator<Item = Features> {
     (0..16).map(|bits| Features {
         multishot_accept: bits & 1 != 0,

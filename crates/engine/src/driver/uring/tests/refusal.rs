@@ -1,11 +1,11 @@
-//! What the kernel may refuse, or say of the ring itself: each refusal is made by a seccomp filter on the thread of
-//! the test, so that the way from the system call to the words is the real one.
+//! Refusals of the kernel, and errors of the ring. A seccomp filter on the test's thread makes each refusal,
+//! so that the whole path from the system call to the message is the real one.
 
 use super::*;
-use crate::{Name, Runtime};
+use crate::{DriverName, Runtime};
 use libc::{c_long, sock_filter};
 
-/// Which system call, by its number; of its arguments one, and what decides: equal to a value, or above it.
+/// Condition on one argument of a system call: equal to a value, or above it.
 #[derive(Clone, Copy)]
 enum When {
     Always,
@@ -17,7 +17,7 @@ const REGISTER_PROBE: u32 = 8;
 const REGISTER_IOWQ_MAX_WORKERS: u32 = 19;
 const REGISTER_PBUF_RING: u32 = 22;
 
-/// From now on, for this thread: `call` answers `errno`, when that is so.
+/// Installs a filter on this thread: from now on `call` returns `errno` under that condition.
 fn refuse(call: c_long, when: When, errno: i32) {
     let line = |code: u32, jt, jf, k| sock_filter { code: code as u16, jt, jf, k };
     let load = |offset| line(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset);
@@ -42,25 +42,25 @@ fn refuse(call: c_long, when: When, errno: i32) {
     assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// On a thread of its own, which ends with what it may not do.
+/// Runs `body` on a new thread, because a filter cannot be removed from a thread.
 fn on_a_thread(body: impl FnOnce() + Send + 'static) {
     std::thread::spawn(body).join().unwrap();
 }
 
-/// The error of a runtime on io_uring, made where that is refused.
+/// Creates an io_uring runtime on a thread where a call is refused; returns the error.
 fn refused(call: c_long, when: When, errno: i32) -> (Option<i32>, String) {
     let (say, hear) = std::sync::mpsc::channel();
     on_a_thread(move || {
         refuse(call, when, errno);
-        let error = Runtime::new(Name::IoUring).err().unwrap();
-        assert_eq!(error.driver(), Some(Name::IoUring));
+        let error = Runtime::new(DriverName::IoUring).err().unwrap();
+        assert_eq!(error.driver(), Some(DriverName::IoUring));
         say.send((error.raw_os_error(), error.to_string())).unwrap();
     });
     hear.recv().unwrap()
 }
 
 #[test]
-fn a_set_up_that_is_refused_says_why_and_what_to_do() {
+fn the_error_of_a_refused_set_up_has_the_reason_and_a_hint() {
     for (errno, words) in [
         (libc::ENOSYS, "no io_uring in this kernel"),
         (libc::EPERM, "kernel.io_uring_disabled"),
@@ -86,7 +86,7 @@ fn entries_are_halved_until_there_is_memory_for_them() {
 }
 
 #[test]
-fn a_ring_that_may_be_made_and_not_used_is_refused_when_it_is_made() {
+fn a_ring_that_cannot_be_entered_is_refused_at_creation() {
     let (errno, text) = refused(libc::SYS_io_uring_enter, When::Always, libc::EPERM);
     assert_eq!(errno, Some(libc::EPERM));
     assert!(text.starts_with("io_uring_enter: ") && text.contains("seccomp"), "{text}");
@@ -106,9 +106,9 @@ fn what_the_kernel_lacks_is_named() {
 
 /// EBADR: the kernel had no memory to keep a completion that found its queue full.
 #[test]
-fn a_lost_completion_ends_the_runtime_and_shows_what_there_was() {
+fn a_lost_completion_ends_the_runtime_and_dumps_its_operations() {
     on_a_thread(|| {
-        let runtime = Runtime::new(Name::IoUring).unwrap();
+        let runtime = Runtime::new(DriverName::IoUring).unwrap();
         let ended = runtime.block_on(async {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             let _near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -123,7 +123,7 @@ fn a_lost_completion_ends_the_runtime_and_shows_what_there_was() {
         assert!(error.to_string().contains("(driver io_uring)"), "{error}");
         let dump = error.dump().unwrap();
         assert!(dump.contains(" recv ") && dump.contains("armed"), "{dump}");
-        // The kernel is never heard of again: what it may still write to is left to it.
+        // No further completion can arrive, so the memory that the kernel may still write is leaked.
         assert_eq!(runtime.shutdown(NEVER).unwrap_err().operations, 1);
     });
 }

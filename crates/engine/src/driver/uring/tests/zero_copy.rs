@@ -1,4 +1,4 @@
-//! Whose the bytes are until the kernel has read them for the last time, and where sends are as always.
+//! Ownership of the bytes until the kernel has read them for the last time, and when sends are ordinary.
 
 use super::super::ZERO_COPY;
 use super::super::zero_copy::{BYTES_MIN, ZeroCopy as Sends};
@@ -16,7 +16,7 @@ use std::thread;
 
 const BYTES: usize = BYTES_MIN;
 
-/// A driver whose kernel sends without a copy, and reports; else says why not.
+/// Returns a driver on a kernel with zero-copy sends and their report; else prints why it skips.
 fn rig(zero_copy: ZeroCopy) -> Option<Rig> {
     let features = Features { zero_copy, ..Features::default() };
     let mut rig = Rig::with(Settings { features, ..Settings::default() });
@@ -45,7 +45,7 @@ fn shared() -> Buf {
     Buf::Shared(pattern(BYTES).into())
 }
 
-/// How many own these bytes.
+/// Returns the number of owners of these bytes.
 fn owners(buf: &Buf) -> usize {
     let Buf::Shared(bytes) = buf else { panic!("{buf:?}") };
     Rc::strong_count(bytes)
@@ -60,7 +60,7 @@ fn lasting<'a>(socket: &impl AsRawFd, owner: &'a Buf) -> Op<'a> {
     }
 }
 
-/// Turns until the kernel has let go of everything that was sent from where it lies.
+/// Runs turns until every zero-copy send has its notification.
 fn notified(rig: &mut Rig) {
     let began = std::time::Instant::now();
     while rig.driver.lent() > 0 {
@@ -69,8 +69,8 @@ fn notified(rig: &mut Rig) {
     }
 }
 
-/// Two ends of a connection: much room to send, and little to receive, so that most of what is sent waits in the
-/// kernel of who sent it.
+/// Returns a connection with a large send buffer and a small receive buffer, so that most sent bytes wait in
+/// the sender's kernel.
 fn slow_pair() -> (TcpStream, TcpStream) {
     let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     listener.set_recv_buffer_size(8 * 1024).unwrap();
@@ -88,12 +88,12 @@ fn read(far: &mut TcpStream, bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn once_the_kernel_has_copied_a_connections_sends_are_as_always() {
+fn after_the_kernel_reports_a_copy_the_sends_of_a_connection_are_ordinary() {
     let Some(mut rig) = rig(ZeroCopy::UntilCopied) else { return };
     let bytes = shared();
     for connection in 1..=2 {
         let (near, mut far) = pair();
-        // As the table does: another connection at the same index.
+        // Another connection at the same index of the table.
         let on = Target { generation: connection, ..target(&near) };
         assert!(rig.driver.sends_without_copy(on, BYTES) && !rig.driver.sends_without_copy(on, BYTES - 1));
         for _ in 0..3 {
@@ -117,7 +117,7 @@ fn once_the_kernel_has_copied_a_connections_sends_are_as_always() {
 }
 
 #[test]
-fn what_is_to_be_sent_without_a_copy_always_is() {
+fn with_always_every_large_send_is_zero_copy() {
     let Some(mut rig) = rig(ZeroCopy::Always) else { return };
     let (near, mut far) = pair();
     for _ in 0..3 {
@@ -138,7 +138,7 @@ fn bytes_are_owned_until_the_peer_has_them() {
     let bytes: Rc<[u8]> = pattern(BYTES).into();
     let theirs = Buf::Shared(Rc::clone(&bytes));
     rig.submit(&lasting(&near, &theirs));
-    // The result is there though the peer has not read.
+    // The result arrives although the peer has not read.
     assert_eq!(rig.last().1, BYTES as i32);
     drop(theirs);
     for _ in 0..20 {
@@ -150,12 +150,12 @@ fn bytes_are_owned_until_the_peer_has_them() {
     assert_eq!(Rc::strong_count(&bytes), 1);
 }
 
-/// What a connection never sent, because it was reset, no kernel has copied.
+/// Bytes that a connection never sent, because it was reset, were never copied.
 #[test]
-fn the_kernel_tells_where_it_did_not_copy() {
+fn the_kernel_reports_sends_that_it_did_not_copy() {
     let Some(mut rig) = rig(ZeroCopy::UntilCopied) else { return };
     let (mut near, _far) = slow_pair();
-    // Whatever fits the peer's window is of these.
+    // These bytes fill the peer's window.
     near.write_all(&pattern(BYTES)).unwrap();
     let bytes = shared();
     rig.submit(&lasting(&near, &bytes));
@@ -170,7 +170,7 @@ fn the_kernel_tells_where_it_did_not_copy() {
 }
 
 #[test]
-fn a_cancelled_send_gives_its_bytes_back_as_well() {
+fn a_cancelled_send_returns_its_bytes() {
     let Some(mut rig) = rig(ZeroCopy::UntilCopied) else { return };
     for submitted_before in [false, true] {
         let (near, mut far) = slow_pair();
@@ -194,7 +194,7 @@ fn a_cancelled_send_gives_its_bytes_back_as_well() {
 }
 
 #[test]
-fn a_cancelled_send_that_the_kernel_has_not_seen_keeps_nothing() {
+fn a_send_cancelled_before_submission_keeps_no_owner() {
     let Some(mut rig) = rig(ZeroCopy::UntilCopied) else { return };
     let (near, _far) = pair();
     let bytes = shared();
@@ -207,7 +207,7 @@ fn a_cancelled_send_that_the_kernel_has_not_seen_keeps_nothing() {
 }
 
 #[test]
-fn a_socket_that_cannot_is_sent_to_as_always() {
+fn a_socket_without_zero_copy_support_gets_ordinary_sends() {
     let Some(mut rig) = rig(ZeroCopy::Always) else { return };
     let (near, mut far) = UnixStream::pair().unwrap();
     let bytes = shared();
@@ -225,7 +225,7 @@ fn a_socket_that_cannot_is_sent_to_as_always() {
     assert_eq!(rig.driver.counters().zero_copy_sends, 0);
 }
 
-/// Else it would begin again, and who asked for its end would wait for ever.
+/// Otherwise it would be attempted again, and the task that cancelled it would wait for ever.
 #[test]
 fn a_send_that_is_refused_after_a_cancel_is_cancelled() {
     let Some(mut rig) = rig(ZeroCopy::Always) else { return };
@@ -238,9 +238,9 @@ fn a_send_that_is_refused_after_a_cancel_is_cancelled() {
     assert_eq!(owners(&bytes), 1);
 }
 
-/// A short send goes on under its token while notifications of its first parts are to come.
+/// A short send continues under its token while notifications of its first parts are still to come.
 #[test]
-fn the_parts_of_a_send_are_kept_until_all_of_them_are_told() {
+fn the_parts_of_a_send_are_kept_until_every_notification() {
     let Some(mut rig) = rig(ZeroCopy::Always) else { return };
     let (near, mut far) = slow_pair();
     let bytes = Buf::Shared(pattern(40 * BYTES).into());
@@ -290,7 +290,7 @@ fn a_driver_that_is_dropped_never_frees_what_the_kernel_may_still_read() {
     assert!(got == *still);
 }
 
-/// What can happen to one part of a send, in the kernel and around it.
+/// Events of one part of a send, in the kernel and in the driver.
 #[derive(Clone, Copy, Debug, Default)]
 struct Part {
     result: Option<bool>,
@@ -309,13 +309,13 @@ impl Part {
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Submit,
-    /// Of the last part; whether it announces a notification.
+    /// The result of the last part, and whether it announces a notification.
     Result(bool),
     Notify(usize),
 }
 
-/// Every order of submissions, results and notifications of a send in up to three parts: there is an owner while the
-/// kernel may read, and none when all is told.
+/// Every order of submissions, results and notifications of a send in up to three parts: there is an owner
+/// while the kernel may read, and none after the last event.
 #[test]
 fn in_every_order_of_completions_the_bytes_are_owned_as_long_as_they_may_be_read() {
     fn next(parts: &[Part]) -> Vec<Event> {
@@ -323,7 +323,7 @@ fn in_every_order_of_completions_the_bytes_are_owned_as_long_as_they_may_be_read
         match parts.last() {
             Some(part) if part.result.is_none() => {
                 events.push(Event::Result(true));
-                // A notification that has come was announced.
+                // A notification that has arrived was announced.
                 events.extend((!part.notified).then_some(Event::Result(false)));
             }
             _ if parts.len() < 3 => events.push(Event::Submit),
@@ -372,7 +372,8 @@ fn in_every_order_of_completions_the_bytes_are_owned_as_long_as_they_may_be_read
     assert!(orders > 100, "{orders}");
 }
 
-/// The same token, after 2^32 lives of its slot, while the kernel still reads the bytes of the first.
+/// The same token after 2^32 generations of its slot, while the kernel still reads the bytes of the first
+/// send.
 #[test]
 fn other_bytes_under_the_same_token_are_copied() {
     let mut sends = Sends::new(ZeroCopy::Always);

@@ -4,7 +4,7 @@ use super::Folder;
 use crate::support::{pattern, poll_once, runtime, some_turns, with_runtime};
 use ringroad_engine::fs::{self, Dir, File, Metadata, OpenOptions};
 use ringroad_engine::time::sleep;
-use ringroad_engine::{Name, Runtime, spawn};
+use ringroad_engine::{DriverName, Runtime, spawn};
 use std::fs as std_fs;
 use std::io::{Read, Write};
 use std::pin::pin;
@@ -60,7 +60,8 @@ everywhere!(
         let made = folder.join("made");
         let _ = poll_once(pin!(File::create(&made))).await;
         all_closed().await;
-        // On the pool the last of them may be on its way yet: until it has come nobody can count it.
+        // On the pool the last open may still be running; until it returns, the engine cannot count its
+        // descriptor.
         while is_open_here(&path) || is_open_here(&made) {
             sleep(Duration::from_millis(1)).await;
         }
@@ -133,7 +134,7 @@ cases!(
             .map(|at| {
                 let (file, bytes) = (file.clone(), bytes.clone());
                 std::thread::spawn(move || {
-                    let name = if at % 2 == 0 { case.driver() } else { Name::Poll };
+                    let name = if at % 2 == 0 { case.driver() } else { DriverName::Poll };
                     let runtime = Runtime::builder(name).build().unwrap();
                     runtime
                         .block_on(async {

@@ -1,9 +1,11 @@
-//! Files and directories. In the simulation too they are the real file system's, in a folder that goes with the test.
+//! Files and directories. In the simulation too they are the real file system's, in a folder that goes with
+//! the test.
 
 mod directory;
 mod ending;
 mod limits;
 mod names;
+mod peers;
 mod transfer;
 
 use std::ffi::OsStr;

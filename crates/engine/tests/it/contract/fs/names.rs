@@ -82,7 +82,7 @@ everywhere!(a_rename_takes_the_place_of_what_was_there, |_| async {
     fs::rename(&one, &two).await.unwrap();
     assert_eq!(fs::read(&two).await.unwrap(), b"1");
     assert!(!one.exists());
-    // Who had the other open keeps it.
+    // A handle opened before keeps the old file.
     let (read, bytes) = open.read_exact_at(Vec::with_capacity(1), 1, 0).await;
     read.unwrap();
     assert_eq!(bytes, b"2");
@@ -209,7 +209,7 @@ everywhere!(paths_begin_at_a_directory_whatever_it_is_called_meanwhile, |_| asyn
     assert_eq!(Dir::open(folder.file("plain", b"")).await.unwrap_err().raw_os_error(), Some(libc::ENOTDIR));
 });
 
-scenario!(opening_a_fifo_waits_for_nobody, |case| async move {
+scenario!(opening_a_fifo_never_waits_for_a_peer, |case| async move {
     let folder = Folder::new();
     let path = folder.fifo();
     let error = OpenOptions::new().write(true).open(&path).await.unwrap_err();
@@ -227,7 +227,7 @@ scenario!(opening_a_fifo_waits_for_nobody, |case| async move {
 });
 
 cases!(
-    /// In the simulation there is nobody else who could write meanwhile.
+    /// Not in the simulation: it has no other process that could write meanwhile.
     others_go_on_while_a_fifo_is_read,
     real,
     |case| with_runtime(case, |builder| builder, move |_, runtime| {
@@ -255,20 +255,20 @@ cases!(
     })
 );
 
-/// As nobody, who may not look into a folder of root's.
-const AS_NOBODY: &str = "as nobody";
+/// Run as user nobody, without access to a directory of root's.
+const AS_UNPRIVILEGED: &str = "as nobody";
 
 cases!(what_is_not_permitted_is_said, real, |case| {
     // SAFETY: geteuid(2) takes nothing.
     if unsafe { libc::geteuid() } != 0 {
         return eprintln!("skipped: only root can become somebody who is not permitted");
     }
-    if role().as_deref() != Some(AS_NOBODY) {
+    if role().as_deref() != Some(AS_UNPRIVILEGED) {
         let folder = Folder::new();
         let path = folder.file("secret", b"secret");
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o700);
         std::fs::set_permissions(folder.path(), open).unwrap();
-        let output = child(AS_NOBODY).env("RINGROAD_TEST_FILE", path).output().unwrap();
+        let output = child(AS_UNPRIVILEGED).env("RINGROAD_TEST_FILE", path).output().unwrap();
         let told =
             String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         return assert!(output.status.success() && told.contains("1 passed"), "{told}");

@@ -77,7 +77,8 @@ everywhere!(a_hole_reads_as_zeros, |_| async {
 });
 
 everywhere!(
-    /// To some calls of the kernel -1 means "wherever the file is", and that must not be what a position comes to.
+    /// To some calls of the kernel -1 means "wherever the file is", and that must not be what a position
+    /// comes to.
     a_position_that_no_file_has_is_refused_and_nothing_is_written,
     |_| async {
         let folder = Folder::new();
@@ -218,7 +219,8 @@ scenario!(
 );
 
 everywhere!(a_file_in_memory_is_read_and_written_like_any_other, |_| async {
-    // The first read finds out what kind of file system this is; the second and the writes behave accordingly.
+    // The first read finds out what kind of file system this is; the second and the writes behave
+    // accordingly.
     let path = format!("/dev/shm/ringroad-fs-{}-{:?}", std::process::id(), std::thread::current().id());
     let path = std::path::Path::new(&path);
     let options = OpenOptions::new().read(true).write(true).create(true).truncate(true);

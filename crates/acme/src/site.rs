@@ -1,0 +1,168 @@
+//! What a server does for the keeper of its certificates: answers challenges, takes certificates, reports.
+
+use crate::settings::ChallengeKind;
+use aws_lc_rs::digest::{SHA256, digest};
+use ringroad_tls::Pair;
+use std::fmt;
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// The server that the certificates are for.
+pub trait Site: Send + Sync + 'static {
+    /// Answers a challenge from now on.
+    ///
+    /// # Errors
+    /// It cannot, and why.
+    fn answer(&self, challenge: &Challenge) -> Result<(), String>;
+
+    /// Answers a challenge no more.
+    fn forget(&self, challenge: &Challenge);
+
+    /// Uses these certificates from now on: all that are kept.
+    ///
+    /// # Errors
+    /// One cannot be used: those of before stay in force.
+    fn install(&self, pairs: Vec<Pair>) -> Result<(), String>;
+
+    /// Reports what happened.
+    fn report(&self, event: Event);
+}
+
+/// A challenge of the authority's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Challenge {
+    /// How the name is proved.
+    pub kind: ChallengeKind,
+    /// The name or address.
+    pub name: String,
+    /// What the authority asks for: letters, digits, `-` and `_` only.
+    pub token: String,
+    /// What the answer is made of.
+    pub authorization: String,
+}
+
+impl Challenge {
+    /// The certificate that answers a TLS-ALPN-01 challenge.
+    ///
+    /// # Errors
+    /// The name is none.
+    pub fn pair(&self) -> Result<Pair, String> {
+        let digest = digest(&SHA256, self.authorization.as_bytes());
+        let digest = digest.as_ref().try_into().map_err(|_| "SHA-256 has 32 bytes")?;
+        ringroad_tls::challenge_pair(&self.name, digest)
+    }
+
+    /// The name that the authority's TLS handshake asks for: of an address, the one of its reverse look-up
+    /// (RFC 8738 §6).
+    pub fn server_name(&self) -> String {
+        match self.name.parse() {
+            Ok(IpAddr::V4(address)) => {
+                let [a, b, c, d] = address.octets();
+                format!("{d}.{c}.{b}.{a}.in-addr.arpa")
+            }
+            Ok(IpAddr::V6(address)) => {
+                let mut name = String::new();
+                for byte in address.octets().iter().rev() {
+                    name += &format!("{:x}.{:x}.", byte & 15, byte >> 4);
+                }
+                name + "ip6.arpa"
+            }
+            Err(_) => self.name.clone(),
+        }
+    }
+}
+
+/// What happened to a certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// It was obtained and is in force.
+    Obtained {
+        /// Its names.
+        names: Vec<String>,
+        /// Until when it is valid.
+        expires: SystemTime,
+        /// When it will be renewed, unless the authority wants it earlier.
+        renew: SystemTime,
+    },
+    /// Another process with the same state folder has obtained it, and it is in force here too.
+    TakenOver {
+        /// Its names.
+        names: Vec<String>,
+        /// Until when it is valid.
+        expires: SystemTime,
+    },
+    /// It could not be obtained. One that is there stays in force.
+    Failed {
+        /// Its names.
+        names: Vec<String>,
+        /// What was attempted, and what came of it.
+        why: String,
+        /// How long the keeper waits before it tries again.
+        again: Duration,
+        /// Until when the one that is there is valid.
+        expires: Option<SystemTime>,
+    },
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::Obtained { names, expires, renew } => write!(
+                f,
+                "certificate, on {}: obtained, valid until {}, to be renewed on {}",
+                names.join(", "),
+                Date(*expires),
+                Date(*renew)
+            ),
+            Event::TakenOver { names, expires } => write!(
+                f,
+                "certificate, on {}: taken from the state folder, valid until {}",
+                names.join(", "),
+                Date(*expires)
+            ),
+            Event::Failed { names, why, again, expires } => {
+                write!(f, "certificate, on {}: not obtained: {why}; ", names.join(", "))?;
+                match expires {
+                    Some(expires) => write!(f, "the one until {} stays in force; ", Date(*expires))?,
+                    None => f.write_str("handshakes for these names are refused; ")?,
+                }
+                write!(f, "next attempt in {} s", again.as_secs())
+            }
+        }
+    }
+}
+
+/// A time as RFC 3339 writes it, without parts of seconds.
+struct Date(SystemTime);
+
+impl fmt::Display for Date {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = OffsetDateTime::from(self.0);
+        let time = time.replace_nanosecond(0).unwrap_or(time);
+        f.write_str(&time.format(&Rfc3339).map_err(|_| fmt::Error)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_handshake_for_an_address_asks_for_its_reverse_name() {
+        let of = |name: &str| {
+            let kind = ChallengeKind::TlsAlpn01;
+            let (token, authorization) = (String::new(), String::new());
+            Challenge { kind, name: name.to_owned(), token, authorization }.server_name()
+        };
+        assert_eq!(of("192.0.2.9"), "9.2.0.192.in-addr.arpa");
+        assert_eq!(
+            of("2001:db8::1"),
+            "1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa"
+        );
+        assert_eq!(of("a.test"), "a.test");
+    }
+}

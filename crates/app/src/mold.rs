@@ -1,0 +1,166 @@
+//! A process that has imported the application and forks its workers, which share its memory.
+//!
+//! It is started once for each generation, with the runner and a control link of its own. FORK carries the
+//! worker's control link and the write ends of its pipes. The worker tells its process id with HELLO. A
+//! worker that has ended stays a zombie until the mold gets EXITED: so its id is not used again before.
+
+use crate::control::Control;
+use crate::lines::{Lines, Tail};
+use crate::pool::Say;
+use crate::process::{self, Ground, Process};
+use crate::settings::Settings;
+use ringroad_wire::rwp::{self, Kind};
+use rustix::event::{PollFd, PollFlags};
+use serde_json::json;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Task workers that a program may ask for, as a configuration may.
+const TASKS_MAX: u64 = 1024;
+
+/// A mold of one generation.
+pub(crate) struct Mold {
+    pub(crate) generation: u64,
+    pub(crate) started: Instant,
+    pub(crate) is_ready: bool,
+    /// Task workers that the program wants.
+    pub(crate) tasks: usize,
+    settings: Arc<Settings>,
+    process: Process,
+    control: Arc<Control>,
+    received: Vec<u8>,
+    out: Lines,
+    err: Lines,
+    tail: Tail,
+    failure: Option<String>,
+}
+
+impl Mold {
+    /// Starts it: it imports the application.
+    pub(crate) fn start(settings: &Arc<Settings>, ground: &Ground, generation: u64) -> io::Result<Mold> {
+        let (ours, theirs) = Control::pair()?;
+        let process = process::start(settings, ground, 0, generation, Some(theirs.into()), None)?;
+        Ok(Mold {
+            generation,
+            started: Instant::now(),
+            is_ready: false,
+            tasks: 0,
+            settings: Arc::clone(settings),
+            process,
+            control: Arc::new(ours),
+            received: Vec::new(),
+            out: Lines::default(),
+            err: Lines::default(),
+            tail: Tail::default(),
+            failure: None,
+        })
+    }
+
+    /// Its process.
+    pub(crate) fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    /// What it is waited for.
+    pub(crate) fn poll_fds<'m>(&'m self, fds: &mut Vec<PollFd<'m>>) {
+        fds.extend(self.process.pidfd().map(|pidfd| PollFd::new(pidfd, PollFlags::IN)));
+        fds.push(PollFd::new(&*self.control, PollFlags::IN));
+        let pipes = [&self.process.out, &self.process.err];
+        fds.extend(pipes.into_iter().flatten().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
+    }
+
+    /// Takes what it has sent and printed. `Err`: it has ended, and why.
+    pub(crate) fn hear(&mut self, say: &Say, ground: &Ground) -> Result<(), String> {
+        let ended = self.process.ended();
+        let label = format!("app {}[preload]", self.settings.name);
+        let Mold { process, out, err, tail, .. } = self;
+        read(&mut process.out, out, |line| say(format!("{label}: {line}")));
+        read(&mut process.err, err, |line| {
+            say(format!("{label}: {line}"));
+            tail.push(line);
+        });
+        // The end of the link is followed by the end of the process.
+        let _ = self.control.flush();
+        let _ = self.control.receive(&mut self.received);
+        let received = std::mem::take(&mut self.received);
+        let mut place = 0;
+        while let Ok(Some(frame)) = rwp::next(&received, &mut place) {
+            match frame.kind {
+                Kind::HELLO => {
+                    let welcome = json!({
+                        "version": rwp::VERSION, "app": self.settings.name, "generation": self.generation,
+                        "factory": self.settings.factory, "mold": true,
+                        "tasks": if self.settings.tasks_by_program { 0 } else { self.settings.tasks },
+                    });
+                    let told = self.control.send(Kind::WELCOME, welcome.to_string().as_bytes(), &[]);
+                    if told.is_err() {
+                        self.process.kill();
+                    }
+                }
+                Kind::READY => {
+                    // Workers inherit its priority.
+                    self.process.restore(ground);
+                    self.is_ready = true;
+                    let ready: serde_json::Value = serde_json::from_slice(frame.payload).unwrap_or_default();
+                    let wanted = ready.get("tasks").and_then(serde_json::Value::as_u64).unwrap_or(0);
+                    self.tasks = wanted.min(TASKS_MAX) as usize;
+                }
+                Kind::FAILED => self.failure = Some(String::from_utf8_lossy(frame.payload).into_owned()),
+                _ => {}
+            }
+        }
+        self.received = received.get(place..).unwrap_or_default().to_vec();
+        let Some(status) = ended else { return Ok(()) };
+        let why =
+            self.failure.take().unwrap_or_else(|| format!("the process that imports ended with {status}"));
+        let tail = self.tail.text();
+        Err(if tail.is_empty() { why } else { tail })
+    }
+
+    /// Forks a worker: its control link, and its process, the id of which is not known yet.
+    pub(crate) fn fork(&self, slot: u32) -> io::Result<(Control, Process)> {
+        let (ours, theirs) = Control::pair()?;
+        let (out, their_out) = io::pipe()?;
+        let (err, their_err) = io::pipe()?;
+        let mut names = serde_json::Map::new();
+        names.insert("RINGROAD_GENERATION".to_owned(), json!(self.generation.to_string()));
+        names.extend(
+            process::slot_names(slot).into_iter().map(|(name, value)| (name.to_owned(), json!(value))),
+        );
+        let descriptors = [theirs.as_fd(), their_out.as_fd(), their_err.as_fd()];
+        self.control.send(
+            Kind::FORK,
+            serde_json::Value::Object(names).to_string().as_bytes(),
+            &descriptors,
+        )?;
+        Ok((ours, Process::forked(out, err)?))
+    }
+
+    /// Tells that a worker has ended.
+    pub(crate) fn reap(&self, pid: u32) {
+        // A mold that does not read has ended or is killed for that.
+        let _ = self.control.send(Kind::EXITED, &pid.to_le_bytes(), &[]);
+    }
+
+    /// It did not become ready in time.
+    pub(crate) fn give_up(&mut self, why: String) {
+        self.failure = Some(why);
+        self.process.kill();
+    }
+}
+
+fn read(pipe: &mut Option<std::fs::File>, lines: &mut Lines, mut line: impl FnMut(String)) {
+    let mut buffer = [0_u8; 4096];
+    while let Some(file) = pipe {
+        match file.read(&mut buffer) {
+            Ok(0) => {
+                lines.finish(&mut line);
+                *pipe = None;
+            }
+            Ok(count) => lines.push(buffer.get(..count).unwrap_or_default(), &mut line),
+            Err(_) => return,
+        }
+    }
+}

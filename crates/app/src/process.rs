@@ -1,0 +1,333 @@
+//! A process as it is started: its command, its descriptors, its environment.
+//!
+//! Descriptor 3 is the control link (RWP) or a listening socket (HTTP), 4 the runner's source. Standard input
+//! is empty, standard output and error are pipes. Each process has a group of its own: Ctrl-C in a terminal
+//! reaches only this program, and a kill reaches what the worker has started.
+
+use crate::control::{CONTROL_ENV, Control};
+use crate::php;
+use crate::settings::{Launch, Protocol, Settings};
+use crate::slot::TASK_SLOT;
+use command_fds::{CommandFdExt, FdMapping};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::MemfdFlags;
+use rustix::process::{Pid, PidfdFlags, Signal};
+use std::fs::File;
+use std::io::{self, PipeReader, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+/// The runner for Python.
+const PYTHON: &str = include_str!("../../../runners/python/ringroad_runner.py");
+
+/// How much lower the priority of a process is while nothing waits for it (nice(2)): it gets a tenth of a
+/// processor that others want as well.
+const LOWER_BY: i32 = 10;
+
+/// Runs it from descriptor 4. The name in angle brackets is no file: tracebacks look for no source.
+const START: &str = "exec(compile(open(4, encoding='utf-8').read(), '<ringroad>', 'exec'))";
+
+/// A process that was started.
+#[derive(Debug)]
+pub(crate) struct Process {
+    /// `None`: it was forked by a mold.
+    child: Option<Child>,
+    /// Not known until a forked process has said HELLO.
+    pid: Option<Pid>,
+    pidfd: Option<OwnedFd>,
+    pub(crate) out: Option<File>,
+    pub(crate) err: Option<File>,
+    is_lowered: bool,
+}
+
+/// What is the same for all processes of an application.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    runner: OwnedFd,
+    /// Swoole's classes, for PHP.
+    classes: php::Classes,
+    /// For sockets of workers that speak HTTP; no other user may look into it.
+    folder: tempfile::TempDir,
+    /// The priority of this process, if one that was lowered can have it again.
+    priority: Option<i32>,
+}
+
+/// The listening socket of a slot.
+#[derive(Debug)]
+pub(crate) struct Listening {
+    pub(crate) path: PathBuf,
+    socket: Option<UnixListener>,
+}
+
+impl Ground {
+    pub(crate) fn new() -> io::Result<Ground> {
+        let mut runner = File::from(rustix::fs::memfd_create("ringroad-runner", MemfdFlags::CLOEXEC)?);
+        runner.write_all(PYTHON.as_bytes())?;
+        let classes = php::classes()?;
+        Ok(Ground {
+            runner: runner.into(),
+            classes,
+            folder: tempfile::Builder::new().prefix("ringroad-").tempdir()?,
+            priority: restorable_priority(),
+        })
+    }
+
+    /// A socket path for a process; listening already unless the command names it with `{socket}`.
+    pub(crate) fn listening(&self, settings: &Settings, id: u64) -> io::Result<Option<Listening>> {
+        let named = match &settings.launch {
+            Launch::Command { line, protocol: Protocol::Http } => {
+                line.iter().any(|word| word.contains("{socket}"))
+            }
+            launch if launch.protocol() == Protocol::FastCgi => false,
+            _ => return Ok(None),
+        };
+        let path = self.folder.path().join(format!("{id}.sock"));
+        let socket = if named { None } else { Some(UnixListener::bind(&path)?) };
+        if let Some((user, group)) = settings.user {
+            rustix::fs::chown(
+                self.folder.path(),
+                Some(rustix::fs::Uid::from_raw(user)),
+                Some(rustix::fs::Gid::from_raw(group)),
+            )?;
+        }
+        Ok(Some(Listening { path, socket }))
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        // The process may have removed it.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// The priority of this process, if it may raise one that it has lowered: as root, or within RLIMIT_NICE.
+fn restorable_priority() -> Option<i32> {
+    // On Linux each thread has its own, so it is tried where it hurts nothing.
+    let trial = std::thread::Builder::new().name("app-priority".to_owned()).spawn(|| {
+        let own = rustix::process::getpriority_process(None).ok()?;
+        rustix::process::setpriority_process(None, own + 1).ok()?;
+        rustix::process::setpriority_process(None, own).ok()?;
+        Some(own)
+    });
+    trial.ok()?.join().ok()?
+}
+
+/// The variables that tell a process its slot.
+pub(crate) fn slot_names(slot: u32) -> Vec<(&'static str, String)> {
+    let mut names = vec![("RINGROAD_SLOT", (slot & !TASK_SLOT).to_string())];
+    if slot & TASK_SLOT != 0 {
+        names.push(("RINGROAD_TASK", "1".to_owned()));
+    }
+    names
+}
+
+/// Starts a process of `settings`. Its end of `control` is what `link` is.
+pub(crate) fn start(
+    settings: &Settings,
+    ground: &Ground,
+    slot: u32,
+    generation: u64,
+    link: Option<OwnedFd>,
+    listening: Option<&Listening>,
+) -> io::Result<Process> {
+    let folder = &settings.directory;
+    let mut descriptors = Vec::new();
+    let mut command = match &settings.launch {
+        Launch::Python { python, target } => {
+            let mut command = Command::new(Launch::python(python.as_deref(), folder));
+            command.args(["-c", START, target]);
+            // Opened anew, with a position of its own.
+            let number = ground.runner.as_fd().as_raw_fd();
+            let runner = File::open(format!("/proc/self/fd/{number}"))?;
+            descriptors.push(FdMapping { parent_fd: runner.into(), child_fd: 4 });
+            command
+        }
+        Launch::Php { php, file, protocol: Protocol::Ringroad } => {
+            php::command(php.as_deref(), file, ground.classes.path())
+        }
+        Launch::Php { php, file, protocol: Protocol::Goridge } => {
+            let mut command = Command::new(php.as_deref().unwrap_or(Path::new("php")));
+            command.arg(file);
+            command
+        }
+        Launch::Php { php, .. } => Command::new(php.as_deref().unwrap_or(Path::new("php-cgi"))),
+        Launch::Command { line, .. } => {
+            let socket = listening.map(|one| one.path.display().to_string()).unwrap_or_default();
+            let mut words = line.iter().map(|word| word.replace("{socket}", &socket));
+            let mut command = Command::new(words.next().unwrap_or_default());
+            command.args(words);
+            command
+        }
+    };
+    command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.env("RINGROAD_GENERATION", generation.to_string());
+    command.envs(slot_names(slot));
+    command.env("RINGROAD_WORKERS", settings.most().to_string());
+    match link {
+        Some(link) if settings.launch.protocol() == Protocol::Goridge => {
+            // As RoadRunner tells its workers what to do. Octane has a variable of its own.
+            command
+                .env("RR_MODE", "http")
+                .env("RR_RELAY", "pipes")
+                .env("RR_VERSION", crate::goridge::VERSION);
+            command.env("LARAVEL_OCTANE_ROADRUNNER_RELAY", "pipes");
+            descriptors.push(FdMapping { parent_fd: link.try_clone()?, child_fd: 0 });
+            descriptors.push(FdMapping { parent_fd: link, child_fd: 1 });
+        }
+        Some(link) => {
+            command.env(CONTROL_ENV, "3");
+            descriptors.push(FdMapping { parent_fd: link, child_fd: 3 });
+        }
+        None => {}
+    }
+    if let Some(socket) = listening.and_then(|one| one.socket.as_ref())
+        && settings.launch.protocol() == Protocol::FastCgi
+    {
+        // Where FastCGI has it (§2.2). php-cgi forks no children of its own, and has no limit of requests:
+        // both are the supervisor's.
+        command.env("PHP_FCGI_CHILDREN", "0").env("PHP_FCGI_MAX_REQUESTS", "0");
+        descriptors.push(FdMapping { parent_fd: socket.as_fd().try_clone_to_owned()?, child_fd: 0 });
+    } else if let Some(socket) = listening.and_then(|one| one.socket.as_ref()) {
+        // As systemd hands sockets over, but for LISTEN_PID: the pid is not known before the fork.
+        command.env("LISTEN_FDS", "1");
+        descriptors.push(FdMapping { parent_fd: socket.as_fd().try_clone_to_owned()?, child_fd: 3 });
+    }
+    command.envs(settings.env.iter().map(|(name, value)| (name, value)));
+    command.process_group(0);
+    if let Some((user, group)) = settings.user {
+        command.uid(user).gid(group);
+    }
+    command.fd_mappings(descriptors).map_err(|why| io::Error::other(why.to_string()))?;
+    let program = Path::new(command.get_program()).to_owned();
+    let child = ringroad_host::process::tie_to_parent(&mut command).spawn().map_err(|why| {
+        io::Error::new(why.kind(), format!("start {} in {}: {why}", program.display(), folder.display()))
+    })?;
+    Process::new(child)
+}
+
+impl Process {
+    fn new(mut child: Child) -> io::Result<Process> {
+        let pid = Pid::from_child(&child);
+        let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+        let out = child.stdout.take().map(|pipe| File::from(OwnedFd::from(pipe)));
+        let err = child.stderr.take().map(|pipe| File::from(OwnedFd::from(pipe)));
+        for pipe in [&out, &err].into_iter().flatten() {
+            rustix::io::ioctl_fionbio(pipe, true)?;
+        }
+        Ok(Process { child: Some(child), pid: Some(pid), pidfd: Some(pidfd), out, err, is_lowered: false })
+    }
+
+    /// One that a mold forks, with the pipes of its output.
+    pub(crate) fn forked(out: PipeReader, err: PipeReader) -> io::Result<Process> {
+        let (out, err) = (File::from(OwnedFd::from(out)), File::from(OwnedFd::from(err)));
+        for pipe in [&out, &err] {
+            rustix::io::ioctl_fionbio(pipe, true)?;
+        }
+        let (out, err) = (Some(out), Some(err));
+        Ok(Process { child: None, pid: None, pidfd: None, out, err, is_lowered: false })
+    }
+
+    /// Whether a mold forked it, and it has not told its number.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.pid.is_none()
+    }
+
+    /// Takes the number that a forked process told. It is no other's: its mold reaps it only on EXITED.
+    pub(crate) fn is_known_as(&mut self, pid: u32) -> io::Result<()> {
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| io::Error::other("no number of a process"))?;
+        self.pidfd = Some(rustix::process::pidfd_open(pid, PidfdFlags::empty())?);
+        self.pid = Some(pid);
+        Ok(())
+    }
+
+    /// Its number; 0 while it is not known.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid.map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs())
+    }
+
+    pub(crate) fn pidfd(&self) -> Option<&OwnedFd> {
+        self.pidfd.as_ref()
+    }
+
+    /// How it ended, if it has. The mold of a forked process prints the status.
+    pub(crate) fn ended(&mut self) -> Option<String> {
+        if let Some(child) = &mut self.child {
+            return child.try_wait().ok().flatten().map(|status| status.to_string());
+        }
+        let mut fds = [PollFd::new(self.pidfd.as_ref()?, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let ready = rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|count| count > 0);
+        ready.then(|| "its process has ended".to_owned())
+    }
+
+    /// Sends a signal to the process alone.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if let Some(pidfd) = &self.pidfd {
+            // One that has ended needs none.
+            let _ = rustix::process::pidfd_send_signal(pidfd, signal);
+        }
+    }
+
+    /// Lowers its priority, and that of everything in its group, until [`restore`](Self::restore). Not where
+    /// that would be for ever.
+    pub(crate) fn lower(&mut self, ground: &Ground) {
+        if let Some(own) = ground.priority
+            && self.set_priority(own + LOWER_BY)
+        {
+            self.is_lowered = true;
+        }
+    }
+
+    /// Lowers its priority for ever: it ends.
+    pub(crate) fn lower_to_the_end(&self) {
+        let own = rustix::process::getpriority_process(None).unwrap_or(0);
+        self.set_priority(own + LOWER_BY);
+    }
+
+    /// Gives it the priority of this process again.
+    pub(crate) fn restore(&mut self, ground: &Ground) {
+        if let Some(own) = ground.priority.filter(|_| self.is_lowered) {
+            self.is_lowered = !self.set_priority(own);
+        }
+    }
+
+    /// Sets it for all threads of all processes of the group, which the process leads.
+    fn set_priority(&self, priority: i32) -> bool {
+        self.pid.is_some_and(|pid| rustix::process::setpriority_pgrp(Some(pid), priority.min(19)).is_ok())
+    }
+
+    /// Ends it and everything in its group.
+    pub(crate) fn kill(&self) {
+        if let Some(pid) = self.pid {
+            // It is not reaped yet, so the number of its group is still its own.
+            let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+        }
+        self.signal(Signal::KILL);
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.ended().is_none() {
+            self.kill();
+            if let Some(child) = &mut self.child {
+                let _ = child.wait();
+            }
+        }
+    }
+}
+
+/// The control link of a process that speaks RWP.
+pub(crate) fn link(settings: &Settings) -> io::Result<Option<(Arc<Control>, OwnedFd)>> {
+    if matches!(settings.launch.protocol(), Protocol::Http | Protocol::FastCgi | Protocol::Goridge) {
+        return Ok(None);
+    }
+    let (ours, theirs) = Control::pair()?;
+    Ok(Some((Arc::new(ours), theirs.into())))
+}

@@ -1,0 +1,117 @@
+//! What can be bridged: a source of leases, and a sink of owned buffers.
+//!
+//! Written down as traits so that a stream that is layered on another (TLS) is bridged as well as a socket.
+
+use ringroad_engine::net::{Family, ReadHalf, SendState, Stream, WriteHalf};
+use ringroad_engine::{Lease, Result};
+use std::net::Shutdown;
+use std::task::{Context, Poll};
+
+/// Bytes come from it.
+pub trait Source: Unpin + 'static {
+    /// Returns the next bytes; none at the end. On `Pending` the task is woken when there is something.
+    ///
+    /// # Errors
+    /// The connection failed, or receiving was cancelled.
+    fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Result<Lease>>;
+}
+
+/// Bytes go to it.
+pub trait Sink: Unpin + 'static {
+    /// A send under way, which owns its buffer.
+    type Sending: Unpin + 'static;
+
+    /// Sends what goes of `bytes` without waiting and without a copy; `None` where that is not known at once.
+    fn try_write(&mut self, bytes: &[u8]) -> Option<usize> {
+        let _ = bytes;
+        None
+    }
+
+    /// Makes a send of all of `bytes`. It begins when it is polled.
+    fn begin_send(&mut self, bytes: Vec<u8>) -> Self::Sending;
+
+    /// Polls a send; gives the buffer back. Between polls it goes on by itself.
+    ///
+    /// # Errors
+    /// The connection failed, or sending was cancelled.
+    fn poll_send(
+        &mut self,
+        send: &mut Self::Sending,
+        context: &mut Context<'_>,
+    ) -> Poll<(Result<()>, Vec<u8>)>;
+
+    /// Ends the sending side, behind everything that was sent.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<Result<()>>;
+}
+
+/// A stream with both directions.
+pub trait Duplex: Source + Sink {}
+
+impl<S: Source + Sink> Duplex for S {}
+
+impl<F: Family + 'static> Source for Stream<F> {
+    #[inline]
+    fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Result<Lease>> {
+        Stream::poll_recv(self, context)
+    }
+}
+
+impl<F: Family + 'static> Source for ReadHalf<F> {
+    #[inline]
+    fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Result<Lease>> {
+        ReadHalf::poll_recv(self, context)
+    }
+}
+
+impl<F: Family + 'static> Sink for Stream<F> {
+    type Sending = SendState<Vec<u8>>;
+
+    #[inline]
+    fn try_write(&mut self, bytes: &[u8]) -> Option<usize> {
+        Stream::try_write(self, bytes)
+    }
+
+    fn begin_send(&mut self, bytes: Vec<u8>) -> Self::Sending {
+        SendState::new(bytes)
+    }
+
+    fn poll_send(
+        &mut self,
+        send: &mut Self::Sending,
+        context: &mut Context<'_>,
+    ) -> Poll<(Result<()>, Vec<u8>)> {
+        Stream::poll_send(self, send, context)
+    }
+
+    fn poll_shutdown(&mut self, _: &mut Context<'_>) -> Poll<Result<()>> {
+        Poll::Ready(self.shutdown(Shutdown::Write))
+    }
+}
+
+impl<F: Family + 'static> Sink for WriteHalf<F> {
+    type Sending = SendState<Vec<u8>>;
+
+    #[inline]
+    fn try_write(&mut self, bytes: &[u8]) -> Option<usize> {
+        WriteHalf::try_write(self, bytes)
+    }
+
+    fn begin_send(&mut self, bytes: Vec<u8>) -> Self::Sending {
+        SendState::new(bytes)
+    }
+
+    fn poll_send(
+        &mut self,
+        send: &mut Self::Sending,
+        context: &mut Context<'_>,
+    ) -> Poll<(Result<()>, Vec<u8>)> {
+        WriteHalf::poll_send(self, send, context)
+    }
+
+    fn poll_shutdown(&mut self, _: &mut Context<'_>) -> Poll<Result<()>> {
+        Poll::Ready(self.shutdown())
+    }
+}

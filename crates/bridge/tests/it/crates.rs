@@ -1,0 +1,163 @@
+//! Existing crates on every driver. The programs are the examples of this crate.
+
+#[path = "../../examples/axum_hello.rs"]
+mod axum_hello;
+#[path = "../../examples/grpc_echo.rs"]
+mod grpc_echo;
+#[path = "../../examples/postgres_client.rs"]
+mod postgres_client;
+#[path = "../../examples/redis_client.rs"]
+mod redis_client;
+#[path = "../../examples/websocket_echo.rs"]
+mod websocket_echo;
+
+use super::servers::{Postgres, Redis};
+use super::{pair, pattern, run};
+use ::hyper::{Request, client};
+use bytes::Bytes;
+use futures_util::{SinkExt as _, StreamExt as _};
+use grpc_echo::Text;
+use http_body_util::{BodyExt as _, Full};
+use ringroad_bridge::Io;
+use ringroad_engine::net::UnixStream;
+use ringroad_engine::{DriverName, choose, spawn};
+use tokio_tungstenite::tungstenite::Message;
+
+fn axum_routes(driver: DriverName) {
+    run(driver, async {
+        let (here, there) = pair().await;
+        let served = spawn(axum_hello::serve(there, axum_hello::routes()));
+        let (mut sender, connection) = client::conn::http1::handshake(Io::new(here)).await.unwrap();
+        spawn(connection).detach();
+        let get = |path: &str| Request::get(path).header("host", "a").body(Full::default()).unwrap();
+        let sum = Request::post("/sum").header("host", "a").header("content-type", "application/json");
+        let sum = sum.body(Full::new(Bytes::from_static(b"[1, 2, 39]"))).unwrap();
+        let requests = [
+            (get("/hello/you"), 200, "hello, you"),
+            (sum, 200, "42"),
+            (get("/later"), 200, "later"),
+            (get("/nowhere"), 404, ""),
+        ];
+        for (request, status, body) in requests {
+            sender.ready().await.unwrap();
+            let response = sender.send_request(request).await.unwrap();
+            assert_eq!(response.status(), status);
+            assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), body);
+        }
+        drop(sender);
+        served.await.unwrap().unwrap();
+    });
+}
+drivers!(axum_answers_by_its_routes_and_waits_for_the_engine, axum_routes);
+
+fn grpc(driver: DriverName) {
+    run(driver, async {
+        let (here, there) = pair().await;
+        spawn(grpc_echo::serve(there)).detach();
+        let mut client = grpc_echo::Client::new(here).await.unwrap();
+        assert_eq!(client.once("hello").await.unwrap(), "hello");
+        let large = "0123456789".repeat(100_000);
+        assert!(client.once(&large).await.unwrap() == large);
+        let refused = client.once("").await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+        // The next message is sent when the answer to the one before has come.
+        let (mut tell, told) = futures_channel::mpsc::channel(1);
+        let mut answers = client.each(told).await.unwrap();
+        for number in 0..100 {
+            let text = format!("message {number}");
+            tell.send(Text { text: text.clone() }).await.unwrap();
+            assert_eq!(answers.message().await.unwrap().unwrap().text, text);
+        }
+        drop(tell);
+        assert!(answers.message().await.unwrap().is_none());
+    });
+}
+drivers!(tonic_answers_unary_and_streaming_calls, grpc);
+
+fn websocket(driver: DriverName) {
+    run(driver, async {
+        let (here, there) = pair().await;
+        let served = spawn(websocket_echo::echo(there));
+        let mut socket = websocket_echo::open(here).await.unwrap();
+        let messages =
+            [Message::text("hello"), Message::binary(pattern(1 << 20)), Message::binary(Vec::new())];
+        for message in messages {
+            socket.send(message.clone()).await.unwrap();
+            assert!(socket.next().await.unwrap().unwrap() == message);
+        }
+        socket.close(None).await.unwrap();
+        assert!(matches!(socket.next().await, Some(Ok(Message::Close(_)))));
+        assert!(socket.next().await.is_none());
+        served.await.unwrap().unwrap();
+    });
+}
+drivers!(tungstenite_exchanges_messages_and_closes, websocket);
+
+/// Runs `body` on every driver, against one server: starting one takes seconds.
+fn on_each(body: impl Fn(DriverName)) {
+    choose::drivers().for_each(|driver| crate::drivers::on(driver, &body));
+}
+
+#[test]
+fn postgres_is_asked_on_every_driver() {
+    let Some(server) = Postgres::start() else { return };
+    on_each(|driver| {
+        run(driver, async {
+            let stream = UnixStream::connect(server.socket().as_path()).await.unwrap();
+            let mut client = postgres_client::log_in(stream, Postgres::USER).await.unwrap();
+            let create = "CREATE TEMPORARY TABLE things (id INT PRIMARY KEY, name TEXT)";
+            client.batch_execute(create).await.unwrap();
+            let transaction = client.transaction().await.unwrap();
+            let insert = transaction.prepare("INSERT INTO things VALUES ($1, $2)").await.unwrap();
+            for id in 0..20 {
+                transaction.execute(&insert, &[&id, &format!("thing {id}")]).await.unwrap();
+            }
+            transaction.commit().await.unwrap();
+            // Two queries at a time, in one connection.
+            let large = "SELECT string_agg(repeat('x', 1000), '') FROM generate_series(1, 1000)";
+            let last = client.query_one("SELECT name FROM things ORDER BY id DESC LIMIT 1", &[]);
+            let large = client.query_one(large, &[]);
+            let (last, large) = futures_util::future::join(last, large).await;
+            assert_eq!(last.unwrap().get::<_, String>(0), "thing 19");
+            assert_eq!(large.unwrap().get::<_, String>(0).len(), 1_000_000);
+            // An error of the server is one of the query, and the connection goes on.
+            let why = client.query("SELECT * FROM nothing", &[]).await.unwrap_err();
+            assert_eq!(why.code().map(|code| code.code()), Some("42P01"));
+            assert_eq!(client.query_one("SELECT 1 + 1", &[]).await.unwrap().get::<_, i32>(0), 2);
+        });
+    });
+}
+
+#[test]
+fn redis_is_asked_on_every_driver() {
+    let Some(server) = Redis::start() else { return };
+    on_each(|driver| {
+        run(driver, async {
+            let stream = UnixStream::connect(server.socket().as_path()).await.unwrap();
+            let mut client = redis_client::client(stream).await.unwrap();
+            let large = pattern(1 << 20);
+            let key = format!("key of {driver}");
+            let () = redis::cmd("SET").arg(&key).arg(&large[..]).query_async(&mut client).await.unwrap();
+            let got: Vec<u8> = redis::cmd("GET").arg(&key).query_async(&mut client).await.unwrap();
+            assert!(got == large);
+            // Clones share the connection, and each gets its own answer.
+            let count = format!("count of {driver}");
+            let tasks: Vec<_> = (0..50)
+                .map(|_| {
+                    let (mut client, count) = (client.clone(), count.clone());
+                    spawn(async move {
+                        redis::cmd("INCR").arg(&count).query_async::<u64>(&mut client).await.unwrap()
+                    })
+                })
+                .collect();
+            let mut numbers = Vec::new();
+            for task in tasks {
+                numbers.push(task.await.unwrap());
+            }
+            numbers.sort_unstable();
+            assert_eq!(numbers, (1..=50).collect::<Vec<_>>());
+            let wrong = redis::cmd("INCR").arg(&key).query_async::<u64>(&mut client).await;
+            assert!(wrong.is_err());
+        });
+    });
+}

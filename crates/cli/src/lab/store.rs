@@ -1,0 +1,228 @@
+//! Where records are: the folder of a run, the records that earlier runs left, one of them read, listed or
+//! opened.
+//!
+//! Start at [`Folder`] and [`newest`].
+
+use super::{Complaint, failed, json, print};
+use crate::complaint::{DONE, FAILED, USAGE, say};
+use ringroad_lab::page;
+use ringroad_measure::record::{Record, SCHEMA};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::{env, fs, io};
+
+/// Where record and page of a run go.
+pub(super) struct Folder(pub(super) PathBuf);
+
+impl Folder {
+    pub(super) fn prepare(wanted: Option<PathBuf>, suite: &str) -> Result<Folder, Complaint> {
+        let is_default = wanted.is_none();
+        let folder = match wanted {
+            Some(folder) => folder,
+            None => state_folder()?.join(format!("{suite}-{}-{}", stamp(), std::process::id())),
+        };
+        let refused = |what: &str, on: &Path, error: io::Error| {
+            let Complaint { message, code } = failed(what, on, &error);
+            let other = if is_default {
+                "--out DIR puts record and page elsewhere"
+            } else {
+                "choose another --out DIR"
+            };
+            Complaint { message: format!("{message} ({other})"), code }
+        };
+        fs::create_dir_all(&folder).map_err(|error| refused("create the folder", &folder, error))?;
+        let folder = Folder(folder);
+        // Created to check that it is possible, and removed again: an old page beside a new record would be
+        // wrong, and so would an empty record of an interrupted run.
+        for file in [folder.record(), folder.page()] {
+            fs::File::create(&file)
+                .and_then(|_| fs::remove_file(&file))
+                .map_err(|error| refused("write", &file, error))?;
+        }
+        Ok(folder)
+    }
+
+    pub(super) fn record(&self) -> PathBuf {
+        self.0.join("record.json")
+    }
+
+    pub(super) fn journal(&self) -> PathBuf {
+        self.0.join("journal.jsonl")
+    }
+
+    pub(super) fn trees(&self) -> PathBuf {
+        self.0.join("trees")
+    }
+
+    pub(super) fn page(&self) -> PathBuf {
+        self.0.join("report.html")
+    }
+
+    /// Whether the record there holds more runs than this one.
+    pub(super) fn has_more_than(&self, record: &Record) -> bool {
+        let runs = |record: &Record| record.cells.iter().map(|cell| cell.runs.len()).sum::<usize>();
+        self.record().exists() && read(&self.record()).is_ok_and(|there| runs(&there) > runs(record))
+    }
+
+    /// Writes the record first, then the page: if drawing fails, the measurements are kept.
+    pub(super) fn write(
+        &self,
+        record: &Record,
+        draw: impl FnOnce(&Record) -> String,
+    ) -> Result<(), Complaint> {
+        write_whole(&self.record(), &json(record))?;
+        write_whole(&self.page(), &draw(record))
+    }
+}
+
+/// Writes the whole file or none: a truncated file is worse than none.
+fn write_whole(file: &Path, text: &str) -> Result<(), Complaint> {
+    fs::write(file, text).map_err(|error| {
+        // There may be none.
+        let _ = fs::remove_file(file);
+        failed("write", file, &error)
+    })
+}
+
+/// `$XDG_STATE_HOME/ringroad/lab`, or its default place in the home folder.
+pub(super) fn state_folder() -> Result<PathBuf, Complaint> {
+    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
+    state.map(|state| state.join("ringroad/lab")).ok_or_else(|| Complaint {
+        message: "lab: neither XDG_STATE_HOME nor HOME is set, so there is no folder for records (--out DIR names one)"
+            .to_owned(),
+        code: USAGE,
+    })
+}
+
+/// Now, as part of a file name: seconds since 1970 sort as they follow each other.
+fn stamp() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// The files of records that a path names: itself; of a folder the record of a run in it, or the parts of a
+/// load that were collected there.
+pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, Complaint> {
+    if !path.is_dir() || path.join("record.json").exists() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path).map_err(|error| failed("list", path, &error))? {
+        let entry = entry.map_err(|error| failed("list", path, &error))?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let is_json = Path::new(&*name).extension().is_some_and(|extension| extension == "json");
+        if name.starts_with("part-") && is_json {
+            files.push(entry.path());
+        }
+    }
+    files.sort();
+    // The message of a folder without any is that of its missing record.
+    Ok(if files.is_empty() { vec![path.to_owned()] } else { files })
+}
+
+/// A record made earlier; of a folder, the one in it.
+pub(super) fn read(path: &Path) -> Result<Record, Complaint> {
+    let file = if path.is_dir() { path.join("record.json") } else { path.to_owned() };
+    let path = file.as_path();
+    let text = fs::read_to_string(path).map_err(|error| failed("read", path, &error))?;
+    let unreadable =
+        |how: String| Complaint { message: format!("read, on {}: {how}", path.display()), code: FAILED };
+    let record: Record = serde_json::from_str(&text).map_err(|error| {
+        unreadable(match error.classify() {
+            serde_json::error::Category::Data => format!("this JSON is not a record of {SCHEMA}: {error}"),
+            _ => format!("this is not a record of {SCHEMA}: it is not JSON (line {})", error.line()),
+        })
+    })?;
+    if record.schema != SCHEMA {
+        return Err(unreadable(format!("schema {:?}, and this version reads {SCHEMA}", record.schema)));
+    }
+    Ok(record)
+}
+
+/// The records that `lab` left, newest first; what is not a record (a run that was cut off) is left out.
+pub(super) fn newest() -> Result<Vec<(PathBuf, Record)>, Complaint> {
+    let folder = &state_folder()?;
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed("list", folder, &error)),
+    };
+    let mut records: Vec<(PathBuf, Record)> = entries
+        .filter_map(|entry| {
+            let path = entry.ok()?.path().join("record.json");
+            let record = read(&path).ok()?;
+            Some((path, record))
+        })
+        .collect();
+    // RFC 3339 in UTC sorts as time does.
+    records.sort_by(|a, b| b.1.started.cmp(&a.1.started));
+    Ok(records)
+}
+
+/// The newest record's file.
+pub(super) fn last() -> Result<PathBuf, Complaint> {
+    let none = || none_yet("there is no record yet");
+    Ok(newest()?.into_iter().next().ok_or_else(none)?.0)
+}
+
+/// There is no record.
+pub(super) fn none_yet(what: &str) -> Complaint {
+    let place =
+        state_folder().map_or_else(|_| String::new(), |folder| format!(" under {}", folder.display()));
+    Complaint { message: format!("lab: {what}{place} (`ringroad lab` creates one)"), code: FAILED }
+}
+
+/// One line for each record, the newest first.
+pub(super) fn list() -> Result<u8, Complaint> {
+    let records = newest()?;
+    if records.is_empty() {
+        return Err(none_yet("there is no record yet"));
+    }
+    let mut text = String::new();
+    for (path, record) in &records {
+        let started = record.started.get(..16).unwrap_or(&record.started).replace('T', " ");
+        let results = record.cells.iter().filter(|cell| cell.skipped.is_none()).count();
+        let suite = record.suite.as_deref().unwrap_or(&record.tool);
+        let folder = path.parent().unwrap_or(path);
+        text.push_str(&format!(
+            "{started}  {suite:<14} {:<8} {results:>4} result{}  {}\n",
+            record.verdict.level.to_string(),
+            if results == 1 { " " } else { "s" },
+            folder.display()
+        ));
+    }
+    print(&text)?;
+    Ok(DONE)
+}
+
+/// Opens the page of a record in the browser, and prints where it is.
+pub(super) fn open(record: Option<PathBuf>) -> Result<u8, Complaint> {
+    let path = match record {
+        Some(path) => path,
+        None => last()?,
+    };
+    let page = match path.is_dir() {
+        true => path.join("report.html"),
+        false => path.with_file_name("report.html"),
+    };
+    if !page.exists() {
+        write_whole(&page, &page::html(&read(&path)?))?;
+    }
+    print(&format!("page:   {}\n", page.display()))?;
+    let browser = env::var_os("BROWSER").filter(|name| !name.is_empty());
+    let opener = browser.unwrap_or_else(|| "xdg-open".into());
+    let opened = Command::new(&opener)
+        .arg(&page)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    match opened {
+        Ok(status) if status.success() => Ok(DONE),
+        Ok(_) | Err(_) => {
+            say(&format!("{} could not open the page: open the file by hand", opener.to_string_lossy()));
+            Ok(FAILED)
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! One request before the load: what does the server answer? A load on a path that does not exist would
+//! measure how fast the server refuses.
+//!
+//! With `-L` redirects are followed here, with `--jar` cookies are taken from here. Start at [`settle`].
+
+use super::flags::LoadFlags;
+use super::plan::{self, Learnt};
+use super::{Complaint, urls};
+use crate::complaint::{FAILED, USAGE};
+use ringroad_engine::choose::Choice;
+use ringroad_load::Plan;
+use ringroad_load::ask::{Asked, Heard, ask, named};
+use ringroad_load::verdict::advice;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Redirects that are followed one after the other, as in curl's documentation of browsers.
+const REDIRECTS_MAX: u32 = 10;
+
+/// A plan, and the reason why it is not run if the server refuses its requests.
+pub(super) struct Settled {
+    pub(super) plan: Plan,
+    pub(super) refusal: Option<String>,
+}
+
+/// The plan of the flags, for `url` instead of their own if there is one, after one request to the server.
+pub(super) fn settle(
+    flags: &LoadFlags,
+    url: Option<&str>,
+    choice: &Choice,
+    stop: &Arc<AtomicBool>,
+) -> Result<Settled, Complaint> {
+    let refuse = |message: &str| Err(Complaint { message: message.to_owned(), code: USAGE });
+    let mut learnt = Learnt::default();
+    let mut plan = plan::of(flags, url, &learnt)?;
+    plan.check()?;
+    let asks = plan.target.scheme.is_http()
+        && (flags.url.is_some() || flags.urls.is_some())
+        && flags.processes.process_part.is_none();
+    if flags.location || flags.jar {
+        if flags.no_ask {
+            return refuse("-L and --jar with --no-ask: redirects and cookies come with the first request");
+        }
+        if plan.processes > 1 {
+            return refuse("-L and --jar with --processes: give the URL and the cookies (-b) themselves");
+        }
+    }
+    if !asks || flags.no_ask {
+        return Ok(Settled { plan, refusal: None });
+    }
+    for _ in 0..=REDIRECTS_MAX {
+        let asked = ask(&plan, choice, stop)?;
+        let cookies: Vec<String> = asked.iter().flat_map(|asked| asked.cookies.iter().cloned()).collect();
+        let is_new = !cookies.is_empty();
+        learnt.cookies = latest(learnt.cookies.iter().chain(&cookies));
+        let next = match asked.first() {
+            Some(Asked { heard: Heard::Status(status), location: Some(location), .. })
+                if flags.location && (300..400).contains(status) =>
+            {
+                Some((*status, location.clone()))
+            }
+            _ => None,
+        };
+        let Some((status, location)) = next else {
+            if is_new {
+                plan = plan::of(flags, url, &learnt)?;
+            }
+            return Ok(Settled { refusal: refusal(&asked), plan });
+        };
+        let from = learnt.target.clone().unwrap_or_else(|| plan.target.clone());
+        let to = urls::joined(&from, &location)
+            .map_err(|why| Complaint { message: format!("-L, on {from}: {why}"), code: FAILED })?;
+        if !to.host.eq_ignore_ascii_case(&from.host) {
+            let refusal = format!(
+                "{from} redirects to another host, {to}: only the host of the URL is loaded, so give this URL if you may load it"
+            );
+            return Ok(Settled { plan, refusal: Some(refusal) });
+        }
+        // As browsers and curl do (RFC 9110 §15.4).
+        learnt.is_get |= flags.method.is_none() && matches!(status, 301..=303);
+        learnt.target = Some(to);
+        plan = plan::of(flags, url, &learnt)?;
+        plan.check()?;
+    }
+    let refusal = format!("-L: more than {REDIRECTS_MAX} redirects, the last to {}", plan.target);
+    Ok(Settled { plan, refusal: Some(refusal) })
+}
+
+/// The last cookie of each name, in the order of the names.
+fn latest<'a>(cookies: impl Iterator<Item = &'a String>) -> Vec<String> {
+    let mut kept: Vec<String> = Vec::new();
+    for cookie in cookies {
+        let name = |cookie: &str| cookie.split('=').next().unwrap_or_default().to_owned();
+        match kept.iter_mut().find(|known| name(known) == name(cookie)) {
+            Some(known) => known.clone_from(cookie),
+            None => kept.push(cookie.clone()),
+        }
+    }
+    kept
+}
+
+/// Returns the reason not to run the load: no answer is as expected.
+fn refusal(all: &[Asked]) -> Option<String> {
+    if all.iter().any(|asked| matches!(asked.heard, Heard::Good | Heard::Nothing)) {
+        return None;
+    }
+    let first = all.first()?;
+    let more = match all.len() {
+        1 => String::new(),
+        many => format!(". None of the {many} URLs asked has an answer as expected"),
+    };
+    let what = &first.what;
+    match &first.heard {
+        Heard::Status(status) => Some(format!(
+            "{what}: the server answered {}, so nothing was loaded: {}{more}",
+            named(*status),
+            advice(*status, first.location.as_deref())
+        )),
+        Heard::Wrong(why) => {
+            Some(format!("{what}: {why}. Nothing was loaded; --no-ask loads it all the same{more}"))
+        }
+        Heard::Good | Heard::Nothing => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(heard: Heard, location: Option<&str>) -> Asked {
+        let location = location.map(str::to_owned);
+        Asked { what: "GET http://a/".to_owned(), heard, location, cookies: Vec::new() }
+    }
+
+    #[test]
+    fn a_load_is_refused_only_if_no_answer_is_as_expected() {
+        let missing = asked(Heard::Status(404), None);
+        let said = refusal(std::slice::from_ref(&missing)).unwrap_or_default();
+        assert!(
+            said.starts_with("GET http://a/: the server answered 404 Not Found, so nothing was"),
+            "{said}"
+        );
+        assert!(said.contains("check the path"), "{said}");
+        let said = refusal(&[asked(Heard::Status(302), Some("/b/\u{7}"))]).unwrap_or_default();
+        assert!(said.contains("leads to /b/\\u{7}, so load that, or follow it with -L"), "{said}");
+        let said = refusal(&[missing.clone(), missing.clone()]).unwrap_or_default();
+        assert!(said.contains("None of the 2 URLs"), "{said}");
+        for other in [Heard::Good, Heard::Nothing] {
+            assert_eq!(refusal(&[missing.clone(), asked(other, None)]), None);
+        }
+    }
+
+    #[test]
+    fn of_cookies_with_one_name_the_last_is_sent() {
+        let cookies = ["a=1", "b=2", "a=3"].map(str::to_owned);
+        assert_eq!(latest(cookies.iter()), ["a=3", "b=2"]);
+    }
+}

@@ -1,0 +1,225 @@
+//! Writes results: the summary, the record as JSON, the seconds as CSV. A failed output does not affect the
+//! others.
+//!
+//! Start at [`Output`].
+
+use super::Complaint;
+use super::flags::LoadFlags;
+use super::part;
+use super::post::Post;
+use crate::complaint::{FAILED, USAGE, name, say, why};
+use ringroad_load::Point;
+use ringroad_measure::Verdict;
+use ringroad_measure::caveat::Level;
+use ringroad_measure::record::Record;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+/// Where results go.
+pub(super) struct Output {
+    record: Option<Place>,
+    csv: Option<Place>,
+    /// Where the record is handed over, and its name there.
+    post: Option<(Post, String)>,
+    quiet: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Place {
+    Stdout,
+    File(PathBuf),
+}
+
+impl Place {
+    fn of(path: &Path) -> Place {
+        if path.as_os_str() == "-" { Place::Stdout } else { Place::File(path.to_owned()) }
+    }
+
+    /// Writes all of it. A file that was cut off in the middle is removed: that is worse than none.
+    fn write(&self, text: &str) -> Result<(), Complaint> {
+        match self {
+            Place::Stdout => print(text),
+            Place::File(file) => fs::write(file, text).map_err(|error| {
+                if fs::metadata(file).is_ok_and(|facts| facts.is_file()) {
+                    let _ = fs::remove_file(file);
+                }
+                unwritten(file, &error)
+            }),
+        }
+    }
+}
+
+impl Output {
+    /// As the flags have it. Files are opened now: ten minutes must not end in "permission denied".
+    pub(super) fn new(flags: &LoadFlags, quiet: bool) -> Result<Output, Complaint> {
+        let out = flags.out.as_deref().map(Place::of);
+        let record = if flags.json { Some(Place::Stdout) } else { out };
+        let csv = flags.csv.as_deref().map(Place::of);
+        if record == Some(Place::Stdout) && csv == record {
+            let message = "--csv - with the record on standard output: one of them needs a file".to_owned();
+            return Err(Complaint { message, code: USAGE });
+        }
+        for place in record.iter().chain(&csv) {
+            if let Place::File(file) = place {
+                let opened = fs::OpenOptions::new().append(true).create(true).open(file);
+                opened.map_err(|error| unwritten(file, &error))?;
+            }
+        }
+        let post = match &flags.post {
+            Some(text) => Some((Post::of(text)?, part::file_name(part::found(&flags.parts)?.as_ref()))),
+            None => None,
+        };
+        Ok(Output { record, csv, post, quiet })
+    }
+
+    /// Writes everything, the summary first; then what failed, if something did.
+    pub(super) fn write(&self, summary: &str, record: &Record, series: &[Point]) -> Result<(), Complaint> {
+        let machine = [&self.record, &self.csv].contains(&&Some(Place::Stdout));
+        let summary = match (self.quiet, machine) {
+            (true, _) => {
+                tell_verdict(&record.verdict);
+                Ok(())
+            }
+            (false, false) => print(&fitted(summary, width(io::stdout()))),
+            (false, true) => {
+                // A closed standard error is no reason to stop.
+                let _ = io::stderr().lock().write_all(fitted(summary, width(io::stderr())).as_bytes());
+                Ok(())
+            }
+        };
+        let record = self.write_record(record);
+        let csv = self.csv.as_ref().map_or(Ok(()), |place| place.write(&csv(series)));
+        summary.and(record).and(csv)
+    }
+
+    /// Writes the record alone.
+    pub(super) fn write_record(&self, record: &Record) -> Result<(), Complaint> {
+        if self.record.is_none() && self.post.is_none() {
+            return Ok(());
+        }
+        // Strings, numbers and lists of ours: there is no value that JSON could not hold.
+        let mut text = serde_json::to_string_pretty(record).unwrap_or_default();
+        text.push('\n');
+        let written = self.record.as_ref().map_or(Ok(()), |place| place.write(&text));
+        let posted = self.post.as_ref().map_or(Ok(()), |(post, name)| post.send(name, &text));
+        written.and(posted)
+    }
+}
+
+/// Prints a verdict that is not VALID, even if other output is suppressed.
+fn tell_verdict(verdict: &Verdict) {
+    if verdict.level != Level::Valid {
+        let reason = verdict.reasons.first().map(ToString::to_string).unwrap_or_default();
+        say(&format!("{}: {reason}", verdict.level));
+    }
+}
+
+/// A line for each second: what spreadsheets read.
+fn csv(series: &[Point]) -> String {
+    let mut out = String::from("at_s,seconds,completed,failed,p50_us,p99_us,max_us\n");
+    let micros = |ns: Option<u64>| ns.map_or(String::new(), |ns| format!("{:.3}", ns as f64 / 1e3));
+    for point in series {
+        let Point { at_s, seconds, completed, failed, p50_ns, p99_ns, max_ns } = point;
+        let (p50, p99, max) = (micros(*p50_ns), micros(*p99_ns), micros(*max_ns));
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "{at_s},{seconds},{completed},{failed},{p50},{p99},{max}");
+    }
+    out
+}
+
+fn unwritten(file: &Path, error: &io::Error) -> Complaint {
+    Complaint { message: format!("write, on {}: {}", name(file), why(error)), code: FAILED }
+}
+
+/// Prints on standard output.
+pub(super) fn print(text: &str) -> Result<(), Complaint> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // A reader that has closed its end has seen enough.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Complaint { message: format!("write, on standard output: {}", why(&error)), code: FAILED })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Columns of the terminal behind a stream; `None`: it is none.
+fn width(stream: impl IsTerminal + std::os::fd::AsFd) -> Option<usize> {
+    if !stream.is_terminal() {
+        return None;
+    }
+    let size = rustix::termios::tcgetwinsize(stream).ok()?;
+    (size.ws_col > 0).then(|| usize::from(size.ws_col))
+}
+
+/// Narrower than this, words are cut by the terminal anyway.
+const WIDTH_MIN: usize = 20;
+
+/// The text with its long lines broken between words; what follows is indented as the line is.
+pub(super) fn fitted(text: &str, width: Option<usize>) -> String {
+    let Some(width) = width.map(|width| width.max(WIDTH_MIN)) else { return text.to_owned() };
+    let mut out = String::new();
+    for line in text.lines() {
+        if line.chars().count() <= width {
+            out.push_str(line);
+            out.push('\n');
+            continue;
+        }
+        let words = line.trim_start_matches(' ');
+        let indent = (line.len() - words.len()).min(width / 2);
+        let mut used = 0;
+        for word in words.split(' ') {
+            let length = word.chars().count();
+            if used == 0 || used + 1 + length > width {
+                if used > 0 {
+                    out.push('\n');
+                }
+                out.extend(std::iter::repeat_n(' ', indent));
+                used = indent;
+            } else {
+                out.push(' ');
+                used += 1;
+            }
+            out.push_str(word);
+            used += length;
+        }
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_are_broken_between_words_and_others_stay() {
+        let text = "one two three four five\n  six seven eight nine ten\na   b\n";
+        let expected = "one two three four\nfive\n  six seven eight\n  nine ten\na   b\n";
+        assert_eq!(fitted(text, Some(20)), expected);
+        assert_eq!(fitted(text, None), text);
+        let word = format!("  {}\n", "x".repeat(30));
+        assert!(fitted(&word, Some(20)).contains(&"x".repeat(30)), "a word is not broken");
+        assert!(fitted(&"word ".repeat(40), Some(60)).lines().all(|line| line.len() <= 60));
+    }
+
+    #[test]
+    fn seconds_are_lines_and_what_was_not_measured_is_empty() {
+        let whole = Point {
+            at_s: 0,
+            seconds: 1,
+            completed: 7,
+            p50_ns: Some(1_500),
+            p99_ns: Some(2_000),
+            max_ns: Some(3_000),
+            failed: 0,
+        };
+        let none = Point { at_s: 1, seconds: 1, failed: 2, ..Point::default() };
+        assert_eq!(
+            csv(&[whole, none]),
+            "at_s,seconds,completed,failed,p50_us,p99_us,max_us\n0,1,7,0,1.500,2.000,3.000\n1,1,0,2,,,\n"
+        );
+    }
+}

@@ -1,0 +1,133 @@
+//! Power failures: a disk that loses its unsynced writes at a random moment, and what `--resume` makes of the
+//! rest.
+//!
+//! The disk is an image on the file system for tests, which remembers every write since the last flush. After
+//! a failure what was flushed is there, and of later writes a random part. Two rounds per file system;
+//! `RINGROAD_CRASHES` sets another number.
+
+use crate::fuse::{Faults, Fuse};
+use crate::support::{Told, archive, clean, many, run_with};
+use crate::tree::noise;
+use ringroad_copy::{Control, Engine, Options};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const IMAGE: &str = "disk";
+
+/// A mounted image, unmounted when dropped.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn new(image: &Path, at: PathBuf, options: &str) -> Option<Mounted> {
+        std::fs::create_dir_all(&at).unwrap();
+        let options = format!("loop,{options}");
+        let mounted = Command::new("mount").args(["-o", &options]).arg(image).arg(&at).output().unwrap();
+        if !mounted.status.success() {
+            eprintln!("skipped: mount: {}", String::from_utf8_lossy(&mounted.stderr).trim());
+            return None;
+        }
+        Some(Mounted(at))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) % end
+    }
+}
+
+/// Copies to a disk that fails after a random number of files, and returns the disk as it is then.
+fn crashed(make: &[&str], bytes: u64, source: &Path, resume: bool, random: &mut Random) -> Option<Vec<u8>> {
+    let fuse = Fuse::mount(Faults { records: true, ..Faults::default() })?;
+    let place = tempfile::tempdir().unwrap();
+    let image = fuse.mounted.join(IMAGE);
+    std::fs::File::create(&image).unwrap().set_len(bytes).unwrap();
+    let made = Command::new(make[0]).args(&make[1..]).arg(&image).output();
+    if !made.is_ok_and(|made| made.status.success()) {
+        eprintln!("skipped: {} is not there", make[0]);
+        return None;
+    }
+    std::fs::File::open(&image).unwrap().sync_all().unwrap();
+    // Metadata reach the disk soon, and data when they like: the order that tears files.
+    let disk = Mounted::new(&image, place.path().join("disk"), "commit=1")?;
+    let fails_at = random.below(420);
+    let failed = std::sync::Mutex::new(None);
+    let seen = AtomicU64::new(0);
+    let keep = random.below(4);
+    let mut dice = Random(random.below(u64::MAX >> 34));
+    let snapshot = |dice: &mut Random| fuse.after_power_failure(IMAGE, || dice.below(4) < keep);
+    let state = std::sync::Mutex::new(&mut dice);
+    let entry = |_: &Path, _: &Path| {
+        if seen.fetch_add(1, Ordering::Relaxed) == fails_at {
+            *failed.lock().unwrap() = Some(snapshot(&mut state.lock().unwrap()));
+        }
+    };
+    let told = Told { entry: Some(&entry), ..Told::default() };
+    let options = Options { resume, ..archive(Engine::Threads) };
+    run_with(source, &disk.0.join("copy"), &options, &told, &Control::new());
+    let first = failed.lock().unwrap().take();
+    // Or some time after its end, when the journal is written and the data perhaps not.
+    let failed = first.unwrap_or_else(|| {
+        let synced = Command::new("sync").arg(disk.0.join("copy")).status();
+        assert!(synced.unwrap().success());
+        snapshot(&mut state.lock().unwrap())
+    });
+    drop(disk);
+    Some(failed)
+}
+
+fn survives(make: &[&str], bytes: u64, resume: bool) {
+    let rounds = std::env::var("RINGROAD_CRASHES").map_or(2, |count| count.parse().unwrap());
+    let mut random = Random(rounds ^ u64::from(resume) << 7);
+    for round in 0..rounds {
+        let place = tempfile::tempdir().unwrap();
+        let source = place.path().join("source");
+        many(&source, 300, 6000);
+        for n in 0..8 {
+            std::fs::write(source.join(format!("large{n}")), noise(400_000, n)).unwrap();
+            // A hole at the end: its size is set before the data is written.
+            let tail = std::fs::File::options().write(true).open(source.join(format!("large{n}"))).unwrap();
+            tail.set_len(900_000).unwrap();
+        }
+        let Some(disk) = crashed(make, bytes, &source, resume, &mut random) else { return };
+        let image = place.path().join("image");
+        std::fs::write(&image, disk).unwrap();
+        let Some(disk) = Mounted::new(&image, place.path().join("after"), "rw") else {
+            panic!("round {round}: the file system did not survive, which is not the copier's doing");
+        };
+        let copy = disk.0.join("copy");
+        let options = Options { resume: true, ..archive(Engine::Auto) };
+        let report = clean(&source, &copy, &options);
+        eprintln!("{}, resume {resume}, round {round}: {:?}", make[0], report.totals);
+        let found = crate::compare::differences(&source, &copy, crate::compare::ALL);
+        assert!(found.is_empty(), "{}, resume {resume}, round {round}: {found:?}", make[0]);
+    }
+}
+
+const EXT4: &[&str] = &["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0"];
+const BTRFS: &[&str] = &["mkfs.btrfs", "-q", "-f"];
+
+#[test]
+fn a_copy_with_resume_that_a_power_failure_stopped_is_completed_by_resume_on_ext4() {
+    survives(EXT4, 48 << 20, true);
+}
+
+#[test]
+fn a_plain_copy_that_a_power_failure_stopped_is_completed_by_resume_on_ext4() {
+    survives(EXT4, 48 << 20, false);
+}
+
+#[test]
+fn a_copy_with_resume_that_a_power_failure_stopped_is_completed_by_resume_on_btrfs() {
+    survives(BTRFS, 128 << 20, true);
+}

@@ -1,0 +1,240 @@
+//! What the copier makes of file systems that flip bits, hang, fail, read short and keep coarse times.
+
+use crate::fuse::{Faults, Fuse, drop_cached, put};
+use crate::support::{Told, archive, clean, engines, files, folders, many, run};
+use crate::tree::noise;
+use ringroad_copy::{Engine, ErrorKind, Options, Reflink};
+
+#[test]
+fn the_file_system_for_faults_keeps_files_when_it_has_none() {
+    let Some(fuse) = Fuse::mount(Faults::default()) else { return };
+    let (_place, source, target) = folders();
+    many(&source, 30, 5000);
+    std::fs::write(source.join("large"), noise(3 << 20, 5)).unwrap();
+    for &engine in engines() {
+        let there = fuse.mounted.join(engine.name());
+        clean(&source, &there, &archive(engine));
+        let back = target.with_extension(engine.name());
+        clean(&there, &back, &archive(engine));
+        let found = crate::compare::differences(&source, &back, crate::compare::ALL);
+        assert!(found.is_empty(), "{engine:?}: {found:?}");
+    }
+}
+
+/// The page cache keeps what was written; the disk has something else.
+#[test]
+fn verify_reads_the_copy_from_its_file_system_and_not_from_memory() {
+    let Some(fuse) = Fuse::mount(Faults { flip: Some("f7"), ..Faults::default() }) else { return };
+    for &engine in engines() {
+        let (_place, source, _) = folders();
+        many(&source, 30, 5000);
+        let target = fuse.mounted.join(engine.name());
+        let told = Told::default();
+        let options = Options { verify: true, ..archive(engine) };
+        let report = run(&source, &target, &options, &told);
+        assert_eq!(*told.kinds.lock().unwrap(), [ErrorKind::Mismatch], "{engine:?}");
+        assert_eq!((report.mismatches, report.totals.verified), (1, 29), "{engine:?}: {report:?}");
+        assert!(!target.join("d7/f7").exists(), "{engine:?}: what differs is not left");
+    }
+}
+
+#[test]
+fn resume_skips_a_copy_whose_times_its_file_system_cut() {
+    // NTFS, FAT in hundredths, ext3 with small inodes.
+    for step_ns in [100, 10_000_000, 1_000_000_000] {
+        let Some(fuse) = Fuse::mount(Faults { step_ns, ..Faults::default() }) else { return };
+        let (_place, source, _) = folders();
+        many(&source, 30, 500);
+        let target = fuse.mounted.join("copy");
+        let options = Options { resume: true, ..archive(Engine::Threads) };
+        clean(&source, &target, &options);
+        let again = clean(&source, &target, &options);
+        assert_eq!((again.totals.files, again.totals.skipped), (0, 30), "{step_ns} ns: {again:?}");
+        // One that was changed since is copied.
+        std::fs::write(source.join("d1/f1"), "changed").unwrap();
+        let changed = clean(&source, &target, &options);
+        assert_eq!(changed.totals.files, 1, "{step_ns} ns: {changed:?}");
+    }
+}
+
+#[test]
+fn a_file_that_a_quota_refuses_fails_alone() {
+    for number in [122, 28] {
+        let Some(fuse) = Fuse::mount(Faults { write_fails: Some(("f7", number)), ..Faults::default() })
+        else {
+            return;
+        };
+        for &engine in engines() {
+            let (_place, source, _) = folders();
+            many(&source, 20, 5000);
+            let target = fuse.mounted.join(engine.name());
+            let told = Told::default();
+            let report = run(&source, &target, &archive(engine), &told);
+            assert_eq!((report.totals.files, report.totals.failed), (19, 1), "{engine:?}: {report:?}");
+            assert!(report.full && !report.is_success(), "{engine:?}");
+            assert_eq!(files(&target).len(), 19, "{engine:?}");
+        }
+    }
+}
+
+#[test]
+fn a_source_that_cannot_be_read_fails_alone_and_leaves_nothing() {
+    let Some(fuse) = Fuse::mount(Faults::default()) else { return };
+    many(&fuse.mounted, 20, 50_000);
+    fuse.set(Faults { read_fails: Some(("f7", 5)), ..Faults::default() });
+    for &engine in engines() {
+        let (_place, _, target) = folders();
+        for n in 0..20 {
+            drop_cached(&fuse.mounted.join(format!("d{}/f{n}", n % 10)));
+        }
+        let told = Told::default();
+        let report = run(&fuse.mounted, &target, &archive(engine), &told);
+        let errors = told.errors.into_inner().unwrap();
+        assert_eq!((report.totals.files, report.totals.failed), (19, 1), "{engine:?}: {errors:?}");
+        assert!(errors[0].contains("f7") && errors[0].contains("Input/output error"), "{errors:?}");
+        assert!(!target.join("d7/f7").exists(), "{engine:?}");
+    }
+}
+
+/// A server may know less of a file than its size says. What came is what can be copied, and it is no whole
+/// file.
+#[test]
+fn reads_that_answer_less_than_there_is_are_not_taken_for_the_files_end() {
+    let Some(fuse) = Fuse::mount(Faults::default()) else { return };
+    let bytes = noise(300_000, 9);
+    let source = put(&fuse, "file", &bytes);
+    // Past the cache the answer reaches the copier as it is.
+    fuse.set(Faults { read_most: Some(5000), ..Faults::default() });
+    let (_place, _, target) = folders();
+    let options = Options { direct: true, reflink: Reflink::Never, ..archive(Engine::Threads) };
+    let told = Told::default();
+    let report = run(&source, &target, &options, &told);
+    let whole = std::fs::read(&target).is_ok_and(|copy| copy == bytes);
+    assert!(whole || !report.is_success(), "{report:?}");
+}
+
+/// The same size and the same time, and other bytes.
+#[test]
+fn a_copy_that_looks_complete_and_is_not_is_copied_again_by_verify_and_by_a_manifest() {
+    for (verify, manifest) in [(true, false), (false, true), (true, true)] {
+        for update in [ringroad_copy::Update::All, ringroad_copy::Update::Older] {
+            let (place, source, target) = folders();
+            many(&source, 20, 5000);
+            clean(&source, &target, &archive(Engine::Threads));
+            corrupt(&source.join("d7/f7"), &target.join("d7/f7"));
+            let resume = update == ringroad_copy::Update::All;
+            let list = place.path().join("list");
+            let manifest = manifest.then(|| list.clone());
+            let options = Options { resume, verify, manifest, update, ..archive(Engine::Auto) };
+            let report = clean(&source, &target, &options);
+            assert_eq!(report.totals.files, 1, "{options:?}: {report:?}");
+            if verify {
+                assert_eq!(report.totals.verified, 20, "{options:?}: the copied one and the kept ones");
+            }
+            crate::support::assert_no_torn_file(&source, &target);
+            if options.manifest.is_some() {
+                let text = std::fs::read_to_string(&list).unwrap();
+                for (path, bytes) in files(&source) {
+                    let hash = blake3::hash(&bytes).to_hex().to_string();
+                    assert!(text.contains(&hash), "{}: {text}", path.display());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_target_that_is_kept_and_differs_is_an_error_of_verify() {
+    let (_place, source, target) = folders();
+    many(&source, 20, 500);
+    clean(&source, &target, &archive(Engine::Threads));
+    // Younger than its source: `update` keeps it.
+    std::fs::write(target.join("d7/f7"), "written since").unwrap();
+    for update in [ringroad_copy::Update::Older, ringroad_copy::Update::None] {
+        let told = Told::default();
+        let options = Options { verify: true, update, ..archive(Engine::Auto) };
+        let report = run(&source, &target, &options, &told);
+        assert_eq!(told.kinds.into_inner().unwrap(), [ErrorKind::KeptDiffers], "{update:?}");
+        assert_eq!((report.totals.verified, report.totals.failed), (19, 1), "{update:?}: {report:?}");
+        assert_eq!(std::fs::read(target.join("d7/f7")).unwrap(), b"written since");
+    }
+}
+
+/// As after a crash: size and time of a file reached the disk, its data did not.
+#[test]
+fn resume_copies_again_what_has_a_hole_where_its_source_has_data() {
+    let (_place, source, target) = folders();
+    many(&source, 20, 50_000);
+    clean(&source, &target, &archive(Engine::Threads));
+    for (name, keeps) in [("d7/f7", 0), ("d8/f8", 20_480)] {
+        let (from, to) = (source.join(name), target.join(name));
+        let torn = std::fs::File::options().write(true).open(&to).unwrap();
+        torn.set_len(keeps).unwrap();
+        torn.set_len(50_000).unwrap();
+        torn.set_modified(from.metadata().unwrap().modified().unwrap()).unwrap();
+    }
+    // A copy that has holes for zeros is a copy.
+    std::fs::write(source.join("zeros"), vec![0; 100_000]).unwrap();
+    let zeros = std::fs::File::create(target.join("zeros")).unwrap();
+    zeros.set_len(100_000).unwrap();
+    zeros.set_modified(source.join("zeros").metadata().unwrap().modified().unwrap()).unwrap();
+    let options = Options { resume: true, ..archive(Engine::Auto) };
+    let report = clean(&source, &target, &options);
+    assert_eq!(report.totals.files, 2, "{report:?}");
+    crate::support::assert_no_torn_file(&source, &target);
+}
+
+fn corrupt(source: &std::path::Path, target: &std::path::Path) {
+    let mut bytes = std::fs::read(target).unwrap();
+    bytes[1000] ^= 1;
+    std::fs::write(target, bytes).unwrap();
+    let time = source.metadata().unwrap().modified().unwrap();
+    std::fs::File::options().write(true).open(target).unwrap().set_modified(time).unwrap();
+}
+
+#[test]
+fn a_listing_that_fails_for_a_while_is_gone_on_with_and_loses_no_name() {
+    for (retries, fails) in [(4, 2), (1, 1000)] {
+        let Some(fuse) = Fuse::mount(Faults::default()) else { return };
+        many(&fuse.mounted, 40, 100);
+        fuse.set(Faults {
+            list_fails: Some(("d3", libc::EIO)),
+            list_fails_times: Some(fails),
+            ..Faults::default()
+        });
+        for &engine in engines() {
+            let (_place, _, target) = folders();
+            let told = Told::default();
+            let options = Options { retries, ..archive(engine) };
+            let report = run(&fuse.mounted, &target, &options, &told);
+            let passed = fails < 1000;
+            assert_eq!(report.is_success(), passed, "{engine:?}: {:?}", told.errors.lock().unwrap());
+            assert_eq!(report.totals.files, if passed { 40 } else { 36 }, "{engine:?}");
+        }
+    }
+}
+
+#[test]
+fn what_fails_for_a_while_is_tried_again_as_often_as_asked() {
+    for number in [libc::EIO, libc::ESTALE] {
+        for (retries, fails) in [(4, 2), (1, 1000)] {
+            let faults = Faults {
+                read_fails: Some(("f7", number)),
+                read_fails_times: Some(fails),
+                ..Faults::default()
+            };
+            let Some(fuse) = Fuse::mount(faults) else { return };
+            for name in ["f6", "f7"] {
+                put(&fuse, name, &noise(300, 1));
+            }
+            let (_place, _, target) = folders();
+            let told = Told::default();
+            let options = Options { retries, ..archive(Engine::Threads) };
+            let report = run(&fuse.mounted, &target, &options, &told);
+            let passed = fails < 1000;
+            assert_eq!(report.is_success(), passed, "{:?}", told.errors.lock().unwrap());
+            assert_eq!(report.totals.files, if passed { 2 } else { 1 });
+            assert_eq!(target.join("f7").exists(), passed, "what cannot be finished is removed");
+        }
+    }
+}

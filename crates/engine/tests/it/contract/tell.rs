@@ -1,0 +1,282 @@
+//! What tasks tell one another beyond channels and locks: notifications, tokens, watched values, broadcasts;
+//! sets of tasks, intervals, and tasks of another thread with an output.
+
+use crate::support::{poll_once, runtime};
+use ringroad_engine::sync::{CancellationToken, Notify, OnceCell, RwLock, broadcast, watch};
+use ringroad_engine::time::{MissedTick, interval, now, sleep, sleep_until, timeout, timeout_at};
+use ringroad_engine::{JoinError, JoinSet, spawn, yield_now};
+use std::cell::{Cell, RefCell};
+use std::future::pending;
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+scenario!(a_notification_wakes_the_one_that_waited_longest_or_is_kept, |_| async {
+    let notify = Rc::new(Notify::new());
+    notify.notify_one();
+    notify.notify_one();
+    notify.notified().await;
+    let mut unkept = pin!(notify.notified());
+    assert!(poll_once(unkept.as_mut()).await.is_none(), "two without a waiting task are kept as one");
+    let order = Rc::new(RefCell::new(Vec::new()));
+    let tasks: Vec<_> = (0..3)
+        .map(|nth| {
+            let (notify, order) = (notify.clone(), order.clone());
+            spawn(async move {
+                notify.notified().await;
+                order.borrow_mut().push(nth);
+            })
+        })
+        .collect();
+    yield_now().await;
+    // One after another, each to a task that waits: none is lost, although none has run in between.
+    (0..4).for_each(|_| notify.notify_one());
+    unkept.await;
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(*order.borrow(), [0, 1, 2]);
+});
+
+scenario!(a_dropped_wait_passes_its_notification_on, |_| async {
+    let notify = Notify::new();
+    let mut other = pin!(notify.notified());
+    {
+        let mut first = pin!(notify.notified());
+        assert!(poll_once(first.as_mut()).await.is_none());
+        assert!(poll_once(other.as_mut()).await.is_none());
+        notify.notify_one();
+    }
+    other.await;
+});
+
+scenario!(notify_waiters_wakes_all_that_exist_and_keeps_nothing, |_| async {
+    let notify = Notify::new();
+    let (mut polled, unpolled) = (pin!(notify.notified()), notify.notified());
+    assert!(poll_once(polled.as_mut()).await.is_none());
+    notify.notify_waiters();
+    polled.await;
+    unpolled.await;
+    let mut later = pin!(notify.notified());
+    assert!(poll_once(later.as_mut()).await.is_none());
+});
+
+scenario!(a_token_cancels_its_children_and_not_its_parent, |_| async {
+    let parent = CancellationToken::new();
+    let (one, other) = (parent.child(), parent.child());
+    let grandchild = one.child();
+    one.cancel();
+    assert!(grandchild.is_cancelled() && !other.is_cancelled() && !parent.is_cancelled());
+    let waiting = spawn({
+        let other = other.clone();
+        async move { other.run_until_cancelled(pending::<()>()).await }
+    });
+    yield_now().await;
+    drop(parent.clone().drop_guard());
+    assert_eq!(waiting.await.unwrap(), None);
+    assert!(parent.child().is_cancelled(), "also one that is made later");
+    assert_eq!(parent.run_until_cancelled(async { 1 }).await, Some(1), "an output that is there counts");
+    drop(CancellationToken::new().drop_guard().disarm());
+});
+
+scenario!(a_token_is_cancelled_from_another_thread, |case| async move {
+    if !case.is_real() {
+        return eprintln!("skipped: in the simulation there are no other threads");
+    }
+    let token = CancellationToken::new();
+    let other = token.clone();
+    let thread = std::thread::spawn(move || other.cancel());
+    token.cancelled().await;
+    thread.join().unwrap();
+});
+
+scenario!(a_watched_value_is_seen_in_its_last_state, |_| async {
+    let (sender, mut receiver) = watch::channel(0);
+    assert_eq!(receiver.has_changed(), Ok(false));
+    (1..=3).for_each(|value| sender.send(value).unwrap());
+    receiver.changed().await.unwrap();
+    assert_eq!(*receiver.borrow_and_update(), 3);
+    let mut changed = pin!(receiver.changed());
+    assert!(poll_once(changed.as_mut()).await.is_none());
+    assert!(!sender.send_if_modified(|_| false));
+    assert!(poll_once(changed.as_mut()).await.is_none());
+    let mut late = sender.subscribe();
+    sender.send_modify(|value| *value += 1);
+    changed.await.unwrap();
+    assert_eq!(*late.wait_for(|value| *value == 4).await.unwrap(), 4);
+    drop(sender);
+    assert!(late.changed().await.is_err());
+    assert!(late.wait_for(|value| *value == 5).await.is_err());
+    assert_eq!(*late.borrow(), 4, "the value stays");
+});
+
+scenario!(the_watched_side_learns_that_no_receiver_is_left, |_| async {
+    let (sender, receiver) = watch::channel("first");
+    let other = receiver.clone();
+    let mut closed = pin!(sender.closed());
+    drop(receiver);
+    assert!(poll_once(closed.as_mut()).await.is_none());
+    drop(other);
+    closed.await;
+    assert_eq!(sender.send("second"), Err(watch::SendError("second")));
+    assert_eq!(sender.send_replace("third"), "first");
+});
+
+scenario!(a_broadcast_reaches_all_and_tells_a_slow_receiver_what_it_lost, |_| async {
+    let (sender, mut fast) = broadcast::channel(2);
+    let mut slow = sender.subscribe();
+    for number in 1..=4 {
+        assert_eq!(sender.send(number), Ok(2));
+        assert_eq!(fast.recv().await, Ok(number));
+    }
+    assert_eq!(slow.recv().await, Err(broadcast::RecvError::Lagged(2)));
+    assert_eq!((slow.recv().await, slow.try_recv()), (Ok(3), Ok(4)));
+    assert_eq!(slow.try_recv(), Err(broadcast::TryRecvError::Empty));
+    drop(sender);
+    assert_eq!(slow.recv().await, Err(broadcast::RecvError::Closed));
+    let (sender, receiver) = broadcast::channel(1);
+    drop(receiver);
+    assert_eq!(sender.send(1), Err(broadcast::SendError(1)));
+});
+
+scenario!(many_read_at_once_and_a_writer_has_its_turn, |_| async {
+    let lock = Rc::new(RwLock::new(1));
+    let (one, other) = (lock.read().await, lock.read().await);
+    assert_eq!(*one + *other, 2);
+    let writer = spawn({
+        let lock = lock.clone();
+        async move { *lock.write().await = 5 }
+    });
+    yield_now().await;
+    assert!(lock.try_read().is_none(), "a waiting writer keeps new readers out");
+    drop((one, other));
+    writer.await.unwrap();
+    assert_eq!(*lock.read().await, 5);
+});
+
+scenario!(a_cell_is_filled_by_one_of_those_that_ask, |_| async {
+    let (cell, fills) = (Rc::new(OnceCell::new()), Rc::new(Cell::new(0)));
+    assert_eq!(cell.get_or_try_init(|| async { Err::<u8, &str>("not yet") }).await, Err("not yet"));
+    let mut set = JoinSet::new();
+    for _ in 0..5 {
+        let (cell, fills) = (cell.clone(), fills.clone());
+        set.spawn(async move {
+            let fill = || async {
+                fills.set(fills.get() + 1);
+                yield_now().await;
+                7
+            };
+            *cell.get_or_init(fill).await
+        });
+    }
+    assert_eq!(set.join_all().await, [7; 5]);
+    assert_eq!(fills.get(), 1);
+});
+
+scenario!(a_set_is_joined_in_the_order_in_which_its_tasks_end, |_| async {
+    let mut set = JoinSet::new();
+    for span in [30, 10, 20] {
+        set.spawn(async move {
+            sleep(ms(span)).await;
+            span
+        });
+    }
+    let mut ended = Vec::new();
+    while let Some(joined) = set.join_next().await {
+        ended.push(joined.unwrap());
+    }
+    assert_eq!(ended.len(), 3);
+    ended.sort_unstable();
+    assert_eq!(ended, [10, 20, 30]);
+    assert!(set.join_next().await.is_none());
+});
+
+scenario!(a_set_reports_panics_and_cancels_and_ends_its_tasks_when_dropped, |_| async {
+    let mut set = JoinSet::new();
+    set.spawn(async { panic!("on purpose") });
+    assert!(matches!(set.join_next().await, Some(Err(JoinError::Panicked(_)))));
+    set.spawn(pending::<()>());
+    yield_now().await;
+    set.cancel_all();
+    assert!(matches!(set.join_next().await, Some(Err(JoinError::Cancelled))));
+    let held = Rc::new(());
+    for _ in 0..3 {
+        let held = held.clone();
+        set.spawn(async move {
+            let _held = held;
+            pending().await
+        });
+    }
+    yield_now().await;
+    drop(set);
+    assert_eq!(Rc::strong_count(&held), 1);
+    let mut set = JoinSet::new();
+    let done = Rc::new(Cell::new(false));
+    let set_done = done.clone();
+    set.spawn(async move {
+        yield_now().await;
+        set_done.set(true);
+    });
+    set.detach_all();
+    drop(set);
+    while !done.get() {
+        yield_now().await;
+    }
+});
+
+scenario!(an_interval_ticks_at_whole_periods_and_never_early, |_| async {
+    let start = now();
+    let mut ticks = interval(ms(5));
+    for nth in 0..4 {
+        let due = ticks.tick().await;
+        assert_eq!(due, ticks_at(due, start, nth));
+        assert!(now() >= due);
+    }
+    ticks.set_missed_tick(MissedTick::Delay);
+    ticks.reset();
+    // A dropped tick is not lost, also if it was due: the thread may have lost its CPU for long.
+    let _ = poll_once(pin!(ticks.tick())).await;
+    ticks.tick().await;
+});
+
+/// The time of the `nth` tick, counted from the first, which was at or after `start`.
+fn ticks_at(due: std::time::Instant, start: std::time::Instant, nth: u32) -> std::time::Instant {
+    let first = due - ms(5) * nth;
+    assert!(first >= start);
+    first + ms(5) * nth
+}
+
+scenario!(a_deadline_is_waited_for_and_one_that_is_over_is_not, |_| async {
+    let begin = now();
+    sleep_until(begin + ms(10)).await;
+    assert!(now() >= begin + ms(10));
+    assert!(poll_once(pin!(sleep_until(begin))).await.is_some());
+    assert!(timeout_at(now() + ms(5), pending::<()>()).await.is_err());
+    assert!(timeout(Duration::MAX, async {}).await.is_ok());
+});
+
+scenario!(a_task_of_another_thread_gives_its_output_back, |case| async move {
+    if !case.is_real() {
+        return eprintln!("skipped: in the simulation there are no other threads");
+    }
+    let remote = runtime(|runtime| runtime.remote());
+    let other = std::thread::spawn(move || {
+        let task = remote.spawn_with_result(|| async {
+            // What is not `Send` stays where it is made.
+            let local = Rc::new(6);
+            yield_now().await;
+            *local * 7
+        });
+        let panics = remote.spawn_with_result(|| async { panic!("on purpose") });
+        let panicked: Result<(), JoinError> = panics.unwrap().join_blocking();
+        (task.unwrap().join_blocking().unwrap(), matches!(panicked, Err(JoinError::Panicked(_))))
+    });
+    while !other.is_finished() {
+        sleep(ms(1)).await;
+    }
+    assert_eq!(other.join().unwrap(), (42, true));
+});

@@ -1,0 +1,163 @@
+//! `kind = "ask"`: another server decides.
+//!
+//! It gets the head of each request, without the body. A status of 200 to 299 admits the request, one from
+//! 300 to 499 is the client's answer (a login page, a redirect to one), and anything else, or nothing in
+//! time, is 503: a server that cannot be asked admits no request.
+
+use super::{Identity, Verdict};
+use crate::flow::Flow;
+use crate::words;
+use ringroad_http::{Client, Response};
+use ringroad_settings::{Key, Section, Table, value};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(super) static TABLE: Table = Table {
+    name: "[auth.NAME] kind = \"ask\"",
+    meaning: "Another server decides. It is sent a GET with the header lines of the request, and with \
+        `X-Forwarded-Method`, `-Proto`, `-Host`, `-Uri` and `-For`. Its 2xx admits the request, its 3xx and 4xx is \
+        the client's answer.",
+    keys: &[
+        Key {
+            name: "url",
+            form: "URL, as `\"http://127.0.0.1:9091/verify\"`",
+            default: "",
+            meaning: "Where to ask.",
+        },
+        Key {
+            name: "timeout",
+            form: "time, 1ms or more",
+            default: "5s",
+            meaning: "How long it may take; longer: 503.",
+        },
+        Key {
+            name: "copy",
+            form: "names of header lines, as `[\"Remote-User\", \"Remote-Groups\"]`",
+            default: "-",
+            meaning: "Lines of its answer that the request gets. Lines of these names that clients send are removed.",
+        },
+        Key {
+            name: "subject",
+            form: "name of a header line",
+            default: "-",
+            meaning: "The line of its answer with the caller's name.",
+        },
+    ],
+};
+
+/// Lines of the client that are not its server's: they belong to the connection, or are written here.
+const NOT_ASKED: &[&str] = &[
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-method",
+    "x-forwarded-proto",
+    "x-forwarded-uri",
+];
+
+/// Lines of its answer that the client does not get.
+const NOT_ANSWERED: &[&str] =
+    &["connection", "content-length", "date", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"];
+
+/// The longest answer that is handed to a client.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+#[derive(Debug, PartialEq)]
+pub(super) struct Ask {
+    url: String,
+    timeout: Duration,
+    copy: Vec<String>,
+    subject: Option<String>,
+}
+
+fn is_one_of(name: &[u8], names: &[&str]) -> bool {
+    names.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
+}
+
+/// A worker's connections to servers that decide.
+struct Asking(Client);
+
+impl Default for Asking {
+    fn default() -> Asking {
+        Asking(Client::new())
+    }
+}
+
+impl Ask {
+    pub(super) fn copied(&self) -> &[String] {
+        &self.copy
+    }
+
+    pub(super) async fn ask(&self, flow: &Flow) -> Verdict {
+        match self.answer(flow).await {
+            Ok(verdict) => verdict,
+            Err(why) => Verdict::Unavailable(format!("{}: {why}", self.url)),
+        }
+    }
+
+    async fn answer(&self, flow: &Flow) -> Result<Verdict, String> {
+        let client = flow.context.local().own::<Asking>().0.clone().timeout(self.timeout);
+        let mut asked = client.get(&self.url);
+        for field in flow.request.headers().iter().filter(|field| !is_one_of(field.name, NOT_ASKED)) {
+            asked = asked.header(field.name, field.value);
+        }
+        asked = asked
+            .header("X-Forwarded-Method", flow.request.method_name())
+            .header("X-Forwarded-Proto", flow.scheme())
+            .header("X-Forwarded-Host", flow.request.authority().unwrap_or_default())
+            .header("X-Forwarded-Uri", flow.target());
+        if let Some(client) = flow.see_client() {
+            asked = asked.header("X-Forwarded-For", client.to_string());
+        }
+        let mut answer = asked.send().await.map_err(|why| why.to_string())?;
+        let code = answer.status().code();
+        match code {
+            200..=299 => {
+                let subject = self.subject.as_deref().and_then(|name| answer.header(name)).map(Arc::from);
+                let copied = self.copy.iter().filter_map(|name| {
+                    answer.headers().get(name).map(|value| (name.clone(), value.to_vec()))
+                });
+                Ok(Verdict::Known(Identity { subject, lines: copied.collect(), claims: None }))
+            }
+            300..=499 => {
+                let body = answer.bytes(ANSWER_BYTES_MAX).await.map_err(|why| why.to_string())?;
+                let mut response = Response::new(body).status(answer.status());
+                for field in answer.headers().iter().filter(|field| !is_one_of(field.name, NOT_ANSWERED)) {
+                    response = response.header(field.name, field.value).map_err(|why| why.to_string())?;
+                }
+                Ok(Verdict::Answered(Box::new(response)))
+            }
+            _ => Err(format!("status {code}")),
+        }
+    }
+}
+
+pub(super) fn read(section: &mut Section<'_>) -> Option<Ask> {
+    section.describe(&TABLE);
+    let url = section.require("url", "where to ask, as \"http://127.0.0.1:9091/verify\"", |value| {
+        let text = value::text(value)?;
+        let is_url = text.starts_with("http://") || text.starts_with("https://");
+        is_url
+            .then_some(text)
+            .ok_or_else(|| value::found("a URL that begins with http:// or https://", value))
+    });
+    let timeout = section.read("timeout", |value| value::span(value, Duration::from_millis(1)));
+    let copy = section.read("copy", |value| value::some(value, "names of header lines", words::header_name));
+    let subject = section.read("subject", words::header_name);
+    Some(Ask {
+        url: url?,
+        timeout: timeout.unwrap_or(Duration::from_secs(5)),
+        copy: copy.unwrap_or_default(),
+        subject,
+    })
+}

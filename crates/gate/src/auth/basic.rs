@@ -1,0 +1,223 @@
+//! `kind = "basic"`: names with passwords (RFC 7617), kept as hashes by argon2 or bcrypt.
+//!
+//! A check costs tens of milliseconds by design, so it runs on a thread of its own, few at a time in the
+//! whole process, and its result is kept for a while. An unknown name costs as much as a wrong password.
+
+use super::kept::Kept;
+use super::{Identity, Verdict};
+use crate::flow::Flow;
+use crate::upstream::Room;
+use argon2::Argon2;
+use argon2::password_hash::PasswordVerifier;
+use argon2::password_hash::phc::PasswordHash;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ringroad_engine::spawn_blocking;
+use ringroad_policy::Nanos;
+use ringroad_settings::{Key, Section, Table, value};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+pub(super) static TABLE: Table = Table {
+    name: "[auth.NAME] kind = \"basic\"",
+    meaning: "Names with passwords (`Authorization: Basic`). Checks run on threads of their own, four at a time in the whole \
+        process; with 64 more in line further ones get 503.",
+    keys: &[
+        Key {
+            name: "users",
+            form: "table, as `{ ann = \"$argon2id$v=19$…\", bob = \"$2b$12$…\" }`",
+            default: "-",
+            meaning: "Hashes of passwords, by argon2 or bcrypt.",
+        },
+        Key {
+            name: "file",
+            form: "file name",
+            default: "-",
+            meaning: "More users: lines of `NAME:HASH`, as `htpasswd -B` writes them. Read at start and by a reload.",
+        },
+        Key {
+            name: "keep",
+            form: "time",
+            default: "60s",
+            meaning: "How long a password that was right is not checked again.",
+        },
+    ],
+};
+
+/// Checks at once.
+const AT_ONCE: usize = 4;
+/// Checks that wait in line.
+const WAITING: usize = 64;
+
+static TURNS: LazyLock<Arc<Room>> = LazyLock::new(|| Room::new(AT_ONCE));
+
+pub(super) struct Basic {
+    users: HashMap<String, Arc<str>>,
+    keep: Nanos,
+    known: Kept<Arc<str>>,
+}
+
+impl PartialEq for Basic {
+    fn eq(&self, other: &Basic) -> bool {
+        (&self.users, self.keep) == (&other.users, other.keep)
+    }
+}
+
+impl fmt::Debug for Basic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Basic({} users)", self.users.len())
+    }
+}
+
+/// The credentials of a request.
+fn credentials(flow: &Flow) -> Option<&[u8]> {
+    let value = flow.request.headers().get("authorization")?;
+    let (scheme, rest) = value.split_at_checked(6)?;
+    scheme.eq_ignore_ascii_case(b"basic ").then(|| rest.trim_ascii())
+}
+
+fn known(name: Arc<str>) -> Verdict {
+    Verdict::Known(Identity { subject: Some(name), ..Identity::default() })
+}
+
+impl Basic {
+    pub(super) fn at_once(&self, flow: &Flow) -> Option<Verdict> {
+        let Some(given) = credentials(flow) else { return Some(Verdict::Missing) };
+        self.known.get(&self.known.key(given), flow.context.now()).map(known)
+    }
+
+    pub(super) async fn later(&self, flow: &Flow) -> Verdict {
+        let Some(given) = credentials(flow) else { return Verdict::Missing };
+        let key = self.known.key(given);
+        let Some((name, password)) = decoded(given) else { return Verdict::Wrong };
+        if TURNS.waiting() >= WAITING {
+            return Verdict::Unavailable("too many passwords are being checked".to_owned());
+        }
+        let turn = TURNS.permit().await;
+        // Of many requests with one password, as a page's are, the first one's result serves the others.
+        if let Some(name) = self.known.get(&key, flow.context.now()) {
+            return known(name);
+        }
+        let own = self.users.get(&name);
+        // An unknown name is not told from a wrong password by its time.
+        let Some(hash) = own.or_else(|| self.users.values().next()).map(Arc::clone) else {
+            return Verdict::Wrong;
+        };
+        // The turn goes with the check, which ends also if the client does not wait for it.
+        let check = spawn_blocking(move || {
+            let _turn = turn;
+            matches(&hash, &password)
+        });
+        match check.await {
+            Ok(true) if own.is_some() => {
+                let name: Arc<str> = name.into();
+                let now = flow.context.now();
+                self.known.put(key, now.saturating_add(self.keep), now, Arc::clone(&name));
+                known(name)
+            }
+            Ok(_) => Verdict::Wrong,
+            Err(why) => Verdict::Unavailable(format!("checking a password: {why}")),
+        }
+    }
+}
+
+/// Name and password (RFC 7617 §2): the name has no colon.
+fn decoded(given: &[u8]) -> Option<(String, Vec<u8>)> {
+    let text = STANDARD.decode(given).ok()?;
+    let colon = text.iter().position(|byte| *byte == b':')?;
+    let (name, password) = text.split_at(colon);
+    Some((String::from_utf8(name.to_vec()).ok()?, password.get(1..)?.to_vec()))
+}
+
+fn matches(hash: &str, password: &[u8]) -> bool {
+    if hash.starts_with("$argon2") {
+        Argon2::default().verify_password(password, hash).is_ok()
+    } else {
+        bcrypt::verify(password, hash).unwrap_or(false)
+    }
+}
+
+fn check(hash: &str) -> Result<(), String> {
+    let is_bcrypt = ["$2a$", "$2b$", "$2x$", "$2y$"].iter().any(|form| hash.starts_with(form));
+    let whole = match hash.starts_with("$argon2") {
+        true => PasswordHash::new(hash).is_ok(),
+        false => is_bcrypt && hash.parse::<bcrypt::HashParts>().is_ok(),
+    };
+    whole.then_some(()).ok_or_else(|| {
+        "expected the hash of a password by argon2 or bcrypt, as `htpasswd -nB NAME` makes it".to_owned()
+    })
+}
+
+pub(super) fn read(section: &mut Section<'_>) -> Option<Basic> {
+    section.describe(&TABLE);
+    let mut users = HashMap::new();
+    let mut whole = true;
+    if let Some(table) = section.table("users") {
+        for (name, value) in table.pairs() {
+            let hash = value::text(value).and_then(|hash| check(&hash).map(|()| hash));
+            match hash {
+                Ok(_) if name.contains(':') => {
+                    table.mistake(name, "the name of a user has no colon");
+                    whole = false;
+                }
+                Ok(hash) => drop(users.insert(name.to_owned(), Arc::from(hash))),
+                Err(what) => {
+                    table.mistake(name, what);
+                    whole = false;
+                }
+            }
+        }
+    }
+    let lines = section.read("file", |value| {
+        let path = section.path(&value::text(value)?);
+        let text = std::fs::read_to_string(&path).map_err(|why| format!("{}: {why}", path.display()))?;
+        let mut read = Vec::new();
+        for (at, line) in
+            text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+        {
+            let here = |what: &str| format!("{}, line {}: {what}", path.display(), at + 1);
+            let (name, hash) = line.split_once(':').ok_or_else(|| here("expected NAME:HASH"))?;
+            check(hash).map_err(|what| here(&what))?;
+            read.push((name.to_owned(), Arc::from(hash)));
+        }
+        Ok(read)
+    });
+    whole &= lines.is_some() == section.has("file");
+    users.extend(lines.unwrap_or_default());
+    let keep = section.read("keep", |value| value::span(value, Duration::ZERO));
+    if whole && users.is_empty() {
+        section.mistake("users", "missing: expected `users`, `file` or both, with at least one user");
+        whole = false;
+    }
+    let keep = keep.unwrap_or(Duration::from_secs(60));
+    let keep = u64::try_from(keep.as_nanos()).unwrap_or(u64::MAX);
+    whole.then(|| Basic { users, keep, known: Kept::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn hashes_of_both_kinds_are_checked_and_others_are_refused() {
+        let bcrypt = bcrypt::hash("geheim", 4).unwrap();
+        let argon2 = "$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc";
+        assert!(check(&bcrypt).is_ok() && matches(&bcrypt, b"geheim") && !matches(&bcrypt, b"geheimer"));
+        // The test vector of the reference implementation.
+        assert!(check(argon2).is_ok() && matches(argon2, b"password") && !matches(argon2, b"Password"));
+        for wrong in ["", "geheim", "$apr1$x$y", "$argon2id$x", "{SHA}x"] {
+            assert!(check(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_password_may_have_colons_and_any_bytes() {
+        let given = STANDARD.encode(b"ann:a:\xff");
+        assert_eq!(decoded(given.as_bytes()), Some(("ann".to_owned(), b"a:\xff".to_vec())));
+        assert_eq!(decoded(b"bm9jb2xvbg=="), None);
+        assert_eq!(decoded(b"not base64"), None);
+    }
+}

@@ -1,0 +1,561 @@
+//! `kind = "jwt"`: signed tokens (RFC 7519).
+//!
+//! Which algorithms count is configured, never read from a token, and each key takes only those of its own
+//! type: a token that names another one is refused before any arithmetic. Keys from a URL are fetched ahead
+//! of requests ([`Jwt::tend`]); while a fetch fails the old ones stay.
+
+use super::kept::Kept;
+use super::{Claims, Identity, Verdict, bearer};
+use crate::feature::Tending;
+use crate::flow::cookie;
+use crate::words;
+use jsonwebtoken::jwk::{JwkSet, PublicKeyUse};
+use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, Validation, decode, decode_header};
+use ringroad_engine::time::sleep;
+use ringroad_http::{Client, Request};
+use ringroad_settings::{Key, Section, Table, Value, value};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+pub(super) static TABLE: Table = Table {
+    name: "[auth.NAME] kind = \"jwt\"",
+    meaning: "Signed tokens. A token needs `exp`; `nbf`, `iss` and `aud` are checked. Its `sub` is the caller's name.",
+    keys: &[
+        Key {
+            name: "keys",
+            form: "file, or URL as `\"https://id.example.com/jwks.json\"`",
+            default: "-",
+            meaning: "Public keys: a JSON Web Key Set, or in a file also PEM. A file is read at start and by a reload, a URL is fetched ahead of requests.",
+        },
+        Key {
+            name: "secret",
+            form: "text of 32 bytes or more, as `\"$TOKEN_SECRET\"`",
+            default: "-",
+            meaning: "The shared secret of HS256, HS384 and HS512, in place of `keys`.",
+        },
+        Key {
+            name: "algorithms",
+            form: "list of `\"ES256\"`, `\"ES384\"`, `\"RS256\"`, `\"RS384\"`, `\"RS512\"`, `\"PS256\"`, `\"PS384\"`, `\"PS512\"`, `\"EdDSA\"`, `\"HS256\"`, `\"HS384\"`, `\"HS512\"`",
+            default: "",
+            meaning: "The algorithms that count. What a token says does not matter.",
+        },
+        Key {
+            name: "issuer",
+            form: "text or list",
+            default: "-",
+            meaning: "`iss` must be there and one of these.",
+        },
+        Key {
+            name: "audience",
+            form: "text or list",
+            default: "-",
+            meaning: "`aud` must be there and have one of these.",
+        },
+        Key {
+            name: "claims",
+            form: "table, as `{ scope = \"orders.write\" }`",
+            default: "-",
+            meaning: "Each of these claims must be there with this value: the same text, a list with it, or words with it.",
+        },
+        Key {
+            name: "subject",
+            form: "name of a claim",
+            default: "sub",
+            meaning: "The claim that is the caller's name.",
+        },
+        Key {
+            name: "from",
+            form: "`\"header.NAME\"` or `\"cookie.NAME\"`",
+            default: "-",
+            meaning: "Where the token is; by default `Authorization: Bearer TOKEN`.",
+        },
+        Key { name: "leeway", form: "time", default: "60s", meaning: "How far clocks may differ." },
+        Key {
+            name: "refresh",
+            form: "time, 10s or more",
+            default: "10m",
+            meaning: "How often keys are fetched from a URL. A token with an unknown key has them fetched at once, every 30 s at most.",
+        },
+    ],
+};
+
+/// Time between two fetches because of unknown keys, and between two that failed.
+const AGAIN: Duration = Duration::from_secs(30);
+const AFTER_FAILURE: Duration = Duration::from_secs(2);
+/// The longest set of keys.
+const KEYS_BYTES_MAX: usize = 1 << 20;
+
+#[derive(Clone, PartialEq)]
+enum Source {
+    Secret(Vec<u8>),
+    /// The content of a file.
+    File(Vec<u8>),
+    Url(String),
+}
+
+#[derive(Clone, PartialEq)]
+enum Place {
+    Bearer,
+    Header(String),
+    Cookie(String),
+}
+
+#[derive(Clone, PartialEq)]
+struct Settings {
+    source: Source,
+    algorithms: Vec<Algorithm>,
+    issuer: Vec<String>,
+    audience: Vec<String>,
+    claims: Vec<(String, String)>,
+    subject: String,
+    from: Place,
+    leeway: Duration,
+    refresh: Duration,
+}
+
+/// A key, and how tokens signed with it are checked.
+struct Checked {
+    id: Option<String>,
+    key: DecodingKey,
+    validation: Validation,
+}
+
+/// The keys in force, shared with the task that fetches them.
+struct Keys {
+    settings: Settings,
+    /// `None`: none were fetched yet.
+    set: RwLock<Option<Arc<Vec<Checked>>>>,
+    /// Tokens that were checked, by what they are, until they expire.
+    known: Kept<Identity>,
+    /// A token has named a key that is not there.
+    wanted: AtomicBool,
+    /// The task that fetches runs.
+    tended: AtomicBool,
+    fetches: AtomicU64,
+}
+
+pub(super) struct Jwt(RwLock<Arc<Keys>>);
+
+impl PartialEq for Jwt {
+    fn eq(&self, other: &Jwt) -> bool {
+        self.keys().settings == other.keys().settings
+    }
+}
+
+impl fmt::Debug for Jwt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Jwt({:?})", self.keys().settings.algorithms)
+    }
+}
+
+impl Settings {
+    /// How tokens of a key of this family are checked; `None`: no algorithm that counts is of it.
+    fn validation(&self, family: AlgorithmFamily, only: Option<Algorithm>) -> Option<Validation> {
+        let of_family = |algorithm: &&Algorithm| {
+            algorithm.family() == family && only.is_none_or(|only| only == **algorithm)
+        };
+        let algorithms: Vec<_> = self.algorithms.iter().filter(of_family).copied().collect();
+        let mut validation = Validation::new(*algorithms.first()?);
+        validation.algorithms = algorithms;
+        validation.leeway = self.leeway.as_secs();
+        validation.validate_nbf = true;
+        validation.validate_aud = !self.audience.is_empty();
+        let mut required = vec!["exp"];
+        if !self.audience.is_empty() {
+            validation.set_audience(&self.audience);
+            required.push("aud");
+        }
+        if !self.issuer.is_empty() {
+            validation.set_issuer(&self.issuer);
+            required.push("iss");
+        }
+        validation.set_required_spec_claims(&required);
+        Some(validation)
+    }
+
+    fn checked(&self, id: Option<String>, key: DecodingKey, only: Option<Algorithm>) -> Option<Checked> {
+        let validation = self.validation(key.family(), only)?;
+        Some(Checked { id, key, validation })
+    }
+
+    /// Reads a set of keys, or PEM. Keys that are not for signatures of these algorithms are left out.
+    fn keys(&self, bytes: &[u8]) -> Result<Vec<Checked>, String> {
+        let pem = [DecodingKey::from_rsa_pem, DecodingKey::from_ec_pem, DecodingKey::from_ed_pem];
+        let keys: Vec<Checked> = if bytes.trim_ascii_start().starts_with(b"-----") {
+            pem.iter().filter_map(|read| self.checked(None, read(bytes).ok()?, None)).collect()
+        } else {
+            let set: JwkSet =
+                serde_json::from_slice(bytes).map_err(|why| format!("not a JSON Web Key Set: {why}"))?;
+            let for_signatures = set
+                .keys
+                .iter()
+                .filter(|key| matches!(key.common.public_key_use, None | Some(PublicKeyUse::Signature)));
+            let read = for_signatures.filter_map(|key| {
+                let only = key.common.key_algorithm.map(|own| own.to_string().parse::<Algorithm>());
+                let only = only.transpose().ok()?;
+                self.checked(key.common.key_id.clone(), DecodingKey::from_jwk(key).ok()?, only)
+            });
+            read.collect()
+        };
+        if keys.is_empty() {
+            return Err("no key for any of `algorithms` is in it".to_owned());
+        }
+        Ok(keys)
+    }
+}
+
+impl Jwt {
+    fn keys(&self) -> Arc<Keys> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes over the keys that were fetched, where they are to be the same.
+    pub(super) fn adopt(&self, before: &Jwt) {
+        if self == before {
+            *self.0.write().unwrap_or_else(PoisonError::into_inner) = before.keys();
+        }
+    }
+
+    pub(super) fn check(&self, request: &Request) -> Verdict {
+        let keys = self.keys();
+        let token = match &keys.settings.from {
+            Place::Bearer => bearer(request),
+            Place::Header(name) => request.headers().get(name),
+            Place::Cookie(name) => cookie(request, name).map(str::as_bytes),
+        };
+        token.map_or(Verdict::Missing, |token| keys.check(token))
+    }
+
+    /// Checks a token that is not where the settings say.
+    pub(super) fn check_token(&self, token: &[u8]) -> Verdict {
+        self.keys().check(token)
+    }
+
+    /// The task that fetches keys, unless it runs already.
+    pub(super) fn tend(&self) -> Option<Tending> {
+        let keys = self.keys();
+        let Source::Url(url) = keys.settings.source.clone() else { return None };
+        if keys.tended.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        let weak = Arc::downgrade(&keys);
+        let tend = move || async move {
+            let client = Client::new();
+            let mut since = Duration::ZERO;
+            let mut wait = Duration::ZERO;
+            loop {
+                let Some(keys) = weak.upgrade() else { return };
+                let wanted = keys.wanted.load(Ordering::Relaxed) && since >= AGAIN;
+                if since >= wait || wanted {
+                    keys.wanted.store(false, Ordering::Relaxed);
+                    since = Duration::ZERO;
+                    wait = match keys.fetch(&client, &url).await {
+                        Ok(()) => keys.settings.refresh,
+                        Err(_) => AFTER_FAILURE,
+                    };
+                }
+                drop(keys);
+                sleep(TICK).await;
+                since += TICK;
+            }
+        };
+        Some(Box::new(move || Box::pin(tend())))
+    }
+}
+
+/// How often the task looks whether keys are wanted.
+const TICK: Duration = Duration::from_millis(500);
+
+impl Keys {
+    fn check(&self, token: &[u8]) -> Verdict {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let hash = self.known.key(token);
+        if let Some(identity) = self.known.get(&hash, now) {
+            return Verdict::Known(identity);
+        }
+        let set = self.set.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(set) = set else { return Verdict::Unavailable("keys: none were fetched yet".to_owned()) };
+        let Some((identity, until)) = self.judge(&set, token) else { return Verdict::Wrong };
+        self.known.put(hash, until, now, identity.clone());
+        Verdict::Known(identity)
+    }
+
+    /// Checks a token. Returns its owner, and until when it counts.
+    fn judge(&self, set: &[Checked], token: &[u8]) -> Option<(Identity, u64)> {
+        let header = decode_header(token).ok()?;
+        let named = |key: &&Checked| header.kid.is_none() || key.id.is_none() || key.id == header.kid;
+        let mut candidates = set.iter().filter(named).peekable();
+        if candidates.peek().is_none() {
+            self.wanted.store(true, Ordering::Relaxed);
+        }
+        let claims = candidates.find_map(|checked| {
+            let decoded = decode::<serde_json::Map<String, serde_json::Value>>(
+                token,
+                &checked.key,
+                &checked.validation,
+            );
+            decoded.ok().map(|decoded| decoded.claims)
+        })?;
+        let settings = &self.settings;
+        if !settings.claims.iter().all(|(name, wanted)| claims.get(name).is_some_and(|own| has(own, wanted)))
+        {
+            return None;
+        }
+        let subject = claims.get(&settings.subject).and_then(serde_json::Value::as_str).map(Arc::from);
+        let expires = claims.get("exp").and_then(serde_json::Value::as_f64).unwrap_or(0.0).max(0.0) as u64;
+        let claims = Some(Arc::new(Claims { typ: header.typ, all: claims }));
+        Some((
+            Identity { subject, claims, ..Identity::default() },
+            expires.saturating_add(settings.leeway.as_secs()),
+        ))
+    }
+
+    async fn fetch(&self, client: &Client, url: &str) -> Result<(), String> {
+        let mut response = client.get(url).send().await.map_err(|why| why.to_string())?;
+        if response.status().code() != 200 {
+            return Err(format!("status {}", response.status().code()));
+        }
+        let bytes = response.bytes(KEYS_BYTES_MAX).await.map_err(|why| why.to_string())?;
+        let keys = self.settings.keys(&bytes)?;
+        *self.set.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(keys));
+        // A key that is gone counts no more.
+        self.known.clear();
+        self.fetches.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Whether a claim has a value: as its text, as one of its list, or as one of its words (RFC 8693 §4.2).
+fn has(claim: &serde_json::Value, wanted: &str) -> bool {
+    match claim {
+        serde_json::Value::String(text) => text == wanted || text.split(' ').any(|word| word == wanted),
+        serde_json::Value::Array(all) => all.iter().any(|one| one.as_str() == Some(wanted)),
+        serde_json::Value::Bool(own) => wanted.parse() == Ok(*own),
+        serde_json::Value::Number(own) => own.to_string() == wanted,
+        _ => false,
+    }
+}
+
+fn texts(value: &Value<'_>) -> Result<Vec<String>, String> {
+    value::some(value, "texts", value::text)
+}
+
+fn algorithm(value: &Value<'_>) -> Result<Algorithm, String> {
+    let name = value::text(value)?;
+    name.parse().map_err(|_| value::found("an algorithm of signatures, as \"ES256\"", value))
+}
+
+pub(super) fn read(section: &mut Section<'_>) -> Option<Jwt> {
+    section.describe(&TABLE);
+    let algorithms = section.require("algorithms", "the algorithms that count, as [\"ES256\"]", |value| {
+        value::some(value, "algorithms", algorithm)
+    });
+    let secret = section.read("secret", |value| {
+        let secret = value::text(value)?.into_bytes();
+        (secret.len() >= 32).then_some(Source::Secret(secret)).ok_or_else(|| {
+            "expected a secret of 32 bytes or more: a shorter one can be found out from one token".to_owned()
+        })
+    });
+    let keys = section.read("keys", |value| {
+        let text = value::text(value)?;
+        if text.starts_with("http://") || text.starts_with("https://") {
+            return Ok(Source::Url(text));
+        }
+        let path = section.path(&text);
+        std::fs::read(&path).map(Source::File).map_err(|why| format!("{}: {why}", path.display()))
+    });
+    if section.has("secret") == section.has("keys") {
+        section.mistake("keys", "expected `keys` or `secret`");
+    }
+    let issuer = section.read("issuer", texts);
+    let audience = section.read("audience", texts);
+    let mut claims = Some(Vec::new());
+    if let Some(table) = section.table("claims") {
+        for (name, value) in table.pairs() {
+            match (value::text(value), &mut claims) {
+                (Ok(text), Some(claims)) => claims.push((name.to_owned(), text)),
+                (Ok(_), None) => {}
+                (Err(what), _) => {
+                    table.mistake(name, what);
+                    claims = None;
+                }
+            }
+        }
+    }
+    let subject = section.read("subject", value::text);
+    let from = section.read("from", |value| {
+        let text = value::text(value)?;
+        match text.split_once('.') {
+            Some(("header", name)) => words::check_name(name).map(|()| Place::Header(name.to_owned())),
+            Some(("cookie", name)) => words::check_name(name).map(|()| Place::Cookie(name.to_owned())),
+            _ => Err(value::found("\"header.NAME\" or \"cookie.NAME\"", value)),
+        }
+    });
+    let leeway = section.read("leeway", |value| value::span(value, Duration::ZERO));
+    let refresh = section.read("refresh", |value| value::span(value, Duration::from_secs(10)));
+    // What is wrong must not become what admits more.
+    let whole = issuer.is_some() == section.has("issuer")
+        && audience.is_some() == section.has("audience")
+        && from.is_some() == section.has("from");
+    let settings = Settings {
+        source: secret.or(keys)?,
+        algorithms: algorithms?,
+        issuer: issuer.unwrap_or_default(),
+        audience: audience.unwrap_or_default(),
+        claims: claims?,
+        subject: subject.unwrap_or_else(|| "sub".to_owned()),
+        from: from.unwrap_or(Place::Bearer),
+        leeway: leeway.unwrap_or(Duration::from_secs(60)),
+        refresh: refresh.unwrap_or(Duration::from_secs(600)),
+    };
+    let set = match &settings.source {
+        Source::Url(_) => Ok(None),
+        Source::File(bytes) => settings.keys(bytes).map(Some),
+        Source::Secret(secret) => {
+            let key = settings.checked(None, DecodingKey::from_secret(secret), None);
+            key.map(|key| Some(vec![key]))
+                .ok_or_else(|| "`algorithms` has none for a secret, as \"HS256\"".to_owned())
+        }
+    };
+    let set = set.map_err(|what| section.mistake("keys", what)).ok()?;
+    let keys = Keys {
+        settings,
+        set: RwLock::new(set.map(Arc::new)),
+        known: Kept::default(),
+        wanted: AtomicBool::new(false),
+        tended: AtomicBool::new(false),
+        fetches: AtomicU64::new(0),
+    };
+    whole.then(|| Jwt(RwLock::new(Arc::new(keys))))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use jsonwebtoken::{EncodingKey, Header, encode};
+    use ringroad_http::{FieldBlock, RequestBody};
+    use serde_json::{Value, json};
+
+    const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
+
+    fn jwt(change: impl FnOnce(&mut Settings)) -> Jwt {
+        let mut settings = Settings {
+            source: Source::Secret(SECRET.to_vec()),
+            algorithms: vec![Algorithm::HS256],
+            issuer: vec!["here".to_owned()],
+            audience: vec!["api".to_owned()],
+            claims: vec![("scope".to_owned(), "write".to_owned())],
+            subject: "sub".to_owned(),
+            from: Place::Bearer,
+            leeway: Duration::from_secs(60),
+            refresh: Duration::from_secs(600),
+        };
+        change(&mut settings);
+        let key = settings.checked(None, DecodingKey::from_secret(SECRET), None);
+        Jwt(RwLock::new(Arc::new(Keys {
+            settings,
+            set: RwLock::new(Some(Arc::new(key.into_iter().collect()))),
+            known: Kept::default(),
+            wanted: AtomicBool::new(false),
+            tended: AtomicBool::new(false),
+            fetches: AtomicU64::new(0),
+        })))
+    }
+
+    fn now() -> u64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+    }
+
+    fn claims(change: impl FnOnce(&mut serde_json::Map<String, Value>)) -> Value {
+        let mut claims = json!({
+            "sub": "ann", "iss": "here", "aud": ["api", "web"], "scope": "read write", "exp": now() + 60,
+        });
+        change(claims.as_object_mut().unwrap());
+        claims
+    }
+
+    fn token(header: &Header, claims: &Value) -> String {
+        encode(header, claims, &EncodingKey::from_secret(SECRET)).unwrap()
+    }
+
+    fn verdict(jwt: &Jwt, token: &str) -> Verdict {
+        let lines = FieldBlock::of([("Authorization", format!("Bearer {token}").as_str())]).unwrap();
+        jwt.check(&Request::from_parts("GET", "/", "a", &lines, RequestBody::empty()).unwrap())
+    }
+
+    #[test]
+    fn a_token_is_known_only_with_all_that_is_asked_of_it() {
+        let jwt = jwt(|_| {});
+        let good = token(&Header::default(), &claims(|_| {}));
+        for _ in 0..2 {
+            let Verdict::Known(identity) = verdict(&jwt, &good) else { panic!("refused") };
+            assert_eq!(identity.subject.as_deref(), Some("ann"));
+        }
+        type Change = Box<dyn Fn(&mut serde_json::Map<String, Value>)>;
+        let changes: [(&str, Change); 8] = [
+            ("expired", Box::new(|c| drop(c.insert("exp".into(), json!(now() - 100))))),
+            ("without exp", Box::new(|c| drop(c.remove("exp")))),
+            ("not yet valid", Box::new(|c| drop(c.insert("nbf".into(), json!(now() + 1000))))),
+            ("of another issuer", Box::new(|c| drop(c.insert("iss".into(), json!("there"))))),
+            ("without an issuer", Box::new(|c| drop(c.remove("iss")))),
+            ("for others", Box::new(|c| drop(c.insert("aud".into(), json!("web"))))),
+            ("without an audience", Box::new(|c| drop(c.remove("aud")))),
+            ("of another scope", Box::new(|c| drop(c.insert("scope".into(), json!("writer"))))),
+        ];
+        for (what, change) in changes {
+            let token = token(&Header::default(), &claims(change));
+            assert!(matches!(verdict(&jwt, &token), Verdict::Wrong), "{what}");
+        }
+    }
+
+    #[test]
+    fn what_a_token_says_of_its_algorithm_does_not_count() {
+        let jwt = jwt(|settings| settings.algorithms = vec![Algorithm::HS384, Algorithm::ES256]);
+        let own = token(&Header::new(Algorithm::HS384), &claims(|_| {}));
+        assert!(matches!(verdict(&jwt, &own), Verdict::Known(_)));
+        let weaker = token(&Header::new(Algorithm::HS256), &claims(|_| {}));
+        assert!(matches!(verdict(&jwt, &weaker), Verdict::Wrong));
+        // `none` is no algorithm: header and claims, and no signature.
+        let (_, body) = own.split_once('.').unwrap();
+        let (body, signature) = body.split_once('.').unwrap();
+        for forged in [
+            format!("eyJhbGciOiJub25lIn0.{body}."),
+            format!("eyJhbGciOiJub25lIn0.{body}.{signature}"),
+            own.trim_end_matches(|c| c != '.').to_owned(),
+            "a.b.c".to_owned(),
+        ] {
+            assert!(matches!(verdict(&jwt, &forged), Verdict::Wrong), "{forged}");
+        }
+    }
+
+    #[test]
+    fn a_public_key_is_never_taken_for_a_secret() {
+        // The known attack: a token signed with HMAC, with the text of the public key as the secret.
+        let set = br#"{"keys":[{"kty":"EC","crv":"P-256","kid":"1","use":"sig","alg":"ES256",
+            "x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]}"#;
+        let jwt = jwt(|settings| settings.algorithms = vec![Algorithm::ES256, Algorithm::HS256]);
+        let keys = jwt.keys();
+        let read = keys.settings.keys(set).unwrap();
+        assert_eq!(read[0].validation.algorithms, [Algorithm::ES256]);
+        *keys.set.write().unwrap() = Some(Arc::new(read));
+        let forged = encode(&Header::default(), &claims(|_| {}), &EncodingKey::from_secret(set)).unwrap();
+        assert!(matches!(verdict(&jwt, &forged), Verdict::Wrong));
+        assert!(keys.settings.keys(br#"{"keys":[]}"#).is_err());
+    }
+
+    #[test]
+    fn an_unknown_key_has_the_keys_fetched_again() {
+        let jwt = jwt(|_| {});
+        let keys = jwt.keys();
+        let key = keys.settings.checked(Some("1".to_owned()), DecodingKey::from_secret(SECRET), None);
+        *keys.set.write().unwrap() = Some(Arc::new(key.into_iter().collect()));
+        let with = |kid: &str| Header { kid: Some(kid.to_owned()), ..Header::default() };
+        assert!(matches!(verdict(&jwt, &token(&with("1"), &claims(|_| {}))), Verdict::Known(_)));
+        assert!(!keys.wanted.load(Ordering::Relaxed));
+        assert!(matches!(verdict(&jwt, &token(&with("2"), &claims(|_| {}))), Verdict::Wrong));
+        assert!(keys.wanted.load(Ordering::Relaxed));
+    }
+}

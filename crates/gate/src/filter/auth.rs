@@ -1,0 +1,143 @@
+//! `auth = "NAME"`: a route answers only clients that are known.
+//!
+//! The kinds are in [`crate::auth`]. Of several tables the first that knows the client counts; those that
+//! answer at once are asked without a task of their own.
+
+use crate::auth::{self, Auth, Identity, Verdict};
+use crate::chain::{Builder, Filter, Step};
+use crate::feature::{Configured, Declaration, Feature, Named, Reading, Scope};
+use crate::flow::{Flow, Local};
+use crate::page;
+use crate::stage::Stage;
+use ringroad_http::{Response, Status};
+use ringroad_settings::{Key, Section, value};
+use std::any::Any;
+use std::rc::Rc;
+use std::sync::Arc;
+
+pub(super) static DECLARATION: Declaration = Declaration {
+    key: Key {
+        name: "auth",
+        form: "name or list of names, as `[\"users\", \"keys\"]`",
+        default: "-",
+        meaning: "Answers only clients that one of these `[auth.NAME]` knows; others get 401. The caller's name is `{subject}` in the log and in header rules, and the key `subject` of limits.",
+    },
+    tables: auth::TABLES,
+    scope: Scope::Route,
+    read,
+    named: Some(Named { key: auth::KEY, read: auth::read }),
+};
+
+fn read(section: &Section<'_>, reading: &Reading<'_>) -> Option<Arc<dyn Feature>> {
+    let name = DECLARATION.key.name;
+    let tables = section.read(name, |value| {
+        value::some(value, "names of [auth.NAME]", |value| {
+            reading.tables.get::<Auth>(auth::KEY.name, &value::text(value)?)
+        })
+    });
+    // With a wrong list no route is served: the mistake is noted, and the configuration refused.
+    Some(Arc::new(Required { tables: tables? }))
+}
+
+#[derive(Debug)]
+struct Required {
+    tables: Vec<Arc<Auth>>,
+}
+
+impl Configured for Required {
+    fn same_as(&self, other: &dyn Any) -> bool {
+        other.downcast_ref::<Required>().is_some_and(|other| {
+            let mut pairs = self.tables.iter().zip(&other.tables);
+            self.tables.len() == other.tables.len() && pairs.all(|(one, other)| one.same_as(&**other))
+        })
+    }
+}
+
+impl Feature for Required {
+    fn install(self: Arc<Self>, _: &Rc<Local>, chain: &mut Builder) {
+        chain.add(Stage::Authenticate, Rc::new(Gate(self)));
+    }
+}
+
+struct Gate(Arc<Required>);
+
+impl Filter for Gate {
+    fn request<'a>(&'a self, flow: &'a mut Flow) -> Step<'a> {
+        let mut judged = Vec::with_capacity(self.0.tables.len());
+        for table in &self.0.tables {
+            match table.at_once(flow) {
+                Some(Verdict::Known(identity)) => {
+                    self.admit(flow, table, identity);
+                    return Step::Next;
+                }
+                other => judged.push(other),
+            }
+        }
+        if judged.iter().all(Option::is_some) {
+            return Step::Answer(self.refuse(flow, judged.into_iter().flatten().collect()));
+        }
+        Step::Wait(Box::pin(async move {
+            let mut verdicts = Vec::with_capacity(judged.len());
+            for (table, judged) in self.0.tables.iter().zip(judged) {
+                let verdict = match judged {
+                    Some(verdict) => verdict,
+                    None => table.later(flow).await,
+                };
+                if let Verdict::Known(identity) = verdict {
+                    self.admit(flow, table, identity);
+                    return None;
+                }
+                verdicts.push(verdict);
+            }
+            Some(self.refuse(flow, verdicts))
+        }))
+    }
+}
+
+impl Gate {
+    /// Notes the caller, and writes the lines that only this server may write.
+    fn admit(&self, flow: &mut Flow, by: &Auth, identity: Identity) {
+        for table in &self.0.tables {
+            for line in table.own_lines() {
+                flow.request.remove_header(line);
+            }
+            if let Some(line) = table.hidden() {
+                flow.request.remove_header(line);
+            }
+        }
+        for (name, value) in &identity.lines {
+            // Without room for one more line the request goes on without it.
+            let _ = flow.request.set_header(name, value);
+        }
+        if let (Some(line), Some(subject)) = (by.tell(), &identity.subject) {
+            // A name that is no value of a header line is not told.
+            let _ = flow.request.set_header(line, subject.as_bytes());
+        }
+        flow.context.known = true;
+        flow.context.subject = identity.subject.map(|subject| Rc::from(&*subject));
+    }
+
+    fn refuse(&self, flow: &Flow, verdicts: Vec<Verdict>) -> Response {
+        let mut wrong = Vec::new();
+        for verdict in verdicts {
+            match verdict {
+                Verdict::Answered(response) => return *response,
+                Verdict::Unavailable(why) => {
+                    flow.context.fault(format!("authentication: {why}"));
+                    let what = "Credentials cannot be checked now. Try again later.";
+                    let mut refused = page::refusal(Status::SERVICE_UNAVAILABLE, &flow.context, what);
+                    let _ = refused.set_header("Retry-After", "1");
+                    return refused;
+                }
+                verdict => wrong.push(matches!(verdict, Verdict::Wrong)),
+            }
+        }
+        let what = "This needs valid credentials.";
+        let mut refused = page::refusal(Status::UNAUTHORIZED, &flow.context, what);
+        for (table, wrong) in self.0.tables.iter().zip(wrong) {
+            // A realm is visible ASCII without quotes.
+            let _ = refused.add_header("WWW-Authenticate", table.challenge(wrong));
+        }
+        refused
+    }
+}

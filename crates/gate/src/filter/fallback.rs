@@ -1,0 +1,125 @@
+//! `fallback = { status = 200, body = "[]" }`: what a route answers when what is behind it cannot.
+
+use crate::chain::{Answering, Builder, Filter};
+use crate::feature::{Configured, Declaration, Feature, Reading, Scope};
+use crate::flow::{Answered, Flow, Local};
+use crate::metrics::Families;
+use crate::stage::Stage;
+use crate::template::{Template, Use};
+use crate::words;
+use ringroad_http::{Response, Status};
+use ringroad_settings::{Key, Section, Table, value};
+use std::any::Any;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub(super) static DECLARATION: Declaration = Declaration {
+    key: Key {
+        name: "fallback",
+        form: "table, as `{ status = 200, body = \"[]\", content_type = \"application/json\" }`",
+        default: "-",
+        meaning: "What is answered when what is behind the route cannot: no server, too late, breaker open, too many requests.",
+    },
+    tables: &[&TABLE],
+    scope: Scope::Route,
+    read,
+    named: None,
+};
+
+static TABLE: Table = Table {
+    name: "[[route]] fallback = { … }",
+    meaning: "Takes the place of this server's own 502, 503 and 504. Limits and \
+        authentication refuse as ever. Which servers take over for others is `backup` in `[upstream.NAME]`.",
+    keys: &[
+        Key { name: "status", form: "200 to 599", default: "503", meaning: "Its status." },
+        Key { name: "body", form: "text with placeholders", default: "\"\"", meaning: "Its body." },
+        Key { name: "content_type", form: "media type", default: "text/plain; charset=utf-8", meaning: "What the body is." },
+        Key {
+            name: "on",
+            form: "statuses, as `[500, 503]`",
+            default: "-",
+            meaning: "Answers of servers behind with these statuses are replaced as well.",
+        },
+    ],
+};
+
+fn read(section: &Section<'_>, _: &Reading<'_>) -> Option<Arc<dyn Feature>> {
+    let mut table = section.table(DECLARATION.key.name)?;
+    table.describe(&TABLE);
+    let status = table.read("status", words::status).unwrap_or(Status::SERVICE_UNAVAILABLE);
+    let body = table.read("body", |value| Template::parse(&value::text(value)?, Use::Answer));
+    let content_type = table.read("content_type", |value| {
+        let kind = value::text(value)?;
+        words::check_line("Content-Type", &kind).map(|()| kind)
+    });
+    let on = table.read("on", |value| value::some(value, "statuses", value::status));
+    table.finish();
+    let settings = Settings {
+        status,
+        body,
+        content_type: content_type.unwrap_or_else(|| "text/plain; charset=utf-8".to_owned()),
+        on: on.unwrap_or_default(),
+    };
+    Some(Arc::new(Fallback { settings, given: AtomicU64::new(0) }))
+}
+
+#[derive(Debug)]
+struct Fallback {
+    settings: Settings,
+    given: AtomicU64,
+}
+
+#[derive(Debug, PartialEq)]
+struct Settings {
+    status: Status,
+    body: Option<Template>,
+    content_type: String,
+    on: Vec<u16>,
+}
+
+impl Configured for Fallback {
+    fn same_as(&self, other: &dyn Any) -> bool {
+        other.downcast_ref::<Fallback>().is_some_and(|other| self.settings == other.settings)
+    }
+
+    fn adopt(&self, before: &dyn Any) {
+        if let Some(before) = before.downcast_ref::<Fallback>() {
+            self.given.fetch_add(before.given.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    fn metrics(&self, labels: &str, out: &mut Families) {
+        let help = "Answers by the fallback of a route.";
+        let count = self.given.load(Ordering::Relaxed);
+        out.family("ringroad_fallback_total", "counter", help).sample(labels, count);
+    }
+}
+
+impl Feature for Fallback {
+    fn install(self: Arc<Self>, _: &Rc<Local>, chain: &mut Builder) {
+        chain.add(Stage::Store, Rc::new(Instead(self)));
+    }
+}
+
+struct Instead(Arc<Fallback>);
+
+impl Filter for Instead {
+    fn response<'a>(&'a self, flow: &'a mut Flow, response: Response) -> Answering<'a> {
+        let settings = &self.0.settings;
+        let code = response.status_code().code();
+        let of_ours = flow.context.is_refused() && matches!(code, 502..=504);
+        if !of_ours && !settings.on.contains(&code) {
+            return Answering::Now(response);
+        }
+        self.0.given.fetch_add(1, Ordering::Relaxed);
+        let body = settings.body.as_ref().map(|body| body.render(&Answered { flow, response: &response }));
+        let mut answer = Response::new(body.unwrap_or_default()).status(settings.status);
+        // It was checked.
+        let _ = answer.set_header("Content-Type", &settings.content_type);
+        if let Some(after) = response.header_value("retry-after").filter(|_| settings.status == response.status_code()) {
+            let _ = answer.set_header("Retry-After", after);
+        }
+        Answering::Now(answer)
+    }
+}

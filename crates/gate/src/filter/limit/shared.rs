@@ -1,0 +1,213 @@
+//! Limits that several servers count together, in a store: `store`, `when_store_fails`, `nodes`.
+//!
+//! One script decides by the same algorithm as the table of one process: a key of the store has the time at
+//! which it has its whole burst again, by the store's clock, and is gone when that is over. A refusal is
+//! remembered here until its time is over, so a client that goes on asking costs the store nothing.
+
+use crate::flow::Flow;
+use crate::store::Store;
+use ringroad_policy::gcra::{Decision, Quota};
+use ringroad_policy::{Nanos, SECOND};
+use ringroad_stores::redis::{Client, RedisError, Reply, Script};
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// A refusal is remembered for so many keys.
+const REMEMBERED_MAX: usize = 65_536;
+
+/// Microseconds, since the store's clock has no finer ones; from 2025 on, so that a number of Lua is exact.
+/// A negative cost gives an allowed request back.
+static GCRA: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        "local time = redis.call('TIME')\n\
+         local now = (time[1] - 1735689600) * 1000000 + time[2]\n\
+         local interval, burst, cost = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])\n\
+         local from = math.max(tonumber(redis.call('GET', KEYS[1]) or now), now)\n\
+         local next = from + interval * cost\n\
+         local allowed, wait = 1, 0\n\
+         if next > now + interval * burst then\n\
+         allowed, wait, next = 0, next - now - interval * burst, from\n\
+         elseif next > now then\n\
+         redis.call('SET', KEYS[1], string.format('%.0f', next), 'PX', math.ceil((next - now) / 1000))\n\
+         else\n\
+         redis.call('DEL', KEYS[1])\n\
+         end\n\
+         local ahead = math.max(next - now, 0)\n\
+         return {allowed, math.floor((interval * burst - ahead) / interval), wait, ahead}",
+    )
+});
+
+/// What is decided when the store does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WhenFails {
+    /// Each server counts for itself: its share of the rate.
+    Local,
+    /// The request passes.
+    Open,
+    /// The request is refused with 503.
+    Closed,
+}
+
+pub(super) const WORDS: &[(&str, WhenFails)] =
+    &[("local", WhenFails::Local), ("open", WhenFails::Open), ("closed", WhenFails::Closed)];
+
+/// How a limit uses a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sharing {
+    /// The `NAME` of `[redis.NAME]`.
+    pub(super) store: String,
+    pub(super) when_fails: WhenFails,
+    /// Servers that share the store.
+    pub(super) nodes: u64,
+}
+
+/// A limit's store and what is remembered of it, for all workers.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    /// Found when the first route that has the limit is read.
+    store: OnceLock<Arc<Store>>,
+    refused: Mutex<HashMap<u64, Refused>>,
+    pub(super) asked: AtomicU64,
+    pub(super) remembered: AtomicU64,
+    pub(super) failed: AtomicU64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Refused {
+    until: Nanos,
+    reset: Nanos,
+}
+
+impl Shared {
+    pub(super) fn set(&self, store: Arc<Store>) {
+        let _ = self.store.set(store);
+    }
+
+    /// Returns the thread's client of the store.
+    pub(super) fn client(&self) -> Option<Client> {
+        self.store.get().map(|store| store.redis().client())
+    }
+
+    /// Returns the refusal of a key, while its time is not over.
+    pub(super) fn recall(&self, key: u64, now: Nanos) -> Option<Decision> {
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = refused.get(&key).filter(|known| known.until > now)?;
+        let (retry_after, reset_after) = (known.until - now, known.reset.saturating_sub(now));
+        Some(Decision { allowed: false, remaining: 0, retry_after, reset_after })
+    }
+
+    fn remember(&self, key: u64, decision: &Decision, now: Nanos) {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if refused.len() >= REMEMBERED_MAX {
+            refused.retain(|_, known| known.until > now);
+        }
+        // Where it is full of others, this key asks the store again: slower, and as exact.
+        if refused.len() < REMEMBERED_MAX {
+            let until = now.saturating_add(decision.retry_after);
+            refused.insert(key, Refused { until, reset: now.saturating_add(decision.reset_after) });
+        }
+    }
+
+    /// Takes in what the store has said of a key.
+    pub(super) fn learn(
+        &self,
+        key: u64,
+        now: Nanos,
+        answer: Result<Reply, RedisError>,
+    ) -> Result<Decision, RedisError> {
+        let decision = decision(&answer?)?;
+        if !decision.allowed {
+            self.remember(key, &decision, now);
+        }
+        Ok(decision)
+    }
+}
+
+/// The script's arguments for a quota.
+#[derive(Clone)]
+pub(super) struct Arguments {
+    interval: String,
+    burst: String,
+}
+
+impl Arguments {
+    pub(super) fn new(quota: &Quota) -> Arguments {
+        // Up: never more than the rate.
+        let interval = quota.interval().div_ceil(1000).max(1);
+        Arguments { interval: interval.to_string(), burst: quota.burst().to_string() }
+    }
+}
+
+/// Asks the store about a key; the question is on its way when this returns.
+pub(super) fn ask(
+    client: &Client,
+    key: &str,
+    arguments: &Arguments,
+) -> impl Future<Output = Result<Reply, RedisError>> + use<> {
+    let client = client.clone();
+    let first = send(&client, key, arguments, b"1");
+    let again = (key.to_owned(), arguments.interval.clone(), arguments.burst.clone());
+    async move {
+        match first.await {
+            Err(why) if why.code() == Some("NOSCRIPT") => {
+                let (key, interval, burst) = again;
+                client.eval(&GCRA, &[key.as_bytes()], &[interval.as_bytes(), burst.as_bytes(), b"1"]).await
+            }
+            answer => answer,
+        }
+    }
+}
+
+/// Gives an allowed request back; the answer is of no interest.
+pub(super) fn give_back(client: &Client, key: &str, arguments: &Arguments) {
+    drop(send(client, key, arguments, b"-1"));
+}
+
+fn send(
+    client: &Client,
+    key: &str,
+    arguments: &Arguments,
+    cost: &[u8],
+) -> ringroad_stores::redis::Answer {
+    let Arguments { interval, burst } = arguments;
+    client.command(&[
+        b"EVALSHA",
+        GCRA.name().as_bytes(),
+        b"1",
+        key.as_bytes(),
+        interval.as_bytes(),
+        burst.as_bytes(),
+        cost,
+    ])
+}
+
+/// Reads the script's answer.
+fn decision(answer: &Reply) -> Result<Decision, RedisError> {
+    let numbers: Option<Vec<i64>> =
+        answer.array().and_then(|parts| parts.iter().map(Reply::integer).collect());
+    let Some([allowed, remaining, wait, ahead]) = numbers.as_deref() else {
+        return Err(RedisError::Refused("the script's answer has another form".into()));
+    };
+    let count = |number: &i64| u64::try_from(*number).unwrap_or(0);
+    let nanos = |number: &i64| count(number).saturating_mul(1000);
+    Ok(Decision {
+        allowed: *allowed == 1,
+        remaining: count(remaining),
+        retry_after: nanos(wait),
+        reset_after: nanos(ahead),
+    })
+}
+
+/// Returns the quota of one of several servers that cannot ask the store.
+pub(super) fn share(quota: &Quota, nodes: u64) -> Quota {
+    let interval = quota.interval().saturating_mul(nodes.max(1));
+    // By its interval: the count of a second may not be a whole number.
+    Quota::new(1, Duration::from_nanos(interval.min(SECOND * 86_400 * 366)), quota.burst().div_ceil(nodes.max(1)))
+}
+
+/// Notes that a request was refused because the store does not answer.
+pub(super) fn note(flow: &Flow, limit: &str, why: &RedisError) {
+    flow.context.fault(format!("limit.{limit}: {why}"));
+}

@@ -1,0 +1,621 @@
+//! One request on its way: the request itself, what the steps found out about it, and how it ended.
+//!
+//! A [`Flow`] belongs to the task that answers and is lent to one step after another. Its [`Context`] is a
+//! part of its own, so that a step can read the request while it notes something. [`Local`] is what all
+//! flows of a worker share: its clock, ids and random numbers. When all of the answer was sent, or no more
+//! of it will be, the steps get the flow once more with its [`End`].
+
+use crate::client::Trust;
+use crate::path;
+use crate::template::{Values, Variable};
+use ringroad_http::{EncodeError, Request, Response, Version};
+use std::any::{Any, TypeId};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+/// One request on its way.
+#[derive(Debug)]
+pub struct Flow {
+    /// The request, as the steps before have left it.
+    pub request: Request,
+    /// What was found out about it.
+    pub context: Context,
+}
+
+/// What one worker's flows share.
+pub struct Local {
+    /// Where the clock of decisions begins, the same for all workers.
+    epoch: Instant,
+    /// Keyed, so that one id does not reveal the next.
+    ids_by: RandomState,
+    ids: Cell<u64>,
+    random: Cell<u64>,
+    /// What features keep for this worker, by type.
+    own: RefCell<HashMap<TypeId, Rc<dyn Any>>>,
+}
+
+impl fmt::Debug for Local {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Local")
+    }
+}
+
+impl Local {
+    /// Makes the numbers of one worker. All workers of a process have the same `epoch`.
+    pub fn new(epoch: Instant) -> Rc<Local> {
+        Rc::new(Local {
+            epoch,
+            ids_by: RandomState::new(),
+            ids: Cell::new(0),
+            random: Cell::new(RandomState::new().hash_one(0_u8)),
+            own: RefCell::default(),
+        })
+    }
+
+    /// Returns a new id. Two are equal with the probability of two random numbers of 64 bits; the next one
+    /// does not follow from it.
+    pub fn next_id(&self) -> String {
+        let number = self.next_random_id();
+        let digits = (0..16).rev().map(|place| number >> (4 * place) & 15);
+        digits.filter_map(|digit| char::from_digit(digit as u32, 16)).collect()
+    }
+
+    /// Returns 64 bits that the client cannot foresee.
+    pub fn next_random_id(&self) -> u64 {
+        let number = self.ids.get().wrapping_add(1);
+        self.ids.set(number);
+        self.ids_by.hash_one(number)
+    }
+
+    /// Returns this worker's own value of a type, as connections that a feature keeps. The first call makes
+    /// it.
+    pub fn own<T: Default + 'static>(&self) -> Rc<T> {
+        let known = self.own.borrow().get(&TypeId::of::<T>()).map(Rc::clone);
+        let known = known.and_then(|known| known.downcast::<T>().ok());
+        known.unwrap_or_else(|| {
+            let made = Rc::<T>::default();
+            self.own.borrow_mut().insert(TypeId::of::<T>(), Rc::clone(&made) as Rc<dyn Any>);
+            made
+        })
+    }
+
+    /// Returns the time for decisions, in nanoseconds: the same clock on all workers.
+    pub fn now(&self) -> u64 {
+        clock(self.epoch)
+    }
+
+    /// Returns a random number for decisions. It is not fit for secrets.
+    pub fn random(&self) -> u64 {
+        let number = self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.random.set(number);
+        let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+/// The clock of decisions: since `epoch`, and an hour, so that no time before a start is below 0.
+pub fn clock(epoch: Instant) -> u64 {
+    let since = epoch.elapsed() + Duration::from_secs(3600);
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The route that was chosen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chosen {
+    /// Its `name`, if the configuration gives one.
+    pub name: Option<String>,
+    /// Its path.
+    pub path: String,
+    /// Its requests are in the access log.
+    pub logged: bool,
+    /// Tells it from other routes, also over a reload: a hash of what it takes.
+    pub id: u64,
+}
+
+/// What lies behind the steps of a route, for a step that asks it without a client.
+pub trait Behind {
+    /// Answers this request.
+    fn answer(self: Rc<Self>, flow: Flow) -> Pin<Box<dyn Future<Output = (Flow, Response)>>>;
+}
+
+/// What the steps know of a request besides the request itself.
+pub struct Context {
+    local: Rc<Local>,
+    /// When its head had come.
+    pub began: Instant,
+    /// The client prefers pages to plain text.
+    pub html: bool,
+    /// Answers carry the request's id, so pages of refusals show it.
+    pub shows_id: bool,
+    /// The route that was chosen.
+    pub route: Option<Rc<Chosen>>,
+    /// What lies behind the steps of the route, where a feature asks it by itself.
+    pub behind: Option<Rc<dyn Behind>>,
+    /// The target as the client sent it, where a step has changed it.
+    original: Option<Box<str>>,
+    id: OnceCell<String>,
+    /// The name of the caller, once it is authenticated.
+    pub subject: Option<Rc<str>>,
+    /// The caller is authenticated, perhaps without a name.
+    pub known: bool,
+    /// The trace's id and this hop's parent, as `traceparent` has them.
+    pub trace: Option<Box<str>>,
+    /// The client's address, and whether the peer is a trusted proxy.
+    client: Cell<(Option<IpAddr>, bool)>,
+    seen: Cell<bool>,
+    /// Proxies that are believed.
+    trust: Rc<Trust>,
+    /// The answer at hand is a refusal by this server, not one of an endpoint's own.
+    refused: Cell<bool>,
+    /// How long the endpoint may take to the head of its answer.
+    pub deadline: Option<Duration>,
+    /// What failed on this side or behind it, for the log.
+    error: RefCell<Option<String>>,
+    upstream: RefCell<Option<AnsweredBy>>,
+    /// How the end of the answer becomes known.
+    pub watch: Watch,
+    /// Called at the end: the steps before the route, those of the route, the route's counts.
+    at_end: [Option<Rc<dyn AtEnd>>; 3],
+    /// Lines of the answer that the log names.
+    pub answer_lines: Vec<(String, Vec<u8>)>,
+}
+
+/// Is called when a request is over.
+pub trait AtEnd {
+    /// All of the answer was sent, or no more of it will be.
+    fn done(&self, flow: &Flow, end: &End);
+}
+
+/// The upstream server that answered.
+#[derive(Clone, Debug)]
+pub struct AnsweredBy {
+    /// Its address.
+    pub address: Arc<str>,
+    /// Until the head of its answer.
+    pub took: Duration,
+}
+
+/// How the end of an answer becomes known.
+#[derive(Debug, Default)]
+pub enum Watch {
+    /// The HTTP library reports it.
+    #[default]
+    Sent,
+    /// The HTTP library reports it; the task that makes the body notes here why it failed.
+    Stream(Rc<Tally>),
+    /// The connection speaks another protocol then: the tunnel counts its bytes and ends the record.
+    Tunnel(Rc<Tally>),
+}
+
+type Record = Box<dyn FnOnce(u64, Option<String>)>;
+
+/// Counts the bytes of a body that is made while it is sent, or of a tunnel, and keeps its first failure.
+#[derive(Default)]
+pub struct Tally {
+    bytes: Cell<u64>,
+    fault: RefCell<Option<String>>,
+    at_end: RefCell<Option<Record>>,
+}
+
+impl Tally {
+    /// Begins with nothing.
+    pub fn new() -> Rc<Tally> {
+        Rc::default()
+    }
+
+    /// Counts bytes of a tunnel.
+    pub fn add(&self, bytes: u64) {
+        self.bytes.set(self.bytes.get() + bytes);
+    }
+
+    /// Notes why the body or the tunnel failed; the first reason counts.
+    pub fn fault(&self, why: &str) {
+        self.fault.borrow_mut().get_or_insert_with(|| why.to_owned());
+    }
+
+    /// Takes the reason of a failure.
+    pub fn take_fault(&self) -> Option<String> {
+        self.fault.borrow_mut().take()
+    }
+
+    /// Calls `record` with the bytes and the failure when the tunnel has ended.
+    pub fn at_end(&self, record: impl FnOnce(u64, Option<String>) + 'static) {
+        *self.at_end.borrow_mut() = Some(Box::new(record));
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        if let Some(record) = self.at_end.take() {
+            record(self.bytes.get(), self.fault.take());
+        }
+    }
+}
+
+impl fmt::Debug for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tally({} bytes)", self.bytes.get())
+    }
+}
+
+/// How a request ended.
+#[derive(Clone, Debug)]
+pub struct End {
+    /// The status of the answer; 499 if the client had gone before there was one.
+    pub status: u16,
+    /// Bytes of the body that were sent.
+    pub bytes: u64,
+    /// From the request's head to the last byte of the answer.
+    pub took: Duration,
+    /// Why the answer was not sent whole, as a word for the log.
+    pub cut: Option<&'static str>,
+}
+
+impl Flow {
+    /// Begins the way of a request.
+    pub fn new(request: Request, local: &Rc<Local>, trust: &Rc<Trust>) -> Flow {
+        let html = request.header("accept").is_some_and(|types| types.contains("text/html"));
+        let context = Context {
+            local: Rc::clone(local),
+            began: Instant::now(),
+            html,
+            shows_id: false,
+            route: None,
+            behind: None,
+            original: None,
+            id: OnceCell::new(),
+            subject: None,
+            known: false,
+            trace: None,
+            client: Cell::new((None, false)),
+            seen: Cell::new(false),
+            trust: Rc::clone(trust),
+            refused: Cell::new(false),
+            deadline: None,
+            error: RefCell::default(),
+            upstream: RefCell::default(),
+            watch: Watch::Sent,
+            at_end: [None, None, None],
+            answer_lines: Vec::new(),
+        };
+        Flow { request, context }
+    }
+
+    /// Makes a flow for the same request once more, as the steps have left it, without its client and its
+    /// body.
+    #[must_use]
+    pub fn again(&self) -> Flow {
+        self.see_client();
+        let mut flow = Flow::new(self.request.again(), &self.context.local, &self.context.trust);
+        let (from, to) = (&self.context, &mut flow.context);
+        to.route.clone_from(&from.route);
+        to.behind.clone_from(&from.behind);
+        to.original.clone_from(&from.original);
+        to.subject.clone_from(&from.subject);
+        to.known = from.known;
+        to.trace.clone_from(&from.trace);
+        to.client.set(from.client.get());
+        to.seen.set(true);
+        to.deadline = from.deadline;
+        flow
+    }
+
+    /// Finds the client's address. The peer costs a system call, once for each connection, so this is
+    /// called where the address is used.
+    pub fn see_client(&self) -> Option<IpAddr> {
+        let context = &self.context;
+        if !context.seen.replace(true)
+            && let Some(peer) = self.request.peer_addr().map(|peer| peer.ip())
+        {
+            let fields = self.request.headers();
+            let trust = &context.trust;
+            let client = trust.client(peer, |name| fields.get_all(name).collect::<Vec<_>>().into_iter());
+            context.client.set((Some(client), trust.is_proxy(peer)));
+        }
+        context.client()
+    }
+
+    /// `https` or `http`, as the client speaks it: what a trusted proxy says counts.
+    pub fn scheme(&self) -> &'static str {
+        self.see_client();
+        let told = self.request.header("x-forwarded-proto").map(str::trim);
+        match told.filter(|_| self.context.comes_by_proxy()) {
+            Some(told) if told.eq_ignore_ascii_case("https") => "https",
+            Some(told) if told.eq_ignore_ascii_case("http") => "http",
+            _ => self.request.scheme(),
+        }
+    }
+
+    /// The target as the client sent it, whatever later steps have made of it.
+    pub fn target(&self) -> &str {
+        self.context.original.as_deref().unwrap_or_else(|| self.request.head().target())
+    }
+
+    /// Puts another path and query in the place of the request's.
+    ///
+    /// # Errors
+    /// It does not begin with `/`, has other characters than visible ASCII, or is too long.
+    pub fn rewrite(&mut self, target: &str) -> Result<(), EncodeError> {
+        let before = self.request.head().target().to_owned();
+        self.request.set_target(target)?;
+        self.context.original.get_or_insert(before.into());
+        Ok(())
+    }
+
+    /// Whether a step has changed the target.
+    pub fn is_rewritten(&self) -> bool {
+        self.context.original.is_some()
+    }
+
+    /// Tells the steps that all of the answer was sent, or that no more of it will be.
+    pub fn done(&self, end: &End) {
+        for steps in self.context.at_end.iter().flatten() {
+            steps.done(self, end);
+        }
+    }
+}
+
+impl Context {
+    /// The request's id.
+    pub fn id(&self) -> &str {
+        self.id.get_or_init(|| self.local.next_id())
+    }
+
+    /// Takes the id that a trusted proxy gave the request, so that both logs have the same.
+    pub fn take_id(&self, request: &Request) {
+        let theirs = request.header("x-request-id").map(str::trim);
+        let is_id =
+            |id: &&str| !id.is_empty() && id.len() <= 128 && id.bytes().all(|byte| byte.is_ascii_graphic());
+        if let Some(theirs) = theirs.filter(is_id) {
+            // An id that was used already stays.
+            let _ = self.id.set(theirs.to_owned());
+        }
+    }
+
+    /// The client's address, behind trusted proxies; `None` before [`Flow::see_client`] was called.
+    pub fn client(&self) -> Option<IpAddr> {
+        self.client.get().0
+    }
+
+    /// Whether the peer is a trusted proxy: its lines about the client are believed.
+    pub fn comes_by_proxy(&self) -> bool {
+        self.client.get().1
+    }
+
+    /// The worker's clock, ids and random numbers.
+    pub fn local(&self) -> &Rc<Local> {
+        &self.local
+    }
+
+    /// Where the [`clock`] of decisions begins.
+    pub fn epoch(&self) -> Instant {
+        self.local.epoch
+    }
+
+    /// The clock of decisions, in nanoseconds.
+    pub fn now(&self) -> u64 {
+        self.local.now()
+    }
+
+    /// A random number for decisions.
+    pub fn random(&self) -> u64 {
+        self.local.random()
+    }
+
+    /// Notes what failed on this side or behind it.
+    pub fn fault(&self, why: String) {
+        *self.error.borrow_mut() = Some(why);
+    }
+
+    /// What failed.
+    pub fn error(&self) -> Option<String> {
+        self.error.borrow().clone()
+    }
+
+    /// Takes a failure back, and a refusal that followed from it: another try comes.
+    pub fn forgive(&self) {
+        *self.error.borrow_mut() = None;
+        self.refused.set(false);
+    }
+
+    /// Whether something failed.
+    pub fn has_failed(&self) -> bool {
+        self.error.borrow().is_some()
+    }
+
+    /// Notes the upstream server that answered.
+    pub fn answered_by(&self, upstream: AnsweredBy) {
+        *self.upstream.borrow_mut() = Some(upstream);
+    }
+
+    /// The upstream server that answered.
+    pub fn upstream(&self) -> Option<AnsweredBy> {
+        self.upstream.borrow().clone()
+    }
+
+    /// Where the part of the decoded path that is below the route begins. A step that has changed the path
+    /// has written all of it.
+    pub fn below(&self) -> usize {
+        if self.original.is_some() { 1 } else { self.route_path().len() }
+    }
+
+    /// Notes that the answer is a refusal by this server.
+    pub fn note_refusal(&self) {
+        self.refused.set(true);
+    }
+
+    /// Notes that the answer is no refusal after all: another one has taken its place.
+    pub fn pardon(&self) {
+        self.refused.set(false);
+    }
+
+    /// Whether the answer is a refusal by this server.
+    pub fn is_refused(&self) -> bool {
+        self.refused.get()
+    }
+
+    /// Has `steps` called at the end. There is room for three: those before the route, those of the route,
+    /// and the route's counts.
+    pub fn call_at_end(&mut self, steps: Rc<dyn AtEnd>) {
+        if let Some(place) = self.at_end.iter_mut().find(|place| place.is_none()) {
+            *place = Some(steps);
+        }
+    }
+
+    /// The path of the route that was chosen.
+    pub fn route_path(&self) -> &str {
+        self.route.as_ref().map_or("", |route| &route.path)
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("id", &self.id).field("route", &self.route).finish_non_exhaustive()
+    }
+}
+
+/// The host of an authority, without its port.
+pub fn host(authority: &str) -> &str {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => host,
+        _ => authority,
+    }
+}
+
+/// The value of a cookie (RFC 6265 §4.2).
+pub fn cookie<'r>(request: &'r Request, name: &str) -> Option<&'r str> {
+    let pairs = request.header("cookie")?.split(';').filter_map(|pair| pair.trim().split_once('='));
+    let mut named = pairs.filter(|(own, _)| *own == name).map(|(_, value)| value);
+    named.next()
+}
+
+/// How a version is written.
+pub fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::Http10 => "HTTP/1.0",
+        Version::Http11 => "HTTP/1.1",
+        Version::Http2 => "HTTP/2.0",
+        _ => "HTTP",
+    }
+}
+
+/// Before there is an answer.
+impl Values for Flow {
+    fn append(&self, variable: &Variable, out: &mut Vec<u8>) {
+        let request = &self.request;
+        let text = |out: &mut Vec<u8>, text: &str| out.extend_from_slice(text.as_bytes());
+        match variable {
+            Variable::Scheme => text(out, self.scheme()),
+            Variable::Host => text(out, host(request.authority().unwrap_or_default())),
+            Variable::Authority => text(out, request.authority().unwrap_or_default()),
+            Variable::Path => text(out, request.path()),
+            Variable::Rest => text(out, path::behind(request.path(), self.context.below())),
+            Variable::Query => text(out, request.query().unwrap_or_default()),
+            Variable::QueryMark => {
+                if let Some(query) = request.query() {
+                    out.push(b'?');
+                    text(out, query);
+                }
+            }
+            Variable::Target => text(out, self.target()),
+            Variable::Method => text(out, request.method_name()),
+            Variable::Protocol => text(out, protocol(request.version())),
+            Variable::Client => {
+                if let Some(client) = self.see_client() {
+                    text(out, &client.to_string());
+                }
+            }
+            Variable::Peer => {
+                if let Some(peer) = request.peer_addr() {
+                    text(out, &peer.ip().to_canonical().to_string());
+                }
+            }
+            Variable::Id => text(out, self.context.id()),
+            Variable::Subject => text(out, self.context.subject.as_deref().unwrap_or_default()),
+            Variable::Trace => text(out, self.context.trace.as_deref().unwrap_or_default()),
+            Variable::Route => {
+                let route = self.context.route.as_deref();
+                let name = route.map(|route| route.name.as_deref().unwrap_or(&route.path));
+                text(out, name.unwrap_or_default());
+            }
+            Variable::Time => text(out, &crate::date::Stamp::at(SystemTime::now()).combined()),
+            Variable::Time3339 => text(out, &crate::date::rfc3339(SystemTime::now())),
+            Variable::Header(name) => out.extend_from_slice(request.headers().get(name).unwrap_or_default()),
+            Variable::Cookie(name) => text(out, cookie(request, name).unwrap_or_default()),
+            Variable::QueryValue(name) => text(out, &request.query_value(name).unwrap_or_default()),
+            Variable::Upstream => {
+                if let Some(upstream) = &*self.context.upstream.borrow() {
+                    text(out, &upstream.address);
+                }
+            }
+            Variable::UpstreamDuration => {
+                if let Some(upstream) = &*self.context.upstream.borrow() {
+                    text(out, &format!("{:.6}", upstream.took.as_secs_f64()));
+                }
+            }
+            Variable::Error => {
+                if let Some(error) = &*self.context.error.borrow() {
+                    text(out, error);
+                }
+            }
+            Variable::Duration => text(out, &format!("{:.6}", self.context.began.elapsed().as_secs_f64())),
+            // Only the answer knows: a template for requests has none of these.
+            Variable::Status | Variable::Bytes | Variable::Answer(_) => {}
+        }
+    }
+}
+
+/// A flow with the head of its answer, for texts of the answer's own lines.
+pub struct Answered<'f> {
+    /// The flow.
+    pub flow: &'f Flow,
+    /// Its answer.
+    pub response: &'f Response,
+}
+
+impl Values for Answered<'_> {
+    fn append(&self, variable: &Variable, out: &mut Vec<u8>) {
+        match variable {
+            Variable::Status => {
+                out.extend_from_slice(self.response.status_code().code().to_string().as_bytes());
+            }
+            Variable::Answer(name) => {
+                out.extend_from_slice(self.response.header_value(name).unwrap_or_default());
+            }
+            other => self.flow.append(other, out),
+        }
+    }
+}
+
+/// A flow that is over, for lines of a log.
+pub struct Ended<'f> {
+    /// The flow.
+    pub flow: &'f Flow,
+    /// How it ended.
+    pub end: &'f End,
+}
+
+impl Values for Ended<'_> {
+    fn append(&self, variable: &Variable, out: &mut Vec<u8>) {
+        let mut text = |text: String| out.extend_from_slice(text.as_bytes());
+        match variable {
+            Variable::Status => text(self.end.status.to_string()),
+            Variable::Bytes => text(self.end.bytes.to_string()),
+            Variable::Duration => text(format!("{:.6}", self.end.took.as_secs_f64())),
+            Variable::Answer(name) => {
+                let lines = &self.flow.context.answer_lines;
+                let line = lines.iter().find(|(own, _)| own.eq_ignore_ascii_case(name));
+                out.extend_from_slice(line.map(|(_, value)| value.as_slice()).unwrap_or_default());
+            }
+            other => self.flow.append(other, out),
+        }
+    }
+}

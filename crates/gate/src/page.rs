@@ -1,0 +1,92 @@
+//! Pages of this server's own: refusals, as a page for browsers and as a line for other clients.
+
+use crate::flow::Context;
+use crate::words;
+use ringroad_http::{ContentType, EncodeError, Response, Status};
+use std::fmt::Write;
+
+/// The style of all pages.
+pub const STYLE: &str = include_str!("page.css");
+
+/// Text as it may stand in a page, also within quotes.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // Names of files may have anything in them.
+            other if other.is_control() => out.push('\u{fffd}'),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+/// A page with this title and content, both markup.
+pub fn document(title: &str, content: &str) -> String {
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n{content}</html>\n"
+    )
+}
+
+/// A page as an answer. Nothing in it may load or run anything.
+///
+/// # Errors
+/// None in practice: its lines are constants.
+pub fn html(status: Status, page: String) -> Result<Response, EncodeError> {
+    Response::new(page)
+        .status(status)
+        .header("Content-Type", "text/html; charset=utf-8")?
+        .header("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")?
+        .header("X-Content-Type-Options", "nosniff")
+}
+
+/// Makes a refusal: the status, and its meaning here as a sentence. Its form follows from `Accept`, as `Vary`
+/// says.
+pub fn refusal(status: Status, context: &Context, what: &str) -> Response {
+    let mut response = form(status, context, what);
+    words::vary(&mut response, "Accept");
+    response
+}
+
+fn form(status: Status, context: &Context, what: &str) -> Response {
+    context.note_refusal();
+    let plain = || {
+        let mut line = String::new();
+        // Writing to a string does not fail.
+        let _ = writeln!(line, "{status}: {what}");
+        Response::new(line).status(status).content_type(ContentType::Text)
+    };
+    if !context.html {
+        return plain();
+    }
+    let id = context.shows_id.then(|| format!("<p class=\"foot\">Request {}</p>\n", escape(context.id())));
+    let content = format!(
+        "<main class=\"say\">\n<p class=\"code\">{}</p>\n<h1>{}</h1>\n<p>{}</p>\n{}</main>\n",
+        status.code(),
+        escape(status.reason()),
+        escape(what),
+        id.unwrap_or_default()
+    );
+    let title = format!("{} {}", status.code(), escape(status.reason()));
+    html(status, document(&title, &content)).unwrap_or_else(|_| plain())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_a_name_is_markup() {
+        assert_eq!(
+            escape("<a href=\"x\" title='&'>\u{7}"),
+            "&lt;a href=&quot;x&quot; title=&#39;&amp;&#39;&gt;\u{fffd}"
+        );
+    }
+}

@@ -1,0 +1,289 @@
+//! The spellings of a request's path, and whether all of them mean the same place.
+//!
+//! Servers read one path in several ways: some decode `%2f` before they split, some take `;…` off each
+//! segment, some take a backslash for a slash. A route that protects `/admin/` is worth nothing if the server
+//! behind another route reads `/x;/..%5cadmin` as `/admin`. So a path is refused where any of these readings
+//! has a segment `.` or `..`, and [`Spellings`] gives every reading, so that the caller can refuse a path
+//! with readings that choose different routes.
+
+use std::borrow::Cow;
+
+/// A path in the readings of this server and of servers behind it. Each begins with `/` and has no empty
+/// segment inside and no `.` or `..`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spellings<'a> {
+    /// Decoded once, several slashes merged into one: the reading that routes and files are looked up by.
+    pub decoded: Cow<'a, [u8]>,
+    /// The other readings, where they differ: escaped delimiters left as they are; without parameters; with
+    /// backslashes as slashes. Escapes of other characters are equal to the character in every reading (RFC
+    /// 3986 §6.2.2.2).
+    others: Vec<Vec<u8>>,
+    /// An escaped slash, or a backslash in any form, is in the path: no file has such a name.
+    pub hides_slash: bool,
+    /// Several slashes were in a row, of which one is left.
+    pub merged_slashes: bool,
+}
+
+/// Why a path is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadPath {
+    /// It does not begin with `/`.
+    NotAPath,
+    /// An escape is not `%` and two hexadecimal digits.
+    Escape,
+    /// A control character is in it, as such or escaped.
+    Control,
+    /// A segment is `.` or `..` in one of the readings.
+    Dots,
+    /// Its readings choose different routes.
+    Ambiguous,
+    /// It is not UTF-8, and the server behind the route might decode it in a way of its own.
+    NotUtf8,
+}
+
+impl BadPath {
+    /// The reason, for the client and the log.
+    pub fn reason(self) -> &'static str {
+        match self {
+            BadPath::NotAPath => "the request target is not a path",
+            BadPath::Escape => "the path has an escape that is not % and two hexadecimal digits",
+            BadPath::Control => "the path has a control character",
+            BadPath::Dots => "the path has a segment . or .. in one of its readings",
+            BadPath::Ambiguous => {
+                "readings of the path (escapes, parameters, backslashes) choose different routes"
+            }
+            BadPath::NotUtf8 => "the path is not UTF-8",
+        }
+    }
+}
+
+impl<'a> Spellings<'a> {
+    /// Reads the path of a request target.
+    ///
+    /// # Errors
+    /// The path means no place, or a place that depends on the reader.
+    pub fn of(raw: &'a str) -> Result<Spellings<'a>, BadPath> {
+        let bytes = raw.as_bytes();
+        if bytes.first() != Some(&b'/') {
+            return Err(BadPath::NotAPath);
+        }
+        if bytes.iter().any(u8::is_ascii_control) {
+            return Err(BadPath::Control);
+        }
+        let plain = !bytes.iter().any(|byte| matches!(byte, b'%' | b';' | b'\\'));
+        if plain {
+            if has_dots(bytes) {
+                return Err(BadPath::Dots);
+            }
+            let (decoded, merged_slashes) = merged(Cow::Borrowed(bytes));
+            return Ok(Spellings { decoded, others: Vec::new(), hides_slash: false, merged_slashes });
+        }
+        let (decoded, kept) = decode(bytes)?;
+        if decoded.iter().any(u8::is_ascii_control) {
+            return Err(BadPath::Control);
+        }
+        let hides_slash = decoded.contains(&b'\\') || slashes(&decoded) > slashes(bytes);
+        let slashed: Vec<u8> = decoded.iter().map(|byte| if *byte == b'\\' { b'/' } else { *byte }).collect();
+        let without = without_parameters(&slashed);
+        if has_dots(bytes) || has_dots(&decoded) || has_dots(&slashed) || has_dots(&without) {
+            return Err(BadPath::Dots);
+        }
+        let (decoded, merged_slashes) = merged(Cow::Owned(decoded));
+        let mut others = Vec::new();
+        for other in [kept, slashed, without] {
+            let (other, _) = merged(Cow::Owned(other));
+            if other != decoded && !others.iter().any(|known| *known == *other) {
+                others.push(other.into_owned());
+            }
+        }
+        Ok(Spellings { decoded, others, hides_slash, merged_slashes })
+    }
+
+    /// What `choose` finds for the path.
+    ///
+    /// # Errors
+    /// It finds something else for another reading.
+    pub fn choose<T: PartialEq>(&self, choose: impl Fn(&[u8]) -> T) -> Result<T, BadPath> {
+        let chosen = choose(&self.decoded);
+        let same = self.others.iter().all(|other| choose(other) == chosen);
+        if same { Ok(chosen) } else { Err(BadPath::Ambiguous) }
+    }
+}
+
+fn slashes(path: &[u8]) -> usize {
+    path.iter().filter(|byte| **byte == b'/').count()
+}
+
+/// The path with every escape decoded, and with those of delimiters left as they are.
+fn decode(raw: &[u8]) -> Result<(Vec<u8>, Vec<u8>), BadPath> {
+    let mut decoded = Vec::with_capacity(raw.len());
+    let mut kept = Vec::with_capacity(raw.len());
+    let mut rest = raw;
+    while let Some((&byte, behind)) = rest.split_first() {
+        rest = behind;
+        if byte != b'%' {
+            decoded.push(byte);
+            kept.push(byte);
+            continue;
+        }
+        let [high, low, behind @ ..] = rest else { return Err(BadPath::Escape) };
+        let digit = |byte: u8| char::from(byte).to_digit(16).ok_or(BadPath::Escape);
+        let byte = (digit(*high)? << 4 | digit(*low)?) as u8;
+        decoded.push(byte);
+        match byte {
+            b'/' | b'\\' | b';' => kept.extend_from_slice(&[b'%', *high, *low]),
+            byte => kept.push(byte),
+        }
+        rest = behind;
+    }
+    Ok((decoded, kept))
+}
+
+/// Whether a segment is `.` or `..`.
+fn has_dots(path: &[u8]) -> bool {
+    path.split(|byte| *byte == b'/').any(|segment| matches!(segment, [b'.'] | [b'.', b'.']))
+}
+
+/// The path with `;…` cut from each segment, as servlet containers read it.
+fn without_parameters(path: &[u8]) -> Vec<u8> {
+    let segments = path.split(|byte| *byte == b'/');
+    let cut = segments.map(|segment| segment.split(|byte| *byte == b';').next().unwrap_or_default());
+    cut.collect::<Vec<_>>().join(&b'/')
+}
+
+/// The path with several slashes in a row as one, and whether there were.
+fn merged(path: Cow<'_, [u8]>) -> (Cow<'_, [u8]>, bool) {
+    if !path.windows(2).any(|pair| pair == b"//") {
+        return (path, false);
+    }
+    let mut merged = path.into_owned();
+    merged.dedup_by(|byte, before| *byte == b'/' && *before == b'/');
+    (Cow::Owned(merged), true)
+}
+
+/// What is left of a raw path behind its first `bytes` decoded ones, with slashes merged; slashes behind the
+/// last of these stay.
+pub fn behind(raw: &str, bytes: usize) -> &str {
+    let (mut at, mut left) = (0, bytes);
+    let mut slash_before = false;
+    while left > 0
+        && let Some(rest) = raw.as_bytes().get(at..)
+        && let Some(first) = rest.first()
+    {
+        let slash = *first == b'/' || rest.get(..3).is_some_and(|three| three.eq_ignore_ascii_case(b"%2f"));
+        if !(slash && slash_before) {
+            left -= 1;
+        }
+        slash_before = slash;
+        at += if *first == b'%' { 3 } else { 1 };
+    }
+    raw.get(at..).unwrap_or_default()
+}
+
+/// A place on this server as a `Location`: never `//elsewhere`, which browsers take for another server.
+pub fn location(path: &str, query: Option<&str>) -> String {
+    let rest = path.trim_start_matches(['/', '\\']);
+    let slash = if rest.len() < path.len() { "/" } else { "" };
+    match query {
+        Some(query) => format!("{slash}{rest}?{query}"),
+        None => format!("{slash}{rest}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn decoded(raw: &str) -> Result<Vec<u8>, BadPath> {
+        Spellings::of(raw).map(|spellings| spellings.decoded.into_owned())
+    }
+
+    #[test]
+    fn escapes_are_decoded_once() {
+        for (raw, expected) in [
+            ("/", &b"/"[..]),
+            ("/a%20b", b"/a b"),
+            ("/%252e%252e/x", b"/%2e%2e/x"),
+            ("/caf%C3%A9", "/café".as_bytes()),
+            ("/a;b/...;", b"/a;b/...;"),
+            ("/...", b"/..."),
+            ("//a///b//", b"/a/b/"),
+            ("/%2fa%2F/b", b"/a/b"),
+        ] {
+            assert_eq!(decoded(raw).unwrap(), expected, "{raw}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_means_no_place_or_several_is_refused() {
+        for (raw, why) in [
+            ("", BadPath::NotAPath),
+            ("*", BadPath::NotAPath),
+            ("/..", BadPath::Dots),
+            ("/../etc/passwd", BadPath::Dots),
+            ("/..%2f", BadPath::Dots),
+            ("/%2e%2e/", BadPath::Dots),
+            ("/.%2E/", BadPath::Dots),
+            ("/a/./b", BadPath::Dots),
+            ("/a%2f..%2fb", BadPath::Dots),
+            ("/a/..;/b", BadPath::Dots),
+            ("/.;", BadPath::Dots),
+            ("/..;a=b/c", BadPath::Dots),
+            ("/%2e%2E%3b/c", BadPath::Dots),
+            ("/x/..\\admin", BadPath::Dots),
+            ("/x%5c..%5cadmin/users", BadPath::Dots),
+            ("/x\\..;\\admin", BadPath::Dots),
+            ("/%00", BadPath::Control),
+            ("/a%0ab", BadPath::Control),
+            ("/%7f", BadPath::Control),
+            ("/%", BadPath::Escape),
+            ("/%2", BadPath::Escape),
+            ("/%zz", BadPath::Escape),
+            ("/%+1", BadPath::Escape),
+        ] {
+            assert_eq!(decoded(raw), Err(why), "{raw}");
+        }
+        for raw in ["/a%2fb", "/a\\b", "/a%5Cb"] {
+            assert!(Spellings::of(raw).unwrap().hides_slash, "{raw}");
+        }
+        assert!(!Spellings::of("/a;b%20c").unwrap().hides_slash);
+    }
+
+    #[test]
+    fn readings_that_choose_different_routes_are_refused() {
+        let admin = |path: &[u8]| path.starts_with(b"/admin/") || path == b"/admin";
+        let chosen = |raw: &str| Spellings::of(raw).and_then(|spellings| spellings.choose(admin));
+        for raw in ["/admin;a=b/users", "/;/admin/users", "/admin%5cusers", "\\/admin", "/admin%2fusers"] {
+            assert!(chosen(raw).is_err(), "{raw}");
+        }
+        for (raw, is_admin) in [
+            ("/admin/a;b", true),
+            ("/admin/a%2fb", true),
+            ("/a;b/c", false),
+            ("/%61dmin/x", true),
+            ("/x\\y", false),
+        ] {
+            assert_eq!(chosen(raw), Ok(is_admin), "{raw}");
+        }
+    }
+
+    #[test]
+    fn what_is_behind_a_decoded_prefix_is_found_in_the_raw_path() {
+        assert_eq!(behind("/a/b%20c", 3), "b%20c");
+        assert_eq!(behind("/%61/b", 3), "b");
+        assert_eq!(behind("/a", 5), "");
+        assert_eq!(behind("//a%2f/b//c", 3), "/b//c");
+        assert_eq!(behind("/%2Fa/b", 3), "b");
+        assert_eq!(behind("/a/%2fb", 3), "%2fb");
+    }
+
+    #[test]
+    fn a_location_stays_on_this_server() {
+        assert_eq!(location("/a/", Some("b=c")), "/a/?b=c");
+        for path in ["//evil.example/", "/\\evil.example/", "\\/evil.example/"] {
+            assert_eq!(location(path, None), "/evil.example/", "{path}");
+        }
+        assert_eq!(location("https://example.org/", None), "https://example.org/");
+    }
+}

@@ -1,0 +1,104 @@
+//! What goes wrong with a request that a client makes.
+
+use crate::message::{BodyError, BoxError};
+use crate::transport::HandshakeError;
+use std::fmt;
+use std::time::Duration;
+
+/// Why a client's request got no response.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// It is not a URL this client can ask for.
+    Url {
+        /// The URL.
+        url: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The name was not found.
+    Resolve {
+        /// The host.
+        host: String,
+        /// What the system said.
+        why: std::io::Error,
+    },
+    /// The TLS handshake failed: most often the server's certificate is not accepted.
+    Tls(HandshakeError),
+    /// Connecting, sending or receiving failed.
+    Connection(ringroad_engine::Error),
+    /// A part of the request cannot be sent as it is.
+    Request(ringroad_wire::EncodeError),
+    /// The body of the request failed.
+    Body(BoxError),
+    /// The server's answer breaks the protocol.
+    Response(ringroad_wire::Error),
+    /// The body of the response did not come as it should.
+    Unread(BodyError),
+    /// The server closed the connection before it answered.
+    Closed,
+    /// A stream or connection of HTTP/2 was ended with this code (RFC 9113 §7).
+    Http2(u32),
+    /// The server does not speak WebSocket as it was asked to.
+    NotUpgraded {
+        /// The status it answered with.
+        status: ringroad_wire::Status,
+        /// What is wrong.
+        why: String,
+    },
+    /// The server opens no WebSocket over HTTP/2 (RFC 8441).
+    NoExtendedConnect,
+    /// It was not done in time: what, and how long it had.
+    TimedOut(&'static str, Duration),
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClientError::Url { url, why } => write!(f, "request, on {url:?}: {why}"),
+            ClientError::Resolve { host, why } => write!(f, "resolve, on {host:?}: {why}"),
+            ClientError::Tls(why) => write!(f, "{why}"),
+            ClientError::Connection(why) => write!(f, "{why}"),
+            ClientError::Request(why) => write!(f, "request: {why}"),
+            ClientError::Body(why) => write!(f, "request body: {why}"),
+            ClientError::Response(why) => write!(f, "response: {why}"),
+            ClientError::Unread(why) => write!(f, "response {why}"),
+            ClientError::Closed => f.write_str("response: the server closed the connection instead"),
+            ClientError::Http2(code) => write!(f, "HTTP/2: {}", h2::Reason::from(*code)),
+            ClientError::NotUpgraded { status, why } => {
+                write!(f, "WebSocket handshake: {why} (status {})", status.code())
+            }
+            ClientError::NoExtendedConnect => f.write_str(
+                "WebSocket handshake: the server opens none over HTTP/2 (RFC 8441): ask it by HTTP/1.1",
+            ),
+            ClientError::TimedOut(what, span) => write!(f, "{what}: not done within {span:?}"),
+        }
+    }
+}
+
+impl std::error::Error for ClientError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ClientError::Resolve { why, .. } => Some(why),
+            ClientError::Tls(why) => Some(why),
+            ClientError::Connection(why) => Some(why),
+            ClientError::Request(why) => Some(why),
+            ClientError::Response(why) => Some(why),
+            ClientError::Body(why) => Some(&**why),
+            ClientError::Unread(why) => Some(why),
+            _ => None,
+        }
+    }
+}
+
+impl From<ringroad_engine::Error> for ClientError {
+    fn from(why: ringroad_engine::Error) -> Self {
+        ClientError::Connection(why)
+    }
+}
+
+impl From<BodyError> for ClientError {
+    fn from(why: BodyError) -> Self {
+        ClientError::Unread(why)
+    }
+}

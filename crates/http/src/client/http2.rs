@@ -1,0 +1,507 @@
+//! A client's connection that speaks HTTP/2: many requests at a time, each a stream.
+//!
+//! The `h2` crate's connection runs in a task of its own. It ends when the server ends it, or when no handle
+//! and no response is left. What a failed exchange says of itself ([`Failure`]) is what decides whether it
+//! may be repeated: a stream that the server refused, or that is above the last one of its GOAWAY, was not
+//! acted on (RFC 9113 §8.7).
+
+use super::error::ClientError;
+use super::failure::{FailedAt, Failure, SentSoFar};
+use crate::h2::head::{block, put, trailer_pairs, trailers};
+use crate::h2::{Part, Progress, Traffic};
+use crate::message::{Body, BodyError, Chunk, Inner, Piece, Pieces};
+use crate::transport::Transport;
+use ::h2::client::{Builder, ResponseFuture, SendRequest};
+use ::h2::{Ping, PingPong, Reason, RecvStream, SendStream};
+use ::http::header::CONTENT_LENGTH;
+use ::http::uri::{Authority, PathAndQuery, Scheme};
+use ringroad_bridge::Io;
+use ringroad_engine::{JoinHandle, spawn};
+use ringroad_wire::{FieldBlock, Method, Status};
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+/// Bytes of a body that wait for flow control before the next piece is asked for.
+const WAITING_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes of one response, and of all of a connection, that may wait for their reader.
+const WINDOWS: (u32, u32) = (256 * 1024, 1024 * 1024);
+
+/// Largest window (RFC 9113 §6.9.1).
+const WINDOW_MAX: u32 = (1 << 31) - 1;
+
+/// Heads before a response that are told.
+const INTERIM_MAX: u8 = 16;
+
+/// Longest head of a response.
+const HEADER_LIST_BYTES: u32 = 64 * 1024;
+
+/// A connection to a server that speaks HTTP/2. Clones share it.
+#[derive(Clone)]
+pub struct Http2Connection {
+    sender: SendRequest<Part>,
+    state: Rc<State>,
+}
+
+struct State {
+    traffic: Rc<Traffic>,
+    /// The server takes no further requests, or the connection has ended.
+    over: Cell<bool>,
+    driver: RefCell<Option<JoinHandle<()>>>,
+    /// Streams that carry another protocol.
+    tunnels: Cell<u32>,
+    /// Finds out whether the server's settings have come.
+    ping: RefCell<Option<PingPong>>,
+    /// They have, or the connection has ended.
+    settled: Cell<bool>,
+    /// Tasks that wait for them.
+    waiting: RefCell<Vec<Waker>>,
+    peer: Option<SocketAddr>,
+    tls: Option<Arc<crate::tls::Info>>,
+}
+
+impl State {
+    fn settle(&self) {
+        self.settled.set(true);
+        self.waiting.take().into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Counts as a tunnel of its connection until it is dropped.
+pub(super) struct OpenTunnel(Http2Connection);
+
+impl Drop for OpenTunnel {
+    fn drop(&mut self) {
+        let tunnels = &self.0.state.tunnels;
+        tunnels.set(tunnels.get().saturating_sub(1));
+    }
+}
+
+/// A request over HTTP/2.
+#[derive(Debug)]
+pub struct Http2Request<'a> {
+    /// The method; an extension method by its name.
+    pub method: &'a str,
+    /// `http` or `https`.
+    pub scheme: &'a str,
+    /// The host, with its port if that is not the scheme's.
+    pub authority: &'a str,
+    /// Path and query.
+    pub target: &'a str,
+    /// Header lines; those of one connection of HTTP/1 are left out, except `te: trailers`.
+    pub lines: &'a FieldBlock,
+    /// The body. Trailers of a stream are sent.
+    pub body: Body,
+}
+
+impl Http2Connection {
+    /// Begins to speak HTTP/2 on a connection: by prior knowledge, or because TLS chose it.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub async fn begin(stream: Transport) -> Result<Http2Connection, ClientError> {
+        let mut builder = Builder::new();
+        builder
+            .enable_push(false)
+            .initial_window_size(WINDOWS.0)
+            .initial_connection_window_size(WINDOWS.1)
+            .max_header_list_size(HEADER_LIST_BYTES);
+        let (peer, tls) = (stream.peer_addr(), stream.tls().map(Arc::clone));
+        let (sender, mut connection) = builder.handshake(Io::gathering(stream)).await.map_err(error)?;
+        let state = Rc::new(State {
+            traffic: Rc::default(),
+            over: Cell::new(false),
+            driver: RefCell::default(),
+            tunnels: Cell::new(0),
+            ping: RefCell::new(connection.ping_pong()),
+            settled: Cell::new(false),
+            waiting: RefCell::default(),
+            peer,
+            tls,
+        });
+        let weak = Rc::downgrade(&state);
+        let driver = spawn(async move {
+            let mut tunnels = 0;
+            // How it ended is what its streams report.
+            let _ = poll_fn(|context| {
+                let open = weak.upgrade().map_or(0, |state| state.tunnels.get());
+                if open != tunnels {
+                    // A session that is slow to read would else stop what is beside it.
+                    tunnels = open;
+                    let window = u64::from(WINDOWS.1) + u64::from(open) * u64::from(WINDOWS.0);
+                    connection
+                        .set_target_window_size(u32::try_from(window).unwrap_or(u32::MAX).min(WINDOW_MAX));
+                }
+                Pin::new(&mut connection).poll(context)
+            })
+            .await;
+            if let Some(state) = weak.upgrade() {
+                state.over.set(true);
+                state.settle();
+            }
+        });
+        state.driver.borrow_mut().replace(driver);
+        Ok(Http2Connection { sender, state })
+    }
+
+    /// Whether a further request may be sent on it, as far as is known.
+    pub fn is_usable(&self) -> bool {
+        !self.state.over.get()
+    }
+
+    /// Streams that the server takes at a time, as far as is known.
+    pub fn streams_max(&self) -> usize {
+        self.sender.current_max_send_streams()
+    }
+
+    /// Waits until a stream may be opened.
+    ///
+    /// # Errors
+    /// The connection takes no further requests. [`Failure::sent`] is [`SentSoFar::Nothing`].
+    pub async fn ready(&self) -> Result<(), Failure> {
+        self.sender.clone().ready().await.map(|_| ()).map_err(|why| self.ended(why))
+    }
+
+    #[cold]
+    fn ended(&self, why: ::h2::Error) -> Failure {
+        self.state.over.set(true);
+        Failure::new(FailedAt::Send, SentSoFar::Nothing, error(why))
+    }
+
+    /// Sends a request, and waits for the head of its response; for a free stream first, if the server has
+    /// as many as it takes. Dropping the future resets the stream.
+    ///
+    /// # Errors
+    /// [`Failure::sent`] is [`SentSoFar::Nothing`] also where the server has said that it did not act on the
+    /// request.
+    pub async fn send(&self, request: Http2Request<'_>) -> Result<Http2Response, Failure> {
+        self.send_with(request, |_, _| {}).await
+    }
+
+    /// The same, with what is said before the response: each head of 1xx, of which the first 16 are told.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn send_with(
+        &self,
+        request: Http2Request<'_>,
+        interim: impl FnMut(Status, FieldBlock),
+    ) -> Result<Http2Response, Failure> {
+        let (head, pieces) = head_of(request).map_err(Failure::of_request)?;
+        let mut sender = self.sender.clone().ready().await.map_err(|why| self.ended(why))?;
+        let (response, stream) =
+            sender.send_request(head, pieces.is_none()).map_err(|why| self.ended(why))?;
+        drop(sender);
+        let progress = Progress::new(&self.state.traffic);
+        // Dropped with the response, it ends with it.
+        let sending = pieces.map(|pieces| spawn(send_pieces(stream, pieces, progress)));
+        self.receive(response, sending, interim).await
+    }
+
+    /// Waits for a free stream, and begins a request without an end on it.
+    pub(super) async fn open(
+        &self,
+        head: ::http::Request<()>,
+    ) -> Result<(ResponseFuture, SendStream<Part>), Failure> {
+        let mut sender = self.sender.clone().ready().await.map_err(|why| self.ended(why))?;
+        sender.send_request(head, false).map_err(|why| self.ended(why))
+    }
+
+    /// Whether the server takes extended CONNECT (RFC 8441 §3). Its settings are waited for.
+    pub(super) async fn takes_tunnels(&self) -> bool {
+        let state = &self.state;
+        let ping = state.ping.take();
+        if let Some(mut ping) = ping
+            && !self.sender.is_extended_connect_protocol_enabled()
+        {
+            let state = Rc::clone(state);
+            // The answer comes behind the settings, which a server begins with.
+            spawn(async move {
+                let _ = ping.ping(Ping::opaque()).await;
+                state.settle();
+            })
+            .detach();
+        }
+        poll_fn(|context| {
+            let enabled = self.sender.is_extended_connect_protocol_enabled();
+            if enabled || state.settled.get() {
+                return Poll::Ready(enabled);
+            }
+            state.waiting.borrow_mut().push(context.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    pub(super) fn traffic(&self) -> &Rc<Traffic> {
+        &self.state.traffic
+    }
+
+    /// The server's address, and the results of the TLS handshake.
+    pub(super) fn facts(&self) -> (Option<SocketAddr>, Option<Arc<crate::tls::Info>>) {
+        (self.state.peer, self.state.tls.clone())
+    }
+
+    pub(super) fn count_tunnel(&self) -> OpenTunnel {
+        self.state.tunnels.set(self.state.tunnels.get() + 1);
+        OpenTunnel(self.clone())
+    }
+
+    /// What a stream's answer, or its error, says about the request and the connection.
+    pub(super) fn answered<R>(&self, response: Result<R, ::h2::Error>) -> Result<R, Failure> {
+        response.map_err(|why| {
+            let refused = why.is_reset() && why.reason() == Some(Reason::REFUSED_STREAM);
+            // Of a stream that the server's GOAWAY still covers, the error is another.
+            let left_out = why.is_go_away() && why.is_remote();
+            if why.is_go_away() || why.is_io() {
+                self.state.over.set(true);
+            }
+            let sent = if refused || left_out { SentSoFar::Nothing } else { SentSoFar::All };
+            Failure::new(FailedAt::Head, sent, error(why))
+        })
+    }
+
+    async fn receive(
+        &self,
+        mut response: ResponseFuture,
+        sending: Option<JoinHandle<()>>,
+        mut interim: impl FnMut(Status, FieldBlock),
+    ) -> Result<Http2Response, Failure> {
+        let mut left = INTERIM_MAX;
+        let response = poll_fn(|context| {
+            while let Poll::Ready(Some(Ok(head))) = response.poll_informational(context) {
+                if let (Some(less), Some(status)) = (left.checked_sub(1), Status::new(head.status().as_u16()))
+                {
+                    left = less;
+                    interim(status, block(head.headers()));
+                }
+            }
+            Pin::new(&mut response).poll(context)
+        });
+        let response = self.answered(response.await)?;
+        let (parts, body) = response.into_parts();
+        let at_head = |why| Failure::new(FailedAt::HeadBegun, SentSoFar::All, why);
+        let status = Status::new(parts.status.as_u16()).ok_or(ClientError::Closed).map_err(at_head)?;
+        let lines = block(&parts.headers);
+        let length = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        Ok(Http2Response {
+            status,
+            lines,
+            length,
+            body,
+            trailers: Vec::new(),
+            ended: false,
+            _sending: sending,
+            _connection: self.clone(),
+        })
+    }
+}
+
+impl fmt::Debug for Http2Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Http2Connection").field("is_usable", &self.is_usable()).finish()
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        // It ends by itself, with a GOAWAY.
+        if let Some(driver) = self.driver.borrow_mut().take() {
+            driver.detach();
+        }
+    }
+}
+
+pub(super) fn error(why: ::h2::Error) -> ClientError {
+    match why.reason() {
+        Some(code) => ClientError::Http2(code.into()),
+        None => ClientError::Closed,
+    }
+}
+
+/// The URL of these parts.
+pub(super) fn uri_of(scheme: &str, authority: &str, target: &str) -> Result<::http::Uri, ClientError> {
+    let wrong = |what: &str| ClientError::Url {
+        url: format!("{scheme}://{authority}{target}"),
+        why: format!("{what:?} is not what it stands for"),
+    };
+    let mut uri = ::http::uri::Parts::default();
+    uri.scheme = Some(Scheme::try_from(scheme).map_err(|_| wrong(scheme))?);
+    uri.authority = Some(Authority::try_from(authority).map_err(|_| wrong(authority))?);
+    uri.path_and_query = Some(PathAndQuery::try_from(target).map_err(|_| wrong(target))?);
+    ::http::Uri::from_parts(uri).map_err(|_| wrong(target))
+}
+
+/// The head as the `h2` crate has it, and the body if there is one.
+fn head_of(request: Http2Request<'_>) -> Result<(::http::Request<()>, Option<Pieces>), ClientError> {
+    let uri = uri_of(request.scheme, request.authority, request.target)?;
+    let mut head = ::http::Request::new(());
+    *head.method_mut() = ::http::Method::from_bytes(request.method.as_bytes()).map_err(|_| {
+        ClientError::Url { url: uri.to_string(), why: format!("{:?} is no method", request.method) }
+    })?;
+    *head.uri_mut() = uri;
+    let length = request.body.size();
+    let map = head.headers_mut();
+    for field in request.lines.iter() {
+        // RFC 9113 §8.2.2: nothing else may be said in it.
+        let is_te = field.name.eq_ignore_ascii_case(b"te");
+        if !is_te || field.value.eq_ignore_ascii_case(b"trailers") {
+            put(map, field.name, field.value);
+        }
+    }
+    let has_content = !matches!(Method::new(request.method.as_bytes()), Method::Get | Method::Head);
+    if let Some(length) = length.filter(|length| *length > 0 || has_content) {
+        map.insert(CONTENT_LENGTH, length.into());
+    }
+    let pieces = match request.body.0 {
+        Inner::Stream(pieces) => Some(*pieces),
+        Inner::File(part) => Some(part.into_pieces()),
+        Inner::Empty | Inner::Switch(_) => None,
+        whole @ Inner::Whole(_) => Some(Pieces { stream: Body(whole).into_pieces(), size: length }),
+    };
+    Ok((head, pieces))
+}
+
+/// Sends a body. A server that has answered and wants no more of it is no error.
+async fn send_pieces(mut stream: SendStream<Part>, mut pieces: Pieces, progress: Rc<Progress>) {
+    loop {
+        let next = poll_fn(|context| {
+            if stream.poll_reset(context).is_ready() {
+                return Poll::Ready(None);
+            }
+            if progress.poll_below(WAITING_BYTES_MAX, context).is_pending() {
+                return Poll::Pending;
+            }
+            pieces.stream.as_mut().poll_next(context).map(Some)
+        })
+        .await;
+        let sent = match next {
+            None => return,
+            Some(Some(Ok(Piece::Data(chunk)))) => stream.send_data(Part::new(chunk, &progress), false),
+            Some(Some(Ok(Piece::Trailers(lines)))) => return drop(stream.send_trailers(trailers(&lines))),
+            Some(None) => return drop(stream.send_data(Part::new(Chunk::of_static(b""), &progress), true)),
+            // The server learns that the body is not complete.
+            Some(Some(Err(_))) => return stream.send_reset(Reason::CANCEL),
+        };
+        if sent.is_err() {
+            return;
+        }
+    }
+}
+
+/// A response over HTTP/2: its head, and its body as it is asked for. Dropping it before its end resets the
+/// stream.
+pub struct Http2Response {
+    status: Status,
+    lines: FieldBlock,
+    length: Option<u64>,
+    body: RecvStream,
+    trailers: Vec<(String, Vec<u8>)>,
+    ended: bool,
+    /// The body of the request.
+    _sending: Option<JoinHandle<()>>,
+    _connection: Http2Connection,
+}
+
+impl Http2Response {
+    /// The status.
+    pub fn status(&self) -> Status {
+        self.status
+    }
+
+    /// The header lines, with names in lower case; those that follow from the body are left out.
+    pub fn lines(&self) -> &FieldBlock {
+        &self.lines
+    }
+
+    /// The first header line of this name, in any case, if it is ASCII or UTF-8.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.lines.get(name).and_then(|value| str::from_utf8(value).ok())
+    }
+
+    /// The length of the body, as `Content-Length` says it.
+    pub fn content_length(&self) -> Option<u64> {
+        self.length
+    }
+
+    /// Whether all of it has come and was taken, trailers too.
+    pub fn is_complete(&self) -> bool {
+        self.ended || self.body.is_end_stream()
+    }
+
+    /// The next piece of the body; `None` at its end. Flow control goes on with what is taken here.
+    ///
+    /// # Errors
+    /// The stream or its connection ended before the body.
+    pub async fn next(&mut self) -> Option<Result<Chunk, BodyError>> {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// As [`next`](Self::next), for a hand-written future.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Chunk, BodyError>>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let failed = |why| Poll::Ready(Some(Err(BodyError::Source(Box::new(error(why))))));
+        match ready!(self.body.poll_data(context)) {
+            Some(Ok(data)) => {
+                // An error says that the stream is over, and then there is no window to be opened.
+                let _ = self.body.flow_control().release_capacity(data.len());
+                return Poll::Ready(Some(Ok(Chunk::from(Vec::from(data)))));
+            }
+            Some(Err(why)) => {
+                self.ended = true;
+                return failed(why);
+            }
+            None => {}
+        }
+        let trailers = ready!(self.body.poll_trailers(context));
+        self.ended = true;
+        match trailers {
+            Ok(map) => self.trailers = map.as_ref().map(trailer_pairs).unwrap_or_default(),
+            Err(why) => return failed(why),
+        }
+        Poll::Ready(None)
+    }
+
+    /// Lines that came behind the body, once it has ended.
+    pub fn trailers(&self) -> &[(String, Vec<u8>)] {
+        &self.trailers
+    }
+
+    /// Takes the lines that came behind the body.
+    pub fn take_trailers(&mut self) -> Vec<(String, Vec<u8>)> {
+        std::mem::take(&mut self.trailers)
+    }
+
+    /// All that is left of the body.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next); [`BodyError::TooLong`].
+    pub async fn bytes(&mut self, bytes_max: usize) -> Result<Vec<u8>, BodyError> {
+        let mut all = Vec::new();
+        while let Some(piece) = self.next().await {
+            let piece = piece?;
+            if piece.len() > bytes_max - all.len() {
+                return Err(BodyError::TooLong(bytes_max));
+            }
+            all.extend_from_slice(&piece);
+        }
+        Ok(all)
+    }
+}
+
+impl fmt::Debug for Http2Response {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Http2Response({})", self.status.code())
+    }
+}

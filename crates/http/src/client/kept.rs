@@ -1,0 +1,197 @@
+//! Idle connections that are kept for the next exchange, each watched by a task.
+//!
+//! A server closes an idle connection when it likes. A connection that is only looked at when it is wanted
+//! again would leave its descriptor open until then, and a request that cannot be repeated would be lost on
+//! it. So each has a small task that waits for its end: a connection that ends, that brings bytes without
+//! having been asked, or that is out of time leaves at once.
+
+use crate::transport::Receive;
+use foldhash::fast::RandomState;
+use ringroad_engine::{spawn, time};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::future::poll_fn;
+use std::hash::Hash;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// Idle connections by the key of their server. Clones are the same connections. It belongs to one runtime.
+///
+/// `C` is what is received from: a [`Transport`](crate::Transport), or something that holds one.
+pub struct KeptConnections<K, C> {
+    shared: Rc<Shared<K, C>>,
+}
+
+/// Connections by the key of their server. No peer chooses the keys.
+type ByServer<K, C> = HashMap<K, Vec<Rc<Idle<C>>>, RandomState>;
+
+struct Shared<K, C> {
+    /// Connections by server, the most recently used last.
+    idle: RefCell<ByServer<K, C>>,
+    /// Maximum number of idle connections for each server.
+    most: usize,
+}
+
+/// A connection, with the task that watches it.
+struct Idle<C> {
+    connection: RefCell<Option<C>>,
+    /// The watching task, to end it when the connection is taken.
+    watcher: RefCell<Option<Waker>>,
+}
+
+impl<C: Receive> Idle<C> {
+    /// Becomes ready when the connection cannot be used any more, or was taken.
+    fn poll_over(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut connection = self.connection.borrow_mut();
+        let Some(open) = connection.as_mut() else { return Poll::Ready(()) };
+        // Unexpected bytes, the end and an error have the same effect.
+        if open.poll_recv(context).is_ready() {
+            let over = connection.take();
+            drop(connection);
+            drop(over);
+            return Poll::Ready(());
+        }
+        *self.watcher.borrow_mut() = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl<C> Idle<C> {
+    /// Takes the connection, and ends the task that watches it.
+    fn take(&self) -> Option<C> {
+        let connection = self.connection.borrow_mut().take();
+        if let Some(watcher) = self.watcher.borrow_mut().take() {
+            watcher.wake();
+        }
+        connection
+    }
+}
+
+/// Closes the connections with the last clone.
+impl<K, C> Drop for Shared<K, C> {
+    fn drop(&mut self) {
+        for idle in self.idle.get_mut().values().flatten() {
+            drop(idle.take());
+        }
+    }
+}
+
+impl<K, C> Clone for KeptConnections<K, C> {
+    fn clone(&self) -> Self {
+        KeptConnections { shared: Rc::clone(&self.shared) }
+    }
+}
+
+impl<K: Eq + Hash + Clone + 'static, C: Receive + 'static> KeptConnections<K, C> {
+    /// Makes an empty pool that keeps at most `most` connections for each server.
+    pub fn new(most: usize) -> KeptConnections<K, C> {
+        KeptConnections { shared: Rc::new(Shared { idle: RefCell::default(), most }) }
+    }
+
+    /// Keeps a connection on which an exchange has ended, for so long. If there are enough, it is closed.
+    pub fn keep(&self, server: K, connection: C, span: Duration) {
+        let idle = Rc::new(Idle { connection: RefCell::new(Some(connection)), watcher: RefCell::default() });
+        {
+            let mut all = self.shared.idle.borrow_mut();
+            let of_server = all.entry(server.clone()).or_default();
+            if of_server.len() >= self.shared.most || span.is_zero() {
+                return;
+            }
+            of_server.push(Rc::clone(&idle));
+        }
+        let shared = Rc::downgrade(&self.shared);
+        let watching = async move {
+            let _ = time::timeout(span, poll_fn(|context| idle.poll_over(context))).await;
+            // Closed, too old, or taken. A taken one is not in the list any more.
+            if let Some(shared) = shared.upgrade() {
+                shared.remove(&server, &idle);
+            }
+        };
+        spawn(watching).detach();
+    }
+
+    /// Takes the connection to the server that was used last and is open.
+    pub fn take(&self, server: &K) -> Option<C> {
+        loop {
+            let idle = self.shared.idle.borrow_mut().get_mut(server)?.pop()?;
+            let connection = idle.take();
+            // What has happened since the watching task ran last.
+            if let Some(mut connection) = connection
+                && connection.poll_recv(&mut Context::from_waker(Waker::noop())).is_pending()
+            {
+                return Some(connection);
+            }
+        }
+    }
+
+    /// Closes up to `count` connections, of each server those that were used longest ago. Returns how many.
+    pub fn close_oldest(&self, count: usize) -> usize {
+        let mut oldest = Vec::new();
+        {
+            let mut all = self.shared.idle.borrow_mut();
+            for of_server in all.values_mut() {
+                let left = count - oldest.len();
+                oldest.extend(of_server.drain(..left.min(of_server.len())));
+            }
+        }
+        // The watching tasks find no connection and end.
+        oldest.into_iter().filter_map(|idle| idle.take()).count()
+    }
+
+    /// Returns the number of idle connections.
+    pub fn len(&self) -> usize {
+        self.shared.idle.borrow().values().map(Vec::len).sum()
+    }
+
+    /// Returns whether no idle connection is kept.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<K: Eq + Hash, C> Shared<K, C> {
+    fn remove(&self, server: &K, idle: &Rc<Idle<C>>) {
+        let mut all = self.idle.borrow_mut();
+        if let Some(of_server) = all.get_mut(server) {
+            of_server.retain(|other| !Rc::ptr_eq(other, idle));
+            if of_server.is_empty() {
+                all.remove(server);
+            }
+        }
+    }
+}
+
+impl<K, C> fmt::Debug for KeptConnections<K, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let idle = self.shared.idle.borrow();
+        write!(f, "KeptConnections({})", idle.values().map(Vec::len).sum::<usize>())
+    }
+}
+
+/// How long a connection may be kept if its server said so in `Keep-Alive`: a second less than it says, so
+/// that a request does not cross the server's close; never longer than `most`.
+pub fn keep_for(keep_alive: Option<&[u8]>, most: Duration) -> Duration {
+    let told = keep_alive.and_then(|value| {
+        let value = str::from_utf8(value).ok()?;
+        value.split(',').find_map(|parameter| {
+            let (name, seconds) = parameter.split_once('=')?;
+            let is_timeout = name.trim().eq_ignore_ascii_case("timeout");
+            is_timeout.then(|| seconds.trim().trim_matches('"').parse::<u64>().ok()).flatten()
+        })
+    });
+    told.map_or(most, |seconds| most.min(Duration::from_secs(seconds.saturating_sub(1))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_kept_a_second_less_than_its_server_keeps_it() {
+        let of = |value: Option<&str>| keep_for(value.map(str::as_bytes), Duration::from_secs(30)).as_secs();
+        assert_eq!((of(None), of(Some("timeout=5")), of(Some("max=100, Timeout = 10"))), (30, 4, 9));
+        assert_eq!((of(Some("timeout=600")), of(Some("timeout=0")), of(Some("timeout=x"))), (30, 0, 30));
+    }
+}

@@ -1,0 +1,287 @@
+//! What a peer's frames cost: a look at each frame header as its bytes go by, without keeping any.
+//!
+//! The budget is a token bucket ([`Misbehaviour`]). Besides, it bounds two things before the decoder works
+//! on them: how long a header block is, and how many frames are looked at in one turn, so that a connection
+//! which sends many small frames gives way to others.
+
+use super::PREFACE;
+use super::settings::Misbehaviour;
+
+/// Frames that are let through in one turn. Also the most of the small DATA frames that wait for their
+/// streams' tasks at a time.
+const FRAMES_PER_TURN: u32 = 256;
+
+/// CONTINUATION frames of one header block.
+const CONTINUATIONS_MAX: u32 = 8;
+
+/// Bytes of one header block as it is sent.
+const BLOCK_BYTES_MAX: u32 = 64 * 1024;
+
+/// What something costs, in thousandths of a token.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cost(i64);
+
+impl Cost {
+    pub(crate) const ONE: Cost = Cost(1000);
+    const QUARTER: Cost = Cost(250);
+}
+
+const TOKEN: i64 = 1000;
+
+/// Where in the stream of frames the bytes have come to.
+#[derive(Debug)]
+enum Place {
+    Preface { seen: usize },
+    Header { have: usize, bytes: [u8; 9] },
+    Payload { left: u32 },
+}
+
+const START: Place = Place::Header { have: 0, bytes: [0; 9] };
+
+/// The frames that a peer sends, as far as they cost.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    place: Place,
+    /// Thousandths.
+    tokens: i64,
+    rules: Misbehaviour,
+    filled_at: u32,
+    turn: u32,
+    /// CONTINUATION frames and bytes of the header block at hand.
+    block: Option<(u32, u32)>,
+    is_exhausted: bool,
+    frames: u64,
+}
+
+impl Meter {
+    /// Of a connection that begins with the client's preface.
+    pub(crate) fn new(rules: Misbehaviour, now: u32) -> Meter {
+        Meter {
+            place: Place::Preface { seen: 0 },
+            tokens: i64::from(rules.burst) * TOKEN,
+            rules,
+            filled_at: now,
+            turn: 0,
+            block: None,
+            is_exhausted: false,
+            frames: 0,
+        }
+    }
+
+    /// The connection's task is polled, at this second.
+    pub(crate) fn begin_turn(&mut self, now: u32) {
+        self.turn = 0;
+        let passed = now.saturating_sub(self.filled_at);
+        self.filled_at = now;
+        self.refund(i64::from(passed) * i64::from(self.rules.per_second) * TOKEN);
+    }
+
+    /// No more is read in this turn.
+    pub(crate) fn is_turn_over(&self) -> bool {
+        self.turn >= FRAMES_PER_TURN
+    }
+
+    /// The peer has spent what it has.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.is_exhausted
+    }
+
+    /// Frames so far.
+    pub(crate) fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// A frame or a header block has begun and is not complete.
+    pub(crate) fn is_within(&self) -> bool {
+        self.block.is_some() || !matches!(self.place, Place::Header { have: 0, .. })
+    }
+
+    /// Something costs so much.
+    pub(crate) fn charge(&mut self, cost: Cost) {
+        self.tokens -= cost.0;
+        self.is_exhausted |= self.tokens < 0;
+    }
+
+    fn refund(&mut self, tokens: i64) {
+        self.tokens = (self.tokens + tokens).min(i64::from(self.rules.burst) * TOKEN);
+    }
+
+    /// So many pieces of bodies have gone to the peer. It may answer each with two window updates: of the
+    /// stream and of the connection.
+    pub(crate) fn earn_updates(&mut self, pieces: u32) {
+        self.refund(i64::from(pieces) * 2 * Cost::QUARTER.0);
+    }
+
+    /// So many bytes of bodies have moved, and so many requests are answered.
+    pub(crate) fn earn(&mut self, bytes: u64, answered: u32) {
+        let bytes = i64::try_from(bytes * 1000 / 1024).unwrap_or(i64::MAX / 2);
+        self.refund(bytes.saturating_add(i64::from(answered) * TOKEN));
+    }
+
+    /// Looks at received bytes; how many of them may be shown to the decoder now.
+    pub(crate) fn pass(&mut self, bytes: &[u8]) -> usize {
+        let mut at = 0;
+        while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+            match &mut self.place {
+                Place::Preface { seen } => {
+                    let used = rest.len().min(PREFACE.len() - *seen);
+                    (*seen, at) = (*seen + used, at + used);
+                    if *seen == PREFACE.len() {
+                        self.place = START;
+                    }
+                }
+                Place::Header { have, bytes: header } => {
+                    for (to, from) in header.iter_mut().skip(*have).zip(rest) {
+                        *to = *from;
+                        (*have, at) = (*have + 1, at + 1);
+                    }
+                    if *have == header.len() {
+                        let header = *header;
+                        self.frame(header);
+                        if self.is_exhausted {
+                            break;
+                        }
+                    }
+                }
+                Place::Payload { left } => {
+                    let used = rest.len().min(*left as usize);
+                    at += used;
+                    *left -= used as u32;
+                    if *left == 0 {
+                        self.place = START;
+                    }
+                }
+            }
+            if self.is_turn_over() && matches!(self.place, Place::Header { have: 0, .. }) {
+                break;
+            }
+        }
+        at
+    }
+
+    /// A frame begins.
+    fn frame(&mut self, header: [u8; 9]) {
+        const END_STREAM: u8 = 0x1;
+        const ACK: u8 = 0x1;
+        const END_HEADERS: u8 = 0x4;
+        let [high, middle, low, kind, flags, ..] = header;
+        let length = u32::from_be_bytes([0, high, middle, low]);
+        self.place = if length == 0 { START } else { Place::Payload { left: length } };
+        self.turn += 1;
+        self.frames += 1;
+        match kind {
+            // DATA
+            0 if length == 0 && flags & END_STREAM == 0 => self.charge(Cost::ONE),
+            0 => self.earn(length.into(), 0),
+            // HEADERS
+            1 => self.block = (flags & END_HEADERS == 0).then_some((0, length)),
+            // SETTINGS, PING
+            4 | 6 if flags & ACK != 0 => {}
+            // WINDOW_UPDATE
+            8 => self.charge(Cost::QUARTER),
+            // CONTINUATION
+            9 => {
+                let (frames, bytes) = self.block.unwrap_or_default();
+                let (frames, bytes) = (frames + 1, bytes.saturating_add(length));
+                self.is_exhausted |= frames > CONTINUATIONS_MAX || bytes > BLOCK_BYTES_MAX;
+                self.block = (flags & END_HEADERS == 0).then_some((frames, bytes));
+            }
+            // PRIORITY, RST_STREAM, SETTINGS, PING, PRIORITY_UPDATE, what no server expects, and unknown ones
+            _ => self.charge(Cost::ONE),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
+        let [_, high, middle, low] = (payload.len() as u32).to_be_bytes();
+        [&[high, middle, low, kind, flags, 0, 0, 0, 1][..], payload].concat()
+    }
+
+    fn meter() -> Meter {
+        let mut meter = Meter::new(Misbehaviour::default(), 0);
+        assert_eq!(meter.pass(PREFACE), PREFACE.len());
+        meter
+    }
+
+    /// How many of these frames go through, with a turn for each.
+    fn passed(meter: &mut Meter, frame: &[u8], of: usize) -> usize {
+        (0..of)
+            .take_while(|_| {
+                meter.begin_turn(0);
+                meter.pass(frame) == frame.len() && !meter.is_exhausted()
+            })
+            .count()
+    }
+
+    #[test]
+    fn each_kind_of_cheap_frame_spends_the_budget() {
+        let payload = [0; 8];
+        for kind in [2, 3, 4, 5, 6, 7, 16, 200] {
+            assert_eq!(passed(&mut meter(), &frame(kind, 0, &payload), 1000), 200, "kind {kind}");
+        }
+        assert_eq!(passed(&mut meter(), &frame(8, 0, &[0; 4]), 2000), 800);
+        assert_eq!(passed(&mut meter(), &frame(0, 0, &[]), 1000), 200);
+    }
+
+    #[test]
+    fn acknowledgements_and_data_cost_nothing() {
+        for ordinary in [frame(6, 1, &[0; 8]), frame(4, 1, &[]), frame(0, 0, &[0; 3]), frame(0, 1, &[])] {
+            assert_eq!(passed(&mut meter(), &ordinary, 5000), 5000);
+        }
+    }
+
+    #[test]
+    fn bodies_and_answers_and_time_give_back() {
+        let (mut meter, ping) = (meter(), frame(6, 0, &[0; 8]));
+        assert_eq!(passed(&mut meter, &ping, 200), 200);
+        meter.earn(3 * 1024, 2);
+        assert_eq!(passed(&mut meter, &ping, 1000), 5);
+        let mut meter = self::meter();
+        assert_eq!(passed(&mut meter, &ping, 200), 200);
+        meter.begin_turn(2);
+        meter.filled_at = 0;
+        assert_eq!(passed(&mut meter, &ping, 1000), 40);
+        let mut meter = self::meter();
+        assert_eq!(passed(&mut meter, &ping, 200), 200);
+        meter.earn_updates(7);
+        assert_eq!(passed(&mut meter, &frame(8, 0, &[0; 4]), 1000), 14);
+    }
+
+    #[test]
+    fn a_header_block_has_so_many_continuations_and_bytes() {
+        let mut meter = meter();
+        meter.pass(&frame(1, 0, b"start"));
+        assert!(meter.is_within());
+        assert_eq!(passed(&mut meter, &frame(9, 0, b"x"), 100), 8);
+        let mut meter = self::meter();
+        meter.pass(&frame(1, 0, &[0; 16_000]));
+        assert_eq!(passed(&mut meter, &frame(9, 0, &[0; 16_000]), 100), 3);
+    }
+
+    #[test]
+    fn how_the_bytes_are_cut_changes_nothing() {
+        let bytes =
+            [PREFACE.to_vec(), frame(6, 0, &[0; 8]), frame(0, 0, &[0; 300]), frame(3, 0, &[0; 4])].concat();
+        let mut whole = Meter::new(Misbehaviour::default(), 0);
+        assert_eq!(whole.pass(&bytes), bytes.len());
+        let mut cut = Meter::new(Misbehaviour::default(), 0);
+        for byte in &bytes {
+            assert_eq!(cut.pass(std::slice::from_ref(byte)), 1);
+        }
+        assert_eq!((whole.tokens, whole.turn, whole.is_within()), (cut.tokens, cut.turn, cut.is_within()));
+        assert!(!whole.is_within());
+    }
+
+    #[test]
+    fn a_turn_ends_after_so_many_frames() {
+        let (mut meter, many) = (meter(), frame(0, 0, b"abc").repeat(1000));
+        assert_eq!(meter.pass(&many), 256 * 12);
+        assert!(meter.is_turn_over());
+        meter.begin_turn(0);
+        assert_eq!(meter.pass(&many[256 * 12..]), 256 * 12);
+    }
+}

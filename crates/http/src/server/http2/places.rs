@@ -1,0 +1,98 @@
+//! Streams with a handler under way, as their requests know them.
+//!
+//! A stream is told from a connection by its index, which has the highest bit set.
+
+use crate::message::ConnectionId;
+use std::cell::RefCell;
+
+/// Indices of streams begin here; those of connections are fewer than descriptors.
+const FIRST: u32 = 1 << 31;
+
+struct Place {
+    visit: u32,
+    /// `None`: the place is free.
+    connection: Option<ConnectionId>,
+    /// The client has reset the stream.
+    gone: bool,
+}
+
+/// The places of a worker's streams.
+#[derive(Default)]
+pub(in crate::server) struct Places(RefCell<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    places: Vec<Place>,
+    free: Vec<u32>,
+}
+
+impl Places {
+    /// A place for a stream of this connection.
+    pub(super) fn take(&self, connection: ConnectionId) -> ConnectionId {
+        let mut inner = self.0.borrow_mut();
+        if let Some(index) = inner.free.pop()
+            && let Some(place) = inner.places.get_mut((index - FIRST) as usize)
+        {
+            (place.connection, place.gone) = (Some(connection), false);
+            return ConnectionId { index, visit: place.visit };
+        }
+        // Far fewer than two billion, which would not fit into memory.
+        let index = FIRST + inner.places.len() as u32;
+        inner.places.push(Place { visit: 0, connection: Some(connection), gone: false });
+        ConnectionId { index, visit: 0 }
+    }
+
+    /// Its request is answered, or given up.
+    pub(super) fn leave(&self, id: ConnectionId) {
+        let mut inner = self.0.borrow_mut();
+        if let Some(place) = inner.places.get_mut(id.index.wrapping_sub(FIRST) as usize) {
+            place.connection = None;
+            place.visit = place.visit.wrapping_add(1);
+            inner.free.push(id.index);
+        }
+    }
+
+    fn with<R>(&self, id: ConnectionId, work: impl FnOnce(&mut Place) -> R) -> Option<R> {
+        let mut inner = self.0.borrow_mut();
+        let place = inner.places.get_mut(id.index.checked_sub(FIRST)? as usize)?;
+        (place.visit == id.visit && place.connection.is_some()).then(|| work(place))
+    }
+
+    /// The client has reset the stream.
+    pub(super) fn set_gone(&self, id: ConnectionId) {
+        self.with(id, |place| place.gone = true);
+    }
+
+    /// Whether it is a stream that its client has reset.
+    pub(in crate::server) fn is_gone(&self, id: ConnectionId) -> bool {
+        self.with(id, |place| place.gone).unwrap_or(false)
+    }
+
+    /// The connection: itself, or that of the stream; `None` if the stream is over.
+    pub(in crate::server) fn connection_of(&self, id: ConnectionId) -> Option<ConnectionId> {
+        if id.index < FIRST || id == ConnectionId::NONE {
+            return Some(id);
+        }
+        self.with(id, |place| place.connection).flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_that_is_taken_again_is_another_stream() {
+        let places = Places::default();
+        let connection = ConnectionId { index: 3, visit: 1 };
+        let first = places.take(connection);
+        assert_eq!(places.connection_of(first), Some(connection));
+        assert_eq!(places.connection_of(connection), Some(connection));
+        places.set_gone(first);
+        assert!(places.is_gone(first));
+        places.leave(first);
+        let second = places.take(connection);
+        assert_eq!(second.index, first.index);
+        assert!(!places.is_gone(second) && places.connection_of(first).is_none());
+    }
+}

@@ -1,0 +1,90 @@
+//! Reports of requests that the protocol layer refuses; no handler gets them.
+
+use super::seats::Waits;
+use crate::tls::TlsErrorKind;
+use ringroad_wire::{Error, Status};
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// A request, or input that is no request, that was answered without a handler or not at all.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Refused<'a> {
+    /// The client's address, as [`Request::peer_addr`](crate::Request::peer_addr).
+    pub client: Option<SocketAddr>,
+    /// The answer; `None` if none was sent.
+    pub status: Option<Status>,
+    /// The reason.
+    pub reason: Reason,
+    /// The beginning of the request as far as it had come and is still there, at most 1 KiB: the client's
+    /// bytes, to be escaped before they are shown.
+    pub head: &'a [u8],
+}
+
+/// The reason of a refusal.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The input breaks the protocol or a limit.
+    Protocol(Error),
+    /// The head did not arrive in time.
+    SlowHead,
+    /// The body arrived too slowly.
+    SlowBody,
+    /// The handler, or the stream of its body, panicked.
+    Panicked,
+    /// A well-formed HTTP/2 head without a meaning here; the reason.
+    Http2Head(&'static str),
+    /// An HTTP/2 client broke the protocol, and its connection was ended with this code (RFC 9113 §7).
+    Http2(u32),
+    /// An HTTP/2 client has spent its [budget](crate::Misbehaviour), and its connection was ended.
+    Misbehaviour,
+    /// An HTTP/2 request came while its connection had as much under way as it may, and was refused as
+    /// one that can be repeated (`REFUSED_STREAM`).
+    TooManyStreams,
+    /// The connection's client has as many as one address may ([`PerAddress`](crate::PerAddress)).
+    TooManyConnections,
+    /// The connection came from an address that PROXY lines are expected of, and began with none or a wrong
+    /// one.
+    ProxyLine(ringroad_wire::proxy::ProxyError),
+    /// The TLS handshake failed.
+    Tls(TlsErrorKind),
+    /// The TLS handshake took too long.
+    SlowHandshake,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Protocol(why) => why.fmt(f),
+            Reason::SlowHead => f.write_str("head: it did not come in time"),
+            Reason::SlowBody => f.write_str("body: it came too slowly"),
+            Reason::Panicked => f.write_str("the handler panicked"),
+            Reason::Http2Head(why) => write!(f, "head: {why}"),
+            Reason::Http2(code) => write!(f, "HTTP/2: connection error {}", h2::Reason::from(*code)),
+            Reason::Misbehaviour => {
+                f.write_str("HTTP/2: too many frames that cost the server more than the client")
+            }
+            Reason::TooManyStreams => f.write_str("HTTP/2: as many requests are under way as may be"),
+            Reason::TooManyConnections => {
+                f.write_str("connection: its address has as many connections as it may")
+            }
+            Reason::ProxyLine(why) => why.fmt(f),
+            Reason::Tls(why) => write!(f, "TLS handshake: {why}"),
+            Reason::SlowHandshake => f.write_str("TLS handshake: it took too long"),
+        }
+    }
+}
+
+impl Reason {
+    pub(super) fn overdue(waits: Waits) -> Reason {
+        if waits == Waits::Body { Reason::SlowBody } else { Reason::SlowHead }
+    }
+}
+
+/// The callback for refusals.
+pub(crate) type OnRefused = Arc<dyn Fn(&Refused<'_>) + Send + Sync>;
+
+/// Maximum number of bytes of a head in a report.
+pub(super) const HEAD_TOLD_BYTES: usize = 1024;

@@ -1,0 +1,743 @@
+//! Routing of requests to handlers, and running a handler without an allocation.
+//!
+//! Handlers are given once ([`Handler`], [`Methods`]) and cloned for each worker, which makes a [`Router`] of
+//! them on its own thread: from there on nothing is shared between threads. Only its [`Endpoint`] knows the
+//! type of a handler's future, so each endpoint keeps a list of boxes: a future is moved into a used box and
+//! polled, and the box goes back.
+
+use super::router::{Layer, MakeLayer, Stack};
+use crate::message::{HeadRoute, IntoResponse, Request, Response, refusal};
+use pin_project_lite::pin_project;
+use ringroad_wire::{Method, RequestHead, Status};
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, ready};
+
+/// What a worker's handlers share, made on its thread: [`Server::with_state`](crate::Server::with_state).
+#[derive(Debug)]
+pub struct State<S>(pub(crate) Rc<S>);
+
+impl<S> Clone for State<S> {
+    fn clone(&self) -> State<S> {
+        State(Rc::clone(&self.0))
+    }
+}
+
+impl<S> Deref for State<S> {
+    type Target = S;
+
+    fn deref(&self) -> &S {
+        &self.0
+    }
+}
+
+/// Answers requests: `async fn(Request) -> impl IntoResponse`, or `async fn(Request, State<S>) -> …`.
+///
+/// `Kind` tells the two apart, and is never written by hand. A handler is cloned for each worker.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a handler of a server with the state `{S}`",
+    label = "not a handler",
+    note = "a handler is an async function or closure of `Request`, or of `Request` and `State<{S}>`, and takes nothing else",
+    note = "what it returns must be `IntoResponse`: `Response`, `Status`, text, bytes, `Html<_>`, `Json<_>`, or a `Result` of these",
+    note = "it is cloned for each worker and sent to its thread: what a closure captures must be `Clone + Send + 'static`"
+)]
+pub trait Handler<S, Kind>: Clone + Send + 'static {
+    /// What it does for one request.
+    type Future: Future<Output = Response> + 'static;
+
+    /// Begins to answer a request.
+    fn call(&self, request: Request, state: &State<S>) -> Self::Future;
+}
+
+/// The kind of a handler that takes a request.
+#[derive(Debug)]
+pub struct Plain(());
+
+/// The kind of a handler that takes a request and the worker's state.
+#[derive(Debug)]
+pub struct WithState(());
+
+impl<S, F, Fut, R> Handler<S, Plain> for F
+where
+    F: Fn(Request) -> Fut + Clone + Send + 'static,
+    Fut: Future<Output = R> + 'static,
+    R: IntoResponse,
+{
+    type Future = Answering<Fut>;
+
+    #[inline]
+    fn call(&self, request: Request, _: &State<S>) -> Answering<Fut> {
+        Answering { future: self(request) }
+    }
+}
+
+impl<S, F, Fut, R> Handler<S, WithState> for F
+where
+    F: Fn(Request, State<S>) -> Fut + Clone + Send + 'static,
+    Fut: Future<Output = R> + 'static,
+    R: IntoResponse,
+{
+    type Future = Answering<Fut>;
+
+    #[inline]
+    fn call(&self, request: Request, state: &State<S>) -> Answering<Fut> {
+        Answering { future: self(request, state.clone()) }
+    }
+}
+
+pin_project! {
+    /// A handler's future, and what it returns as a response.
+    #[derive(Debug)]
+    pub struct Answering<F> {
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F> Answering<F> {
+    pub(super) fn new(future: F) -> Answering<F> {
+        Answering { future }
+    }
+}
+
+impl<F: Future<Output: IntoResponse>> Future for Answering<F> {
+    type Output = Response;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Response> {
+        Poll::Ready(ready!(self.project().future.poll(context)).into_response())
+    }
+}
+
+/// A handler panicked. The panic hook has shown the message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Panicked;
+
+/// The state of a handler.
+pub(crate) enum Started {
+    Done(Response),
+    Running(Pin<Box<dyn Running>>),
+    Panicked,
+}
+
+/// A handler on a worker.
+pub(crate) trait Route {
+    /// Begins to answer, and polls once.
+    fn start(&self, request: Request, context: &mut Context<'_>) -> Started;
+}
+
+/// A handler that has begun.
+pub(crate) trait Running {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Response, Panicked>>;
+    /// The handler has ended, or was dropped.
+    fn recycle(self: Pin<Box<Self>>);
+}
+
+struct Endpoint<H, S, F> {
+    handler: H,
+    state: State<S>,
+    free: Rc<FreeList<F>>,
+    call: fn(&H, Request, &State<S>) -> F,
+}
+
+/// Used boxes for futures of this type.
+struct FreeList<F> {
+    /// The box that was returned last: most often the next one that is taken.
+    hot: Cell<Option<Pin<Box<Slot<F>>>>>,
+    cold: RefCell<Vec<Pin<Box<Slot<F>>>>>,
+}
+
+/// Maximum number of boxes that an endpoint keeps.
+const KEPT: usize = 64;
+
+pin_project! {
+    struct Slot<F> {
+        #[pin]
+        future: Option<F>,
+        home: Weak<FreeList<F>>,
+    }
+}
+
+impl<F> FreeList<F> {
+    #[inline]
+    fn take(self: &Rc<Self>) -> Pin<Box<Slot<F>>> {
+        self.hot.take().unwrap_or_else(|| self.take_cold())
+    }
+
+    #[cold]
+    fn take_cold(self: &Rc<Self>) -> Pin<Box<Slot<F>>> {
+        let used = self.cold.borrow_mut().pop();
+        used.unwrap_or_else(|| Box::pin(Slot { future: None, home: Rc::downgrade(self) }))
+    }
+
+    #[inline]
+    fn put(&self, slot: Pin<Box<Slot<F>>>) {
+        if let Some(before) = self.hot.replace(Some(slot)) {
+            self.put_cold(before);
+        }
+    }
+
+    #[cold]
+    fn put_cold(&self, slot: Pin<Box<Slot<F>>>) {
+        let mut free = self.cold.borrow_mut();
+        if free.len() < KEPT {
+            free.push(slot);
+        }
+    }
+}
+
+impl<H, S, F> Route for Endpoint<H, S, F>
+where
+    F: Future<Output = Response> + 'static,
+{
+    #[inline]
+    fn start(&self, request: Request, context: &mut Context<'_>) -> Started {
+        let mut slot = self.free.take();
+        // A panic of a handler leaves no inconsistent state: its future is dropped with its box.
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            let mut future = slot.as_mut().project().future;
+            future.set(Some((self.call)(&self.handler, request, &self.state)));
+            match future.as_mut().as_pin_mut().map(|future| future.poll(context)) {
+                Some(Poll::Ready(response)) => {
+                    future.set(None);
+                    Some(response)
+                }
+                _ => None,
+            }
+        }));
+        match polled {
+            Ok(Some(response)) => {
+                self.free.put(slot);
+                Started::Done(response)
+            }
+            Ok(None) => Started::Running(slot),
+            Err(_) => Started::Panicked,
+        }
+    }
+}
+
+impl<F: Future<Output = Response>> Running for Slot<F> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Response, Panicked>> {
+        let future = self.project().future.as_pin_mut();
+        let Some(future) = future else { return Poll::Ready(Err(Panicked)) };
+        match catch_unwind(AssertUnwindSafe(|| future.poll(context))) {
+            Ok(polled) => polled.map(Ok),
+            Err(_) => Poll::Ready(Err(Panicked)),
+        }
+    }
+
+    fn recycle(mut self: Pin<Box<Self>>) {
+        let dropped = catch_unwind(AssertUnwindSafe(|| self.as_mut().project().future.set(None)));
+        if dropped.is_ok()
+            && let Some(home) = self.as_mut().project().home.upgrade()
+        {
+            home.put(self);
+        }
+    }
+}
+
+/// Makes a handler's endpoint on a worker's thread.
+trait Make<S>: Send {
+    fn make(&self, state: &State<S>) -> Rc<dyn Route>;
+    fn clone_box(&self) -> Box<dyn Make<S>>;
+}
+
+/// A handler, with the way to call it, which has forgotten its kind.
+#[derive(Clone)]
+struct Made<H, F, S> {
+    handler: H,
+    call: fn(&H, Request, &State<S>) -> F,
+}
+
+impl<H, F, S> Make<S> for Made<H, F, S>
+where
+    H: Clone + Send + 'static,
+    F: Future<Output = Response> + 'static,
+    S: 'static,
+{
+    fn make(&self, state: &State<S>) -> Rc<dyn Route> {
+        endpoint(self.handler.clone(), state.clone(), self.call)
+    }
+
+    fn clone_box(&self) -> Box<dyn Make<S>> {
+        Box::new(Made { handler: self.handler.clone(), call: self.call })
+    }
+}
+
+/// A method's place in a table; none for those that only [`any`] takes.
+fn method_index(method: Method) -> Option<usize> {
+    match method {
+        Method::Get => Some(0),
+        Method::Head => Some(1),
+        Method::Post => Some(2),
+        Method::Put => Some(3),
+        Method::Delete => Some(4),
+        Method::Patch => Some(5),
+        Method::Options => Some(6),
+        Method::Connect | Method::Trace | Method::Other => None,
+    }
+}
+
+const METHODS: [Method; 7] =
+    [Method::Get, Method::Head, Method::Post, Method::Put, Method::Delete, Method::Patch, Method::Options];
+
+/// The handlers of one pattern, by method: `get(show).post(store)`.
+///
+/// HEAD is answered by GET's handler without the body, OPTIONS by the list of methods, other methods by 405
+/// with that list, unless they have a handler of their own.
+pub struct Methods<S> {
+    by_method: [Option<Box<dyn Make<S>>>; METHODS.len()],
+    any: Option<Box<dyn Make<S>>>,
+    body_bytes_max: u64,
+}
+
+impl<S: 'static> Methods<S> {
+    fn none() -> Methods<S> {
+        Methods { by_method: [const { None }; METHODS.len()], any: None, body_bytes_max: u64::MAX }
+    }
+
+    /// Limits the bodies of requests to so many bytes: 413 otherwise. It narrows
+    /// [`Limits::body_bytes`](crate::Limits::body_bytes) of the server for these handlers, and cannot widen
+    /// it.
+    #[must_use]
+    pub fn body_bytes_max(mut self, bytes: u64) -> Methods<S> {
+        self.body_bytes_max = bytes;
+        self
+    }
+
+    /// Adds a handler for this method. For CONNECT, TRACE and extension methods it is a handler for every
+    /// method that has none of its own.
+    pub fn on<K, H: Handler<S, K>>(mut self, method: Method, handler: H) -> Methods<S> {
+        let made: Box<dyn Make<S>> = Box::new(Made { handler, call: H::call });
+        match method_index(method).and_then(|place| self.by_method.get_mut(place)) {
+            Some(slot) => *slot = Some(made),
+            None => self.any = Some(made),
+        }
+        self
+    }
+
+    /// Adds a handler for every method without one of its own.
+    pub fn any<K, H: Handler<S, K>>(mut self, handler: H) -> Methods<S> {
+        self.any = Some(Box::new(Made { handler, call: H::call }));
+        self
+    }
+}
+
+impl<S> Clone for Methods<S> {
+    fn clone(&self) -> Methods<S> {
+        let copy = |made: &Option<Box<dyn Make<S>>>| made.as_ref().map(|made| made.clone_box());
+        let [a, b, c, d, e, f, g] = &self.by_method;
+        let by_method = [a, b, c, d, e, f, g].map(copy);
+        Methods { by_method, any: copy(&self.any), body_bytes_max: self.body_bytes_max }
+    }
+}
+
+impl<S> std::fmt::Debug for Methods<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Methods")
+    }
+}
+
+macro_rules! methods {
+    ($($name:ident $method:ident $word:literal;)*) => {
+        impl<S: 'static> Methods<S> {
+            $(
+                #[doc = concat!("The same with a handler for ", $word, ".")]
+                pub fn $name<K, H: Handler<S, K>>(self, handler: H) -> Methods<S> {
+                    self.on(Method::$method, handler)
+                }
+            )*
+        }
+        $(
+            #[doc = concat!("A handler for ", $word, ".")]
+            pub fn $name<S: 'static, K, H: Handler<S, K>>(handler: H) -> Methods<S> {
+                Methods::none().on(Method::$method, handler)
+            }
+        )*
+    };
+}
+methods! {
+    get Get "GET, and for HEAD, without the body";
+    post Post "POST";
+    put Put "PUT";
+    delete Delete "DELETE";
+    patch Patch "PATCH";
+    options Options "OPTIONS";
+}
+
+/// A handler for every method.
+pub fn any<S: 'static, K, H: Handler<S, K>>(handler: H) -> Methods<S> {
+    Methods::none().any(handler)
+}
+
+/// Patterns with their handlers, before a worker starts.
+pub(crate) struct Routes<S> {
+    by_pattern: Vec<(String, Methods<S>)>,
+    fallback: Option<Box<dyn Make<S>>>,
+    /// The first sees a request first.
+    layers: Vec<Box<dyn MakeLayer<S>>>,
+    /// Routers with layers of their own, and the patterns of what they see.
+    mounted: Vec<(Vec<String>, Routes<S>)>,
+}
+
+impl<S> Clone for Routes<S> {
+    fn clone(&self) -> Routes<S> {
+        Routes {
+            by_pattern: self.by_pattern.clone(),
+            fallback: self.fallback.as_ref().map(|made| made.clone_box()),
+            layers: self.layers.iter().map(|layer| layer.clone_box()).collect(),
+            mounted: self.mounted.clone(),
+        }
+    }
+}
+
+impl<S: 'static> Routes<S> {
+    pub(crate) fn new() -> Routes<S> {
+        Routes { by_pattern: Vec::new(), fallback: None, layers: Vec::new(), mounted: Vec::new() }
+    }
+
+    pub(crate) fn add(&mut self, pattern: &str, methods: Methods<S>) {
+        self.by_pattern.push((pattern.to_owned(), methods));
+    }
+
+    pub(crate) fn set_fallback<K, H: Handler<S, K>>(&mut self, handler: H) {
+        self.fallback = Some(Box::new(Made { handler, call: H::call }));
+    }
+
+    pub(super) fn add_layer(&mut self, layer: impl Layer<S>) {
+        self.layers.push(Box::new(layer));
+    }
+
+    /// Adds `other` beneath `prefix`.
+    pub(super) fn nest(&mut self, prefix: &str, mut other: Routes<S>) {
+        let prefix = prefix.trim_end_matches('/');
+        other.move_beneath(prefix);
+        if other.layers.is_empty() && other.fallback.is_none() {
+            return self.merge(other);
+        }
+        // Everything beneath it, so that its layers and its fallback see what it has no route for.
+        let mut patterns = vec![format!("{prefix}/"), format!("{prefix}/{{*beneath}}")];
+        if !prefix.is_empty() {
+            patterns.push(prefix.to_owned());
+        }
+        self.mounted.push((patterns, other));
+    }
+
+    fn move_beneath(&mut self, prefix: &str) {
+        let moved = |pattern: &mut String| {
+            // The root of what is nested is the prefix itself.
+            *pattern = match pattern.as_str() {
+                "/" if !prefix.is_empty() => prefix.to_owned(),
+                other => format!("{prefix}{other}"),
+            };
+        };
+        self.by_pattern.iter_mut().for_each(|(pattern, _)| moved(pattern));
+        for (patterns, routes) in &mut self.mounted {
+            patterns.iter_mut().for_each(moved);
+            routes.move_beneath(prefix);
+        }
+    }
+
+    /// Adds the routes of `other`.
+    pub(super) fn merge(&mut self, other: Routes<S>) {
+        if other.layers.is_empty() {
+            self.by_pattern.extend(other.by_pattern);
+            self.mounted.extend(other.mounted);
+            return;
+        }
+        let mut patterns: Vec<String> = other.by_pattern.iter().map(|(pattern, _)| pattern.clone()).collect();
+        patterns.extend(other.mounted.iter().flat_map(|(patterns, _)| patterns.iter().cloned()));
+        self.mounted.push((patterns, other));
+    }
+
+    /// The router of one worker.
+    ///
+    /// # Errors
+    /// A pattern and what is wrong with it.
+    pub(crate) fn make(&self, state: &State<S>) -> Result<Router, (String, String)> {
+        let mut router = Router {
+            matcher: matchit::Router::new(),
+            routes: Vec::new(),
+            body_bytes_max: Vec::new(),
+            fallback: None,
+        };
+        router.fallback = self.fallback.as_ref().map(|made| enlist(&mut router.routes, made.make(state)));
+        for (pattern, methods) in &self.by_pattern {
+            router.body_bytes_max.resize(router.routes.len(), u64::MAX);
+            let resource = Resource::new(pattern, methods, state, &mut router.routes);
+            router.body_bytes_max.resize(router.routes.len(), methods.body_bytes_max);
+            router.matcher.insert(pattern, resource).map_err(|why| (pattern.clone(), why.to_string()))?;
+        }
+        for (patterns, routes) in &self.mounted {
+            let inner = Rc::new(routes.make(state)?);
+            let route = enlist(&mut router.routes, endpoint(inner, state.clone(), pass_on));
+            for pattern in patterns {
+                let resource = Resource::for_all(route);
+                router.matcher.insert(pattern, resource).map_err(|why| (pattern.clone(), why.to_string()))?;
+            }
+        }
+        if self.layers.is_empty() {
+            return Ok(router);
+        }
+        let layers = self.layers.iter().map(|layer| layer.make()).collect();
+        let stack = Rc::new(Stack { layers, router, state: state.clone() });
+        let mut front = Router {
+            matcher: matchit::Router::new(),
+            routes: Vec::new(),
+            body_bytes_max: Vec::new(),
+            fallback: None,
+        };
+        let route = endpoint(stack, state.clone(), Stack::answer);
+        front.fallback = Some(enlist(&mut front.routes, route));
+        Ok(front)
+    }
+}
+
+fn endpoint<H, S, F>(handler: H, state: State<S>, call: fn(&H, Request, &State<S>) -> F) -> Rc<dyn Route>
+where
+    H: 'static,
+    S: 'static,
+    F: Future<Output = Response> + 'static,
+{
+    let free = Rc::new(FreeList { hot: Cell::new(None), cold: RefCell::default() });
+    Rc::new(Endpoint { handler, state, free, call })
+}
+
+/// Answers with the table of a router that has layers of its own.
+fn pass_on<S>(router: &Rc<Router>, request: Request, _: &State<S>) -> PassedOn {
+    PassedOn { router: Rc::clone(router), dispatch: Dispatch::new(request) }
+}
+
+/// The answer of another table.
+struct PassedOn {
+    router: Rc<Router>,
+    dispatch: Dispatch,
+}
+
+impl Future for PassedOn {
+    type Output = Response;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Response> {
+        let this = &mut *self;
+        this.dispatch.poll(&this.router, context).map(|answered| match answered {
+            Ok(response) => response,
+            // The hook has shown the message. It is counted where it is caught.
+            Err(Panicked) => resume_unwind(Box::new("a handler panicked")),
+        })
+    }
+}
+
+/// A request on its way through a table.
+pub(super) struct Dispatch(Stage);
+
+enum Stage {
+    Asked(Request),
+    Running(Pin<Box<dyn Running>>),
+    Over,
+}
+
+impl Dispatch {
+    pub(super) fn new(request: Request) -> Dispatch {
+        Dispatch(Stage::Asked(request))
+    }
+
+    pub(super) fn poll(
+        &mut self,
+        router: &Router,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Response, Panicked>> {
+        match std::mem::replace(&mut self.0, Stage::Over) {
+            Stage::Asked(mut request) => {
+                let mut params = request.take_params();
+                let route = match router.find(&request.head(), &mut params) {
+                    Matched::Route(route, names) => {
+                        request.set_params(params, names);
+                        route
+                    }
+                    Matched::Answer(response) => return Poll::Ready(Ok(response)),
+                };
+                if request.body().limit(router.body_bytes_max(route)).is_err() {
+                    return Poll::Ready(Ok(refusal(Status::CONTENT_TOO_LARGE)));
+                }
+                match router.route(route).start(request, context) {
+                    Started::Done(response) => Poll::Ready(Ok(response)),
+                    Started::Panicked => Poll::Ready(Err(Panicked)),
+                    Started::Running(running) => {
+                        self.0 = Stage::Running(running);
+                        Poll::Pending
+                    }
+                }
+            }
+            Stage::Running(mut running) => match running.as_mut().poll(context) {
+                Poll::Ready(answered) => {
+                    running.recycle();
+                    Poll::Ready(answered)
+                }
+                Poll::Pending => {
+                    self.0 = Stage::Running(running);
+                    Poll::Pending
+                }
+            },
+            // Polled after its end.
+            Stage::Over => Poll::Ready(Err(Panicked)),
+        }
+    }
+}
+
+impl Drop for Dispatch {
+    fn drop(&mut self) {
+        if let Stage::Running(running) = std::mem::replace(&mut self.0, Stage::Over) {
+            running.recycle();
+        }
+    }
+}
+
+/// One worker's handlers.
+pub(crate) struct Router {
+    matcher: matchit::Router<Resource>,
+    routes: Vec<Rc<dyn Route>>,
+    /// Limits by handler; other handlers have none.
+    body_bytes_max: Vec<u64>,
+    fallback: Option<HeadRoute>,
+}
+
+fn enlist(routes: &mut Vec<Rc<dyn Route>>, route: Rc<dyn Route>) -> HeadRoute {
+    routes.push(route);
+    HeadRoute(routes.len() as u32 - 1)
+}
+
+/// The handlers of one pattern.
+struct Resource {
+    by_method: [Option<HeadRoute>; METHODS.len()],
+    any: Option<HeadRoute>,
+    /// The value of `Allow`.
+    allow: String,
+    /// Its parameters, if it has any.
+    names: Option<Rc<[Box<str>]>>,
+}
+
+impl Resource {
+    fn new<S>(
+        pattern: &str,
+        methods: &Methods<S>,
+        state: &State<S>,
+        routes: &mut Vec<Rc<dyn Route>>,
+    ) -> Resource {
+        let [a, b, c, d, e, f, g] = &methods.by_method;
+        let mut make = |made: &Option<Box<dyn Make<S>>>| Some(enlist(routes, made.as_ref()?.make(state)));
+        let by_method = [a, b, c, d, e, f, g].map(&mut make);
+        let any = make(&methods.any);
+        let has =
+            |method| method_index(method).is_some_and(|at| by_method.get(at).is_some_and(Option::is_some));
+        let allowed = METHODS.into_iter().filter(|method| match method {
+            Method::Options => true,
+            Method::Head => has(Method::Head) || has(Method::Get),
+            method => has(*method),
+        });
+        let allow = allowed.map(Method::name).collect::<Vec<_>>().join(", ");
+        let names: Vec<Box<str>> = parameters(pattern).map(Box::from).collect();
+        Resource { allow, any, names: (!names.is_empty()).then(|| names.into()), by_method }
+    }
+
+    /// The handler of every method.
+    fn for_all(route: HeadRoute) -> Resource {
+        Resource { by_method: [None; METHODS.len()], any: Some(route), allow: String::new(), names: None }
+    }
+
+    #[inline]
+    fn route(&self, method: Method) -> Option<HeadRoute> {
+        let of = |method| method_index(method).and_then(|at| *self.by_method.get(at)?);
+        of(method).or_else(|| if method == Method::Head { of(Method::Get) } else { None }).or(self.any)
+    }
+}
+
+/// The names of a pattern's parameters, in order. Braces that are doubled are themselves.
+fn parameters(pattern: &str) -> impl Iterator<Item = &str> {
+    let mut rest = pattern;
+    std::iter::from_fn(move || {
+        loop {
+            let (_, after) = rest.split_once('{')?;
+            if let Some(literal) = after.strip_prefix('{') {
+                rest = literal;
+                continue;
+            }
+            let (name, after) = after.split_once('}')?;
+            rest = after;
+            return Some(name.trim_start_matches('*'));
+        }
+    })
+}
+
+/// The endpoint of a request.
+pub(crate) enum Matched<'a> {
+    /// A handler, with the parameters' names if the pattern has some.
+    Route(HeadRoute, Option<&'a Rc<[Box<str>]>>),
+    /// This response.
+    Answer(Response),
+}
+
+impl Router {
+    /// The handler that was found.
+    #[inline]
+    pub(crate) fn route(&self, id: HeadRoute) -> &dyn Route {
+        #[allow(
+            clippy::indexing_slicing,
+            reason = "only this router gives its handlers' places, and keeps them"
+        )]
+        &*self.routes[id.0 as usize]
+    }
+
+    /// The longest body that a handler takes.
+    pub(crate) fn body_bytes_max(&self, id: HeadRoute) -> u64 {
+        self.body_bytes_max.get(id.0 as usize).copied().unwrap_or(u64::MAX)
+    }
+
+    /// Finds the handler of `head`; parameters' places in its path are appended to `params`.
+    #[inline]
+    pub(crate) fn find(&self, head: &RequestHead<'_>, params: &mut Vec<(u16, u16)>) -> Matched<'_> {
+        let (method, path) = (head.method(), head.path());
+        let Ok(matched) = self.matcher.at(path) else { return self.elsewhere(method, path) };
+        let resource = matched.value;
+        let Some(route) = resource.route(method) else { return Matched::Answer(resource.refuse(method)) };
+        if resource.names.is_some() {
+            // A parameter is a part of the path: its place is what the request keeps.
+            let start = path.as_ptr().addr();
+            params.extend(matched.params.iter().map(|(_, value)| {
+                let from = value.as_ptr().addr() - start;
+                (from as u16, (from + value.len()) as u16)
+            }));
+        }
+        Matched::Route(route, resource.names.as_ref())
+    }
+
+    #[cold]
+    fn elsewhere(&self, method: Method, path: &str) -> Matched<'_> {
+        if method == Method::Options && path == "*" && self.fallback.is_none() {
+            return Matched::Answer(allowing(Status::NO_CONTENT, &METHODS.map(Method::name).join(", ")));
+        }
+        match self.fallback {
+            Some(route) => Matched::Route(route, None),
+            None => Matched::Answer(refusal(Status::NOT_FOUND)),
+        }
+    }
+}
+
+impl Resource {
+    #[cold]
+    fn refuse(&self, method: Method) -> Response {
+        if method == Method::Options {
+            return allowing(Status::NO_CONTENT, &self.allow);
+        }
+        allowing(Status::METHOD_NOT_ALLOWED, &self.allow)
+    }
+}
+
+fn allowing(status: Status, methods: &str) -> Response {
+    let response = refusal(status).header("Allow", methods);
+    // A list of names is a valid value.
+    response.unwrap_or_else(|_| refusal(Status::INTERNAL_SERVER_ERROR))
+}

@@ -1,0 +1,96 @@
+//! Handlers around handlers, for work that many routes share.
+//!
+//! A wrapper is a function: one that takes a handler and returns a closure `|request, state|` is a
+//! wrapper. Those here use nothing that is not public.
+
+use super::route::{Handler, State, WithState};
+use crate::message::{IntoResponse, Request, Response};
+use ringroad_engine::time;
+use ringroad_wire::{Method, Status};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Gives a handler at most `span`; then it is dropped, and 503 is the answer.
+///
+/// ```
+/// use ringroad_http::{Request, Server, get, wrap};
+/// use std::time::Duration;
+///
+/// async fn report(_: Request) -> &'static str {
+///     "…"
+/// }
+/// let server = Server::new().route("/report", get(wrap::timeout(Duration::from_secs(2), report)));
+/// ```
+pub fn timeout<S: 'static, K, H: Handler<S, K>>(span: Duration, handler: H) -> impl Handler<S, WithState> {
+    move |request: Request, state: State<S>| {
+        let answer = handler.call(request, &state);
+        async move {
+            match time::timeout(span, answer).await {
+                Ok(response) => response,
+                Err(_) => (Status::SERVICE_UNAVAILABLE, "the answer took too long\n").into_response(),
+            }
+        }
+    }
+}
+
+/// Lets at most `most` requests of the whole server be with a handler at a time; to more it answers 503 at
+/// once.
+pub fn limit<S: 'static, K, H: Handler<S, K>>(most: usize, handler: H) -> impl Handler<S, WithState> {
+    let inside = Arc::new(AtomicUsize::new(0));
+    move |request: Request, state: State<S>| {
+        // Relaxed: it counts, and orders nothing else.
+        let permit = Permit(Arc::clone(&inside));
+        let before = inside.fetch_add(1, Ordering::Relaxed);
+        let answer = (before < most).then(|| handler.call(request, &state));
+        async move {
+            let _permit = permit;
+            match answer {
+                Some(answer) => answer.await,
+                None => (Status::SERVICE_UNAVAILABLE, "too many requests at a time\n").into_response(),
+            }
+        }
+    }
+}
+
+/// One more is inside, until this is dropped.
+struct Permit(Arc<AtomicUsize>);
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Facts of a request for a log.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Record {
+    /// The method.
+    pub method: Method,
+    /// The target as it was sent: visible ASCII.
+    pub target: String,
+    /// The status of the answer.
+    pub status: Status,
+    /// Time from the request's head to the answer's.
+    pub took: Duration,
+}
+
+/// Calls `sink` for each request when it is answered, but not for a handler that panics.
+pub fn log<S, K, H, L>(sink: L, handler: H) -> impl Handler<S, WithState>
+where
+    S: 'static,
+    H: Handler<S, K>,
+    L: Fn(Record) + Clone + Send + 'static,
+{
+    move |request: Request, state: State<S>| {
+        let begun = Instant::now();
+        let (method, target) = (request.method(), request.head().target().to_owned());
+        let (answer, sink) = (handler.call(request, &state), sink.clone());
+        async move {
+            let response: Response = answer.await;
+            sink(Record { method, target, status: response.status_code(), took: begun.elapsed() });
+            response
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! Where a server listens: a TCP address, a Unix socket's path, or a socket that was passed to the process.
+
+use super::Transport;
+use ringroad_engine::net::{
+    Canceller, InheritedSocket, ListenOptions, TcpListener, UnixListenOptions, UnixListener,
+    inherited_sockets,
+};
+use ringroad_engine::{Error, Result};
+use socket2::{Domain, SockRef, Type};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net as unix;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A configured address to listen on.
+///
+/// As text: `127.0.0.1:8080`, `[::]:80`, `unix:/run/site.sock`, `systemd:NAME` for the passed socket that
+/// `LISTEN_FDNAMES` calls so, and `systemd` for the first that was passed (`sd_listen_fds(3)`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ListenAt {
+    /// An address; port 0 lets the kernel choose one.
+    Tcp(SocketAddr),
+    /// A Unix socket at this path. A file that a server left behind is replaced; it is removed at the end.
+    Unix(PathBuf),
+    /// A socket that the starting program has passed, by its name or the first.
+    Inherited(Option<String>),
+}
+
+impl FromStr for ListenAt {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<ListenAt, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return match path {
+                "" => Err("a path is missing behind unix:".to_owned()),
+                path => Ok(ListenAt::Unix(PathBuf::from(path))),
+            };
+        }
+        match text.split_once(':') {
+            None if text == "systemd" => Ok(ListenAt::Inherited(None)),
+            Some(("systemd", name)) if !name.is_empty() => Ok(ListenAt::Inherited(Some(name.to_owned()))),
+            _ => text.parse().map(ListenAt::Tcp).map_err(|_| {
+                "not an address (give one as 127.0.0.1:8080, [::1]:8080, unix:/run/site.sock or systemd:NAME)"
+                    .to_owned()
+            }),
+        }
+    }
+}
+
+impl fmt::Display for ListenAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ListenAt::Tcp(address) => address.fmt(f),
+            ListenAt::Unix(path) => write!(f, "unix:{}", path.display()),
+            ListenAt::Inherited(None) => f.write_str("systemd"),
+            ListenAt::Inherited(Some(name)) => write!(f, "systemd:{name}"),
+        }
+    }
+}
+
+/// The address that a server listens on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Bound {
+    /// A TCP address.
+    Tcp(SocketAddr),
+    /// A Unix socket; without a path if it has none.
+    Unix(Option<PathBuf>),
+}
+
+impl Bound {
+    /// The TCP address, if it is one.
+    pub fn tcp(&self) -> Option<SocketAddr> {
+        match self {
+            Bound::Tcp(address) => Some(*address),
+            Bound::Unix(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Bound::Tcp(address) => address.fmt(f),
+            Bound::Unix(Some(path)) => write!(f, "unix:{}", path.display()),
+            Bound::Unix(None) => f.write_str("unix:(no name)"),
+        }
+    }
+}
+
+/// The reason why a server cannot listen.
+#[derive(Debug)]
+pub(crate) enum ListenError {
+    /// Binding, or looking at the socket.
+    Engine(Error),
+    /// There is no such socket, or it is not one to listen on.
+    Passed(String),
+    /// A worker gets no descriptor of the socket.
+    Copy(io::Error),
+    /// The file of a socket that was bound cannot be looked at.
+    Look(io::Error),
+}
+
+impl From<Error> for ListenError {
+    fn from(why: Error) -> ListenError {
+        ListenError::Engine(why)
+    }
+}
+
+/// The file of a Unix socket that this server has bound, told from a file that another process has put there
+/// since.
+#[derive(Clone, Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl SocketFile {
+    /// Looks at the file of a socket that was just bound.
+    fn of(path: &Path) -> io::Result<SocketFile> {
+        let file = std::fs::symlink_metadata(path)?;
+        Ok(SocketFile { path: path.to_owned(), device: file.dev(), inode: file.ino() })
+    }
+
+    /// Removes it, if it is still the one that was bound. Without its file no client can connect, and another
+    /// socket can be bound there; what is in the backlog stays there.
+    pub(crate) fn remove(&self) {
+        let is_ours =
+            SocketFile::of(&self.path).is_ok_and(|now| (now.device, now.inode) == (self.device, self.inode));
+        if is_ours {
+            // Removed by another process meanwhile: nothing depends on it.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// The way a worker gets its listener.
+#[derive(Clone, Debug)]
+pub(crate) enum Socket {
+    /// Each binds a socket of its own to the address.
+    Address(SocketAddr),
+    /// Each has a descriptor of the one socket. `ours`: no other process has it, and it goes with this
+    /// server.
+    Tcp { socket: Arc<std::net::TcpListener>, address: SocketAddr, ours: bool },
+    Unix {
+        socket: Arc<unix::UnixListener>,
+        path: Option<PathBuf>,
+        /// The file that was made for it; none for a socket that was passed.
+        file: Option<SocketFile>,
+    },
+}
+
+/// Sockets that were passed and not yet taken by a server.
+static PASSED: Mutex<Option<Vec<InheritedSocket>>> = Mutex::new(None);
+
+impl Socket {
+    /// Finds or makes what is not bound by each worker for itself. In a runtime.
+    ///
+    /// # Errors
+    /// Binding fails, no such socket was passed, or it does not listen.
+    pub(crate) fn open(at: &ListenAt) -> std::result::Result<Socket, ListenError> {
+        match at {
+            ListenAt::Tcp(address) => Ok(Socket::Address(*address)),
+            ListenAt::Unix(path) => {
+                let mut options = UnixListenOptions::default();
+                options.replace_stale = true;
+                let listener = UnixListener::bind_with(path.as_path(), options)?;
+                let socket = listener.into_std().map_err(|(why, _)| why)?;
+                let file = SocketFile::of(path).map_err(ListenError::Look)?;
+                Ok(Socket::Unix { socket: Arc::new(socket), path: Some(path.clone()), file: Some(file) })
+            }
+            ListenAt::Inherited(name) => Socket::of_passed(take_passed(name.as_deref())?),
+        }
+    }
+
+    fn of_passed(socket: OwnedFd) -> std::result::Result<Socket, ListenError> {
+        let wrong = |what: &str| ListenError::Passed(what.to_owned());
+        let look = SockRef::from(&socket);
+        let is = |asked: io::Result<bool>| asked.unwrap_or(false);
+        if !is(look.r#type().map(|kind| kind == Type::STREAM)) || !is(look.is_listener()) {
+            return Err(wrong("the socket that was passed is no stream socket that listens"));
+        }
+        let address = look.local_addr();
+        match address.as_ref().ok().and_then(|address| address.as_socket()) {
+            Some(address) => Ok(Socket::Tcp { socket: Arc::new(socket.into()), address, ours: false }),
+            None if is(look.domain().map(|domain| domain == Domain::UNIX)) => {
+                let path = address.ok().and_then(|address| address.as_pathname().map(Path::to_owned));
+                Ok(Socket::Unix { socket: Arc::new(socket.into()), path, file: None })
+            }
+            None => Err(wrong("the socket that was passed is neither TCP nor Unix")),
+        }
+    }
+
+    /// The listener of one worker, with its address. In the worker's runtime.
+    pub(crate) fn listen(
+        &self,
+        options: ListenOptions,
+    ) -> std::result::Result<(Listener, Bound), ListenError> {
+        match self {
+            Socket::Address(address) => {
+                let listener = TcpListener::bind_with(*address, options)?;
+                let address = listener.local_addr()?;
+                Ok((Listener::Tcp { listener, ours: true }, Bound::Tcp(address)))
+            }
+            Socket::Tcp { socket, address, ours } => {
+                let listener = TcpListener::from_std(socket.try_clone().map_err(ListenError::Copy)?)?;
+                Ok((Listener::Tcp { listener, ours: *ours }, Bound::Tcp(*address)))
+            }
+            Socket::Unix { socket, path, file } => {
+                let listener = UnixListener::from_std(socket.try_clone().map_err(ListenError::Copy)?)?;
+                Ok((Listener::Unix { listener, ours: file.is_some() }, Bound::Unix(path.clone())))
+            }
+        }
+    }
+
+    /// Returns what another worker listens on to take the place of the one with this listener: the same
+    /// socket, with its backlog. `None` if no descriptor is left.
+    pub(crate) fn of_worker(&self, listener: &Listener) -> Option<Socket> {
+        match (self, listener) {
+            (Socket::Address(_), Listener::Tcp { listener, ours }) => {
+                let address = listener.local_addr().ok()?;
+                let socket = Arc::new(listener.duplicate_fd().ok()?.into());
+                Some(Socket::Tcp { socket, address, ours: *ours })
+            }
+            (socket, _) => Some(socket.clone()),
+        }
+    }
+
+    /// Returns what further workers of the server listen on. It holds no socket of one worker, which that
+    /// worker alone closes.
+    pub(crate) fn of_server(self) -> Socket {
+        match self {
+            Socket::Tcp { address, ours: true, .. } => Socket::Address(address),
+            other => other,
+        }
+    }
+
+    /// The file that goes with this server.
+    pub(crate) fn file(&self) -> Option<SocketFile> {
+        match self {
+            Socket::Unix { file, .. } => file.clone(),
+            Socket::Address(_) | Socket::Tcp { .. } => None,
+        }
+    }
+}
+
+/// Takes a passed socket, by its name or the first.
+fn take_passed(name: Option<&str>) -> std::result::Result<OwnedFd, ListenError> {
+    let mut passed = PASSED.lock().unwrap_or_else(PoisonError::into_inner);
+    if passed.is_none() {
+        *passed = Some(inherited_sockets()?);
+    }
+    let all = passed.get_or_insert_default();
+    let at = match name {
+        None => (!all.is_empty()).then_some(0),
+        Some(name) => all.iter().position(|socket| socket.name.as_deref() == Some(name)),
+    };
+    if let Some(at) = at {
+        return Ok(all.remove(at).socket);
+    }
+    let there: Vec<&str> = all.iter().map(|socket| socket.name.as_deref().unwrap_or("(no name)")).collect();
+    let at = ListenAt::Inherited(name.map(str::to_owned));
+    Err(ListenError::Passed(match there.as_slice() {
+        [] => format!(
+            "{at}: no socket was passed to this process, or all are taken (start it by a systemd .socket unit, or by \
+             systemd-socket-activate)"
+        ),
+        there => format!("{at}: no passed socket has this name (there are: {})", there.join(", ")),
+    }))
+}
+
+/// A listener of one worker.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Tcp { listener: TcpListener, ours: bool },
+    Unix { listener: UnixListener, ours: bool },
+}
+
+impl Listener {
+    /// Accepts the next connection.
+    pub(crate) async fn accept(&mut self) -> Result<Transport> {
+        match self {
+            Listener::Tcp { listener, .. } => listener.accept().await.map(Transport::Tcp),
+            Listener::Unix { listener, .. } => listener.accept().await.map(Transport::Unix),
+        }
+    }
+
+    pub(crate) fn canceller(&self) -> Canceller {
+        match self {
+            Listener::Tcp { listener, .. } => listener.canceller(),
+            Listener::Unix { listener, .. } => listener.canceller(),
+        }
+    }
+
+    /// Whether no other process accepts on the socket: what is in its backlog is this server's to answer.
+    pub(crate) fn is_ours(&self) -> bool {
+        match self {
+            Listener::Tcp { ours, .. } | Listener::Unix { ours, .. } => *ours,
+        }
+    }
+
+    /// The socket, to accept what is in its backlog. It stays non-blocking: others may accept on it, too.
+    /// `None`: without a descriptor to spare nothing can be done for what is in there.
+    pub(crate) fn into_backlog(self) -> Option<OwnedFd> {
+        match self {
+            Listener::Tcp { listener, .. } => listener.into_std_nonblocking().ok().map(OwnedFd::from),
+            Listener::Unix { listener, .. } => listener.into_std_nonblocking().ok().map(OwnedFd::from),
+        }
+    }
+}
+
+/// A connection on its way to another worker.
+#[derive(Debug)]
+pub(crate) enum Moving {
+    Tcp(std::net::TcpStream),
+    Unix(unix::UnixStream),
+}
+
+impl Transport {
+    /// Takes the connection out of its runtime, if nothing was received from it.
+    pub(crate) fn into_moving(self) -> std::result::Result<Moving, Transport> {
+        match self {
+            Transport::Tcp(stream) => {
+                stream.into_std().map(Moving::Tcp).map_err(|(_, stream)| Transport::Tcp(stream))
+            }
+            Transport::Unix(stream) => {
+                stream.into_std().map(Moving::Unix).map_err(|(_, stream)| Transport::Unix(stream))
+            }
+            // Bytes of these connections have been received.
+            Transport::Tls(_) | Transport::Tunnel(_) => Err(self),
+        }
+    }
+
+    /// Puts it into the runtime of this thread.
+    pub(crate) fn from_moving(moving: Moving) -> Result<Transport> {
+        Ok(match moving {
+            Moving::Tcp(stream) => ringroad_engine::net::TcpStream::from_std(stream)?.into(),
+            Moving::Unix(stream) => ringroad_engine::net::UnixStream::from_std(stream)?.into(),
+        })
+    }
+
+    /// Wraps a connection that was accepted from the backlog of a socket of this kind.
+    pub(crate) fn from_accepted(socket: socket2::Socket, like: Domain) -> Result<Transport> {
+        let fd = OwnedFd::from(socket);
+        Transport::from_moving(match like {
+            Domain::UNIX => Moving::Unix(fd.into()),
+            _ => Moving::Tcp(fd.into()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_read_as_it_is_shown() {
+        for text in ["127.0.0.1:80", "[::1]:8080", "unix:/run/a b.sock", "systemd", "systemd:web"] {
+            let at: ListenAt = text.parse().unwrap_or_else(|why| panic!("{text}: {why}"));
+            assert_eq!(at.to_string(), text);
+        }
+        for text in ["", "unix:", "systemd:", "localhost:80", "80"] {
+            assert!(text.parse::<ListenAt>().is_err(), "{text}");
+        }
+    }
+}

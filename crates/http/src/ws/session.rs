@@ -1,0 +1,319 @@
+//! A session: what is received, and how it ends.
+//!
+//! All that waits is in the session, not in its futures: dropping one loses nothing. Start at
+//! [`WebSocket::poll_recv`].
+
+use super::error::{SendError, WebSocketError};
+use super::keeper::{self, with_scratch};
+use super::link::{Link, Sender, State, Verdict, room};
+use super::message::{Frame, Message};
+use super::options::Options;
+use crate::message::Stopping;
+use crate::transport::{ReadTransport, Receive, Transport};
+use ringroad_engine::Lease;
+pub(crate) use ringroad_wire::ws::Role;
+use ringroad_wire::ws::deflate::Agreed;
+use ringroad_wire::ws::{CloseCode, Event, Messages};
+use std::fmt;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+/// How a peer has closed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Closed {
+    /// The code of its close frame; 1005 where it had none.
+    pub code: CloseCode,
+    /// The reason that it gave.
+    pub reason: String,
+}
+
+/// Received bytes that are not used yet.
+enum Input {
+    Lease(Lease),
+    Own(Vec<u8>),
+}
+
+impl Input {
+    fn len(&self) -> usize {
+        match self {
+            Input::Lease(lease) => lease.len(),
+            Input::Own(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// How the session goes on.
+enum Phase {
+    /// Messages are received.
+    Open,
+    /// What still comes is thrown away until the peer ends, so that it gets our close frame. Then this is
+    /// reported.
+    Ending(Option<WebSocketError>),
+    Over,
+}
+
+/// A WebSocket session. Dropping it closes it, with 1000 if it was open.
+///
+/// A session answers pings while it receives: keep receiving, or `recv` and something else in turn. All
+/// methods may be dropped while they wait without loss.
+pub struct WebSocket {
+    link: Rc<Link>,
+    read: ReadTransport,
+    messages: Messages,
+    input: Input,
+    at: usize,
+    phase: Phase,
+    protocol: Option<Box<str>>,
+    options: Options,
+}
+
+impl WebSocket {
+    pub(crate) fn new(
+        role: Role,
+        options: &Options,
+        agreed: Option<Agreed>,
+        protocol: Option<String>,
+        stream: Transport,
+        received: Vec<u8>,
+        stopping: Option<Stopping>,
+    ) -> WebSocket {
+        let (read, write) = stream.split();
+        let link = Link::new(write, role, options.clone(), agreed);
+        keeper::join(&link, stopping);
+        WebSocket {
+            link,
+            read,
+            messages: Messages::new(role, options.0.limits).deflate(agreed),
+            input: Input::Own(received),
+            at: 0,
+            phase: Phase::Open,
+            protocol: protocol.map(Into::into),
+            options: options.clone(),
+        }
+    }
+
+    /// The subprotocol that was agreed on.
+    pub fn protocol(&self) -> Option<&str> {
+        self.protocol.as_deref()
+    }
+
+    /// How the peer has closed, once it has.
+    pub fn closed(&self) -> Option<Closed> {
+        self.link.closed()
+    }
+
+    /// Lets other tasks of this worker send.
+    pub fn sender(&self) -> Sender {
+        Sender(Rc::clone(&self.link))
+    }
+
+    /// The next message. `None`: the session was closed, by either side, and the closing handshake is over.
+    ///
+    /// # Errors
+    /// The session ended otherwise. From then on `None`.
+    pub async fn recv(&mut self) -> Result<Option<Message>, WebSocketError> {
+        poll_fn(|context| self.poll_recv(context)).await
+    }
+
+    /// As [`recv`](Self::recv), for a hand-written future.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv).
+    pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Message>, WebSocketError>> {
+        loop {
+            if !matches!(self.phase, Phase::Open) {
+                return self.poll_end(context);
+            }
+            match self.parse() {
+                Ok(Some(message)) => return Poll::Ready(Ok(Some(message))),
+                Ok(None) if !matches!(self.phase, Phase::Open) => continue,
+                Ok(None) => {}
+                Err(why) => {
+                    self.link.give_up(why.code(), &why.to_string());
+                    self.phase = Phase::Ending(Some(WebSocketError::Protocol(why)));
+                    continue;
+                }
+            }
+            self.keep_rest();
+            // Answers of this turn go together, before anything is waited for.
+            if self.link.queued() > 0 {
+                self.link.flush();
+            }
+            match ready!(self.read.poll_recv(context)) {
+                Ok(lease) if !lease.is_empty() => {
+                    self.link.heard();
+                    self.take(lease);
+                }
+                Ok(_) => return Poll::Ready(self.lost(None)),
+                Err(why) => return Poll::Ready(self.lost(Some(why))),
+            }
+        }
+    }
+
+    /// The next message in what has come. `Ok(None)`: more is needed, or the peer has closed.
+    #[inline]
+    fn parse(&mut self) -> Result<Option<Message>, ringroad_wire::ws::Error> {
+        let WebSocket { link, messages, input, at, phase, .. } = self;
+        let input = match input {
+            Input::Lease(lease) => &mut lease[..],
+            Input::Own(bytes) => &mut bytes[..],
+        };
+        with_scratch(|scratch| {
+            loop {
+                match messages.next(scratch, input, at)? {
+                    None => return Ok(None),
+                    Some(Event::Message { kind, bytes }) => return Ok(Some(Message::received(kind, bytes))),
+                    Some(Event::Ping(payload)) => link.pong(payload),
+                    Some(Event::Pong(_)) => {}
+                    Some(Event::Close(close)) => {
+                        let (code, reason) = close.unwrap_or((CloseCode::NO_STATUS, ""));
+                        link.peer_closed(Closed { code, reason: reason.to_owned() });
+                        *phase = Phase::Ending(None);
+                        return Ok(None);
+                    }
+                }
+            }
+        })
+    }
+
+    /// Gives up the buffer that bytes came in; the beginning of a frame is kept, at most 131 bytes.
+    fn keep_rest(&mut self) {
+        let at = std::mem::take(&mut self.at);
+        match &mut self.input {
+            Input::Lease(lease) => self.input = Input::Own(lease.get(at..).unwrap_or_default().to_vec()),
+            Input::Own(bytes) if at == bytes.len() => *bytes = Vec::new(),
+            Input::Own(bytes) => drop(bytes.drain(..at)),
+        }
+    }
+
+    fn take(&mut self, lease: Lease) {
+        match &mut self.input {
+            Input::Own(bytes) if !bytes.is_empty() => bytes.extend_from_slice(&lease),
+            input => *input = Input::Lease(lease),
+        }
+    }
+
+    /// The connection has ended, or was given up.
+    fn lost(&mut self, why: Option<ringroad_engine::Error>) -> Result<Option<Message>, WebSocketError> {
+        let was_closing = self.link.state() == State::Closing;
+        self.link.end();
+        self.phase = Phase::Over;
+        match (self.link.verdict(), why) {
+            (Verdict::TimedOut, _) => Err(WebSocketError::TimedOut),
+            // We closed, and the peer did no more than that.
+            (Verdict::Unclosed, _) => Ok(None),
+            (Verdict::Broken, _) | (Verdict::None, None) if was_closing => Ok(None),
+            (Verdict::Broken, _) | (Verdict::None, None) => Err(WebSocketError::Lost),
+            (Verdict::None, Some(why)) => Err(WebSocketError::Connection(why)),
+        }
+    }
+
+    /// Throws away what still comes, to its end.
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Message>, WebSocketError>> {
+        (self.input, self.at) = (Input::Own(Vec::new()), 0);
+        while matches!(self.phase, Phase::Ending(_)) {
+            match ready!(self.read.poll_recv(context)) {
+                Ok(lease) if !lease.is_empty() => {}
+                _ => break,
+            }
+        }
+        match std::mem::replace(&mut self.phase, Phase::Over) {
+            Phase::Ending(Some(why)) => Poll::Ready(Err(why)),
+            Phase::Open | Phase::Ending(None) | Phase::Over => Poll::Ready(Ok(None)),
+        }
+    }
+
+    /// Sends a message. Done means that it is queued and little waits before it: the kernel has it or will
+    /// get it soon. It waits while the peer is slow.
+    ///
+    /// # Errors
+    /// The session is closed or has failed.
+    pub async fn send(&mut self, message: impl Into<Message>) -> Result<(), WebSocketError> {
+        if self.link.state() != State::Open {
+            return Err(self.why_closed());
+        }
+        self.link.push_unbounded(message.into());
+        self.sent();
+        self.flushed(room(&self.options)).await
+    }
+
+    /// Sends a frame that other sessions send as well, without a copy.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn send_frame(&mut self, frame: &Frame) -> Result<(), WebSocketError> {
+        self.flushed(room(&self.options)).await?;
+        match self.link.push_frame(frame) {
+            Ok(()) => {}
+            Err(SendError::Closed) => return Err(self.why_closed()),
+            Err(SendError::Full) => {
+                self.flushed(0).await?;
+                self.link.push_frame(frame).map_err(|_| WebSocketError::Closed)?;
+            }
+        }
+        self.sent();
+        Ok(())
+    }
+
+    /// Waits until all that was sent is with the kernel.
+    ///
+    /// # Errors
+    /// The session has failed.
+    pub async fn flush(&mut self) -> Result<(), WebSocketError> {
+        self.link.flush();
+        self.flushed(0).await
+    }
+
+    async fn flushed(&self, most: usize) -> Result<(), WebSocketError> {
+        if self.link.queued() <= most {
+            return Ok(());
+        }
+        self.link.flush();
+        poll_fn(|context| self.link.poll_room(most, context)).await
+    }
+
+    /// Something was queued: while more messages are at hand, their answers go together.
+    #[inline]
+    fn sent(&self) {
+        if self.at < self.input.len() {
+            self.link.flush_soon();
+        } else {
+            self.link.flush();
+        }
+    }
+
+    fn why_closed(&self) -> WebSocketError {
+        match self.link.verdict() {
+            Verdict::TimedOut => WebSocketError::TimedOut,
+            Verdict::Broken => WebSocketError::Lost,
+            Verdict::None | Verdict::Unclosed => WebSocketError::Closed,
+        }
+    }
+
+    /// Closes: sends a close frame behind what was sent, and waits for the peer's, for a few seconds.
+    /// Messages that still come are thrown away.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv).
+    pub async fn close(&mut self, code: CloseCode, reason: &str) -> Result<(), WebSocketError> {
+        if self.link.close(code, reason) {
+            self.link.flush();
+        }
+        while self.recv().await?.is_some() {}
+        Ok(())
+    }
+}
+
+impl Drop for WebSocket {
+    fn drop(&mut self) {
+        self.link.drop_session();
+        keeper::leave();
+    }
+}
+
+impl fmt::Debug for WebSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WebSocket({:?}, {} bytes queued)", self.link.state(), self.link.queued())
+    }
+}

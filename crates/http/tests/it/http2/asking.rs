@@ -1,0 +1,133 @@
+//! Our client over HTTP/2: against our server, and against servers that are nothing but frames.
+
+use super::client::run;
+use super::frames::{block, frame, settings};
+use super::{requests, start_http2};
+use ringroad_engine::net::{TcpListener, TcpStream};
+use ringroad_engine::{DriverName, spawn, time};
+use ringroad_http::{
+    Body, FailedAt, FieldBlock, Http2Connection, Http2Request, Limits, Method, Piece, Request, Response,
+    SentSoFar, Server, Transport, any, get,
+};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+const LARGE: usize = 2 << 20;
+
+fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at * 7 + at / 251) as u8).collect()
+}
+
+fn ask<'a>(method: &'a str, target: &'a str, lines: &'a FieldBlock, body: Body) -> Http2Request<'a> {
+    Http2Request { method, scheme: "http", authority: "a.example", target, lines, body }
+}
+
+async fn connect(address: SocketAddr) -> Http2Connection {
+    let stream = TcpStream::connect(address).await.unwrap();
+    Http2Connection::begin(Transport::from(stream)).await.unwrap()
+}
+
+fn server() -> Server {
+    Server::new()
+        .limits(Limits { body_bytes: u64::MAX, ..Limits::default() })
+        .route("/page", get(async |_: Request| Response::html("page")))
+        .route("/echo", any(async |request: Request| Body::from(request.into_body())))
+        .route(
+            "/tell",
+            any(async |request: Request| {
+                let line = |name| request.header(name).unwrap_or("-").to_owned();
+                format!("{:?} {} {} {}", request.authority(), line("te"), line("keep-alive"), line("x-word"))
+            }),
+        )
+}
+
+drivers!(requests_and_bodies_go_both_ways_on_one_connection, |driver: DriverName| {
+    let server = start_http2(driver, server());
+    let address = server.address();
+    run(driver, async move {
+        let connection = connect(address).await;
+        let none = FieldBlock::new();
+        let mut page = connection.send(ask("GET", "/page", &none, Body::empty())).await.unwrap();
+        assert_eq!((page.status().code(), page.header("Content-Type")), (200, Some("text/html")));
+        assert_eq!(page.bytes(10).await.unwrap(), b"page");
+        let lines =
+            FieldBlock::of([("TE", "trailers"), ("Keep-Alive", "timeout=5"), ("X-Word", "w")]).unwrap();
+        let mut told = connection.send(ask("PUT", "/tell", &lines, Body::from("x"))).await.unwrap();
+        assert_eq!(told.bytes(100).await.unwrap(), b"Some(\"a.example\") trailers - w");
+        let mut echo =
+            connection.send(ask("POST", "/echo", &none, Body::from(pattern(LARGE)))).await.unwrap();
+        assert!(echo.bytes(LARGE).await.unwrap() == pattern(LARGE));
+        let many: Vec<_> = (0..300)
+            .map(|at| {
+                let connection = connection.clone();
+                spawn(async move {
+                    let none = FieldBlock::new();
+                    let body = Body::from(pattern(at * 100));
+                    let mut reply = connection.send(ask("POST", "/echo", &none, body)).await.unwrap();
+                    assert!(reply.bytes(LARGE).await.unwrap() == pattern(at * 100), "{at}");
+                })
+            })
+            .collect();
+        for one in many {
+            one.await.unwrap();
+        }
+        assert!(connection.is_usable());
+    });
+    assert_eq!(server.counters().accepted, 1);
+});
+
+drivers!(trailers_go_both_ways, |driver: DriverName| {
+    let server = start_http2(driver, server());
+    let address = server.address();
+    run(driver, async move {
+        let connection = connect(address).await;
+        let lines = FieldBlock::of([("Grpc-Status", "0")]).unwrap();
+        let body =
+            Body::stream(requests::Pieces(vec![Piece::Trailers(lines), Piece::Data("message".into())]));
+        let none = FieldBlock::new();
+        let mut reply = connection.send(ask("POST", "/echo", &none, body)).await.unwrap();
+        assert_eq!(reply.bytes(100).await.unwrap(), b"message");
+        assert_eq!(reply.trailers(), [("grpc-status".to_owned(), b"0".to_vec())]);
+    });
+});
+
+/// A server that says this once it has heard a request; what a request to it comes to.
+async fn told_by(frames: Vec<u8>) -> ringroad_http::Failure {
+    let mut listener = TcpListener::bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = spawn(async move {
+        let mut stream = listener.accept().await.unwrap();
+        let mut heard = Vec::new();
+        stream.write_all(settings(&[])).await.0.unwrap();
+        // The head of a request is the one frame with this type and stream that a client begins with.
+        while !heard.windows(5).any(|window| window[0] == 1 && window[2..] == [0, 0, 0]) {
+            heard.extend_from_slice(&stream.recv().await.unwrap());
+        }
+        stream.write_all(frames).await.0.unwrap();
+        // Until the client has gone.
+        while stream.recv().await.is_ok_and(|lease| !lease.is_empty()) {}
+    });
+    let connection = connect(address).await;
+    let none = FieldBlock::new();
+    let asked = connection.send(ask("POST", "/", &none, Body::empty()));
+    let failure = time::timeout(Duration::from_secs(60), asked).await.unwrap().unwrap_err();
+    drop(connection);
+    serving.detach();
+    failure
+}
+
+drivers!(what_the_server_did_not_act_on_may_be_repeated_whatever_it_is, |driver: DriverName| {
+    run(driver, async {
+        let refused = told_by(frame(3, 0, 1, &7_u32.to_be_bytes())).await;
+        assert_eq!((refused.at, refused.sent), (FailedAt::Head, SentSoFar::Nothing), "{refused}");
+        let left_out = told_by(frame(7, 0, 0, &[0; 8])).await;
+        assert_eq!((left_out.at, left_out.sent), (FailedAt::Head, SentSoFar::Nothing), "{left_out}");
+        assert!(left_out.at.may_repeat(left_out.sent, Method::Post));
+        // Whether it has acted on one that it resets otherwise, is not known.
+        let reset = told_by(frame(3, 0, 1, &2_u32.to_be_bytes())).await;
+        assert_eq!((reset.at, reset.sent), (FailedAt::Head, SentSoFar::All), "{reset}");
+        assert!(!reset.at.may_repeat(reset.sent, Method::Post));
+        let no_status = told_by(frame(1, 5, 1, &block(&[("x", "y")]))).await;
+        assert_eq!(no_status.sent, SentSoFar::All, "{no_status}");
+    });
+});

@@ -1,0 +1,216 @@
+//! Workers that others take the place of, on the same sockets: no client is refused, reset or left without
+//! its answer.
+
+use crate::over::Over;
+use crate::support::{Client, start, wait_until};
+use ringroad_engine::DriverName;
+use ringroad_engine::choose::{Wish, probe};
+use ringroad_engine::time::sleep;
+use ringroad_http::{Handle, Request, Server, ServerError, Sockets, get};
+use std::io::{Read, Write};
+use std::num::NonZeroUsize;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+const GRACE: Duration = Duration::from_secs(60);
+
+/// All drivers that can be had here.
+fn all() -> impl Iterator<Item = DriverName> {
+    let all =
+        [DriverName::IoUring, DriverName::Epoll, DriverName::Poll, DriverName::Select, DriverName::Threads];
+    all.into_iter().filter(|driver| probe(*driver).is_ok())
+}
+
+async fn hello(_: Request) -> &'static str {
+    "hello"
+}
+
+fn pages() -> Server<()> {
+    Server::new().route("/", get(hello))
+}
+
+fn some(workers: usize) -> NonZeroUsize {
+    NonZeroUsize::new(workers).unwrap()
+}
+
+/// A server that takes the place of workers on another driver.
+fn instead(driver: DriverName, server: Server<()>, sockets: &Sockets) -> Handle {
+    server.driver(Wish::Named(driver)).instead_of(sockets).start().unwrap()
+}
+
+drivers!(
+    /// Clients that keep their connections and clients that connect anew for each request, on every other
+    /// driver in turn.
+    workers_give_way_to_others_under_load_and_no_request_fails,
+    |from: DriverName| {
+        let mut servers = vec![start(from, pages().workers(2))];
+        let mut left = Vec::new();
+        let address = servers[0].address();
+        let (over, asked) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            let _over = Over(&over);
+            for number in 0..6 {
+                let (over, asked) = (&over, &asked);
+                scope.spawn(move || {
+                    let mut client = Client::new(address);
+                    while !over.load(Ordering::Relaxed) {
+                        let reply = client.get("/");
+                        assert_eq!((reply.status, reply.text()), (200, "hello"));
+                        asked.fetch_add(1, Ordering::Relaxed);
+                        if number % 2 == 0 || reply.header("Connection") == Some("close") {
+                            client = Client::new(address);
+                        }
+                    }
+                });
+            }
+            for to in all().filter(|to| *to != from).chain([from]) {
+                let before = asked.load(Ordering::Relaxed);
+                wait_until("there is load", || asked.load(Ordering::Relaxed) > before + 200);
+                let mut old = servers.pop().unwrap();
+                let sockets = old.sockets(some(2)).unwrap();
+                let new = instead(to, pages(), &sockets);
+                left.push((old.release(sockets, GRACE), old.stats()));
+                assert_eq!((old.workers(), new.workers(), new.address()), (0, 2, address));
+                assert_eq!(new.choice().driver(), to);
+                servers.push(new);
+            }
+            let before = asked.load(Ordering::Relaxed);
+            wait_until("the last ones answer", || asked.load(Ordering::Relaxed) > before + 200);
+        });
+        let last = servers.pop().unwrap();
+        let mut answered = last.counters().requests();
+        for (released, stats) in left {
+            released.wait().unwrap();
+            assert_eq!(stats.counters().connections, 0);
+            answered += stats.counters().requests();
+        }
+        assert_eq!(answered, asked.load(Ordering::Relaxed));
+        last.stop();
+        last.wait().unwrap();
+        let refused = std::net::TcpStream::connect(address).unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+    }
+);
+
+drivers!(
+    /// The stop of the others' server does not cut it either, within its drain.
+    a_request_that_has_begun_is_completed_where_it_began,
+    |driver: DriverName| {
+        let slow = |_: Request| async {
+            sleep(Duration::from_millis(300)).await;
+            "done"
+        };
+        let with_slow = || pages().drain(Duration::ZERO).route("/slow", get(slow));
+        let mut old = start(driver, with_slow());
+        let mut client = Client::new(old.address());
+        client.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
+        wait_until("the request comes", || old.counters().bytes_in > 0);
+        let sockets = old.sockets(some(1)).unwrap();
+        let new = instead(driver, with_slow(), &sockets);
+        let released = old.release(sockets, GRACE);
+        assert_eq!(Client::new(new.address()).get("/").text(), "hello");
+        let reply = client.reply();
+        assert_eq!((reply.text(), reply.header("Connection")), ("done", Some("close")));
+        released.wait().unwrap();
+    }
+);
+
+drivers!(
+    /// A connection that comes while a worker leaves wakes that worker, or the other, and is served.
+    a_client_that_comes_as_a_worker_leaves_is_answered,
+    |driver: DriverName| {
+        let mut old = start(driver, pages());
+        for _ in 0..100 {
+            let sockets = old.sockets(some(1)).unwrap();
+            let new = instead(driver, pages(), &sockets);
+            let released = old.release(sockets, GRACE);
+            assert_eq!(Client::new(new.address()).get("/").text(), "hello");
+            released.wait().unwrap();
+            old = new;
+        }
+    }
+);
+
+drivers!(some_of_the_workers_may_go_and_the_others_stay, |driver: DriverName| {
+    let mut old = start(driver, pages().workers(3));
+    let mut clients: Vec<_> = (0..12).map(|_| Client::new(old.address())).collect();
+    for client in &mut clients {
+        assert_eq!(client.get("/").status, 200);
+    }
+    let too_many = old.sockets(some(4)).unwrap_err();
+    assert!(matches!(too_many, ServerError::NoSocket { wanted: 4, there: 3 }), "{too_many}");
+    let sockets = old.sockets(some(2)).unwrap();
+    let new = instead(DriverName::Epoll, pages(), &sockets);
+    let released = old.release(sockets, GRACE);
+    released.wait().unwrap();
+    assert_eq!((old.workers(), old.has_ended()), (1, false));
+    // Connections of the worker that stays are kept.
+    let kept = old.counters().connections;
+    let answers = |client: &mut Client| {
+        client.try_send("GET / HTTP/1.1\r\nHost: a\r\n\r\n") && client.try_reply(false).is_some()
+    };
+    assert_eq!(clients.iter_mut().filter_map(|client| answers(client).then_some(())).count() as u64, kept);
+    for _ in 0..20 {
+        assert_eq!(Client::new(new.address()).get("/").status, 200);
+    }
+    for server in [old, new] {
+        server.stop();
+        server.wait().unwrap();
+    }
+});
+
+drivers!(a_server_that_gives_the_sockets_back_leaves_the_others_as_they_were, |driver: DriverName| {
+    let old = start(driver, pages().workers(2));
+    let mut client = Client::new(old.address());
+    assert_eq!(client.get("/").status, 200);
+    for other in all() {
+        let sockets = old.sockets(some(2)).unwrap();
+        instead(other, pages(), &sockets).give_back().unwrap();
+        drop(sockets);
+        for _ in 0..10 {
+            assert_eq!(Client::new(old.address()).get("/").status, 200);
+        }
+    }
+    assert_eq!(client.get("/").status, 200);
+});
+
+drivers!(the_file_of_a_unix_socket_goes_with_the_last_server_that_has_it, |driver: DriverName| {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let ask = || {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        assert!(reply.ends_with("hello"), "{reply}");
+    };
+    let at = format!("unix:{}", path.display());
+    let server = pages().bind(&at).unwrap().workers(2).driver(Wish::Named(driver));
+    let mut old = server.start().unwrap();
+    ask();
+    let sockets = old.sockets(some(2)).unwrap();
+    let new = instead(DriverName::Epoll, pages().bind(&at).unwrap(), &sockets);
+    let released = old.release(sockets, GRACE);
+    drop(old);
+    released.wait().unwrap();
+    ask();
+    new.stop();
+    new.wait().unwrap();
+    assert!(!path.exists());
+});
+
+drivers!(servers_beside_each_other_share_an_address, |driver: DriverName| {
+    let first = start(driver, pages().shares_address());
+    let server = pages().bind("127.0.0.1:0").unwrap().driver(Wish::Named(DriverName::Epoll)).beside(&first);
+    let second = server.start().unwrap();
+    assert_eq!(second.address(), first.address());
+    // The kernel deals them out by a hash of the addresses.
+    wait_until("both have answered", || {
+        assert_eq!(Client::new(first.address()).get("/").status, 200);
+        first.counters().requests() > 0 && second.counters().requests() > 0
+    });
+    second.stop();
+    second.wait().unwrap();
+    assert_eq!(Client::new(first.address()).get("/").status, 200);
+});

@@ -1,0 +1,131 @@
+//! The clients of one worker: pings, silent clients, tokens that end, and what the HTTP API wants of clients.
+//!
+//! One task for each worker looks at the clients that are due, once in a second; an idle client has neither a
+//! timer nor a task of its own for that. A client is due once in each heartbeat of its hub.
+
+use super::codes::{self, Disconnect};
+use super::session::{Action, Client};
+use crate::topics::Hub;
+use ringroad_engine::spawn;
+use ringroad_engine::time::sleep;
+use ringroad_http::ws::Frame;
+use serde_json::Value;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+struct Keeper {
+    begun: Instant,
+    ping: Frame,
+    /// Clients by the second in which they are looked at next.
+    due: RefCell<BTreeMap<u64, Vec<Weak<Client>>>>,
+}
+
+thread_local! {
+    static KEEPER: RefCell<Option<Rc<Keeper>>> = const { RefCell::new(None) };
+}
+
+/// Forgets the worker's keeper when its task ends.
+struct Running(Rc<Keeper>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = KEEPER.try_with(|keeper| keeper.borrow_mut().take());
+    }
+}
+
+/// Looks after a client from now on.
+pub(super) fn keep(client: &Rc<Client>) {
+    let known = KEEPER.with(|keeper| keeper.borrow().as_ref().map(Rc::clone));
+    let keeper = known.unwrap_or_else(|| {
+        let keeper =
+            Rc::new(Keeper { begun: Instant::now(), ping: Frame::text("{}"), due: RefCell::default() });
+        KEEPER.with(|place| *place.borrow_mut() = Some(Rc::clone(&keeper)));
+        let running = Running(Rc::clone(&keeper));
+        spawn(async move {
+            while !running.0.due.borrow().is_empty() {
+                sleep(Duration::from_secs(1)).await;
+                running.0.look();
+            }
+        })
+        .detach();
+        keeper
+    });
+    let span = client.hub.settings().heartbeat.as_secs().max(1);
+    let at = keeper.begun.elapsed().as_secs() + span;
+    keeper.due.borrow_mut().entry(at).or_default().push(Rc::downgrade(client));
+}
+
+impl Keeper {
+    /// Looks at the clients that are due.
+    fn look(&self) {
+        let second = self.begun.elapsed().as_secs();
+        let due = {
+            let mut all = self.due.borrow_mut();
+            let later = all.split_off(&(second + 1));
+            std::mem::replace(&mut *all, later)
+        };
+        let now = SystemTime::now();
+        for weak in due.into_values().flatten() {
+            let Some(client) = weak.upgrade() else { continue };
+            if let Some(why) = self.look_at(&client, now) {
+                client.end(why);
+            } else if !client.sender.is_closed() {
+                let at = second + client.hub.settings().heartbeat.as_secs().max(1);
+                self.due.borrow_mut().entry(at).or_default().push(weak);
+            }
+        }
+    }
+
+    /// Pings a client. `Some`: it is ended.
+    fn look_at(&self, client: &Rc<Client>, now: SystemTime) -> Option<Disconnect> {
+        if !client.is_connected.get() {
+            return Some(codes::STALE);
+        }
+        if !client.is_heard.replace(false) {
+            return Some(codes::NO_PONG);
+        }
+        if client.person.borrow().until.is_some_and(|until| until < now) {
+            return Some(codes::CONNECTION_EXPIRED);
+        }
+        if client.has_subscriptions_that_end.get() {
+            client.ask(Action::LookAtSubscriptions);
+        }
+        // A client that does not take this is slow, or it is closed already.
+        let _ = client.sender.send_frame(&self.ping);
+        None
+    }
+}
+
+/// Hands what the HTTP API wants to the clients of a user on this worker.
+pub(crate) fn control(hub: &Hub, data: &str) {
+    let Ok(Value::Object(wish)) = serde_json::from_str::<Value>(data) else { return };
+    let text = |name: &str| wish.get(name).and_then(Value::as_str).unwrap_or_default();
+    let Some(keeper) = KEEPER.with(|keeper| keeper.borrow().as_ref().map(Rc::clone)) else { return };
+    let (user, id, channel) = (text("user"), text("client"), text("channel"));
+    let due = keeper.due.borrow();
+    for client in due.values().flatten().filter_map(Weak::upgrade) {
+        let is_meant = Arc::ptr_eq(&client.hub.0, &hub.0)
+            && client.is_connected.get()
+            && client.person.borrow().user == user
+            && (id.is_empty() || *client.id == *id);
+        if !is_meant {
+            continue;
+        }
+        match text("method") {
+            "disconnect" => {
+                let code = wish.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
+                client.ask(Action::Disconnect(code.unwrap_or(3503), text("reason").to_owned()));
+            }
+            "unsubscribe" => client.ask(Action::Unsubscribe(channel.to_owned())),
+            "subscribe" => client.ask(Action::Subscribe(channel.to_owned())),
+            "refresh" => client.ask(Action::Refresh {
+                is_expired: wish.get("expired").and_then(Value::as_bool).unwrap_or(false),
+                until: wish.get("expire_at").and_then(Value::as_u64),
+            }),
+            _ => {}
+        }
+    }
+}

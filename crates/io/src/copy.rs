@@ -1,0 +1,87 @@
+//! Copies from one stream to another.
+
+use crate::traits::{AsyncRead, AsyncWrite, Split};
+use ringroad_engine::{Error, Result};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+
+/// Copies everything from `from` to `to`; returns the number of bytes. The sink is flushed and not shut down.
+///
+/// Between streams the bytes are sent from the buffer that they arrived in, and once a stream is in bulk that
+/// is a large one.
+///
+/// Dropping the future leaves it unknown how much of the last piece was written.
+///
+/// # Errors
+/// As of either side.
+pub async fn copy<R: AsyncRead, W: AsyncWrite>(from: &mut R, to: &mut W) -> Result<u64> {
+    let mut copied = 0;
+    loop {
+        let lease = from.recv().await?;
+        if lease.is_empty() {
+            to.flush().await?;
+            return Ok(copied);
+        }
+        copied += lease.len() as u64;
+        to.write_lease(lease).await?;
+    }
+}
+
+/// Copies both ways between two streams until both have ended; returns the numbers of bytes from the first to
+/// the second and back. The end of one is passed on to the other, which may go on sending.
+///
+/// ```
+/// # use ringroad_engine::{DriverName, Runtime, net::UnixStream, spawn};
+/// # use ringroad_io::{AsyncReadExt, AsyncWrite, copy_bidirectional};
+/// Runtime::new(DriverName::Epoll)?.block_on(async {
+///     let (mut client, one) = UnixStream::pair()?;
+///     let (other, mut server) = UnixStream::pair()?;
+///     let proxy = spawn(copy_bidirectional(one, other));
+///     client.write_all(*b"question").await.0?;
+///     AsyncWrite::shutdown(&mut client).await?;
+///     assert_eq!(server.read_to_string().await?, "question");
+///     server.write_all(*b"yes").await.0?;
+///     drop(server);
+///     assert_eq!(client.read_to_string().await?, "yes");
+///     assert_eq!(proxy.await.unwrap()?, (8, 3));
+///     Ok::<(), ringroad_engine::Error>(())
+/// })??;
+/// # Ok::<(), ringroad_engine::Error>(())
+/// ```
+///
+/// # Errors
+/// As of either side. Then the other direction is dropped too.
+pub async fn copy_bidirectional<A: Split, B: Split>(one: A, other: B) -> Result<(u64, u64)> {
+    let (mut from_one, mut to_one) = one.into_split();
+    let (mut from_other, mut to_other) = other.into_split();
+    let mut there = pin!(one_way(&mut from_one, &mut to_other));
+    let mut back = pin!(one_way(&mut from_other, &mut to_one));
+    let (mut sent, mut received) = (None, None);
+    poll_fn(|context| {
+        if sent.is_none()
+            && let Poll::Ready(result) = there.as_mut().poll(context)
+        {
+            sent = Some(result?);
+        }
+        if received.is_none()
+            && let Poll::Ready(result) = back.as_mut().poll(context)
+        {
+            received = Some(result?);
+        }
+        match (sent, received) {
+            (Some(sent), Some(received)) => Poll::Ready(Ok::<_, Error>((sent, received))),
+            _ => Poll::Pending,
+        }
+    })
+    .await
+}
+
+async fn one_way<R: AsyncRead, W: AsyncWrite>(from: &mut R, to: &mut W) -> Result<u64> {
+    let copied = copy(from, to).await?;
+    match to.shutdown().await {
+        // The peer has closed: everything was written all the same.
+        Err(why) if why.kind() == std::io::ErrorKind::NotConnected => Ok(copied),
+        ended => ended.map(|()| copied),
+    }
+}

@@ -1,0 +1,144 @@
+//! Messages over a stream of bytes, by a codec.
+
+use crate::codec::{Decoder, Encoder};
+use crate::traits::{AsyncRead, AsyncWrite};
+use bytes::BytesMut;
+use std::io;
+
+/// Encoded bytes that [`Framed::feed`] collects before it writes.
+const COLLECTED: usize = 64 * 1024;
+
+/// A stream of messages: a byte stream with a codec.
+///
+/// The codec is one of `tokio-util`'s traits, so those of that crate and of others work here
+/// ([`codec`](crate::codec)). It bounds the length of a message.
+///
+/// ```
+/// # use ringroad_engine::{DriverName, Runtime, net::UnixStream};
+/// use ringroad_io::{Framed, codec::LengthDelimitedCodec};
+///
+/// Runtime::new(DriverName::Epoll)?.block_on(async {
+///     let (near, far) = UnixStream::pair()?;
+///     let mut near = Framed::new(near, LengthDelimitedCodec::new());
+///     let mut far = Framed::new(far, LengthDelimitedCodec::new());
+///     near.send(&b"a message"[..]).await?;
+///     assert_eq!(far.next().await.unwrap()?, "a message");
+///     Ok::<(), std::io::Error>(())
+/// })??;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Framed<S, C> {
+    stream: S,
+    codec: C,
+    received: BytesMut,
+    /// Encoded messages that were not written.
+    unsent: BytesMut,
+    has_ended: bool,
+}
+
+impl<S, C> Framed<S, C> {
+    /// Makes a stream of messages.
+    pub fn new(stream: S, codec: C) -> Framed<S, C> {
+        let (received, unsent) = (BytesMut::new(), BytesMut::new());
+        Framed { stream, codec, received, unsent, has_ended: false }
+    }
+
+    /// Returns the stream.
+    pub fn get_ref(&self) -> &S {
+        &self.stream
+    }
+
+    /// Returns the stream. Bytes that were received and not decoded yet do not come from it any more.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.stream
+    }
+
+    /// Returns the codec.
+    pub fn codec_mut(&mut self) -> &mut C {
+        &mut self.codec
+    }
+
+    /// Returns the stream, and what was received and not decoded.
+    pub fn into_parts(self) -> (S, BytesMut) {
+        (self.stream, self.received)
+    }
+}
+
+impl<S: AsyncRead, C: Decoder> Framed<S, C> {
+    /// Receives the next message; `None` at the end. Dropping the future loses nothing.
+    ///
+    /// # Errors
+    /// As of the stream and the codec; also if the stream ends within a message.
+    pub async fn next(&mut self) -> Option<Result<C::Item, C::Error>> {
+        loop {
+            let decoded = match self.has_ended {
+                true => self.codec.decode_eof(&mut self.received),
+                false => self.codec.decode(&mut self.received),
+            };
+            match decoded {
+                Ok(None) if self.has_ended => return None,
+                Ok(None) => {}
+                decoded => return decoded.transpose(),
+            }
+            match self.stream.recv().await {
+                Ok(lease) if lease.is_empty() => self.has_ended = true,
+                Ok(lease) => self.received.extend_from_slice(&lease),
+                Err(why) => return Some(Err(io::Error::from(why).into())),
+            }
+        }
+    }
+}
+
+impl<S: AsyncWrite, C> Framed<S, C> {
+    /// Encodes a message and writes it.
+    ///
+    /// # Errors
+    /// As of the codec and the stream.
+    pub async fn send<M>(&mut self, message: M) -> Result<(), <C as Encoder<M>>::Error>
+    where
+        C: Encoder<M>,
+    {
+        self.codec.encode(message, &mut self.unsent)?;
+        self.flush().await.map_err(Into::into)
+    }
+
+    /// Encodes a message, to be written with the next [`flush`](Self::flush). Writes if 64 KiB are collected.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn feed<M>(&mut self, message: M) -> Result<(), <C as Encoder<M>>::Error>
+    where
+        C: Encoder<M>,
+    {
+        self.codec.encode(message, &mut self.unsent)?;
+        if self.unsent.len() >= COLLECTED {
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Writes what was encoded.
+    ///
+    /// # Errors
+    /// As of the stream.
+    pub async fn flush(&mut self) -> io::Result<()> {
+        if !self.unsent.is_empty() {
+            let unsent = std::mem::take(&mut self.unsent);
+            let (written, mut buffer) = self.stream.write_all(unsent).await;
+            buffer.clear();
+            self.unsent = buffer;
+            written?;
+        }
+        self.stream.flush().await.map_err(Into::into)
+    }
+
+    /// Writes what was encoded, and the end of the stream.
+    ///
+    /// # Errors
+    /// As of the stream.
+    pub async fn shutdown(&mut self) -> io::Result<()> {
+        self.flush().await?;
+        self.stream.shutdown().await.map_err(Into::into)
+    }
+}

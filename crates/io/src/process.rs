@@ -1,0 +1,190 @@
+//! Child processes.
+//!
+//! The command is the standard library's. [`spawn`] starts it, with its pipes as streams; the driver waits
+//! for its end (`pidfd_open(2)`), and no thread.
+
+use crate::pipe::{PipeReader, PipeWriter};
+use crate::traits::AsyncReadExt;
+use ringroad_engine::{Error, PollFd, Result, spawn_blocking};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::future::{Future, poll_fn};
+use std::os::fd::OwnedFd;
+use std::pin::pin;
+use std::process::{Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+
+/// Starts a process.
+///
+/// ```
+/// use ringroad_engine::{DriverName, Runtime};
+/// use ringroad_io::{AsyncReadExt, AsyncWrite, process};
+/// use std::process::{Command, Stdio};
+///
+/// Runtime::new(DriverName::Epoll)?.block_on(async {
+///     let mut command = Command::new("cat");
+///     let mut child = process::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()))?;
+///     let mut input = child.stdin.take().unwrap();
+///     input.write_all("there and back").await.0?;
+///     drop(input);
+///     let mut output = child.stdout.take().unwrap();
+///     assert_eq!(output.read_to_string().await?, "there and back");
+///     assert!(child.wait().await?.success());
+///     Ok::<(), ringroad_engine::Error>(())
+/// })??;
+/// # Ok::<(), ringroad_engine::Error>(())
+/// ```
+///
+/// # Errors
+/// As of [`Command::spawn`].
+pub fn spawn(command: &mut Command) -> Result<Child> {
+    let named = command.get_program().to_string_lossy().into_owned();
+    let mut inner = command.spawn().map_err(|why| failed("spawn", &named, &why))?;
+    let pidfd = i32::try_from(inner.id()).ok().and_then(Pid::from_raw);
+    // An old kernel, or no descriptor is free: a thread waits.
+    let pidfd = pidfd.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()).map(PollFd::new);
+    Ok(Child {
+        stdin: inner.stdin.take().map(|pipe| PipeWriter::from(OwnedFd::from(pipe))),
+        stdout: inner.stdout.take().map(|pipe| PipeReader::from(OwnedFd::from(pipe))),
+        stderr: inner.stderr.take().map(|pipe| PipeReader::from(OwnedFd::from(pipe))),
+        id: inner.id(),
+        inner: Arc::new(Mutex::new(inner)),
+        pidfd,
+        kills_on_drop: false,
+    })
+}
+
+/// Runs a process to its end, with its output and errors collected: at most `limit` bytes of each.
+///
+/// # Errors
+/// As [`spawn`]; `InvalidData` if it prints more. The process is killed then, and if the future is dropped.
+pub async fn output(command: &mut Command, limit: usize) -> Result<Output> {
+    let mut child = spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))?;
+    child.kill_on_drop(true);
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    // Both at once: a process that fills one pipe waits, and never ends the other.
+    let mut stdout = pin!(collected(stdout, limit));
+    let mut stderr = pin!(collected(stderr, limit));
+    let (mut out, mut errors) = (None, None);
+    poll_fn(|context| {
+        if out.is_none()
+            && let Poll::Ready(read) = stdout.as_mut().poll(context)
+        {
+            out = Some(read?);
+        }
+        if errors.is_none()
+            && let Poll::Ready(read) = stderr.as_mut().poll(context)
+        {
+            errors = Some(read?);
+        }
+        match out.is_some() && errors.is_some() {
+            true => Poll::Ready(Ok::<(), Error>(())),
+            false => Poll::Pending,
+        }
+    })
+    .await?;
+    let status = child.wait().await?;
+    Ok(Output { status, stdout: out.unwrap_or_default(), stderr: errors.unwrap_or_default() })
+}
+
+async fn collected(pipe: Option<PipeReader>, limit: usize) -> Result<Vec<u8>> {
+    let Some(mut pipe) = pipe else { return Ok(Vec::new()) };
+    let (read, bytes) = pipe.read_to_end(Vec::new(), limit).await;
+    read.map(|()| bytes)
+}
+
+/// A child process. Dropping it leaves it running, unless [`kill_on_drop`](Self::kill_on_drop) is set.
+#[derive(Debug)]
+pub struct Child {
+    /// Its standard input, if the command has a pipe for it. Dropping it is the end of the input.
+    pub stdin: Option<PipeWriter>,
+    /// Its standard output, likewise.
+    pub stdout: Option<PipeReader>,
+    /// Its standard error output, likewise.
+    pub stderr: Option<PipeReader>,
+    id: u32,
+    inner: Arc<Mutex<std::process::Child>>,
+    pidfd: Option<PollFd<OwnedFd>>,
+    kills_on_drop: bool,
+}
+
+fn lock(child: &Mutex<std::process::Child>) -> MutexGuard<'_, std::process::Child> {
+    child.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cold]
+fn failed(call: &'static str, on: &str, why: &std::io::Error) -> Error {
+    Error::layered(call, std::io::Error::new(why.kind(), format!("{on}: {why}")))
+}
+
+impl Child {
+    /// Returns its process id. After its end was waited for, the number may be another's.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Waits for its end. Dropping the future loses nothing; a second call returns the same.
+    ///
+    /// Its standard input is not closed by this: take and drop it if it reads to the end.
+    ///
+    /// # Errors
+    /// ECHILD: it was waited for elsewhere, or the program ignores SIGCHLD.
+    pub async fn wait(&mut self) -> Result<ExitStatus> {
+        if let Some(ended) = self.try_wait()? {
+            return Ok(ended);
+        }
+        match &self.pidfd {
+            Some(pidfd) => pidfd.readable().await?,
+            None => {
+                let inner = Arc::clone(&self.inner);
+                let waited = spawn_blocking(move || lock(&inner).wait()).await;
+                let waited = waited.unwrap_or_else(|why| Err(std::io::Error::other(why.to_string())));
+                waited.map_err(|why| self.failed("wait4", &why))?;
+            }
+        }
+        // It has ended, so this does not block.
+        let ended = lock(&self.inner).wait();
+        ended.map_err(|why| self.failed("wait4", &why))
+    }
+
+    /// Returns how it has ended, if it has.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn try_wait(&mut self) -> Result<Option<ExitStatus>> {
+        let ended = lock(&self.inner).try_wait();
+        ended.map_err(|why| self.failed("wait4", &why))
+    }
+
+    /// Kills it (SIGKILL). Has no effect if its end was waited for.
+    ///
+    /// # Errors
+    /// EPERM: it runs as another user.
+    pub fn kill(&mut self) -> Result<()> {
+        let killed = lock(&self.inner).kill();
+        killed.map_err(|why| self.failed("kill", &why))
+    }
+
+    /// Sets whether dropping this kills the process. A short-lived thread reaps it then.
+    pub fn kill_on_drop(&mut self, kills: bool) {
+        self.kills_on_drop = kills;
+    }
+
+    #[cold]
+    fn failed(&self, call: &'static str, why: &std::io::Error) -> Error {
+        failed(call, &format!("process {}", self.id), why)
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if self.kills_on_drop && matches!(self.try_wait(), Ok(None)) {
+            let _ = self.kill();
+            // Reaped by a thread, because its end may take a moment. Without a thread it stays a zombie until
+            // this process ends.
+            let inner = Arc::clone(&self.inner);
+            let reap = move || drop(lock(&inner).wait());
+            let _ = std::thread::Builder::new().name("ringroad-reap".to_owned()).spawn(reap);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Several servers in one load, connections that go elsewhere than the URL says, Unix sockets, and requests
+//! that differ.
+
+use crate::server::{Log, Requests, Server, ok};
+use crate::{best, drivers, get, http, run};
+use ringroad_load::plan::Request;
+use ringroad_load::site::{Destination, Route};
+use ringroad_load::{Message, Plan, Table, Target};
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::os::unix::net::UnixListener;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+#[test]
+fn connections_are_divided_among_servers_by_weight_and_send_each_its_own() {
+    for choice in drivers() {
+        let servers = [Server::http(|_| ok()), Server::http(|_| ok())];
+        let mut plan = http(servers[0].address);
+        let there: Target = format!("http://{}/there", servers[1].address).parse().unwrap();
+        plan.messages.push(get(&there, 3).at(1));
+        plan.others = vec![there];
+        (plan.connections, plan.threads, plan.count) = (8, 2, Some(400));
+        plan.idle = 2;
+        let outcome = run(&plan, &choice).unwrap();
+        assert_eq!((outcome.counts.completed, outcome.counts.errors.total()), (400, 0), "{choice}");
+        // Of eight connections one in four, and one of two idle ones.
+        servers[0].has_accepted(2 + 1);
+        servers[1].has_accepted(6 + 1);
+        for (server, path) in servers.iter().zip(["/", "/there"]) {
+            let lines = server.log.lines.lock().unwrap();
+            assert!(
+                !lines.is_empty() && lines.iter().all(|line| line == &format!("GET {path} HTTP/1.1")),
+                "{choice}"
+            );
+        }
+        let counted: u64 = outcome.urls.iter().map(|url| url.completed).sum();
+        assert_eq!((outcome.urls.len(), counted), (2, 400), "{choice}");
+        assert_eq!(outcome.urls[1].completed, servers[1].requests(), "{choice}");
+    }
+}
+
+#[test]
+fn fewer_connections_than_servers_are_refused() {
+    let mut plan = http(([127, 0, 0, 1], 9).into());
+    plan.others = vec![plan.target.clone(); 3];
+    assert!(plan.check().unwrap_err().to_string().contains("fewer connections than servers"));
+}
+
+#[test]
+fn connections_go_where_their_route_leads_and_the_host_line_stays() {
+    let server = Server::http(|_| ok());
+    let heads = heads();
+    let there = heads.0.address;
+    let mut plan = http(server.address);
+    plan.target = "http://example.invalid:81/".parse().unwrap();
+    plan.messages = vec![get(&plan.target, 1)];
+    plan.routes = vec![format!("example.invalid:81:{}:{}", there.ip(), there.port()).parse().unwrap()];
+    let outcome = run(&plan, &best()).unwrap();
+    assert_eq!((outcome.counts.completed, server.requests()), (12, 0));
+    assert!(heads.1.lock().unwrap().iter().all(|head| head.contains("\r\nHost: example.invalid:81\r\n")));
+}
+
+#[test]
+fn a_unix_socket_is_loaded_on_every_driver() {
+    for choice in drivers() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("http.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let served = Arc::new(Log::default());
+        let log = Arc::clone(&served);
+        thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let log = Arc::clone(&log);
+                thread::spawn(move || {
+                    let mut requests = Requests::default();
+                    while requests.next(&mut stream, &log).is_some() {
+                        if stream.write_all(&ok()).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        let mut plan = Plan { idle: 2, ..http(([127, 0, 0, 1], 9).into()) };
+        plan.routes = vec![Route { host: None, port: None, to: Destination::Unix(path) }];
+        let outcome = run(&plan, &choice).unwrap();
+        assert_eq!((outcome.counts.completed, outcome.counts.errors.total()), (12, 0), "{choice}");
+        assert_eq!((served.requests.load(Ordering::SeqCst), outcome.idle_at_end), (12, 2), "{choice}");
+        plan.routes =
+            vec![Route { host: None, port: None, to: Destination::Unix(folder.path().join("none")) }];
+        let error = run(&plan, &choice).unwrap_err().to_string();
+        assert!(error.contains("No such file") && error.contains("none"), "{choice}: {error}");
+    }
+}
+
+/// A server that keeps the heads and bodies of requests: what one read brings is one request.
+fn heads() -> (Server, Arc<Mutex<Vec<String>>>) {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let notes = Arc::clone(&seen);
+    let server = Server::start(move |stream, _| {
+        let mut buffer = [0; 4096];
+        while let Ok(count @ 1..) = std::io::Read::read(stream, &mut buffer) {
+            notes.lock().unwrap().push(String::from_utf8(buffer[..count].to_vec()).unwrap());
+            if stream.write_all(&ok()).is_err() {
+                return;
+            }
+        }
+    });
+    (server, seen)
+}
+
+#[test]
+fn requests_with_placeholders_differ_and_have_the_length_they_say() {
+    let (server, seen) = heads();
+    let table = Arc::new(Table::parse("user\nann\nbob\n").unwrap());
+    let mut plan = Plan { threads: 2, ..http(server.address) };
+    let target: Target = format!("http://{}/item/{{n}}?u={{user}}", server.address).parse().unwrap();
+    let headers = [("X-Id".to_owned(), "{uuid}".to_owned())];
+    let request = Request {
+        method: "POST",
+        headers: &headers,
+        body: br#"{"n":{n},"r":{random:1-1000}}"#,
+        close: false,
+    };
+    plan.messages = vec![Message::template(&target, &request, 1, Some(&table)).unwrap()];
+    let outcome = run(&plan, &best()).unwrap();
+    assert_eq!((outcome.counts.completed, outcome.counts.errors.total()), (12, 0));
+    let seen = seen.lock().unwrap();
+    let (mut ids, mut numbers) = (BTreeSet::new(), BTreeSet::new());
+    for request in seen.iter() {
+        let (head, body) = request.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("\r\nContent-Length: {}", body.len())), "{request}");
+        let n = head.split(['/', '?']).nth(2).unwrap();
+        assert!(body.starts_with(&format!("{{\"n\":{n},\"r\":")), "{request}");
+        numbers.insert(n.to_owned());
+        let user = ["ann", "bob"][n.parse::<usize>().unwrap() % 2];
+        assert!(head.contains(&format!("?u={user} HTTP/1.1")), "{request}");
+        ids.insert(head.split("X-Id: ").nth(1).unwrap().get(..36).unwrap().to_owned());
+    }
+    assert_eq!((ids.len(), numbers.len()), (12, 12), "each request is another");
+}

@@ -1,0 +1,421 @@
+//! Whether an answer may be stored, used again, or must be validated first (RFC 9111, RFC 5861, RFC 9213).
+//!
+//! Pure: header lines, seconds and rules in, verdicts out. [`control`] reads `Cache-Control`, [`targeted`]
+//! reads `CDN-Cache-Control`, [`vary`] makes the key of a variant, [`condition`] answers conditional and
+//! range requests. Start at [`judge`] for an answer that has come, and at [`Freshness::verdict`] for one that
+//! is stored.
+
+pub mod condition;
+pub mod control;
+pub mod targeted;
+pub mod vary;
+
+use control::{Asked, Control, Named};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The header lines of a message.
+pub trait Lines {
+    /// Gives each value of this name, in any case, in the order of the lines.
+    fn each(&self, name: &str, take: &mut dyn FnMut(&[u8]));
+
+    /// Returns the first value of this name as text.
+    fn first(&self, name: &str) -> Option<String> {
+        let mut first = None;
+        self.each(name, &mut |value| {
+            if first.is_none() {
+                first = Some(String::from_utf8_lossy(value).into_owned());
+            }
+        });
+        first
+    }
+
+    /// Returns whether there is a line of this name.
+    fn has(&self, name: &str) -> bool {
+        let mut any = false;
+        self.each(name, &mut |_| any = true);
+        any
+    }
+}
+
+impl Lines for [(&str, &str)] {
+    fn each(&self, name: &str, take: &mut dyn FnMut(&[u8])) {
+        for (_, value) in self.iter().filter(|(own, _)| own.eq_ignore_ascii_case(name)) {
+            take(value.as_bytes());
+        }
+    }
+}
+
+impl<const N: usize> Lines for [(&str, &str); N] {
+    fn each(&self, name: &str, take: &mut dyn FnMut(&[u8])) {
+        self.as_slice().each(name, take);
+    }
+}
+
+/// What a route allows beyond the answers' own words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// The lifetime, in seconds, of answers that state none and may be stored without.
+    pub lifetime: Option<u64>,
+    /// Answers without a stated lifetime live a tenth of the time since their last change, a day at most.
+    pub heuristic: bool,
+    /// Answers with `Set-Cookie` are stored.
+    pub cookies: bool,
+    /// Directives of requests that ask for validation are followed.
+    pub obey_requests: bool,
+    /// Seconds for which a stale answer is used while it is refreshed, if the answer states none.
+    pub stale_while: u64,
+    /// Seconds for which a stale answer is used when no other can be had, if the answer states none.
+    pub stale_if_error: u64,
+}
+
+/// Facts about the request that an answer belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// It has `Authorization`.
+    pub authorization: bool,
+    /// Its client was identified, in whatever way.
+    pub identified: bool,
+    /// It says `no-store`.
+    pub no_store: bool,
+}
+
+/// Why an answer is not stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotStored {
+    /// Its status says that it is no whole answer.
+    Status,
+    /// `no-store`, of the answer or of the request.
+    NoStore,
+    /// `private`.
+    Private,
+    /// The request showed credentials, and the answer does not say that it is for all.
+    Credentials,
+    /// `Set-Cookie`.
+    Cookie,
+    /// `Vary: *`.
+    VaryAll,
+    /// It states no lifetime and has nothing to validate it by.
+    NoLifetime,
+}
+
+impl NotStored {
+    /// Returns a token for `Cache-Status`.
+    pub fn word(self) -> &'static str {
+        match self {
+            NotStored::Status => "status",
+            NotStored::NoStore => "no-store",
+            NotStored::Private => "private",
+            NotStored::Credentials => "credentials",
+            NotStored::Cookie => "set-cookie",
+            NotStored::VaryAll => "vary-all",
+            NotStored::NoLifetime => "no-lifetime",
+        }
+    }
+}
+
+/// What forbids the use of an answer that is no longer fresh.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Bound {
+    /// Nothing does.
+    #[default]
+    None,
+    /// `s-maxage`: only the answer itself may permit it (RFC 9111 §5.2.2.10).
+    Shared,
+    /// `must-revalidate`, `proxy-revalidate` or `no-cache`: it is never used.
+    Always,
+}
+
+/// How long a stored answer may be used, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Freshness {
+    /// Seconds from its origin for which it is fresh.
+    pub lifetime: u64,
+    /// Its age in seconds when it came.
+    pub age: u64,
+    /// It is validated before each use.
+    pub ask: bool,
+    /// What forbids stale use.
+    pub bound: Bound,
+    /// `stale-while-revalidate`.
+    pub stale_while: Option<u64>,
+    /// `stale-if-error`.
+    pub stale_if_error: Option<u64>,
+    /// Lines that are not stored: those that `private` and `no-cache` name.
+    pub without: Vec<String>,
+}
+
+/// What to do with a stored answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Use it; seconds for which it is still fresh, or by which it is stale.
+    Use(i64),
+    /// Use it, and refresh it meanwhile.
+    Refresh(i64),
+    /// Ask first: it is stale.
+    Stale,
+    /// Ask first: the request wants so.
+    Request,
+}
+
+/// The largest number of seconds (RFC 9111 §1.2.2).
+pub const SECONDS_MAX: u64 = 1 << 31;
+
+/// Reads seconds: digits and nothing else. What does not fit is the largest number.
+pub fn seconds(value: &[u8]) -> Option<u64> {
+    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let add = |sum: u64, digit: &u8| sum.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
+    Some(value.iter().fold(0, add).min(SECONDS_MAX))
+}
+
+/// Reads a date in one of the three forms of RFC 9110 §5.6.7, as seconds since 1970.
+pub fn date(value: &str) -> Option<u64> {
+    let value = value.trim();
+    // A form with another zone is no date of HTTP, and neither is one with other letters for GMT.
+    let zoned = value.ends_with(" GMT");
+    let asctime = value.as_bytes().last().is_some_and(u8::is_ascii_digit) && !value.contains(',');
+    if !zoned && !asctime {
+        return None;
+    }
+    let time = httpdate::parse_http_date(value).ok()?;
+    Some(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())
+}
+
+/// Seconds since 1970.
+pub fn wall(now: SystemTime) -> u64 {
+    now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
+}
+
+/// The statuses of answers that may be stored without a stated lifetime (RFC 9110 §15.1), without 206.
+fn is_heuristic(status: u16) -> bool {
+    matches!(status, 200 | 203 | 204 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501)
+}
+
+/// Statuses with no requirements of caches beyond those kept here (RFC 9111 §3).
+fn is_understood(status: u16) -> bool {
+    is_heuristic(status) || matches!(status, 302 | 303 | 307 | 400..=499 | 500..=505)
+}
+
+/// The age of an answer that has come after `delay` seconds (RFC 9111 §4.2.3). Of several values of `Age` the
+/// first counts; one that is no number says nothing (§5.1).
+fn age(lines: &(impl Lines + ?Sized), now: u64, delay: u64) -> u64 {
+    let mut first: Option<Option<u64>> = None;
+    lines.each("age", &mut |value| {
+        let value = value.split(|byte| *byte == b',').next().unwrap_or_default();
+        first.get_or_insert_with(|| seconds(value.trim_ascii()));
+    });
+    let stated = first.flatten().unwrap_or(0);
+    let date = lines.first("date").and_then(|value| date(&value));
+    let apparent = date.map_or(0, |date| now.saturating_sub(date));
+    apparent.max(stated + delay).min(SECONDS_MAX)
+}
+
+/// The lifetime that an answer states, and whether it states one.
+fn lifetime(
+    control: &Control,
+    lines: &(impl Lines + ?Sized),
+    status: u16,
+    now: u64,
+    targeted: bool,
+    rules: &Rules,
+) -> Option<u64> {
+    if let Some(lifetime) = control.s_maxage.or(control.max_age) {
+        return Some(lifetime);
+    }
+    let date_of = |name: &str| lines.first(name).and_then(|value| date(&value));
+    // A targeted field takes the place of Expires, too (RFC 9213 §2.2).
+    if !targeted && lines.has("expires") {
+        let (mut several, mut first) = (false, None);
+        lines.each("expires", &mut |value| {
+            several |= first.as_deref().is_some_and(|first: &[u8]| first != value);
+            first.get_or_insert_with(|| value.to_vec());
+        });
+        let since = date_of("date").unwrap_or(now);
+        return Some(match date_of("expires") {
+            Some(until) if !several => until.saturating_sub(since).min(SECONDS_MAX),
+            // Not a date, or two of them: in the past (RFC 9111 §5.3).
+            _ => 0,
+        });
+    }
+    if !is_heuristic(status) && !control.public {
+        return None;
+    }
+    let tenth = || {
+        let since = date_of("last-modified")?;
+        Some((date_of("date").unwrap_or(now).saturating_sub(since) / 10).min(24 * 3600))
+    };
+    if rules.heuristic { tenth().or(rules.lifetime) } else { rules.lifetime }
+}
+
+/// Returns how an answer to GET may be used again, or why it is not stored. `now` is the time in seconds
+/// since 1970, `delay` the seconds from the request to its answer.
+///
+/// # Errors
+/// The answer must not be stored, or storing it is of no use.
+pub fn judge(
+    facts: Facts,
+    status: u16,
+    lines: &(impl Lines + ?Sized),
+    (now, delay): (u64, u64),
+    rules: &Rules,
+) -> Result<Freshness, NotStored> {
+    if status < 200 || matches!(status, 206 | 304) {
+        return Err(NotStored::Status);
+    }
+    let targeted = targeted::read(lines);
+    let is_targeted = targeted.is_some();
+    let control = targeted.unwrap_or_else(|| Control::read(lines));
+    if control.must_understand && !is_understood(status) {
+        return Err(NotStored::Status);
+    }
+    // With must-understand, no-store is for caches that do not know the directive (RFC 9111 §5.2.2.3).
+    if facts.no_store || control.no_store && !control.must_understand {
+        return Err(NotStored::NoStore);
+    }
+    if control.private == Named::All {
+        return Err(NotStored::Private);
+    }
+    let for_all = control.public || control.s_maxage.is_some();
+    let credentials = facts.authorization && !for_all && !control.must_revalidate;
+    if credentials || facts.identified && !for_all {
+        return Err(NotStored::Credentials);
+    }
+    if !rules.cookies && lines.has("set-cookie") {
+        return Err(NotStored::Cookie);
+    }
+    if vary::names(lines).is_none() {
+        return Err(NotStored::VaryAll);
+    }
+    let stated = lifetime(&control, lines, status, now, is_targeted, rules);
+    let ask = control.no_cache == Named::All;
+    let can_ask = lines.has("etag") || lines.has("last-modified");
+    let lifetime = match stated {
+        Some(lifetime) => lifetime,
+        // With a lifetime of 0 it is asked for each time.
+        None if ask && can_ask => 0,
+        None => return Err(NotStored::NoLifetime),
+    };
+    let age = age(lines, now, delay);
+    let bound = if control.must_revalidate || control.proxy_revalidate || ask {
+        Bound::Always
+    } else if control.s_maxage.is_some() {
+        Bound::Shared
+    } else {
+        Bound::None
+    };
+    let mut without = Vec::new();
+    for named in [control.private, control.no_cache] {
+        if let Named::Lines(names) = named {
+            without.extend(names);
+        }
+    }
+    let fresh = Freshness {
+        lifetime,
+        age,
+        ask,
+        bound,
+        stale_while: control.stale_while,
+        stale_if_error: control.stale_if_error,
+        without,
+    };
+    let is_useful = lifetime > age && !ask
+        || fresh.permitted(fresh.stale_while, rules.stale_while) > 0
+        || fresh.permitted(fresh.stale_if_error, rules.stale_if_error) > 0;
+    if can_ask || is_useful { Ok(fresh) } else { Err(NotStored::NoLifetime) }
+}
+
+impl Freshness {
+    /// The age `resident` seconds after the answer came.
+    pub fn age_after(&self, resident: u64) -> u64 {
+        self.age.saturating_add(resident).min(SECONDS_MAX)
+    }
+
+    /// Seconds of stale use: what the answer states, else what the route allows, unless that is forbidden.
+    fn permitted(&self, stated: Option<u64>, of_route: u64) -> u64 {
+        match self.bound {
+            Bound::Always => 0,
+            Bound::Shared => stated.unwrap_or(0),
+            Bound::None => stated.unwrap_or(of_route),
+        }
+    }
+
+    /// Returns what to do with the answer, `resident` seconds after it came.
+    pub fn verdict(&self, resident: u64, asked: &Asked, rules: &Rules) -> Verdict {
+        let age = self.age_after(resident);
+        let left = i64::try_from(self.lifetime).unwrap_or(0) - i64::try_from(age).unwrap_or(0);
+        let stale_by = age.saturating_sub(self.lifetime);
+        if self.ask {
+            return Verdict::Stale;
+        }
+        if rules.obey_requests {
+            let too_old = asked.max_age.is_some_and(|most| age > most);
+            let too_short =
+                asked.min_fresh.is_some_and(|least| left < i64::try_from(least).unwrap_or(i64::MAX));
+            if asked.no_cache || too_old || left > 0 && too_short {
+                return Verdict::Request;
+            }
+        }
+        if left > 0 {
+            return Verdict::Use(left);
+        }
+        if stale_by < self.permitted(self.stale_while, rules.stale_while) {
+            return Verdict::Refresh(left);
+        }
+        if rules.obey_requests
+            && self.bound == Bound::None
+            && asked.max_stale.is_some_and(|most| stale_by <= most)
+        {
+            return Verdict::Use(left);
+        }
+        Verdict::Stale
+    }
+
+    /// Returns whether the answer may be used, `resident` seconds after it came, when no other can be had.
+    pub fn serves_errors(&self, resident: u64, rules: &Rules) -> bool {
+        let age = self.age_after(resident);
+        let stale_by = age.saturating_sub(self.lifetime);
+        age < self.lifetime && !self.ask
+            || stale_by < self.permitted(self.stale_if_error, rules.stale_if_error)
+    }
+
+    /// Seconds after its arrival for which the answer may be of use without a validation.
+    pub fn useful_for(&self, rules: &Rules) -> u64 {
+        let stale = self
+            .permitted(self.stale_while, rules.stale_while)
+            .max(self.permitted(self.stale_if_error, rules.stale_if_error));
+        self.lifetime.saturating_add(stale).saturating_sub(self.age)
+    }
+}
+
+/// Lines that belong to one hop, or that a message's framing decides: they are never stored (RFC 9111 §3.1).
+pub fn is_stored(name: &[u8]) -> bool {
+    const NEVER: &[&str] = &[
+        "connection",
+        "content-length",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authentication-info",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "age",
+        "cache-status",
+    ];
+    !NEVER.iter().any(|never| name.eq_ignore_ascii_case(never.as_bytes()))
+}
+
+/// Returns whether a 304 puts its line of this name in the place of the stored one (RFC 9111 §3.2): not what
+/// describes the stored bytes.
+pub fn is_updated(name: &[u8]) -> bool {
+    const KEPT: &[&str] = &["content-encoding", "content-md5", "content-range", "etag"];
+    is_stored(name) && !KEPT.iter().any(|kept| name.eq_ignore_ascii_case(kept.as_bytes()))
+}
+
+/// Returns whether requests with this method change nothing (RFC 9110 §9.2.1): all others invalidate.
+pub fn is_safe(method: &str) -> bool {
+    matches!(method, "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PURGE")
+}

@@ -1,0 +1,40 @@
+//! Decisions of a gateway without I/O and without a clock: how many requests are too many, which server is
+//! next, which one is left out, when to repeat and when to stop trying, which answers may be used again.
+//!
+//! Time is an argument: [`Nanos`], counted from any fixed instant by a clock that never goes back. Chance is
+//! an argument too: a random `u64`. So the same arguments give the same decision, in a test and in
+//! production.
+//!
+//! State that workers share is one word of atomics ([`gcra::Cell`], [`ewma::PeakEwma`]) or behind a mutex of
+//! the caller ([`breaker::Breaker`], [`budget::Budget`], [`ejection::Ejection`]).
+#![forbid(unsafe_code)]
+
+pub mod backoff;
+pub mod balance;
+pub mod breaker;
+pub mod budget;
+pub mod ejection;
+pub mod ewma;
+pub mod fresh;
+pub mod gcra;
+pub mod health;
+pub mod quantile;
+pub mod ring;
+
+/// Nanoseconds since an instant that the caller has fixed; a `u64` holds 584 years.
+pub type Nanos = u64;
+
+/// One second.
+pub const SECOND: Nanos = 1_000_000_000;
+
+/// A random number below `bound` (0 where `bound` is 0), from 64 random bits, without the bias of `%`.
+fn below(random: u64, bound: u64) -> u64 {
+    ((u128::from(random) * u128::from(bound)) >> 64) as u64
+}
+
+/// Mixes a number so that neighbours become unlike (the finaliser of SplitMix64).
+fn mixed(number: u64) -> u64 {
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
+}

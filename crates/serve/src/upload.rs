@@ -1,0 +1,163 @@
+//! Uploads: files that clients put into a folder (`kind = "upload"`).
+//!
+//! A file is written without a name, or under a name that no route serves, and gets its name when it is
+//! whole: a reader of the folder sees whole files only. A file that is there stays, unless `overwrite` allows
+//! more; the same bytes once more are no error, so that a client may repeat what it got no answer to. The
+//! size is bounded by the body limit of the route, what all uploads take by `keep_free`. Start at [`answer`].
+
+use crate::answer::Answer;
+use crate::config::{Route, Upload};
+use crate::files::Uploads;
+use crate::page;
+use percent_encoding::{AsciiSet, utf8_percent_encode};
+use ringroad_engine::fs::File;
+use ringroad_engine::spawn_blocking;
+use ringroad_gate::flow::Flow;
+use ringroad_gate::path::{self, Spellings};
+use ringroad_http::{EncodeError, Method, Response, Status};
+use rustix::io::Errno;
+use std::io;
+use std::sync::Arc;
+
+/// Bytes that are collected before they are written.
+const PIECE_BYTES: usize = 256 << 10;
+/// What stands in a name of a URL as it is (RFC 3986 §2.3).
+const NAME: &AsciiSet =
+    &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+/// The longest name of a file.
+const NAME_BYTES_MAX: usize = 200;
+
+/// What became of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    Created,
+    Replaced,
+    /// The same bytes were there.
+    Same,
+    /// Another file has the name, and may not be replaced.
+    Taken,
+}
+
+/// Answers a request with the file that it carries.
+pub(crate) async fn answer(route: &Route, settings: &Upload, flow: &mut Flow) -> Result<Answer, EncodeError> {
+    if !matches!(flow.request.method(), Method::Put | Method::Post) {
+        let what = "Files are only put here.";
+        return page::refusal(Status::METHOD_NOT_ALLOWED, &flow.context, what)
+            .with(|response| response.header("Allow", "POST, PUT"));
+    }
+    let name = match name(flow) {
+        Ok(name) => name,
+        Err(what) => return Ok(page::refusal(Status::BAD_REQUEST, &flow.context, what)),
+    };
+    let size = flow.request.body().bytes_left();
+    let (root, keep_free) = (Arc::clone(&settings.root), settings.keep_free);
+    let begun = spawn_blocking(move || root.begin_upload(keep_free.saturating_add(size.unwrap_or(0)))).await;
+    let upload = match begun {
+        Ok(Ok(Some(upload))) => upload,
+        Ok(Ok(None)) => {
+            let what = "There is no room for this file.";
+            return Ok(page::refusal(Status::INSUFFICIENT_STORAGE, &flow.context, what));
+        }
+        Ok(Err(why)) => return Ok(failed(flow, &why)),
+        Err(_) => {
+            let what = "The server is busy.";
+            return Ok(page::refusal(Status::SERVICE_UNAVAILABLE, &flow.context, what));
+        }
+    };
+    if let Err(refused) = receive(flow, &upload).await {
+        return Ok(refused);
+    }
+    let (overwrite, own) = (settings.overwrite, name.clone());
+    let kept = spawn_blocking(move || upload.finish(&own, overwrite)).await;
+    let status = match kept {
+        Ok(Ok(Kept::Created)) => Status::new(201).unwrap_or(Status::OK),
+        Ok(Ok(Kept::Replaced | Kept::Same)) => Status::OK,
+        Ok(Ok(Kept::Taken)) => {
+            let what = "Another file has this name.";
+            let conflict = Status::new(409).unwrap_or(Status::BAD_REQUEST);
+            return Ok(page::refusal(conflict, &flow.context, what));
+        }
+        Ok(Err(why)) => return Ok(failed(flow, &why)),
+        Err(_) => {
+            let what = "The server is busy.";
+            return Ok(page::refusal(Status::SERVICE_UNAVAILABLE, &flow.context, what));
+        }
+    };
+    let above = flow.request.path().rfind('/').map_or(0, |at| at + 1);
+    let above = flow.request.path().get(..above).unwrap_or("/");
+    let place = path::location(&format!("{above}{}", utf8_percent_encode(&name, NAME)), None);
+    let mut response = Response::empty(status).header("Location", &place)?;
+    for (name, value) in route.steps.lines() {
+        response = response.header(name, value)?;
+    }
+    Ok(Answer::plain(response))
+}
+
+/// The name that the request gives its file; one of its own where it names the folder alone.
+fn name(flow: &Flow) -> Result<String, &'static str> {
+    let refused = "This is not a name for a file here.";
+    let spelled = Spellings::of(flow.request.path()).map_err(|_| refused)?;
+    if spelled.hides_slash || spelled.merged_slashes {
+        return Err(refused);
+    }
+    let relative = spelled.decoded.get(flow.context.below()..).unwrap_or_default();
+    let name = std::str::from_utf8(relative).map_err(|_| refused)?;
+    if name.is_empty() {
+        if flow.request.method() != Method::Post {
+            return Err("PUT needs the name of a file behind the folder's.");
+        }
+        let id: String = flow.context.id().chars().filter(char::is_ascii_alphanumeric).collect();
+        let kind = flow.request.header("content-type").unwrap_or_default();
+        let end = if kind.starts_with("application/json") { "json" } else { "bin" };
+        return Ok(format!("{id}.{end}"));
+    }
+    let fits = name.len() <= NAME_BYTES_MAX
+        && !name.starts_with('.')
+        && !name.contains(|letter: char| letter == '/' || letter == '\\' || letter.is_control());
+    if fits { Ok(name.to_owned()) } else { Err(refused) }
+}
+
+/// Writes the body as it comes.
+async fn receive(flow: &mut Flow, upload: &Uploads) -> Result<(), Answer> {
+    let mut body = std::mem::take(flow.request.body());
+    let file = match upload.file() {
+        Ok(file) => File::from_std(file),
+        Err(why) => return Err(failed(flow, &why)),
+    };
+    let (mut piece, mut at) = (Vec::new(), 0);
+    loop {
+        let next = body.next().await;
+        match &next {
+            Some(Ok(chunk)) => piece.extend_from_slice(chunk),
+            Some(Err(why)) => {
+                flow.context.fault(format!("receiving the file: {why}"));
+                return Err(page::refusal(why.status(), &flow.context, "The file did not come whole."));
+            }
+            None => {}
+        }
+        if piece.len() >= PIECE_BYTES || (next.is_none() && !piece.is_empty()) {
+            let bytes = piece.len() as u64;
+            let (written, mut room) = file.write_all_at(piece, at).await;
+            if let Err(why) = written {
+                return Err(failed(flow, &io::Error::from(why)));
+            }
+            at += bytes;
+            room.clear();
+            piece = room;
+        }
+        if next.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// The answer where the file cannot be kept; the reason goes to the log.
+fn failed(flow: &Flow, why: &io::Error) -> Answer {
+    flow.context.fault(format!("keeping the file: {why}"));
+    let full = [Errno::NOSPC, Errno::DQUOT].map(|errno| errno.raw_os_error());
+    let status = match why.raw_os_error() {
+        Some(number) if full.contains(&number) => Status::INSUFFICIENT_STORAGE,
+        _ => Status::INTERNAL_SERVER_ERROR,
+    };
+    page::refusal(status, &flow.context, "The file could not be kept.")
+}

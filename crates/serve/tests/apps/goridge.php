@@ -1,0 +1,102 @@
+<?php
+// A worker of RoadRunner, by hand: goridge over standard input and output.
+
+const HEAD = 12;
+
+function take(int $bytes): string
+{
+    $all = '';
+    while (strlen($all) < $bytes) {
+        $more = fread(STDIN, $bytes - strlen($all));
+        if ($more === false || $more === '') {
+            exit(0);
+        }
+        $all .= $more;
+    }
+    return $all;
+}
+
+function frame(int $flags, int $stream, string $head, string $body): void
+{
+    $options = $head === '' ? '' : pack('V', strlen($head));
+    $first = pack('CCV', 0x10 | (3 + strlen($options) / 4), $flags, strlen($head . $body));
+    fwrite(STDOUT, $first . pack('V', crc32($first)) . pack('CC', $stream, 0) . $options . $head . $body);
+    fflush(STDOUT);
+}
+
+function next_frame(): array
+{
+    $head = unpack('Cwords/Cflags/Vlength/Vcrc/Cstream/Czero', take(HEAD));
+    $options = ($head['words'] & 15) - 3;
+    $numbers = $options > 0 ? array_values(unpack('V*', take(4 * $options))) : [];
+    $payload = take($head['length']);
+    $cut = $numbers[0] ?? 0;
+    return [$head['flags'], $head['stream'], substr($payload, 0, $cut), substr($payload, $cut)];
+}
+
+function answer(int $status, array $headers, string $body, int $stream = 0): void
+{
+    $headers = array_map(fn ($value) => (array) $value, $headers) ?: new stdClass();
+    frame(8, $stream, json_encode(['status' => $status, 'headers' => $headers]), $body);
+}
+
+fwrite(STDERR, 'worker ' . getenv('RR_MODE') . ' ' . getenv('RR_RELAY') . "\n");
+while (true) {
+    [$flags, $stream, $head, $body] = next_frame();
+    if ($flags & 1) {
+        $order = json_decode($body, true);
+        if (isset($order['pid'])) {
+            frame(1, 0, '', json_encode(['pid' => getmypid()]));
+            continue;
+        }
+        exit(0);
+    }
+    if ($stream & 2) {
+        continue;
+    }
+    $request = json_decode($head, true);
+    switch (parse_url($request['uri'], PHP_URL_PATH)) {
+        case '/pid':
+            answer(200, [], (string) getmypid());
+            break;
+        case '/echo':
+            $uploads = $request['uploads'] ?? [];
+            $content = isset($uploads['file']) ? file_get_contents($uploads['file']['tmpName']) : null;
+            $told = ['request' => $request, 'body' => $body, 'content' => $content];
+            answer(201, ['Content-Type' => 'application/json', 'X-Many' => ['a', 'b']], json_encode($told));
+            break;
+        case '/stream':
+            answer(200, ['Content-Type' => 'text/plain'], 'one,', 1);
+            frame(0, 1, '', 'two,');
+            frame(0, 0, '', 'three');
+            break;
+        case '/error':
+            frame(0x40, 0, '', 'the error of the program');
+            break;
+        case '/last':
+            // Asked for the first time, this worker ends without handling it.
+            if (!file_exists('left')) {
+                touch('left');
+                frame(8, 0, '{"stop":true}', '');
+                break;
+            }
+            answer(200, [], 'handled');
+            break;
+        case '/print':
+            fwrite(STDOUT, "Warning: something is printed\n");
+            answer(200, [], 'never seen');
+            break;
+        case '/die':
+            if (!file_exists('died')) {
+                touch('died');
+                exit(9);
+            }
+            answer(200, [], 'alive');
+            break;
+        case '/slow':
+            sleep(30);
+            break;
+        default:
+            answer(404, [], 'nothing');
+    }
+}

@@ -1,0 +1,281 @@
+//! WebSockets of ASGI applications, with a client that writes its frames itself.
+
+use crate::apps::{ask, python, site, told, workers};
+use crate::support::{Client, Site, wait_until};
+use ringroad_engine::DriverName;
+
+const HANDSHAKE: &str = "Host: example.org\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n\
+                         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n";
+
+pub(crate) const TEXT: u8 = 1;
+const BINARY: u8 = 2;
+pub(crate) const CLOSE: u8 = 8;
+const PING: u8 = 9;
+const PONG: u8 = 10;
+
+/// Offers a WebSocket, with further header lines.
+fn offer(client: &mut Client, path: &str, lines: &str) {
+    client.send(format!("GET {path} HTTP/1.1\r\n{HANDSHAKE}{lines}\r\n"));
+}
+
+/// A session that was accepted.
+pub(crate) fn open(site: &Site, path: &str, lines: &str) -> (Client, crate::support::Reply) {
+    let mut client = site.client();
+    offer(&mut client, path, lines);
+    let reply = client.reply();
+    assert_eq!(reply.status, 101, "{reply:?}");
+    assert_eq!(reply.header("Sec-WebSocket-Accept"), Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
+    (client, reply)
+}
+
+/// A frame of a client, masked.
+pub(crate) fn frame(opcode: u8, is_last: bool, payload: &[u8]) -> Vec<u8> {
+    let mut out = vec![opcode | if is_last { 0x80 } else { 0 }];
+    match payload.len() {
+        length @ 0..126 => out.push(0x80 | length as u8),
+        length @ 126..65_536 => {
+            out.push(0x80 | 126);
+            out.extend_from_slice(&(length as u16).to_be_bytes());
+        }
+        length => {
+            out.push(0x80 | 127);
+            out.extend_from_slice(&(length as u64).to_be_bytes());
+        }
+    }
+    let mask = [1, 2, 3, 4];
+    out.extend_from_slice(&mask);
+    out.extend(payload.iter().enumerate().map(|(at, byte)| byte ^ mask[at % 4]));
+    out
+}
+
+/// The server's next frame: its opcode and payload. It must be whole and not masked.
+pub(crate) fn next(client: &mut Client) -> (u8, Vec<u8>) {
+    let head = client.exactly(2).expect("a frame");
+    assert_eq!((head[0] & 0xf0, head[1] & 0x80), (0x80, 0), "{head:?}");
+    let length = match head[1] {
+        126 => usize::from(u16::from_be_bytes(client.exactly(2).unwrap().try_into().unwrap())),
+        127 => u64::from_be_bytes(client.exactly(8).unwrap().try_into().unwrap()) as usize,
+        length => usize::from(length),
+    };
+    (head[0] & 0xf, client.exactly(length).unwrap())
+}
+
+/// The server's close frame, and the end of the connection behind it.
+fn closed(client: &mut Client) -> (u16, String) {
+    let (opcode, payload) = next(client);
+    assert_eq!(opcode, CLOSE, "{payload:?}");
+    let code = u16::from_be_bytes([payload[0], payload[1]]);
+    assert!(client.try_send(frame(CLOSE, true, &payload[..2])));
+    assert!(client.rest().is_empty());
+    (code, String::from_utf8(payload[2..].to_vec()).unwrap())
+}
+
+fn events(site: &Site) -> String {
+    std::fs::read_to_string(site.path("events")).unwrap_or_default()
+}
+
+drivers!(an_asgi_application_speaks_websocket, |driver: DriverName| {
+    if !python() {
+        return;
+    }
+    let site = site(driver, "asgi_app:app", "workers = 1");
+    let (mut client, _) =
+        open(&site, "/ws/scope?a=%20b", "Sec-WebSocket-Protocol: chat.v2, chat\r\nX-A: 1\r\n");
+    let (opcode, text) = next(&mut client);
+    assert_eq!(opcode, TEXT);
+    let scope: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    assert_eq!((&scope["type"], &scope["scheme"]), (&"websocket".into(), &"ws".into()));
+    assert_eq!((&scope["path"], &scope["query_string"]), (&"/ws/scope".into(), &"a=%20b".into()));
+    assert_eq!(scope["subprotocols"], serde_json::json!(["chat.v2", "chat"]));
+    assert_eq!(scope["asgi"], serde_json::json!({ "version": "3.0", "spec_version": "2.5" }));
+    assert_eq!(scope["extensions"], serde_json::json!({ "websocket.http.response": {} }));
+    assert_eq!((&scope["state"]["started"], scope.get("method")), (&"yes".into(), None));
+    assert!(scope["headers"].as_array().unwrap().contains(&serde_json::json!(["x-a", "1"])), "{scope}");
+    // An application that returns closes.
+    assert_eq!(closed(&mut client), (1000, String::new()));
+
+    // The subprotocol and the lines of the application, but for those of the handshake.
+    let (mut client, reply) =
+        open(&site, "/ws/echo", "Sec-WebSocket-Protocol: chat.v2\r\nSec-WebSocket-Protocol: chat\r\n");
+    assert_eq!(reply.header("Sec-WebSocket-Protocol"), Some("chat"));
+    assert_eq!((reply.header("X-Ws"), reply.headers("Upgrade").count()), (Some("yes"), 1));
+    let (_, reply) = open(&site, "/ws/unknown", "Sec-WebSocket-Protocol: chat\r\n");
+    assert_eq!(reply.header("Sec-WebSocket-Protocol"), None);
+    told(&site, "subprotocol 'unknown' was not offered");
+
+    // Messages of any length, of both kinds, in order, in parts, with control frames between them.
+    for size in [0, 1, 125, 126, 65_535, 65_536, 300_000, 3_000_000] {
+        let bytes: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
+        client.send(frame(BINARY, true, &bytes));
+        assert!(next(&mut client) == (BINARY, bytes), "{size}");
+    }
+    client.send(
+        [frame(TEXT, false, "caf\u{e9} ".as_bytes()), frame(PING, true, b"p"), frame(0, true, b"crema")]
+            .concat(),
+    );
+    assert_eq!(next(&mut client), (PONG, b"p".to_vec()));
+    assert_eq!(next(&mut client), (TEXT, "caf\u{e9} crema".as_bytes().to_vec()));
+    let many: Vec<u8> = (0..1000).flat_map(|at| frame(TEXT, true, format!("{at}").as_bytes())).collect();
+    client.send(many);
+    for at in 0..1000 {
+        assert_eq!(next(&mut client), (TEXT, format!("{at}").into_bytes()));
+    }
+    // The client closes: the application is told how.
+    client.send(frame(CLOSE, true, b"\x0f\xa2bye"));
+    assert_eq!(next(&mut client), (CLOSE, b"\x0f\xa2".to_vec()));
+    wait_until("the disconnect", || events(&site).contains("ws disconnect: 4002 bye\nws send: OSError\n"));
+    // The client vanishes, or breaks the protocol.
+    let (client, _) = open(&site, "/ws/echo", "");
+    client.reset();
+    wait_until("the second disconnect", || events(&site).contains("ws disconnect: 1006 \n"));
+    let (mut client, _) = open(&site, "/ws/echo", "");
+    client.send(frame(TEXT, true, b"\xff"));
+    assert_eq!(closed(&mut client).0, 1007);
+    wait_until("the third disconnect", || events(&site).contains("ws disconnect: 1007 \n"));
+});
+
+drivers!(an_asgi_application_refuses_or_closes_a_websocket, |driver: DriverName| {
+    if !python() {
+        return;
+    }
+    let site = site(driver, "asgi_app:app", "workers = 1");
+    let mut client = site.client();
+    offer(&mut client, "/ws/refuse", "");
+    assert_eq!(client.reply().status, 403);
+    wait_until("the refusal", || {
+        events(&site).contains("refused: {'type': 'websocket.disconnect', 'code': 4000")
+    });
+    offer(&mut client, "/ws/deny", "");
+    let denied = client.reply();
+    assert_eq!((denied.status, denied.header("X-Why"), denied.text()), (401, Some("no key"), "who are you"));
+    for path in ["/ws/raise", "/ws/nothing"] {
+        offer(&mut client, path, "");
+        assert_eq!(client.reply().status, 500, "{path}");
+    }
+    // What is no valid handshake does not come to the application.
+    client.send("GET /ws/echo HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 12\r\n\r\n");
+    assert_eq!(client.reply().status, 426);
+    // The connection was kept through all that.
+    assert_eq!(client.get("/x").text(), "'/x'");
+    let (mut client, _) = open(&site, "/ws/close", "");
+    assert_eq!(closed(&mut client), (4001, "caf\u{e9}".to_owned()));
+    wait_until("what is behind the close", || {
+        let events = events(&site);
+        events.contains("ws closed: {'type': 'websocket.disconnect', 'code': 4001, 'reason': 'caf\u{e9}'}")
+            && events.contains("ws behind: websocket.send behind websocket.close")
+    });
+    let (mut client, _) = open(&site, "/ws/raise-late", "");
+    assert_eq!(closed(&mut client).0, 1011);
+    told(&site, "boom behind accept");
+    // A client that leaves before the application has decided.
+    let mut client = site.client();
+    offer(&mut client, "/ws/wait", "");
+    wait_until("the offer", || events(&site).contains("ws offered"));
+    client.reset();
+    wait_until("its end", || {
+        events(&site).contains("ws left: {'type': 'websocket.disconnect', 'code': 1006")
+    });
+});
+
+drivers!(a_websocket_waits_for_the_side_that_is_slow, |driver: DriverName| {
+    if !python() {
+        return;
+    }
+    let site = site(driver, "asgi_app:app", "workers = 1");
+    // The client takes nothing: the application stops at some point, with 6 MB in all to send.
+    let (mut slow, _) = open(&site, "/ws/flood", "");
+    wait_until("the flood", || events(&site).contains("ws flood 0\n"));
+    // Another client is served meanwhile.
+    let (mut other, _) = open(&site, "/ws/echo", "");
+    other.send(frame(TEXT, true, b"hello"));
+    assert_eq!(next(&mut other), (TEXT, b"hello".to_vec()));
+    for number in 0..200 {
+        let (opcode, bytes) = next(&mut slow);
+        assert!(opcode == BINARY && bytes == format!("{number:03}").repeat(10_000).into_bytes(), "{number}");
+    }
+    assert_eq!(closed(&mut slow).0, 1000);
+    // The application takes nothing: the client's bytes wait in front of it.
+    let (mut deaf, _) = open(&site, "/ws/deaf", "");
+    wait_until("the deaf one", || events(&site).contains("ws deaf"));
+    let message = frame(BINARY, true, &[7; 100_000]);
+    let sender = std::thread::spawn(move || {
+        for _ in 0..50 {
+            deaf.send(&message);
+        }
+        deaf
+    });
+    other.send(frame(TEXT, true, b"still"));
+    assert_eq!(next(&mut other), (TEXT, b"still".to_vec()));
+    site.write("hear", "");
+    // Its answers fill the way back until they are read.
+    let mut deaf = sender.join().unwrap();
+    for _ in 0..50 {
+        assert!(next(&mut deaf) == (BINARY, vec![7; 100_000]));
+    }
+});
+
+drivers!(websockets_end_with_their_worker_and_clients_may_come_again, |driver: DriverName| {
+    if !python() {
+        return;
+    }
+    // With one place for requests: sessions take none.
+    let site = site(driver, "asgi_app:app", "workers = 2\nconcurrency = 1\nstop_timeout = \"5s\"");
+    wait_until("two workers", || workers(&site, "ready").len() == 2);
+    let mut sessions: Vec<Client> = (0..5).map(|_| open(&site, "/ws/echo", "").0).collect();
+    let sockets =
+        || workers(&site, "ready").iter().map(|one| one["sockets"].as_u64().unwrap()).collect::<Vec<_>>();
+    assert_eq!(sockets(), [3, 2], "the one with fewer gets the next");
+    assert_eq!(site.client().get("/x").text(), "'/x'");
+    // A reload tells the clients to come again.
+    assert!(ask(&site, "{\"do\":\"reload\"}")["ok"].is_object());
+    for client in &mut sessions {
+        assert_eq!(closed(client), (1012, "the server restarts".to_owned()));
+    }
+    wait_until("the disconnect", || {
+        events(&site).matches("ws disconnect: 1012 the server restarts\n").count() == 5
+    });
+    // A worker that dies: before it has accepted another one is asked, behind that the session has failed.
+    let (mut client, _) = open(&site, "/ws/exit-once", "");
+    client.send(frame(TEXT, true, b"second"));
+    assert_eq!(next(&mut client), (TEXT, b"second".to_vec()));
+    drop(client);
+    let (mut dead, _) = open(&site, "/ws/exit", "");
+    dead.send(frame(TEXT, true, b"now"));
+    assert_eq!(closed(&mut dead).0, 1011);
+    // The server stops.
+    let (mut client, _) = open(&site, "/ws/echo", "");
+    let Site { folder, service, .. } = site;
+    let stopping = std::thread::spawn(move || service.stop());
+    assert_eq!(closed(&mut client).0, 1001);
+    stopping.join().unwrap().unwrap();
+    let events = std::fs::read_to_string(folder.path().join("events")).unwrap();
+    assert!(events.contains("ws disconnect: 1001"), "{events}");
+});
+
+drivers!(a_websocket_is_pinged_and_bounded, |driver: DriverName| {
+    if !python() {
+        return;
+    }
+    let site =
+        site(driver, "asgi_app:app", "workers = 1\nwebsocket_message = \"1K\"\nwebsocket_ping = \"1s\"");
+    let (mut client, _) = open(&site, "/ws/echo", "");
+    assert_eq!(next(&mut client), (PING, Vec::new()));
+    client.send(frame(PONG, true, b""));
+    client.send(frame(BINARY, true, &[0; 1025]));
+    assert_eq!(closed(&mut client).0, 1009);
+    // One that answers no ping is given up.
+    let (mut silent, _) = open(&site, "/ws/echo", "");
+    assert_eq!(next(&mut silent), (PING, Vec::new()));
+    assert!(silent.rest().is_empty());
+    wait_until("its end", || events(&site).contains("ws disconnect: 1006 \n"));
+});
+
+drivers!(a_wsgi_application_gets_the_offer_of_a_websocket_as_a_request, |driver: DriverName| {
+    if !python() {
+        return;
+    }
+    let site = site(driver, "wsgi_app:app", "workers = 1");
+    let mut client = site.client();
+    offer(&mut client, "/environ?HTTP_UPGRADE", "");
+    assert_eq!(client.reply().text(), "['WebSocket']");
+});

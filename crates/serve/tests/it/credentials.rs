@@ -1,0 +1,219 @@
+//! Routes that answer only clients that are known, as clients and servers behind meet them.
+
+use crate::support::{behind, start, wait_until};
+use ringroad_engine::DriverName;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The bcrypt hash of `geheim`, at the lowest cost.
+const GEHEIM: &str = "$2y$04$NFydNF48FNyhU7zaM7e5HOzIqfqWWjwV5eldpg44VdaW2Fs200Vsm";
+
+/// Answers each request with its head.
+fn echo() -> String {
+    let (address, _) = behind(|client| {
+        while let Some(head) = client.until(b"\r\n\r\n") {
+            client.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", head.len()));
+            client.send(head);
+        }
+    });
+    format!("http://{address}")
+}
+
+drivers!(a_key_admits_its_owner_and_the_server_behind_learns_the_name, |driver: DriverName| {
+    let to = echo();
+    let rules = format!(
+        r#"
+        log.file = "access.log"
+        log.format = "{{subject}} {{status}}"
+
+        [auth.shop]
+        kind = "key"
+        keys = [{{ key = "secret", name = "ann" }}, "nameless"]
+        tell = "X-User"
+        hide = true
+
+        [[route]]
+        path = "/"
+        kind = "proxy"
+        to = "{to}"
+        auth = "shop"
+        "#
+    );
+    let site = start(driver, &rules, |_| {});
+    let mut client = site.client();
+    let refused = client.get("/");
+    assert_eq!((refused.status, refused.header("WWW-Authenticate")), (401, Some("Bearer realm=\"shop\"")));
+    assert_eq!(client.ask("GET", "/", &[("Authorization", "Bearer secre")]).status, 401);
+    let lines = [("Authorization", "Bearer secret"), ("X-User", "root")];
+    let reply = client.ask("GET", "/", &lines);
+    assert_eq!(reply.status, 200);
+    assert!(reply.text().contains("X-User: ann\r\n") && !reply.text().contains("root"), "{}", reply.text());
+    assert!(!reply.text().contains("secret"), "the key is not handed on");
+    // A caller without a name cannot bring one.
+    let reply = client.ask("GET", "/", &[("Authorization", "Bearer nameless"), ("X-User", "root")]);
+    assert!(reply.status == 200 && !reply.text().contains("X-User"), "{}", reply.text());
+    wait_until("the log tells the name", || {
+        std::fs::read_to_string(site.path("access.log")).unwrap_or_default().contains("ann 200")
+    });
+});
+
+drivers!(a_password_is_checked_against_its_hash_and_limits_count_by_its_owner, |driver: DriverName| {
+    let rules = format!(
+        r#"
+        [auth.users]
+        kind = "basic"
+        users = {{ ann = "{GEHEIM}", bob = "{GEHEIM}" }}
+
+        [limit.quota]
+        key = "subject"
+        rate = "2/h"
+
+        [[route]]
+        path = "/"
+        kind = "respond"
+        body = "in"
+        auth = "users"
+        limit = "quota"
+        "#
+    );
+    let site = start(driver, &rules, |_| {});
+    let mut client = site.client();
+    let refused = client.get("/");
+    let challenge = "Basic realm=\"users\", charset=\"UTF-8\"";
+    assert_eq!((refused.status, refused.header("WWW-Authenticate")), (401, Some(challenge)));
+    assert_eq!(refused.header("RateLimit"), None, "a quota is not spent by clients that are not known");
+    // ann:geheim, bob:geheim, ann:wrong, eve:geheim
+    let (ann, bob) = ("Basic YW5uOmdlaGVpbQ==", "Basic Ym9iOmdlaGVpbQ==");
+    let mut ask = |credentials: &str| client.ask("GET", "/", &[("Authorization", credentials)]).status;
+    for wrong in ["Basic YW5uOndyb25n", "Basic ZXZlOmdlaGVpbQ==", "Basic ???", "Basic "] {
+        assert_eq!(ask(wrong), 401, "{wrong}");
+    }
+    assert_eq!([ask(ann), ask(ann), ask(ann)], [200, 200, 429]);
+    assert_eq!([ask(bob), ask(bob), ask(bob)], [200, 200, 429]);
+});
+
+drivers!(one_of_several_ways_is_enough_and_each_is_named_in_the_refusal, |driver: DriverName| {
+    let rules = format!(
+        r#"
+        [auth.users]
+        kind = "basic"
+        users = {{ ann = "{GEHEIM}" }}
+
+        [auth.keys]
+        kind = "key"
+        keys = "secret"
+        header = "X-Key"
+
+        [[route]]
+        path = "/"
+        kind = "respond"
+        auth = ["users", "keys"]
+
+        [[route]]
+        path = "/open"
+        kind = "respond"
+        "#
+    );
+    let site = start(driver, &rules, |_| {});
+    let mut client = site.client();
+    assert_eq!(client.get("/").headers("WWW-Authenticate").count(), 2);
+    assert_eq!(client.ask("GET", "/", &[("X-Key", "secret")]).status, 200);
+    assert_eq!(client.ask("GET", "/", &[("Authorization", "Basic YW5uOmdlaGVpbQ==")]).status, 200);
+    assert_eq!(
+        client.ask("GET", "/", &[("Authorization", "Basic YW5uOndyb25n"), ("X-Key", "x")]).status,
+        401
+    );
+    assert_eq!(client.get("/open").status, 200);
+});
+
+drivers!(a_server_that_decides_admits_refuses_and_redirects, |driver: DriverName| {
+    let gone = Arc::new(AtomicBool::new(false));
+    let fails = Arc::clone(&gone);
+    let (judge, _) = behind(move |client| {
+        while let Some(head) = client.until(b"\r\n\r\n") {
+            let head = String::from_utf8(head).unwrap();
+            let wanted =
+                ["X-Forwarded-Uri: /a?b", "X-Forwarded-Method: POST", "X-Forwarded-Host: example.org"];
+            let knows = wanted.iter().all(|line| head.contains(line));
+            client.send(if fails.load(Ordering::SeqCst) {
+                "HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n"
+            } else if head.contains("Cookie: in") && knows {
+                "HTTP/1.1 204 Fine\r\nRemote-User: ann\r\nRemote-Groups: ops\r\n\r\n"
+            } else {
+                "HTTP/1.1 302 Found\r\nLocation: /login\r\nSet-Cookie: a=b\r\nContent-Length: 5\r\n\r\nlogin"
+            });
+        }
+    });
+    let to = echo();
+    let rules = format!(
+        r#"
+        [auth.sso]
+        kind = "ask"
+        url = "http://{judge}/verify"
+        copy = ["Remote-Groups"]
+        subject = "Remote-User"
+        tell = "X-User"
+
+        [[route]]
+        path = "/"
+        kind = "proxy"
+        to = "{to}"
+        auth = "sso"
+        "#
+    );
+    let site = start(driver, &rules, |_| {});
+    let mut client = site.client();
+    let refused = client.ask("POST", "/a?b", &[("X-Forwarded-Uri", "/a?b")]);
+    assert_eq!((refused.status, refused.header("Location"), refused.text()), (302, Some("/login"), "login"));
+    assert_eq!(refused.header("Set-Cookie"), Some("a=b"));
+    let lines = [("Cookie", "in"), ("Remote-Groups", "root"), ("X-User", "root")];
+    let reply = client.ask("POST", "/a?b", &lines);
+    assert_eq!(reply.status, 200);
+    let text = reply.text();
+    assert!(
+        text.contains("X-User: ann") && text.contains("Remote-Groups: ops") && !text.contains("root"),
+        "{text}"
+    );
+    gone.store(true, Ordering::SeqCst);
+    let refused = client.ask("POST", "/a?b", &lines);
+    assert_eq!((refused.status, refused.header("Retry-After")), (503, Some("1")));
+});
+
+drivers!(keys_for_tokens_are_fetched_ahead_and_a_token_is_503_until_they_are_here, |driver: DriverName| {
+    // RFC 8037, appendix A.1, and tokens that were made with its private key.
+    let set = r#"{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"1","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
+    let open = Arc::new(AtomicBool::new(false));
+    let is_open = Arc::clone(&open);
+    let (keys, _) = behind(move |client| {
+        while client.until(b"\r\n\r\n").is_some() {
+            if is_open.load(Ordering::SeqCst) {
+                client.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{set}", set.len()));
+            } else {
+                client.send("HTTP/1.1 503 Later\r\nContent-Length: 0\r\n\r\n");
+            }
+        }
+    });
+    let rules = format!(
+        r#"
+        [auth.tokens]
+        kind = "jwt"
+        keys = "http://{keys}/jwks.json"
+        algorithms = ["EdDSA"]
+
+        [[route]]
+        path = "/"
+        kind = "respond"
+        auth = "tokens"
+        "#
+    );
+    let site = start(driver, &rules, |_| {});
+    let mut client = site.client();
+    let forged = ("Authorization", "Bearer eyJhbGciOiJFZERTQSIsImtpZCI6IjEifQ.eyJleHAiOjQxMDI0NDQ4MDB9.AAAA");
+    assert_eq!(client.ask("GET", "/", &[forged]).status, 503);
+    assert_eq!(client.get("/").status, 401, "without a token there is nothing to check");
+    open.store(true, Ordering::SeqCst);
+    wait_until("the keys are fetched", || site.client().ask("GET", "/", &[forged]).status == 401);
+    let refused = client.ask("GET", "/", &[forged]);
+    let challenge = "Bearer realm=\"tokens\", error=\"invalid_token\"";
+    assert_eq!(refused.header("WWW-Authenticate"), Some(challenge));
+});

@@ -1,0 +1,120 @@
+//! Flask, Django, FastAPI and Starlette applications, unchanged: pages, uploads, streams, events, WebSocket.
+//!
+//! The frameworks are installed once into the target folder. Where that is not possible, the test says so.
+
+use crate::app_sockets::{CLOSE, TEXT, frame, next, open};
+use crate::support::{Client, start, wait_until, write};
+use ringroad_engine::DriverName;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const DRIVERS: [DriverName; 5] =
+    [DriverName::Epoll, DriverName::IoUring, DriverName::Poll, DriverName::Select, DriverName::Threads];
+
+const PACKAGES: [&str; 5] =
+    ["flask==3.1.3", "django==5.2.19", "fastapi==0.165.0", "starlette==1.10.0", "python-multipart==0.0.34"];
+
+/// Each framework's module and attribute, and the beginning of its paths.
+const APPS: [(&str, &str); 5] = [
+    ("flask", "flask_app:app"),
+    ("django", "django_app:wsgi"),
+    ("django-asgi", "django_app:asgi"),
+    ("fastapi", "fastapi_app:app"),
+    ("starlette", "starlette_app:app"),
+];
+
+/// The interpreter of an environment with the frameworks, made once.
+fn python() -> Option<PathBuf> {
+    let skipped = |why: &str| {
+        // Past the capture of the test harness.
+        let _ = writeln!(std::io::stderr(), "skipped: frameworks of Python: {}", why.trim());
+        None
+    };
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("frameworks");
+    let python = place.join("bin/python");
+    let done = place.join("done");
+    if std::fs::read_to_string(&done).is_ok_and(|packages| packages == PACKAGES.join(" ")) {
+        return Some(python);
+    }
+    match Command::new("python3").args(["-m", "venv", "--clear"]).arg(&place).output() {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => return skipped(&String::from_utf8_lossy(&output.stdout)),
+        Err(why) => return skipped(&why.to_string()),
+    }
+    let mut pip = Command::new(&python);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(PACKAGES);
+    let output = pip.output().unwrap();
+    if !output.status.success() {
+        return skipped(&String::from_utf8_lossy(&output.stderr));
+    }
+    std::fs::write(done, PACKAGES.join(" ")).unwrap();
+    Some(python)
+}
+
+fn prepare(folder: &Path) {
+    write(folder, "flask_app.py", include_str!("../apps/flask_app.py"));
+    write(folder, "django_app.py", include_str!("../apps/django_app.py"));
+    write(folder, "fastapi_app.py", include_str!("../apps/fastapi_app.py"));
+    write(folder, "starlette_app.py", include_str!("../apps/starlette_app.py"));
+}
+
+fn upload(client: &mut Client, name: &str) -> serde_json::Value {
+    let mut body =
+        b"--limit\r\nContent-Disposition: form-data; name=\"note\"\r\n\r\ncaf\xc3\xa9\r\n--limit\r\n\
+        Content-Disposition: form-data; name=\"file\"; filename=\"a.bin\"\r\n\
+        Content-Type: application/octet-stream\r\n\r\n"
+            .to_vec();
+    body.extend((0..400_000_u32).map(|at| at as u8));
+    body.extend_from_slice(b"\r\n--limit--\r\n");
+    client.send(format!(
+        "POST /{name}/upload HTTP/1.1\r\nHost: a\r\nContent-Type: multipart/form-data; boundary=limit\r\n\
+         Content-Length: {}\r\n\r\n",
+        body.len()
+    ));
+    let reply = client.send(body).reply();
+    assert_eq!(reply.status, 200, "{name}: {}", reply.text());
+    serde_json::from_slice(&reply.body).unwrap()
+}
+
+#[test]
+fn applications_of_the_frameworks_run_unchanged() {
+    let Some(python) = python() else { return };
+    let mut text = String::new();
+    for (name, app) in APPS {
+        text += &format!(
+            "[[app]]\nname = \"{name}\"\napp = \"{app}\"\npython = \"{}\"\nworkers = 1\n\
+             [[route]]\npath = \"/{name}/\"\nkind = \"app\"\napp = \"{name}\"\n",
+            python.display()
+        );
+    }
+    // A driver that cannot be had here says why.
+    for driver in DRIVERS {
+        crate::drivers::on(driver, |driver| {
+            let site = start(driver, &text, prepare);
+            let mut client = site.client();
+            for (name, _) in APPS {
+                let page = client.ask("GET", &format!("/{name}/page/W%C3%B6rld"), &[("X-From", "here")]);
+                assert_eq!((page.status, page.text()), (200, "<p>Hello, W\u{f6}rld from here</p>"), "{name}");
+                assert!(page.header("Content-Type").unwrap().starts_with("text/html"), "{name}");
+                let told = upload(&mut client, name);
+                let expected = serde_json::json!({ "name": "a.bin", "bytes": 400_000, "note": "caf\u{e9}" });
+                assert_eq!(told, expected, "{name}");
+                let all: String = (0..1000).map(|number| format!("{number};")).collect();
+                assert_eq!(client.get(&format!("/{name}/stream")).text(), all, "{name}");
+                let mut events = site.client();
+                let reply = events.get(&format!("/{name}/events"));
+                assert_eq!(reply.text(), "data: 0\n\ndata: 1\n\ndata: 2\n\n", "{name}");
+                assert_eq!(client.get(&format!("/{name}/none")).status, 404, "{name}");
+            }
+            for (name, code) in [("fastapi", "[4002]"), ("starlette", "[\"left\"]")] {
+                let (mut socket, _) = open(&site, &format!("/{name}/chat"), "");
+                socket.send(frame(TEXT, true, b"you"));
+                assert_eq!(next(&mut socket), (TEXT, b"Hello: you".to_vec()), "{name}");
+                socket.send(frame(CLOSE, true, b"\x0f\xa2bye"));
+                assert_eq!(next(&mut socket).0, CLOSE, "{name}");
+                wait_until("the end", || site.client().get(&format!("/{name}/seen")).text() == code);
+            }
+        });
+    }
+}

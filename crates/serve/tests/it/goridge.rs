@@ -1,0 +1,155 @@
+//! Workers of RoadRunner, which speak goridge: what they are told, what clients get, and what happens when
+//! they fail.
+
+use crate::apps::told;
+use crate::support::{Site, start, write};
+use ringroad_engine::DriverName;
+use std::io::Write as _;
+use std::process::Command;
+
+const WORKER: &str = include_str!("../apps/goridge.php");
+
+/// Whether there is PHP here; says so where there is none.
+fn php() -> bool {
+    let found = Command::new("php").arg("-v").output().is_ok();
+    if !found {
+        // Past the capture of the test harness.
+        let _ = writeln!(std::io::stderr(), "skipped: php is not installed");
+    }
+    found
+}
+
+fn site(driver: DriverName, more: &str) -> Site {
+    let text = format!(
+        "[[app]]\nname = \"rr\"\nprotocol = \"goridge\"\ncommand = [\"php\", \"goridge.php\"]\n{more}\n\
+         [[route]]\npath = \"/\"\nkind = \"app\"\napp = \"rr\"\nroot = \"public\"\n"
+    );
+    start(driver, &text, |folder| {
+        write(folder, "goridge.php", WORKER);
+        std::fs::create_dir(folder.join("public")).unwrap();
+        write(folder, "public/site.css", "body {}");
+        write(folder, "public/index.php", "<?php secret();");
+        write(folder, "public/.env", "SECRET=1");
+    })
+}
+
+drivers!(a_worker_of_roadrunner_gets_and_gives_requests_and_answers, |driver: DriverName| {
+    if !php() {
+        return;
+    }
+    let site = site(driver, "workers = 1");
+    let mut client = site.client();
+    client.send(
+        "PUT /echo?a=1&b HTTP/1.1\r\nHost: example.org\r\nCookie: x=1%202; y=3\r\nx-two: first\r\nX-Two: second\r\n\
+         Content-Type: application/octet-stream\r\nContent-Length: 5\r\n\r\nhello",
+    );
+    let reply = client.reply();
+    assert_eq!(reply.status, 201);
+    assert_eq!(reply.headers("X-Many").collect::<Vec<_>>(), ["a", "b"]);
+    let told: serde_json::Value = serde_json::from_str(reply.text()).unwrap();
+    let request = &told["request"];
+    assert_eq!(request["remoteAddr"], "127.0.0.1");
+    assert_eq!(request["method"], "PUT");
+    assert_eq!(request["protocol"], "HTTP/1.1");
+    assert_eq!(request["uri"], "http://example.org/echo?a=1&b");
+    assert_eq!(request["rawQuery"], "a=1&b");
+    assert_eq!(request["headers"]["X-Two"], serde_json::json!(["first", "second"]));
+    assert_eq!(request["cookies"], serde_json::json!({ "x": "1 2", "y": "3" }));
+    assert_eq!((&request["parsed"], &told["body"]), (&false.into(), &"hello".into()));
+    assert_eq!(client.get("/stream").text(), "one,two,three");
+    assert_eq!(client.get("/nothing").status, 404);
+});
+
+drivers!(forms_reach_a_worker_of_roadrunner_as_trees_and_files, |driver: DriverName| {
+    if !php() {
+        return;
+    }
+    let site = site(driver, "workers = 1");
+    let mut client = site.client();
+    let body = "a[b][]=1&a[b][]=2&c=x+y";
+    client.send(format!(
+        "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+    let told: serde_json::Value = serde_json::from_str(client.reply().text()).unwrap();
+    assert_eq!(told["request"]["parsed"], true);
+    let fields: serde_json::Value = serde_json::from_str(told["body"].as_str().unwrap()).unwrap();
+    assert_eq!(fields, serde_json::json!({ "a": { "b": ["1", "2"] }, "c": "x y" }));
+    // More than is kept in memory, so that the form is read from a file.
+    let content = "0123456789".repeat(20_000);
+    let body = format!(
+        "--cut\r\nContent-Disposition: form-data; name=\"t[]\"\r\n\r\nvalue\r\n--cut\r\nContent-Disposition: form-data; \
+         name=\"file\"; filename=\"a.txt\"\r\nContent-Type: text/plain\r\n\r\n{content}\r\n--cut--\r\n"
+    );
+    client.send(format!(
+        "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Type: multipart/form-data; boundary=cut\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+    let told: serde_json::Value = serde_json::from_str(client.reply().text()).unwrap();
+    let upload = &told["request"]["uploads"]["file"];
+    assert_eq!(
+        (&upload["name"], &upload["mime"], &upload["error"]),
+        (&"a.txt".into(), &"text/plain".into(), &0.into())
+    );
+    assert_eq!(upload["size"], content.len());
+    assert_eq!(told["content"], content);
+    let fields: serde_json::Value = serde_json::from_str(told["body"].as_str().unwrap()).unwrap();
+    assert_eq!(fields, serde_json::json!({ "t": ["value"] }));
+    assert!(
+        !std::path::Path::new(upload["tmpName"].as_str().unwrap()).exists(),
+        "the file of the form is left"
+    );
+    // A form that ends in its middle.
+    client.send(
+        "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Type: multipart/form-data; boundary=cut\r\nContent-Length: 9\r\n\r\n--cut\r\nCo",
+    );
+    assert_eq!(client.reply().status, 400);
+});
+
+drivers!(a_worker_of_roadrunner_that_fails_costs_as_little_as_it_can, |driver: DriverName| {
+    if !php() {
+        return;
+    }
+    // An error is the request's; the worker stays.
+    let alone = site(driver, "workers = 1");
+    let mut client = alone.client();
+    let pid = client.get("/pid").text().to_owned();
+    assert_eq!(client.get("/error").status, 500);
+    assert_eq!(client.get("/pid").text(), pid);
+    let site = site(driver, "workers = 2");
+    let mut client = site.client();
+    // A worker that ends without handling a request hands it on, whatever its method.
+    client.send("POST /last HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+    let reply = client.reply();
+    assert_eq!((reply.status, reply.text()), (200, "handled"));
+    // One that dies costs an idempotent request nothing.
+    assert_eq!(client.get("/die").text(), "alive");
+    // What is printed between frames is shown, and the worker replaced.
+    assert_eq!(client.get("/print").status, 502);
+    assert!(told(&site, "killed").contains("Warning: something is printed"));
+    assert_ne!(client.get("/pid").status, 502);
+});
+
+drivers!(a_worker_of_roadrunner_that_is_too_late_is_replaced, |driver: DriverName| {
+    if !php() {
+        return;
+    }
+    let site = site(driver, "workers = 1\ntimeout = \"300ms\"\nkill_after = \"100ms\"");
+    let mut client = site.client();
+    assert_eq!(client.get("/slow").status, 504);
+    // The next request waits for the replacement.
+    assert_eq!(client.get("/pid").status, 200);
+});
+
+drivers!(files_beside_an_application_are_sent_and_its_sources_are_not, |driver: DriverName| {
+    if !php() {
+        return;
+    }
+    let site = site(driver, "workers = 1");
+    let mut client = site.client();
+    assert_eq!(client.get("/site.css").text(), "body {}");
+    for path in ["/index.php", "/.env", "/", "/site.css/x"] {
+        let reply = client.get(path);
+        assert_eq!((reply.status, reply.text()), (404, "nothing"), "{path}");
+    }
+});

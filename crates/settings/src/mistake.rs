@@ -1,0 +1,131 @@
+//! Mistakes in settings, and the texts that they are in.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// A mistake in a file of settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// The file.
+    pub file: PathBuf,
+    /// The line, from 1 on.
+    pub line: usize,
+    /// The key, with the tables around it: `route[2].root`. Empty where the text is not TOML.
+    pub key: String,
+    /// What is wrong, and what was expected.
+    pub what: String,
+}
+
+/// The text of a mistake that was noted at another place, so that it is reported once: a value that names a
+/// table in which something is wrong.
+pub const NOTED: &str = "";
+
+/// Why settings are not accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingsError {
+    /// The file that was asked for.
+    pub file: PathBuf,
+    /// Every mistake, in the order of files and lines; none if the file could not be read.
+    pub mistakes: Vec<Mistake>,
+    /// Why the file could not be read.
+    pub unreadable: Option<String>,
+}
+
+impl SettingsError {
+    pub(crate) fn unreadable(file: &Path, why: impl fmt::Display) -> SettingsError {
+        SettingsError { file: file.to_owned(), mistakes: Vec::new(), unreadable: Some(why.to_string()) }
+    }
+}
+
+impl fmt::Display for SettingsError {
+    /// One line for each mistake: `configuration, on FILE:LINE: KEY: WHAT`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(why) = &self.unreadable {
+            return write!(f, "configuration, on {}: {why}", self.file.display());
+        }
+        for (number, Mistake { file, line, key, what }) in self.mistakes.iter().enumerate() {
+            let (end, colon) = (if number > 0 { "\n" } else { "" }, if key.is_empty() { "" } else { ": " });
+            write!(f, "{end}configuration, on {}:{line}: {key}{colon}{what}", file.display())?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for SettingsError {}
+
+/// How the mistake begins that a key is not written.
+pub(crate) const MISSING: &str = "missing";
+
+/// The text of one file. Places in all texts of a document are counted together: a text begins at `base`.
+#[derive(Debug)]
+struct Text {
+    file: PathBuf,
+    text: String,
+    base: usize,
+}
+
+/// The texts of a document, and the mistakes found in them so far.
+#[derive(Debug, Default)]
+pub(crate) struct Mistakes {
+    texts: Vec<Text>,
+    found: RefCell<Vec<(usize, String, String)>>,
+}
+
+impl Mistakes {
+    /// Adds a text; returns the place where it begins.
+    pub(crate) fn add(&mut self, file: PathBuf, text: String) -> usize {
+        // One place lies between two texts: the end of one is not the beginning of the next.
+        let base = self.texts.last().map_or(0, |last| last.base + last.text.len() + 1);
+        self.texts.push(Text { file, text, base });
+        base
+    }
+
+    fn text_at(&self, at: usize) -> Option<&Text> {
+        self.texts.iter().rev().find(|text| text.base <= at)
+    }
+
+    /// The text that begins at `base`.
+    pub(crate) fn text(&self, base: usize) -> &str {
+        self.text_at(base).map_or("", |text| &text.text)
+    }
+
+    /// The folder of the file in which a place is. Relative paths of that file begin there.
+    pub(crate) fn folder(&self, at: usize) -> &Path {
+        self.text_at(at).and_then(|text| text.file.parent()).unwrap_or(Path::new(""))
+    }
+
+    /// Notes a mistake, unless it is [`NOTED`] already.
+    pub(crate) fn note(&self, at: usize, key: impl Into<String>, what: impl Into<String>) {
+        let what = what.into();
+        if what != NOTED {
+            self.found.borrow_mut().push((at, key.into(), what));
+        }
+    }
+
+    /// Removes the mistake that `key` is missing: it is written under a wrong name.
+    pub(crate) fn is_not_missing(&self, key: &str) {
+        self.found.borrow_mut().retain(|(_, own, what)| own != key || !what.starts_with(MISSING));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.found.borrow().is_empty()
+    }
+
+    /// The mistakes as an error about `file`, in the order of their places.
+    pub(crate) fn to_error(&self, file: &Path) -> SettingsError {
+        let mut found = self.found.borrow().clone();
+        found.sort_by_key(|(at, ..)| *at);
+        let line_of = |at: usize| {
+            self.text_at(at).map_or(1, |text| {
+                let bytes = text.text.bytes().take(at.saturating_sub(text.base));
+                bytes.filter(|byte| *byte == b'\n').count() + 1
+            })
+        };
+        let mistakes = found.into_iter().map(|(at, key, what)| {
+            let file = self.text_at(at).map_or_else(|| file.to_owned(), |text| text.file.clone());
+            Mistake { file, line: line_of(at), key, what }
+        });
+        SettingsError { file: file.to_owned(), mistakes: mistakes.collect(), unreadable: None }
+    }
+}

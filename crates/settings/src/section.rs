@@ -1,0 +1,237 @@
+//! One table of a document: its keys are described, read once each, and what is left is a mistake.
+
+use crate::elsewhere::{self, Found};
+use crate::mistake::{MISSING, Mistakes};
+use crate::reference::{Key, Table};
+use crate::value::found;
+use std::path::{Path, PathBuf};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// One table.
+pub struct Section<'a> {
+    table: &'a DeTable<'a>,
+    mistakes: &'a Mistakes,
+    /// The keys of the tables around it, with a point behind; empty for the document itself.
+    prefix: String,
+    /// Where it begins.
+    at: usize,
+    described: Vec<&'static [Key]>,
+}
+
+impl<'a> Section<'a> {
+    pub(crate) fn top(table: &'a DeTable<'a>, mistakes: &'a Mistakes) -> Section<'a> {
+        Section { table, mistakes, prefix: String::new(), at: 0, described: Vec::new() }
+    }
+
+    /// Adds the keys that may be written here. A key must be described before it is read.
+    pub fn describe(&mut self, table: &'static Table) {
+        self.described.push(table.keys);
+    }
+
+    /// Adds one key that may be written here.
+    pub fn describe_key(&mut self, key: &'static Key) {
+        self.described.push(std::slice::from_ref(key));
+    }
+
+    fn known(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.described.iter().copied().flatten().map(|key| key.name)
+    }
+
+    fn find(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
+        debug_assert!(self.known().any(|known| known == key), "{key:?} is read and not described");
+        self.look(key)
+    }
+
+    fn look(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
+        self.table.iter().find(|(name, _)| name.get_ref().as_ref() == key).map(|(_, value)| value)
+    }
+
+    fn full(&self, key: &str) -> String {
+        format!("{}{key}", self.prefix)
+    }
+
+    /// Whether the key is written, with whatever value.
+    pub fn has(&self, key: &str) -> bool {
+        self.look(key).is_some()
+    }
+
+    /// The value of `key`, if it is written and `read` accepts it.
+    pub fn read<T>(&self, key: &str, read: impl FnOnce(&DeValue<'a>) -> Result<T, String>) -> Option<T> {
+        let value = self.find(key)?;
+        match read(value.get_ref()) {
+            Ok(read) => Some(read),
+            Err(what) => {
+                self.mistakes.note(value.span().start, self.full(key), what);
+                None
+            }
+        }
+    }
+
+    /// Does the same for a key that must be written; `expected` says with what.
+    pub fn require<T>(
+        &self,
+        key: &str,
+        expected: &str,
+        read: impl FnOnce(&DeValue<'a>) -> Result<T, String>,
+    ) -> Option<T> {
+        if self.find(key).is_none() {
+            self.mistakes.note(self.at, self.full(key), format!("{MISSING}: expected {expected}"));
+            return None;
+        }
+        self.read(key, read)
+    }
+
+    /// The folder at which relative paths of this table begin: that of the file it is written in.
+    pub fn folder(&self) -> &'a Path {
+        self.mistakes.folder(self.at_of_first())
+    }
+
+    /// A place inside of the table: the top table of a document has no place of its own.
+    fn at_of_first(&self) -> usize {
+        self.table.keys().map(|key| key.span().start).min().unwrap_or(self.at)
+    }
+
+    /// A path, relative to the folder of the file that it is written in.
+    pub fn path(&self, text: &str) -> PathBuf {
+        self.folder().join(text)
+    }
+
+    /// Notes a mistake about `key`, or about the whole table where `key` is not written.
+    pub fn mistake(&self, key: &str, what: impl Into<String>) {
+        let at = self.look(key).map_or(self.at, |value| value.span().start);
+        self.mistakes.note(at, self.full(key), what);
+    }
+
+    fn inner(&self, value: &'a Spanned<DeValue<'a>>, name: String) -> Option<Section<'a>> {
+        match value.get_ref() {
+            DeValue::Table(table) => Some(Section {
+                table,
+                mistakes: self.mistakes,
+                prefix: format!("{name}."),
+                at: value.span().start,
+                described: Vec::new(),
+            }),
+            other => {
+                self.mistakes.note(value.span().start, name, found("a table", other));
+                None
+            }
+        }
+    }
+
+    /// The table `key`.
+    pub fn table(&self, key: &str) -> Option<Section<'a>> {
+        let value = self.find(key)?;
+        self.inner(value, self.full(key))
+    }
+
+    /// The table `key` among keys that are free, as [`pairs`](Self::pairs) gives them.
+    pub fn inner_table(&self, key: &str) -> Option<Section<'a>> {
+        self.inner(self.look(key)?, self.full(key))
+    }
+
+    /// The table `key` where its value is one; `None` without a mistake where it is another value.
+    pub fn table_if(&self, key: &str) -> Option<Section<'a>> {
+        let value = self.find(key)?;
+        value.get_ref().is_table().then(|| self.inner(value, self.full(key))).flatten()
+    }
+
+    /// The tables of `[[key]]`, numbered from 1 on.
+    pub fn tables(&self, key: &str) -> Vec<Section<'a>> {
+        let Some(value) = self.find(key) else { return Vec::new() };
+        let DeValue::Array(all) = value.get_ref() else {
+            let what = found(&format!("tables, each headed by [[{key}]]"), value.get_ref());
+            self.mistakes.note(value.span().start, self.full(key), what);
+            return Vec::new();
+        };
+        let name = self.full(key);
+        let numbered = all.iter().enumerate();
+        numbered.filter_map(|(at, value)| self.inner(value, format!("{name}[{}]", at + 1))).collect()
+    }
+
+    /// The tables of `[key.NAME]`, with their names.
+    pub fn named(&self, key: &str) -> Vec<(String, Section<'a>)> {
+        let Some(family) = self.table(key) else { return Vec::new() };
+        let names = family.table.iter().filter_map(|(name, value)| {
+            let name = name.get_ref().to_string();
+            Some((name.clone(), family.inner(value, family.full(&name))?))
+        });
+        names.collect()
+    }
+
+    /// Entries of a list that may hold values and tables side by side. Each is read by `one`, which gets the
+    /// value, and the table where it is one.
+    pub fn list<T>(
+        &self,
+        key: &str,
+        one: impl Fn(&DeValue<'a>, Option<Section<'a>>) -> Result<Option<T>, String>,
+    ) -> Option<Vec<T>> {
+        let value = self.find(key)?;
+        let name = self.full(key);
+        let single = std::slice::from_ref(value);
+        let entries: Vec<_> = match value.get_ref() {
+            DeValue::Array(all) => all.iter().collect(),
+            _ => single.iter().collect(),
+        };
+        if entries.is_empty() {
+            self.mistakes.note(value.span().start, name, "expected at least one, found an empty list");
+            return None;
+        }
+        let mut list = Vec::new();
+        for (at, value) in entries.into_iter().enumerate() {
+            let name = format!("{name}[{}]", at + 1);
+            let table = value.get_ref().is_table().then(|| self.inner(value, name.clone())).flatten();
+            match one(value.get_ref(), table) {
+                Ok(read) => list.extend(read),
+                Err(what) => self.mistakes.note(value.span().start, name, what),
+            }
+        }
+        Some(list)
+    }
+
+    /// Every key and value, where the keys are free.
+    pub fn pairs(&self) -> impl Iterator<Item = (&'a str, &'a DeValue<'a>)> {
+        self.table.iter().map(|(name, value)| (name.get_ref().as_ref(), value.get_ref()))
+    }
+
+    /// Notes the keys that are written and not described.
+    pub fn finish(self) {
+        for name in self.table.keys() {
+            let word = name.get_ref().as_ref();
+            if !self.known().any(|known| known == word) {
+                let (meant, hint) = self.unknown(word);
+                if let Some(meant) = meant {
+                    self.mistakes.is_not_missing(&self.full(meant));
+                }
+                self.mistakes.note(name.span().start, self.full(word), format!("not a key here ({hint})"));
+            }
+        }
+    }
+
+    /// Returns the key of this table that an unknown word was meant to be, if there is one, and a hint.
+    fn unknown(&self, word: &str) -> (Option<&'static str>, String) {
+        let mut known: Vec<_> = self.known().collect();
+        let plain = word.replace('-', "_").to_lowercase();
+        let near = known.iter().map(|known| (strsim::damerau_levenshtein(&plain, known), *known)).min();
+        let elsewhere = elsewhere::translated(word, &known);
+        match (near, elsewhere) {
+            (_, Some(Found { key: Some(key), hint })) => (Some(key), hint),
+            // A word of another server for a key of another table: it is one letter that is wrong, or that.
+            (Some((steps, _)), Some(Found { key: None, hint })) if steps > 1 => (None, hint),
+            (Some((steps, known)), _) if steps <= 1 + known.len() / 4 => {
+                (Some(known), format!("did you mean `{known}`?"))
+            }
+            _ => {
+                known.sort_unstable();
+                known.dedup();
+                (None, format!("there are: {}", known.join(", ")))
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Section<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Section").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}

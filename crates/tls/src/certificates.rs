@@ -1,0 +1,400 @@
+//! Certificates with their keys, from files and folders, and what is known of them.
+//!
+//! A place is looked at again and again: a pair is read only where its files differ from what was read last.
+//! A pair that cannot be used is told with its file and the reason, and the one before it stays.
+
+use crate::error::TlsError;
+use crate::names::Names;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Where certificates come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A chain and its key, in PEM. Both may be the same file.
+    Pair(PairFiles),
+    /// A folder. In it: `NAME.pem` (or `.crt`, `.cer`) with `NAME.key`, or with the key in the same file; and
+    /// folders with `fullchain.pem` and `privkey.pem`, as ACME clients leave them.
+    Folder(PathBuf),
+}
+
+/// The files of a pair.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PairFiles {
+    /// The chain, the server's own certificate first.
+    pub certificate: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+}
+
+/// A certificate's chain and key in memory.
+pub struct Pair {
+    /// The chain.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// The key.
+    pub key: PrivateKeyDer<'static>,
+}
+
+/// What is known of a certificate in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CertificateInfo {
+    /// Its first name, or its file where it has none.
+    pub name: String,
+    /// The file it came from; `None` if it came from none.
+    pub file: Option<PathBuf>,
+    /// All its names.
+    pub names: Arc<Names>,
+    /// Until when it is valid.
+    pub expires: SystemTime,
+}
+
+impl CertificateInfo {
+    /// Seconds that are left of its time; negative once it has expired.
+    pub fn seconds_left(&self, now: SystemTime) -> i64 {
+        let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+        match self.expires.duration_since(now) {
+            Ok(left) => seconds(left),
+            Err(over) => -seconds(over.duration()),
+        }
+    }
+}
+
+/// A pair that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadPair {
+    /// The file.
+    pub file: PathBuf,
+    /// Why.
+    pub why: String,
+}
+
+impl fmt::Display for BadPair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "certificate, on {}: {}", self.file.display(), self.why)
+    }
+}
+
+impl std::error::Error for BadPair {}
+
+/// A pair that can be used.
+pub(crate) struct Usable {
+    pub(crate) info: CertificateInfo,
+    pub(crate) key: Arc<CertifiedKey>,
+}
+
+/// The certificates of a PEM file's content, at least one.
+///
+/// # Errors
+/// There is none, or one cannot be read.
+pub fn certificates_from_pem(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let read = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+    let all = read.map_err(|why| TlsError::settings(format!("a certificate cannot be read ({why})")))?;
+    if all.is_empty() {
+        return Err(TlsError::settings("expected certificates in PEM, found none"));
+    }
+    Ok(all)
+}
+
+/// Makes a pair usable.
+pub(crate) fn usable(pair: Pair, file: Option<&Path>) -> Result<Usable, String> {
+    let Some(first) = pair.chain.first() else { return Err("there is no certificate in it".to_owned()) };
+    let (names, expires, begins) = {
+        let (_, parsed) = x509_parser::parse_x509_certificate(first)
+            .map_err(|why| format!("the certificate cannot be read ({why})"))?;
+        let validity = parsed.validity();
+        (Names::of(&parsed), time(validity.not_after.timestamp()), time(validity.not_before.timestamp()))
+    };
+    let key = CertifiedKey::from_der(pair.chain, pair.key, &crate::provider()).map_err(|why| match why {
+        rustls::Error::InconsistentKeys(_) => "the key is not that of the certificate".to_owned(),
+        why => format!("the key or the certificate cannot be used ({why})"),
+    })?;
+    let shown = |file: &Path| file.display().to_string();
+    let name = names.first().or_else(|| file.map(shown)).unwrap_or_else(|| "(no name)".to_owned());
+    let info = CertificateInfo { name, file: file.map(Path::to_owned), names: Arc::new(names), expires };
+    // A clock that is a little behind is no reason.
+    if begins > SystemTime::now() + Duration::from_secs(24 * 60 * 60) {
+        return Err("the certificate is not valid yet".to_owned());
+    }
+    Ok(Usable { info, key: Arc::new(key) })
+}
+
+/// The key that answers a challenge. Its certificate has a critical extension, which a verifier of ordinary
+/// certificates does not know: so it is not compared with the key.
+pub(crate) fn challenge_key(pair: Pair) -> Result<CertifiedKey, String> {
+    let key = crate::provider().key_provider.load_private_key(pair.key).map_err(|why| why.to_string())?;
+    Ok(CertifiedKey::new(pair.chain, key))
+}
+
+fn time(timestamp: i64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(u64::try_from(timestamp).unwrap_or(0))
+}
+
+/// What a file was when it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+fn stamp(file: &Path) -> io::Result<Stamp> {
+    let of = fs::metadata(file)?;
+    Ok(Stamp {
+        device: of.dev(),
+        inode: of.ino(),
+        bytes: of.len(),
+        modified: (of.mtime(), of.mtime_nsec()),
+        changed: (of.ctime(), of.ctime_nsec()),
+    })
+}
+
+/// The pairs of some places, as they were read last.
+#[derive(Default)]
+pub(crate) struct Store {
+    places: Vec<Place>,
+    known: BTreeMap<PairFiles, Known>,
+    /// Told last, so that the same is not told every ten seconds.
+    folders: BTreeMap<PathBuf, String>,
+}
+
+struct Known {
+    stamps: Option<(Stamp, Stamp)>,
+    usable: Option<Arc<Usable>>,
+    /// Why what the files hold now is not used.
+    bad: Option<String>,
+}
+
+/// What a look at the places has found.
+pub(crate) struct Looked {
+    /// Whether another set of pairs is usable than before.
+    pub(crate) changed: bool,
+    /// Pairs that have become bad.
+    pub(crate) bad: Vec<BadPair>,
+}
+
+impl Store {
+    pub(crate) fn new(places: Vec<Place>) -> Store {
+        Store { places, ..Store::default() }
+    }
+
+    /// The pairs that can be used, those of the first place first.
+    pub(crate) fn usable(&self) -> Vec<Arc<Usable>> {
+        let mut all = Vec::new();
+        for place in &self.places {
+            match place {
+                Place::Pair(files) => {
+                    all.extend(self.known.get(files).and_then(|known| known.usable.clone()))
+                }
+                Place::Folder(folder) => {
+                    let below = self.known.iter().filter(|(files, _)| files.certificate.starts_with(folder));
+                    all.extend(below.filter_map(|(_, known)| known.usable.clone()));
+                }
+            }
+        }
+        all
+    }
+
+    /// Looks at every place, and reads what differs from what it was.
+    pub(crate) fn look(&mut self, now: SystemTime) -> Looked {
+        let mut looked = Looked { changed: false, bad: Vec::new() };
+        let mut there = Vec::new();
+        for place in &self.places {
+            match place {
+                Place::Pair(files) => there.push(files.clone()),
+                Place::Folder(folder) => match pairs_in(folder) {
+                    Ok(pairs) => {
+                        self.folders.remove(folder);
+                        there.extend(pairs);
+                    }
+                    Err(why) => {
+                        let why = why.to_string();
+                        if self.folders.get(folder) != Some(&why) {
+                            looked.bad.push(BadPair { file: folder.clone(), why: why.clone() });
+                            self.folders.insert(folder.clone(), why);
+                        }
+                        // What was there stays.
+                        there.extend(
+                            self.known.keys().filter(|files| files.certificate.starts_with(folder)).cloned(),
+                        );
+                    }
+                },
+            }
+        }
+        let before = self.known.len();
+        self.known.retain(|files, _| there.contains(files));
+        looked.changed |= self.known.len() != before;
+        for files in there {
+            let (changed, bad) = self.look_at(files, now);
+            looked.changed |= changed;
+            looked.bad.extend(bad);
+        }
+        looked
+    }
+
+    fn look_at(&mut self, files: PairFiles, now: SystemTime) -> (bool, Option<BadPair>) {
+        let stamps = stamp(&files.certificate).and_then(|one| Ok((one, stamp(&files.key)?))).ok();
+        let known = self.known.get(&files);
+        if let Some(known) = known
+            && known.stamps == stamps
+            && stamps.is_some()
+        {
+            return (false, None);
+        }
+        let before = known.and_then(|known| known.usable.clone());
+        let told = known.and_then(|known| known.bad.clone());
+        let read = read(&files).and_then(|usable| {
+            let same = before.as_ref().is_some_and(|before| before.key.cert == usable.key.cert);
+            let expired = usable.info.seconds_left(now) <= 0;
+            // At the beginning an expired certificate is better than none, and clients say what it is.
+            if expired && !same && before.is_some() {
+                return Err(BadPair {
+                    file: files.certificate.clone(),
+                    why: "the certificate has expired".to_owned(),
+                });
+            }
+            Ok((usable, same))
+        });
+        let (usable, changed, bad) = match read {
+            // The key may be another all the same.
+            Ok((usable, _)) => (Some(Arc::new(usable)), true, None),
+            Err(bad) => (before, false, Some(bad)),
+        };
+        // Half of a new pair is there: the other half will have another stamp.
+        let why = bad.as_ref().map(|bad| bad.why.clone());
+        let bad = bad.filter(|_| why != told);
+        self.known.insert(files, Known { stamps, usable, bad: why });
+        (changed, bad)
+    }
+}
+
+/// The pairs in a folder.
+fn pairs_in(folder: &Path) -> io::Result<Vec<PairFiles>> {
+    let mut pairs = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+        if hidden {
+            continue;
+        }
+        if path.is_dir() {
+            let files = PairFiles { certificate: path.join("fullchain.pem"), key: path.join("privkey.pem") };
+            if files.certificate.is_file() && files.key.is_file() {
+                pairs.push(files);
+            }
+            continue;
+        }
+        let end = path.extension().and_then(|end| end.to_str()).unwrap_or_default();
+        if !matches!(end, "pem" | "crt" | "cer") {
+            continue;
+        }
+        let key = path.with_extension("key");
+        if key.is_file() {
+            pairs.push(PairFiles { certificate: path, key });
+        } else if holds_a_key(&path) {
+            pairs.push(PairFiles { key: path.clone(), certificate: path });
+        }
+    }
+    pairs.sort();
+    Ok(pairs)
+}
+
+/// Whether a PEM file has a key: one with certificates only may be an authority's, and is no pair.
+fn holds_a_key(file: &Path) -> bool {
+    fs::read(file).is_ok_and(|bytes| PrivateKeyDer::from_pem_slice(&bytes).is_ok())
+}
+
+fn read(files: &PairFiles) -> Result<Usable, BadPair> {
+    let bad = |file: &Path, why: String| BadPair { file: file.to_owned(), why };
+    let pair = Pair::read(files)?;
+    usable(pair, Some(&files.certificate)).map_err(|why| {
+        let why = match why.starts_with("the key is not") {
+            true => format!("{why} ({})", files.key.display()),
+            false => why,
+        };
+        bad(&files.certificate, why)
+    })
+}
+
+impl Pair {
+    /// Reads a pair from PEM files.
+    ///
+    /// # Errors
+    /// A file cannot be read, or has not what it is to have.
+    pub fn read(files: &PairFiles) -> Result<Pair, BadPair> {
+        let chain = read_chain(&files.certificate)?;
+        let bad = |why: String| BadPair { file: files.key.clone(), why };
+        let bytes = fs::read(&files.key).map_err(|why| bad(why.to_string()))?;
+        let key = PrivateKeyDer::from_pem_slice(&bytes)
+            .map_err(|why| bad(format!("a private key in PEM is expected, without a password ({why})")))?;
+        Ok(Pair { chain, key })
+    }
+
+    /// A pair of PEM texts.
+    ///
+    /// # Errors
+    /// They are none: which, and why.
+    pub fn from_pem(chain: &str, key: &str) -> Result<Pair, String> {
+        let certificates = CertificateDer::pem_slice_iter(chain.as_bytes());
+        let chain: Vec<_> =
+            certificates.collect::<Result<_, _>>().map_err(|why| format!("certificates: {why}"))?;
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|why| format!("key: {why}"))?;
+        Ok(Pair { chain, key })
+    }
+}
+
+impl Clone for Pair {
+    fn clone(&self) -> Pair {
+        Pair { chain: self.chain.clone(), key: self.key.clone_key() }
+    }
+}
+
+impl fmt::Debug for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pair({} certificates)", self.chain.len())
+    }
+}
+
+/// The certificates of a PEM file, at least one.
+pub(crate) fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, BadPair> {
+    let bad = |why: String| BadPair { file: file.to_owned(), why };
+    let bytes = fs::read(file).map_err(|why| bad(why.to_string()))?;
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    let chain = chain.map_err(|why| bad(format!("certificates in PEM are expected ({why})")))?;
+    if chain.is_empty() {
+        return Err(bad("certificates in PEM are expected, and there is none".to_owned()));
+    }
+    Ok(chain)
+}
+
+/// A pair for development, which no other program trusts: for these names and addresses, valid for 90 days.
+///
+/// # Errors
+/// A name is none.
+pub fn self_signed(names: impl IntoIterator<Item = String>) -> Result<Pair, String> {
+    let text = |why: rcgen::Error| why.to_string();
+    let mut parameters =
+        rcgen::CertificateParams::new(names.into_iter().collect::<Vec<_>>()).map_err(text)?;
+    parameters.distinguished_name.push(rcgen::DnType::CommonName, "Ringroad development");
+    let now = SystemTime::now();
+    let day = Duration::from_secs(24 * 60 * 60);
+    parameters.not_before = (now - day).into();
+    parameters.not_after = (now + 90 * day).into();
+    let key = rcgen::KeyPair::generate().map_err(text)?;
+    let certificate = parameters.self_signed(&key).map_err(text)?;
+    Ok(Pair {
+        chain: vec![certificate.der().clone()],
+        key: PrivateKeyDer::try_from(key.serialize_der()).map_err(str::to_owned)?,
+    })
+}

@@ -1,0 +1,121 @@
+//! Why a session failed or cannot begin, in words and as a kind that programs can act on.
+
+use rustls::CertificateError as Bad;
+use std::fmt;
+
+/// What went wrong with a session or its settings.
+#[derive(Clone, Debug)]
+pub struct TlsError {
+    kind: TlsErrorKind,
+    text: String,
+}
+
+/// The kind of a [`TlsError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TlsErrorKind {
+    /// The bytes are no TLS: most often the peer speaks plain HTTP.
+    NotTls,
+    /// The peer's certificate is signed by no authority that is trusted.
+    UnknownIssuer,
+    /// The peer's certificate is for another name.
+    WrongName,
+    /// The peer's certificate has expired, or is not valid yet.
+    NotValidNow,
+    /// The peer's certificate was revoked.
+    Revoked,
+    /// The peer's certificate cannot be accepted for another reason.
+    BadCertificate,
+    /// A client certificate is required, and the client sent none.
+    NoCertificate,
+    /// The peer refused, and said so by an alert.
+    Alert,
+    /// The two sides have no version, cipher suite, key exchange or protocol in common.
+    NothingInCommon,
+    /// No certificate for the name that the client asked for.
+    NoCertificateForName,
+    /// A setting is wrong: a name that is none, a key that cannot be used, no certificate to trust.
+    Settings,
+    /// The peer breaks the protocol, or a record was changed on its way.
+    Protocol,
+}
+
+impl fmt::Display for TlsErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TlsErrorKind::NotTls => "the peer does not speak TLS",
+            TlsErrorKind::UnknownIssuer => "the peer's certificate is signed by no authority that is trusted",
+            TlsErrorKind::WrongName => "the peer's certificate is for another name",
+            TlsErrorKind::NotValidNow => "the peer's certificate is not valid at this time",
+            TlsErrorKind::Revoked => "the peer's certificate was revoked",
+            TlsErrorKind::BadCertificate => "the peer's certificate cannot be accepted",
+            TlsErrorKind::NoCertificate => "the client sent no certificate",
+            TlsErrorKind::Alert => "the peer refused by an alert",
+            TlsErrorKind::NothingInCommon => "no version, cipher suite or protocol in common",
+            TlsErrorKind::NoCertificateForName => "no certificate for the name",
+            TlsErrorKind::Settings => "wrong settings",
+            TlsErrorKind::Protocol => "the peer breaks the protocol",
+        })
+    }
+}
+
+impl TlsError {
+    pub(crate) fn settings(text: impl Into<String>) -> TlsError {
+        TlsError { kind: TlsErrorKind::Settings, text: text.into() }
+    }
+
+    /// What went wrong, without the word before it.
+    pub fn detail(&self) -> &str {
+        &self.text
+    }
+
+    /// What kind of failure it is.
+    pub fn kind(&self) -> TlsErrorKind {
+        self.kind
+    }
+
+    #[cold]
+    pub(crate) fn of(why: &rustls::Error, handshaking: bool) -> TlsError {
+        use rustls::Error;
+        let kind = match why {
+            Error::InvalidMessage(_) if handshaking => TlsErrorKind::NotTls,
+            Error::InvalidCertificate(bad) => match bad {
+                Bad::UnknownIssuer | Bad::BadSignature => TlsErrorKind::UnknownIssuer,
+                Bad::NotValidForName | Bad::NotValidForNameContext { .. } => TlsErrorKind::WrongName,
+                Bad::Expired
+                | Bad::ExpiredContext { .. }
+                | Bad::NotValidYet
+                | Bad::NotValidYetContext { .. } => TlsErrorKind::NotValidNow,
+                Bad::Revoked => TlsErrorKind::Revoked,
+                _ => TlsErrorKind::BadCertificate,
+            },
+            Error::NoCertificatesPresented => TlsErrorKind::NoCertificate,
+            Error::AlertReceived(_) => TlsErrorKind::Alert,
+            Error::PeerIncompatible(_) | Error::NoApplicationProtocol => TlsErrorKind::NothingInCommon,
+            Error::General(text) if text == NO_CERTIFICATE => TlsErrorKind::NoCertificateForName,
+            _ => TlsErrorKind::Protocol,
+        };
+        let text = match why {
+            _ if kind == TlsErrorKind::NotTls => {
+                "the peer does not speak TLS here (http:// and https:// mixed up?)".to_owned()
+            }
+            Error::AlertReceived(alert) => format!("alert {alert:?}"),
+            _ if kind == TlsErrorKind::NoCertificateForName => {
+                "no certificate for the name that the client asks for".to_owned()
+            }
+            _ => why.to_string(),
+        };
+        TlsError { kind, text }
+    }
+}
+
+/// How rustls says that a resolver gave no certificate.
+const NO_CERTIFICATE: &str = "no server certificate chain resolved";
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TLS: {}", self.text)
+    }
+}
+
+impl std::error::Error for TlsError {}

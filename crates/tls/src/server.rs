@@ -1,0 +1,571 @@
+//! The server's side: certificates by name, client certificates, tickets; replaced as a whole while it
+//! serves.
+//!
+//! What sessions are made with is a snapshot behind a lock that is held for as long as it takes to clone a
+//! pointer. [`Server::refresh`] looks at the files again and swaps the snapshot; sessions that have begun
+//! keep theirs. The ticketer goes from snapshot to snapshot, so that clients resume across reloads, unless
+//! the rules for client certificates change: a ticket carries a client that was verified under the old ones.
+
+use crate::certificates::{self, BadPair, CertificateInfo, Pair, Place, Store, Usable};
+use crate::error::TlsError;
+use crate::names::Names;
+use crate::session::Session;
+use crate::tickets::{self, Derived, SECRET_BYTES_MIN};
+use rustls::pki_types::CertificateRevocationListDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::server::{
+    ClientHello, ProducesTickets, ResolvesServerCert, UnbufferedServerConnection, WebPkiClientVerifier,
+};
+use rustls::sign::CertifiedKey;
+use rustls::{RootCertStore, ServerConfig, SignatureAlgorithm};
+use std::collections::HashMap;
+use std::fmt;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::SystemTime;
+
+/// What a server's TLS is made with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerSettings {
+    /// Where certificates come from.
+    pub places: Vec<Place>,
+    /// What a client gets that asks for a name without a certificate, or for none.
+    pub unknown_name: UnknownName,
+    /// The protocols that are spoken, the best one first.
+    pub alpn: Vec<Vec<u8>>,
+    /// Whether clients name themselves.
+    pub client: Option<ClientAuth>,
+    /// Where keys of tickets come from.
+    pub tickets: Tickets,
+    /// Certificates are given later ([`Server::set_given`]): none at the start is no error, and handshakes
+    /// are refused until there is one.
+    pub awaits: bool,
+}
+
+impl ServerSettings {
+    /// Certificates from these places, for HTTP/1.1.
+    pub fn new(places: Vec<Place>) -> ServerSettings {
+        ServerSettings {
+            places,
+            unknown_name: UnknownName::First,
+            alpn: vec![crate::ALPN_HTTP11.to_vec()],
+            client: None,
+            tickets: Tickets::Memory,
+            awaits: false,
+        }
+    }
+}
+
+/// What a client gets that asks for a name without a certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UnknownName {
+    /// The first certificate.
+    #[default]
+    First,
+    /// A refusal: the handshake fails.
+    Refuse,
+}
+
+/// Client certificates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientAuth {
+    /// A PEM file with the authorities that sign the certificates of clients.
+    pub authorities: PathBuf,
+    /// A client without a certificate is refused.
+    pub required: bool,
+    /// PEM files with revoked certificates. With any, each authority of a client's chain needs a list.
+    pub revoked: Vec<PathBuf>,
+}
+
+/// Where keys of tickets come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Tickets {
+    /// Random ones, of this process alone.
+    #[default]
+    Memory,
+    /// Derived from a file with at least 32 bytes that several machines share.
+    File(PathBuf),
+    /// None: no session is resumed.
+    Off,
+}
+
+/// Makes sessions for accepted connections. One is shared by all workers.
+pub struct Server {
+    current: RwLock<Arc<Snapshot>>,
+    store: Mutex<Kept>,
+    challenges: Arc<Challenges>,
+}
+
+/// What sessions are made with.
+struct Snapshot {
+    config: Arc<ServerConfig>,
+    /// The same with HTTP/2 before the other protocols.
+    with_http2: Arc<ServerConfig>,
+    certificates: Vec<CertificateInfo>,
+}
+
+/// What a refresh compares with.
+struct Kept {
+    settings: ServerSettings,
+    store: Store,
+    /// Pairs that no file holds.
+    given: Vec<Arc<Usable>>,
+    ticketer: Option<Arc<dyn ProducesTickets>>,
+    client: Option<ClientFiles>,
+    secret: Option<Vec<u8>>,
+    /// Told last.
+    told: Vec<BadPair>,
+}
+
+/// The contents of the files for client certificates.
+#[derive(Clone, PartialEq, Eq)]
+struct ClientFiles {
+    authorities: Vec<u8>,
+    revoked: Vec<Vec<u8>>,
+    required: bool,
+}
+
+/// What a refresh has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Refreshed {
+    /// Whether sessions are made with something else from now on.
+    pub changed: bool,
+    /// Files that cannot be used; what was there before stays in force.
+    pub bad: Vec<BadPair>,
+}
+
+impl Server {
+    /// Reads everything for the first time. Pairs in `given` come before those of the places.
+    ///
+    /// # Errors
+    /// A file cannot be used that was named by itself, or no certificate is left. Bad pairs in folders are no
+    /// error: the second value tells them.
+    pub fn new(settings: ServerSettings, given: Vec<Pair>) -> Result<(Server, Vec<BadPair>), TlsError> {
+        let (kept, bad) = Kept::new(settings, given, None)?;
+        let challenges = Arc::new(Challenges::default());
+        let snapshot = RwLock::new(Arc::new(kept.snapshot(&challenges)?));
+        Ok((Server { current: snapshot, store: Mutex::new(kept), challenges }, bad))
+    }
+
+    /// Takes other settings, for sessions from now on. Clients resume across that unless the rules for their
+    /// certificates, or where keys of tickets come from, are others.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new): then nothing changes.
+    pub fn change(&self, settings: ServerSettings, given: Vec<Pair>) -> Result<Vec<BadPair>, TlsError> {
+        let mut kept = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let (new, bad) = Kept::new(settings, given, Some(&kept))?;
+        let snapshot = new.snapshot(&self.challenges)?;
+        *kept = new;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
+        Ok(bad)
+    }
+
+    /// Looks at all files again. What has changed and can be used is in force for sessions from now on.
+    pub fn refresh(&self) -> Refreshed {
+        let mut kept = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let settings = kept.settings.clone();
+        let looked = kept.store.look(SystemTime::now());
+        let mut refreshed = Refreshed { changed: looked.changed, bad: looked.bad };
+        let mut wrong = Vec::new();
+        if let Some(auth) = &settings.client {
+            match ClientFiles::read(auth) {
+                Ok(files) if kept.client.as_ref() != Some(&files) => match files.verifier() {
+                    Ok(_) => {
+                        kept.client = Some(files);
+                        let (secret, client) = (kept.secret.clone(), kept.client.clone());
+                        if let Ok(new) = ticketer(&settings.tickets, secret, None, client.as_ref()) {
+                            kept.ticketer = new;
+                        }
+                        refreshed.changed = true;
+                    }
+                    Err(why) => wrong.push(BadPair { file: auth.authorities.clone(), why }),
+                },
+                Ok(_) => {}
+                Err(bad) => wrong.push(bad),
+            }
+        }
+        if let Tickets::File(file) = &settings.tickets {
+            match read_secret(file) {
+                Ok(secret) if kept.secret.as_ref() != Some(&secret) => {
+                    let before = kept.secret.replace(secret.clone());
+                    let client = kept.client.clone();
+                    if let Ok(new) = ticketer(&settings.tickets, Some(secret), before, client.as_ref()) {
+                        kept.ticketer = new;
+                    }
+                    refreshed.changed = true;
+                }
+                Ok(_) => {}
+                Err(bad) => wrong.push(bad),
+            }
+        }
+        refreshed.bad.extend(wrong.iter().filter(|bad| !kept.told.contains(bad)).cloned());
+        kept.told = wrong;
+        if refreshed.changed {
+            match kept.snapshot(&self.challenges) {
+                Ok(snapshot) => {
+                    *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
+                }
+                Err(why) => {
+                    refreshed.changed = false;
+                    let file = settings.places.first().map(|place| match place {
+                        Place::Pair(files) => files.certificate.clone(),
+                        Place::Folder(folder) => folder.clone(),
+                    });
+                    refreshed.bad.push(BadPair { file: file.unwrap_or_default(), why: why.to_string() });
+                }
+            }
+        }
+        refreshed
+    }
+
+    /// Replaces the pairs that came from no file, such as those of ACME.
+    ///
+    /// # Errors
+    /// One cannot be used: then nothing changes.
+    pub fn set_given(&self, given: Vec<Pair>) -> Result<(), TlsError> {
+        let mut usable = Vec::new();
+        for pair in given {
+            usable.push(Arc::new(certificates::usable(pair, None).map_err(TlsError::settings)?));
+        }
+        let mut kept = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut kept.given, usable);
+        match kept.snapshot(&self.challenges) {
+            Ok(snapshot) => {
+                *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
+                Ok(())
+            }
+            Err(why) => {
+                kept.given = before;
+                Err(why)
+            }
+        }
+    }
+
+    /// Answers the TLS-ALPN-01 challenge of this name with this pair, or no more (RFC 8737).
+    ///
+    /// # Errors
+    /// The pair cannot be used.
+    pub fn set_challenge(&self, name: &str, pair: Option<Pair>) -> Result<(), TlsError> {
+        let key = pair.map(certificates::challenge_key).transpose().map_err(TlsError::settings)?;
+        let mut all = self.challenges.0.write().unwrap_or_else(PoisonError::into_inner);
+        match key {
+            Some(key) => drop(all.insert(name.to_ascii_lowercase(), Arc::new(key))),
+            None => drop(all.remove(&name.to_ascii_lowercase())),
+        }
+        Ok(())
+    }
+
+    /// The certificates that are in force.
+    pub fn certificates(&self) -> Vec<CertificateInfo> {
+        self.snapshot().certificates.clone()
+    }
+
+    /// What it was made with.
+    pub fn settings(&self) -> ServerSettings {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner).settings.clone()
+    }
+
+    fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Begins a session for a connection that was accepted.
+    ///
+    /// # Errors
+    /// The settings do not go together.
+    pub fn begin(&self) -> Result<Session, TlsError> {
+        let session = UnbufferedServerConnection::new(Arc::clone(&self.snapshot().config));
+        session.map(Session::server).map_err(|why| TlsError::of(&why, false))
+    }
+
+    /// The same where HTTP/2 is spoken besides the protocols of the settings, and preferred.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    pub fn begin_with_http2(&self) -> Result<Session, TlsError> {
+        let session = UnbufferedServerConnection::new(Arc::clone(&self.snapshot().with_http2));
+        session.map(Session::server).map_err(|why| TlsError::of(&why, false))
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("settings", &self.settings()).finish_non_exhaustive()
+    }
+}
+
+impl Kept {
+    fn new(
+        settings: ServerSettings,
+        given: Vec<Pair>,
+        before: Option<&Kept>,
+    ) -> Result<(Kept, Vec<BadPair>), TlsError> {
+        let mut usable = Vec::new();
+        for pair in given {
+            usable.push(Arc::new(certificates::usable(pair, None).map_err(TlsError::settings)?));
+        }
+        let mut store = Store::new(settings.places.clone());
+        let looked = store.look(SystemTime::now());
+        let named = |bad: &BadPair| {
+            settings.places.iter().any(|place| match place {
+                Place::Pair(files) => files.certificate == bad.file || files.key == bad.file,
+                Place::Folder(folder) => *folder == bad.file,
+            })
+        };
+        if let Some(bad) = looked.bad.iter().find(|bad| named(bad)) {
+            return Err(TlsError::settings(bad.to_string()));
+        }
+        let told = |bad: BadPair| TlsError::settings(bad.to_string());
+        let client = settings.client.as_ref().map(ClientFiles::read).transpose().map_err(told)?;
+        let secret = match &settings.tickets {
+            Tickets::File(file) => Some(read_secret(file).map_err(told)?),
+            _ => None,
+        };
+        let same = before.filter(|before| {
+            before.settings.tickets == settings.tickets && before.client == client && before.secret == secret
+        });
+        let ticketer = match same {
+            Some(before) => before.ticketer.clone(),
+            None => ticketer(&settings.tickets, secret.clone(), None, client.as_ref())?,
+        };
+        let kept = Kept { settings, store, given: usable, ticketer, client, secret, told: Vec::new() };
+        if !kept.settings.awaits && kept.given.is_empty() && kept.store.usable().is_empty() {
+            let why = looked.bad.iter().map(|bad| format!("; {bad}")).collect::<String>();
+            return Err(TlsError::settings(format!("there is no certificate that can be used{why}")));
+        }
+        Ok((kept, looked.bad))
+    }
+
+    fn snapshot(&self, challenges: &Arc<Challenges>) -> Result<Snapshot, TlsError> {
+        let all: Vec<Arc<Usable>> = self.given.iter().cloned().chain(self.store.usable()).collect();
+        if all.is_empty() && !self.settings.awaits {
+            return Err(TlsError::settings("there is no certificate that can be used"));
+        }
+        let builder = ServerConfig::builder_with_provider(crate::provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|why| TlsError::of(&why, false))?;
+        let builder = match &self.client {
+            None => builder.with_no_client_auth(),
+            Some(files) => builder.with_client_cert_verifier(files.verifier().map_err(TlsError::settings)?),
+        };
+        let table = Table::new(&all, self.settings.unknown_name, Arc::clone(challenges));
+        let mut config = builder.with_cert_resolver(Arc::new(table));
+        config.alpn_protocols = self.settings.alpn.clone();
+        config.alpn_protocols.push(crate::ALPN_ACME.to_vec());
+        match &self.ticketer {
+            Some(ticketer) => {
+                config.ticketer = Arc::clone(ticketer);
+                // Tickets hold everything: nothing is kept here.
+                config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+            }
+            None => {
+                config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+                config.send_tls13_tickets = 0;
+            }
+        }
+        let certificates = all.iter().map(|usable| usable.info.clone()).collect();
+        let mut with_http2 = config.clone();
+        with_http2.alpn_protocols.insert(0, crate::ALPN_H2.to_vec());
+        Ok(Snapshot { config: Arc::new(config), with_http2: Arc::new(with_http2), certificates })
+    }
+}
+
+fn ticketer(
+    tickets: &Tickets,
+    secret: Option<Vec<u8>>,
+    before: Option<Vec<u8>>,
+    client: Option<&ClientFiles>,
+) -> Result<Option<Arc<dyn ProducesTickets>>, TlsError> {
+    Ok(match (tickets, secret) {
+        (Tickets::Off, _) => None,
+        (Tickets::File(_), Some(secret)) => {
+            let context = client.map_or_else(Vec::new, ClientFiles::digest);
+            Some(Arc::new(Derived::new(secret, before, context)))
+        }
+        _ => Some(tickets::random()?),
+    })
+}
+
+fn read_secret(file: &std::path::Path) -> Result<Vec<u8>, BadPair> {
+    let bad = |why: String| BadPair { file: file.to_owned(), why };
+    let bytes = fs::read(file).map_err(|why| bad(why.to_string()))?;
+    if bytes.len() < SECRET_BYTES_MIN {
+        let why = format!(
+            "keys of tickets are derived from at least {SECRET_BYTES_MIN} random bytes, and it has {} (make some with \
+             `openssl rand 48`)",
+            bytes.len()
+        );
+        return Err(bad(why));
+    }
+    Ok(bytes)
+}
+
+impl ClientFiles {
+    fn read(settings: &ClientAuth) -> Result<ClientFiles, BadPair> {
+        let read = |file: &PathBuf| {
+            fs::read(file).map_err(|why| BadPair { file: file.clone(), why: why.to_string() })
+        };
+        let files = ClientFiles {
+            authorities: read(&settings.authorities)?,
+            revoked: settings.revoked.iter().map(read).collect::<Result<_, _>>()?,
+            required: settings.required,
+        };
+        files.verifier().map_err(|why| BadPair { file: settings.authorities.clone(), why })?;
+        Ok(files)
+    }
+
+    fn verifier(&self) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, String> {
+        let mut roots = RootCertStore::empty();
+        for certificate in rustls::pki_types::CertificateDer::pem_slice_iter(&self.authorities) {
+            let certificate =
+                certificate.map_err(|why| format!("certificates in PEM are expected ({why})"))?;
+            roots.add(certificate).map_err(|why| format!("not the certificate of an authority ({why})"))?;
+        }
+        if roots.is_empty() {
+            return Err("there is no certificate of an authority in it".to_owned());
+        }
+        let mut lists = Vec::new();
+        for bytes in &self.revoked {
+            let before = lists.len();
+            for list in CertificateRevocationListDer::pem_slice_iter(bytes) {
+                lists.push(list.map_err(|why| format!("a revocation list in PEM is expected ({why})"))?);
+            }
+            if lists.len() == before {
+                // Authorities publish them as DER.
+                lists.push(CertificateRevocationListDer::from(bytes.clone()));
+            }
+        }
+        let mut builder =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crate::provider()).with_crls(lists);
+        if !self.required {
+            builder = builder.allow_unauthenticated();
+        }
+        builder.build().map_err(|why| format!("revocation lists: {why}"))
+    }
+
+    fn digest(&self) -> Vec<u8> {
+        let mut context = aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA256);
+        context.update(&[u8::from(self.required)]);
+        for bytes in std::iter::once(&self.authorities).chain(&self.revoked) {
+            context.update(&(bytes.len() as u64).to_be_bytes());
+            context.update(bytes);
+        }
+        context.finish().as_ref().to_vec()
+    }
+}
+
+/// Keys that answer challenges, by name.
+#[derive(Default)]
+struct Challenges(RwLock<HashMap<String, Arc<CertifiedKey>>>);
+
+/// Certificates by name.
+struct Table {
+    exact: HashMap<String, Vec<Choice>>,
+    /// By what is behind `*.`.
+    starred: HashMap<String, Vec<Choice>>,
+    first: Vec<Choice>,
+    challenges: Arc<Challenges>,
+}
+
+#[derive(Clone)]
+struct Choice {
+    key: Arc<CertifiedKey>,
+    names: Arc<Names>,
+}
+
+impl Table {
+    fn new(all: &[Arc<Usable>], unknown: UnknownName, challenges: Arc<Challenges>) -> Table {
+        let mut table =
+            Table { exact: HashMap::new(), starred: HashMap::new(), first: Vec::new(), challenges };
+        let choice =
+            |usable: &Usable| Choice { key: Arc::clone(&usable.key), names: Arc::clone(&usable.info.names) };
+        for usable in all {
+            for name in usable.info.names.dns() {
+                let (map, name) = match name.strip_prefix("*.") {
+                    Some(rest) => (&mut table.starred, rest),
+                    None => (&mut table.exact, name),
+                };
+                map.entry(name.to_owned()).or_default().push(choice(usable));
+            }
+        }
+        // ECDSA signatures cost a tenth of RSA ones: such a key is chosen for clients that know them.
+        let cheap = |choice: &Choice| choice.key.key.algorithm() == SignatureAlgorithm::RSA;
+        table.exact.values_mut().chain(table.starred.values_mut()).for_each(|all| all.sort_by_key(cheap));
+        if unknown == UnknownName::First
+            && let Some(first) = all.first()
+        {
+            // Another key for the same names may suit a client that this one does not.
+            let same = all.iter().filter(|usable| usable.info.names == first.info.names);
+            table.first = same.map(|usable| choice(usable)).collect();
+        }
+        table
+    }
+
+    fn choose<'t>(&'t self, hello: &ClientHello<'_>) -> Option<&'t Choice> {
+        let of_name = hello.server_name().and_then(|name| {
+            let name = name.to_ascii_lowercase();
+            let exact = self.exact.get(&name);
+            exact.or_else(|| self.starred.get(name.split_once('.')?.1))
+        });
+        let all = of_name.unwrap_or(&self.first);
+        let suits = |choice: &&Choice| choice.key.key.choose_scheme(hello.signature_schemes()).is_some();
+        all.iter().find(suits).or_else(|| all.first())
+    }
+}
+
+impl ResolvesServerCert for Table {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let name = hello.server_name().map(str::to_ascii_lowercase);
+        let only_acme = hello
+            .alpn()
+            .is_some_and(|mut names| names.next() == Some(crate::ALPN_ACME) && names.next().is_none());
+        if only_acme {
+            let all = self.challenges.0.read().unwrap_or_else(PoisonError::into_inner);
+            return all.get(name.as_deref().unwrap_or_default()).cloned();
+        }
+        let choice = self.choose(&hello)?;
+        hello::tell(hello::Hello {
+            server_name: name.map(String::into_boxed_str),
+            covered: Some(Arc::clone(&choice.names)),
+        });
+        Some(Arc::clone(&choice.key))
+    }
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Table({} names)", self.exact.len() + self.starred.len())
+    }
+}
+
+/// What a client asked for, on its way from where rustls asks for a certificate to the session that it is
+/// about.
+///
+/// The resolver is called within the session's `process`, on the same thread, and the session takes the note
+/// right behind that: no other session's can be there.
+pub(crate) mod hello {
+    use super::{Arc, Names};
+    use std::cell::Cell;
+
+    /// A client's first message.
+    pub(crate) struct Hello {
+        pub(crate) server_name: Option<Box<str>>,
+        pub(crate) covered: Option<Arc<Names>>,
+    }
+
+    thread_local! {
+        static LAST: Cell<Option<Hello>> = const { Cell::new(None) };
+    }
+
+    pub(super) fn tell(hello: Hello) {
+        LAST.set(Some(hello));
+    }
+
+    pub(crate) fn take() -> Option<Hello> {
+        LAST.take()
+    }
+}

@@ -1,0 +1,3 @@
+wrk.method = "POST"
+wrk.path = "/echo"
+wrk.body = string.rep("x", 10000)
