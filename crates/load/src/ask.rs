@@ -92,12 +92,16 @@ fn ask_one(plan: &Plan, message: &Message, choice: &Choice, stop: &Arc<AtomicBoo
     let counts = match run(&one, choice, stop, &mut |_| {}) {
         Ok(outcome) => outcome.counts,
         Err(why) if why.is_usage() => return Err(why),
-        Err(_) => return Ok(silent(what)),
+        Err(why) => {
+            let heard = why.what_was_heard().map(|why| Heard::Wrong(why.to_owned()));
+            return Ok(Asked { heard: heard.unwrap_or(Heard::Nothing), ..silent(what) });
+        }
     };
     let heard = match counts.statuses.keys().next() {
         _ if counts.completed > 0 => Heard::Good,
         Some(status) if counts.errors.status > 0 => Heard::Status(*status),
-        _ if counts.errors.protocol > 0 => {
+        // A connection on which the server spoke otherwise, before the request or behind it.
+        _ if counts.errors.protocol > 0 || (counts.errors.connect > 0 && counts.bytes_received > 0) => {
             Heard::Wrong(counts.failures.keys().next().cloned().unwrap_or_default())
         }
         _ => Heard::Nothing,

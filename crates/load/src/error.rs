@@ -7,17 +7,29 @@ use std::fmt;
 pub struct Error {
     message: String,
     usage: bool,
+    /// What is wrong with what the server sent, where that is the reason.
+    heard: Option<String>,
 }
 
 impl Error {
     /// An invalid request.
     pub(crate) fn usage(message: impl Into<String>) -> Error {
-        Error { message: message.into(), usage: true }
+        Error { message: message.into(), usage: true, heard: None }
     }
 
     /// An error of the machine or the network.
     pub(crate) fn failed(message: impl Into<String>) -> Error {
-        Error { message: message.into(), usage: false }
+        Error { message: message.into(), usage: false, heard: None }
+    }
+
+    /// No connection came to a request, because of what the server sent before one.
+    pub(crate) fn heard(message: impl Into<String>, heard: &str) -> Error {
+        Error { message: message.into(), usage: false, heard: Some(heard.to_owned()) }
+    }
+
+    /// Returns what is wrong with what the server sent, if that is the reason.
+    pub(crate) fn what_was_heard(&self) -> Option<&str> {
+        self.heard.as_deref()
     }
 
     /// A load that was stopped, with the caller's message.

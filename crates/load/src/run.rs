@@ -396,7 +396,11 @@ impl Conductor {
             let why = failure.map_or("no answer in time", |(why, _)| why);
             let why = why.strip_prefix("connect: ").unwrap_or(why);
             let hint = if why.ends_with("refused") { " (nothing listens there)" } else { "" };
-            return Err(Error::failed(format!("connect, on {}: {why}{hint}", plan.target)));
+            let message = format!("connect, on {}: {why}{hint}", plan.target);
+            return Err(match failures.bytes_received {
+                0 => Error::failed(message),
+                _ => Error::heard(message, why),
+            });
         }
         observe(&Event::Connected { connections: self.connected, wanted: self.wanted });
         Ok(())

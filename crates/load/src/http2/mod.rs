@@ -15,7 +15,7 @@ use crate::plan::Body;
 use crate::worker::{ASKED, EXPIRED, Kind, NEVER, PARKED, SILENT, Seat, Worker};
 use frames::{Machine, News};
 use ringroad_engine::AnyBuf;
-use ringroad_engine::net::TcpStream;
+use ringroad_engine::net::{ReadHalf, TcpStream};
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::pin::pin;
@@ -71,7 +71,9 @@ pub(crate) async fn converse(
                 };
                 match woken {
                     Woken::Sent(Ok(())) => break,
-                    Woken::Sent(Err(why)) => end = Some(talk.flights.failed(Kind::Reset, words(&why))),
+                    Woken::Sent(Err(why)) => {
+                        end = Some(Box::pin(talk.last_words(&mut layer, &mut read, words(&why))).await);
+                    }
                     other => end = talk.take_in(&mut layer, other),
                 }
             }
@@ -205,6 +207,23 @@ impl Talk<'_> {
             }
             Woken::Expired => {
                 Some(End::Failed(Kind::Timeout, format!("no answer within {:?}", worker.plan.timeout)))
+            }
+        }
+    }
+
+    /// After a failed send, reads the rest: the server may have answered before it closed.
+    async fn last_words(&mut self, layer: &mut impl Layer, read: &mut ReadHalf, why: String) -> End {
+        loop {
+            let woken = {
+                let mut receiving = pin!(read.recv());
+                let seat = self.flights.seat;
+                poll_fn(|context| received(seat, receiving.as_mut(), context)).await
+            };
+            match self.take_in(layer, woken) {
+                None if self.flights.live.is_empty() => return End::InOrder,
+                None => {}
+                Some(End::Failed(Kind::Reset, _)) => return End::Failed(Kind::Reset, why),
+                Some(end) => return end,
             }
         }
     }
