@@ -264,7 +264,7 @@ impl FastCgi {
         loop {
             let idle = self.idle.borrow_mut().get_mut(&responder.id)?.pop()?;
             if let Some(mut connection) = idle.take()
-                && connection.read.poll_recv(&mut Context::from_waker(Waker::noop())).is_pending()
+                && connection.read.is_quiet()
             {
                 return Some(connection);
             }

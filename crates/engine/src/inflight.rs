@@ -505,6 +505,20 @@ impl Inflight {
         Some(outcome)
     }
 
+    /// Whether the standing receive in slot `index` has bytes, the end or an error that no future has taken.
+    pub(crate) fn has_news(&mut self, index: u32) -> bool {
+        let slot = self.slot(index);
+        if matches!(slot.memory, Memory::Items(Items { count: 1.., .. })) {
+            return true;
+        }
+        slot.state == State::Done
+            && match -slot.result {
+                libc::EAGAIN | libc::EINTR | libc::ENOBUFS => false,
+                libc::ECANCELED => slot.flags & OUT_OF_CREDIT == 0,
+                _ => true,
+            }
+    }
+
     /// What a standing operation has for its future.
     #[inline]
     pub(crate) fn next(&mut self, token: Token) -> Next {

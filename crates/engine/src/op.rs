@@ -368,6 +368,11 @@ pub(crate) enum Call<'a> {
     RemoveSocketFile {
         path: &'a std::path::Path,
     },
+    /// Looks whether there is something to be received on a stream, and takes nothing (`MSG_PEEK`). EAGAIN:
+    /// there is nothing. The end of the stream is something.
+    Peek {
+        on: Target,
+    },
     Listen {
         on: Target,
         backlog: i32,
@@ -420,6 +425,7 @@ impl Call<'_> {
             | Call::Bind { on, .. }
             | Call::Join { on, .. }
             | Call::SendTo { on, .. }
+            | Call::Peek { on }
             | Call::Listen { on, .. }
             | Call::SetOption { on, .. }
             | Call::GetOption { on, .. }
@@ -442,6 +448,7 @@ impl Call<'_> {
             Call::Bind { .. } => "bind",
             Call::Join { .. } => "connect",
             Call::SendTo { .. } => "sendto",
+            Call::Peek { .. } => "recv",
             Call::RemoveSocketFile { .. } => "unlink",
             Call::Listen { .. } => "listen",
             Call::SetOption { .. } | Call::Group { .. } | Call::Reset { .. } => "setsockopt",

@@ -117,6 +117,12 @@ pub(crate) trait Driver {
         false
     }
 
+    /// Whether this submitted receive has, or may have, a result that [`Driver::wait`] has not returned yet:
+    /// bytes that have left the socket, its end, or an error.
+    fn withholds(&mut self, _: Token, _: Target) -> bool {
+        false
+    }
+
     /// [`Driver::attempt`] of a send: the number of bytes sent, or a negated errno.
     #[inline]
     fn attempt_send(&mut self, on: Target, bytes: Span) -> Option<i32> {

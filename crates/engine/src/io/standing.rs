@@ -4,7 +4,7 @@ use super::{Io, PARKED_FOR, weight};
 use crate::caller::Caller;
 use crate::descriptor::{Mark, NONE, Target};
 use crate::inflight::{Items, Memory, Next, State};
-use crate::op::{Kind, Op, Outcome, Token};
+use crate::op::{Call, Kind, Op, Outcome, Token};
 use crate::pool::Lease;
 use std::task::Poll;
 
@@ -106,6 +106,38 @@ impl Io {
             }
             received
         })
+    }
+
+    /// Whether nothing is to be received now: no bytes, no end, no error. One look at the socket on every
+    /// driver, and at what the kernel has completed for this stream. False where that cannot be looked at: a
+    /// direct stream.
+    pub(crate) fn is_quiet(&mut self, index: u32) -> bool {
+        let entry = self.table.entry(index);
+        if entry.has_left_something() {
+            return false;
+        }
+        let (slot, on) = (entry.receive, entry.target(index));
+        if slot != NONE && self.slots.has_news(slot) {
+            return false;
+        }
+        // The socket first: the kernel moves bytes from there to a completion, and never back.
+        match self.driver.call(Call::Peek { on }) {
+            Err(why) if why.raw_os_error() == Some(libc::EAGAIN) => {}
+            Ok(_) => return false,
+            Err(why) => {
+                // An error of a socket is told once: the next receive returns it.
+                if let Some(errno) = why.raw_os_error()
+                    && !on.is_direct()
+                {
+                    self.table.entry(index).keep_error(-errno);
+                }
+                return false;
+            }
+        }
+        slot == NONE || {
+            let token = self.slots.token(slot);
+            !self.driver.withholds(token, on)
+        }
     }
 
     /// Ready with 0 at the end of the peer's stream, or with the error that ended the connection. Received

@@ -131,6 +131,19 @@ impl<F: Family> Stream<F> {
         }
     }
 
+    /// Returns whether nothing is to be received now: no bytes, no end of the stream, no error. The answer is
+    /// true to the moment on every driver, also where no receive was asked for before; it takes one system
+    /// call (`recv(2)` with `MSG_PEEK`) and consumes nothing.
+    ///
+    /// For connections that are kept between exchanges: one that is not quiet does not carry another. A poll
+    /// of [`recv`](Self::recv) says less: on io_uring `Pending` may mean that the kernel was asked just now.
+    ///
+    /// False also where it cannot be known: after the runtime's shutdown, and for a
+    /// [direct](super::TcpStream::is_direct) stream.
+    pub fn is_quiet(&mut self) -> bool {
+        is_quiet(&self.socket)
+    }
+
     /// Waits until the peer has closed or reset the connection; consumes no bytes.
     ///
     /// Bytes that arrive meanwhile are kept for the next receive. Once 64 KiB are kept, the connection is not
@@ -356,6 +369,11 @@ impl<F: Family> ReadHalf<F> {
         poll_recv(&self.socket, context)
     }
 
+    /// As [`Stream::is_quiet`].
+    pub fn is_quiet(&mut self) -> bool {
+        is_quiet(&self.socket)
+    }
+
     /// As [`Stream::hangup`].
     pub fn hangup(&mut self) -> Hangup<'_> {
         Hangup { socket: &self.socket, waits: false }
@@ -436,6 +454,10 @@ impl Future for Recv<'_> {
         self.waits = polled.is_pending();
         polled
     }
+}
+
+fn is_quiet(socket: &Socket) -> bool {
+    socket.with_io(|io, index| io.is_quiet(index)).unwrap_or(false)
 }
 
 #[inline]

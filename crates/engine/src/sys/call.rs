@@ -9,6 +9,7 @@ use crate::op::{Answer, Call, Carries, Domain, Target};
 use crate::option::{Credentials, Membership, SocketOption};
 use socket2::{InterfaceIndexOrAddress, SockRef};
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
@@ -47,6 +48,11 @@ pub(crate) fn perform(call: Call<'_>, counters: &mut Counters) -> io::Result<Ans
         Call::SendTo { on, bytes, address } => {
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
             with(on, |socket| socket.send_to_with_flags(bytes, address, flags)).map(|_| Answer::Done)
+        }
+        Call::Peek { on } => {
+            let mut byte = [MaybeUninit::uninit()];
+            let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+            with(on, |socket| socket.recv_with_flags(&mut byte, flags)).map(|_| Answer::Done)
         }
         Call::RemoveSocketFile { path } => {
             counters.system_calls += 1;

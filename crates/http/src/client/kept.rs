@@ -116,10 +116,9 @@ impl<K: Eq + Hash + Clone + 'static, C: Receive + 'static> KeptConnections<K, C>
     pub fn take(&self, server: &K) -> Option<C> {
         loop {
             let idle = self.shared.idle.borrow_mut().get_mut(server)?.pop()?;
-            let connection = idle.take();
-            // What has happened since the watching task ran last.
-            if let Some(mut connection) = connection
-                && connection.poll_recv(&mut Context::from_waker(Waker::noop())).is_pending()
+            // What has happened since the watching task ran last, if it has run at all.
+            if let Some(mut connection) = idle.take()
+                && connection.is_quiet()
             {
                 return Some(connection);
             }

@@ -107,6 +107,12 @@ impl Transport {
         }
     }
 
+    /// As [`Stream::is_quiet`]. What came through a layer and is no content of a message, as tickets of TLS
+    /// are, is taken first, where the driver has it at hand.
+    pub fn is_quiet(&mut self) -> bool {
+        each!(self, stream => stream.is_quiet())
+    }
+
     /// As [`Stream::hangup`].
     ///
     /// # Errors
@@ -496,6 +502,10 @@ pub trait Receive {
     /// The connection failed, or receiving was cancelled.
     fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Result<Lease>>;
 
+    /// Returns whether nothing is to be received now; see [`Stream::is_quiet`]. If not, the source carries no
+    /// other exchange.
+    fn is_quiet(&mut self) -> bool;
+
     /// Receives the next bytes; none at the end.
     ///
     /// # Errors
@@ -509,17 +519,29 @@ impl<F: Family> Receive for Stream<F> {
     fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Result<Lease>> {
         Stream::poll_recv(self, context)
     }
+
+    fn is_quiet(&mut self) -> bool {
+        Stream::is_quiet(self)
+    }
 }
 
 impl<F: Family> Receive for ReadHalf<F> {
     fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Result<Lease>> {
         ReadHalf::poll_recv(self, context)
     }
+
+    fn is_quiet(&mut self) -> bool {
+        ReadHalf::is_quiet(self)
+    }
 }
 
 impl Receive for Transport {
     fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Result<Lease>> {
         Transport::poll_recv(self, context)
+    }
+
+    fn is_quiet(&mut self) -> bool {
+        Transport::is_quiet(self)
     }
 }
 
@@ -530,6 +552,15 @@ impl Receive for ReadTransport {
             ReadTransport::Unix(half) => half.poll_recv(context),
             ReadTransport::Tls(half) => half.poll_recv(context),
             ReadTransport::Tunnel(half) => half.poll_recv(context),
+        }
+    }
+
+    fn is_quiet(&mut self) -> bool {
+        match self {
+            ReadTransport::Tcp(half) => half.is_quiet(),
+            ReadTransport::Unix(half) => half.is_quiet(),
+            ReadTransport::Tls(half) => half.is_quiet(),
+            ReadTransport::Tunnel(half) => half.is_quiet(),
         }
     }
 }

@@ -17,7 +17,7 @@ use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 /// Most plaintext that is sealed and sent at a time: four records.
 const STEP_BYTES: usize = 64 * 1024;
@@ -324,6 +324,12 @@ impl TlsStream {
         }
     }
 
+    /// As [`Transport::is_quiet`](super::Transport::is_quiet).
+    pub(super) fn is_quiet(&mut self) -> bool {
+        self.poll_recv(&mut Context::from_waker(Waker::noop())).is_pending()
+            && under!(&mut self.under, stream => stream.is_quiet())
+    }
+
     /// Keeps bytes that were received last, for the next receive.
     pub(super) fn keep(&mut self, rest: Lease) {
         self.core.early = Vec::from(rest);
@@ -619,6 +625,15 @@ impl TlsReadHalf {
                 return Poll::Ready(received);
             }
         }
+    }
+
+    /// As [`TlsStream::is_quiet`].
+    pub(super) fn is_quiet(&mut self) -> bool {
+        self.poll_recv(&mut Context::from_waker(Waker::noop())).is_pending()
+            && match &mut self.under {
+                UnderRead::Tcp(half) => half.is_quiet(),
+                UnderRead::Unix(half) => half.is_quiet(),
+            }
     }
 
     /// As [`TlsStream::keep`].

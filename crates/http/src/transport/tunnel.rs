@@ -14,7 +14,7 @@ use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 /// Most bytes of a file that are read and sent at a time.
 const STEP_BYTES: usize = 64 * 1024;
@@ -77,6 +77,12 @@ impl TunnelStream {
             return Poll::Ready(Ok(Lease::from(early)));
         }
         self.carrier().poll_recv(context)
+    }
+
+    /// As [`Transport::is_quiet`](super::Transport::is_quiet).
+    pub(super) fn is_quiet(&mut self) -> bool {
+        self.0.early.borrow().is_empty()
+            && self.carrier().poll_recv(&mut Context::from_waker(Waker::noop())).is_pending()
     }
 
     /// Keeps bytes that were received last, for the next receive.

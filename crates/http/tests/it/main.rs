@@ -13,6 +13,7 @@ mod files;
 mod following;
 mod http2;
 mod inputs;
+mod kept;
 mod lifecycle;
 mod listening;
 mod local;

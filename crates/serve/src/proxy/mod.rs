@@ -28,8 +28,8 @@ use ringroad_gate::upstream::{
     hash,
 };
 use ringroad_http::{
-    Body, BoxError, Chunk, EncodeError, FailedAt, FieldBlock, KeptConnections, Method, Piece, Request,
-    RequestBody, Response, SentSoFar, Status,
+    Body, BoxError, Chunk, EncodeError, FailedAt, FieldBlock, KeptConnections, Method, Piece, Receive,
+    Request, RequestBody, Response, SentSoFar, Status,
 };
 use ringroad_wire::{Asked, BodyEncoder, BodySize, Limits, Scratch};
 use std::cell::{Cell, RefCell};
@@ -532,7 +532,14 @@ impl Proxies {
             permit.as_mut().poll(context).map(Err)
         });
         match time::timeout(span, either).await {
-            Ok(Ok(connection)) => Ok((connection, true)),
+            Ok(Ok(mut connection)) => {
+                if connection.is_quiet() {
+                    return Ok((connection, true));
+                }
+                // Its permit is enough for a new one.
+                drop(connection);
+                Box::pin(self.open(route, pick, span.saturating_sub(begun.elapsed()))).await
+            }
             Ok(Err(permit)) => {
                 let left = span.saturating_sub(begun.elapsed());
                 Ok((Connection::open(address, speaks, span, left, permit).await?, false))

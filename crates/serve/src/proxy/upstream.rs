@@ -326,6 +326,13 @@ impl Receive for Connection {
             Source::Http2(_) => Poll::Ready(Ok(Lease::default())),
         }
     }
+
+    fn is_quiet(&mut self) -> bool {
+        match &mut self.source {
+            Source::Http1(reading) => reading.half.is_quiet(),
+            Source::Http2(_) => false,
+        }
+    }
 }
 
 /// Whether what failed is this process's shortage, not the server's: descriptors, ports, memory.

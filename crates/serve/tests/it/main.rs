@@ -26,6 +26,7 @@ mod guards;
 mod http2;
 mod http2_websocket;
 mod hubs;
+mod kept;
 mod limits;
 mod moving;
 mod observing;

@@ -147,6 +147,14 @@ impl Client {
         rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO)).unwrap();
     }
 
+    /// As [`reset`](Self::reset), where the client is borrowed. It has no connection after that.
+    pub(crate) fn reset_now(&mut self) {
+        let none =
+            rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None);
+        let stream = std::mem::replace(&mut self.stream, TcpStream::from(none.unwrap()));
+        Client::of_any(stream).reset();
+    }
+
     /// Sends no more.
     pub(crate) fn finish(&mut self) {
         // The other side may have closed already.

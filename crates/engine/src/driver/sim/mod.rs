@@ -310,6 +310,11 @@ impl Sim {
                     _ => Ok(Answer::Done),
                 }
             }
+            Call::Peek { on } => {
+                let number = self.number(on);
+                let is_ready = self.network.is_ready(number, Direction::In);
+                if is_ready { Ok(Answer::Done) } else { Err(libc::EAGAIN) }
+            }
             Call::RemoveSocketFile { path } => self.network.remove_file(path).map(done),
             Call::Group { on, membership } => {
                 let number = self.number(on);
@@ -525,6 +530,10 @@ impl Driver for Sim {
         let answer = self.perform(call);
         self.schedule_effects();
         answer.map_err(io::Error::from_raw_os_error)
+    }
+
+    fn withholds(&mut self, token: Token, _: Target) -> bool {
+        self.operations.values().any(|operation| operation.token == token && operation.underway > 0)
     }
 
     fn tries(&self) -> bool {

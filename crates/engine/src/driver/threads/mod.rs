@@ -494,6 +494,17 @@ impl Driver for Threads {
         self.receive(on, bulk)
     }
 
+    /// A worker receives with its state locked, so what it has taken out of the socket is seen here.
+    fn withholds(&mut self, _: Token, on: Target) -> bool {
+        let side = watch_of(&mut self.watches, on).reader;
+        let hired = self.workers.get(side.worker as usize).and_then(Option::as_ref);
+        side.end.is_some()
+            || hired.is_some_and(|hired| {
+                let state = hired.worker.state();
+                !state.received.is_empty() || state.end.is_some()
+            })
+    }
+
     fn attempt_send(&mut self, on: Target, bytes: Span) -> Option<i32> {
         // SAFETY: the caller owns an attempt's memory and lends it for the call (`Op`, `op_of`).
         let result = unsafe { attempt::send(on.number, bytes, &mut self.counters) };

@@ -53,6 +53,20 @@ impl Uring {
         self.fetch_overflow()
     }
 
+    /// Whether a completion of this receive waits to be taken, or may wait where it cannot be seen. It stays
+    /// in its place.
+    pub(super) fn has_completed(&mut self, token: Token) -> bool {
+        let (submissions, mut completions) = self.kernel.ring.queues();
+        if submissions.completion_overflow() {
+            return true;
+        }
+        while let Some(completion) = completions.pop() {
+            self.held.push_back(completion);
+        }
+        let is_of = |bits: u64| bits & CANCEL == 0 && bits < INSTALL && bits & !TAG == token.to_bits();
+        self.held.iter().any(|completion| is_of(completion.user_data))
+    }
+
     /// Makes the kernel move overflowed completions into the queue, and takes one.
     #[cold]
     fn fetch_overflow(&mut self) -> io::Result<Option<Cqe>> {

@@ -428,6 +428,10 @@ impl Driver for Uring {
         false
     }
 
+    fn withholds(&mut self, token: Token, _: Target) -> bool {
+        self.has_completed(token)
+    }
+
     /// Attempts only operations for which a plain system call is better. Everything else is submitted, many
     /// entries in one system call. For the following the ring only polls until an attempt may succeed:
     /// - receives and sends in bulk. The cost of the call is small beside the copy of the bytes, and all

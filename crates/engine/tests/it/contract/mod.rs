@@ -19,6 +19,7 @@ mod limits;
 mod moving;
 mod names;
 mod option;
+mod quiet;
 mod receive;
 mod runtime;
 mod send;
