@@ -525,21 +525,20 @@ impl Proxies {
         self.make_room();
         let mut permit = pin!(self.room.permit());
         let either = poll_fn(|context| {
-            if let Some(connection) = in_line.offer.connection.take() {
-                return Poll::Ready(Ok(connection));
+            if let Some(mut connection) = in_line.offer.connection.take() {
+                if connection.is_quiet() {
+                    return Poll::Ready(Ok(connection));
+                }
+                // Dropped, it gives its permit to the first request that waits. This one goes on waiting, in
+                // its place.
+                let mut line = self.line.borrow_mut();
+                line.entry(server).or_default().push_front(Rc::clone(&in_line.offer));
             }
             *in_line.offer.waker.borrow_mut() = Some(context.waker().clone());
             permit.as_mut().poll(context).map(Err)
         });
         match time::timeout(span, either).await {
-            Ok(Ok(mut connection)) => {
-                if connection.is_quiet() {
-                    return Ok((connection, true));
-                }
-                // Its permit is enough for a new one.
-                drop(connection);
-                Box::pin(self.open(route, pick, span.saturating_sub(begun.elapsed()))).await
-            }
+            Ok(Ok(connection)) => Ok((connection, true)),
             Ok(Err(permit)) => {
                 let left = span.saturating_sub(begun.elapsed());
                 Ok((Connection::open(address, speaks, span, left, permit).await?, false))

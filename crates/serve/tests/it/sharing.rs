@@ -1,6 +1,6 @@
 //! Connections to upstream servers within their bound, and requests that are sent again.
 
-use crate::support::{Client, behind, start, wait_until};
+use crate::support::{Client, HANG, behind, start, wait_until};
 use ringroad_engine::DriverName;
 use ringroad_serve::Event;
 use std::net::TcpListener;
@@ -61,6 +61,37 @@ drivers!(
         };
         assert!(said.contains("connect: no room for another connection within 100ms"), "{said}");
         assert_eq!(site.service.servers()[0].1, 0, "that is not the server's fault");
+    }
+);
+
+drivers!(
+    /// Its server closes it with the answer. The request that waits for room neither gets it nor loses its
+    /// place.
+    a_connection_that_is_over_is_not_handed_to_a_request_that_waits,
+    |driver: DriverName| {
+        let (go_on, told) = std::sync::mpsc::channel();
+        let told = std::sync::Mutex::new(told);
+        let (address, count) = behind(move |client| {
+            client.until(b"\r\n\r\n");
+            told.lock().unwrap().recv_timeout(HANG).unwrap();
+            client.send_and_finish(OK);
+            client.rest();
+        });
+        let metrics = "[[route]]\npath = \"/metrics\"\nkind = \"metrics\"\n";
+        let route = proxy("/", &format!("http://{address}"), "connect_timeout = \"20s\"\n");
+        let site = start(driver, &format!("max_upstream_connections = 1\n{route}{metrics}"), |_| {});
+        let ask = |client: &mut Client| {
+            client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+        };
+        let mut clients: Vec<_> = (0..3).map(|_| site.client()).collect();
+        clients.iter_mut().for_each(ask);
+        let waiting = || site.client().get("/metrics").text().contains("\nringroad_upstream_waiting 2\n");
+        wait_until("two requests wait for room", waiting);
+        for (number, client) in clients.iter_mut().enumerate() {
+            go_on.send(()).unwrap();
+            assert_eq!(client.reply().status, 200, "request {number}");
+        }
+        assert_eq!(count.load(Ordering::SeqCst), 3, "a connection for each");
     }
 );
 

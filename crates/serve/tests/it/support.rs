@@ -155,6 +155,14 @@ impl Client {
         Client::of_any(stream).reset();
     }
 
+    /// Sends the last bytes and the end of the stream in one segment, so that both are there at once.
+    pub(crate) fn send_and_finish(&mut self, bytes: impl AsRef<[u8]>) {
+        let bytes = bytes.as_ref();
+        let sent = rustix::net::send(&self.stream, bytes, rustix::net::SendFlags::MORE);
+        assert_eq!(sent, Ok(bytes.len()));
+        self.finish();
+    }
+
     /// Sends no more.
     pub(crate) fn finish(&mut self) {
         // The other side may have closed already.
