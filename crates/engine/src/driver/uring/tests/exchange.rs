@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::op::{Answer, Call, Carries, Domain};
+use ringroad_uring::Wait;
 use socket2::SockAddr;
 use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -296,5 +297,31 @@ fn a_request_and_its_answer_are_one_system_call() {
         let after = rig.driver.counters();
         assert_eq!(after.system_calls - before.system_calls, 2);
         assert_eq!(after.waits - before.waits, 2);
+    }
+}
+
+/// The kernel has moved the bytes out of the socket, and no wait has returned them.
+#[test]
+fn a_result_that_no_wait_has_returned_is_withheld_until_the_next_returns_it() {
+    for features in masks() {
+        let mut rig = Rig::with(Settings { features, ..Settings::default() });
+        let (mut near, far) = pair();
+        let (_silent, other) = pair();
+        let token = rig.submit(&Op::Receive { on: target(&far) });
+        let of_other = rig.submit(&Op::Receive { on: target(&other) });
+        assert_eq!(rig.turn(Until::Now), 0);
+        assert!(!rig.driver.withholds(token, target(&far)), "{features:?}");
+        near.write_all(b"bytes").unwrap();
+        rig.driver.enter(Wait { completions: 1, timeout: Some(NEVER), ..Wait::default() }).unwrap();
+        let peeked = rig.driver.call(Call::Peek { on: target(&far) }).unwrap_err();
+        assert_eq!(peeked.raw_os_error(), Some(libc::EAGAIN), "the socket is empty");
+        for _ in 0..2 {
+            assert!(rig.driver.withholds(token, target(&far)), "{features:?}");
+            assert!(!rig.driver.withholds(of_other, target(&other)), "{features:?}");
+        }
+        let (told, news) = rig.next();
+        let (News::Item(outcome) | News::Last(outcome)) = news else { panic!("{news:?}") };
+        assert_eq!((told, &outcome.lease.unwrap()[..]), (token, &b"bytes"[..]), "{features:?}");
+        assert!(!rig.driver.withholds(token, target(&far)), "{features:?}");
     }
 }
