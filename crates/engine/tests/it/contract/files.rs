@@ -1,6 +1,6 @@
 //! Sending from files, and large buffers in steps.
 
-use crate::support::{listener, narrow_pair, pair, pattern, poll_once, receive_all};
+use crate::support::{alone, listener, narrow_pair, pair, pattern, poll_once, receive_all};
 use ringroad_engine::net::TcpStream;
 use ringroad_engine::{FilePart, spawn};
 use std::fs::{self, File};
@@ -67,6 +67,57 @@ everywhere!(a_file_that_ends_before_its_part_is_said, |_| async {
     drop(ours);
     assert_eq!(receive_all(&mut theirs).await, b"short and more");
 });
+
+/// Which of SIGPIPE's set this thread has blocked, and has pending.
+fn sigpipe_blocked_and_pending() -> (bool, bool) {
+    // SAFETY: sets of bits: zeros are a valid value; both calls write them during the call only.
+    unsafe {
+        let (mut blocked, mut pending): (libc::sigset_t, libc::sigset_t) = std::mem::zeroed();
+        assert_eq!(libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut blocked), 0);
+        assert_eq!(libc::sigpending(&raw mut pending), 0);
+        let has = |set: &libc::sigset_t| libc::sigismember(set, libc::SIGPIPE) == 1;
+        (has(&blocked), has(&pending))
+    }
+}
+
+cases!(
+    /// Rust's programs ignore SIGPIPE; many command-line programs set its default action back, which ends the
+    /// process. Every send of a stream is EPIPE then, a file's too.
+    a_file_for_a_peer_that_is_gone_is_an_error_and_no_signal,
+    real,
+    |case| alone(None, move || {
+        // SAFETY: takes numbers, in a process that is this test's alone.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+        case.builder()
+            .build()
+            .unwrap()
+            .block_on(async {
+                let file = file_of(&pattern(1 << 20));
+                for in_the_middle in [false, true] {
+                    let (mut ours, mut theirs) = pair().await;
+                    if in_the_middle {
+                        ours.send_file(FilePart::new(Arc::clone(&file), 0..100)).await.0.unwrap();
+                        assert!(!theirs.recv().await.unwrap().is_empty());
+                    }
+                    theirs.close().await;
+                    let why = loop {
+                        let part = FilePart::new(Arc::clone(&file), 0..1 << 20);
+                        if let Err(why) = ours.send_file(part).await.0 {
+                            break why;
+                        }
+                    };
+                    let gone = [Some(libc::EPIPE), Some(libc::ECONNRESET)];
+                    assert!(gone.contains(&why.raw_os_error()), "{why}");
+                    // The reset is told once; afterwards each send is EPIPE.
+                    let part = FilePart::new(Arc::clone(&file), 0..1 << 20);
+                    let why = ours.send_file(part).await.0.unwrap_err();
+                    assert_eq!(why.raw_os_error(), Some(libc::EPIPE), "{why}");
+                    assert_eq!(sigpipe_blocked_and_pending(), (false, false));
+                }
+            })
+            .unwrap();
+    })
+);
 
 scenario!(a_dropped_send_of_a_file_that_waited_for_room_has_sent_nothing, |case| async move {
     if !case.is_real() {
