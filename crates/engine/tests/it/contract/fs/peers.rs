@@ -226,3 +226,101 @@ cases!(
             .unwrap();
     })
 );
+
+cases!(
+    /// Opening does not wait for a writer, and reading does: bytes, the end, and nothing before a writer has come.
+    a_fifo_is_read_once_its_first_writer_has_come,
+    real,
+    |case| with_runtime(case, |builder| builder, move |_, runtime| {
+        runtime
+            .block_on(async {
+                let folder = Folder::new();
+                let path = folder.fifo();
+                for silent in [false, true] {
+                    let fifo = File::open(&path).await.unwrap();
+                    let mut read = pin!(fifo.read_at(Vec::with_capacity(100), 0));
+                    assert!(poll_once(read.as_mut()).await.is_none());
+                    some_turns().await;
+                    assert!(poll_once(read.as_mut()).await.is_none(), "no writer is no end");
+                    let mut writer = std_fs::OpenOptions::new().write(true).open(&path).unwrap();
+                    if !silent {
+                        writer.write_all(b"a line").unwrap();
+                    }
+                    drop(writer);
+                    let (read, bytes) = read.await;
+                    let expected: &[u8] = if silent { b"" } else { b"a line" };
+                    assert_eq!((read.unwrap(), &*bytes), (expected.len(), expected));
+                    // Its writers have gone: the end, each time.
+                    for _ in 0..2 {
+                        assert_eq!(fifo.read_at(Vec::with_capacity(100), 0).await.0.unwrap(), 0);
+                    }
+                }
+                watches_nothing().await;
+            })
+            .unwrap();
+    })
+);
+
+cases!(
+    /// A path that leads to an open pipe, as /dev/stdin and /dev/fd do.
+    a_pipe_by_its_path_is_read_as_the_pipe,
+    real,
+    |case| with_runtime(case, |builder| builder, move |_, runtime| {
+        runtime
+            .block_on(async {
+                let (reader, mut writer) = std::io::pipe().unwrap();
+                let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reader));
+                let by_path = File::open(&path).await.unwrap();
+                let mut read = Box::pin(by_path.read_at(Vec::with_capacity(100), 0));
+                assert!(poll_once(read.as_mut()).await.is_none());
+                some_turns().await;
+                writer.write_all(b"first").unwrap();
+                assert_eq!(read.as_mut().await.1, b"first");
+                drop(read);
+                drop(writer);
+                assert_eq!(by_path.read_at(Vec::with_capacity(100), 0).await.0.unwrap(), 0);
+                drop(by_path);
+                watches_nothing().await;
+            })
+            .unwrap();
+    })
+);
+
+cases!(
+    /// They say a length of zero, and promise nothing about waiting.
+    files_of_the_kernel_are_read_whole,
+    real,
+    |case| with_runtime(case, |builder| builder, move |_, runtime| {
+        runtime
+            .block_on(async {
+                for path in ["/proc/self/cmdline", "/proc/version", "/sys/kernel/mm/transparent_hugepage/enabled"] {
+                    let Ok(expected) = std_fs::read(path) else { continue };
+                    assert_eq!(fs::read(path).await.unwrap(), expected, "{path}");
+                    let file = File::open(path).await.unwrap();
+                    let (read, bytes) = file.read_at(Vec::with_capacity(5), 2).await;
+                    assert_eq!((read.unwrap(), &*bytes), (5, &expected[2..7]), "{path}");
+                }
+            })
+            .unwrap();
+    })
+);
+
+cases!(
+    /// It says a length of zero, and its parts come as its writer makes them.
+    a_whole_fifo_is_read_to_its_end,
+    real,
+    |case| with_runtime(case, |builder| builder, move |_, runtime| {
+        runtime
+            .block_on(async {
+                let folder = Folder::new();
+                let path = folder.fifo();
+                let bytes = crate::support::pattern(200_000);
+                let (to, sent) = (path.clone(), bytes.clone());
+                let sending = std::thread::spawn(move || std_fs::write(to, sent).unwrap());
+                assert!(fs::read(&path).await.unwrap() == bytes);
+                sending.join().unwrap();
+                watches_nothing().await;
+            })
+            .unwrap();
+    })
+);
