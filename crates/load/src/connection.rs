@@ -13,7 +13,9 @@ use crate::retry::Retry;
 use crate::site::Address;
 use crate::tls::Session;
 use crate::websocket::{self, Frames};
-use crate::worker::{ALIVE, ASKED, EXPIRED, Kind, LOST, NEVER, OPEN, PARKED, SERVED, Seat, TRIED, Worker};
+use crate::worker::{
+    ALIVE, ASKED, Cut, EXPIRED, Kind, LOST, NEVER, OPEN, PARKED, SERVED, Seat, TRIED, Worker,
+};
 use ringroad_engine::net::{ConnectOptions, ReadHalf, TcpStream, UnixAddr, UnixStream};
 use ringroad_engine::{Lease, time};
 use std::collections::VecDeque;
@@ -74,6 +76,8 @@ pub(crate) enum End {
     InOrder,
     /// With requests unanswered, for this reason.
     Failed(Kind, String),
+    /// With requests unanswered, because the load was stopped.
+    CutOff,
 }
 
 /// Drives one active connection, reconnecting as needed, until the runtime ends.
@@ -163,7 +167,7 @@ pub(crate) async fn drive(worker: Rc<Worker>, number: u32) {
                     return worker.abandon(seat);
                 }
             }
-            End::Failed(..) => {}
+            End::Failed(..) | End::CutOff => {}
         }
         time::sleep(retry.wait(fastrand::f64())).await;
     }
@@ -347,10 +351,8 @@ async fn converse(
     };
     let left = u64::from(talk.flight.len());
     worker.in_flight.set(worker.in_flight.get() - left);
-    if matches!(end, End::Failed(Kind::Timeout, _)) && worker.is_open_loop() && worker.hold().is_none() {
-        while let Some(asked) = talk.flight.pop() {
-            worker.waited(talk.now, asked.due, asked.sent, asked.late, false);
-        }
+    while let Some(asked) = talk.flight.pop() {
+        worker.unanswered(talk.now, &asked);
     }
     unanswered(worker, end, left, talk.has_sent)
 }
@@ -367,7 +369,16 @@ pub(crate) fn unanswered(worker: &Worker, end: End, left: u64, has_sent: bool) -
             worker.failed(kind, left.max(spoilt), &why);
             End::Failed(kind, why)
         }
-        End::InOrder => End::InOrder,
+        End::InOrder | End::CutOff => end,
+    }
+}
+
+/// The end of a connection that waits no longer.
+pub(crate) fn expired(worker: &Worker) -> End {
+    match worker.cut.get() {
+        Some(Cut::Stopped) => End::CutOff,
+        Some(Cut::Overdue) => End::Failed(Kind::Timeout, "no answer by the end".to_owned()),
+        None => End::Failed(Kind::Timeout, format!("no answer within {:?}", worker.plan.timeout)),
     }
 }
 
@@ -471,9 +482,7 @@ impl Talk<'_> {
             }
             Woken::Received(Ok(_)) => Some(self.ended()),
             Woken::Received(Err(why)) => Some(End::Failed(Kind::Reset, words(&why))),
-            Woken::Expired => {
-                Some(End::Failed(Kind::Timeout, format!("no answer within {:?}", self.worker.plan.timeout)))
-            }
+            Woken::Expired => Some(expired(self.worker)),
         }
     }
 

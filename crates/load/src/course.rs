@@ -57,10 +57,10 @@ impl Course {
             failed: tally.failed,
             p50_ns: response.quantile_ns(0.5),
             p99_ns: response.quantile_ns(0.99),
-            max_ns: response.quantile_ns(1.0),
+            max_ns: tally.longest_ns(),
         };
         // The tail end of a run may bring nothing but the knowledge that it is over.
-        if point.completed == 0 && point.failed == 0 && point.p50_ns.is_none() {
+        if point.completed == 0 && point.failed == 0 && point.max_ns.is_none() {
             return point;
         }
         match self.series.last_mut().filter(|last| last.at_s / self.step == second / self.step) {
@@ -109,6 +109,17 @@ mod tests {
         tally.completed = completed;
         tally.latencies.response.record_n(ns, completed);
         tally
+    }
+
+    #[test]
+    fn a_second_in_which_a_request_goes_on_waiting_has_its_wait_as_maximum() {
+        let mut course = course();
+        let waiting = Tally { waiting_ns: 3_000_000_000, ..second(2, 1_000) };
+        assert_eq!(course.add(0, &waiting).max_ns, Some(3_000_000_000));
+        let silent = Tally { waiting_ns: 4_000_000_000, ..Tally::new(false) };
+        assert_eq!((course.add(1, &silent).max_ns, course.series.len()), (Some(4_000_000_000), 2));
+        assert!(course.add(2, &second(2, 1_000)).max_ns < Some(2_000));
+        assert_eq!(course.total.longest_ns(), Some(4_000_000_000));
     }
 
     #[test]

@@ -197,6 +197,9 @@ struct Second {
     failed: u64,
     /// The histogram of the responses as in a record: small, however many there are.
     response: String,
+    /// The longest that a request without an answer had waited at its end.
+    #[serde(default)]
+    waiting_ns: u64,
 }
 
 impl Second {
@@ -204,6 +207,7 @@ impl Second {
         self.seconds = self.seconds.max(other.at_s + other.seconds - self.at_s);
         self.completed += other.completed;
         self.failed += other.failed;
+        self.waiting_ns = self.waiting_ns.max(other.waiting_ns);
         let mut sum = self.histogram();
         sum.add(&other.histogram());
         self.response = sum.to_base64();
@@ -237,6 +241,7 @@ impl Seconds {
                 completed: tally.completed,
                 failed: tally.failed,
                 response: tally.latencies.response.to_base64(),
+                waiting_ns: tally.waiting_ns,
             });
         }
     }
@@ -579,6 +584,8 @@ fn series(told: &[(&Read<'_>, Told)]) -> Vec<Point> {
             .entry(second.at_s / step)
             .or_insert_with(|| (Histogram::new(), Point { at_s, ..Point::default() }));
         sum.add(&second.histogram());
+        // Until the end, the longest wait.
+        point.max_ns = point.max_ns.max(Some(second.waiting_ns).filter(|ns| *ns > 0));
         point.seconds = point.seconds.max(second.at_s + second.seconds - at_s);
         point.completed += second.completed;
         point.failed += second.failed;
@@ -586,7 +593,7 @@ fn series(told: &[(&Read<'_>, Told)]) -> Vec<Point> {
     let point = |(sum, point): (Histogram, Point)| Point {
         p50_ns: sum.quantile_ns(0.5),
         p99_ns: sum.quantile_ns(0.99),
-        max_ns: sum.quantile_ns(1.0),
+        max_ns: sum.quantile_ns(1.0).max(point.max_ns),
         ..point
     };
     all.into_values().map(point).collect()

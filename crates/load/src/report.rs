@@ -9,6 +9,7 @@ use crate::verdict::verdict;
 use ringroad_measure::Verdict;
 use ringroad_measure::record::{
     self, Cell, Details, Errors, Handshakes, Held, Latencies, Limiter, Loop, Record, Run, SCHEMA, ServerCost,
+    Unanswered,
 };
 use ringroad_measure::units::PerSecond;
 use serde_json::{Map, Value, json};
@@ -106,6 +107,10 @@ fn cell(plan: &Plan, outcome: &Outcome) -> Cell {
     let details = &mut cell.details;
     details.statuses.clone_from(&counts.statuses);
     details.refused_us = outcome.tally.other.as_ref().and_then(|other| other.percentiles());
+    details.unanswered = (outcome.tally.unanswered > 0).then(|| Unanswered {
+        requests: outcome.tally.unanswered,
+        longest_us: outcome.tally.unanswered_ns as f64 / 1e3,
+    });
     details.bytes_per_s = (seconds > 0.0).then(|| outcome.tally.bytes as f64 / seconds);
     details.urls =
         plan.messages.iter().zip(&outcome.urls).map(|(message, url)| of_url(message, url, seconds)).collect();

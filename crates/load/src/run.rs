@@ -125,7 +125,7 @@ pub struct Point {
     pub p50_ns: Option<u64>,
     /// Its 99th percentile likewise.
     pub p99_ns: Option<u64>,
-    /// Its largest.
+    /// Its largest, or the time that a request without an answer had waited at its end, if that is longer.
     pub max_ns: Option<u64>,
 }
 

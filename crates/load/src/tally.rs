@@ -128,13 +128,30 @@ pub struct Tally {
     pub completed: u64,
     /// Failures in the window, of all kinds.
     pub failed: u64,
+    /// Whole answers that came in the window and were not good.
+    #[serde(default)]
+    pub refused: u64,
     /// Bytes received in the window.
     pub bytes: u64,
-    /// Response latencies of whole answers that came in the window and were not good; `None`: there was none.
+    /// Response latencies of whole answers that were not good, chosen as `latencies` are; `None`: there was
+    /// none.
     pub other: Option<Box<Histogram>>,
-    /// Latencies: closed loop, of answers that came in the window; open loop, of requests due in it, also
-    /// those that were waited for until the timeout: with that time.
+    /// Latencies: closed loop, of all requests that were on their way in the window, whenever their answers
+    /// came; open loop, of requests due in it. A request without an answer is among them with the time that
+    /// it was waited for, which is a lower bound.
     pub latencies: Latencies,
+    /// Requests among these that got no answer.
+    #[serde(default)]
+    pub unanswered: u64,
+    /// The longest time that was waited for one of them, nanoseconds.
+    #[serde(default)]
+    pub unanswered_ns: u64,
+    /// The longest time that a request without an answer had waited when a slice ended, nanoseconds.
+    #[serde(default)]
+    pub waiting_ns: u64,
+    /// Closed loop: the parts of all waits that lie in the window, added; nanoseconds.
+    #[serde(default)]
+    pub awaited_ns: f64,
 }
 
 impl Tally {
@@ -145,28 +162,40 @@ impl Tally {
 
     /// Forgets everything and keeps the memory.
     pub fn clear(&mut self) {
-        (self.completed, self.failed, self.bytes, self.other) = (0, 0, 0, None);
-        let Latencies { response, service, lag, late } = &mut self.latencies;
+        let mut latencies = std::mem::take(&mut self.latencies);
+        let Latencies { response, service, lag, late } = &mut latencies;
         [Some(response), service.as_mut(), lag.as_mut(), late.as_mut()]
             .into_iter()
             .flatten()
             .for_each(Histogram::clear);
+        *self = Tally { latencies, ..Tally::default() };
     }
 
     /// Adds another's.
     pub fn add(&mut self, other: &Tally) {
         self.completed += other.completed;
         self.failed += other.failed;
+        self.refused += other.refused;
         self.bytes += other.bytes;
+        self.unanswered += other.unanswered;
+        self.unanswered_ns = self.unanswered_ns.max(other.unanswered_ns);
+        self.waiting_ns = self.waiting_ns.max(other.waiting_ns);
+        self.awaited_ns += other.awaited_ns;
         if let Some(theirs) = &other.other {
             self.other.get_or_insert_default().add(theirs);
         }
         self.latencies.add(&other.latencies);
     }
 
+    /// The longest wait: of an answer, or of a request that still had none when a slice ended.
+    pub fn longest_ns(&self) -> Option<u64> {
+        let waiting = Some(self.waiting_ns).filter(|ns| *ns > 0);
+        self.latencies.response.quantile_ns(1.0).max(waiting)
+    }
+
     /// Whole answers in the window, good or not.
     pub fn answers(&self) -> u64 {
-        self.completed + self.other.as_ref().map_or(0, |other| other.count())
+        self.completed + self.refused
     }
 }
 
@@ -179,7 +208,7 @@ pub struct OfUrl {
     pub refused: u64,
     /// Bytes of the bodies of good answers.
     pub body_bytes: u64,
-    /// Response latencies of good answers.
+    /// Response latencies of good answers, and of requests without an answer the time that was waited.
     pub response: Histogram,
 }
 

@@ -6,8 +6,9 @@
 use crate::ask::named;
 use crate::plan::{Pace, Plan};
 use crate::run::Outcome;
+use ringroad_measure::Verdict;
 use ringroad_measure::caveat::{Caveat, Level, WINDOW_MIN_S};
-use ringroad_measure::{Histogram, Verdict};
+use ringroad_measure::units::counted;
 
 /// Of what is due in open loop, so much has to be answered in the same time.
 const ANSWERED_SHARE: f64 = 0.95;
@@ -38,6 +39,15 @@ pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
         add(Caveat::failures(counts.errors, counts.sent).filter(|_| !said));
         add(Caveat::unsent(counts.unsent, counts.unsent + counts.sent));
     }
+    // Seconds in any case, so that what several parts say of it differs in its numbers alone.
+    let longest_s = tally.unanswered_ns as f64 / 1e9;
+    add((tally.unanswered > 0).then(|| {
+        Caveat::Other(format!(
+            "{} got no answer: they count with the time that was waited for them, {longest_s:.3} s at most, so the \
+             latencies are lower bounds. Find out what became of them, or raise --timeout to learn how long they take.",
+            counted(tally.unanswered, "request")
+        ))
+    }));
     let missing = plan.connections.saturating_sub(outcome.connected);
     add((missing > 0).then(|| {
         Caveat::Other(format!(
@@ -75,13 +85,10 @@ pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
                 && plan.stages.is_none() =>
         {
             let in_flight = f64::from(plan.active().saturating_sub(missing)) * f64::from(plan.pipeline);
-            // Answers that were not good were waited for as well.
-            let waited =
-                |histogram: &Histogram, count: u64| histogram.mean_ns().unwrap_or(0.0) * count as f64;
-            let other_ns = tally.other.as_ref().map_or(0.0, |other| waited(other, other.count()));
-            let all_ns = waited(response, tally.completed) + other_ns;
+            // All that was waited for in the window, good answers or not, and of what crosses an edge of it
+            // the part within.
             let answers = tally.answers();
-            let (rate, mean_s) = (answers as f64 / seconds, all_ns / answers.max(1) as f64 / 1e9);
+            let (rate, mean_s) = (answers as f64 / seconds, tally.awaited_ns / answers.max(1) as f64 / 1e9);
             add((answers > 0).then(|| Caveat::littles_law(rate, mean_s, in_flight)).flatten());
         }
         Pace::Closed => {}
@@ -188,6 +195,7 @@ mod tests {
     fn good(open: bool) -> Outcome {
         let mut tally = Tally::new(open);
         tally.completed = 10_000;
+        tally.awaited_ns = 10_000_000.0 * 10_000.0;
         tally.latencies.response.record_n(10_000_000, 10_000);
         if let Some(late) = &mut tally.latencies.late {
             late.record_n(10_000, 10_000);
@@ -302,7 +310,7 @@ mod tests {
     #[test]
     fn rate_times_latency_must_be_what_was_in_flight() {
         let mut outcome = good(false);
-        outcome.tally.completed = 5_000;
+        outcome.tally.awaited_ns /= 2.0;
         assert_eq!(verdict(&plan(), &outcome).level, Level::Invalid);
         let churn = Plan { one_request_per_connection: true, ..plan() };
         assert_eq!(verdict(&churn, &outcome).level, Level::Valid);

@@ -13,6 +13,7 @@ use crate::worker::{self, Kind, TICK, Task, Worker};
 use ringroad_engine::choose::Choice;
 use ringroad_engine::time;
 use ringroad_measure::Histogram;
+use std::fmt;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -21,7 +22,6 @@ use std::time::{Duration, Instant};
 const DRAIN_TICK: Duration = Duration::from_millis(1);
 
 /// What a load has come to.
-#[derive(Debug)]
 pub struct Look<'a> {
     /// Connections that are open; with one for each request those on their way too. 0: no connection is left
     /// that could send.
@@ -34,6 +34,22 @@ pub struct Look<'a> {
     pub counts: &'a Counts,
     /// Latencies since the measuring began; before that since the beginning.
     pub latencies: &'a Histogram,
+    worker: &'a Worker,
+}
+
+impl fmt::Debug for Look<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Look { live, served, in_flight, .. } = self;
+        let mut text = f.debug_struct("Look");
+        text.field("live", live).field("served", served).field("in_flight", in_flight).finish_non_exhaustive()
+    }
+}
+
+impl Look<'_> {
+    /// How long the oldest request of each connection has waited until now, nanoseconds.
+    pub fn waiting(&self) -> Vec<u64> {
+        self.worker.waiting(self.worker.now()).collect()
+    }
 }
 
 /// What is to happen until the next look, which comes when the time is over, or as soon as no connection is
@@ -160,6 +176,7 @@ fn look(worker: &Worker, watch: &mut dyn FnMut(&Look<'_>) -> Next) -> Next {
         in_flight: worker.in_flight.get(),
         counts: &worker.counts.borrow(),
         latencies: &worker.tally.borrow().latencies.response,
+        worker,
     })
 }
 

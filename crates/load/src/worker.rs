@@ -11,6 +11,7 @@ mod seat;
 mod shares;
 
 use crate::answer::{Seen, Whole};
+use crate::connection::Asked;
 use crate::error::Error;
 use crate::hold::Hold;
 use crate::http2::Prepared;
@@ -90,7 +91,18 @@ pub(crate) struct Worker {
     pub(crate) idle_open: Cell<u32>,
     /// Where there is TLS: what its handshakes were.
     pub(crate) handshakes: RefCell<Option<Box<Handshakes>>>,
+    /// Whether, and how, what was on its way at the end was cut off.
+    pub(crate) cut: Cell<Option<Cut>>,
     trouble: RefCell<Option<Error>>,
+}
+
+/// How the waiting for answers is ended before each of them has come or is overdue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// No answer came by the end: they have failed.
+    Overdue,
+    /// The load was stopped, which is no failure of the server.
+    Stopped,
 }
 
 /// A server: its addresses, and what is sent to it.
@@ -203,6 +215,7 @@ impl Worker {
             idle_site: Cell::new((task.index as usize % task.addresses.len().max(1)) as u16),
             idle_open: Cell::new(0),
             handshakes: RefCell::default(),
+            cut: Cell::new(None),
             trouble: RefCell::new(None),
             plan: Arc::clone(plan),
         }
@@ -551,7 +564,7 @@ impl Worker {
     #[inline]
     pub(crate) fn received(&self, now: u64, bytes: usize) {
         self.counts.borrow_mut().bytes_received += bytes as u64;
-        if now >= self.window_ns.get() && now < self.end_ns.get() {
+        if self.is_in_window(now) {
             self.window_bytes.set(self.window_bytes.get() + bytes as u64);
         }
     }
@@ -561,24 +574,51 @@ impl Worker {
     pub(crate) fn of_url(&self, message: u16, now: u64, due: u64, whole: &Whole) {
         let mut urls = self.urls.borrow_mut();
         let Some(url) = urls.get_mut(usize::from(message)) else { return };
-        if now < self.window_ns.get() || now >= self.end_ns.get() {
+        let in_window = self.is_in_window(now);
+        if whole.wrong.is_some() {
+            url.refused += u64::from(in_window);
             return;
         }
-        if whole.wrong.is_some() {
-            url.refused += 1;
-        } else {
+        if in_window {
             url.completed += 1;
             url.body_bytes += whole.body_bytes;
+        }
+        if self.is_measured(now, due) {
             url.response.record(now - due);
         }
+    }
+
+    /// Whether what happens `now` happens in the measured time.
+    #[inline]
+    fn is_in_window(&self, now: u64) -> bool {
+        now >= self.window_ns.get() && now < self.end_ns.get()
+    }
+
+    /// Whether the latency belongs to the measured time of what was due at `due` and was waited for until
+    /// `now`. In open loop what was due in it does, in closed loop whatever was on its way in it. In both an
+    /// answer that comes after the end counts with all of its time: to leave it out would leave out the
+    /// slowest.
+    #[inline]
+    fn is_measured(&self, now: u64, due: u64) -> bool {
+        let at = if self.is_open_loop() { due } else { now };
+        at >= self.window_ns.get()
+    }
+
+    /// The part of a wait that lies in the measured time.
+    #[inline]
+    fn awaited(&self, now: u64, due: u64) -> f64 {
+        now.min(self.end_ns.get()).saturating_sub(due.max(self.window_ns.get())) as f64
     }
 
     /// Records how long a whole answer took that was not good.
     #[cold]
     pub(crate) fn refused(&self, now: u64, due: u64) {
         self.last_ns.set(now);
-        if now >= self.window_ns.get() && now < self.end_ns.get() {
-            self.tally.borrow_mut().other.get_or_insert_default().record(now - due);
+        let mut tally = self.tally.borrow_mut();
+        tally.refused += u64::from(self.is_in_window(now));
+        if self.is_measured(now, due) {
+            tally.awaited_ns += self.awaited(now, due);
+            tally.other.get_or_insert_default().record(now - due);
         }
     }
 
@@ -587,33 +627,72 @@ impl Worker {
     #[inline]
     pub(crate) fn completed(&self, now: u64, due: u64, sent: u64, late: u64) {
         self.last_ns.set(now);
-        let (window, end) = (self.window_ns.get(), self.end_ns.get());
-        let answered = now >= window && now < end;
-        self.tally.borrow_mut().completed += u64::from(answered);
-        self.waited(now, due, sent, late, answered);
+        self.tally.borrow_mut().completed += u64::from(self.is_in_window(now));
+        self.waited(now, due, sent, late);
     }
 
-    /// Records how long something was waited for that was due at `due` and sent at `sent`; in closed loop if
-    /// it was `answered` within the window. In open loop also of what was waited for until the timeout: it
-    /// would have taken as long at least, and left out it would flatter.
+    /// Records how long something was waited for that was due at `due` and sent at `sent`.
     #[inline]
-    pub(crate) fn waited(&self, now: u64, due: u64, sent: u64, late: u64, answered: bool) {
-        let window = self.window_ns.get();
+    fn waited(&self, now: u64, due: u64, sent: u64, late: u64) {
+        if !self.is_measured(now, due) {
+            return;
+        }
         let mut tally = self.tally.borrow_mut();
+        tally.awaited_ns += self.awaited(now, due);
         let latencies = &mut tally.latencies;
+        latencies.response.record(now - due);
         if let (Some(service), Some(lag), Some(own)) =
             (&mut latencies.service, &mut latencies.lag, &mut latencies.late)
         {
-            // By when it was due: an answer that comes after the end belongs to the load all the same.
-            if due >= window {
-                latencies.response.record(now - due);
-                service.record(now - sent);
-                lag.record(sent - due);
-                own.record(late);
-            }
-        } else if answered {
-            latencies.response.record(now - due);
+            service.record(now - sent);
+            lag.record(sent - due);
+            own.record(late);
         }
+    }
+
+    /// Records a request that was waited for until `now` and gets no answer any more, for whatever reason: it
+    /// would have taken as long at least.
+    #[cold]
+    pub(crate) fn unanswered(&self, now: u64, asked: &Asked) {
+        let Asked { due, sent, late, message } = *asked;
+        self.waited(now, due, sent, late);
+        if self.is_measured(now, due) {
+            self.note_unanswered(now - due);
+            if let Some(url) = self.urls.borrow_mut().get_mut(usize::from(message)) {
+                url.response.record(now - due);
+            }
+        }
+    }
+
+    fn note_unanswered(&self, waited_ns: u64) {
+        let mut tally = self.tally.borrow_mut();
+        tally.unanswered += 1;
+        tally.unanswered_ns = tally.unanswered_ns.max(waited_ns);
+    }
+
+    /// Ends the waiting for all that is on its way.
+    pub(crate) fn cut_off(&self, how: Cut) {
+        self.cut.set(Some(how));
+        self.budget.set(0);
+        for seat in self.seats.iter().filter(|seat| seat.has(OPEN) && seat.since.get() != NEVER) {
+            seat.set(EXPIRED);
+            seat.wake();
+        }
+    }
+
+    /// How long the oldest request of each connection has waited, where one has.
+    pub(crate) fn waiting(&self, now: u64) -> impl Iterator<Item = u64> {
+        let open = self.seats.iter().filter(|seat| seat.has(OPEN));
+        open.map(|seat| seat.since.get())
+            .filter(|since| *since != NEVER)
+            .map(move |since| now.saturating_sub(since))
+    }
+
+    /// The longest time that a request without an answer has waited, whether it was sent or not.
+    fn waiting_ns(&self, now: u64) -> u64 {
+        let due = self.schedule.borrow().as_ref().and_then(Schedule::peek);
+        let unsent = due.map(|due| now.saturating_sub(due.saturating_add(self.begin_ns.get())));
+        self.waiting(now).chain(unsent).max().unwrap_or(0)
     }
 
     /// Notes that an idle connection has ended; `said`: after bytes that were not asked for.
@@ -643,7 +722,7 @@ impl Worker {
             Kind::Protocol => &mut errors.protocol,
         } += count;
         counts.name(what, count);
-        if now >= self.window_ns.get() && now < self.end_ns.get() {
+        if self.is_in_window(now) {
             self.tally.borrow_mut().failed += count;
         }
     }
@@ -687,8 +766,8 @@ impl Worker {
             }
     }
 
-    /// Gives up what was due by now and has not left. In a probe it counts with the time it has waited so
-    /// far: leaving it out would flatter.
+    /// Gives up what was due by now and has not left. It counts with the time it has waited so far: leaving
+    /// it out would flatter.
     fn give_up(&self, now: u64, is_probe: bool) {
         if self.hold().is_some() {
             // A heartbeat that had not begun when the holding ended was not due in it.
@@ -700,8 +779,12 @@ impl Worker {
         let mut unsent = 0;
         let mut note = |due: u64| {
             unsent += 1;
-            if is_probe && due >= self.window_ns.get() {
+            if due >= self.window_ns.get() {
                 self.tally.borrow_mut().latencies.response.record(now - due);
+                // The end of a probe comes by plan: what it cuts off is no answer that failed to come.
+                if !is_probe {
+                    self.note_unanswered(now - due);
+                }
             }
         };
         for (number, seat) in (0..).zip(&self.seats) {

@@ -200,6 +200,9 @@ pub struct Details {
     /// Latencies in the window of whole answers that were not good, microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused_us: Option<Percentiles>,
+    /// Requests without an answer, which are in the latencies with the time that was waited for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unanswered: Option<Unanswered>,
     /// Bytes received per second of the window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_per_s: Option<f64>,
@@ -276,6 +279,15 @@ pub struct OfPart {
     pub machine: Option<String>,
     /// Its own verdict.
     pub verdict: Verdict,
+}
+
+/// Requests that got no answer, and the time that was waited for them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Unanswered {
+    /// How many.
+    pub requests: u64,
+    /// The longest wait, microseconds.
+    pub longest_us: f64,
 }
 
 /// What was measured of one URL of a load that has several.

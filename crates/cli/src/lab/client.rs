@@ -56,6 +56,7 @@ fn load(options: &Options) -> Result<ClientReport, Complaint> {
             answers: look.counts.answers,
             completed: look.counts.completed,
             latencies: look.latencies,
+            waiting: course::Waiting(&|| look.waiting()),
         };
         match course.next(&look) {
             course::Next::Go(time) => watched::Next::Go(time),

@@ -111,12 +111,20 @@ fn figures(out: &mut String, plan: &Plan, outcome: &Outcome, driver: &str) -> st
     let rate = PerSecond::of(tally.completed, outcome.window).unwrap_or(PerSecond(0.0));
     let bytes = if seconds > 0.0 { (tally.bytes as f64 / seconds) as u64 } else { 0 };
     writeln!(out, "\n  requests   {} answered in the window: {rate}, {}/s", tally.completed, Bytes(bytes))?;
-    if let Some(other) = &tally.other {
-        let rate = PerSecond::of(other.count(), outcome.window).unwrap_or(PerSecond(0.0));
+    if tally.refused > 0 {
+        let rate = PerSecond::of(tally.refused, outcome.window).unwrap_or(PerSecond(0.0));
         writeln!(
             out,
             "  refused    {} answers in the window that were not as expected: {rate}",
-            other.count()
+            tally.refused
+        )?;
+    }
+    if tally.unanswered > 0 {
+        let longest = Nanos(tally.unanswered_ns);
+        writeln!(
+            out,
+            "  unanswered {}, in the latencies with the time that was waited: {longest} at most",
+            counted(tally.unanswered, "request")
         )?;
     }
     writeln!(
@@ -291,8 +299,8 @@ fn stages(out: &mut String, plan: &Plan, stages: &[Stage]) -> std::fmt::Result {
         let rate = PerSecond::of(tally.completed, Duration::from_secs_f64(*seconds));
         let rate = rate.map_or("-".to_owned(), |rate| rate.to_string());
         write!(out, "  {level:<20}{rate:>12}")?;
-        for q in [0.5, 0.99, 1.0] {
-            let time = tally.latencies.response.quantile_ns(q);
+        let response = &tally.latencies.response;
+        for time in [response.quantile_ns(0.5), response.quantile_ns(0.99), tally.longest_ns()] {
             write!(out, "{:>12}", time.map_or("-".to_owned(), |ns| Nanos(ns).to_string()))?;
         }
         writeln!(out, "{:>10}", tally.failed)?;
@@ -490,7 +498,7 @@ SUSPECT
         other.record_n(100_000, 50);
         other.record_n(1_000_000, 100);
         other.record_n(10_000_000, 1);
-        let tally = Tally { other: Some(Box::new(other)), ..Tally::new(false) };
+        let tally = Tally { other: Some(Box::new(other)), refused: 151, ..Tally::new(false) };
         let counts = Counts { sent: 151, answers: 151, statuses: [(404, 151)].into(), ..Counts::default() };
         let outcome = Outcome { tally, counts, window: Duration::from_secs(1), ..Outcome::default() };
         let shown = text(&plan, &outcome, &Verdict::valid(), "epoll");

@@ -125,7 +125,9 @@ fn each_client_counts_what_the_server_counts_and_measures_a_part_of_it() {
             let window = report.window.unwrap();
             assert!(window.completed < report.completed, "{client}: what came before and after is left out");
             let latencies = Histogram::from_base64(&window.histogram).unwrap();
-            assert_eq!(latencies.count(), window.completed, "{client}");
+            // Of each connection the request that waits at the end may be among the slowest.
+            let waiting = latencies.count() - window.completed;
+            assert!(waiting <= 3, "{client}: {waiting}");
             assert!(window.client_cpu_ns.is_some() && window.client_wait_ns.is_some(), "{client}");
         }
     }

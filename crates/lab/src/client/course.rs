@@ -39,6 +39,18 @@ pub struct Look<'a> {
     pub completed: u64,
     /// Latencies since the measuring began.
     pub latencies: &'a Histogram,
+    /// Requests that still wait.
+    pub waiting: Waiting<'a>,
+}
+
+/// Tells how long the oldest request of each connection has waited until now, nanoseconds.
+#[derive(Clone, Copy)]
+pub struct Waiting<'a>(pub &'a dyn Fn() -> Vec<u64>);
+
+impl std::fmt::Debug for Waiting<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Waiting")
+    }
 }
 
 /// What the client does next, until the time is over or no connection is left.
@@ -179,8 +191,11 @@ impl Course {
                 (Phase::Window(early, pieces, first, completed_before), Next::Measure(left))
             }
             Phase::Window(early, mut pieces, first, completed_before) => {
+                // Before the gauges are read: that takes time in which the client receives nothing.
+                let Waiting(waiting) = look.waiting;
+                let waiting = waiting();
                 let last = self.gauges.edge();
-                pieces.add(&first, &last, look.completed - completed_before, look.latencies);
+                pieces.add(&first, &last, look.completed - completed_before, (look.latencies, &waiting));
                 if self.with_memory {
                     pieces.hold(|| self.gauges.memory());
                 }

@@ -8,7 +8,7 @@
 //! Why edge-triggered with one registration: an answer smaller than the buffer costs exactly one `recv` and
 //! one `send`, and no call to `epoll_ctl`. Start at [`Session::run`].
 
-use super::course::{Course, Look, Next};
+use super::course::{Course, Look, Next, Waiting};
 use super::stream::{Check, Got, PIECE_BYTES, Script};
 use super::window::Window;
 use super::{ClientReport, Options};
@@ -148,7 +148,7 @@ impl<'a> Session<'a> {
     /// Only epoll itself failing.
     pub fn run(mut self) -> io::Result<ClientReport> {
         let mut course = Course::new(self.options);
-        let _ = course.next(&self.look());
+        let _ = course.next(&self.look(Waiting(&Vec::new)));
         self.connect_all()?;
         for index in 0..self.connections.len() {
             let requests = if self.connections[index].idle { 1 } else { self.options.pipeline };
@@ -162,7 +162,7 @@ impl<'a> Session<'a> {
     fn follow(&mut self, course: &mut Course) -> io::Result<()> {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         loop {
-            let next = course.next(&self.look());
+            let next = course.next(&self.look(Waiting(&|| self.waiting())));
             let time = match next {
                 Next::Go(time) => time,
                 Next::Measure(time) => {
@@ -196,9 +196,20 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn look(&self) -> Look<'_> {
+    fn look<'b>(&'b self, waiting: Waiting<'b>) -> Look<'b> {
         let Tally { live, served, answers, completed, .. } = self.tally;
-        Look { live, served, answers, completed, latencies: &self.latencies }
+        Look { live, served, answers, completed, latencies: &self.latencies, waiting }
+    }
+
+    /// How long the oldest request of each connection has waited.
+    fn waiting(&self) -> Vec<u64> {
+        let now_ns = self.now_ns();
+        let depth = self.options.pipeline as usize;
+        let waits = self.connections.iter().enumerate().filter_map(|(index, connection)| {
+            let oldest = self.sent_at.get(index * depth + connection.oldest as usize)?;
+            (connection.batches > 0).then(|| now_ns.saturating_sub(oldest.at_ns))
+        });
+        waits.collect()
     }
 
     /// One wait, at most `timeout` long, and everything it reported.

@@ -130,9 +130,19 @@ impl Default for Pieces {
 }
 
 impl Pieces {
-    /// Adds what came between two edges: `completed` answers with these latencies. A clock that could not be
-    /// read at one edge is unknown for the whole.
-    pub(super) fn add(&mut self, first: &Edge, last: &Edge, completed: u64, latencies: &Histogram) {
+    /// Adds what came between two edges: `completed` answers with these latencies, and requests that still
+    /// wait, for so long. A clock that could not be read at one edge is unknown for the whole.
+    ///
+    /// Some requests are on their way at every edge, and most of them have waited for less than they will
+    /// take. One that has waited for longer than 99 of 100 answers took is among the slowest whenever it is
+    /// answered: it counts with that time, or a server that stalls would lose its slowest answers.
+    pub(super) fn add(
+        &mut self,
+        first: &Edge,
+        last: &Edge,
+        completed: u64,
+        (latencies, waiting): (&Histogram, &[u64]),
+    ) {
         self.time += last.at - first.at;
         self.completed += completed;
         let grown = |first: Option<Duration>, last: Option<Duration>| last?.checked_sub(first?);
@@ -143,6 +153,8 @@ impl Pieces {
         let machine = first.machine.zip(last.machine).and_then(|(first, last)| last.since(&first));
         self.machine = self.machine.zip(machine).map(|(sum, more)| sum.plus(more));
         self.latencies.add(latencies);
+        let slow_ns = latencies.quantile_ns(0.99).unwrap_or(0);
+        waiting.iter().filter(|ns| **ns > slow_ns).for_each(|ns| self.latencies.record(*ns));
     }
 
     /// Adds what memory is held, once: by turns, at the end of the first, before others make their
@@ -385,4 +397,24 @@ pub(crate) fn family(pid: u32) -> Vec<u32> {
         }
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_waits_at_the_end_counts_if_it_is_among_the_slowest() {
+        let (gauges, mut pieces) = (Gauges::default(), Pieces::default());
+        let (first, last) = (gauges.edge(), gauges.edge());
+        let mut latencies = Histogram::new();
+        latencies.record_n(1_000_000, 1000);
+        let waiting = [1_000, 500_000, 4_000_000_000];
+        pieces.add(&first, &last, 1000, (&latencies, &waiting));
+        assert_eq!(pieces.latencies.count(), 1001);
+        assert!(pieces.latencies.quantile_ns(1.0) >= Some(3_990_000_000));
+        // Where nothing was answered, nothing but the waits is known.
+        pieces.add(&first, &last, 0, (&Histogram::new(), &waiting));
+        assert_eq!(pieces.latencies.count(), 1004);
+    }
 }

@@ -1,6 +1,7 @@
 //! The client against servers in this process: honest ones, which must agree in the counts, and liars: every
 //! lie must be counted, without a hang.
 
+use ringroad_lab::client::window::Window;
 use ringroad_lab::client::{self, ClientReport, Options};
 use ringroad_lab::suite::Protocol;
 use ringroad_measure::Histogram;
@@ -104,6 +105,13 @@ fn no_errors(report: &ClientReport) {
     assert_eq!((report.connected, report.served), (3, 3));
 }
 
+/// Whether the latencies are those of the answers of the window, and what still waited at its end if that was
+/// long; of each connection one at most.
+fn counts_what_was_answered(window: &Window) {
+    let counted = Histogram::from_base64(&window.histogram).unwrap().count();
+    assert!((window.completed..=window.completed + 3).contains(&counted), "{counted}, {}", window.completed);
+}
+
 #[test]
 fn an_honest_http_server_and_the_client_count_the_same() {
     let served = Arc::new(AtomicU64::new(0));
@@ -123,7 +131,7 @@ fn an_honest_http_server_and_the_client_count_the_same() {
         assert_eq!(report.payload_bytes, Some(20));
         let window = report.window.unwrap();
         assert!(window.completed > 0 && window.completed < report.completed);
-        assert_eq!(Histogram::from_base64(&window.histogram).unwrap().count(), window.completed);
+        counts_what_was_answered(&window);
         // Little's law holds by construction in a closed loop, so the client's own clocks must obey it.
         let in_flight = window.completed as f64 * window.mean_ns.unwrap() / window.duration_ns as f64;
         let asked = f64::from(3 * pipeline);
@@ -450,7 +458,7 @@ fn a_connection_per_request_is_made_answered_closed_and_counted_once() {
         assert!(report.completed > 3, "the next request has a connection of its own: {}", report.completed);
         assert_eq!(report.answers, served.load(Ordering::SeqCst));
         let window = report.window.unwrap();
-        assert_eq!(Histogram::from_base64(&window.histogram).unwrap().count(), window.completed);
+        counts_what_was_answered(&window);
     }
 }
 

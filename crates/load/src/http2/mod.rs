@@ -9,7 +9,7 @@ mod frames;
 pub(crate) use frames::Prepared;
 
 use crate::answer::Whole;
-use crate::connection::{Asked, End, Woken, count_whole, received, unanswered, words};
+use crate::connection::{Asked, End, Woken, count_whole, expired, received, unanswered, words};
 use crate::layer::Layer;
 use crate::plan::Body;
 use crate::worker::{ASKED, EXPIRED, Kind, NEVER, PARKED, SILENT, Seat, Worker};
@@ -100,12 +100,7 @@ pub(crate) async fn converse(
     let flights = talk.flights;
     let left = flights.live.len() as u64;
     worker.in_flight.set(worker.in_flight.get() - left);
-    if matches!(end, End::Failed(Kind::Timeout, _)) && worker.is_open_loop() {
-        for live in flights.live.values() {
-            let Asked { due, sent, late, .. } = live.asked;
-            worker.waited(flights.now, due, sent, late, false);
-        }
-    }
+    flights.live.values().for_each(|live| worker.unanswered(flights.now, &live.asked));
     unanswered(worker, end, left, has_sent)
 }
 
@@ -205,9 +200,7 @@ impl Talk<'_> {
                 };
                 Some(self.flights.failed(Kind::Reset, why))
             }
-            Woken::Expired => {
-                Some(End::Failed(Kind::Timeout, format!("no answer within {:?}", worker.plan.timeout)))
-            }
+            Woken::Expired => Some(expired(worker)),
         }
     }
 
@@ -277,13 +270,20 @@ impl Flights<'_> {
             }
             News::Whole(stream) => self.whole(stream),
             News::Reset(stream, code) => {
-                if self.live.remove(&stream).is_some() {
+                if let Some(live) = self.live.remove(&stream) {
+                    worker.unanswered(self.now, &live.asked);
                     self.lost(1, &format!("stream reset by the server: {}", name_of(code)));
                 }
             }
             News::GoAway(last, code) => {
                 let before = self.live.len();
-                self.live.retain(|stream, _| *stream <= last);
+                self.live.retain(|stream, live| {
+                    let stays = *stream <= last;
+                    if !stays {
+                        worker.unanswered(self.now, &live.asked);
+                    }
+                    stays
+                });
                 let lost = before - self.live.len();
                 self.lost(lost as u64, &format!("left out by GOAWAY: {}", name_of(code)));
             }

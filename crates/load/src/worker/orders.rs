@@ -2,7 +2,7 @@
 //!
 //! Orders follow each other on the same connections. Start at [`run`], then [`carry_out`].
 
-use super::{ASKED, Kind, LOST, NEVER, OPEN, SERVED, Seat, TRIED, Worker};
+use super::{ASKED, Cut, LOST, NEVER, OPEN, SERVED, Seat, TRIED, Worker};
 use crate::connection;
 use crate::error::Error;
 use crate::pace::{self, Metronome};
@@ -175,6 +175,7 @@ async fn carry_out(worker: &Rc<Worker>, task: &Task, order: &Order) -> Result<Do
         seat.unset(ASKED | SERVED);
     }
     worker.last.set(order.last);
+    worker.cut.set(None);
     let pacing = begin_load(worker, task, order);
     let slice = measure(worker, task, order).await;
     if let Some(pacing) = pacing {
@@ -341,7 +342,9 @@ async fn measure(worker: &Rc<Worker>, task: &Task, order: &Order) -> Result<u32,
         let slice_ends =
             worker.window_ns.get() + u64::from(slice + 1) * 1_000_000_000 / u64::from(plan.slices);
         if now >= slice_ends && slice_ends < worker.end_ns.get() {
-            let tally = worker.take_tally(task);
+            let waiting_ns = worker.waiting_ns(now);
+            let mut tally = worker.take_tally(task);
+            tally.waiting_ns = waiting_ns;
             let _ = task.news.send(News::Slice { index: task.index, slice, tally });
             slice += 1;
         }
@@ -351,9 +354,6 @@ async fn measure(worker: &Rc<Worker>, task: &Task, order: &Order) -> Result<u32,
             stopped = Some(now);
             worker.end_ns.set(worker.end_ns.get().min(now));
             worker.give_up(now, false);
-        }
-        if stopped.is_some_and(|since| now - since >= STOPPING.as_nanos() as u64) {
-            return Ok(slice);
         }
         if order.probe.is_some() && now >= worker.end_ns.get() {
             worker.give_up(now, true);
@@ -371,10 +371,16 @@ async fn measure(worker: &Rc<Worker>, task: &Task, order: &Order) -> Result<u32,
         let overdue = now >= worker.end_ns.get().saturating_add(limit);
         // A count that cannot be reached: no connection, no answer.
         let stuck = plan.duration.is_none() && now - quiet_since >= limit.saturating_mul(2);
-        if overdue || stuck {
-            let left = worker.in_flight.get();
-            worker.failed(Kind::Timeout, left, "no answer by the end");
-            return Ok(slice);
+        let is_over = stopped.is_some_and(|since| now - since >= STOPPING.as_nanos() as u64);
+        if overdue || stuck || is_over {
+            // Each connection counts what it waits for, and its end with it, by the next look.
+            let how = if is_over { Cut::Stopped } else { Cut::Overdue };
+            if worker.in_flight.get() == 0 || worker.cut.get().is_some() {
+                return Ok(slice);
+            }
+            // Nothing may follow what is cut off.
+            worker.give_up(now, order.probe.is_some());
+            worker.cut_off(how);
         }
     }
 }

@@ -4,13 +4,17 @@
 //! is at least the server's: that is true on any machine. How much more it is depends on the machine, and is
 //! bounded by sums.
 
-use crate::server::{Requests, Server, ok};
-use crate::{best, http, run};
+use crate::server::{self, Requests, Server, ok};
+use crate::{best, drivers, http, run};
 use ringroad_load::plan::Pace;
+use ringroad_load::require::Requirement;
 use ringroad_load::schedule::Arrivals;
-use ringroad_load::{Event, Plan};
+use ringroad_load::verdict::verdict;
+use ringroad_load::{Event, Outcome, Plan};
 use ringroad_measure::Histogram;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -240,4 +244,150 @@ fn what_was_waited_for_until_the_timeout_is_in_the_latencies_of_an_open_loop() {
         latencies.service.as_ref().unwrap().quantile_ns(1.0).unwrap() as f64
             >= 0.998 * timeout.as_nanos() as f64
     );
+}
+
+/// A server that answers, or ends, the fourth request of all by `stall`, and all others at once.
+fn stalling(stall: impl Fn(&mut TcpStream) + Send + Sync + 'static) -> Server {
+    let count = AtomicU64::new(0);
+    Server::start(move |stream, log| {
+        let mut requests = Requests::default();
+        while requests.next(stream, log).is_some() {
+            if count.fetch_add(1, Ordering::SeqCst) == 3 {
+                return stall(stream);
+            }
+            if stream.write_all(&ok()).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+const STALL: Duration = Duration::from_millis(700);
+
+fn for_300_ms(server: &Server) -> Plan {
+    Plan { count: None, duration: Some(Duration::from_millis(300)), connections: 2, ..http(server.address) }
+}
+
+/// At least one request waited for as long, and the demand that none does is not met.
+fn shows(outcome: &Outcome, wait: Duration, how: &str) {
+    let longest = outcome.tally.latencies.response.quantile_ns(1.0).unwrap();
+    assert!(longest as f64 >= 0.998 * wait.as_nanos() as f64, "{how}: {longest} ns");
+    let required: Requirement = format!("max<{}ms", wait.as_millis() / 2).parse().unwrap();
+    assert!(required.unmet(outcome).is_some(), "{how}");
+}
+
+#[test]
+fn in_closed_loop_an_answer_after_the_window_counts_with_all_of_its_time() {
+    for choice in drivers() {
+        for pipeline in [1, 4] {
+            let server = stalling(|stream| {
+                thread::sleep(STALL);
+                let _ = stream.write_all(&ok());
+                server::close(stream);
+            });
+            let plan = Plan { pipeline, ..for_300_ms(&server) };
+            let outcome = run(&plan, &choice).unwrap();
+            shows(&outcome, STALL, &format!("{choice}, {pipeline}"));
+            assert!(outcome.tally.completed < outcome.counts.completed, "the rate is that of the window");
+        }
+    }
+}
+
+#[test]
+fn a_request_without_an_answer_counts_with_the_time_it_was_waited_for_whatever_its_end_is() {
+    let until_gone = |stream: &mut TcpStream| while let Ok(1..) = stream.read(&mut [0; 4096]) {};
+    let close_late = |stream: &mut TcpStream| {
+        thread::sleep(STALL);
+        server::close(stream);
+    };
+    let nonsense_late = |stream: &mut TcpStream| {
+        thread::sleep(STALL);
+        let _ = stream.write_all(b"220 mail.example.org ESMTP\r\n");
+        server::close(stream);
+    };
+    type End = fn(&mut TcpStream);
+    let ends: [(&str, End); 3] =
+        [("silence", until_gone), ("close", close_late), ("another protocol", nonsense_late)];
+    for choice in drivers() {
+        for (how, end) in ends {
+            let server = stalling(end);
+            // What never comes is waited for until the timeout.
+            let timeout = if how == "silence" { STALL } else { Duration::from_secs(60) };
+            let plan = Plan { timeout, ..for_300_ms(&server) };
+            let outcome = run(&plan, &choice).unwrap();
+            let how = format!("{choice}, {how}");
+            shows(&outcome, STALL, &how);
+            assert_eq!((outcome.tally.unanswered, outcome.counts.errors.total()), (1, 1), "{how}");
+            assert!(outcome.tally.unanswered_ns >= STALL.as_nanos() as u64, "{how}");
+            let said = verdict(&plan, &outcome).to_string();
+            assert!(said.contains("1 request got no answer"), "{how}: {said}");
+        }
+    }
+}
+
+/// Over HTTP/2: the connection is closed, the stream is reset, it is left out by GOAWAY.
+#[test]
+fn over_http2_a_request_without_an_answer_counts_with_the_time_it_was_waited_for() {
+    let ends: [&[u8]; 3] =
+        [b"", b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\x08", b"\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x01"];
+    for end in ends {
+        let server = Server::start(move |stream, _| {
+            let _ = stream.write_all(b"\0\0\0\x04\0\0\0\0\0");
+            let mut bytes = Vec::new();
+            // A frame of headers: its stream is the first.
+            while !bytes.windows(5).any(|five| five == b"\0\0\0\x01\x82" || five == b"\0\0\0\x01\x83") {
+                let mut some = [0; 4096];
+                let Ok(count @ 1..) = stream.read(&mut some) else { return };
+                bytes.extend_from_slice(&some[..count]);
+            }
+            thread::sleep(STALL);
+            let _ = stream.write_all(end);
+            server::close(stream);
+        });
+        let plan = Plan { connections: 1, count: Some(1), http2: true, ..http(server.address) };
+        let outcome = run(&plan, &best()).unwrap();
+        shows(&outcome, STALL, &format!("{end:?}: {:?}", outcome.counts.failures));
+        assert_eq!(outcome.tally.unanswered, 1);
+    }
+}
+
+#[test]
+fn what_waits_when_a_load_is_stopped_counts_with_its_wait_and_is_no_failure() {
+    for choice in drivers() {
+        let server = stalling(|stream| while let Ok(1..) = stream.read(&mut [0; 4096]) {});
+        let plan = Plan { duration: Some(Duration::from_secs(3600)), ..for_300_ms(&server) };
+        let stop = Arc::new(AtomicBool::new(false));
+        let outcome = thread::scope(|scope| {
+            let load = scope.spawn(|| ringroad_load::run(&plan, &choice, &stop, &mut |_| {}));
+            while server.requests() < 100 && !load.is_finished() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            thread::sleep(Duration::from_millis(200));
+            stop.store(true, Ordering::SeqCst);
+            load.join().unwrap().unwrap()
+        });
+        shows(&outcome, Duration::from_millis(200), &choice.to_string());
+        assert_eq!((outcome.tally.unanswered, outcome.counts.errors.total()), (1, 0), "{choice}");
+    }
+}
+
+/// Whatever is due counts, sent or not: 20 requests at 100 a second, and one connection that gets no answer.
+#[test]
+fn in_open_loop_what_was_never_sent_is_in_the_latencies() {
+    let server = Server::start(|stream, log| {
+        let mut requests = Requests::default();
+        while requests.next(stream, log).is_some() {}
+    });
+    let plan = Plan {
+        connections: 1,
+        count: None,
+        duration: Some(Duration::from_millis(200)),
+        timeout: Duration::from_millis(500),
+        pace: Pace::Open { per_second: 100.0, arrivals: Arrivals::Constant },
+        ..http(server.address)
+    };
+    let outcome = run(&plan, &best()).unwrap();
+    assert!(outcome.counts.unsent > 0);
+    assert_eq!((outcome.tally.latencies.response.count(), outcome.tally.unanswered), (20, 20));
+    shows(&outcome, Duration::from_millis(500), "open loop");
 }

@@ -7,7 +7,7 @@ use ringroad_measure::claim::{Claim, Little, Origin, Outcome, Place, Sense};
 use ringroad_measure::histogram::Histogram;
 use ringroad_measure::record::{
     Ceiling, Cell, Clock, Control, CrossCheck, Details, Errors, Handshakes, Held, Interval, Knee, Latencies,
-    Limiter, Loop, OfPart, OfUrl, Part, Program, Record, Run, SCHEMA, ServerCost, Stage,
+    Limiter, Loop, OfPart, OfUrl, Part, Program, Record, Run, SCHEMA, ServerCost, Stage, Unanswered,
 };
 use serde_json::{Map, Value, json};
 
@@ -124,6 +124,7 @@ fn full() -> Record {
             closes: true,
             statuses: [(200, 7), (503, 1)].into(),
             refused_us: percentiles,
+            unanswered: Some(Unanswered { requests: 3, longest_us: 2e6 }),
             bytes_per_s: Some(1.5e6),
             urls: vec![OfUrl {
                 url: "GET http://127.0.0.1/".into(),

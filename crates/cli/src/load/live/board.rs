@@ -63,7 +63,7 @@ impl Column {
     pub(super) fn of(tally: &Tally, seconds: f64) -> Column {
         let at = |q| tally.latencies.response.quantile_ns(q);
         let Tally { completed, failed, .. } = *tally;
-        Column { seconds, completed, failed, p50_ns: at(0.5), p99_ns: at(0.99), max_ns: at(1.0) }
+        Column { seconds, completed, failed, p50_ns: at(0.5), p99_ns: at(0.99), max_ns: tally.longest_ns() }
     }
 }
 
