@@ -9,6 +9,7 @@
 
 pub mod capacity;
 pub mod cgroup;
+pub mod connect;
 pub mod cpu;
 pub mod facts;
 pub mod gate;

@@ -37,7 +37,7 @@ pub(crate) enum Refusal {
 pub(crate) fn ask(addr: SocketAddr, host: &str, path: &str, patience: Duration) -> Result<Keeping, Refusal> {
     let until = Instant::now() + patience;
     let silent = |error: std::io::Error| Refusal::Silent(error.to_string());
-    let mut stream = TcpStream::connect_timeout(&addr, patience).map_err(silent)?;
+    let mut stream = ringroad_host::connect::connect(addr, patience).map_err(silent)?;
     stream.set_nodelay(true).map_err(silent)?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: ringroad-lab\r\n\r\n");
     let mut carry = Vec::new();

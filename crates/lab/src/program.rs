@@ -9,12 +9,13 @@
 
 use crate::pin::Pinned;
 use crate::suite::{ARGUMENTS, Ready, Server};
+use ringroad_host::connect::connect;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -216,9 +217,9 @@ impl Program {
             }
             let address = match &server.ready {
                 Ready::Line(pattern) => find_ready(&program.stdout.text(), pattern, filling.addr),
-                Ready::Connect => TcpStream::connect_timeout(&filling.addr, Duration::from_millis(200))
-                    .is_ok()
-                    .then_some(filling.addr),
+                Ready::Connect => {
+                    connect(filling.addr, Duration::from_millis(200)).is_ok().then_some(filling.addr)
+                }
                 // It is never there to be connected to; its run is not this way.
                 Ready::End => None,
             };

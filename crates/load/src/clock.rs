@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::target::{Scheme, Target};
 use ringroad_measure::record::Clock;
 use std::io::{Read, Write};
-use std::net::{TcpStream, ToSocketAddrs, UdpSocket};
+use std::net::{ToSocketAddrs, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -128,8 +128,8 @@ fn date(target: &Target) -> Result<(f64, f64, f64), Error> {
         .map_err(|why| failed("resolve", why.to_string()))?
         .next()
         .ok_or_else(|| failed("resolve", "it has no address".to_owned()))?;
-    let mut socket =
-        TcpStream::connect_timeout(&address, PATIENCE).map_err(|why| failed("connect", why.to_string()))?;
+    let mut socket = ringroad_host::connect::connect(address, PATIENCE)
+        .map_err(|why| failed("connect", why.to_string()))?;
     let limits = socket.set_read_timeout(Some(PATIENCE)).and_then(|()| socket.set_nodelay(true));
     limits.map_err(|why| failed("set up the socket", why.to_string()))?;
     let request = format!(

@@ -8,7 +8,7 @@ use crate::complaint::{DONE, FAILED, USAGE, name, why};
 use ringroad_lab::traffic::{self, Reading};
 use ringroad_load::{Scheme, Target};
 use std::io::{Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::ToSocketAddrs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -69,7 +69,7 @@ fn get(target: &Target) -> Result<String, String> {
     let addresses = (target.host.as_str(), target.port).to_socket_addrs().map_err(|error| why(&error))?;
     let mut socket = Err("it has no address".to_owned());
     for address in addresses {
-        socket = TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| why(&error));
+        socket = ringroad_host::connect::connect(address, PATIENCE).map_err(|error| why(&error));
         if socket.is_ok() {
             break;
         }

@@ -8,7 +8,7 @@ use crate::complaint::{FAILED, USAGE, name, say, why};
 use ringroad_load::{Scheme, Target};
 use std::fs;
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -110,7 +110,7 @@ fn put(target: &Target, file: &str, text: &str) -> Result<(), Refused> {
     let addresses = (target.host.as_str(), target.port).to_socket_addrs().map_err(lost("resolve"))?;
     let mut socket = Err(io::Error::other("it has no address"));
     for address in addresses {
-        socket = TcpStream::connect_timeout(&address, PATIENCE);
+        socket = ringroad_host::connect::connect(address, PATIENCE);
         if socket.is_ok() {
             break;
         }

@@ -16,6 +16,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 /// A TCP connection.
 pub type TcpStream = Stream<Inet>;
@@ -27,7 +28,8 @@ impl TcpStream {
     /// Connects to `address`.
     ///
     /// # Errors
-    /// ECONNREFUSED: nothing listens there; ETIMEDOUT, EHOSTUNREACH, ENETUNREACH; EMFILE.
+    /// ECONNREFUSED: nothing listens there, also where the kernel has connected the socket to itself;
+    /// ETIMEDOUT, EHOSTUNREACH, ENETUNREACH; EMFILE.
     ///
     /// # Panics
     /// Outside of a runtime.
@@ -134,11 +136,18 @@ impl Future for Connect {
         let Connecting::UnderWay { socket, .. } = std::mem::replace(&mut this.state, Connecting::Over) else {
             unreachable!("it was a moment ago");
         };
-        if result >= 0 {
-            return Poll::Ready(Ok(Stream::new(socket)));
-        }
-        let error = Error::errno("connect", -result).on(this.address).by(driver);
-        Poll::Ready(Err(match -result {
+        let refused = match result {
+            0.. if is_to_itself(&socket, this.address) => {
+                // A reset frees the port at once, for the server that is to have it.
+                let _ = socket.set(SocketOption::Linger(Some(Duration::ZERO)));
+                drop(socket);
+                libc::ECONNREFUSED
+            }
+            0.. => return Poll::Ready(Ok(Stream::new(socket))),
+            _ => -result,
+        };
+        let error = Error::errno("connect", refused).on(this.address).by(driver);
+        Poll::Ready(Err(match refused {
             libc::ECONNREFUSED => error.hint("nothing listens there"),
             libc::EADDRNOTAVAIL => {
                 error.hint("no local port is free for that peer: use more source addresses")
@@ -146,6 +155,14 @@ impl Future for Connect {
             _ => error,
         }))
     }
+}
+
+/// Whether a socket is connected to itself. Where nothing listens at a port of this machine, and that port is
+/// chosen for the connecting socket, the connect succeeds (simultaneous open, RFC 9293 §3.5).
+fn is_to_itself(socket: &Socket, address: SocketAddr) -> bool {
+    let Ok(own) = socket.local_addr::<Inet>() else { return false };
+    own.port() == address.port()
+        && socket.peer_addr::<Inet>().is_ok_and(|peer| (own.ip(), own.port()) == (peer.ip(), peer.port()))
 }
 
 impl Drop for Connect {

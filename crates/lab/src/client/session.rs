@@ -495,7 +495,8 @@ impl<'a> Session<'a> {
                 }
                 pending -= 1;
                 let result = match &self.connections[index].socket {
-                    Some(socket) => net::sockopt::socket_error(socket).and_then(|result| result),
+                    Some(socket) => net::sockopt::socket_error(socket)
+                        .and_then(|result| result.and_then(|()| to_another(socket))),
                     None => continue,
                 };
                 match result {
@@ -599,6 +600,15 @@ impl<'a> Session<'a> {
             window,
         }
     }
+}
+
+/// Refuses a connection to itself, which the kernel makes where nothing listens at the port that it chose.
+fn to_another(socket: &OwnedFd) -> rustix::io::Result<()> {
+    if net::getpeername(socket)? != Some(net::getsockname(socket)?) {
+        return Ok(());
+    }
+    net::sockopt::set_socket_linger(socket, Some(Duration::ZERO))?;
+    Err(Errno::CONNREFUSED)
 }
 
 /// Whether connection `index` goes on sending: as many as asked for, spread evenly among all.

@@ -70,7 +70,7 @@ fn together(addr: SocketAddr) -> io::Result<f64> {
 }
 
 fn connect(addr: SocketAddr) -> io::Result<BufReader<TcpStream>> {
-    let stream = TcpStream::connect_timeout(&addr, PATIENCE)?;
+    let stream = ringroad_host::connect::connect(addr, PATIENCE)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     Ok(BufReader::new(stream))

@@ -1,0 +1,87 @@
+//! Connecting by blocking calls, for tools beside a load. A connection to oneself is none.
+//!
+//! A client that has the port that it connects to, on which nothing listens, is connected to itself
+//! (simultaneous open, RFC 9293 §3.5): the kernel may choose that port if it lies in the range of local
+//! ports. It would hear what it says, and keep the port from the server that is to have it. The engine's
+//! sockets refuse it likewise. Start at [`connect`].
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+/// Connects to `address` within `patience`.
+///
+/// # Errors
+/// As of [`TcpStream::connect_timeout`]; ECONNREFUSED also if it is a connection to itself.
+pub fn connect(address: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
+    to_another(TcpStream::connect_timeout(&address, patience)?)
+}
+
+/// Refuses a connection to itself, and resets it, so that its port is free at once.
+fn to_another(stream: TcpStream) -> io::Result<TcpStream> {
+    let (own, peer) = (stream.local_addr()?, stream.peer_addr()?);
+    if own != peer {
+        return Ok(stream);
+    }
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    let bytes = size_of_val(&linger) as libc::socklen_t;
+    // SAFETY: the descriptor is that of `stream`, which lives to the end of this function. `linger` is a
+    // live value of ours of so many bytes; the call reads it and keeps no pointer to it. Refused, the close
+    // is an ordinary one.
+    unsafe {
+        let value = (&raw const linger).cast();
+        libc::setsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, value, bytes)
+    };
+    Err(io::Error::from_raw_os_error(libc::ECONNREFUSED))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::net::TcpListener;
+    use std::os::fd::{FromRawFd, OwnedFd};
+
+    /// A socket that is bound to a free port and connected to it.
+    fn to_itself() -> TcpStream {
+        // SAFETY: socket(2) takes numbers; the descriptor that it gives belongs to nothing else.
+        let socket = unsafe {
+            let fd = libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+            assert!(fd >= 0);
+            OwnedFd::from_raw_fd(fd)
+        };
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let name = libc::sockaddr_in {
+            sin_family: libc::AF_INET as libc::sa_family_t,
+            sin_port: port.to_be(),
+            sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes([127, 0, 0, 1]) },
+            sin_zero: [0; 8],
+        };
+        // SAFETY: the descriptor is open, and `name` is a live address of as many bytes; the calls read it
+        // and keep no pointer to it.
+        unsafe {
+            let (name, bytes) = ((&raw const name).cast(), size_of_val(&name) as libc::socklen_t);
+            assert_eq!(libc::bind(socket.as_raw_fd(), name, bytes), 0);
+            assert_eq!(libc::connect(socket.as_raw_fd(), name, bytes), 0, "it connects to itself");
+        }
+        TcpStream::from(socket)
+    }
+
+    #[test]
+    fn a_connection_to_itself_is_refused_and_leaves_its_port() {
+        let stream = to_itself();
+        let port = stream.local_addr().unwrap().port();
+        assert_eq!(to_another(stream).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        // Closed in order it would stay in TIME_WAIT.
+        let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+        assert!(!table.contains(&format!("0100007F:{port:04X} ")), "{table}");
+    }
+
+    #[test]
+    fn a_connection_to_a_listener_is_one() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        assert_eq!(connect(address, Duration::from_secs(60)).unwrap().peer_addr().unwrap(), address);
+    }
+}
