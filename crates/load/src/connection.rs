@@ -17,7 +17,7 @@ use crate::worker::{
     ALIVE, ASKED, Cut, EXPIRED, Kind, LOST, NEVER, OPEN, PARKED, SERVED, Seat, TRIED, Worker,
 };
 use ringroad_engine::net::{ConnectOptions, ReadHalf, TcpStream, UnixAddr, UnixStream};
-use ringroad_engine::{Lease, time};
+use ringroad_engine::{AnyBuf, Lease, time};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::os::fd::OwnedFd;
@@ -298,9 +298,8 @@ async fn converse(
         now: worker.now(),
     };
     let end = loop {
-        let (message, count) = talk.take(number);
+        let messages = talk.take(number);
         let mut end = None;
-        let messages = (count > 0).then(|| worker.batch(message, count));
         if let Some(bytes) = layer.outgoing(messages) {
             let mut sending = pin!(write.write_all(bytes));
             while end.is_none() {
@@ -412,47 +411,46 @@ struct Talk<'a> {
 }
 
 impl Talk<'_> {
-    /// The next message to send, and how many times.
+    /// The next requests to send.
     #[inline]
-    fn take(&mut self, number: u32) -> (u16, u32) {
+    fn take(&mut self, number: u32) -> Option<AnyBuf> {
         let Talk { worker, seat, now, .. } = *self;
         if worker.is_open_loop() {
             if self.flight.len() > 0 || seat.has(PARKED) {
-                return (0, 0);
+                return None;
             }
             // An arrival assigned to a free connection is late by what the client took. One that waited for a
             // connection is not.
             let (due, late) = match seat.assigned.take() {
                 Some(due) => (due, now.saturating_sub(due)),
                 // A heartbeat belongs to its connection.
-                None if worker.hold().is_some() => return (0, 0),
+                None if worker.hold().is_some() => return None,
                 None => match worker.arrival(now) {
                     Some(due) => (due, 0),
-                    None => return (0, 0),
+                    None => return None,
                 },
             };
-            return (self.ask(number, 1, due, late), 1);
+            return Some(self.ask(number, 1, due, late));
         }
         let room = worker.room(seat, self.flight.len());
         match worker.grant(number, room, now) {
-            0 => (0, 0),
+            0 => None,
             count => {
                 let due = if worker.plan.until_closed { self.begun } else { now };
-                (self.ask(number, count, due, 0), count)
+                Some(self.ask(number, count, due, 0))
             }
         }
     }
 
-    fn ask(&mut self, number: u32, count: u32, due: u64, late: u64) -> u16 {
-        let message = self.worker.turn(number);
-        for _ in 0..count {
-            self.flight.push(Asked { due, sent: self.now, late, message });
-        }
+    fn ask(&mut self, number: u32, count: u32, due: u64, late: u64) -> AnyBuf {
+        let (flight, sent) = (&mut self.flight, self.now);
+        let bytes =
+            self.worker.batch(number, count, |message| flight.push(Asked { due, sent, late, message }));
         self.seat.set(ASKED);
         self.has_sent = true;
         self.worker.sent(count);
         self.watch();
-        message
+        bytes
     }
 
     /// Starts the timeout of the oldest request.

@@ -44,6 +44,7 @@ mod tally;
 mod target;
 mod template;
 pub mod tls;
+mod turns;
 pub mod verdict;
 pub mod watched;
 mod websocket;

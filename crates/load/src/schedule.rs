@@ -7,6 +7,7 @@
 //!
 //! Start at [`Schedule`].
 
+use crate::turns::Turns;
 use serde::{Deserialize, Serialize};
 use std::rc::Rc;
 use std::time::Duration;
@@ -135,31 +136,35 @@ pub struct Schedule {
     profile: Rc<Profile>,
     /// Arrivals of all workers up to the next one of this worker.
     position: f64,
-    workers: f64,
+    turns: Turns,
+    /// How many of this worker's have been found.
+    round: u64,
     chance: Option<fastrand::Rng>,
     left: u64,
     next_ns: Option<u64>,
 }
 
 impl Schedule {
-    /// The share of worker `index` of `workers`: of even arrivals every `workers`-th, of random ones as many
-    /// by chance of its own. At most `count` of them.
+    /// The share of a worker, `(index, workers)`: of even arrivals those that are its turn, of random ones as
+    /// many by chance of its own. At most `count` of them.
     pub fn new(
         profile: Rc<Profile>,
         arrivals: Arrivals,
-        (index, workers): (u32, u32),
+        turns: impl Into<Turns>,
         seed: u64,
         count: u64,
     ) -> Schedule {
+        let turns = turns.into();
         let chance = (arrivals == Arrivals::Poisson)
             // Neighbouring seeds are neighbouring streams of the generator, so they are spread.
             .then(|| {
-                fastrand::Rng::with_seed(seed ^ u64::from(index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+                fastrand::Rng::with_seed(seed ^ (turns.number(0) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
             });
         let mut schedule = Schedule {
             profile,
-            position: f64::from(index),
-            workers: f64::from(workers),
+            position: turns.number(0) as f64,
+            turns,
+            round: 0,
             chance,
             left: count,
             next_ns: None,
@@ -189,10 +194,11 @@ impl Schedule {
     }
 
     fn step(&mut self) {
-        self.position += match &mut self.chance {
-            None => self.workers,
+        self.round += 1;
+        self.position = match &mut self.chance {
+            None => self.turns.number(self.round) as f64,
             // `1 - [0, 1)` is never 0, so the logarithm is finite.
-            Some(chance) => -(1.0 - chance.f64()).ln() * self.workers,
+            Some(chance) => self.position - (1.0 - chance.f64()).ln() * self.turns.workers() as f64,
         };
     }
 

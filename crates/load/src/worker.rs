@@ -20,8 +20,8 @@ use crate::schedule::Schedule;
 use crate::share::share;
 use crate::site::Address;
 use crate::tally::{Counts, OfUrl, Tally};
-use crate::template::Template;
 use crate::tls::Handshakes;
+use crate::turns::Turns;
 use crate::websocket::Opening;
 pub(crate) use orders::{Done, News, Order, Orders, TICK, Task, connect, run, runtime};
 use ringroad_engine::AnyBuf;
@@ -45,17 +45,18 @@ pub(crate) struct Worker {
     site_of: Box<[u16]>,
     /// Limits the connects in progress, if connections live in the ring's table.
     pub(crate) on_their_way: Option<Semaphore>,
-    /// Counter of source addresses used.
-    sourced: Cell<usize>,
+    /// Source addresses used, and which of them are this worker's.
+    sourced: Cell<u64>,
+    source_turns: Turns,
     epoch: Instant,
     pub(crate) seats: Box<[Seat]>,
     /// For each message, 1, 2, … copies of it, to be sent at once; none if it is a template.
     batches: Vec<Vec<Rc<[u8]>>>,
     /// The messages as requests of HTTP/2, if that is spoken; `None`: a template.
     prepared: Vec<Option<Prepared>>,
-    /// Templates: the number of the next request, and the distance to this worker's next.
-    number: Cell<u64>,
-    stride: u64,
+    /// Requests of templates where there are several servers: how many, and the numbers of this worker's.
+    filled: Cell<u64>,
+    turns: Turns,
     random: RefCell<fastrand::Rng>,
     /// The connection that sends the next heartbeat, if connections are held.
     beats: Cell<usize>,
@@ -85,8 +86,9 @@ pub(crate) struct Worker {
     /// What was measured of each message; empty if it is not kept apart.
     urls: RefCell<Vec<OfUrl>>,
     pub(crate) tally: RefCell<Box<Tally>>,
-    /// The server of the next idle connection.
-    idle_site: Cell<u16>,
+    /// Idle connections begun, and which of them are this worker's.
+    idled: Cell<u64>,
+    idle_turns: Turns,
     /// Idle connections that are open.
     pub(crate) idle_open: Cell<u32>,
     /// Where there is TLS: what its handshakes were.
@@ -113,21 +115,61 @@ struct Site {
     /// Whether one of the addresses has taken a connection.
     reached: Cell<bool>,
     secured: bool,
-    /// Which message comes next, by weight.
+    /// Which message comes next, by weight: the period of one sequence for all workers.
     wheel: Vec<u16>,
-    turned: Cell<usize>,
+    /// For each place of it how many templates are before it, and then how many there are in it.
+    templates: Vec<u64>,
+    turned: Cell<u64>,
+    turns: Turns,
+}
+
+/// What is to be sent next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    pub(crate) message: u16,
+    /// Which of the requests of templates it is, if it is one.
+    number: u64,
+}
+
+/// In open loop the order of the workers shifts as seldom: it brings two arrivals of a worker together that
+/// are else as far apart as there are workers.
+const SHIFTS_SELDOM: u64 = 16;
+
+/// The share of a worker in what is sent to server `number`, among the workers that have connections to it.
+fn site_turns(number: u16, plan: &Plan, index: u32, servers: &[u16]) -> Turns {
+    if servers.is_empty() {
+        return Turns::from((index, plan.threads)).up_to(plan.count);
+    }
+    let mut has = vec![false; plan.threads as usize];
+    for (connection, site) in (0..plan.connections).zip(servers.iter().cycle()) {
+        if let Some(has) = has.get_mut((connection % plan.threads) as usize) {
+            *has |= *site == number;
+        }
+    }
+    let before = has.iter().take(index as usize).filter(|has| **has).count() as u32;
+    Turns::from((before, has.iter().filter(|has| **has).count() as u32))
 }
 
 impl Site {
     /// Server `number` of the plan.
-    fn new(number: u16, plan: &Plan, addresses: &[Address]) -> Site {
+    fn new(number: u16, plan: &Plan, addresses: &[Address], turns: Turns) -> Site {
         let weight = |message: &Message| if message.site == number { message.weight } else { 0 };
+        let wheel = shares::wheel(&plan.messages.iter().map(weight).collect::<Vec<_>>());
+        let mut templates = vec![0];
+        for message in &wheel {
+            let message = plan.messages.get(usize::from(*message));
+            let is_one = message.is_some_and(|message| message.template.is_some());
+            templates.push(templates.last().copied().unwrap_or(0) + u64::from(is_one));
+        }
+        let times = if plan.pace.is_timed() { SHIFTS_SELDOM } else { 1 };
         Site {
             addresses: addresses.to_vec(),
             address: Cell::new(0),
             reached: Cell::new(false),
             secured: plan.sites().nth(number.into()).is_some_and(|site| site.scheme.is_secured()),
-            wheel: shares::wheel(&plan.messages.iter().map(weight).collect::<Vec<_>>()),
+            turns: turns.over(wheel.len(), times),
+            wheel,
+            templates,
             turned: Cell::new(0),
         }
     }
@@ -165,17 +207,29 @@ impl Worker {
         let batches = plan.messages.iter().map(|message| {
             // Only what comes in batches is laid out in them: a large message is not pipelined by the
             // hundred.
-            let deepest = if message.template.is_some() || plan.http2 { 0 } else { plan.pipeline as usize };
+            let is_alone = plan.messages.iter().filter(|other| other.site == message.site).count() == 1;
+            let deepest = match message.template {
+                None if !plan.http2 => {
+                    if is_alone {
+                        plan.pipeline as usize
+                    } else {
+                        1
+                    }
+                }
+                _ => 0,
+            };
             (1..=deepest).map(|count| message.bytes.repeat(count).into()).collect()
         });
-        let sites =
-            task.addresses.iter().zip(0..).map(|(addresses, number)| Site::new(number, plan, addresses));
+        let mine = Turns::from((task.index, plan.threads));
         // By the number a connection has among those of all workers, so that each server has its share of
         // all.
         let turns = if plan.others.is_empty() { Vec::new() } else { site_wheel(plan) };
         let site_of = (0..seats).filter_map(|seat| {
             let number = seat * u64::from(plan.threads) + u64::from(task.index);
             turns.get((number % turns.len().max(1) as u64) as usize).copied()
+        });
+        let sites = task.addresses.iter().zip(0..).map(|(addresses, number)| {
+            Site::new(number, plan, addresses, site_turns(number, plan, task.index, &turns))
         });
         let urls = if plan.tells_urls() { plan.messages.len() } else { 0 };
         let mut seen = Seen::new(&plan.messages, &plan.statuses);
@@ -184,14 +238,14 @@ impl Worker {
             sites: sites.collect(),
             site_of: site_of.collect(),
             on_their_way: plan.direct.map(|direct| Semaphore::new(direct.connecting as usize)),
-            // Workers begin at different ones.
-            sourced: Cell::new(task.index as usize),
+            sourced: Cell::new(0),
+            source_turns: mine.over(plan.sources.len(), 1),
             epoch: task.epoch,
             seats: (0..seats).map(seat).collect(),
             batches: batches.collect(),
             prepared: prepared(plan),
-            number: Cell::new(task.index.into()),
-            stride: plan.threads.into(),
+            filled: Cell::new(0),
+            turns: mine,
             random: RefCell::new(fastrand::Rng::with_seed(plan.seed ^ u64::from(task.index) << 32)),
             beats: Cell::new(0),
             seen: RefCell::new(seen),
@@ -212,7 +266,8 @@ impl Worker {
             window_bytes: Cell::new(0),
             urls: RefCell::new(vec![OfUrl::default(); urls]),
             tally: RefCell::new(Box::new(Tally::new(open))),
-            idle_site: Cell::new((task.index as usize % task.addresses.len().max(1)) as u16),
+            idled: Cell::new(0),
+            idle_turns: mine.over(task.addresses.len(), 1),
             idle_open: Cell::new(0),
             handshakes: RefCell::default(),
             cut: Cell::new(None),
@@ -257,9 +312,9 @@ impl Worker {
 
     /// The server of the next idle connection: all in turns.
     pub(crate) fn next_idle(&self) -> u16 {
-        let next = self.idle_site.get();
-        self.idle_site.set(if usize::from(next) + 1 >= self.sites.len() { 0 } else { next + 1 });
-        next
+        let round = self.idled.get();
+        self.idled.set(round + 1);
+        (self.idle_turns.number(round) % self.sites.len().max(1) as u64) as u16
     }
 
     /// Whether connections to this server are secured.
@@ -313,12 +368,13 @@ impl Worker {
         if sources.is_empty() {
             return Ok(None);
         }
-        let first = self.sourced.get();
-        self.sourced.set(first.wrapping_add(1));
+        let round = self.sourced.get();
+        self.sourced.set(round + 1);
+        let first = (self.source_turns.number(round) % sources.len() as u64) as usize;
         let found = sources
             .iter()
             .cycle()
-            .skip(first % sources.len())
+            .skip(first)
             .take(sources.len())
             .find(|source| source.is_ipv4() == address.is_ipv4());
         found
@@ -326,46 +382,81 @@ impl Worker {
             .ok_or("connect: no source address of the target's version of IP")
     }
 
-    /// The bytes of `count` requests of this message.
+    /// The bytes of `count` requests on connection `number`, as they come in turn; `note` hears of each what
+    /// its message is.
     #[inline]
-    pub(crate) fn batch(&self, message: u16, count: u32) -> AnyBuf {
-        let plan = &self.plan;
-        let template = plan.messages.get(usize::from(message)).and_then(|message| message.template.as_ref());
-        if let Some(template) = template {
-            return self.filled_in(template, count);
+    pub(crate) fn batch(&self, number: u32, count: u32, mut note: impl FnMut(u16)) -> AnyBuf {
+        let turn = self.turn(number);
+        note(turn.message);
+        let batches = self.batches.get(usize::from(turn.message));
+        if let Some(batch) = batches.and_then(|all| all.get(count as usize - 1)) {
+            // More than one is laid out of what is sent alone.
+            (1..count).for_each(|_| note(self.turn(number).message));
+            return AnyBuf::from(Rc::clone(batch));
         }
-        let batch = self.batches.get(usize::from(message)).and_then(|all| all.get(count as usize - 1));
-        AnyBuf::from(batch.map_or_else(|| Rc::from([]), Rc::clone))
-    }
-
-    /// A message as a request of HTTP/2; as an error one that is another each time.
-    pub(crate) fn prepared(&self, message: u16, site: u16) -> Result<&Prepared, Option<Prepared>> {
-        match self.prepared.get(usize::from(message)) {
-            Some(Some(prepared)) => Ok(prepared),
-            _ => Err(Prepared::of(&self.batch(message, 1), self.is_secured(site))),
-        }
-    }
-
-    /// `count` requests of a template, each another.
-    #[cold]
-    fn filled_in(&self, template: &Template, count: u32) -> AnyBuf {
         let mut bytes = Vec::new();
-        let mut random = self.random.borrow_mut();
-        for _ in 0..count {
-            let number = self.number.get();
-            self.number.set(number.wrapping_add(self.stride));
-            template.write(&mut bytes, number, &mut random);
+        self.write(turn, &mut bytes);
+        for _ in 1..count {
+            let turn = self.turn(number);
+            note(turn.message);
+            self.write(turn, &mut bytes);
         }
         AnyBuf::from(bytes)
     }
 
-    /// Which message comes next on connection `number`.
+    /// Adds the bytes of one request.
+    fn write(&self, turn: Turn, bytes: &mut Vec<u8>) {
+        let Some(message) = self.plan.messages.get(usize::from(turn.message)) else { return };
+        match &message.template {
+            Some(template) => template.write(bytes, turn.number, &mut self.random.borrow_mut()),
+            None => bytes.extend_from_slice(&message.bytes),
+        }
+    }
+
+    /// A message as a request of HTTP/2; as an error one that is another each time.
+    pub(crate) fn prepared(&self, turn: Turn, site: u16) -> Result<&Prepared, Option<Prepared>> {
+        match self.prepared.get(usize::from(turn.message)) {
+            Some(Some(prepared)) => Ok(prepared),
+            _ => {
+                let mut bytes = Vec::new();
+                self.write(turn, &mut bytes);
+                Err(Prepared::of(&bytes, self.is_secured(site)))
+            }
+        }
+    }
+
+    /// What comes next on connection `number`.
     #[inline]
-    pub(crate) fn turn(&self, number: u32) -> u16 {
-        let Some(site) = self.site(self.site_of(number)) else { return 0 };
-        let at = site.turned.get();
-        site.turned.set(if at + 1 >= site.wheel.len() { 0 } else { at + 1 });
-        site.wheel.get(at).copied().unwrap_or(0)
+    pub(crate) fn turn(&self, number: u32) -> Turn {
+        let none = Turn { message: 0, number: 0 };
+        let Some(site) = self.site(self.site_of(number)) else { return none };
+        let all = site.templates.last().copied().unwrap_or(0);
+        if let ([message], 0) = (site.wheel.as_slice(), all) {
+            return Turn { message: *message, ..none };
+        }
+        let round = site.turned.get();
+        site.turned.set(round + 1);
+        let next = site.turns.number(round);
+        let length = site.wheel.len().max(1) as u64;
+        let (turn, at) = (next / length, (next % length) as usize);
+        let message = site.wheel.get(at).copied().unwrap_or(0);
+        let before = site.templates.get(at).copied().unwrap_or(0);
+        if all == 0 || self.sites.len() == 1 {
+            return Turn { message, number: turn * all + before };
+        }
+        // Each server has a sequence of its own, and no two requests of the load have one number.
+        let is_template = site.templates.get(at + 1).is_some_and(|after| *after > before);
+        let filled = self.filled.get();
+        self.filled.set(filled + u64::from(is_template));
+        Turn { message, number: self.turns.number(filled) }
+    }
+
+    /// The share of the arrivals of an open loop. What is sent at each of them follows the same order.
+    fn arrival_turns(&self) -> Turns {
+        match &*self.sites {
+            [site] => site.turns,
+            _ => self.turns,
+        }
     }
 
     /// Begins a load without an end of its own, and wakes all connections.

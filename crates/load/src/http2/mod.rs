@@ -158,15 +158,15 @@ impl Talk<'_> {
     fn ask(&mut self, number: u32, due: u64, late: u64) {
         let Talk { machine, flights } = self;
         let worker = flights.worker;
-        let message = worker.turn(number);
-        let stream = match worker.prepared(message, worker.site_of(number)) {
+        let turn = worker.turn(number);
+        let stream = match worker.prepared(turn, worker.site_of(number)) {
             Ok(prepared) => machine.send(prepared),
             // A template: another request each time.
             Err(Some(prepared)) => machine.send(&prepared),
             // The bytes of a message of HTTP are always those of a request.
             Err(None) => return,
         };
-        let asked = Asked { due, sent: flights.now, late, message };
+        let asked = Asked { due, sent: flights.now, late, message: turn.message };
         let whole = Whole { keep_alive: true, ..Whole::default() };
         flights.live.insert(stream, Live { asked, whole, body: Vec::new() });
         flights.order.push_back(stream);

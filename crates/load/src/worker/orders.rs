@@ -12,6 +12,7 @@ use crate::share::share;
 use crate::site::Address;
 use crate::tally::{Counts, OfUrl, Tally};
 use crate::tls::Handshakes;
+use crate::turns::Turns;
 use ringroad_engine::choose::Choice;
 use ringroad_engine::{JoinHandle, Runtime, spawn, time};
 use std::future::poll_fn;
@@ -216,12 +217,13 @@ pub(crate) async fn connect(worker: &Rc<Worker>, task: &Task) {
     let whole = worker.plan.connect_limit.as_nanos() as u64;
     let (mut next, mut made, mut progress, mut told) = (0, 0, begun, begun);
     loop {
-        let allowed = worker.plan.connect_rate.map_or(f64::INFINITY, |rate| {
-            1.0 + (worker.now() - begun) as f64 / 1e9 * rate / f64::from(worker.plan.threads)
-        });
+        // Those of all workers are one after the other.
+        let turns = Turns::from((task.index, worker.plan.threads));
+        let allowed =
+            worker.plan.connect_rate.map_or(f64::INFINITY, |rate| (worker.now() - begun) as f64 / 1e9 * rate);
         while next < count + idle
             && worker.connecting.get() < worker.plan.connecting_max
-            && f64::from(next) < allowed
+            && turns.number(next.into()) as f64 <= allowed
         {
             // What is connecting counts from here, or all would be spawned at once.
             worker.connecting.set(worker.connecting.get() + 1);
@@ -275,17 +277,19 @@ fn begin_load(worker: &Rc<Worker>, task: &Task, order: &Order) -> Option<JoinHan
                 Some(stages) => stages.after(plan.warmup),
                 None => Profile::constant(order.probe.unwrap_or(per_second), length),
             };
-            Some((profile, arrivals, (task.index, plan.threads), count))
+            Some((profile, arrivals, worker.arrival_turns(), count))
         }
         Pace::Hold(hold) => {
-            // One after the other, so that each has its own every interval, and all together are no burst.
-            let per_second = worker.seats.len() as f64 / hold.heartbeat.as_secs_f64();
-            Some((Profile::constant(per_second, length), Arrivals::Constant, (0, 1), u64::MAX))
+            // One after the other, so that each has its own every interval, and all together, those of other
+            // workers among them, are no burst.
+            let per_second = f64::from(plan.connections) / hold.heartbeat.as_secs_f64();
+            let turns = Turns::from((task.index, plan.threads)).of_connections(plan.connections);
+            Some((Profile::constant(per_second, length), Arrivals::Constant, turns, u64::MAX))
         }
     };
     let pacing = timed.map(|(profile, arrivals, of, count)| {
         let seed = plan.seed;
-        let lead = pace::lead(profile.most() / f64::from(of.1));
+        let lead = pace::lead(profile.most() / of.workers() as f64);
         let make = move || Schedule::new(Rc::new(profile), arrivals, of, seed, count);
         *worker.schedule.borrow_mut() = Some(make.clone()());
         spawn(dispatcher(Rc::clone(worker), task.epoch + Duration::from_nanos(begin_ns), lead, make))

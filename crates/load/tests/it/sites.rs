@@ -3,7 +3,8 @@
 
 use crate::server::{Log, Requests, Server, ok};
 use crate::{best, drivers, get, http, run};
-use ringroad_load::plan::Request;
+use ringroad_load::plan::{Pace, Request};
+use ringroad_load::schedule::Arrivals;
 use ringroad_load::site::{Destination, Route};
 use ringroad_load::{Message, Plan, Table, Target};
 use std::collections::BTreeSet;
@@ -140,4 +141,66 @@ fn requests_with_placeholders_differ_and_have_the_length_they_say() {
         ids.insert(head.split("X-Id: ").nth(1).unwrap().get(..36).unwrap().to_owned());
     }
     assert_eq!((ids.len(), numbers.len()), (12, 12), "each request is another");
+}
+
+/// A plan of so many URLs, `/0` and on, one connection for each thread.
+fn urls(server: &Server, count: u32, threads: u32) -> Plan {
+    let target = |nth| format!("http://{}/{nth}", server.address).parse().unwrap();
+    let messages = (0..count).map(|nth| get(&target(nth), 1)).collect();
+    Plan { messages, connections: threads, threads, ..http(server.address) }
+}
+
+/// The paths that were asked for, in the order in which the server read them.
+fn paths(server: &Server) -> Vec<String> {
+    let lines = server.log.lines.lock().unwrap();
+    lines.iter().map(|line| line.split(['/', ' ']).nth(2).unwrap().to_owned()).collect()
+}
+
+#[test]
+fn the_threads_of_a_load_go_through_one_sequence_of_urls() {
+    for choice in drivers() {
+        for (count, threads, requests) in [(8, 8, 8), (4, 4, 4), (8, 4, 20), (3, 2, 7)] {
+            let server = Server::http(|_| ok());
+            let plan = Plan { count: Some(requests), ..urls(&server, count, threads) };
+            assert_eq!(run(&plan, &choice).unwrap().counts.completed, requests, "{choice}");
+            let mut asked = paths(&server);
+            let mut expected: Vec<_> =
+                (0..requests).map(|nth| (nth % u64::from(count)).to_string()).collect();
+            asked.sort();
+            expected.sort();
+            assert_eq!(asked, expected, "{choice}: {count} URLs, {threads} threads");
+        }
+    }
+}
+
+#[test]
+fn requests_that_are_sent_together_go_through_the_sequence_too() {
+    let server = Server::http(|_| ok());
+    let plan = Plan { count: Some(20), pipeline: 8, ..urls(&server, 8, 1) };
+    assert_eq!(run(&plan, &best()).unwrap().counts.completed, 20);
+    assert_eq!(paths(&server), (0..20).map(|nth| (nth % 8).to_string()).collect::<Vec<_>>());
+}
+
+/// Arrivals a quarter of a second apart, each at another thread.
+#[test]
+fn in_open_loop_the_threads_ask_for_the_urls_in_their_order() {
+    let server = Server::http(|_| ok());
+    let pace = Pace::Open { per_second: 4.0, arrivals: Arrivals::Constant };
+    let plan = Plan { count: Some(6), pace, ..urls(&server, 3, 3) };
+    assert_eq!(run(&plan, &best()).unwrap().counts.completed, 6);
+    assert_eq!(paths(&server), ["0", "1", "2", "0", "1", "2"]);
+}
+
+#[test]
+fn the_requests_of_all_threads_are_numbered_in_one_sequence_beside_others() {
+    let server = Server::http(|_| ok());
+    let mut plan = Plan { count: Some(8), ..urls(&server, 1, 4) };
+    let request = Request { method: "GET", headers: &[], body: b"", close: false };
+    let target: Target = format!("http://{}/{{n}}", server.address).parse().unwrap();
+    plan.messages = vec![get(&target, 1), Message::template(&target, &request, 1, None).unwrap()];
+    plan.messages[0] = get(&format!("http://{}/fixed", server.address).parse().unwrap(), 1);
+    assert_eq!(run(&plan, &best()).unwrap().counts.completed, 8);
+    let mut asked = paths(&server);
+    asked.sort();
+    assert_eq!(asked, ["0", "1", "2", "3", "fixed", "fixed", "fixed", "fixed"]);
 }
