@@ -363,7 +363,7 @@ impl Dir {
     }
 }
 
-/// Opens a directory to make things in, with `flags` besides. One that may be written but not listed will do:
+/// Opens a directory to make things in, with `flags` besides. One that cannot be opened for listing will do:
 /// it is held by its path alone then, and `OFlags::PATH` is among the flags that are returned.
 pub(crate) fn open_to_fill<P: Arg + Copy>(
     at: BorrowedFd<'_>,
@@ -373,10 +373,7 @@ pub(crate) fn open_to_fill<P: Arg + Copy>(
     let open = |flags| {
         rustix::fs::openat(at, name, OPEN_DIRECTORY | flags, Mode::empty()).map(|opened| (opened, flags))
     };
-    match open(flags) {
-        Err(Errno::ACCESS) => open(flags | OFlags::PATH),
-        answer => answer,
-    }
+    open(flags).or_else(|why| open(flags | OFlags::PATH).map_err(|_| why))
 }
 
 /// Gives the owner of a directory that was made what is needed to fill it, and opens it for that where it

@@ -323,6 +323,8 @@ impl Worker<'_, '_> {
             match made {
                 Ok(()) => return Ok((Some(target.to_owned()), true, backup)),
                 Err(Errno::EXIST) => {}
+                // Where none may be made, one that is there can be filled all the same.
+                Err(_) if lstat(handles.target(), target).is_ok() => {}
                 Err(why) => return Err(entry.not_made(ErrorKind::CreateDirectory, why)),
             }
             let side = entry.target_side(plan::follows_target(options, FileType::Directory))?;

@@ -3,8 +3,12 @@
 //!
 //! A new file is written under its final name. An existing one is overwritten in place, as GNU cp does. With
 //! `atomic` and `resume` a finished copy takes its name by rename instead, unless something about the old
-//! file must stay (other names, an owner that cannot be given, attributes, a mount) or must go by being
-//! written (setuid bits). A new file that cannot be finished is removed.
+//! file must stay (other names, an owner that cannot be given, attributes, a mount), must go by being
+//! written (setuid bits), or the name cannot be replaced. A new file that cannot be finished is removed.
+//!
+//! Overwriting in place needs no right that `open(O_WRONLY | O_TRUNC)` and `write` do not need. What is tried
+//! first may be refused (making the name, opening without `O_TRUNC`, setting the size); then it is done by
+//! that open.
 
 use crate::clock::For;
 use crate::content::{Cloning, Fault, Moved, Transfer};
@@ -20,7 +24,7 @@ use crate::worker::Worker;
 use crate::writers::Sole;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, Timespec, Timestamps, UTIME_NOW};
 use rustix::io::Errno;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Flags for creating a target under a new name.
@@ -254,7 +258,7 @@ impl Worker<'_, '_> {
             Err(Broken { error, keep }) => {
                 self.abandon(entry, (&place, begun), &room, keep);
                 match error {
-                    Some(error) if is_mounted(&error) => self.in_place(entry, opened),
+                    Some(error) if keeps_its_name(&error) => self.in_place(entry, opened),
                     Some(error) if self.fits_in_place(entry, opened, &place, &error) => {
                         self.in_place(entry, opened)
                     }
@@ -486,6 +490,7 @@ impl Worker<'_, '_> {
             }
             match rustix::fs::unlinkat(to, name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
+                Err(_) if matches!(place, Place::Temporary(_)) && self.take_back(to, name) => {}
                 Err(why) => {
                     let error = Error::system(ErrorKind::Remove, entry.dir.target_of(name), why);
                     self.tell(error);
@@ -493,6 +498,14 @@ impl Worker<'_, '_> {
             }
         }
         self.undo(entry, room);
+    }
+
+    /// Removes a temporary file that was given to another owner already: in a sticky directory only its owner
+    /// may do that.
+    fn take_back(&self, at: BorrowedFd<'_>, name: &CStr) -> bool {
+        let me = Some(rustix::fs::Uid::from_raw(self.run.me.uid));
+        rustix::fs::chownat(at, name, me, None, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+            && rustix::fs::unlinkat(at, name, AtFlags::empty()).is_ok()
     }
 
     /// The mode a new target in `dir` is made with. Where the directory gives it a list, that has to go
@@ -531,6 +544,7 @@ impl Worker<'_, '_> {
         let attributes = opened.attributes.as_deref();
         let mode = self.creation_mode(entry.dir, entry.handles, &opened.facts, attributes);
         let mut room = Room::default();
+        let mut refused = Errno::EXIST;
         for _ in 0..8 {
             let made = self.clock.call(For::Create, || {
                 rustix::fs::openat(entry.handles.target(), entry.target, CREATE, Mode::from_raw_mode(mode))
@@ -548,16 +562,18 @@ impl Worker<'_, '_> {
                     }
                     return Err(create_error(entry, Errno::NOTDIR));
                 }
-                Err(why) => {
-                    self.undo(entry, &room);
-                    return Err(create_error(entry, why));
-                }
+                // Where names may not be made, a file that is there may still be written.
+                Err(why) => refused = why,
             }
             let target = match lstat(entry.handles.target(), entry.target) {
                 Ok(link) if link.kind != FileType::Symlink => Side { link, file: Some(link) },
                 Ok(_) => entry.target_side(plan::follows_target(self.run.options, opened.facts.kind))?,
                 // Gone again: then it can be made.
-                Err(Errno::NOENT) => continue,
+                Err(Errno::NOENT) if refused == Errno::EXIST => continue,
+                Err(_) if refused != Errno::EXIST => {
+                    self.undo(entry, &room);
+                    return Err(create_error(entry, refused));
+                }
                 Err(why) => return Err(entry.target_error(ErrorKind::Stat, why)),
             };
             let source = if entry.follow {
@@ -583,7 +599,8 @@ impl Worker<'_, '_> {
                 }
             }
         }
-        Err(create_error(entry, Errno::EXIST))
+        self.undo(entry, &room);
+        Err(create_error(entry, refused))
     }
 
     /// Opens an existing target for writing, or a new file that will take its name. `None`: it is gone, and
@@ -612,9 +629,23 @@ impl Worker<'_, '_> {
             flags |= OFlags::CREATE;
         }
         let mode = Mode::from_raw_mode(creation_mode(options, &opened.facts, false, true));
-        let open = || rustix::fs::openat(to, entry.target, flags, mode);
-        let Some(fd) = self.open_leased(For::Create, open) else { return Ok(Some(Err(Skip::Stopped))) };
+        let empties = there.kind == FileType::RegularFile && !dangling && !options.attributes_only;
+        let open = |empty: OFlags| rustix::fs::openat(to, entry.target, flags | empty, mode);
+        let Some(fd) = self.open_leased(For::Create, || open(OFlags::empty())) else {
+            return Ok(Some(Err(Skip::Stopped)));
+        };
         let fd = match fd {
+            // Some file systems let a file be opened for writing only to be emptied at once. What is opened
+            // is no longer looked at before it is emptied, so it is looked at now.
+            Err(why) if empties && why != Errno::NOENT => {
+                let look = if link { crate::dir::stat } else { lstat };
+                let now = look(to, entry.target).map(|facts| facts.identity());
+                let other = there.identity() != opened.facts.identity();
+                if other && now == Ok(there.identity()) { open(OFlags::TRUNC) } else { Err(why) }
+            }
+            fd => fd,
+        };
+        let mut fd = match fd {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
             Err(_) if options.force => {
@@ -631,8 +662,16 @@ impl Worker<'_, '_> {
             return Err(Error::plain(ErrorKind::SameFile, entry.source_path()).with(entry.target_path()));
         }
         if now.identity() != there.identity() && !dangling {
-            // Something else took the name since it was judged; it is judged anew.
-            return Ok(None);
+            let look = if link { crate::dir::stat } else { lstat };
+            let again = look(to, entry.target);
+            let steady = again.is_ok_and(|again| {
+                [now.identity(), there.identity()].contains(&again.identity()) || again.kind != now.kind
+            });
+            if steady || now.kind != there.kind {
+                // Something else took the name since it was judged; it is judged anew.
+                return Ok(None);
+            }
+            // This file system numbers its files anew at each look.
         }
         if options.durability == Durability::End && now.kind == FileType::RegularFile {
             // Behind a link, or mounted, it may be on another file system than its directory.
@@ -656,9 +695,17 @@ impl Worker<'_, '_> {
                 let narrow = Mode::from_raw_mode(now.mode & opened.facts.mode);
                 let _ = rustix::fs::fchmod(&fd, narrow);
             }
-            self.clock
-                .call(For::Create, || rustix::fs::ftruncate(&fd, 0))
-                .map_err(|why| create_error(entry, why))?;
+            let emptied = self.clock.call(For::Create, || rustix::fs::ftruncate(&fd, 0));
+            // Where the size may not be set, opening may do it. And a file of the kernel's that has no size
+            // may have something that goes by being opened so.
+            if emptied.is_err() || now.size == 0 {
+                match (self.clock.call(For::Create, || open(OFlags::TRUNC)), emptied) {
+                    (Ok(anew), _) if is_file(&anew, now.identity()) => fd = anew,
+                    (_, Ok(())) => {}
+                    (Ok(_), Err(_)) => return Ok(None),
+                    (Err(_), Err(why)) => return Err(create_error(entry, why)),
+                }
+            }
         }
         let (place, room) = (Place::Existing, Room::default());
         Ok(Some(Ok(Target { fd, place, room, mode: None, plain_mode: None, _sole: sole })))
@@ -668,6 +715,9 @@ impl Worker<'_, '_> {
     fn swap(&mut self, entry: &Entry<'_>, there: &Facts) -> Result<Option<Target>, Error> {
         let options = self.run.options;
         let to = entry.handles.target();
+        if !may_be_renamed(to, entry.target) {
+            return Ok(None);
+        }
         let name = self.temporary_name();
         let made = self
             .clock
@@ -686,7 +736,11 @@ impl Worker<'_, '_> {
             let own = rustix::fs::fstat(&target.fd).map(Facts::from);
             let same = own.is_ok_and(|own| (own.uid, own.gid) == (there.uid, there.gid));
             let (uid, gid) = (rustix::fs::Uid::from_raw(there.uid), rustix::fs::Gid::from_raw(there.gid));
-            if !same && rustix::fs::fchown(&target.fd, Some(uid), Some(gid)).is_err() {
+            // A file that was given away cannot be finished without the right to change those of others.
+            let given = same
+                || rustix::fs::fchown(&target.fd, Some(uid), Some(gid)).is_ok()
+                    && rustix::fs::fchmod(&target.fd, Mode::RUSR | Mode::WUSR).is_ok();
+            if !given {
                 self.abandon(entry, (&target.place, target.identity()), &target.room, false);
                 return Ok(None);
             }
@@ -702,10 +756,35 @@ fn may_swap(there: &Facts, me: Me) -> bool {
     there.mode & 0o6000 == 0 && (me.is_root() || me.uid == there.uid)
 }
 
-/// Whether the name could not be had because a file is mounted there, as `/etc/hosts` in containers is. Such
-/// a file can still be written.
-fn is_mounted(error: &Error) -> bool {
-    error.kind == ErrorKind::Rename && error.is(Errno::BUSY)
+/// Whether a file stays under its name because the name cannot be replaced: something is mounted there, as
+/// `/etc/hosts` in containers is, or what is in the directory may not be renamed, or the file system cannot.
+/// Such a file can still be written.
+fn keeps_its_name(error: &Error) -> bool {
+    let refusals = [
+        Errno::BUSY,
+        Errno::PERM,
+        Errno::ACCESS,
+        Errno::NOSYS,
+        Errno::OPNOTSUPP,
+        Errno::INVAL,
+        Errno::XDEV,
+    ];
+    error.kind == ErrorKind::Rename && refusals.iter().any(|why| error.is(*why))
+}
+
+/// Whether names in a directory may be replaced, as far as that can be found out without making one that
+/// might then have to stay: in a directory that is only added to, and where a filter forbids renaming, it
+/// would. A rename of a name to itself changes nothing, and asks filters all the same.
+fn may_be_renamed(directory: BorrowedFd<'_>, name: &CStr) -> bool {
+    let append = rustix::fs::StatxAttributes::APPEND;
+    let about = rustix::fs::statx(directory, c"", AtFlags::EMPTY_PATH, rustix::fs::StatxFlags::TYPE);
+    !about.is_ok_and(|about| about.stx_attributes.contains(append))
+        && rustix::fs::renameat(directory, name, directory, name).is_ok()
+}
+
+/// Whether a descriptor is of this file.
+fn is_file(fd: &OwnedFd, identity: (u64, u64)) -> bool {
+    rustix::fs::fstat(fd).is_ok_and(|stat| Facts::from(stat).identity() == identity)
 }
 
 /// A target that has all its bytes.

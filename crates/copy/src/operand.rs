@@ -9,7 +9,7 @@ use crate::options::{Dereference, Destination, Durability, Link, Options};
 use crate::plan::Facts;
 use crate::report::{Event, Kind, Skip};
 use crate::worker::{Run, Worker};
-use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString, OsStr, OsString};
@@ -493,6 +493,8 @@ fn make_each(run: &Run<'_>, operand: &Operand, passed: &mut Vec<Parent>) -> Resu
                 }
             }
             Err(Errno::EXIST) => passed.push(parent(None)),
+            // Where none may be made, one that is there will do.
+            Err(_) if rustix::fs::statat(&at, &*name, AtFlags::empty()).is_ok() => passed.push(parent(None)),
             Err(why) => return Err(Error::system(ErrorKind::Parent, path, why)),
         }
         let failed = |why| Error::system(ErrorKind::Parent, path.clone(), why);

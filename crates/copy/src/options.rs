@@ -70,8 +70,9 @@ pub struct Options {
     /// the combination is refused.
     pub resume: bool,
     /// Replaces an existing file by renaming a finished copy over it, where nothing about the old file must
-    /// stay: it has one name, no attributes, no setuid bit, no mount. Otherwise, and by default, it is
-    /// overwritten in place.
+    /// stay and its name can be replaced: it has one name, no attributes, no setuid bit, no mount, and its
+    /// directory is not append-only. Otherwise, and by default, it is overwritten in place, which needs no
+    /// right but to open it with `O_TRUNC` and to write.
     pub atomic: bool,
     /// Compares every file with its source, byte by byte: each copy, and each file that was kept because of
     /// `resume` or `update`. The copy is written to the disk first and its cached pages are dropped, so that

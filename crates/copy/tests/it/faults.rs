@@ -189,8 +189,8 @@ fn assert_finished_files_are_whole(source: &Path, target: &Path) {
     }
 }
 
-/// Denies io_uring to this thread and those it starts.
-fn deny_rings(action: seccompiler::SeccompAction, calls: &[i64]) {
+/// Denies calls, those of io_uring among others, to this thread and those it starts.
+pub(crate) fn deny_rings(action: seccompiler::SeccompAction, calls: &[i64]) {
     let rules = calls.iter().map(|call| (*call, Vec::new())).collect();
     let arch = std::env::consts::ARCH.try_into().unwrap();
     let allow = seccompiler::SeccompAction::Allow;

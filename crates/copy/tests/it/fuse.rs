@@ -35,6 +35,20 @@ pub(crate) struct Faults {
     pub(crate) read_most: Option<usize>,
     /// Times are multiples of so many nanoseconds; 0 is 1.
     pub(crate) step_ns: u64,
+    /// A file that is there may be opened for writing only with `O_TRUNC`, as in object stores.
+    pub(crate) only_emptied: bool,
+    /// The size of a file cannot be set.
+    pub(crate) no_size: bool,
+    /// Requests with these opcodes are answered with these numbers.
+    pub(crate) refuses: &'static [(u32, i32)],
+    /// Every look at a file tells another inode number.
+    pub(crate) numbers_anew: bool,
+    /// The type that the listing tells of entries of this name (`DT_DIR` is 4, `DT_REG` 8, `DT_LNK` 10).
+    pub(crate) listed_as: &'static [(&'static str, u32)],
+    /// Reads and writes through a descriptor with `O_NONBLOCK` are answered with `EAGAIN`.
+    pub(crate) no_nonblock: bool,
+    /// A read changes the time of the last change of status.
+    pub(crate) reading_changes: bool,
     /// Writes are remembered, for [`Fuse::after_power_failure`].
     pub(crate) records: bool,
 }
@@ -61,6 +75,7 @@ struct State {
     faults: Faults,
     nodes: BTreeMap<u64, Node>,
     last: u64,
+    numbers: std::sync::atomic::AtomicU64,
 }
 
 /// The mounted file system, unmounted when dropped.
@@ -77,7 +92,10 @@ const ROOT: u64 = 1;
 const REQUEST_BYTES: usize = 40;
 /// The largest write that is asked for.
 const WRITE_BYTES: usize = 128 << 10;
+const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
+const EAGAIN: i32 = 11;
+const NONBLOCK: u32 = 0o4000;
 const EIO: i32 = 5;
 const ENOTEMPTY: i32 = 39;
 const ENOSYS: i32 = 38;
@@ -221,6 +239,9 @@ impl State {
         if !self.nodes.contains_key(&id) && !matches!(opcode, 2 | 26 | 36 | 38 | 42) {
             return Some(Err(ENOENT));
         }
+        if let Some((_, number)) = self.faults.refuses.iter().find(|(refused, _)| *refused == opcode) {
+            return Some(Err(*number));
+        }
         Some(match opcode {
             // LOOKUP
             1 => match self.child(id, &name_at(body, 0)) {
@@ -244,8 +265,8 @@ impl State {
             // RENAME, RENAME2
             12 => self.rename(id, u64_at(body, 0), name_at(body, 8), &body[8..]),
             45 => self.rename(id, u64_at(body, 0), name_at(body, 16), &body[16..]),
-            // OPEN, OPENDIR: a handle, and FOPEN_KEEP_CACHE for files.
-            14 | 27 => Ok(opened(opcode == 14)),
+            14 => self.open(id, u32_at(body, 0)),
+            27 => Ok(opened(false)),
             15 => return self.read(id, body),
             16 => self.write(id, body),
             // STATFS
@@ -271,11 +292,12 @@ impl State {
                 }
                 Ok(Vec::new())
             }
-            // INIT: version, read-ahead, flags (reads ahead without waiting, large writes), largest write.
+            // INIT: version, read-ahead, flags (reads ahead without waiting, opens empty files themselves, large
+            // writes), largest write.
             26 => {
                 let mut answer = vec![0; 64];
                 for (at, value) in
-                    [(0, 7_u32), (4, 31), (8, 128 << 10), (12, 0x21), (20, WRITE_BYTES as u32), (24, 1)]
+                    [(0, 7_u32), (4, 31), (8, 128 << 10), (12, 0x29), (20, WRITE_BYTES as u32), (24, 1)]
                 {
                     answer[at..at + 4].copy_from_slice(&value.to_ne_bytes());
                 }
@@ -356,7 +378,31 @@ impl State {
         Ok(Vec::new())
     }
 
+    /// OPEN: a handle, and FOPEN_KEEP_CACHE, or FOPEN_DIRECT_IO where each read shall be seen.
+    fn open(&mut self, id: u64, flags: u32) -> Result<Vec<u8>, i32> {
+        const TRUNC: u32 = 0o1000;
+        let (writes, empties) = (flags & 3 != 0, flags & TRUNC != 0);
+        if writes && !empties && self.faults.only_emptied {
+            return Err(EPERM);
+        }
+        if empties && let Some(node) = self.nodes.get_mut(&id) {
+            node.bytes.clear();
+            self.touch(id, &[1, 2]);
+        }
+        let mut answer = opened(true);
+        if self.faults.no_nonblock || self.faults.reading_changes {
+            answer[8] = 1;
+        }
+        Ok(answer)
+    }
+
     fn read(&mut self, id: u64, body: &[u8]) -> Answer {
+        if self.faults.no_nonblock && u32_at(body, 32) & NONBLOCK != 0 {
+            return Some(Err(EAGAIN));
+        }
+        if self.faults.reading_changes {
+            self.touch(id, &[2]);
+        }
         let (offset, size) = (u64_at(body, 8) as usize, u32_at(body, 16) as usize);
         let node = self.nodes.get(&id)?;
         let named = |wanted: Option<&str>| wanted == Some(node.name.as_str());
@@ -380,6 +426,9 @@ impl State {
 
     fn write(&mut self, id: u64, body: &[u8]) -> Result<Vec<u8>, i32> {
         let (offset, size) = (u64_at(body, 8) as usize, u32_at(body, 16) as usize);
+        if self.faults.no_nonblock && u32_at(body, 32) & NONBLOCK != 0 {
+            return Err(EAGAIN);
+        }
         let mut data = body[40..40 + size].to_vec();
         let faults = self.faults.clone();
         let node = self.nodes.get_mut(&id).ok_or(EIO)?;
@@ -409,6 +458,9 @@ impl State {
     fn set_attributes(&mut self, id: u64, body: &[u8]) -> Result<Vec<u8>, i32> {
         let which = u32_at(body, 0);
         let has = |bit: u32| which & (1 << bit) != 0;
+        if has(3) && self.faults.no_size {
+            return Err(EPERM);
+        }
         let now = self.now();
         let time = |at: usize, nanos: usize| Duration::new(u64_at(body, at), u32_at(body, nanos));
         let (accessed, changed) = (self.coarse(time(32, 56)), self.coarse(time(40, 60)));
@@ -455,7 +507,8 @@ impl State {
         let node = &self.nodes[&id];
         let size = node.bytes.len() as u64;
         let mut bytes = Vec::new();
-        for value in [id, size, size.div_ceil(512)] {
+        let number = if self.faults.numbers_anew && !node.directory { self.number() } else { id };
+        for value in [number, size, size.div_ceil(512)] {
             bytes.extend(value.to_ne_bytes());
         }
         node.times.iter().for_each(|time| bytes.extend(time.as_secs().to_ne_bytes()));
@@ -467,6 +520,11 @@ impl State {
         bytes
     }
 
+    /// A number that no file had before.
+    fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + (1 << 20)
+    }
+
     fn list(&self, id: u64, body: &[u8]) -> Result<Vec<u8>, i32> {
         let (offset, size) = (u64_at(body, 8) as usize, u32_at(body, 16) as usize);
         let mut answer = Vec::new();
@@ -476,6 +534,8 @@ impl State {
                 break;
             }
             let kind: u32 = if self.nodes[id].directory { 4 } else { 8 };
+            let told = self.faults.listed_as.iter().find(|(told, _)| told == name);
+            let kind = told.map_or(kind, |(_, kind)| *kind);
             let end = answer.len() + padded;
             answer.extend(id.to_ne_bytes());
             answer.extend((at as u64 + 1).to_ne_bytes());

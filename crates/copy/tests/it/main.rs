@@ -15,6 +15,7 @@ mod image;
 mod leases;
 mod progress;
 mod races;
+mod replacing;
 mod resume;
 mod support;
 mod tree;

@@ -1,0 +1,204 @@
+//! Overwriting asks for no more than `open(O_WRONLY | O_TRUNC)` and `write`: places where nothing else is
+//! allowed.
+
+use crate::faults::deny_rings as deny;
+use crate::fuse::{Faults, Fuse};
+use crate::image::Image;
+use crate::support::{Told, archive, clean, engines, files, folders, run};
+use ringroad_copy::{Dereference, Engine, Options};
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// As plain `cp -r`.
+fn plain(engine: Engine) -> Options {
+    Options { recursive: true, dereference: Dereference::Never, engine, ..Options::default() }
+}
+
+/// How a copy replaces what is there. With times coarse and all files changed, `resume` copies all of them.
+fn ways(engine: Engine) -> [Options; 3] {
+    let atomic = Options { atomic: true, ..plain(engine) };
+    [plain(engine), atomic, Options { resume: true, ..plain(engine) }]
+}
+
+fn prepare(source: &Path, target: &Path) {
+    for (folder, text) in [(source, "the new contents"), (target, "old")] {
+        std::fs::create_dir_all(folder.join("d")).unwrap();
+        for n in 0..20 {
+            std::fs::write(folder.join(format!("d/f{n}")), text).unwrap();
+        }
+        std::fs::write(folder.join("empty"), if folder == source { "" } else { "old" }).unwrap();
+        std::fs::write(folder.join("was-empty"), if folder == source { "new" } else { "" }).unwrap();
+    }
+}
+
+/// Copies over what is there, and demands that the target is the source, in the same files, and nothing more.
+fn replaces(source: &Path, target: &Path, options: &Options) {
+    let numbers = |folder: &Path| {
+        let found = files(folder).into_iter();
+        found.map(|(path, _)| (path.metadata().unwrap().ino(), path)).collect::<BTreeSet<_>>()
+    };
+    let before = numbers(target);
+    clean(source, target, options);
+    let texts = |folder: &Path| {
+        let texts = files(folder).into_iter().map(|(path, bytes)| {
+            (path.strip_prefix(folder).unwrap().to_path_buf(), String::from_utf8(bytes).unwrap())
+        });
+        texts.collect::<BTreeMap<_, _>>()
+    };
+    assert_eq!(texts(target), texts(source), "{options:?}");
+    if !options.atomic && !options.resume {
+        assert_eq!(numbers(target), before, "{options:?}: in place");
+    }
+}
+
+#[test]
+fn files_are_replaced_where_file_systems_allow_no_more_than_emptying_and_writing() {
+    const REMOVES: [(u32, i32); 2] = [(10, 1), (11, 1)];
+    const RENAMES: [(u32, i32); 2] = [(12, 38), (45, 38)];
+    let nothing = Faults::default();
+    for (what, faults, atomic) in [
+        ("only with O_TRUNC", Faults { only_emptied: true, ..nothing.clone() }, true),
+        ("no size", Faults { no_size: true, ..nothing.clone() }, true),
+        ("no rename", Faults { refuses: &RENAMES, ..nothing.clone() }, true),
+        // What is made beside could not be removed again.
+        ("no removal", Faults { refuses: &REMOVES, ..nothing.clone() }, false),
+        ("new numbers", Faults { numbers_anew: true, ..nothing.clone() }, false),
+    ] {
+        for &engine in engines() {
+            for options in ways(engine).iter().filter(|options| atomic || !(options.atomic || options.resume)) {
+                let Some(fuse) = Fuse::mount(Faults::default()) else { return };
+                let (_place, source, _) = folders();
+                let target = fuse.mounted.join("target");
+                prepare(&source, &target);
+                fuse.set(faults.clone());
+                eprintln!("{what}, {engine:?}, atomic {}, resume {}", options.atomic, options.resume);
+                if faults.numbers_anew {
+                    clean(&source, &target, options);
+                    assert_eq!(std::fs::read(target.join("d/f1")).unwrap(), b"the new contents");
+                } else {
+                    replaces(&source, &target, options);
+                }
+            }
+        }
+    }
+}
+
+/// Denies calls to a thread, and copies there.
+fn without(calls: &'static [i64], source: &Path, target: &Path, options: &Options) {
+    let (source, target, options) = (source.to_path_buf(), target.to_path_buf(), options.clone());
+    std::thread::spawn(move || {
+        deny(seccompiler::SeccompAction::Errno(1), calls);
+        replaces(&source, &target, &options);
+    })
+    .join()
+    .unwrap();
+}
+
+#[test]
+fn files_are_replaced_under_filters_that_forbid_removing_renaming_and_making_directories() {
+    const NAMES: &[i64] = &[
+        libc::SYS_unlinkat,
+        libc::SYS_renameat,
+        libc::SYS_renameat2,
+        libc::SYS_mkdirat,
+        libc::SYS_linkat,
+        libc::SYS_fchmod,
+        libc::SYS_fchmodat,
+        libc::SYS_fchown,
+    ];
+    for &engine in engines() {
+        for options in ways(engine) {
+            for calls in [NAMES, &[libc::SYS_ftruncate]] {
+                let (_place, source, target) = folders();
+                prepare(&source, &target);
+                without(calls, &source, &target, &options);
+            }
+        }
+    }
+}
+
+#[test]
+fn files_in_folders_that_are_only_added_to_are_replaced_and_nothing_is_left_beside_them() {
+    const FS_APPEND_FL: libc::c_long = 0x20;
+    let Some(image) = Image::new(64 << 20) else { return };
+    for &engine in engines() {
+        // The folder's own times cannot be set, which `resume` does.
+        for (at, options) in ways(engine).iter().enumerate().filter(|(_, options)| !options.resume) {
+            let (_place, source, _) = folders();
+            let target = image.mounted.join(format!("{}{at}", engine.name()));
+            prepare(&source, &target);
+            let flags = |flags: libc::c_long| {
+                let folder = std::fs::File::open(target.join("d")).unwrap();
+                // SAFETY: FS_IOC_SETFLAGS reads a number from the pointer, which is that of a local.
+                assert_eq!(unsafe { libc::ioctl(folder.as_raw_fd(), libc::FS_IOC_SETFLAGS, &raw const flags) }, 0);
+            };
+            flags(FS_APPEND_FL);
+            replaces(&source, &target, options);
+            flags(0);
+        }
+    }
+}
+
+/// Where names may not be replaced by this user, a copy that was to be renamed does not stay.
+#[test]
+fn files_of_others_in_sticky_folders_are_replaced_without_the_right_to_rename() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: files of another user need root");
+        return;
+    }
+    for &engine in engines() {
+        // Times of another user's file cannot be set either, so `resume` cannot go on with it.
+        for options in ways(engine).into_iter().filter(|options| !options.resume) {
+            let (_place, source, target) = folders();
+            prepare(&source, &target);
+            chown(target.join("d"), Some(4711), Some(4711)).unwrap();
+            target.join("d").set_mode(0o1777);
+            for n in 0..20 {
+                let file = target.join(format!("d/f{n}"));
+                std::fs::set_permissions(&file, PermissionsExt::from_mode(0o666)).unwrap();
+                chown(&file, Some(4712), None).unwrap();
+            }
+            std::thread::scope(|scope| {
+                let work = scope.spawn(|| {
+                    let fowner = rustix::thread::CapabilitySet::FOWNER;
+                    let mut held = rustix::thread::capabilities(None).unwrap();
+                    held.effective -= fowner;
+                    rustix::thread::set_capabilities(None, held).unwrap();
+                    replaces(&source, &target, &options);
+                });
+                work.join().unwrap();
+            });
+        }
+    }
+}
+
+trait SetMode {
+    fn set_mode(&self, mode: u32);
+}
+
+impl SetMode for Path {
+    fn set_mode(&self, mode: u32) {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(self, mode).unwrap();
+    }
+}
+
+/// A backup that was made for nothing goes back to its name.
+#[test]
+fn a_target_that_cannot_be_made_anew_has_its_name_back_from_its_backup() {
+    let (_place, source, _) = folders();
+    std::fs::write(source.join("f"), "new").unwrap();
+    let Some(fuse) = Fuse::mount(Faults::default()) else { return };
+    let target = fuse.mounted.join("f");
+    std::fs::write(&target, "old").unwrap();
+    fuse.set(Faults { refuses: &[(35, 1), (8, 1)], ..Faults::default() });
+    let backup = ringroad_copy::Backup { kind: ringroad_copy::BackupKind::Simple, suffix: "~".into() };
+    let options = Options { backup: Some(backup), ..archive(Engine::Threads) };
+    let told = Told::default();
+    let report = run(&source.join("f"), &target, &options, &told);
+    assert_eq!(report.totals.failed, 1, "{:?}", told.errors);
+    assert_eq!(std::fs::read(&target).unwrap(), b"old");
+}
