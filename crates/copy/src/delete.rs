@@ -10,7 +10,7 @@
 //! journal). Nothing is reached through a link: each directory is opened in the one before. Start at
 //! [`delete`].
 
-use crate::dir::{OPEN_DIRECTORY, os};
+use crate::dir::{OPEN_DIRECTORY, lists_truly, os};
 use crate::error::{Error, ErrorKind};
 use crate::exclude::Excluded;
 use crate::leftover;
@@ -165,6 +165,7 @@ impl Deletion<'_> {
         // A listing of its own, with its own position.
         let listing = rustix::fs::openat(directory, c".", OPEN_DIRECTORY, Mode::empty());
         let read = listing.and_then(|listing| {
+            let in_doubt = !lists_truly(listing.as_fd());
             let mut entries = RawDir::new(&listing, room.spare_capacity_mut());
             while let Some(entry) = entries.next() {
                 let entry = match entry {
@@ -176,7 +177,7 @@ impl Deletion<'_> {
                     continue;
                 }
                 let mut kind = entry.file_type();
-                if kind == FileType::Unknown || (follow && kind == FileType::Symlink) {
+                if in_doubt || kind == FileType::Unknown || (follow && kind == FileType::Symlink) {
                     let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
                     let facts = rustix::fs::statat(directory, name, flags);
                     kind = facts.map_or(kind, |stat| FileType::from_raw_mode(stat.st_mode));

@@ -424,6 +424,30 @@ fn join(mut path: PathBuf, name: &CStr) -> PathBuf {
     path
 }
 
+/// Whether the listings of a directory tell of each entry if it is a directory. File systems do that keep the
+/// type beside the name, or have it from the file itself. Layered ones, and those of other programs, may tell
+/// the type of something else. What is mounted over an entry is a directory if the entry is one.
+pub(crate) fn lists_truly(directory: BorrowedFd<'_>) -> bool {
+    // statfs(2): ext4, XFS, btrfs, tmpfs, ramfs, F2FS, ZFS, bcachefs, EROFS, squashfs, NFS, Ceph, Lustre.
+    const TRUE: [u32; 13] = [
+        0xef53,
+        0x5846_5342,
+        0x9123_683e,
+        0x0102_1994,
+        0x8584_58f6,
+        0xf2f5_2010,
+        0x2fc1_2fc1,
+        0xca45_1a4e,
+        0xe0f5_e1e2,
+        0x7371_7368,
+        0x6969,
+        0x00c3_6400,
+        0x0bd0_0bd0,
+    ];
+    #[allow(clippy::unnecessary_cast)] // The field's width differs between architectures.
+    rustix::fs::fstatfs(directory).is_ok_and(|found| TRUE.contains(&(found.f_type as u32)))
+}
+
 /// `stat` of a name itself.
 pub(crate) fn lstat(at: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<Facts> {
     rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW).map(Facts::from)

@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use std::ffi::CStr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// One name on each side.
 #[derive(Clone, Copy)]
@@ -32,7 +33,8 @@ pub(crate) struct Entry<'e> {
     pub(crate) operand: bool,
     /// A link is followed.
     pub(crate) follow: bool,
-    /// Its type in the listing.
+    /// Its type in the listing. It is no more than a hint: something may be mounted over the entry, and layered
+    /// file systems tell the type of what lies below.
     pub(crate) kind: Option<FileType>,
     /// The stretch of the journal that it is in.
     pub(crate) window: Option<&'e Window>,
@@ -150,20 +152,26 @@ impl Worker<'_, '_> {
         {
             return Err(error);
         }
-        let plain = options.link == Link::No && !self.run.looks_first;
-        if entry.kind == Some(FileType::RegularFile) && plain {
-            return self.regular(entry, None);
-        }
+        let mut replaced = None;
         if entry.kind == Some(FileType::Directory) {
-            return self.descend(entry);
+            // The open asks for a directory, and does nothing to what is none.
+            match self.descend(entry) {
+                Err(error) if error.kind == ErrorKind::Replaced => replaced = Some(error),
+                outcome => return outcome,
+            }
         }
+        // Looked at before anything is opened: opening a FIFO lets its writer go on, and opening a device may
+        // do anything.
         let facts = self.clock.call(For::Open, || entry.source_facts())?;
         if facts.kind == FileType::Directory {
-            if entry.kind.is_some() {
-                // It is a directory now, and was not when the files were listed.
+            if let Some(error) = replaced {
+                return Err(error);
+            }
+            if options.list.is_some() && !entry.operand {
+                // It was no directory when the list was made, and what is in it is not on the list.
                 return Err(Error::plain(ErrorKind::Replaced, entry.source_path()));
             }
-            return self.descend(entry);
+            return self.descend_unlisted(entry);
         }
         if let Some(outcome) = self.of_others(entry, &facts)? {
             return Ok(outcome);
@@ -175,14 +183,28 @@ impl Worker<'_, '_> {
         }
         let like_a_file = !options.recursive || options.copy_contents;
         match facts.kind {
-            FileType::RegularFile => self.regular(entry, Some(&facts)),
+            FileType::RegularFile => self.regular(entry, &facts),
             FileType::Symlink => self.linked(entry, &facts, |worker| worker.symlink(entry, &facts)),
-            _ if like_a_file => self.regular(entry, Some(&facts)),
+            _ if like_a_file => self.regular(entry, &facts),
             FileType::Fifo | FileType::Socket | FileType::CharacterDevice | FileType::BlockDevice => {
                 self.linked(entry, &facts, |worker| worker.special(entry, &facts))
             }
             _ => Err(Error::plain(ErrorKind::UnknownType, entry.source_path())),
         }
+    }
+
+    /// Enters what turned out to be a directory, and is not pending as one yet.
+    fn descend_unlisted(&mut self, entry: &Entry<'_>) -> Result<Outcome, Error> {
+        if entry.operand {
+            return self.descend(entry);
+        }
+        entry.dir.pending.fetch_add(1, Ordering::Relaxed);
+        let outcome = self.descend(entry);
+        if !matches!(outcome, Ok(Outcome::Descended { .. })) {
+            // Not the last: this entry is pending, in its batch.
+            entry.dir.pending.fetch_sub(1, Ordering::AcqRel);
+        }
+        outcome
     }
 
     /// Copies one of perhaps several names of a file: the first is copied by `copy`, the rest are linked to
@@ -202,7 +224,7 @@ impl Worker<'_, '_> {
         // How many links lead to a file is not known before the end.
         let names = if entry.follow { u64::MAX } else { facts.nlink };
         let claim = self.run.links.claim(identity, names, || {
-            entry.dir.pending.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            entry.dir.pending.fetch_add(1, Ordering::Relaxed);
             Waiter {
                 dir: Arc::clone(entry.dir),
                 source: entry.source.to_owned(),

@@ -84,14 +84,14 @@ pub(crate) enum Place {
 
 impl Worker<'_, '_> {
     /// Copies the contents of a file. `known`: what was found at the name before.
-    pub(crate) fn regular(&mut self, entry: &Entry<'_>, known: Option<&Facts>) -> Result<Outcome, Error> {
-        if let Some(facts) = known.copied().filter(|_| self.run.manifested.is_some())
-            && let Some(outcome) = self.as_listed(entry, &facts)?
+    pub(crate) fn regular(&mut self, entry: &Entry<'_>, known: &Facts) -> Result<Outcome, Error> {
+        if self.run.manifested.is_some()
+            && let Some(outcome) = self.as_listed(entry, known)?
         {
-            return self.linked(entry, &facts, |_| Ok(outcome));
+            return self.linked(entry, known, |_| Ok(outcome));
         }
         // Opening a FIFO waits for a writer: not where there is no place for its bytes.
-        let may_wait = known.is_some_and(|facts| facts.kind != FileType::RegularFile);
+        let may_wait = known.kind != FileType::RegularFile;
         if (self.run.looks_first || may_wait)
             && let Some((skip, facts)) = self.skips(entry)?
         {
@@ -156,9 +156,8 @@ impl Worker<'_, '_> {
     pub(crate) fn open_source(
         &mut self,
         entry: &Entry<'_>,
-        known: Option<&Facts>,
+        known: &Facts,
     ) -> Result<Option<Opened<'static>>, Error> {
-        let expected = known.map_or(FileType::RegularFile, |facts| facts.kind);
         let mut flags = SOURCE_FLAGS;
         if !entry.follow {
             flags |= OFlags::NOFOLLOW;
@@ -167,12 +166,10 @@ impl Worker<'_, '_> {
             rustix::fs::openat(entry.handles.source(), entry.source, flags, Mode::empty())
         });
         let Some(fd) = fd else { return Ok(None) };
-        let fd = fd.map_err(|why| self.open_error(entry, expected, why))?;
+        let fd = fd.map_err(|why| self.open_error(entry, known.kind, why))?;
         let facts = self.clock.call(For::Open, || rustix::fs::fstat(&fd));
         let facts = Facts::from(facts.map_err(|why| entry.source_error(ErrorKind::Stat, why))?);
-        let replaced =
-            facts.kind != expected || known.is_some_and(|known| known.identity() != facts.identity());
-        if replaced {
+        if facts.kind != known.kind || known.identity() != facts.identity() {
             return Err(Error::plain(ErrorKind::Replaced, entry.source_path()));
         }
         let attributes = self.attributes_of(fd.as_fd());

@@ -46,6 +46,8 @@ pub(crate) struct Batch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Free,
+    /// The source, to be held by its path, so that it is known what it is.
+    Look,
     /// The source, to be open.
     Open,
     /// The first bytes.
@@ -65,6 +67,8 @@ pub(crate) struct Slot {
     pub(crate) batch: Option<Rc<Batch>>,
     /// The name's place in the batch.
     pub(crate) at: usize,
+    /// The source as it was looked at, where it is a regular file.
+    pub(crate) known: Option<Facts>,
     pub(crate) source: Option<(OwnedFd, Facts)>,
     pub(crate) target: Option<Target>,
     pub(crate) pipe: Option<(OwnedFd, OwnedFd)>,
@@ -138,6 +142,7 @@ impl Flight {
             step: Step::Free,
             batch: None,
             at: 0,
+            known: None,
             source: None,
             target: None,
             pipe: None,
@@ -174,6 +179,7 @@ impl Flight {
         let slot = self.slots.get_mut(index)?;
         slot.batch = Some(Rc::clone(batch));
         slot.at = at;
+        slot.known = None;
         slot.moved = 0;
         slot.held = 0;
         Some(index)
@@ -194,15 +200,24 @@ impl Flight {
         }
     }
 
+    /// Queues the look at a slot's source: an open with `O_PATH`.
+    pub(crate) fn look(&mut self, index: usize, flags: i32) -> io::Result<()> {
+        self.open_for(index, flags, Step::Look)
+    }
+
     /// Queues the open of a slot's source.
     pub(crate) fn open(&mut self, index: usize, flags: i32) -> io::Result<()> {
+        self.open_for(index, flags, Step::Open)
+    }
+
+    fn open_for(&mut self, index: usize, flags: i32, step: Step) -> io::Result<()> {
         let Some(slot) = self.slots.get_mut(index) else { return Ok(()) };
         let Some(batch) = &slot.batch else { return Ok(()) };
         let Some((name, _)) = batch.names.get(slot.at) else { return Ok(()) };
         let entry = Sqe::openat(batch.handles.source.as_raw_fd(), name.as_ptr(), flags, 0);
         // SAFETY: the name lies in the batch's `names` and the directory in its `handles`, both immutable;
         // the slot holds the batch until its step is `Free` again, which is after the completion.
-        unsafe { self.submit(index, Step::Open, entry) }
+        unsafe { self.submit(index, step, entry) }
     }
 
     /// Queues a read of the source's first `bytes`, which must fit in the slot's memory.
@@ -225,7 +240,7 @@ impl Flight {
         let Some(batch) = &slot.batch else { return Ok(()) };
         let Some((name, _)) = batch.names.get(slot.at) else { return Ok(()) };
         let entry = Sqe::openat(batch.handles.target.as_raw_fd(), name.as_ptr(), flags, mode);
-        // SAFETY: as in `open`.
+        // SAFETY: as in `open_for`.
         unsafe { self.submit(index, Step::Create, entry) }
     }
 

@@ -65,7 +65,7 @@ impl Worker<'_, '_> {
         let own;
         let opened = match opened {
             Some(opened) => opened,
-            None => match self.open_source(entry, None)? {
+            None => match self.open_source(entry, &source)? {
                 Some(source) => {
                     own = source;
                     &own

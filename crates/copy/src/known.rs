@@ -116,7 +116,7 @@ impl Worker<'_, '_> {
             AsListed::No => return Ok(None),
             AsListed::Yes => {}
             AsListed::PerhapsByHash => {
-                let Some(opened) = self.open_source(entry, Some(source))? else {
+                let Some(opened) = self.open_source(entry, source)? else {
                     return Ok(Some(Outcome::Skipped(Skip::Stopped)));
                 };
                 let mut hasher = blake3::Hasher::new();

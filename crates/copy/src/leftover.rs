@@ -166,6 +166,10 @@ fn is_leftover(this: Maker, directory: BorrowedFd<'_>, front: &[u8], name: &CStr
 /// Whether no process has locked a copy, and it did not change within `young`. In doubt it is not.
 fn is_let_go(directory: BorrowedFd<'_>, name: &CStr, young: Duration) -> bool {
     // Where locks are those of a server, an exclusive one needs an open for writing.
+    // Anything else that has the name is not opened.
+    if !crate::dir::lstat(directory, name).is_ok_and(|facts| facts.kind == FileType::RegularFile) {
+        return false;
+    }
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let Ok(copy) = rustix::fs::openat(directory, name, flags, Mode::empty()) else { return false };
     let Ok(facts) = rustix::fs::fstat(&copy) else { return false };

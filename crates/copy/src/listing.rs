@@ -13,7 +13,7 @@
 //! directories, of `h`, of the rest, and the bytes of `f`: so a list that was cut off is noticed, and a part
 //! knows its share before it has read the rest. Start at [`make`] and [`Reader`].
 
-use crate::dir::{OPEN_DIRECTORY, os};
+use crate::dir::{OPEN_DIRECTORY, lists_truly, os};
 use crate::error::{Error, ErrorKind, Refusal};
 use crate::exclude::Excluded;
 use crate::leftover::{self, Maker};
@@ -28,7 +28,7 @@ use rustix::io::Errno;
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -535,6 +535,7 @@ impl Walk<'_> {
                 return Ok(());
             }
         }
+        let in_doubt = !lists_truly(directory.as_fd());
         let mut room = Vec::with_capacity(1 << 16);
         let mut entries = RawDir::new(&directory, room.spare_capacity_mut());
         let mut found = Vec::new();
@@ -549,7 +550,8 @@ impl Walk<'_> {
             {
                 continue;
             }
-            self.entry(task, &directory, name, entry.file_type(), (more, &mut found))
+            let kind = if in_doubt { FileType::Unknown } else { entry.file_type() };
+            self.entry(task, &directory, name, kind, (more, &mut found))
                 .map_err(|why| (ErrorKind::Stat, name.to_bytes().to_vec(), why))?;
         }
         let mut sorter = self.found.lock().unwrap_or_else(PoisonError::into_inner);

@@ -22,6 +22,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// How a source is held to be looked at: nothing is opened by it.
+const LOOK_FLAGS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
 impl Worker<'_, '_> {
     /// Works until there is nothing left, with many files in flight. An error is the ring's own; then what
     /// was in flight is to be told as failed ([`Worker::ground`]), and what was not yet is work for others.
@@ -123,10 +126,10 @@ impl Worker<'_, '_> {
             self.ended(batch);
             return Ok(more);
         }
-        let flags = if batch.dir.follow { SOURCE_FLAGS } else { SOURCE_FLAGS | OFlags::NOFOLLOW };
+        let nofollow = if batch.dir.follow { OFlags::empty() } else { OFlags::NOFOLLOW };
         // `auto` got here because some files were not cached. That says little about this one.
         if self.asks_cache && self.run.chosen.choice.engine == Engine::Threads {
-            match self.cached(batch, name, flags) {
+            match self.cached(batch, name, nofollow) {
                 Cached::Whole(fd, facts) => {
                     let attributes = self.attributes_of(fd.as_fd());
                     let entry = entry_of(batch, name);
@@ -145,19 +148,20 @@ impl Worker<'_, '_> {
             }
         }
         if let Some(slot) = flight.take(batch, at) {
-            flight.open(slot, flags.bits() as i32)?;
+            flight.look(slot, (LOOK_FLAGS | nofollow).bits() as i32)?;
         }
         Ok(more)
     }
 
     /// Opens a source if that needs no disk, and looks whether its first bytes are cached. Both are answered
     /// at once: a plain call copies a cached file at less cost than a ring.
-    fn cached(&mut self, batch: &Batch, name: &std::ffi::CStr, flags: OFlags) -> Cached {
-        let opened = self.clock.call(For::Open, || {
+    fn cached(&mut self, batch: &Batch, name: &std::ffi::CStr, nofollow: OFlags) -> Cached {
+        let open = |flags: OFlags| {
+            let flags = flags | nofollow;
             rustix::fs::openat2(batch.handles.source(), name, flags, Mode::empty(), ResolveFlags::CACHED)
-        });
-        let fd = match opened {
-            Ok(fd) => fd,
+        };
+        let known = match self.clock.call(For::Open, || open(LOOK_FLAGS)) {
+            Ok(held) => rustix::fs::fstat(&held).map(Facts::from),
             // Linux before 5.12, and filters, do not have it.
             Err(Errno::INVAL | Errno::NOSYS | Errno::PERM) => {
                 self.asks_cache = false;
@@ -166,11 +170,16 @@ impl Worker<'_, '_> {
             // Not cached, or an error that the other way reports.
             Err(_) => return Cached::No,
         };
+        let Ok(known) = known else { return Cached::No };
+        if known.kind != FileType::RegularFile {
+            return Cached::No;
+        }
+        let Ok(fd) = self.clock.call(For::Open, || open(SOURCE_FLAGS)) else { return Cached::No };
         let facts = match self.clock.call(For::Open, || rustix::fs::fstat(&fd)) {
             Ok(stat) => Facts::from(stat),
             Err(_) => return Cached::No,
         };
-        if facts.kind != FileType::RegularFile {
+        if facts.kind != known.kind || facts.identity() != known.identity() {
             return Cached::No;
         }
         let mut byte = [0];
@@ -215,6 +224,7 @@ impl Worker<'_, '_> {
     fn landed(&mut self, flight: &mut Flight, landed: Landed) -> io::Result<()> {
         let Landed { slot: index, result } = landed;
         match flight.land(index) {
+            Step::Look => self.source_is_known(flight, index, result),
             Step::Open => self.source_is_open(flight, index, result),
             Step::Read => {
                 let got = usize::try_from(result).ok();
@@ -226,19 +236,44 @@ impl Worker<'_, '_> {
         }
     }
 
+    /// A source was found, and is held by its path: only a regular file is opened.
+    fn source_is_known(&mut self, flight: &mut Flight, index: usize, result: i32) -> io::Result<()> {
+        if result < 0 {
+            return self.not_found(flight, index, result);
+        }
+        // SAFETY: the completion of an openat that succeeded: a new descriptor that no other code knows.
+        let held = unsafe { OwnedFd::from_raw_fd(result) };
+        let known = self.clock.call(For::Open, || rustix::fs::fstat(&held)).map(Facts::from);
+        let Some(slot) = flight.slots.get_mut(index) else { return Ok(()) };
+        slot.known = known.ok().filter(|known| known.kind == FileType::RegularFile);
+        let follow = slot.batch.as_ref().is_some_and(|batch| batch.dir.follow);
+        if slot.known.is_none() {
+            // It goes the way of what it is.
+            self.copy_landed(flight, index, None);
+            return Ok(());
+        }
+        let flags = if follow { SOURCE_FLAGS } else { SOURCE_FLAGS | OFlags::NOFOLLOW };
+        flight.open(index, flags.bits() as i32)
+    }
+
+    /// A source could not be looked at or opened.
+    fn not_found(&mut self, flight: &mut Flight, index: usize, result: i32) -> io::Result<()> {
+        let why = Errno::from_raw_os_error(-result);
+        if matches!(why, Errno::INTR | Errno::AGAIN | Errno::CANCELED) {
+            // The plain way waits for a lease to end, or reports the error better.
+            self.copy_landed(flight, index, None);
+            return Ok(());
+        }
+        self.with_entry(flight, index, |worker, entry| {
+            let error = worker.open_error(entry, FileType::RegularFile, why);
+            worker.not_opened(entry, error)
+        });
+        Ok(())
+    }
+
     fn source_is_open(&mut self, flight: &mut Flight, index: usize, result: i32) -> io::Result<()> {
         if result < 0 {
-            let why = Errno::from_raw_os_error(-result);
-            if matches!(why, Errno::INTR | Errno::AGAIN | Errno::CANCELED) {
-                // The plain way waits for a lease to end, or reports the error better.
-                self.copy_landed(flight, index, None);
-                return Ok(());
-            }
-            self.with_entry(flight, index, |worker, entry| {
-                let error = worker.open_error(entry, FileType::RegularFile, why);
-                worker.not_opened(entry, error)
-            });
-            return Ok(());
+            return self.not_found(flight, index, result);
         }
         // SAFETY: the completion of an openat that succeeded: a new descriptor that no other code knows.
         let fd = unsafe { OwnedFd::from_raw_fd(result) };
@@ -251,7 +286,8 @@ impl Worker<'_, '_> {
                 return Ok(());
             }
         };
-        if facts.kind != FileType::RegularFile {
+        let known = flight.slots.get(index).and_then(|slot| slot.known);
+        if known.is_none_or(|known| known.kind != facts.kind || known.identity() != facts.identity()) {
             self.with_entry(flight, index, |_, entry| {
                 Err(Error::plain(crate::ErrorKind::Replaced, entry.source_path()))
             });
@@ -305,7 +341,7 @@ impl Worker<'_, '_> {
         let Some(slot) = flight.slots.get_mut(index) else { return };
         self.told += slot.ahead.end(&self.run.control.counts);
         let Some((fd, facts)) = slot.source.take() else {
-            return self.with_entry(flight, index, |worker, entry| worker.regular(entry, None));
+            return self.with_entry(flight, index, |worker, entry| worker.entry(entry));
         };
         let Some(batch) = slot.batch.clone() else { return };
         if let Some((name, _)) = batch.names.get(slot.at) {
@@ -353,7 +389,7 @@ impl Worker<'_, '_> {
         // What has landed meanwhile is put away: a source that is open, a target that was made.
         while let Some(Landed { slot, result }) = flight.landed.pop_front() {
             let step = flight.land(slot);
-            if result < 0 || !matches!(step, Step::Open | Step::Create) {
+            if result < 0 || !matches!(step, Step::Look | Step::Open | Step::Create) {
                 continue;
             }
             // SAFETY: the completion of an openat that succeeded: a new descriptor that no other code knows.
@@ -379,7 +415,7 @@ impl Worker<'_, '_> {
     }
 }
 
-/// What is cached of a source.
+/// What is cached of a source that is a regular file.
 #[derive(Debug)]
 enum Cached {
     /// Its first bytes, so most likely all of it.

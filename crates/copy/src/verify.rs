@@ -6,6 +6,7 @@
 
 use crate::clock::{Clock, For};
 use crate::content::ALIGNMENT;
+use crate::dir::stat;
 use crate::entry::Entry;
 use crate::error::{Error, ErrorKind};
 use crate::file::{Broken, Opened, Place, Target};
@@ -129,6 +130,11 @@ impl Worker<'_, '_> {
             let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY | nofollow;
             rustix::fs::openat(entry.handles.target(), entry.target, flags, Mode::empty())
         };
+        // A FIFO or a device is not opened for it.
+        let there = stat(entry.handles.target(), entry.target);
+        if there.is_ok_and(|there| there.kind != rustix::fs::FileType::RegularFile) {
+            return Ok(None);
+        }
         let mut opened = self.open_leased(For::Open, || open(OFlags::NOFOLLOW));
         if matches!(opened, Some(Err(Errno::LOOP)))
             && plan::follows_target(self.run.options, entry.source_facts()?.kind)

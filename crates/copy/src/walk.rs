@@ -1,7 +1,7 @@
 //! Lists directories in windows; each window becomes tasks.
 
 use crate::clock::For;
-use crate::dir::{Dir, Handles, lstat, stat};
+use crate::dir::{Dir, Handles, lists_truly, lstat, stat};
 use crate::error::{Error, ErrorKind};
 use crate::options::Order;
 use crate::queue::{Names, Task};
@@ -30,6 +30,9 @@ impl Worker<'_, '_> {
         let mut more = true;
         let mut failed = None;
         let mut pauses = self.pauses();
+        // Patterns and parts ask whether an entry is a directory before it is looked at.
+        let asks = run.options.part.is_some() || run.exclude.is_some();
+        let in_doubt = asks && !lists_truly(handles.source());
         // The descriptor's position is behind the buffer's last entry, so a window ends where the buffer
         // does.
         while files.len() + directories.len() < WINDOW || !entries.is_buffer_empty() {
@@ -63,7 +66,7 @@ impl Worker<'_, '_> {
             // What the listing does not say, or what a followed link leads to, is found out here: directories
             // go another way than files.
             let mut kind = entry.file_type();
-            if kind == FileType::Unknown || (kind == FileType::Symlink && dir.follow) {
+            if in_doubt || kind == FileType::Unknown || (kind == FileType::Symlink && dir.follow) {
                 let look = if dir.follow { stat } else { lstat };
                 let facts = look(handles.source(), name);
                 kind = facts.map_or(kind, |facts| facts.kind);

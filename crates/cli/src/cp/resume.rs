@@ -47,7 +47,8 @@ pub(super) fn standing(source: &Path, target: &Path, follow: bool) -> Option<Sta
         if is_leftover(&name) {
             continue;
         }
-        match entry.file_type() {
+        // Not the type in the listing, which may be that of what something is mounted over.
+        match entry.metadata().map(|there| there.file_type()) {
             Ok(kind) if has(source, &name, kind) => of_source = true,
             _ => others = true,
         }

@@ -13,6 +13,7 @@ mod fuse;
 mod fuse_faults;
 mod image;
 mod leases;
+mod listed;
 mod progress;
 mod races;
 mod replacing;
