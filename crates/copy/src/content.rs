@@ -71,6 +71,9 @@ pub(crate) enum Fault {
     Clone(Errno),
     /// The copy was cancelled between two pieces.
     Cancelled,
+    /// It was cancelled while it waited for a regular file that has no end, as `/proc/kmsg`. Such a file gives
+    /// each byte once, so what was copied stays.
+    Ended,
 }
 
 /// The number of bytes moved.
@@ -287,10 +290,14 @@ impl Transfer<'_> {
         // asked for, and a short answer at the size is the end.
         let size = self.facts.size;
         let small = size > 0 && size < buffer.len() as u64 && limit == u64::MAX;
-        let waits = self.facts.kind != rustix::fs::FileType::RegularFile;
+        let mut waits = self.facts.kind != rustix::fs::FileType::RegularFile;
+        let mut stopped = Fault::Cancelled;
         while left > 0 {
-            if self.control.is_cancelled() || (waits && !is_ready(self.source, self.control)) {
-                return Err(Fault::Cancelled);
+            if self.control.is_cancelled() {
+                return Err(stopped);
+            }
+            if waits && !is_ready(self.source, self.control) {
+                return Err(stopped);
             }
             let most = self.rate.map_or(buffer.len(), |rate| rate.piece().min(buffer.len()));
             let want = left.min(most as u64) as usize;
@@ -303,8 +310,20 @@ impl Transfer<'_> {
                 Ok(0) => break,
                 Ok(got) => got,
                 Err(Errno::INTR) => continue,
+                // A regular file that has nothing yet: waited for where a cancel is noticed. One that cannot
+                // be polled is read again at once, and then by a call that waits.
+                Err(Errno::AGAIN) if !waits => {
+                    (waits, stopped) = (true, Fault::Ended);
+                    continue;
+                }
+                Err(Errno::AGAIN) if self.facts.kind == rustix::fs::FileType::RegularFile => {
+                    if crate::sys::make_waiting(self.source) {
+                        continue;
+                    }
+                    return Err(Fault::Read(Errno::AGAIN));
+                }
                 // Another reader has taken the bytes.
-                Err(Errno::AGAIN) if waits => continue,
+                Err(Errno::AGAIN) => continue,
                 Err(Errno::INVAL) if self.direct => {
                     self.go_direct(false);
                     continue;
@@ -375,6 +394,7 @@ impl Transfer<'_> {
                 Ok(0) => return Err(Fault::Write(Errno::NOSPC)),
                 Ok(put) => piece = piece.get(put..).unwrap_or_default(),
                 Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if crate::sys::make_waiting(self.target) => {}
                 Err(why) => return Err(Fault::Write(why)),
             }
         }

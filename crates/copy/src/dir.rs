@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 /// How a directory is opened for listing or as a place to open others in.
 pub(crate) const OPEN_DIRECTORY: OFlags =
-    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Open descriptors of both sides.
 #[derive(Debug)]

@@ -36,7 +36,7 @@ pub(crate) const CREATE: OFlags = OFlags::WRONLY
     .union(OFlags::NOCTTY);
 
 /// How a source is opened. Not blocking: a FIFO must not hold us where a cancel does not reach us; for a
-/// lease we wait ourselves (`lease.rs`).
+/// lease we wait ourselves (`lease.rs`). Where that makes reads of a regular file fail, they wait after that.
 pub(crate) const SOURCE_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOCTTY).union(OFlags::NONBLOCK);
 
@@ -158,12 +158,12 @@ impl Worker<'_, '_> {
         entry: &Entry<'_>,
         known: &Facts,
     ) -> Result<Option<Opened<'static>>, Error> {
-        let mut flags = SOURCE_FLAGS;
+        let mut flags = SOURCE_FLAGS.difference(OFlags::NONBLOCK);
         if !entry.follow {
             flags |= OFlags::NOFOLLOW;
         }
-        let fd = self.open_leased(For::Open, || {
-            rustix::fs::openat(entry.handles.source(), entry.source, flags, Mode::empty())
+        let fd = self.open_leased(For::Open, |waits| {
+            rustix::fs::openat(entry.handles.source(), entry.source, flags | waits, Mode::empty())
         });
         let Some(fd) = fd else { return Ok(None) };
         let fd = fd.map_err(|why| self.open_error(entry, known.kind, why))?;
@@ -618,17 +618,16 @@ impl Worker<'_, '_> {
         if !link {
             flags |= OFlags::NOFOLLOW;
         }
-        if there.kind == FileType::RegularFile {
-            flags |= OFlags::NONBLOCK;
-        }
         let dangling = target.file.is_none();
         if dangling && options.through_dangling {
             flags |= OFlags::CREATE;
         }
         let mode = Mode::from_raw_mode(creation_mode(options, &opened.facts, false, true));
-        let empties = there.kind == FileType::RegularFile && !dangling && !options.attributes_only;
+        let regular = there.kind == FileType::RegularFile;
+        let empties = regular && !dangling && !options.attributes_only;
         let open = |empty: OFlags| rustix::fs::openat(to, entry.target, flags | empty, mode);
-        let Some(fd) = self.open_leased(For::Create, || open(OFlags::empty())) else {
+        let open_waiting = |waits| open(if regular { waits } else { OFlags::empty() });
+        let Some(fd) = self.open_leased(For::Create, open_waiting) else {
             return Ok(Some(Err(Skip::Stopped)));
         };
         let fd = match fd {
@@ -826,6 +825,8 @@ fn broken(entry: &Entry<'_>, fault: Fault) -> Broken {
         Fault::Extend(why) => Broken::new(entry.target_error(ErrorKind::Extend, why)),
         Fault::Clone(why) => Broken::new(entry.target_error(ErrorKind::Clone, why).with(entry.source_path())),
         Fault::Cancelled => Broken::cancelled(),
+        // What was read of it cannot be read again.
+        Fault::Ended => Broken { error: None, keep: true },
     }
 }
 

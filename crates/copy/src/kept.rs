@@ -109,10 +109,10 @@ impl Worker<'_, '_> {
 
     /// Opens a target for reading. `None`: the copy was stopped while another program held a lease on it.
     fn open_kept(&mut self, entry: &Entry<'_>, follows: bool) -> Option<rustix::io::Result<OwnedFd>> {
-        let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
         flags.set(OFlags::NOFOLLOW, !follows);
-        self.open_leased(For::Open, || {
-            rustix::fs::openat(entry.handles.target(), entry.target, flags, Mode::empty())
+        self.open_leased(For::Open, |waits| {
+            rustix::fs::openat(entry.handles.target(), entry.target, flags | waits, Mode::empty())
         })
     }
 

@@ -51,7 +51,7 @@ impl Worker<'_, '_> {
         result: i32,
     ) -> io::Result<()> {
         let Some(slot) = flight.slots.get_mut(index) else { return Ok(()) };
-        let again = result == -Errno::INTR.raw_os_error() || result == -Errno::AGAIN.raw_os_error();
+        let again = result == -Errno::INTR.raw_os_error();
         match step {
             Step::Create if result < 0 => {
                 // It exists, most likely; the plain way knows what to do, and what to say.
@@ -133,8 +133,9 @@ impl Worker<'_, '_> {
         code: i32,
     ) -> io::Result<()> {
         let target = flight.slots.get_mut(index).and_then(|slot| slot.target.take());
-        // EINVAL: this file system cannot splice. The plain way can.
-        let cannot = code == Errno::INVAL.raw_os_error();
+        // EINVAL: this file system cannot splice. EAGAIN: the file has nothing yet. The plain way can, and
+        // waits.
+        let cannot = [Errno::INVAL, Errno::AGAIN].iter().any(|why| code == why.raw_os_error());
         if cannot {
             if let (Some(target), Some(slot)) = (target, flight.slots.get_mut(index)) {
                 slot.pipe = None;

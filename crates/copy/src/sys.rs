@@ -1,7 +1,7 @@
 //! System calls that the safe bindings lack: close(2) with its result, and fchmodat2(2) on an `O_PATH`
 //! descriptor.
 
-use rustix::fs::Mode;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
@@ -18,6 +18,16 @@ pub(crate) fn close(fd: OwnedFd) -> Result<(), Errno> {
         Ok(()) | Err(Errno::INTR) => Ok(()),
         Err(why) => Err(why),
     }
+}
+
+/// Makes reads and writes through a descriptor wait. `false`: they do already, or it cannot be changed.
+///
+/// Files are opened with `O_NONBLOCK`, which means nothing for a regular file of most file systems, but does
+/// for some of the kernel's own (`/proc/kmsg`), and where another program serves the file.
+pub(crate) fn make_waiting(fd: BorrowedFd<'_>) -> bool {
+    let Ok(flags) = rustix::fs::fcntl_getfl(fd) else { return false };
+    flags.contains(OFlags::NONBLOCK)
+        && rustix::fs::fcntl_setfl(fd, flags.difference(OFlags::NONBLOCK)).is_ok()
 }
 
 /// Tells the kernel to write what is dirty of a file to the disk, without waiting for it.

@@ -41,11 +41,12 @@ impl Worker<'_, '_> {
         };
         let nofollow =
             if matches!(target.place, Place::Existing) { OFlags::empty() } else { OFlags::NOFOLLOW };
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | nofollow;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | nofollow;
         let failed = |why: Errno| Broken::new(entry.target_error(ErrorKind::Read, why));
-        let open = || rustix::fs::openat(entry.handles.target(), name, flags, Mode::empty());
-        let again = match open() {
-            Err(Errno::ACCESS) => as_reader(target.fd.as_fd(), open),
+        let open = |waits| rustix::fs::openat(entry.handles.target(), name, flags | waits, Mode::empty());
+        let Some(opened_again) = self.open_leased(For::Open, open) else { return Err(Broken::cancelled()) };
+        let again = match opened_again {
+            Err(Errno::ACCESS) => as_reader(target.fd.as_fd(), || open(OFlags::NONBLOCK)),
             opened => opened,
         };
         let again = again.map_err(failed)?;
@@ -127,19 +128,19 @@ impl Worker<'_, '_> {
         let failed = |why| entry.target_error(ErrorKind::Read, why);
         let open = |nofollow: OFlags| {
             // A link may lead to a terminal.
-            let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY | nofollow;
-            rustix::fs::openat(entry.handles.target(), entry.target, flags, Mode::empty())
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | nofollow;
+            move |waits| rustix::fs::openat(entry.handles.target(), entry.target, flags | waits, Mode::empty())
         };
         // A FIFO or a device is not opened for it.
         let there = stat(entry.handles.target(), entry.target);
         if there.is_ok_and(|there| there.kind != rustix::fs::FileType::RegularFile) {
             return Ok(None);
         }
-        let mut opened = self.open_leased(For::Open, || open(OFlags::NOFOLLOW));
+        let mut opened = self.open_leased(For::Open, open(OFlags::NOFOLLOW));
         if matches!(opened, Some(Err(Errno::LOOP)))
             && plan::follows_target(self.run.options, entry.source_facts()?.kind)
         {
-            opened = self.open_leased(For::Open, || open(OFlags::empty()));
+            opened = self.open_leased(For::Open, open(OFlags::empty()));
         }
         // Stopped while another program held a lease on it: there will be no manifest.
         let Some(opened) = opened else { return Ok(None) };
@@ -201,6 +202,7 @@ fn read_full(fd: BorrowedFd<'_>, buffer: &mut [u8], at: u64) -> rustix::io::Resu
             Ok(0) => break,
             Ok(got) => filled += got,
             Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) if crate::sys::make_waiting(fd) => {}
             // Past the cache, a file's odd end can be read only from its last whole block on; and some file
             // systems want more than a block.
             Err(why) => {

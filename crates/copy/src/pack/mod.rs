@@ -458,6 +458,7 @@ impl Packer<'_> {
         if opened_facts.identity() != facts.identity() {
             return Err(Failed::Source(Error::plain(ErrorKind::Replaced, self.source.join(path))));
         }
+        crate::sys::make_waiting(std::os::fd::AsFd::as_fd(&opened));
         let mut head = self.head(record, &opened_facts);
         head.size = opened_facts.size;
         let (begin, written) = (shard.bytes.len(), shard.written);

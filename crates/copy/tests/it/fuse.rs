@@ -47,6 +47,8 @@ pub(crate) struct Faults {
     pub(crate) listed_as: &'static [(&'static str, u32)],
     /// Reads and writes through a descriptor with `O_NONBLOCK` are answered with `EAGAIN`.
     pub(crate) no_nonblock: bool,
+    /// An open with `O_NONBLOCK` is answered with `EAGAIN`.
+    pub(crate) opens_wait: bool,
     /// A read changes the time of the last change of status.
     pub(crate) reading_changes: bool,
     /// Writes are remembered, for [`Fuse::after_power_failure`].
@@ -384,6 +386,9 @@ impl State {
         let (writes, empties) = (flags & 3 != 0, flags & TRUNC != 0);
         if writes && !empties && self.faults.only_emptied {
             return Err(EPERM);
+        }
+        if self.faults.opens_wait && flags & NONBLOCK != 0 {
+            return Err(EAGAIN);
         }
         if empties && let Some(node) = self.nodes.get_mut(&id) {
             node.bytes.clear();

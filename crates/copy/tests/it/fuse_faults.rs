@@ -238,3 +238,29 @@ fn what_fails_for_a_while_is_tried_again_as_often_as_asked() {
         }
     }
 }
+
+/// Some files are served by programs that heed `O_NONBLOCK`, which files on disks do not.
+#[test]
+fn files_that_answer_eagain_to_calls_that_do_not_wait_are_copied_replaced_verified_and_packed() {
+    for faults in [
+        Faults { no_nonblock: true, ..Faults::default() },
+        Faults { opens_wait: true, ..Faults::default() },
+    ] {
+        let Some(fuse) = Fuse::mount(faults) else { return };
+        let source = fuse.mounted.join("source");
+        many(&source, 20, 5000);
+        for &engine in engines() {
+            let target = fuse.mounted.join(engine.name());
+            for text in ["", "changed"] {
+                std::fs::write(source.join("d1/f1"), text).unwrap();
+                let options = Options { verify: true, ..archive(engine) };
+                clean(&source, &target, &options);
+                assert_eq!(std::fs::read(target.join("d1/f1")).unwrap(), text.as_bytes(), "{engine:?}");
+            }
+            let resume = Options { resume: true, ..archive(engine) };
+            clean(&source, &target, &resume);
+            let found = crate::compare::differences(&source, &target, crate::compare::ALL);
+            assert!(found.is_empty(), "{engine:?}: {found:?}");
+        }
+    }
+}
