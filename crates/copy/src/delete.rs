@@ -170,6 +170,8 @@ impl Deletion<'_> {
             while let Some(entry) = entries.next() {
                 let entry = match entry {
                     Err(Errno::INTR) => continue,
+                    // The directory was removed: there are no more entries in it.
+                    Err(Errno::NOENT) => break,
                     entry => entry?,
                 };
                 let name = entry.file_name();

@@ -543,6 +543,8 @@ impl Walk<'_> {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(Errno::INTR) => continue,
+                // The directory was removed: there are no more entries in it.
+                Err(Errno::NOENT) => break,
                 Err(why) => return Err(own(ErrorKind::ReadDirectory)(why)),
             };
             let name = entry.file_name();

@@ -235,7 +235,11 @@ fn highest_backup(entry: &Entry<'_>) -> rustix::io::Result<Option<u64>> {
     let mut entries = RawDir::new(&listing, &mut buffer);
     let mut highest = None;
     while let Some(found) = entries.next() {
-        let found = found?;
+        let found = match found {
+            // The directory was removed: there are no more entries in it.
+            Err(Errno::NOENT) => break,
+            found => found?,
+        };
         let number = found
             .file_name()
             .to_bytes()

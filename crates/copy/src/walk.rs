@@ -48,6 +48,11 @@ impl Worker<'_, '_> {
                 }
                 Some(Ok(entry)) => entry,
                 Some(Err(Errno::INTR)) => continue,
+                // The directory was removed: there are no more entries in it.
+                Some(Err(Errno::NOENT)) => {
+                    more = false;
+                    break;
+                }
                 Some(Err(why)) if self.lists_again(why, &mut pauses) => continue,
                 Some(Err(why)) => {
                     failed = Some(why);

@@ -264,3 +264,32 @@ fn files_that_answer_eagain_to_calls_that_do_not_wait_are_copied_replaced_verifi
         }
     }
 }
+
+/// So the kernel says that a directory was removed after it was opened; readdir(3) of every C library ends
+/// there.
+#[test]
+fn a_directory_that_was_removed_is_empty() {
+    const ENOENT: i32 = 2;
+    let Some(fuse) = Fuse::mount(Faults::default()) else { return };
+    let source = fuse.mounted.join("source");
+    many(&source, 20, 100);
+    fuse.set(Faults { list_fails: Some(("d3", ENOENT)), ..Faults::default() });
+    for &engine in engines() {
+        let (place, _, target) = folders();
+        clean(&source, &target, &archive(engine));
+        assert_eq!(files(&target).len(), 18, "{engine:?}");
+        std::fs::write(target.join("more"), "").unwrap();
+        let report = clean(&source, &target, &Options { delete: true, ..archive(engine) });
+        assert_eq!(report.totals.deleted, 1, "{engine:?}");
+        let list = place.path().join("list");
+        let options = archive(engine);
+        let listed = ringroad_copy::listing::make(&source, &list, &options, &(), &ringroad_copy::Control::new());
+        assert_eq!(listed.unwrap().entries, 18, "{engine:?}");
+        // Numbered backups look for those that there are.
+        let numbered = ringroad_copy::Backup { kind: ringroad_copy::BackupKind::Numbered, suffix: "~".into() };
+        let options = Options { backup: Some(numbered), ..archive(engine) };
+        clean(&place.path().join("list"), &source.join("d3/f3"), &options);
+        assert!(source.join("d3/f3.~1~").exists());
+        std::fs::remove_file(source.join("d3/f3.~1~")).unwrap();
+    }
+}
