@@ -756,15 +756,8 @@ fn may_swap(there: &Facts, me: Me) -> bool {
 /// `/etc/hosts` in containers is, or what is in the directory may not be renamed, or the file system cannot.
 /// Such a file can still be written.
 fn keeps_its_name(error: &Error) -> bool {
-    let refusals = [
-        Errno::BUSY,
-        Errno::PERM,
-        Errno::ACCESS,
-        Errno::NOSYS,
-        Errno::OPNOTSUPP,
-        Errno::INVAL,
-        Errno::XDEV,
-    ];
+    let refusals =
+        [Errno::BUSY, Errno::PERM, Errno::ACCESS, Errno::NOSYS, Errno::OPNOTSUPP, Errno::INVAL, Errno::XDEV];
     error.kind == ErrorKind::Rename && refusals.iter().any(|why| error.is(*why))
 }
 

@@ -68,6 +68,7 @@ mod sample;
 mod sorted;
 mod splice;
 mod sys;
+mod threads;
 mod verify;
 mod walk;
 mod worker;

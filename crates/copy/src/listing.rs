@@ -468,12 +468,7 @@ impl Walk<'_> {
         *self.lock() = State { waiting: vec![first], outstanding: 1, errors: 0 };
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         let jobs = self.options.jobs.unwrap_or(cores.clamp(2, 16));
-        std::thread::scope(|scope| {
-            for _ in 1..jobs {
-                scope.spawn(|| self.work(source));
-            }
-            self.work(source);
-        });
+        crate::threads::together(jobs, || self.work(source));
         if self.control.is_cancelled() {
             return Err(NotMade::Cancelled);
         }

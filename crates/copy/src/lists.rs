@@ -14,8 +14,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 /// The longest line that is read: paths have no more than a few kilobytes.
 const LINE_BYTES_MAX: u64 = 1 << 20;
@@ -321,28 +320,18 @@ pub fn check(
             report(path, fault);
         }
     };
-    let (give, take) = mpsc::sync_channel::<(PathBuf, String)>(WAITING);
-    let take = Arc::new(Mutex::new(take));
-    std::thread::scope(|scope| {
-        for _ in 0..jobs.max(1) {
-            let take = Arc::clone(&take);
-            scope.spawn(move || {
-                loop {
-                    let next = take.lock().unwrap_or_else(PoisonError::into_inner).recv();
-                    let Ok((path, hash)) = next else { return };
-                    let mut hasher = blake3::Hasher::new();
-                    let read =
-                        File::open(root.join(&path)).and_then(|file| hasher.update_reader(file).map(|_| ()));
-                    let fault = match read {
-                        Err(why) if why.kind() == io::ErrorKind::NotFound => Some(Fault::Missing),
-                        Err(_) => Some(Fault::Unreadable),
-                        Ok(()) if hasher.finalize().to_hex().as_str() != hash => Some(Fault::Differs),
-                        Ok(()) => None,
-                    };
-                    count(fault.map(|fault| (path.as_path(), fault)));
-                }
-            });
-        }
+    let compare = |(path, hash): (PathBuf, String)| {
+        let mut hasher = blake3::Hasher::new();
+        let read = File::open(root.join(&path)).and_then(|file| hasher.update_reader(file).map(|_| ()));
+        let fault = match read {
+            Err(why) if why.kind() == io::ErrorKind::NotFound => Some(Fault::Missing),
+            Err(_) => Some(Fault::Unreadable),
+            Ok(()) if hasher.finalize().to_hex().as_str() != hash => Some(Fault::Differs),
+            Ok(()) => None,
+        };
+        count(fault.map(|fault| (path.as_path(), fault)));
+    };
+    crate::threads::spread(jobs, WAITING, compare, |give| {
         let mut walk = Walk::new(root, own);
         let (mut item, mut file) = (items.next()?, walk.next());
         loop {
@@ -358,8 +347,8 @@ pub fn check(
                     let path = PathBuf::from(OsStr::from_bytes(&known.path));
                     if order.is_lt() {
                         count(Some((&path, Fault::Missing)));
-                    } else if give.send((path, known.hash)).is_err() {
-                        break;
+                    } else {
+                        give((path, known.hash));
                     }
                 }
                 item = items.next()?;
@@ -373,7 +362,6 @@ pub fn check(
                 file = walk.next();
             }
         }
-        drop(give);
         Ok(())
     })?;
     Ok(totals.into_inner().unwrap_or_else(PoisonError::into_inner))

@@ -205,13 +205,13 @@ fn work_together(run: &Run<'_>, main: &mut Worker<'_, '_>, jobs: usize) -> usize
 /// One worker more. Where the system has no thread left, those there are go on.
 fn spawn<'scope, 'env>(scope: &'scope Scope<'scope, 'env>, run: &'env Run<'env>) {
     run.workers.fetch_add(1, Ordering::Relaxed);
-    let spawned = std::thread::Builder::new().spawn_scoped(scope, move || {
+    let begun = crate::threads::begin(scope, move || {
         let mut worker = Worker::new(run);
         worker.work(&|| spawn(scope, run));
         worker.flush();
         run.clocks.lock().unwrap_or_else(PoisonError::into_inner).merge(&worker.clock);
     });
-    if spawned.is_err() {
+    if !begun {
         run.workers.fetch_sub(1, Ordering::Relaxed);
     }
 }

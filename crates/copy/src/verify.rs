@@ -129,7 +129,9 @@ impl Worker<'_, '_> {
         let open = |nofollow: OFlags| {
             // A link may lead to a terminal.
             let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | nofollow;
-            move |waits| rustix::fs::openat(entry.handles.target(), entry.target, flags | waits, Mode::empty())
+            move |waits| {
+                rustix::fs::openat(entry.handles.target(), entry.target, flags | waits, Mode::empty())
+            }
         };
         // A FIFO or a device is not opened for it.
         let there = stat(entry.handles.target(), entry.target);

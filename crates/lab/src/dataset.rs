@@ -377,31 +377,33 @@ fn write_files(place: &Place, folders: &[Folder], threads: usize) -> Result<Made
     let stop = AtomicBool::new(false);
     let failure = Mutex::new(None);
     let noise = noise();
-    std::thread::scope(|scope| {
-        for _ in 0..threads.min(folders.len()) {
-            scope.spawn(|| {
-                let mut noise = noise.clone();
-                while let Some(folder) = folders.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    match write_folder(place, folder, &mut noise, &stop) {
-                        Ok(written) => {
-                            files.fetch_add(folder.numbers.end - folder.numbers.start, Ordering::Relaxed);
-                            bytes.fetch_add(written, Ordering::Relaxed);
-                        }
-                        Err(error) => {
-                            stop.store(true, Ordering::Relaxed);
-                            // The first is the one to tell: others follow from it (a full disk fills for
-                            // all).
-                            if let Ok(mut failure) = failure.lock() {
-                                failure.get_or_insert(error);
-                            }
-                        }
-                    }
-                    if stop.load(Ordering::Relaxed) {
-                        break;
+    let write = || {
+        let mut noise = noise.clone();
+        while let Some(folder) = folders.get(next.fetch_add(1, Ordering::Relaxed)) {
+            match write_folder(place, folder, &mut noise, &stop) {
+                Ok(written) => {
+                    files.fetch_add(folder.numbers.end - folder.numbers.start, Ordering::Relaxed);
+                    bytes.fetch_add(written, Ordering::Relaxed);
+                }
+                Err(error) => {
+                    stop.store(true, Ordering::Relaxed);
+                    // The first is the one to tell: others follow from it (a full disk fills for
+                    // all).
+                    if let Ok(mut failure) = failure.lock() {
+                        failure.get_or_insert(error);
                     }
                 }
-            });
+            }
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
         }
+    };
+    std::thread::scope(|scope| {
+        // Where the system refuses a thread, those there are do the work.
+        let begin = || std::thread::Builder::new().spawn_scoped(scope, write).is_ok();
+        let _ = (1..threads.min(folders.len())).all(|_| begin());
+        write();
     });
     match failure.into_inner() {
         Ok(Some(error)) => Err(error),

@@ -52,12 +52,13 @@ pub(crate) fn run(driver: DriverName, server: Server, stop: &Stop) -> Result<Tot
     let served = thread::scope(|scope| {
         let (tell, told) = mpsc::channel();
         let (remote, over) = (runtime.remote(), &over);
-        scope.spawn(move || watch(stop, over, &remote, &told));
+        let begun = thread::Builder::new().spawn_scoped(scope, move || watch(stop, over, &remote, &told));
+        begun.map_err(|why| Error::new("starting a thread", why))?;
         let served = runtime.block_on(accept(Rc::clone(&shop), listener, tell));
         over.request();
-        served
+        served.and_then(|served| served).map_err(failed)
     });
-    served.and_then(|served| served).map_err(failed)?;
+    served?;
     let syscalls = runtime.counters().system_calls;
     drop(runtime);
     Ok(shop.totals(model, syscalls))

@@ -175,7 +175,9 @@ fn copy(request: &Request, words: &[OsString], voice: Voice) -> u8 {
     let over = progress::Over::default();
     let ended = std::thread::scope(|scope| {
         if bar.is_some() || request.json {
-            scope.spawn(|| progress::watch(&control, &talk, bar.as_ref(), &over));
+            // Where the system has no thread left, the copy goes on without.
+            let watch = || progress::watch(&control, &talk, bar.as_ref(), &over);
+            let _ = std::thread::Builder::new().spawn_scoped(scope, watch);
         }
         let ended =
             ringroad_copy::copy(&request.sources, &request.destination, &request.options, &talk, &control);
@@ -246,6 +248,8 @@ fn taken_for(standing: Standing, source: &Path, destination: &Destination, voice
 /// Returns the number of the signal that came. A signal that the parent set to be ignored stays ignored:
 /// under `nohup` a copy outlives its terminal.
 ///
+/// Where the system has no thread left for this, signals end the process as they do by default.
+///
 /// The signals are blocked in every thread but the one that waits for them here. A thread that waits for a
 /// hung file system is in uninterruptible sleep; if the kernel chose it for the signal, the handler would
 /// never run.
@@ -260,13 +264,10 @@ fn cancel_on_signals(
     let (came, number) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicI32::new(SIGINT)));
     let mut signals = vec![SIGINT, SIGTERM, SIGHUP];
     signals.retain(|signal| !ringroad_host::process::ignores(*signal));
-    for &signal in &signals {
-        signal_hook::flag::register_conditional_default(signal, Arc::clone(&came))?;
-        signal_hook::flag::register(signal, Arc::clone(&came))?;
-    }
-    let mut waiting = signal_hook::iterator::Signals::new(&signals)?;
     let (control, asking, last) = (Arc::clone(control), Arc::clone(asking), Arc::clone(&number));
-    std::thread::Builder::new().spawn(move || {
+    let (give, take) = std::sync::mpsc::channel::<signal_hook::iterator::Signals>();
+    let begun = std::thread::Builder::new().spawn(move || {
+        let Ok(mut waiting) = take.recv() else { return };
         for signal in waiting.forever() {
             last.store(signal, Ordering::Relaxed);
             control.cancel();
@@ -276,7 +277,16 @@ fn cancel_on_signals(
             }
             end_by(signal, voice);
         }
-    })?;
+    });
+    if begun.is_err() {
+        return Ok(number);
+    }
+    for &signal in &signals {
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(&came))?;
+        signal_hook::flag::register(signal, Arc::clone(&came))?;
+    }
+    // It waits for them.
+    let _ = give.send(signal_hook::iterator::Signals::new(&signals)?);
     // The thread above was started before, so it takes them.
     let blocked: SigSet = signals.iter().filter_map(|signal| Signal::try_from(*signal).ok()).collect();
     blocked.thread_block()?;

@@ -31,7 +31,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
 use std::sync::{Mutex, PoisonError};
 use tar::{BLOCK, Head, header, padding};
 pub use unpack::{Unpacked, Unpacking, unpack};
@@ -220,27 +219,19 @@ pub fn pack(
     let root = rustix::fs::openat(CWD, source, OPEN_DIRECTORY, Mode::empty())
         .map_err(|why| NotMade::Refused(Refusal::List(list_error(source, why.into()))))?;
     let packer = Packer { source, root, names, packing, observer, control, totals: Totals::default() };
-    let (give, take) = mpsc::sync_channel::<(u64, Entries)>(1);
-    let take = Mutex::new(take);
     let failed = Mutex::new(None);
-    std::thread::scope(|scope| {
-        for _ in 0..packing.jobs.max(1) {
-            scope.spawn(|| {
-                loop {
-                    let next = take.lock().unwrap_or_else(PoisonError::into_inner).recv();
-                    let Ok((number, entries)) = next else { return };
-                    let stopped = failed.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-                    if stopped || control.is_cancelled() {
-                        continue;
-                    }
-                    if let Err(why) = packer.shard(number, &entries) {
-                        let name = names.name(number);
-                        let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
-                        failed.get_or_insert(NotMade::Refused(Refusal::List(list_error(&name, why))));
-                    }
-                }
-            });
+    let work = |(number, entries): (u64, Entries)| {
+        let stopped = failed.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        if stopped || control.is_cancelled() {
+            return;
         }
+        if let Err(why) = packer.shard(number, &entries) {
+            let name = names.name(number);
+            let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+            failed.get_or_insert(NotMade::Refused(Refusal::List(list_error(&name, why))));
+        }
+    };
+    crate::threads::spread(packing.jobs, 1, work, |give| {
         let shard_bytes = packing.shard_bytes;
         let mut division = Division { shard_bytes, number: 0, entries: Vec::new(), bytes: 0, last: (0, 0) };
         let own = |(number, _): &(u64, Entries)| {
@@ -253,17 +244,15 @@ pub fn pack(
                 }
                 let record = listing::record_of_line(&line);
                 if let Some(shard) = record.and_then(|record| division.take(record)).filter(own) {
-                    // The workers end when this does.
-                    let _ = give.send(shard);
+                    give(shard);
                 }
             }
             Ok(())
         };
         let read: io::Result<()> = read();
         if let (Ok(()), Some(shard)) = (&read, division.end().filter(own)) {
-            let _ = give.send(shard);
+            give(shard);
         }
-        drop(give);
         if let Err(why) = read {
             let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
             failed.get_or_insert(NotMade::Refused(Refusal::List(list_error(source, why))));

@@ -101,24 +101,20 @@ pub fn unpack(
         .map(|(_, shard)| shard)
         .collect();
     let next = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..unpacking.jobs.clamp(1, own.len().max(1)) {
-            scope.spawn(|| {
-                while let Some(shard) = own.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if control.is_cancelled() {
-                        return;
-                    }
-                    match work.shard(shard) {
-                        Ok(()) => drop(work.totals.shards.fetch_add(1, Ordering::Relaxed)),
-                        Err(why) => work.tell(Error {
-                            kind: ErrorKind::Read,
-                            path: shard.to_path_buf(),
-                            other: None,
-                            source: Some(why),
-                        }),
-                    }
-                }
-            });
+    crate::threads::together(unpacking.jobs.clamp(1, own.len().max(1)), || {
+        while let Some(shard) = own.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if control.is_cancelled() {
+                return;
+            }
+            match work.shard(shard) {
+                Ok(()) => drop(work.totals.shards.fetch_add(1, Ordering::Relaxed)),
+                Err(why) => work.tell(Error {
+                    kind: ErrorKind::Read,
+                    path: shard.to_path_buf(),
+                    other: None,
+                    source: Some(why),
+                }),
+            }
         }
     });
     work.finish_directories();

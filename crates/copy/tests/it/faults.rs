@@ -314,3 +314,32 @@ fn a_copy_whose_close_fails_is_not_left_to_be_taken_for_whole() {
     let time = |path: &Path| path.metadata().unwrap().modified().unwrap();
     assert_ne!(time(&target.join("d1/f1")), time(&source.join("d1/f1")), "resume copies it again");
 }
+
+/// `ulimit -u`, the `pids` controller, and filters refuse threads.
+#[test]
+fn where_no_thread_can_be_had_copies_lists_checks_and_shards_are_made_by_the_one_there_is() {
+    // Under a filter, whether rings may be made is tried in a child process, which this filter refuses.
+    for engine in [Engine::Threads, Engine::Auto] {
+        let (place, source, target) = folders();
+        many(&source, 50, 1000);
+        let place = place.path().to_path_buf();
+        let work = std::thread::spawn(move || {
+            deny_rings(seccompiler::SeccompAction::Errno(1), &[libc::SYS_clone, libc::SYS_clone3]);
+            assert!(std::thread::Builder::new().spawn(|| {}).is_err(), "none can be had");
+            let options = ringroad_copy::Options { jobs: Some(4), ..archive(engine) };
+            let manifest = place.join("manifest.b3");
+            let report = clean(
+                &source,
+                &target,
+                &ringroad_copy::Options { manifest: Some(manifest.clone()), ..options.clone() },
+            );
+            assert_eq!((report.totals.files, report.workers), (50, 1), "{engine:?}");
+            let checked = ringroad_copy::lists::check(&manifest, &target, 4, &|_, _| {}).unwrap();
+            assert_eq!((checked.good, checked.faults), (50, 0), "{engine:?}");
+            let list = place.join("list");
+            let listed = ringroad_copy::listing::make(&source, &list, &options, &(), &Control::new());
+            assert_eq!(listed.unwrap().entries, 50, "{engine:?}");
+        });
+        work.join().unwrap();
+    }
+}

@@ -49,8 +49,6 @@ pub(crate) struct Faults {
     pub(crate) no_nonblock: bool,
     /// An open with `O_NONBLOCK` is answered with `EAGAIN`.
     pub(crate) opens_wait: bool,
-    /// A read changes the time of the last change of status.
-    pub(crate) reading_changes: bool,
     /// Writes are remembered, for [`Fuse::after_power_failure`].
     pub(crate) records: bool,
 }
@@ -294,8 +292,8 @@ impl State {
                 }
                 Ok(Vec::new())
             }
-            // INIT: version, read-ahead, flags (reads ahead without waiting, opens empty files themselves, large
-            // writes), largest write.
+            // INIT: version, read-ahead, flags (reads ahead without waiting, opens empty files themselves,
+            // large writes), largest write.
             26 => {
                 let mut answer = vec![0; 64];
                 for (at, value) in
@@ -395,7 +393,7 @@ impl State {
             self.touch(id, &[1, 2]);
         }
         let mut answer = opened(true);
-        if self.faults.no_nonblock || self.faults.reading_changes {
+        if self.faults.no_nonblock {
             answer[8] = 1;
         }
         Ok(answer)
@@ -404,9 +402,6 @@ impl State {
     fn read(&mut self, id: u64, body: &[u8]) -> Answer {
         if self.faults.no_nonblock && u32_at(body, 32) & NONBLOCK != 0 {
             return Some(Err(EAGAIN));
-        }
-        if self.faults.reading_changes {
-            self.touch(id, &[2]);
         }
         let (offset, size) = (u64_at(body, 8) as usize, u32_at(body, 16) as usize);
         let node = self.nodes.get(&id)?;

@@ -242,10 +242,9 @@ fn what_fails_for_a_while_is_tried_again_as_often_as_asked() {
 /// Some files are served by programs that heed `O_NONBLOCK`, which files on disks do not.
 #[test]
 fn files_that_answer_eagain_to_calls_that_do_not_wait_are_copied_replaced_verified_and_packed() {
-    for faults in [
-        Faults { no_nonblock: true, ..Faults::default() },
-        Faults { opens_wait: true, ..Faults::default() },
-    ] {
+    for faults in
+        [Faults { no_nonblock: true, ..Faults::default() }, Faults { opens_wait: true, ..Faults::default() }]
+    {
         let Some(fuse) = Fuse::mount(faults) else { return };
         let source = fuse.mounted.join("source");
         many(&source, 20, 5000);
@@ -283,10 +282,12 @@ fn a_directory_that_was_removed_is_empty() {
         assert_eq!(report.totals.deleted, 1, "{engine:?}");
         let list = place.path().join("list");
         let options = archive(engine);
-        let listed = ringroad_copy::listing::make(&source, &list, &options, &(), &ringroad_copy::Control::new());
+        let listed =
+            ringroad_copy::listing::make(&source, &list, &options, &(), &ringroad_copy::Control::new());
         assert_eq!(listed.unwrap().entries, 18, "{engine:?}");
         // Numbered backups look for those that there are.
-        let numbered = ringroad_copy::Backup { kind: ringroad_copy::BackupKind::Numbered, suffix: "~".into() };
+        let numbered =
+            ringroad_copy::Backup { kind: ringroad_copy::BackupKind::Numbered, suffix: "~".into() };
         let options = Options { backup: Some(numbered), ..archive(engine) };
         clean(&place.path().join("list"), &source.join("d3/f3"), &options);
         assert!(source.join("d3/f3.~1~").exists());

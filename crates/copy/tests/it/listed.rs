@@ -43,7 +43,8 @@ fn what_is_mounted_over_a_file_is_copied_as_what_it_is_and_a_fifo_is_not_opened(
     let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     std::fs::write(source.join("plain"), "x").unwrap();
     let over = [(Path::new("/dev/null"), "null"), (&socket, "socket"), (&pipe, "pipe")];
-    let over: Option<Vec<Over>> = over.iter().map(|(what, name)| Over::mount(what, &source.join(name))).collect();
+    let over: Option<Vec<Over>> =
+        over.iter().map(|(what, name)| Over::mount(what, &source.join(name))).collect();
     let Some(_over) = over else { return };
     // A writer that waits for a reader. A copy that opened the FIFO would let it go on, and lose its line.
     let to_pipe = pipe.clone();

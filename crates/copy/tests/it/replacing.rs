@@ -67,7 +67,8 @@ fn files_are_replaced_where_file_systems_allow_no_more_than_emptying_and_writing
         ("new numbers", Faults { numbers_anew: true, ..nothing.clone() }, false),
     ] {
         for &engine in engines() {
-            for options in ways(engine).iter().filter(|options| atomic || !(options.atomic || options.resume)) {
+            for options in ways(engine).iter().filter(|options| atomic || !(options.atomic || options.resume))
+            {
                 let Some(fuse) = Fuse::mount(Faults::default()) else { return };
                 let (_place, source, _) = folders();
                 let target = fuse.mounted.join("target");
@@ -132,7 +133,10 @@ fn files_in_folders_that_are_only_added_to_are_replaced_and_nothing_is_left_besi
             let flags = |flags: libc::c_long| {
                 let folder = std::fs::File::open(target.join("d")).unwrap();
                 // SAFETY: FS_IOC_SETFLAGS reads a number from the pointer, which is that of a local.
-                assert_eq!(unsafe { libc::ioctl(folder.as_raw_fd(), libc::FS_IOC_SETFLAGS, &raw const flags) }, 0);
+                assert_eq!(
+                    unsafe { libc::ioctl(folder.as_raw_fd(), libc::FS_IOC_SETFLAGS, &raw const flags) },
+                    0
+                );
             };
             flags(FS_APPEND_FL);
             replaces(&source, &target, options);

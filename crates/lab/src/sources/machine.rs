@@ -49,11 +49,11 @@ fn switch_us() -> io::Result<f64> {
     let _pinned = Pinned::to(cores.server.get(..1).unwrap_or_default())?;
     let (mut here, mut there) = UnixStream::pair()?;
     std::thread::scope(|scope| {
-        let other = scope.spawn(move || {
+        let other = std::thread::Builder::new().spawn_scoped(scope, move || {
             let mut byte = [0];
             // Ends with the other side's end.
             while there.read_exact(&mut byte).is_ok() && there.write_all(&byte).is_ok() {}
-        });
+        })?;
         let mut byte = [1];
         let mut turn = || here.write_all(&byte.clone()).and_then(|()| here.read_exact(&mut byte));
         let measured = turn().and_then(|()| {
