@@ -181,8 +181,15 @@ impl Finish<'_> {
                     mode |= if group.is_ok() && is_ours { self.facts.mode & 0o4000 } else { 0 };
                 }
                 Err(why) => {
-                    mode &= !0o7000;
+                    // The rights of group and others, and an access list, were meant for another owner
+                    // and group.
                     fail(self.error(ErrorKind::PreserveOwnership, why));
+                    let wanted = if preserve.mode { Some(mode) } else { self.plain_mode };
+                    let wanted = wanted.or(self.mode).unwrap_or(mode) & 0o700;
+                    if !symlink && let Err(why) = clock.call(For::Metadata, || self.chmod(wanted)) {
+                        fail(self.error(ErrorKind::PreserveMode, why));
+                    }
+                    return;
                 }
             }
         }

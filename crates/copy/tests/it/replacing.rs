@@ -190,6 +190,43 @@ impl SetMode for Path {
     }
 }
 
+/// A user that may not give files away must not open them to others either.
+#[test]
+fn a_copy_whose_owner_cannot_be_given_is_its_makers_alone() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: files of another user need root");
+        return;
+    }
+    for &engine in engines() {
+        for exists in [false, true] {
+            let (_place, source, target) = folders();
+            prepare(&source, &target);
+            if !exists {
+                std::fs::remove_dir_all(&target).unwrap();
+            }
+            for path in [source.join("d/f1"), source.join("d")] {
+                path.set_mode(if path.is_dir() { 0o775 } else { 0o664 });
+                chown(path, Some(4711), Some(4712)).unwrap();
+            }
+            std::thread::scope(|scope| {
+                let work = scope.spawn(|| {
+                    let mut held = rustix::thread::capabilities(None).unwrap();
+                    held.effective -= rustix::thread::CapabilitySet::CHOWN;
+                    rustix::thread::set_capabilities(None, held).unwrap();
+                    let told = Told::default();
+                    run(&source, &target, &archive(engine), &told);
+                    let kinds = told.kinds.into_inner().unwrap();
+                    assert_eq!(kinds, [ringroad_copy::ErrorKind::PreserveOwnership; 2], "{engine:?}");
+                });
+                work.join().unwrap();
+            });
+            let mode = |name: &str| target.join(name).metadata().unwrap().permissions().mode() & 0o7777;
+            assert_eq!((mode("d/f1"), mode("d")), (0o600, 0o700), "{engine:?}, exists {exists}");
+        }
+    }
+}
+
 /// A backup that was made for nothing goes back to its name.
 #[test]
 fn a_target_that_cannot_be_made_anew_has_its_name_back_from_its_backup() {
