@@ -307,6 +307,14 @@ fn is_repeated(
     true
 }
 
+/// The directory of the operand before.
+struct Last {
+    below: PathBuf,
+    /// Its source is named from the root, not from the working directory.
+    from_root: bool,
+    dir: Arc<Dir>,
+}
+
 /// Finds the directory an operand's target is made in, and its name there.
 ///
 /// `last`: the directory of the operand before, which most often is this one's too. `found`: the directories
@@ -315,7 +323,7 @@ fn place(
     run: &Run<'_>,
     source: &Path,
     destination: &Destination,
-    last: &mut Option<(PathBuf, Arc<Dir>)>,
+    last: &mut Option<Last>,
     found: &mut Parents,
 ) -> Result<(Arc<Dir>, Operand), Error> {
     let nul = |_| Error::system(ErrorKind::Stat, source.to_path_buf(), Errno::INVAL);
@@ -362,10 +370,11 @@ fn place(
     let operand = Operand { source: source_name, target: target_name, parents, below: top };
     let make_parents = !operand.parents.is_empty();
     if !make_parents
-        && let Some((path, dir)) = last
-        && *path == below
+        && let Some(last) = last
+        && last.below == below
+        && last.from_root == source.is_absolute()
     {
-        return Ok((Arc::clone(dir), operand));
+        return Ok((Arc::clone(&last.dir), operand));
     }
     let opened = if make_parents {
         make_directories(run, &operand, found)
@@ -373,20 +382,19 @@ fn place(
         open_target(run, source, &below, &target)
     };
     let opened = opened?;
-    let here = open(Path::new("."));
-    // Where the working directory may not be entered, only what is named from it cannot be reached.
-    let closed = here.as_ref().is_err_and(|why| *why == Errno::ACCESS);
-    let here = if closed && source.is_absolute() { open(Path::new("/")) } else { here };
-    let here = here.map_err(|why| {
+    // The working directory is opened only for what is named from it: it may be one that cannot be entered,
+    // or on a file system that does not answer.
+    let from_root = source.is_absolute();
+    let here = open(Path::new(if from_root { "/" } else { "." })).map_err(|why| {
+        let closed = why == Errno::ACCESS;
         let (kind, path) =
             if closed { (ErrorKind::Stat, source) } else { (ErrorKind::Access, Path::new(".")) };
         Error::system(kind, path.to_path_buf(), why)
     })?;
     let dir = Dir::place(here.0, opened, below.clone())
         .map_err(|why| Error::system(ErrorKind::Stat, below.clone(), why))?;
-    // Not the root: the next source may be named from the working directory.
-    if !make_parents && !closed {
-        *last = Some((below, Arc::clone(&dir)));
+    if !make_parents {
+        *last = Some(Last { below, from_root, dir: Arc::clone(&dir) });
     }
     Ok((dir, operand))
 }
