@@ -173,9 +173,11 @@ impl Worker<'_, '_> {
             }
             let renamed = if numbered {
                 match rustix::fs::renameat_with(to, entry.target, to, &*name, RenameFlags::NOREPLACE) {
-                    // There is no such rename here.
-                    Err(Errno::INVAL) if lstat(to, &name).is_ok() => Err(Errno::EXIST),
-                    Err(Errno::INVAL) => rustix::fs::renameat(to, entry.target, to, &*name),
+                    // There is no such rename here: by this file system, kernel or filter.
+                    Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => match lstat(to, &name) {
+                        Ok(_) => Err(Errno::EXIST),
+                        Err(_) => rustix::fs::renameat(to, entry.target, to, &*name),
+                    },
                     renamed => renamed,
                 }
             } else {

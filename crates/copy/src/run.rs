@@ -21,6 +21,7 @@ use crate::rate::Bucket;
 use crate::rehearse;
 use crate::report::{Control, Event, Observer, Report};
 use crate::worker::{Run, Worker};
+use rustix::io::Errno;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -172,7 +173,11 @@ pub(crate) fn root_of(sources: &[PathBuf], destination: &Destination) -> PathBuf
 fn sync(run: &Run<'_>, main: &mut Worker<'_, '_>) {
     let written = std::mem::take(&mut *run.written.lock().unwrap_or_else(PoisonError::into_inner));
     for directory in written.into_values() {
-        if let Err(why) = main.clock.call(For::Sync, || rustix::fs::syncfs(&directory)) {
+        let synced = main.clock.call(For::Sync, || rustix::fs::syncfs(&directory));
+        if synced == Err(Errno::NOSYS) {
+            // Kernels that lack the call sync all file systems, or none.
+            rustix::fs::sync();
+        } else if let Err(why) = synced {
             let path = std::fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd()));
             main.tell(Error::system(ErrorKind::Sync, path.unwrap_or_default(), why));
         }

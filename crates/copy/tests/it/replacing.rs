@@ -190,6 +190,28 @@ impl SetMode for Path {
     }
 }
 
+#[test]
+fn numbered_backups_are_made_where_the_kernel_lacks_the_rename_that_replaces_nothing() {
+    const ENOSYS: u32 = 38;
+    for &engine in engines() {
+        let (_place, source, target) = folders();
+        prepare(&source, &target);
+        let backup = ringroad_copy::Backup { kind: ringroad_copy::BackupKind::Numbered, suffix: "~".into() };
+        let options = Options { backup: Some(backup), ..plain(engine) };
+        let (from, to) = (source.clone(), target.clone());
+        std::thread::spawn(move || {
+            deny(seccompiler::SeccompAction::Errno(ENOSYS), &[libc::SYS_renameat2]);
+            clean(&from, &to, &options);
+            clean(&from, &to, &options);
+        })
+        .join()
+        .unwrap();
+        for (name, text) in [("f1", "the new contents"), ("f1.~1~", "old"), ("f1.~2~", "the new contents")] {
+            assert_eq!(std::fs::read_to_string(target.join("d").join(name)).unwrap(), text, "{engine:?}");
+        }
+    }
+}
+
 /// A user that may not give files away must not open them to others either.
 #[test]
 fn a_copy_whose_owner_cannot_be_given_is_its_makers_alone() {
