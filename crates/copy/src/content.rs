@@ -71,8 +71,8 @@ pub(crate) enum Fault {
     Clone(Errno),
     /// The copy was cancelled between two pieces.
     Cancelled,
-    /// It was cancelled while it waited for a regular file that has no end, as `/proc/kmsg`. Such a file gives
-    /// each byte once, so what was copied stays.
+    /// It was cancelled while it waited for a regular file that has no end, as `/proc/kmsg`. Such a file
+    /// gives each byte once, so what was copied stays.
     Ended,
 }
 

@@ -33,8 +33,8 @@ pub(crate) struct Entry<'e> {
     pub(crate) operand: bool,
     /// A link is followed.
     pub(crate) follow: bool,
-    /// Its type in the listing. It is no more than a hint: something may be mounted over the entry, and layered
-    /// file systems tell the type of what lies below.
+    /// Its type in the listing. It is no more than a hint: something may be mounted over the entry, and
+    /// layered file systems tell the type of what lies below.
     pub(crate) kind: Option<FileType>,
     /// The stretch of the journal that it is in.
     pub(crate) window: Option<&'e Window>,

@@ -26,8 +26,8 @@ fn leases_are_held() -> bool {
 }
 
 impl Worker<'_, '_> {
-    /// Opens a file, waiting until no lease forbids it. `open` gets `O_NONBLOCK`, or nothing where the open is
-    /// to wait. `None`: the copy was stopped meanwhile.
+    /// Opens a file, waiting until no lease forbids it. `open` gets `O_NONBLOCK`, or nothing where the open
+    /// is to wait. `None`: the copy was stopped meanwhile.
     pub(crate) fn open_leased(
         &mut self,
         what: For,

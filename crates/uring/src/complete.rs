@@ -20,7 +20,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct Cqe {
     /// What the entry carried.
     pub user_data: u64,
-    /// The result as the kernel gives it: a count, a descriptor, zero, or a negated errno.
+    /// The result as the kernel gives it: a count, a descriptor, zero, or a negated errno. `EINTR` stands for
+    /// the kernel's own numbers of an interrupted call, which some operations complete with when the process
+    /// is stopped and goes on.
     pub result: i32,
     /// `IORING_CQE_F_*`.
     pub flags: u32,
@@ -68,6 +70,13 @@ impl Cqe {
     pub fn was_copied(&self) -> bool {
         self.is_notification() && self.result as u32 & IORING_NOTIF_USAGE_ZC_COPIED != 0
     }
+}
+
+/// Makes `EINTR` of `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND` and `ERESTART_RESTARTBLOCK`
+/// (`linux/errno.h`), which are no numbers of user space.
+#[inline]
+fn as_errno(result: i32) -> i32 {
+    if matches!(result, -514..=-512 | -516) { -libc::EINTR } else { result }
 }
 
 /// The consumer's side of the completion queue, borrowed from its [`Ring`](crate::Ring).
@@ -143,7 +152,7 @@ impl Completions {
         // has passed it, which happens below, after the copy.
         let entry = unsafe {
             let slot = self.slots.add(index);
-            Cqe { user_data: (*slot).user_data, result: (*slot).res, flags: (*slot).flags }
+            Cqe { user_data: (*slot).user_data, result: as_errno((*slot).res), flags: (*slot).flags }
         };
         self.head = self.head.wrapping_add(1);
         // SAFETY: the word lies in the same mapping.
@@ -193,5 +202,20 @@ impl<'ring> CompletionQueue<'ring> {
         self.queue.guard.assert_owner();
         // SAFETY: as in `Completions::pop`. Relaxed: a counter.
         unsafe { (*self.queue.kernel_overflow).load(Ordering::Relaxed) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_interrupted_calls_that_the_kernel_keeps_to_itself_are_told_as_eintr() {
+        for own in [512, 513, 514, 516] {
+            assert_eq!(as_errno(-own), -libc::EINTR);
+        }
+        for result in [0, 512, 4096, -libc::EAGAIN, -libc::ENOENT, -511, -515, -517, i32::MIN] {
+            assert_eq!(as_errno(result), result);
+        }
     }
 }
