@@ -1,5 +1,5 @@
-//! Threads that may be refused: by `ulimit -u`, the `pids` controller, or a filter. Then what there is does the
-//! work, if need be the calling thread alone. All threads of this crate begin here.
+//! Threads that may be refused: by `ulimit -u`, the `pids` controller, or a filter. Then what there is does
+//! the work, if need be the calling thread alone. All threads of this crate begin here.
 
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread::{Builder, Scope};
@@ -35,7 +35,7 @@ pub(crate) fn spread<T: Send, R>(
         }
     };
     std::thread::scope(|scope| {
-        let begun = (0..most.max(1)).take_while(|_| begin(scope, &serve)).count();
+        let begun = (0..most.max(1)).take_while(|_| begin(scope, serve)).count();
         // The threads end when all is handed out.
         let give = give;
         feed(&|item| {

@@ -133,10 +133,8 @@ fn files_in_folders_that_are_only_added_to_are_replaced_and_nothing_is_left_besi
             let flags = |flags: libc::c_long| {
                 let folder = std::fs::File::open(target.join("d")).unwrap();
                 // SAFETY: FS_IOC_SETFLAGS reads a number from the pointer, which is that of a local.
-                assert_eq!(
-                    unsafe { libc::ioctl(folder.as_raw_fd(), libc::FS_IOC_SETFLAGS, &raw const flags) },
-                    0
-                );
+                let set = unsafe { libc::ioctl(folder.as_raw_fd(), libc::FS_IOC_SETFLAGS, &raw const flags) };
+                assert_eq!(set, 0);
             };
             flags(FS_APPEND_FL);
             replaces(&source, &target, options);
