@@ -10,6 +10,7 @@ use crate::path;
 use crate::template::{Values, Variable};
 use ringroad_http::{EncodeError, Request, Response, Version};
 use std::any::{Any, TypeId};
+use std::borrow::Cow;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
@@ -139,8 +140,10 @@ pub struct Context {
     pub route: Option<Rc<Chosen>>,
     /// What lies behind the steps of the route, where a feature asks it by itself.
     pub behind: Option<Rc<dyn Behind>>,
-    /// The target as the client sent it, where a step has changed it.
+    /// The target as it was understood, where a step has changed it.
     original: Option<Box<str>>,
+    /// The target as the client sent it, where it was understood as another spelling.
+    sent: Option<Box<str>>,
     id: OnceCell<String>,
     /// The name of the caller, once it is authenticated.
     pub subject: Option<Rc<str>>,
@@ -271,6 +274,7 @@ impl Flow {
             route: None,
             behind: None,
             original: None,
+            sent: None,
             id: OnceCell::new(),
             subject: None,
             known: false,
@@ -299,6 +303,7 @@ impl Flow {
         to.route.clone_from(&from.route);
         to.behind.clone_from(&from.behind);
         to.original.clone_from(&from.original);
+        to.sent.clone_from(&from.sent);
         to.subject.clone_from(&from.subject);
         to.known = from.known;
         to.trace.clone_from(&from.trace);
@@ -334,9 +339,43 @@ impl Flow {
         }
     }
 
-    /// The target as the client sent it, whatever later steps have made of it.
+    /// The target as it was understood, whatever later steps have made of it. For what decides by it: it is
+    /// the one that the route was chosen by.
     pub fn target(&self) -> &str {
         self.context.original.as_deref().unwrap_or_else(|| self.request.head().target())
+    }
+
+    /// The target as the client sent it, with its dots and slashes. For logs.
+    pub fn sent_target(&self) -> &str {
+        self.context.sent.as_deref().unwrap_or_else(|| self.target())
+    }
+
+    /// Takes the segments `.` and `..` out of the path ([`path::without_dots`]), before anything has read it.
+    /// A path that is refused for them is left as it is.
+    pub fn take_dots_out(&mut self) {
+        if let Ok(Cow::Owned(path)) = path::without_dots(self.request.path()) {
+            self.respell(path);
+        }
+    }
+
+    /// Makes one slash of several in a row in the path, for what takes them for one.
+    pub fn merge_slashes(&mut self) {
+        if let Cow::Owned(path) = path::with_single_slashes(self.request.path()) {
+            self.respell(path);
+        }
+    }
+
+    /// Puts another spelling of the same place in the place of the path. The query stays as it is.
+    fn respell(&mut self, mut target: String) {
+        if let Some(query) = self.request.query() {
+            target.push('?');
+            target.push_str(query);
+        }
+        let before = self.request.head().target().to_owned();
+        // It is part of what was taken before. A path that stays as it was is refused by what reads it.
+        if self.request.set_target(&target).is_ok() {
+            self.context.sent.get_or_insert(before.into());
+        }
     }
 
     /// Puts another path and query in the place of the request's.
@@ -610,6 +649,7 @@ impl Values for Ended<'_> {
             Variable::Status => text(self.end.status.to_string()),
             Variable::Bytes => text(self.end.bytes.to_string()),
             Variable::Duration => text(format!("{:.6}", self.end.took.as_secs_f64())),
+            Variable::Target => text(self.flow.sent_target().to_owned()),
             Variable::Answer(name) => {
                 let lines = &self.flow.context.answer_lines;
                 let line = lines.iter().find(|(own, _)| own.eq_ignore_ascii_case(name));

@@ -5,6 +5,9 @@
 //! behind another route reads `/x;/..%5cadmin` as `/admin`. So a path is refused where any of these readings
 //! has a segment `.` or `..`, and [`Spellings`] gives every reading, so that the caller can refuse a path
 //! with readings that choose different routes.
+//!
+//! Segments that are `.` and `..` as they are written have one meaning (RFC 3986 §6.2.2.3). [`without_dots`]
+//! takes them away before anything else reads the path, so that they come to no other reader.
 
 use std::borrow::Cow;
 
@@ -33,7 +36,7 @@ pub enum BadPath {
     Escape,
     /// A control character is in it, as such or escaped.
     Control,
-    /// A segment is `.` or `..` in one of the readings.
+    /// A segment is `.` or `..` in one of the readings, or there is no segment that a `..` takes away.
     Dots,
     /// Its readings choose different routes.
     Ambiguous,
@@ -108,6 +111,72 @@ impl<'a> Spellings<'a> {
         let same = self.others.iter().all(|other| choose(other) == chosen);
         if same { Ok(chosen) } else { Err(BadPath::Ambiguous) }
     }
+}
+
+/// The path without segments that are `.` or `..` as they are written: each `..` takes the segment before it
+/// away (RFC 3986 §5.2.4), and slashes between the two count as one. Other slashes in a row stay, but for
+/// those in front: the result never begins with `//`, which names a host to some readers. A path without such
+/// segments is left as it is.
+///
+/// # Errors
+/// The path leads above `/`. Or a segment that goes with a `..` has no single meaning: all of them are judged
+/// as the path that stays is.
+pub fn without_dots(raw: &str) -> Result<Cow<'_, str>, BadPath> {
+    let Some(segments) = raw.strip_prefix('/').filter(|_| raw.contains("/.")) else {
+        return Ok(Cow::Borrowed(raw));
+    };
+    if !has_dots(raw.as_bytes()) {
+        return Ok(Cow::Borrowed(raw));
+    }
+    let mut named = String::with_capacity(raw.len());
+    let mut kept = Vec::new();
+    let (mut goes_up, mut left) = (false, segments.split('/').peekable());
+    while let Some(segment) = left.next() {
+        match segment {
+            "." => {}
+            ".." => {
+                goes_up = true;
+                while kept.pop_if(|segment: &mut &str| segment.is_empty()).is_some() {}
+                kept.pop().ok_or(BadPath::Dots)?;
+            }
+            segment => {
+                named.push('/');
+                named.push_str(segment);
+                kept.push(segment);
+                continue;
+            }
+        }
+        if left.peek().is_none() {
+            kept.push("");
+        }
+    }
+    if !named.is_empty() && Spellings::of(&named)?.hides_slash && goes_up {
+        return Err(BadPath::Dots);
+    }
+    let empty = kept.iter().take_while(|segment| segment.is_empty()).count();
+    let mut understood = String::with_capacity(raw.len());
+    for segment in kept.get(empty..).unwrap_or_default() {
+        understood.push('/');
+        understood.push_str(segment);
+    }
+    if understood.is_empty() {
+        understood.push('/');
+    }
+    Ok(Cow::Owned(understood))
+}
+
+/// The path with several slashes in a row as one.
+pub fn with_single_slashes(raw: &str) -> Cow<'_, str> {
+    if !raw.contains("//") {
+        return Cow::Borrowed(raw);
+    }
+    let mut single = String::with_capacity(raw.len());
+    for letter in raw.chars() {
+        if letter != '/' || !single.ends_with('/') {
+            single.push(letter);
+        }
+    }
+    Cow::Owned(single)
 }
 
 fn slashes(path: &[u8]) -> usize {
@@ -248,6 +317,72 @@ mod tests {
             assert!(Spellings::of(raw).unwrap().hides_slash, "{raw}");
         }
         assert!(!Spellings::of("/a;b%20c").unwrap().hides_slash);
+    }
+
+    #[test]
+    fn dots_as_they_are_written_go_with_the_segments_that_they_take_away() {
+        for (raw, understood) in [
+            ("/", "/"),
+            ("/a/.b/..c/...", "/a/.b/..c/..."),
+            ("//a//b", "//a//b"),
+            ("*", "*"),
+            ("/.", "/"),
+            ("/./", "/"),
+            ("/./a", "/a"),
+            ("/a/.", "/a/"),
+            ("/a/./b", "/a/b"),
+            ("/a/b/..", "/a/"),
+            ("/a/b/../", "/a/"),
+            ("/a/b/../c", "/a/c"),
+            ("/a/..", "/"),
+            ("/a/b/../../c/./d", "/c/d"),
+            // Slashes in a row are one slash to what `..` takes away, and stay otherwise.
+            ("/a//../b", "/b"),
+            ("/a//b/./c", "/a//b/c"),
+            ("/a/b/..//c", "/a//c"),
+            // What begins with two slashes would name a host.
+            ("/.//evil.example/", "/evil.example/"),
+            ("/a/..//evil.example", "/evil.example"),
+            ("//./evil.example", "/evil.example"),
+            ("/a//..//", "/"),
+            // Other spellings are left to those that read them.
+            ("/%61;b/./c", "/%61;b/c"),
+            ("/a%2fb/./c", "/a%2fb/c"),
+        ] {
+            assert_eq!(without_dots(raw).as_deref(), Ok(understood), "{raw}");
+        }
+    }
+
+    #[test]
+    fn dots_that_lead_above_the_root_or_past_a_segment_of_several_meanings_are_refused() {
+        for (raw, why) in [
+            ("/..", BadPath::Dots),
+            ("/../a", BadPath::Dots),
+            ("//../a", BadPath::Dots),
+            ("/./../a", BadPath::Dots),
+            ("/a/../../b", BadPath::Dots),
+            // The segment that goes may be another place to another reader.
+            ("/%2e%2e/../a", BadPath::Dots),
+            ("/a/%2e/./b", BadPath::Dots),
+            ("/..;/../a", BadPath::Dots),
+            ("/a/..%3b/../b", BadPath::Dots),
+            ("/a%2fb/../c", BadPath::Dots),
+            ("/a\\b/../c", BadPath::Dots),
+            ("/a%5Cb/../c", BadPath::Dots),
+            ("/%zz/../a", BadPath::Escape),
+            ("/%00/../a", BadPath::Control),
+        ] {
+            assert_eq!(without_dots(raw), Err(why), "{raw}");
+            assert!(Spellings::of(raw).is_err(), "what is refused here is not taken there: {raw}");
+        }
+    }
+
+    #[test]
+    fn slashes_in_a_row_are_one() {
+        for (raw, single) in [("/a/b", "/a/b"), ("//a///b//", "/a/b/"), ("//", "/"), ("/%2f//é", "/%2f/é")]
+        {
+            assert_eq!(with_single_slashes(raw), single, "{raw}");
+        }
     }
 
     #[test]

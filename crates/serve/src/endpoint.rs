@@ -172,7 +172,7 @@ async fn is_beside(settings: &Static, flow: &Flow) -> bool {
         return false;
     }
     let Ok(spelled) = Spellings::of(flow.request.path()) else { return false };
-    if spelled.hides_slash || spelled.merged_slashes {
+    if spelled.hides_slash {
         return false;
     }
     let relative = spelled.decoded.get(flow.context.below()..).unwrap_or_default().to_vec();

@@ -200,7 +200,7 @@ impl Php {
             Err(refused) => return Ok(*refused),
         };
         let relative = spelled.decoded.get(flow.context.below()..).unwrap_or_default().to_vec();
-        let odd = spelled.hides_slash || spelled.merged_slashes;
+        let odd = spelled.hides_slash;
         let prefix = spelled.decoded.get(..flow.context.below()).unwrap_or_default().to_vec();
         drop(spelled);
         let found = if odd { Place::Missing } else { self.place(&relative).await };
@@ -208,7 +208,8 @@ impl Php {
             Place::Script(script, info) => (script, info, None),
             Place::File => return files.answer(&self.route, &settings.files, flow).await,
             Place::Folder => {
-                let place = path::location(&format!("{}/", flow.request.path()), flow.request.query());
+                let path = path::with_single_slashes(flow.request.path());
+                let place = path::location(&format!("{path}/"), flow.request.query());
                 return Ok(Answer::plain(Response::redirect(Status::PERMANENT_REDIRECT, &place)?));
             }
             Place::Missing => match self.fall_back(flow).await {
@@ -287,7 +288,7 @@ impl Php {
             let path = format!("/{}", path.trim_start_matches('/'));
             let Ok(spelled) = Spellings::of(&path) else { continue };
             let relative = spelled.decoded.get(1..).unwrap_or_default();
-            if spelled.hides_slash || spelled.merged_slashes {
+            if spelled.hides_slash {
                 continue;
             }
             if let Place::Script(script, info) = self.place(relative).await {

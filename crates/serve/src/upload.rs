@@ -97,7 +97,7 @@ pub(crate) async fn answer(route: &Route, settings: &Upload, flow: &mut Flow) ->
 fn name(flow: &Flow) -> Result<String, &'static str> {
     let refused = "This is not a name for a file here.";
     let spelled = Spellings::of(flow.request.path()).map_err(|_| refused)?;
-    if spelled.hides_slash || spelled.merged_slashes {
+    if spelled.hides_slash {
         return Err(refused);
     }
     let relative = spelled.decoded.get(flow.context.below()..).unwrap_or_default();

@@ -180,7 +180,7 @@ impl Worker {
         }
         self.faults.set((now, if second == now { count + 1 } else { 1 }));
         let (id, method) = (flow.context.id(), flow.request.method_name());
-        let request = format!("request {id}, on {method} {}", flow.target());
+        let request = format!("request {id}, on {method} {}", flow.sent_target());
         self.shared.events.report(Event::Fault { request, why: why.to_owned() });
     }
 }
@@ -378,6 +378,8 @@ pub(crate) async fn answer(request: Request, worker: State<Worker>) -> Response 
     let config = &site.plan.config;
     let mut pending = InFlight::new(Flow::new(request, &worker.local, &site.trust), worker.clone());
     let flow = pending.flow();
+    // First of all: everything behind this sees the one path that is meant.
+    flow.take_dots_out();
     if site.writer.is_some() || !config.client_ip.proxies.is_empty() {
         flow.see_client();
     }
@@ -411,6 +413,9 @@ impl Endpoint for Router<'_> {
         let Router { site, worker } = self;
         match on_this_address(worker, flow).and_then(|()| choose(site, flow)) {
             Ok(target) => {
+                if takes_slashes_for_one(&target.route.kind) {
+                    flow.merge_slashes();
+                }
                 flow.context.route = Some(Rc::clone(&target.chosen));
                 if target.asks_again {
                     let (site, worker, target) = (Rc::clone(site), State::clone(worker), Rc::clone(target));
@@ -467,6 +472,12 @@ fn on_this_address(worker: &Worker, flow: &Flow) -> Result<(), Box<Response>> {
     Ok(())
 }
 
+/// Whether several slashes in a row are one to what answers. Programs behind this server, and the addresses
+/// that a redirect leads to, may mean something else by them (`/proxy/https://example.org/`).
+fn takes_slashes_for_one(kind: &Kind) -> bool {
+    !matches!(kind, Kind::Proxy(_) | Kind::App(_) | Kind::Redirect(_))
+}
+
 /// The route of a request, or the answer where there is none.
 fn choose<'s>(site: &'s Site, flow: &Flow) -> Result<&'s Rc<Target>, Box<Response>> {
     let (request, context) = (&flow.request, &flow.context);
@@ -484,7 +495,8 @@ fn choose<'s>(site: &'s Site, flow: &Flow) -> Result<&'s Rc<Target>, Box<Respons
     let target = match found {
         Found::Route(at) => site.targets.get(at),
         Found::WithSlash => {
-            let place = path::location(&format!("{}/", request.path()), request.query());
+            let path = path::with_single_slashes(request.path());
+            let place = path::location(&format!("{path}/"), request.query());
             let redirect = Response::redirect(Status::PERMANENT_REDIRECT, &place);
             return Err(redirect.unwrap_or_else(|_| page::broken()).into());
         }

@@ -124,7 +124,7 @@ impl Files {
             Err(refused) => return Ok(*refused),
         };
         let relative = spelled.decoded.get(context.below()..).unwrap_or_default();
-        if spelled.hides_slash || spelled.merged_slashes || !is_servable(relative, settings.hidden) {
+        if spelled.hides_slash || !is_servable(relative, settings.hidden) {
             return Ok(page::missing(context));
         }
         let folder = relative.is_empty() || relative.ends_with(b"/");
@@ -155,7 +155,8 @@ impl Files {
                 "This folder has no index file, and listing it is off.",
             )),
             Err(Refused::Missing) if !folder && self.is_folder(settings, relative).await => {
-                let place = path::location(&format!("{}/", request.path()), request.query());
+                let path = path::with_single_slashes(request.path());
+                let place = path::location(&format!("{path}/"), request.query());
                 Ok(Answer::plain(Response::redirect(Status::PERMANENT_REDIRECT, &place)?))
             }
             Err(why) => Ok(refusal(why, context)),

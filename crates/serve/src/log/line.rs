@@ -75,7 +75,7 @@ pub(super) fn combined(out: &mut Vec<u8>, now: &str, flow: &Flow, end: &End) {
     let _ = write!(line, " - - [{now}] \"");
     quoted(&mut line, request.method_name().as_bytes());
     line.push(' ');
-    quoted(&mut line, flow.target().as_bytes());
+    quoted(&mut line, flow.sent_target().as_bytes());
     let _ = write!(line, " {}\" {} {} \"", protocol(request.version()), end.status, end.bytes);
     quoted(&mut line, request.headers().get("referer").unwrap_or(b"-"));
     line.push_str("\" \"");
@@ -119,7 +119,7 @@ pub(super) fn json(out: &mut Vec<u8>, now: &str, millis: u32, flow: &Flow, end: 
         let _ = write!(line, ",\"remote\":\"{client}\"");
     }
     pair(&mut line, "method", Some(request.method_name().as_bytes()));
-    pair(&mut line, "target", Some(flow.target().as_bytes()));
+    pair(&mut line, "target", Some(flow.sent_target().as_bytes()));
     pair(&mut line, "host", request.authority().map(str::as_bytes));
     let _ = write!(
         line,

@@ -1,6 +1,6 @@
 //! Paths that lead out of the root, and paths that are not regular files: each is refused without waiting.
 
-use crate::support::{Site, start, write};
+use crate::support::{Site, behind, start, write};
 use ringroad_engine::DriverName;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::os::unix::fs::symlink;
@@ -52,8 +52,14 @@ drivers!(no_spelling_of_a_path_leads_out_of_the_root, |driver: DriverName| {
         ("/%2e%2e/secret.txt", &[400]),
         ("/.%2E/secret.txt", &[400]),
         ("/sub/../../secret.txt", &[400]),
+        ("//../secret.txt", &[400]),
+        ("/sub//../../secret.txt", &[400]),
+        ("/./../secret.txt", &[400]),
+        ("/%2e%2e/../secret.txt", &[400]),
+        ("/sub/%2e./../../secret.txt", &[400]),
         ("//etc/passwd", &[404]),
-        ("/sub//file", &[404]),
+        ("/sub/../.env", &[404]),
+        ("/./.git/./config", &[404]),
         ("/a/..;/secret.txt", &[400]),
         ("/sub%2ffile", &[404]),
         // §63
@@ -151,3 +157,122 @@ drivers!(devices_and_folders_are_refused_without_a_wait, |driver: DriverName| {
         assert_eq!(client.get(path).status, 404, "{path}");
     }
 });
+
+/// Numbers that are the same in each run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % end
+    }
+
+    fn one<'a>(&mut self, of: &[&'a str]) -> &'a str {
+        of[self.below(of.len())]
+    }
+
+    /// A path of parts that mean a place, nothing, or a step up.
+    fn path(&mut self, names: &[&str]) -> String {
+        let mut path = String::new();
+        for _ in 0..=self.below(7) {
+            path.push('/');
+            path.push_str(match self.below(5) {
+                0 => ".",
+                1 => "..",
+                2 => "",
+                _ => self.one(names),
+            });
+        }
+        if self.below(3) == 0 {
+            path.push('/');
+        }
+        path
+    }
+}
+
+/// The place that a path means, by rewriting it until nothing is left to rewrite; `None` above the root. It
+/// has nothing in common with how the server does it.
+fn meant(path: &str) -> Option<String> {
+    let mut path = path.to_owned();
+    for end in ["/.", "/.."] {
+        if path.ends_with(end) {
+            path.push('/');
+        }
+    }
+    loop {
+        let before = path.clone();
+        path = path.replace("//", "/").replace("/./", "/");
+        if path == before
+            && let Some(at) = path.find("/../")
+        {
+            let above = path[..at].rfind('/')?;
+            path.replace_range(above..at + 3, "");
+        }
+        if path == before {
+            return Some(path);
+        }
+    }
+}
+
+drivers!(
+    /// Tried with 400 paths, the same in each run.
+    every_spelling_with_dots_and_slashes_is_the_one_place,
+    |driver: DriverName| {
+        let (address, _) = behind(|client| {
+            while let Some(head) = client.until(b"\r\n\r\n") {
+                let target = String::from_utf8(head).unwrap().split(' ').nth(1).unwrap().to_owned();
+                client.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{target}", target.len()));
+            }
+        });
+        let routes = format!(
+            "{ROUTES}\n\
+             [[route]]\npath = \"/behind/\"\nkind = \"proxy\"\nto = \"http://{address}\"\n\
+             [[route]]\npath = \"/admin/\"\nkind = \"respond\"\nstatus = 403\n\
+             [[route]]\npath = \"/behind/admin/\"\nkind = \"respond\"\nstatus = 403\n\
+             [[route]]\npath = \"/sub/secret\"\nkind = \"respond\"\nstatus = 403\n"
+        );
+        let site = start(driver, &routes, |folder| {
+            prepare(folder);
+            write(folder, "root/admin/file", "behind the wall");
+            write(folder, "root/sub/secret", "behind the wall");
+        });
+        let mut client = site.client();
+        let mut numbers = Numbers(0x5eed);
+        let names = ["sub", "sub", "file", "inside.txt", "admin", "behind", "secret", "evil.example"];
+        let (mut walls, mut files, mut handed_on, mut refused) = (0, 0, 0, 0);
+        for round in 0..400 {
+            let path = numbers.path(&names);
+            let query = numbers.one(&["", "?a=/../b//./c"]);
+            let reply = match round % 2 {
+                0 => client.get(&format!("{path}{query}")),
+                _ => client.get(&format!("http://example.org{path}{query}")),
+            };
+            let Some(meant) = meant(&path) else {
+                assert_eq!(reply.status, 400, "{path}");
+                refused += 1;
+                continue;
+            };
+            if let Some(place) = reply.header("Location") {
+                assert_eq!(place, format!("{meant}/{query}"), "{path}");
+                continue;
+            }
+            let below = |wall: &str| meant.starts_with(wall);
+            if below("/admin/") || below("/behind/admin/") || meant == "/sub/secret" {
+                assert_eq!(reply.status, 403, "{path}");
+                walls += 1;
+            } else if below("/behind/") {
+                // Slashes in a row may mean something to the server behind, dots do not come to it.
+                let target = reply.text().strip_suffix(query).unwrap();
+                assert_eq!(self::meant(target).as_ref(), Some(&meant), "{path}: {target}");
+                let clean = target.split('/').all(|part| part != "." && part != "..");
+                assert!(clean && (path.starts_with("//") || !target.starts_with("//")), "{path}: {target}");
+                handed_on += 1;
+            } else {
+                let other = client.get(&format!("{meant}{query}"));
+                assert_eq!((reply.status, &reply.body), (other.status, &other.body), "{path}");
+                files += usize::from(reply.status == 200);
+            }
+        }
+        assert!(walls > 20 && files > 20 && handed_on > 10 && refused > 20, "{walls} {files} {handed_on} {refused}");
+    }
+);

@@ -32,11 +32,13 @@ drivers!(files_and_servers_behind_answer_http_2_clients, |driver: DriverName| {
     peer.send(&crate::frames::frame(8, 0, 0, &2_000_000_u32.to_be_bytes()));
     peer.get(1, "/small.txt");
     assert_eq!(peer.response(1).as_deref(), Some(&b"a file"[..]));
-    peer.get(3, "/large.bin");
-    assert!(peer.response(3).unwrap() == vec![7; 1_000_000]);
-    peer.headers(5, &POST, false);
-    peer.send(&crate::frames::frame(0, 1, 5, b"ping"));
-    assert_eq!(peer.response(5).as_deref(), Some(&b"pong"[..]));
+    peer.get(3, "/api/.././/small.txt");
+    assert_eq!(peer.response(3).as_deref(), Some(&b"a file"[..]));
+    peer.get(5, "/large.bin");
+    assert!(peer.response(5).unwrap() == vec![7; 1_000_000]);
+    peer.headers(7, &POST, false);
+    peer.send(&crate::frames::frame(0, 1, 7, b"ping"));
+    assert_eq!(peer.response(7).as_deref(), Some(&b"pong"[..]));
     // HTTP/1.1 goes on beside it.
     assert_eq!(site.client().get("/small.txt").text(), "a file");
 });

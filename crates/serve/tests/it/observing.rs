@@ -37,12 +37,15 @@ drivers!(each_request_is_a_line_of_the_combined_log, |driver: DriverName| {
     client.get("/files/missing");
     client.get("/files/large");
     client.ask("HEAD", "/files/large", &[]);
-    let lines = lines(&site, "access.log", 4);
+    // As it was sent, whatever was understood by it.
+    client.get("/files/.//missing");
+    let lines = lines(&site, "access.log", 5);
     let expected = [
         "\"GET /a?b=c HTTP/1.1\" 200 5 \"http://x/\\\"y\" \"test\\\\1\"",
         "\"GET /files/missing HTTP/1.1\" 404 49 \"-\" \"-\"",
         "\"GET /files/large HTTP/1.1\" 200 3000000 \"-\" \"-\"",
         "\"HEAD /files/large HTTP/1.1\" 200 0 \"-\" \"-\"",
+        "\"GET /files/.//missing HTTP/1.1\" 404 49 \"-\" \"-\"",
     ];
     assert_eq!(lines.len(), expected.len(), "{lines:?}");
     for (line, expected) in lines.iter().zip(expected) {

@@ -198,6 +198,9 @@ drivers!(only_a_script_that_is_there_is_executed, |driver: DriverName| {
     let of = |file: &str, info: &str| (file.to_owned(), info.to_owned());
     assert_eq!(script("/other.php"), of("/other.php", ""));
     assert_eq!(script("/other.php/a/b/"), of("/other.php", "/a/b/"));
+    // By any spelling of its path, and path info is what was understood.
+    assert_eq!(script("//sub/../other.php"), of("/other.php", ""));
+    assert_eq!(script("/./other.php//a/./x/../b"), of("/other.php", "/a/b"));
     // What is no script goes to the front controller, a picture that is called as one too.
     for path in
         ["/", "/a/b", "/upload/image.jpg/x.php", "/missing.php", "/missing.css", "/other.PHP", "/link.php"]
