@@ -64,7 +64,7 @@ struct Item {
     identity: Identity,
     content: Content,
     validators: Validators,
-    modified: String,
+    modified: Option<String>,
     content_type: String,
     coding: Option<Coding>,
     /// Which compressed forms lie beside it, and the second that was looked up in.
@@ -297,7 +297,7 @@ impl Files {
         let item = Rc::new(self.read(root, stored, path, coding).await?);
         item.looked.set(u64::MAX);
         self.look_beside(settings, path, &item).await;
-        // A file that was just changed may change again with the same time and size.
+        // A file that was just changed may change again with the same times and size.
         if matches!(item.content, Content::Memory(_)) && !item.validators.recent {
             self.kept.borrow_mut().keep(key, &item);
         }
@@ -325,12 +325,15 @@ impl Files {
             };
             let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
             let coding_name = coding.map_or("", Coding::name);
-            let (now, once) = (SystemTime::now(), next_once());
-            let validators = Validators::new(identity.modified, identity.bytes, coding_name, now, once);
+            let whole = match &content {
+                Content::Memory(bytes) => Some(&**bytes),
+                Content::File(_) => None,
+            };
+            let validators = Validators::new(&identity, whole, coding_name, SystemTime::now(), next_once);
             return Ok(Item {
                 identity,
                 content,
-                modified: httpdate::fmt_http_date(validators.modified),
+                modified: validators.modified.map(httpdate::fmt_http_date),
                 validators,
                 content_type: media_type(&String::from_utf8_lossy(name)),
                 coding,
@@ -552,12 +555,20 @@ fn has_conditions(fields: Fields<'_>) -> bool {
     })
 }
 
+/// Adds the tag and the date of a file, as far as there are such.
+fn validated(item: &Item, mut response: Response) -> Result<Response, EncodeError> {
+    if let Some(tag) = &item.validators.etag {
+        response = response.header("ETag", tag)?;
+    }
+    if let Some(date) = &item.modified {
+        response = response.header("Last-Modified", date)?;
+    }
+    Ok(response)
+}
+
 /// Adds the header lines of a file to a response.
 fn described(route: &Route, item: &Item, varies: bool, response: Response) -> Result<Response, EncodeError> {
-    let mut response = response
-        .header("ETag", &item.validators.etag)?
-        .header("Last-Modified", &item.modified)?
-        .header("Accept-Ranges", "bytes")?;
+    let mut response = validated(item, response)?.header("Accept-Ranges", "bytes")?;
     if !route.steps.lines().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
         response = response.header("Content-Type", &item.content_type)?;
     }
@@ -575,9 +586,7 @@ fn described(route: &Route, item: &Item, varies: bool, response: Response) -> Re
 
 /// 304, with what a cache compares and updates (RFC 9110 §15.4.5).
 fn unchanged(route: &Route, item: &Item, varies: bool) -> Result<Response, EncodeError> {
-    let mut response = Response::empty(Status::NOT_MODIFIED)
-        .header("ETag", &item.validators.etag)?
-        .header("Last-Modified", &item.modified)?;
+    let mut response = validated(item, Response::empty(Status::NOT_MODIFIED))?;
     if varies {
         response = response.header("Vary", "Accept-Encoding")?;
     }
@@ -616,10 +625,8 @@ fn several(
     let bytes = pieces.iter().map(Piece::bytes).sum();
     let (body, watch) = item.content.send(pieces, bytes);
     let response = Response::new(body).status(Status::PARTIAL_CONTENT);
-    let response = response
-        .header("Content-Type", format!("multipart/byteranges; boundary={boundary}"))?
-        .header("ETag", &item.validators.etag)?
-        .header("Last-Modified", &item.modified)?;
+    let response = response.header("Content-Type", format!("multipart/byteranges; boundary={boundary}"))?;
+    let response = validated(item, response)?;
     let mut response = match item.coding {
         Some(coding) => response.header("Content-Encoding", coding.name())?,
         None => response,
@@ -722,8 +729,8 @@ mod tests {
         Rc::new(Item {
             identity,
             content: Content::Memory(Rc::from([])),
-            validators: Validators::new((0, 0), bytes, "", SystemTime::now(), 0),
-            modified: String::new(),
+            validators: Validators::new(&identity, None, "", SystemTime::now(), || 0),
+            modified: None,
             content_type: String::new(),
             coding: None,
             siblings: Cell::new(0),

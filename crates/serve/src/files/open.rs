@@ -87,8 +87,10 @@ pub(crate) struct Identity {
     pub(crate) bytes: u64,
     /// Seconds and nanoseconds.
     pub(crate) modified: (i64, u32),
-    changed: (i64, u32),
-    file: (u64, u64),
+    /// Of its status, which the kernel sets and no tool can.
+    pub(crate) changed: (i64, u32),
+    /// Device and inode.
+    pub(crate) file: (u64, u64),
 }
 
 impl Identity {

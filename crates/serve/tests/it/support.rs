@@ -75,7 +75,7 @@ pub(crate) fn write(folder: &Path, name: &str, content: impl AsRef<[u8]>) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     let mut file = std::fs::File::create(path).unwrap();
     file.write_all(content.as_ref()).unwrap();
-    // What was just written is not kept in memory: it may change again within its file system's clock tick.
+    // As a tool sets it that keeps times.
     file.set_modified(std::time::SystemTime::now() - Duration::from_secs(60)).unwrap();
 }
 
