@@ -233,7 +233,8 @@ fn redirected(redirect: &Redirect, flow: &Flow) -> Result<Answer, EncodeError> {
             }
         }
     };
-    Ok(Answer::plain(Response::redirect(redirect.status, &target)?))
+    let status = redirect.status.unwrap_or_else(|| page::moved(request.method()));
+    Ok(Answer::plain(Response::redirect(status, &target)?))
 }
 
 /// Whether more requests should come here.

@@ -210,7 +210,8 @@ impl Php {
             Place::Folder => {
                 let path = path::with_single_slashes(flow.request.path());
                 let place = path::location(&format!("{path}/"), flow.request.query());
-                return Ok(Answer::plain(Response::redirect(Status::PERMANENT_REDIRECT, &place)?));
+                let status = page::moved(flow.request.method());
+                return Ok(Answer::plain(Response::redirect(status, &place)?));
             }
             Place::Missing => match self.fall_back(flow).await {
                 Ok(Some(found)) => found,

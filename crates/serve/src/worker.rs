@@ -457,7 +457,7 @@ fn on_this_address(worker: &Worker, flow: &Flow) -> Result<(), Box<Response>> {
         let target = request.head().target();
         let path = if target.starts_with('/') { target } else { request.path() };
         let place = format!("https://{}{port}{path}", host(authority));
-        let redirect = Response::redirect(Status::PERMANENT_REDIRECT, &place);
+        let redirect = Response::redirect(page::moved(request.method()), &place);
         return Err(redirect.unwrap_or_else(|_| page::broken()).into());
     }
     if worker.place.is_secure
@@ -497,7 +497,7 @@ fn choose<'s>(site: &'s Site, flow: &Flow) -> Result<&'s Rc<Target>, Box<Respons
         Found::WithSlash => {
             let path = path::with_single_slashes(request.path());
             let place = path::location(&format!("{path}/"), request.query());
-            let redirect = Response::redirect(Status::PERMANENT_REDIRECT, &place);
+            let redirect = Response::redirect(page::moved(request.method()), &place);
             return Err(redirect.unwrap_or_else(|_| page::broken()).into());
         }
         Found::OtherMethods(methods) => {

@@ -103,7 +103,9 @@ fn described(kind: &Kind) -> String {
         Kind::Upload(upload) => format!("files put into {}", upload.root.path().display()),
         Kind::Static(files) => format!("files of {}", shown(files.root.path())),
         Kind::Respond(respond) => format!("answers {}", respond.status),
-        Kind::Redirect(redirect) => format!("to {} ({})", redirect.to, redirect.status.code()),
+        Kind::Redirect(redirect) => {
+            format!("to {} ({})", redirect.to, redirect.status.map_or(301, |status| status.code()))
+        }
         Kind::Proxy(proxy) => match proxy.to.servers.as_slice() {
             [one] => format!("proxy to {}", one.address),
             several => format!("proxy to {} ({} servers)", proxy.to.name, several.len()),

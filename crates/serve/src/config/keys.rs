@@ -135,7 +135,7 @@ pub(super) const LISTEN: Table = Table {
             "redirect_https",
             "true, false or a port",
             "false",
-            "Answers 308 to the same place on `https://`; true is port 443. Requests below `/.well-known/acme-challenge/` are answered as ever.",
+            "Sends requests to the same place on `https://`, with 301 for GET and HEAD and 308 for others; true is port 443. Requests below `/.well-known/acme-challenge/` are answered as ever.",
         ),
     ],
 };
@@ -865,7 +865,12 @@ pub(super) const REDIRECT: Table = Table {
             "",
             "Where to. Without a placeholder, and if it and `path` end in `/`, what is behind the path is appended. Placeholders: `{scheme}` `{host}` `{authority}` `{path}` `{rest}` (behind the route's path) `{query}` `{?query}` `{target}` `{method}` `{client}` `{id}` `{header.NAME}` `{cookie.NAME}` `{query.NAME}`; `{{` is a brace.",
         ),
-        key("status", "301, 302, 303, 307, 308", "308", "Its status."),
+        key(
+            "status",
+            "301, 302, 303, 307, 308",
+            "301 or 308",
+            "Its status. By default 301 for GET and HEAD, which old clients follow, and 308 for others.",
+        ),
     ],
 };
 

@@ -116,8 +116,8 @@ pub struct Respond {
 /// A redirect.
 #[derive(Debug, PartialEq)]
 pub struct Redirect {
-    /// 301, 302, 303, 307 or 308.
-    pub status: Status,
+    /// 301, 302, 303, 307 or 308; `None`: 301 for GET and HEAD, 308 for others.
+    pub status: Option<Status>,
     /// The location.
     pub to: Template,
     /// The path behind the route's path is appended: there are no placeholders, and both end in `/`.
@@ -487,7 +487,7 @@ fn read_redirect(section: &mut Section<'_>, path: Option<&str>) -> Option<Kind> 
     let to = to?;
     let appends =
         to.as_text().is_some_and(|to| to.ends_with('/')) && path.is_some_and(|path| path.ends_with('/'));
-    Some(Kind::Redirect(Redirect { status: status.unwrap_or(Status::PERMANENT_REDIRECT), to, appends }))
+    Some(Kind::Redirect(Redirect { status, to, appends }))
 }
 
 fn read_proxy(section: &mut Section<'_>, path: Option<&str>, config: &Config) -> Option<Kind> {

@@ -157,7 +157,7 @@ impl Files {
             Err(Refused::Missing) if !folder && self.is_folder(settings, relative).await => {
                 let path = path::with_single_slashes(request.path());
                 let place = path::location(&format!("{path}/"), request.query());
-                Ok(Answer::plain(Response::redirect(Status::PERMANENT_REDIRECT, &place)?))
+                Ok(Answer::plain(Response::redirect(page::moved(method), &place)?))
             }
             Err(why) => Ok(refusal(why, context)),
         }

@@ -276,7 +276,7 @@ drivers!(folders_lead_to_their_index_or_are_listed_where_that_is_on, |driver: Dr
     let site = site(driver);
     let mut client = site.client();
     let reply = client.get("/sub?a=b");
-    assert_eq!((reply.status, reply.header("Location")), (308, Some("/sub/?a=b")));
+    assert_eq!((reply.status, reply.header("Location")), (301, Some("/sub/?a=b")));
     assert_eq!(client.get("/sub/").status, 404);
     assert_eq!(client.get("/sub/deep/").text(), "deep");
     assert_eq!(client.get("/list").header("Location"), Some("/list/"));

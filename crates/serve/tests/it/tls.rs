@@ -267,7 +267,7 @@ drivers!(the_plain_port_redirects_to_https_except_for_challenges, |driver: Drive
     let site = start(driver, &format!("@{listen}\n{route}"), |_| {});
     let mut client = site.client();
     let reply = client.send("GET /a?b=c HTTP/1.1\r\nHost: example.test:80\r\n\r\n").reply();
-    assert_eq!((reply.status, reply.header("Location")), (308, Some("https://example.test:8443/a?b=c")));
+    assert_eq!((reply.status, reply.header("Location")), (301, Some("https://example.test:8443/a?b=c")));
     assert_eq!(client.get("/.well-known/acme-challenge/token").text(), "plain");
 });
 
