@@ -217,12 +217,9 @@ fn redirected(redirect: &Redirect, flow: &Flow) -> Result<Answer, EncodeError> {
             // What comes from the client must not make another host of a path; what is configured may name
             // one.
             let behind = if to == "/" { behind.trim_start_matches(['/', '\\']) } else { behind };
-            match request.query() {
-                Some(query) => format!("{to}{behind}?{query}"),
-                None => format!("{to}{behind}"),
-            }
+            with_query(&format!("{to}{behind}"), request.query())
         }
-        Some(to) => to.to_owned(),
+        Some(to) => with_query(to, request.query()),
         None => {
             let target = String::from_utf8_lossy(&redirect.to.render(flow)).into_owned();
             // A path that the client has sent may begin with two slashes, which names another host.
@@ -235,6 +232,15 @@ fn redirected(redirect: &Redirect, flow: &Flow) -> Result<Answer, EncodeError> {
     };
     let status = redirect.status.unwrap_or_else(|| page::moved(request.method()));
     Ok(Answer::plain(Response::redirect(status, &target)?))
+}
+
+/// The place with the query of the request, where it has none of its own. It stands before a fragment.
+fn with_query(place: &str, query: Option<&str>) -> String {
+    let (place, fragment) = place.split_at(place.find('#').unwrap_or(place.len()));
+    match query.filter(|_| !place.contains('?')) {
+        Some(query) => format!("{place}?{query}{fragment}"),
+        None => format!("{place}{fragment}"),
+    }
 }
 
 /// Whether more requests should come here.
@@ -259,6 +265,20 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use std::path::Path;
+
+    #[test]
+    fn a_query_goes_to_a_place_that_has_none_of_its_own() {
+        for (place, query, expected) in [
+            ("/new", Some("a=b"), "/new?a=b"),
+            ("/new", Some(""), "/new?"),
+            ("/new", None, "/new"),
+            ("/new?own", Some("a=b"), "/new?own"),
+            ("/new#part", Some("a?b"), "/new?a?b#part"),
+            ("/new#what?", Some("a"), "/new?a#what?"),
+        ] {
+            assert_eq!(with_query(place, query), expected, "{place} {query:?}");
+        }
+    }
 
     #[test]
     fn answers_of_a_fixed_route_share_the_body_of_the_configuration() {

@@ -863,7 +863,7 @@ pub(super) const REDIRECT: Table = Table {
             "to",
             "path or URL, with placeholders, as `\"/new/\"`, `\"https://{host}{target}\"`",
             "",
-            "Where to. Without a placeholder, and if it and `path` end in `/`, what is behind the path is appended. Placeholders: `{scheme}` `{host}` `{authority}` `{path}` `{rest}` (behind the route's path) `{query}` `{?query}` `{target}` `{method}` `{client}` `{id}` `{header.NAME}` `{cookie.NAME}` `{query.NAME}`; `{{` is a brace.",
+            "Where to. Without a placeholder the query is kept, unless `?` is written here; and if `path` ends in `/`, and this too or it is another server without a path, what is behind the path is appended. With placeholders `{?query}` is the query. Placeholders: `{scheme}` `{host}` `{authority}` `{path}` `{rest}` (behind the route's path) `{query}` `{?query}` `{target}` `{method}` `{client}` `{id}` `{header.NAME}` `{cookie.NAME}` `{query.NAME}`; `{{` is a brace.",
         ),
         key(
             "status",

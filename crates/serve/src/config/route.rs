@@ -475,6 +475,12 @@ fn read_redirect(section: &mut Section<'_>, path: Option<&str>) -> Option<Kind> 
                 "expected a path or a URL in visible ASCII, odd characters escaped, found {to:?}"
             ));
         }
+        // The root of another server is a place below which the rest can stand.
+        let is_server = to.split_once("//").is_some_and(|(scheme, server)| {
+            (scheme.is_empty() || scheme.ends_with(':')) && !server.contains(['/', '?', '#', '{'])
+        });
+        let to =
+            if is_server && path.is_some_and(|path| path.ends_with('/')) { format!("{to}/") } else { to };
         Template::parse(&to, Use::Request)
     });
     let status = section.read("status", |value| {

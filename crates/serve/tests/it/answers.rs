@@ -41,6 +41,21 @@ to = "https://example.org/one"
 status = 302
 
 [[route]]
+path = "/own"
+kind = "redirect"
+to = "/new?own=1#part"
+
+[[route]]
+path = "/part"
+kind = "redirect"
+to = "/new#part"
+
+[[route]]
+path = "/all/"
+kind = "redirect"
+to = "https://example.org"
+
+[[route]]
 path = "/to-root/"
 kind = "redirect"
 to = "/"
@@ -108,7 +123,12 @@ drivers!(a_redirect_keeps_what_is_behind_and_stays_on_its_server, |driver: Drive
         ("/old/a%20b/c?d=e", 301, "/new/a%20b/c?d=e"),
         ("/%6Fld/a", 301, "/new/a"),
         ("/old?a", 301, "/old/?a"),
-        ("/one?x", 302, "https://example.org/one"),
+        ("/one?x", 302, "https://example.org/one?x"),
+        ("/own?x", 301, "/new?own=1#part"),
+        ("/part?x", 301, "/new?x#part"),
+        ("/all/a/b?c", 301, "https://example.org/a/b?c"),
+        ("/all//a", 301, "https://example.org//a"),
+        ("/all?c", 301, "/all/?c"),
         ("/to-root//evil.example/", 301, "/evil.example/"),
         ("/to-root/%5Cevil.example/", 301, "/%5Cevil.example/"),
         ("/to-root/\\evil.example/", 301, "/evil.example/"),
