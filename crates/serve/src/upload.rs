@@ -7,7 +7,7 @@
 
 use crate::answer::Answer;
 use crate::config::{Route, Upload};
-use crate::files::Uploads;
+use crate::files::{Refused, Uploads};
 use crate::page;
 use percent_encoding::{AsciiSet, utf8_percent_encode};
 use ringroad_engine::fs::File;
@@ -154,10 +154,18 @@ async fn receive(flow: &mut Flow, upload: &Uploads) -> Result<(), Answer> {
 /// The answer where the file cannot be kept; the reason goes to the log.
 fn failed(flow: &Flow, why: &io::Error) -> Answer {
     flow.context.fault(format!("keeping the file: {why}"));
-    let full = [Errno::NOSPC, Errno::DQUOT].map(|errno| errno.raw_os_error());
-    let status = match why.raw_os_error() {
-        Some(number) if full.contains(&number) => Status::INSUFFICIENT_STORAGE,
-        _ => Status::INTERNAL_SERVER_ERROR,
+    let (status, what) = match why.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOSPC | Errno::DQUOT) => {
+            (Status::INSUFFICIENT_STORAGE, "There is no room for this file.")
+        }
+        // Read-only, as a whole.
+        Some(Errno::ROFS) => (Status::FORBIDDEN, "The server may not keep files here."),
+        Some(errno) => match Refused::from(errno) {
+            Refused::Forbidden => (Status::FORBIDDEN, "The server may not keep files here."),
+            Refused::Busy => (Status::SERVICE_UNAVAILABLE, "The server is busy. Try again in a moment."),
+            _ => (Status::INTERNAL_SERVER_ERROR, "The file could not be kept."),
+        },
+        None => (Status::INTERNAL_SERVER_ERROR, "The file could not be kept."),
     };
-    page::refusal(status, &flow.context, "The file could not be kept.")
+    page::refusal(status, &flow.context, what)
 }

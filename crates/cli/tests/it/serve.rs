@@ -1,6 +1,6 @@
 //! `ringroad serve` from outside: what it prints, what curl and wrk see, signals, limits.
 
-use crate::support::{DEADLINE, Kill, Lines, installed, ringroad, run, until};
+use crate::support::{BINARY, DEADLINE, Kill, Lines, installed, is_root, ringroad, run, skip, until};
 use rustix::process::Signal;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -578,4 +578,52 @@ fn a_log_that_is_not_read_does_not_hold_up_a_stop() {
     serving.process.signal(Signal::TERM);
     assert_eq!(serving.process.wait(), Some(0));
     drop(reader);
+}
+
+#[test]
+fn what_the_server_may_not_read_is_forbidden_on_every_driver() {
+    if !installed("setpriv") || !installed("curl") || !is_root() {
+        return skip("files that may not be read", "it takes root, setpriv and curl");
+    }
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let (site, program) = (folder.path().join("site"), folder.path().join("program"));
+    std::fs::copy(BINARY, &program).unwrap();
+    for name in ["listed", "shut", "index"] {
+        std::fs::create_dir_all(site.join(name)).unwrap();
+        std::fs::write(site.join(name).join("file"), name).unwrap();
+    }
+    std::fs::write(site.join("index/index.html"), "index").unwrap();
+    std::fs::write(site.join("secret"), "secret").unwrap();
+    for (path, mode) in [
+        (folder.path().to_owned(), 0o755),
+        (program.clone(), 0o755),
+        (site.join("listed"), 0o711),
+        (site.join("shut"), 0o700),
+        (site.join("index/index.html"), 0o600),
+        (site.join("secret"), 0o600),
+    ] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    for driver in drivers() {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&program);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--autoindex", "--driver", driver, text(&site)]);
+        let serving = Serving::of(&mut command);
+        for (path, status) in [
+            ("/listed/", "403"),
+            ("/listed/file", "200"),
+            ("/shut/", "403"),
+            ("/shut/file", "403"),
+            ("/index/", "403"),
+            ("/secret", "403"),
+            ("/index/file", "200"),
+        ] {
+            let code = run(Command::new("curl")
+                .args(["-s", "--max-time", "60", "-o", "/dev/null", "-w", "%{http_code}"])
+                .arg(serving.url(path)));
+            assert_eq!(code.text(), status, "{driver} {path}");
+        }
+        serving.stop(Signal::TERM);
+    }
 }

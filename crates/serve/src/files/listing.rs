@@ -1,13 +1,12 @@
 //! A folder as a page or as JSON: sorted by name, size or time, folders first.
 
-use super::open::{Found, Patience, Root};
+use super::open::{Found, Patience, Refused, Root};
 use crate::page;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use ringroad_gate::date::Stamp;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, openat, statat};
 use std::cmp::Ordering;
 use std::fmt::Write;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
@@ -57,7 +56,7 @@ const ESCAPED: &AsciiSet = &CONTROLS
 
 /// Reads the folder that `root` has at `relative`: what would be served, that is, files and folders. Of a
 /// link it reads what the root serves there, and nothing of what is outside. It waits for the disk.
-pub(super) fn read(folder: &OwnedFd, root: &Root, relative: &[u8], hidden: bool) -> io::Result<Listed> {
+pub(super) fn read(folder: &OwnedFd, root: &Root, relative: &[u8], hidden: bool) -> Result<Listed, Refused> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let open = openat(folder, ".", flags, Mode::empty())?;
     let mut listed = Listed::default();

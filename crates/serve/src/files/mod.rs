@@ -14,6 +14,7 @@ mod send;
 mod sharing;
 
 pub(crate) use incoming::Uploads;
+pub(crate) use open::Refused;
 pub use open::Root;
 
 use crate::answer::{Answer, Context};
@@ -24,7 +25,7 @@ use crate::page;
 use condition::{Validators, Verdict};
 use listing::Order;
 use lru::LruCache;
-use open::{Found, Identity, Patience, Refused};
+use open::{Found, Identity, Patience};
 use range::{Asked, Part};
 use ringroad_engine::{spawn, spawn_blocking};
 use ringroad_gate::coding::{self, Coding};
@@ -251,7 +252,7 @@ impl Files {
             listed.sort(order);
             Ok(if as_json { listing::json(&path, &listed) } else { listing::page(&path, &listed, order) })
         });
-        let listed = read.await.map_err(|_| Refused::Busy).and_then(|read| read.map_err(Refused::Failed));
+        let listed = read.await.map_err(|_| Refused::Busy).and_then(|read| read);
         let text = match listed {
             Ok(text) => text,
             Err(why) => return Ok(refusal(why, context)),
@@ -524,15 +525,15 @@ fn next_once() -> u64 {
 /// All of a file; `None` if it changed meanwhile.
 async fn read_whole(file: &Arc<File>, identity: Identity) -> Result<Option<Vec<u8>>, Refused> {
     let bytes = identity.bytes as usize;
-    let read = match send::read_now(file, 0, bytes).map_err(Refused::Failed)? {
+    let read = match send::read_now(file, 0, bytes)? {
         Some(read) if read.len() == bytes => read,
         _ => {
             let file = Arc::clone(file);
             let read = spawn_blocking(move || send::read_exactly(&file, 0, bytes)).await;
-            read.map_err(|_| Refused::Busy)?.map_err(Refused::Failed)?
+            read.map_err(|_| Refused::Busy)??
         }
     };
-    let now = Identity::of_open(&**file).map_err(Refused::Failed)?;
+    let now = Identity::of_open(&**file)?;
     Ok((read.len() == bytes && now == identity).then_some(read))
 }
 
@@ -648,7 +649,7 @@ fn allow(response: Response) -> Result<Response, EncodeError> {
 fn refusal(why: Refused, context: &Context) -> Answer {
     match why {
         Refused::Missing | Refused::Outside => page::missing(context),
-        Refused::Forbidden => page::refusal(Status::FORBIDDEN, context, "The server may not read this file."),
+        Refused::Forbidden => page::refusal(Status::FORBIDDEN, context, "The server may not read this."),
         Refused::Busy | Refused::WouldWait => {
             page::refusal(Status::SERVICE_UNAVAILABLE, context, "The server is busy. Try again in a moment.")
         }

@@ -127,21 +127,43 @@ pub(crate) enum Refused {
     Forbidden,
     /// It would have to be looked for on a disk.
     WouldWait,
-    /// No descriptor is left: later.
+    /// No descriptor is left, or a file server is silent: later.
     Busy,
     Failed(io::Error),
 }
 
+/// The one place that tells the errors of files apart.
 impl From<Errno> for Refused {
     fn from(errno: Errno) -> Refused {
         match errno {
             Errno::ACCESS | Errno::PERM => Refused::Forbidden,
-            Errno::MFILE | Errno::NFILE | Errno::NOMEM => Refused::Busy,
+            // Descriptors or memory are gone; another program holds a lease; a file server is silent, or has
+            // another file by now (STALE).
+            Errno::MFILE
+            | Errno::NFILE
+            | Errno::NOMEM
+            | Errno::AGAIN
+            | Errno::INTR
+            | Errno::STALE
+            | Errno::TIMEDOUT
+            | Errno::HOSTDOWN
+            | Errno::HOSTUNREACH => Refused::Busy,
             Errno::XDEV => Refused::Outside,
-            // LOOP: a link where none is followed. NXIO: a socket, or a FIFO without a process at its other
-            // end.
-            Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::LOOP | Errno::NXIO => Refused::Missing,
+            // LOOP: a link where none is followed. NXIO, NODEV: a socket, a FIFO without a process at its
+            // other end, or a device without its driver.
+            Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::LOOP | Errno::NXIO | Errno::NODEV => {
+                Refused::Missing
+            }
             errno => Refused::Failed(errno.into()),
+        }
+    }
+}
+
+impl From<io::Error> for Refused {
+    fn from(why: io::Error) -> Refused {
+        match why.raw_os_error() {
+            Some(number) => Refused::from(Errno::from_raw_os_error(number)),
+            None => Refused::Failed(why),
         }
     }
 }
@@ -508,6 +530,25 @@ mod tests {
         assert_eq!(writer.err(), Some(Errno::NXIO));
         let devices = Root::open(Path::new("/dev")).unwrap();
         assert!(matches!(devices.find(b"zero", Patience::Disk), Err(Refused::Missing)));
+    }
+
+    #[test]
+    fn errors_are_told_apart_wherever_they_come_from() {
+        for (errnos, named) in [
+            (&[Errno::ACCESS, Errno::PERM][..], "Forbidden"),
+            (&[Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::STALE, Errno::TIMEDOUT], "Busy"),
+            (&[Errno::NOENT, Errno::NOTDIR, Errno::NAMETOOLONG, Errno::LOOP, Errno::NODEV], "Missing"),
+            (&[Errno::XDEV], "Outside"),
+            (&[Errno::IO, Errno::NOSPC, Errno::BADF], "Failed"),
+        ] {
+            for errno in errnos {
+                for refused in [Refused::from(*errno), Refused::from(io::Error::from(*errno))] {
+                    assert!(format!("{refused:?}").starts_with(named), "{errno:?}: {refused:?}");
+                }
+            }
+        }
+        let refused = Refused::from(io::Error::from(io::ErrorKind::UnexpectedEof));
+        assert!(matches!(refused, Refused::Failed(_)), "{refused:?}");
     }
 
     #[test]
