@@ -23,8 +23,8 @@ pub(crate) fn bad_path(why: BadPath, context: &Context) -> Response {
     page::refusal(Status::BAD_REQUEST, context, &what)
 }
 
-/// The status of a lasting redirect: clients that know no 308 (Python before 3.11, `HttpURLConnection`) follow
-/// 301. It lets a client ask with GET afterwards, so other methods get 308.
+/// The status of a lasting redirect: clients that know no 308 (Python before 3.11, `HttpURLConnection`)
+/// follow 301. It lets a client ask with GET afterwards, so other methods get 308.
 pub(crate) fn moved(method: Method) -> Status {
     match method {
         Method::Get | Method::Head => Status::MOVED_PERMANENTLY,

@@ -49,14 +49,15 @@ impl Validators {
     /// Of a file in this state; `content` is all of it, where it was read anyway.
     ///
     /// The tag has the time of change to the nanosecond, and the size, where that time is the kernel's: it is
-    /// not in whole seconds, as tools set it, and the status was changed in the same moment. Otherwise it is a hash of
-    /// the content, which is the same on each machine that has the same file. What is too long for that has
-    /// a tag of the time of its status and of its inode. Where that time is in whole seconds as well, as in
-    /// images, there is no tag.
+    /// not in whole seconds, as tools set it, and the status was changed in the same moment. Otherwise it is
+    /// a hash of the content, which is the same on each machine that has the same file. What is too long for
+    /// that has a tag of the time of its status and of its inode. Where that time is in whole seconds as
+    /// well, as in images, there is no tag.
     ///
-    /// The clock of a file system may stand still for some milliseconds, or, where it tells whole seconds only,
-    /// for two seconds: a file that was changed less than that ago may be changed again and keep times and size. Its tag has `once` in it,
-    /// which is another number each time, so that no later state is taken for it.
+    /// The clock of a file system may stand still for some milliseconds, or, where it tells whole seconds
+    /// only, for two seconds: a file that was changed less than that ago may be changed again and keep times
+    /// and size. Its tag has `once` in it, which is another number each time, so that no later state is taken
+    /// for it.
     ///
     /// The date is that of the status: when the file came to this machine, or to this name, as it is. Until
     /// it is certain that no later state has it, an earlier date is told, which is never confirmed. So a date

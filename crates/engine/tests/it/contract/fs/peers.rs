@@ -228,7 +228,8 @@ cases!(
 );
 
 cases!(
-    /// Opening does not wait for a writer, and reading does: bytes, the end, and nothing before a writer has come.
+    /// Opening does not wait for a writer, and reading does: bytes, the end, and nothing before a writer has
+    /// come.
     a_fifo_is_read_once_its_first_writer_has_come,
     real,
     |case| with_runtime(case, |builder| builder, move |_, runtime| {
