@@ -23,8 +23,6 @@ pub struct Spellings<'a> {
     others: Vec<Vec<u8>>,
     /// An escaped slash, or a backslash in any form, is in the path: no file has such a name.
     pub hides_slash: bool,
-    /// Several slashes were in a row, of which one is left.
-    pub merged_slashes: bool,
 }
 
 /// Why a path is refused.
@@ -78,8 +76,8 @@ impl<'a> Spellings<'a> {
             if has_dots(bytes) {
                 return Err(BadPath::Dots);
             }
-            let (decoded, merged_slashes) = merged(Cow::Borrowed(bytes));
-            return Ok(Spellings { decoded, others: Vec::new(), hides_slash: false, merged_slashes });
+            let decoded = merged(Cow::Borrowed(bytes));
+            return Ok(Spellings { decoded, others: Vec::new(), hides_slash: false });
         }
         let (decoded, kept) = decode(bytes)?;
         if decoded.iter().any(u8::is_ascii_control) {
@@ -91,15 +89,15 @@ impl<'a> Spellings<'a> {
         if has_dots(bytes) || has_dots(&decoded) || has_dots(&slashed) || has_dots(&without) {
             return Err(BadPath::Dots);
         }
-        let (decoded, merged_slashes) = merged(Cow::Owned(decoded));
+        let decoded = merged(Cow::Owned(decoded));
         let mut others = Vec::new();
         for other in [kept, slashed, without] {
-            let (other, _) = merged(Cow::Owned(other));
+            let other = merged(Cow::Owned(other));
             if other != decoded && !others.iter().any(|known| *known == *other) {
                 others.push(other.into_owned());
             }
         }
-        Ok(Spellings { decoded, others, hides_slash, merged_slashes })
+        Ok(Spellings { decoded, others, hides_slash })
     }
 
     /// What `choose` finds for the path.
@@ -220,14 +218,14 @@ fn without_parameters(path: &[u8]) -> Vec<u8> {
     cut.collect::<Vec<_>>().join(&b'/')
 }
 
-/// The path with several slashes in a row as one, and whether there were.
-fn merged(path: Cow<'_, [u8]>) -> (Cow<'_, [u8]>, bool) {
+/// As [`with_single_slashes`], of what need not be text.
+fn merged(path: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
     if !path.windows(2).any(|pair| pair == b"//") {
-        return (path, false);
+        return path;
     }
     let mut merged = path.into_owned();
     merged.dedup_by(|byte, before| *byte == b'/' && *before == b'/');
-    (Cow::Owned(merged), true)
+    Cow::Owned(merged)
 }
 
 /// What is left of a raw path behind its first `bytes` decoded ones, with slashes merged; slashes behind the
