@@ -34,8 +34,8 @@ fn main() -> ExitCode {
     // Every verb opens many descriptors, so the soft limit is raised to the hard one.
     let raised = ringroad_host::process::raise_nofile();
     let words = manual::without_help_verb(std::env::args_os().collect());
-    if let Some(words) = rr::wanted(&words) {
-        return rr::run(words);
+    if let Some(line) = rr::wanted(&words) {
+        return rr::run(line);
     }
     // cp parses its own line: clap does not follow the conventions of GNU programs.
     if let Some((caller, words)) = cp::wanted(words.iter().cloned()) {

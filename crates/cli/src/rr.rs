@@ -32,24 +32,26 @@ http.pool.supervisor.exec_ttl, http.static.dir, rpc.listen. Others are accepted 
 A configuration file (-c) is accepted if it is empty. `ringroad serve --config` has everything else.
 ";
 
-/// Returns the arguments if the program was called `rr`.
-pub(crate) fn wanted(words: &[OsString]) -> Option<Vec<String>> {
+/// Returns the line, or what is wrong with it, if the program was called `rr` and the line is one of
+/// RoadRunner's. With an option that RoadRunner does not have, as in `rr serve --listen`, it is a line of our
+/// own, and `rr` is a short name.
+pub(crate) fn wanted(words: &[OsString]) -> Option<Result<Line, String>> {
     let (program, words) = words.split_first()?;
     let is_rr = Path::new(program).file_name() == Some(OsStr::new("rr"));
-    is_rr.then(|| words.iter().map(|word| word.to_string_lossy().into_owned()).collect())
+    is_rr.then(|| parse(words.iter().map(|word| word.to_string_lossy().into_owned())).transpose()).flatten()
 }
 
 /// A command line of RoadRunner.
 #[derive(Debug, Default, PartialEq)]
-struct Line {
+pub(crate) struct Line {
     verb: String,
     file: Option<PathBuf>,
     folder: Option<PathBuf>,
     options: BTreeMap<String, String>,
 }
 
-pub(crate) fn run(words: Vec<String>) -> ExitCode {
-    let line = match parse(words) {
+pub(crate) fn run(line: Result<Line, String>) -> ExitCode {
+    let line = match line {
         Ok(line) => line,
         Err(why) => {
             say(&why);
@@ -74,9 +76,9 @@ pub(crate) fn run(words: Vec<String>) -> ExitCode {
     }
 }
 
-fn parse(words: Vec<String>) -> Result<Line, String> {
+/// Reads a line; `None`: an option is none of RoadRunner's.
+fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Line>, String> {
     let mut line = Line::default();
-    let mut words = words.into_iter();
     while let Some(word) = words.next() {
         let (name, joined) = match word.split_once('=').filter(|_| word.starts_with("--")) {
             Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
@@ -96,9 +98,7 @@ fn parse(words: Vec<String>) -> Result<Line, String> {
                 line.options.insert(key.to_owned(), value.to_owned());
             }
             "-s" | "--silent" | "-d" | "--debug" => {}
-            flag if flag.starts_with('-') => {
-                return Err(format!("rr: {flag}: not understood here (rr --help)"));
-            }
+            flag if flag.starts_with('-') => return Ok(None),
             _ if line.verb.is_empty() => line.verb = word,
             // `rr reset http`: there is one plugin.
             _ => {}
@@ -107,7 +107,7 @@ fn parse(words: Vec<String>) -> Result<Line, String> {
     if line.verb.is_empty() {
         line.verb = "help".to_owned();
     }
-    Ok(line)
+    Ok(Some(line))
 }
 
 /// The control socket that stands for an RPC address: `rr reset` finds it by the port.
@@ -255,7 +255,25 @@ mod tests {
     use super::*;
 
     fn line(text: &str) -> Line {
-        parse(text.split(' ').map(str::to_owned).collect()).unwrap()
+        parse(text.split(' ').map(str::to_owned)).unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_line_with_an_option_that_roadrunner_does_not_have_is_our_own() {
+        let wanted = |text: &str| wanted(&text.split(' ').map(OsString::from).collect::<Vec<_>>());
+        for own in
+            ["/x/rr serve --driver epoll --listen 127.0.0.1:80 d", "rr serve -q d", "ringroad serve -o a=b"]
+        {
+            assert_eq!(wanted(own), None, "{own}");
+        }
+        for theirs in
+            ["rr -o a=b serve", "/x/rr serve", "rr reset", "rr --version", "rr --help", "rr workers"]
+        {
+            assert!(matches!(wanted(theirs), Some(Ok(_))), "{theirs}");
+        }
+        for wrong in ["rr serve -o", "rr -o a serve"] {
+            assert!(matches!(wanted(wrong), Some(Err(_))), "{wrong}");
+        }
     }
 
     #[test]
@@ -293,11 +311,10 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        assert!(parse(vec!["-o".to_owned(), "x".to_owned()]).unwrap_err().contains("KEY=VALUE"));
-        assert!(parse(vec!["-x".to_owned()]).unwrap_err().contains("-x"));
+        assert!(parse(["-o", "x"].map(str::to_owned).into_iter()).unwrap_err().contains("KEY=VALUE"));
         let none = configuration(&line("serve"), Path::new("/")).unwrap_err();
         assert!(none.contains("server.command"), "{none}");
         assert!(wanted(&["/usr/bin/ringroad".into()]).is_none());
-        assert_eq!(wanted(&["./rr".into(), "reset".into()]), Some(vec!["reset".to_owned()]));
+        assert_eq!(wanted(&["./rr".into(), "reset".into()]), Some(Ok(line("reset"))));
     }
 }
