@@ -1,6 +1,6 @@
-//! Chores of this repository: `cargo xtask test`, `tidy`, `charts`, `bench NAME`, `peers`, `loom`, `asan`,
-//! `miri`, `denied`, `fuzz`, `dist`, `deb`, `package`, `features`, `semver`, `http2`, `second-kernel` and
-//! `coreutils DIR`.
+//! Chores of this repository: `cargo xtask test`, `tidy`, `charts`, `bench NAME`, `peers`,
+//! `loom`, `asan`, `miri`, `denied`, `fuzz`, `dist`, `deb`, `package`, `features`, `semver`, `http2`,
+//! `second-kernel` and `coreutils DIR`.
 //!
 //! `tidy` holds what the compiler cannot: which crate may import which, where unsafe may live, that every
 //! file says what it is for, that documents point at what exists. `bench` is shorthand for a release build
@@ -24,6 +24,7 @@ mod denied;
 mod dist;
 mod features;
 mod http2;
+mod junit;
 mod language;
 mod package;
 mod peers;
@@ -31,6 +32,7 @@ mod picture;
 mod recorded;
 mod second_kernel;
 mod semver;
+mod skips;
 mod test;
 mod tidy;
 

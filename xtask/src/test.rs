@@ -1,9 +1,12 @@
 //! `cargo xtask test`: all tests of the workspace, and all failures of one run.
 //!
 //! `cargo nextest`, where it is installed, gives each test a process of its own and ends one that hangs
-//! (`.config/nextest.toml` has the rules); it does not run the examples of the documentation, which follow.
-//! Elsewhere `cargo test --no-fail-fast` runs all of it.
+//! (`.config/nextest.toml` has the rules). What the tests left out is told after it, and where `CI` is set it
+//! has to be in the list of what may be (`.config/skips.toml`). Nextest does not run the examples of the
+//! documentation, which follow. Elsewhere `cargo test --no-fail-fast` runs all of it.
 
+use crate::{junit, skips};
+use std::io;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
@@ -14,7 +17,18 @@ pub(crate) fn test(root: &Path, words: &[String]) -> ExitCode {
         let threads = threads().to_string();
         let mut tests =
             cargo(root, &["nextest", "run", "--workspace", "--no-fail-fast", "--test-threads", &threads]);
+        // One of an earlier run would tell of other tests.
+        let _ = std::fs::remove_file(junit::path(root));
         passed &= succeeds(tests.args(words));
+        match junit::newest(root) {
+            Ok(run) => passed &= skips::judge(root, &run),
+            // Words such as `--no-run` run nothing.
+            Err(why) if why.kind() == io::ErrorKind::NotFound && (!passed || !words.is_empty()) => {}
+            Err(why) => {
+                eprintln!("test: {why}");
+                passed = false;
+            }
+        }
         if words.is_empty() {
             passed &= succeeds(&mut cargo(root, &["test", "--workspace", "--doc", "--no-fail-fast"]));
         }

@@ -238,13 +238,13 @@ fn workers_share_a_port_and_their_counts_are_one() {
     let low = [Model::Select, Model::EngineSelect];
     for model in Model::ALL.iter().copied().filter(|model| !low.contains(model)) {
         if model.engine_driver().is_some_and(|driver| ringroad_engine::choose::probe(driver).is_err()) {
-            eprintln!("{model}: its driver cannot be had here");
+            eprintln!("skipped: {model}: its driver cannot be had here");
             continue;
         }
         if matches!(model, Model::Uring | Model::UringMultishot)
             && ringroad_engine::choose::may_make_rings().is_err()
         {
-            eprintln!("{model}: no rings here");
+            eprintln!("skipped: {model}: no rings here");
             continue;
         }
         let address = ([127, 0, 0, 1], 0).into();

@@ -39,7 +39,7 @@ fn entries_come_back_once_and_in_order_with_separate_mappings() {
 fn entries_come_back_once_and_in_order_without_an_index_array() {
     match Ring::builder(8).flags(IORING_SETUP_NO_SQARRAY).build() {
         Ok(ring) => goes_round(ring),
-        Err(error) => eprintln!("skipped, this kernel lacks NO_SQARRAY (6.6): {error}"),
+        Err(error) => eprintln!("skipped: this kernel lacks NO_SQARRAY (6.6): {error}"),
     }
 }
 
@@ -50,7 +50,7 @@ fn entries_come_back_once_and_in_order_with_separate_mappings_and_no_index_array
         Err(error) => {
             // Old kernels only: a mapping of the wrong size would be refused by another call.
             assert_eq!(error.call, "io_uring_setup", "{error}");
-            eprintln!("skipped, this kernel lacks NO_SQARRAY (6.6): {error}");
+            eprintln!("skipped: this kernel lacks NO_SQARRAY (6.6): {error}");
         }
     }
 }

@@ -1,0 +1,140 @@
+//! What nextest's JUnit file tells of a run: each test, whether it failed, and what it has printed.
+//!
+//! Only what nextest writes is read: attributes in double quotes, the five named entities and numbers.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A test of a run.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Test {
+    /// Binary and test, as nextest names them: `ringroad-copy::it races::a_name`.
+    pub(crate) name: String,
+    pub(crate) failed: bool,
+    /// What its last try has printed, to either stream.
+    pub(crate) output: String,
+}
+
+/// The file of the newest run (`.config/nextest.toml` names it).
+pub(crate) fn path(root: &Path) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    target.join("nextest/default/junit.xml")
+}
+
+/// Reads the newest run.
+pub(crate) fn newest(root: &Path) -> io::Result<Vec<Test>> {
+    let path = path(root);
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+    Ok(tests(&text))
+}
+
+/// The tests in the text of a JUnit file.
+pub(crate) fn tests(text: &str) -> Vec<Test> {
+    let cases = text.split("<testcase ").skip(1);
+    cases
+        .map(|case| {
+            // A test without output is one empty element, and what follows belongs to no test.
+            let (head, rest) = case.split_once('>').unwrap_or((case, ""));
+            let body = if head.ends_with('/') { "" } else { rest.split("</testcase>").next().unwrap_or("") };
+            let name = format!("{} {}", attribute(head, "classname"), attribute(head, "name"));
+            let failed = body.contains("<failure") || body.contains("<error");
+            let output = ["system-out", "system-err"].map(|element| elements(body, element)).concat();
+            Test { name, failed, output }
+        })
+        .collect()
+}
+
+fn attribute(head: &str, name: &str) -> String {
+    let marked = format!("{name}=\"");
+    let mut rest = head;
+    while let Some(at) = rest.find(&marked) {
+        // `name="` is the end of `classname="`, too.
+        let begins = at == 0 || rest[..at].ends_with(' ');
+        rest = &rest[at + marked.len()..];
+        if begins {
+            return unescaped(rest.split('"').next().unwrap_or(""));
+        }
+    }
+    String::new()
+}
+
+/// The texts of all elements of this name.
+fn elements(body: &str, name: &str) -> String {
+    let (open, close) = (format!("<{name}>"), format!("</{name}>"));
+    let texts = body.split(&*open).skip(1).map(|text| unescaped(text.split(&*close).next().unwrap_or("")));
+    texts.map(|text| text + "\n").collect()
+}
+
+fn unescaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('&') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        let Some((entity, behind)) = rest.split_once(';') else {
+            out.push('&');
+            continue;
+        };
+        match entity {
+            "lt" => out.push('<'),
+            "gt" => out.push('>'),
+            "amp" => out.push('&'),
+            "quot" => out.push('"'),
+            "apos" => out.push('\''),
+            _ => {
+                let number = entity.strip_prefix('#').and_then(|number| match number.strip_prefix('x') {
+                    Some(hex) => u32::from_str_radix(hex, 16).ok(),
+                    None => number.parse().ok(),
+                });
+                match number.and_then(char::from_u32) {
+                    Some(character) => out.push(character),
+                    None => {
+                        out.push('&');
+                        continue;
+                    }
+                }
+            }
+        }
+        rest = behind;
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod unit {
+    use super::*;
+
+    #[test]
+    fn tests_are_read_with_what_they_have_printed() {
+        let text = r#"<?xml version="1.0"?>
+<testsuites name="nextest-run" tests="3">
+    <testsuite name="one::it">
+        <testcase name="quiet" classname="one::it" time="0.023"/>
+        <testcase name="says::why" classname="one::it" time="1">
+            <system-out>running 1 test
+</system-out>
+            <system-err>skipped: a &lt;b&gt; &amp; &quot;c&quot; &#x27;d&#39;&amp;lt;</system-err>
+        </testcase>
+        <testcase name="fails" classname="one::it" time="1">
+            <failure message="thread panicked" type="test failure">more &gt;</failure>
+            <system-err>left: 1</system-err>
+        </testcase>
+        <testcase name="second_try" classname="one::it" time="1">
+            <flakyFailure type="test failure"><system-err>first</system-err></flakyFailure>
+        </testcase>
+    </testsuite>
+</testsuites>"#;
+        let read = tests(text);
+        let told: Vec<_> = read.iter().map(|test| (&*test.name, test.failed, &*test.output)).collect();
+        assert_eq!(
+            told,
+            [
+                ("one::it quiet", false, ""),
+                ("one::it says::why", false, "running 1 test\n\nskipped: a <b> & \"c\" 'd'&lt;\n"),
+                ("one::it fails", true, "left: 1\n"),
+                ("one::it second_try", false, "first\n"),
+            ]
+        );
+    }
+}
