@@ -1,4 +1,4 @@
-//! Chores of this repository: `cargo xtask test`, `tidy`, `charts`, `bench NAME`, `peers`,
+//! Chores of this repository: `cargo xtask test`, `stress`, `tidy`, `charts`, `bench NAME`, `peers`,
 //! `loom`, `asan`, `miri`, `denied`, `fuzz`, `dist`, `deb`, `package`, `features`, `semver`, `http2`,
 //! `second-kernel` and `coreutils DIR`.
 //!
@@ -33,6 +33,7 @@ mod recorded;
 mod second_kernel;
 mod semver;
 mod skips;
+mod stress;
 mod test;
 mod tidy;
 
@@ -41,6 +42,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 
 const USAGE: &str = "usage: cargo xtask test [ARGUMENT OF THE RUNNER]...
+       cargo xtask stress [FILTER [RUNS]]
        cargo xtask tidy
        cargo xtask wrap FILE...
        cargo xtask charts
@@ -81,6 +83,7 @@ fn main() -> ExitCode {
             }
         },
         Some((word, rest)) if word == "test" => test::test(&root, rest),
+        Some((word, rest)) if word == "stress" => stress::stress(&root, rest),
         Some((word, [])) if word == "tidy" => tidy(&root),
         Some((word, [name, rest @ ..])) if word == "bench" && name == "bulk" => {
             bench_bulk::bench(&root, rest)
