@@ -96,10 +96,15 @@ pub(crate) fn asan(root: &Path, sample: bool) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// Whether a nightly compiler with Miri is installed.
+pub(crate) fn has_miri() -> bool {
+    let asked = Command::new("cargo").args(["+nightly", "miri", "--version"]).output();
+    asked.is_ok_and(|output| output.status.success())
+}
+
 /// The simulated driver and what is pure, under Miri, with a nightly compiler that has it.
 pub(crate) fn miri(root: &Path) -> ExitCode {
-    let has_miri = Command::new("cargo").args(["+nightly", "miri", "--version"]).output();
-    if !has_miri.is_ok_and(|output| output.status.success()) {
+    if !has_miri() {
         eprintln!("miri: not run: it is not installed (rustup +nightly component add miri rust-src)");
         return ExitCode::FAILURE;
     }

@@ -1,4 +1,4 @@
-//! Chores of this repository: `cargo xtask test`, `stress`, `tidy`, `charts`, `bench NAME`, `peers`,
+//! Chores of this repository: `cargo xtask test`, `stress`, `deep`, `tidy`, `charts`, `bench NAME`, `peers`,
 //! `loom`, `asan`, `miri`, `denied`, `fuzz`, `dist`, `deb`, `package`, `features`, `semver`, `http2`,
 //! `second-kernel` and `coreutils DIR`.
 //!
@@ -20,6 +20,7 @@ mod charts;
 mod checked;
 mod claims;
 mod coreutils;
+mod deep;
 mod denied;
 mod dist;
 mod features;
@@ -43,6 +44,7 @@ use std::process::{Command, ExitCode, ExitStatus};
 
 const USAGE: &str = "usage: cargo xtask test [ARGUMENT OF THE RUNNER]...
        cargo xtask stress [FILTER [RUNS]]
+       cargo xtask deep [PART...]
        cargo xtask tidy
        cargo xtask wrap FILE...
        cargo xtask charts
@@ -84,6 +86,7 @@ fn main() -> ExitCode {
         },
         Some((word, rest)) if word == "test" => test::test(&root, rest),
         Some((word, rest)) if word == "stress" => stress::stress(&root, rest),
+        Some((word, rest)) if word == "deep" => deep::deep(&root, rest),
         Some((word, [])) if word == "tidy" => tidy(&root),
         Some((word, [name, rest @ ..])) if word == "bench" && name == "bulk" => {
             bench_bulk::bench(&root, rest)
