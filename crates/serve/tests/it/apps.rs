@@ -160,7 +160,8 @@ drivers!(an_asgi_application_gets_and_gives_what_its_specification_says, |driver
     assert_eq!(client.get("/shop/raw%20path/%7E%c3%a9?a=1").text(), "/shop/raw%20path/%7E%c3%a9 root /shop");
     drop(site);
 
-    let site = self::site(driver, "asgi_app:app", "workers = 1");
+    // The stream at the end is cut when this time is over.
+    let site = self::site(driver, "asgi_app:app", "workers = 1\nstop_timeout = \"8s\"");
     let mut client = site.client();
     let scope: serde_json::Value =
         serde_json::from_slice(&client.ask("GET", "/scope?a=%20b", &lines).body).unwrap();

@@ -262,11 +262,14 @@ scenario!(a_dropped_send_of_which_nothing_went_leaves_no_trace, |case| async mov
     // one may have gone, and it is tried again.
     for _ in 0..20 {
         let (mut ours, mut theirs) = narrow_pair(case).await;
-        // Filled byte by byte: what finds no room then has sent nothing. Long enough for late
-        // acknowledgements.
+        // What finds no room when it ends at last has sent nothing. Pieces first: a byte takes as much of the
+        // buffer as a thousand, and each waits for an acknowledgement. Long enough for late ones.
         let mut filled = 0usize;
-        while timeout(Duration::from_millis(300), ours.write_all("f")).await.is_ok() {
-            filled += 1;
+        for piece in [512, 1] {
+            while let Ok((sent, _)) = timeout(Duration::from_millis(300), ours.write(vec![b'f'; piece])).await
+            {
+                filled += sent.unwrap() as usize;
+            }
         }
         let mut whole = true;
         for vectored in [false, true, false] {
