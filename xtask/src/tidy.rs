@@ -96,6 +96,7 @@ const GATE_LEVELS: &[(&str, u32)] = &[
     ("client", 0),
     ("coding", 0),
     ("date", 0),
+    ("media", 0),
     ("metrics", 0),
     ("path", 0),
     ("routes", 0),

@@ -16,6 +16,7 @@ pub mod filter;
 pub mod flow;
 pub mod groups;
 pub mod health;
+pub mod media;
 pub mod metrics;
 pub mod page;
 pub mod path;

@@ -602,7 +602,7 @@ impl Php {
                 page::refusal(Status::NOT_FOUND, &flow.context, "There is nothing at this address.");
             return Some(Ok(refused));
         };
-        Some(match files.send_file(&self.route, root, &relative, flow).await {
+        Some(match files.send_file(&self.route, root, &settings.files.types, &relative, flow).await {
             Ok(Some(answer)) => answer.with(|mut response| {
                 for (name, value) in &head.lines {
                     if is_one_of(name, NOT_HANDED_BACK)

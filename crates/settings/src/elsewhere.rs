@@ -58,6 +58,9 @@ const WORDS: &[(&str, &[Word])] = &[
             ("try_files", "try_files", "`try_files`", STATIC),
             ("gzip_static", "precompressed", "`precompressed`", STATIC),
             ("brotli_static", "precompressed", "`precompressed`", STATIC),
+            ("default_type", "types", "`types = { \"*\" = … }`", STATIC),
+            ("mime_types", "types", "`types`", STATIC),
+            ("override_charset", "charset", "`charset`", STATIC),
             // Servers behind.
             ("proxy_pass", "to", "`to`", PROXY),
             ("fastcgi_pass", "to", "`to`", PHP),

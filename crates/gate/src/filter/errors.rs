@@ -3,6 +3,7 @@
 use crate::chain::{Answering, Builder, Filter};
 use crate::feature::{Configured, Declaration, Feature, Reading, Scope, same};
 use crate::flow::{Answered, Flow, Local};
+use crate::media::MediaTypes;
 use crate::stage::Stage;
 use crate::template::{Template, Use};
 use crate::words;
@@ -94,7 +95,7 @@ fn file(section: &Section<'_>, name: &str) -> Result<Page, String> {
         return Err(told(&"larger than 1 MiB, the most for a page of this kind"));
     }
     let bytes = std::fs::read(&path).map_err(|why| told(&why))?;
-    Ok(Page { content: Content::File(bytes.into()), content_type: words::media_type(name) })
+    Ok(Page { content: Content::File(bytes.into()), content_type: MediaTypes::default().of(name) })
 }
 
 /// 404 as it is, `4xx` as 4.

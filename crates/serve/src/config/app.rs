@@ -4,6 +4,7 @@ use super::keys;
 use super::route::Static;
 use crate::files::Root;
 use ringroad_app::{Dispatch, Launch, Protocol, Settings};
+use ringroad_gate::media::MediaTypes;
 use ringroad_settings::{Section, Value, value};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -252,10 +253,11 @@ pub(super) fn read_route(section: &mut Section<'_>, config: &super::Config) -> O
         }))
     });
     let buffer = section.read("buffer", value::truth).unwrap_or(true).then(|| config.buffer.clone());
+    let types = MediaTypes::read(section, &config.types);
     let files = section.read("root", |value| {
         let path = section.path(&value::text(value)?);
         let root = Root::open(&path).map_err(|why| format!("{}: {why}", path.display()))?;
-        Ok(Static::of(Arc::new(root)))
+        Ok(Static { types, ..Static::of(Arc::new(root)) })
     });
     Some(AppRoute { app: app?, buffer, files })
 }

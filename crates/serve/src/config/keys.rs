@@ -1,6 +1,7 @@
 //! Every key of a configuration: its form, its default, and what it does. The reference (`docs/CONFIG.md`) is
 //! made of this, and a key that is read without standing here is an assertion.
 
+use ringroad_gate::media;
 use ringroad_settings::{Key, Table};
 
 const fn key(name: &'static str, form: &'static str, default: &'static str, meaning: &'static str) -> Key {
@@ -96,6 +97,18 @@ pub(super) const TOP: Table = Table {
         ),
         key("log", "table", "-", "The access log, see below."),
         key("cache", "table", "-", "Files kept in memory, see below."),
+        key(
+            "types",
+            "table, as in `kind = \"static\"`",
+            "-",
+            "Media types of files for all routes; those of a route come before them.",
+        ),
+        key(
+            "charset",
+            "name or false, as in `kind = \"static\"`",
+            "-",
+            "The charset of text files, for routes without one.",
+        ),
         key("buffer", "table", "-", "What is kept between slow clients and upstream servers, see below."),
         key(
             "control",
@@ -817,6 +830,8 @@ pub(super) const STATIC: Table = Table {
             "-",
             "Paths below the folder to try in order where the request's own is not there; the last one may be a status, as `\"=404\"`. `[\"/index.html\"]` serves a single-page application.",
         ),
+        media::TYPES,
+        media::CHARSET,
     ],
 };
 
@@ -1116,6 +1131,8 @@ pub(super) const APP_ROUTE: Table = Table {
             "-",
             "Files of this folder are sent without asking the application. Sources of PHP and hidden files are not.",
         ),
+        media::TYPES,
+        media::CHARSET,
     ],
 };
 
@@ -1165,6 +1182,8 @@ pub(super) const PHP: Table = Table {
         ),
         key("hidden", "true or false", "false", "As for `kind = \"static\"`."),
         key("precompressed", "true or false", "true", "As for `kind = \"static\"`."),
+        media::TYPES,
+        media::CHARSET,
         key(
             "connections",
             "1 to 65536",

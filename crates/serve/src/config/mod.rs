@@ -38,6 +38,7 @@ use ringroad_engine::choose::Wish;
 use ringroad_gate::client::{From, Trust};
 use ringroad_gate::feature::{NamedTables, Reading, Scope};
 use ringroad_gate::filter;
+use ringroad_gate::media::MediaTypes;
 use ringroad_gate::routes::Match;
 use ringroad_gate::steps::{self, Steps};
 use ringroad_gate::upstream::SpoolLimits;
@@ -101,6 +102,8 @@ pub struct Config {
     pub log: Option<LogTo>,
     /// Files in memory.
     pub cache: Cache,
+    /// The media types of files by their names.
+    pub types: MediaTypes,
     /// Proxies that are trusted to report the client's address.
     pub client_ip: Trust,
     /// Bounds for a request or an answer that is kept between a slow client and an upstream server.
@@ -259,6 +262,7 @@ impl Config {
             http2: None,
             log: None,
             cache: Cache::default(),
+            types: MediaTypes::default(),
             client_ip: Trust::default(),
             buffer: SpoolLimits::default(),
             control: None,
@@ -339,6 +343,7 @@ impl Config {
             self.http2 = top.table("http2").map(http2::read);
         }
         self.log = top.table("log").and_then(log::read);
+        self.types = MediaTypes::read(&top, &MediaTypes::default());
         if let Some(mut section) = top.table("cache") {
             section.describe(&keys::CACHE);
             let most = u64::MAX;

@@ -4,6 +4,7 @@ use super::route::{Static, Try, file_name, tried};
 use super::{Config, keys};
 use crate::files::Root;
 use ringroad_app::{FastCgiTiming, Protocol, Responder};
+use ringroad_gate::media::MediaTypes;
 use ringroad_gate::template::{Template, Use};
 use ringroad_gate::upstream::{Address, SpoolLimits};
 use ringroad_settings::{Section, Value, value};
@@ -156,6 +157,7 @@ pub(super) fn read(section: &mut Section<'_>, path: Option<&str>, config: &Confi
         index: index.iter().filter(|name| !name.ends_with(".php")).cloned().collect(),
         hidden,
         precompressed,
+        types: MediaTypes::read(section, &config.types),
         ..Static::of(root?)
     };
     let try_files = match try_files {

@@ -7,6 +7,7 @@ use super::upstream::{self, Member, Timing, Upstream};
 use super::{Config, keys};
 use crate::files::Root;
 use ringroad_gate::feature::Reading;
+use ringroad_gate::media::MediaTypes;
 use ringroad_gate::routes::{Match, Split, SplitBy};
 use ringroad_gate::steps::{self, Steps};
 use ringroad_gate::template::{Template, Use};
@@ -76,6 +77,8 @@ pub struct Static {
     pub precompressed: bool,
     /// Paths that are tried where the request's own is not there.
     pub try_files: Vec<Try>,
+    /// The media types of files by their names.
+    pub types: MediaTypes,
 }
 
 impl Static {
@@ -87,6 +90,7 @@ impl Static {
             hidden: false,
             precompressed: true,
             try_files: Vec::new(),
+            types: MediaTypes::default(),
         }
     }
 }
@@ -239,7 +243,7 @@ pub(super) fn read(mut section: Section<'_>, config: &Config) -> Option<Route> {
         }
     }
     let kind = match kind {
-        Some(Word::Static) => read_static(&mut section, path.as_deref()),
+        Some(Word::Static) => read_static(&mut section, path.as_deref(), config),
         Some(Word::Upload) => read_upload(&mut section, path.as_deref()),
         Some(Word::Respond) => Some(read_respond(&mut section)),
         Some(Word::Redirect) => read_redirect(&mut section, path.as_deref()),
@@ -383,7 +387,7 @@ fn is_path(path: &str) -> bool {
         && !path.contains(|c: char| c.is_control() || matches!(c, '?' | '#' | '\\' | '%'))
 }
 
-fn read_static(section: &mut Section<'_>, path: Option<&str>) -> Option<Kind> {
+fn read_static(section: &mut Section<'_>, path: Option<&str>, config: &Config) -> Option<Kind> {
     section.describe(&keys::STATIC);
     let root = section.require("root", "a folder", |value| {
         let path = section.path(&value::text(value)?);
@@ -394,6 +398,7 @@ fn read_static(section: &mut Section<'_>, path: Option<&str>) -> Option<Kind> {
     let hidden = section.read("hidden", value::truth);
     let precompressed = section.read("precompressed", value::truth);
     let try_files = section.read("try_files", |value| value::some(value, "paths to try", tried));
+    let types = MediaTypes::read(section, &config.types);
     if path.is_some_and(|path| !path.ends_with('/')) {
         section.mistake("path", "a folder's ends in `/`");
     }
@@ -404,6 +409,7 @@ fn read_static(section: &mut Section<'_>, path: Option<&str>) -> Option<Kind> {
         hidden: hidden.unwrap_or(default.hidden),
         precompressed: precompressed.unwrap_or(default.precompressed),
         try_files: try_files.unwrap_or(default.try_files),
+        types,
         root: default.root,
     }))
 }

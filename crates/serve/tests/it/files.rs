@@ -3,7 +3,9 @@
 use crate::support::{Site, start, wait_until, write};
 use ringroad_engine::DriverName;
 use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 const ROUTES: &str = r#"
@@ -489,3 +491,90 @@ drivers!(what_has_not_changed_is_told_without_what_describes_a_body, |driver: Dr
     assert_eq!(client.ask("GET", "/empty", &[("Range", "bytes=-1")]).status, 200);
     assert_eq!(client.ask("GET", "/empty", &[("Range", "bytes=0-")]).status, 416);
 });
+
+drivers!(
+    types_have_no_charset_for_documents_that_name_theirs_and_are_those_of_the_configuration,
+    |driver: DriverName| {
+        let routes = r#"
+types = { rpm = "application/x-redhat-package-manager", ".One" = "text/x-one" }
+
+[[route]]
+path = "/"
+kind = "static"
+root = "root"
+
+[[route]]
+path = "/own/"
+kind = "static"
+root = "root"
+charset = "iso-8859-1"
+types = { ts = "text/plain", "*" = "text/x-unknown", one = "text/html; charset=koi8-r" }
+
+[[route]]
+path = "/none/"
+kind = "static"
+root = "root"
+charset = false
+"#;
+        let names = ["a.html", "a.xml", "a.txt", "a.rpm", "a.ts", "a.one", "a.stl", "README", "a.png"];
+        let site = start(driver, routes, |folder| {
+            for name in names {
+                write(folder, &format!("root/{name}"), "x");
+            }
+        });
+        let mut client = site.client();
+        for (below, types) in [
+            (
+                "/",
+                [
+                    "text/html",
+                    "text/xml",
+                    "text/plain; charset=utf-8",
+                    "application/x-redhat-package-manager",
+                    "video/mp2t",
+                    "text/x-one; charset=utf-8",
+                    "model/stl",
+                    "application/octet-stream",
+                    "image/png",
+                ],
+            ),
+            (
+                "/own/",
+                [
+                    "text/html; charset=iso-8859-1",
+                    "text/xml; charset=iso-8859-1",
+                    "text/plain; charset=iso-8859-1",
+                    "application/x-redhat-package-manager",
+                    "text/plain; charset=iso-8859-1",
+                    "text/html; charset=koi8-r",
+                    "model/stl",
+                    "text/x-unknown; charset=iso-8859-1",
+                    "image/png",
+                ],
+            ),
+            (
+                "/none/",
+                [
+                    "text/html",
+                    "text/xml",
+                    "text/plain",
+                    "application/x-redhat-package-manager",
+                    "video/mp2t",
+                    "text/x-one",
+                    "model/stl",
+                    "application/octet-stream",
+                    "image/png",
+                ],
+            ),
+        ] {
+            for (name, expected) in names.iter().zip(types) {
+                // Read, and from memory.
+                for _ in 0..2 {
+                    let reply = client.get(&format!("{below}{name}"));
+                    assert_eq!(reply.header("Content-Type"), Some(expected), "{below}{name}");
+                }
+            }
+        }
+    }
+);
+
