@@ -1,9 +1,10 @@
 //! Content codings, and which of them a client accepts (RFC 9110 §12.5.3).
 
 use ringroad_http::Fields;
+use std::io::{self, BufRead, Read};
 
 /// A content coding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Coding {
     /// `br`
     Brotli,
@@ -32,6 +33,27 @@ impl Coding {
             Coding::Brotli => ".br",
             Coding::Zstd => ".zst",
             Coding::Gzip => ".gz",
+        }
+    }
+
+    /// Decodes what `from` has: of gzip the first member, since clients read no further.
+    ///
+    /// # Errors
+    /// There is no memory for it. Reading fails where the bytes are not of this coding.
+    pub fn decoder<'r>(self, from: impl BufRead + 'r) -> io::Result<Box<dyn Read + 'r>> {
+        Ok(match self {
+            Coding::Brotli => Box::new(brotli::Decompressor::new(from, 4096)),
+            Coding::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(from)?),
+            Coding::Gzip => Box::new(flate2::bufread::GzDecoder::new(from)),
+        })
+    }
+
+    /// Whether bytes begin as this coding does; `None` if it has no mark of its own.
+    pub fn marks(self, bytes: &[u8]) -> Option<bool> {
+        match self {
+            Coding::Brotli => None,
+            Coding::Zstd => Some(bytes.starts_with(b"\x28\xb5\x2f\xfd")),
+            Coding::Gzip => Some(bytes.starts_with(b"\x1f\x8b")),
         }
     }
 

@@ -822,7 +822,7 @@ pub(super) const STATIC: Table = Table {
             "precompressed",
             "true or false",
             "true",
-            "Sends `style.css.br`, `.zst` or `.gz` beside `style.css` to clients that accept it, unless it is older.",
+            "Sends `style.css.br`, `.zst` or `.gz` beside `style.css` to clients that accept it, if it decodes to that file, whatever the times of the two.",
         ),
         key(
             "try_files",

@@ -73,10 +73,7 @@ impl Validators {
         let clock = (now.as_secs() as i64, now.subsec_nanos());
         let now = clock.0;
         let (modified, changed, bytes) = (state.modified, state.changed, state.bytes);
-        let recent = match changed.1 {
-            0 => [modified.0, changed.0].iter().any(|time| time.abs_diff(now) <= RECENT_SECONDS),
-            _ => is_within_a_tick(changed, clock),
-        };
+        let recent = is_recent(state, clock);
         let is_of_kernel = modified.1 != 0 && modified.0 > 0 && is_within_a_tick(modified, changed);
         let content = content.filter(|content| content.len() <= HASHED_BYTES_MAX);
         let tag = match content {
@@ -150,6 +147,19 @@ impl Validators {
             |value: &[u8]| own.is_some_and(|own| tags(value).any(|tag| comparison.matches(tag, own)));
         // As far as it exists, which it does, `*` is any state.
         fields.get_all(name).any(|value| value == b"*" || listed(value))
+    }
+}
+
+/// Whether a file was changed so recently that it may be changed again and keep its times and its length.
+pub(super) fn may_change_unseen(state: &Identity, now: SystemTime) -> bool {
+    let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    is_recent(state, (now.as_secs() as i64, now.subsec_nanos()))
+}
+
+fn is_recent(state: &Identity, clock: (i64, u32)) -> bool {
+    match state.changed.1 {
+        0 => [state.modified.0, state.changed.0].iter().any(|time| time.abs_diff(clock.0) <= RECENT_SECONDS),
+        _ => is_within_a_tick(state.changed, clock),
     }
 }
 

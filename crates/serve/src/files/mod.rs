@@ -5,6 +5,7 @@
 //! replaced. Nothing here waits for a disk on the worker's thread where the kernel reports beforehand that it
 //! would (RESOLVE_CACHED, RWF_NOWAIT), nor for another machine ([`identity`]). Start at [`Files::answer`].
 
+mod beside;
 mod condition;
 mod incoming;
 mod listing;
@@ -68,12 +69,16 @@ struct Item {
     modified: Option<String>,
     content_type: String,
     coding: Option<Coding>,
-    /// Which compressed forms lie beside it, and the second that was looked up in.
+    /// Which compressed forms of it lie beside it, in which states, and the second that was looked up in.
     siblings: Cell<u8>,
+    forms: Cell<Siblings>,
     looked: Cell<u64>,
     /// The answer to an ordinary GET, once there was one.
     ready: RefCell<Option<Shared>>,
 }
+
+/// The states of compressed forms, by coding.
+type Siblings = [Option<Identity>; Coding::ALL.len()];
 
 /// Approximate memory of an item besides its bytes.
 const ITEM_BYTES: u64 = 512;
@@ -342,6 +347,7 @@ impl Files {
                 content_type: settings.types.of(&String::from_utf8_lossy(name)),
                 coding,
                 siblings: Cell::new(0),
+                forms: Cell::default(),
                 looked: Cell::new(0),
                 ready: RefCell::new(None),
             });
@@ -349,8 +355,7 @@ impl Files {
         Err(Refused::Busy)
     }
 
-    /// Looks which compressed forms lie beside a file, at most once a second for one in memory. One that is
-    /// older than the file is of an earlier state of it.
+    /// Looks which compressed forms of a file lie beside it, at most once a second for one in memory.
     async fn look_beside(&self, settings: &Static, path: &[u8], item: &Item) {
         if !settings.precompressed || item.coding.is_some() {
             return;
@@ -359,14 +364,16 @@ impl Files {
         if item.looked.replace(now) == now {
             return;
         }
-        let mut there = 0;
+        let mut there = Siblings::default();
         for coding in Coding::ALL {
-            let sibling = identity(&settings.root, &[path, coding.suffix().as_bytes()].concat()).await;
-            if sibling.is_some_and(|sibling| sibling.modified >= item.identity.modified) {
-                there |= coding.bit();
+            if let Some(place) = there.get_mut(coding as usize) {
+                *place = beside::usable(&settings.root, path, coding, item.identity).await;
             }
         }
-        if item.siblings.replace(there) != there {
+        let codings = Coding::ALL.into_iter().filter(|coding| state_of(&there, *coding).is_some());
+        let bits = codings.fold(0, |all, coding| all | coding.bit());
+        item.forms.set(there);
+        if item.siblings.replace(bits) != bits {
             item.ready.take();
         }
     }
@@ -384,12 +391,16 @@ impl Files {
         let siblings = item.siblings.get();
         let mut item = item;
         if siblings != 0 {
+            let forms = item.forms.get();
             for coding in coding::accepted(fields, siblings) {
                 // One that has gone meanwhile is none.
-                if let Ok(coded) = self.fetch(settings, path, Some(coding)).await {
+                let Ok(coded) = self.fetch(settings, path, Some(coding)).await else { continue };
+                if state_of(&forms, coding) == Some(coded.identity) {
                     item = coded;
                     break;
                 }
+                // It is in another state by now, which has to be looked at.
+                item.looked.set(u64::MAX);
             }
         }
         let varies = siblings != 0;
@@ -477,6 +488,10 @@ pub(crate) fn look(root: &Arc<Root>) {
         let look = async move { spawn_blocking(move || root.reopen()).await };
         spawn(async move { drop(look.await) }).detach();
     }
+}
+
+fn state_of(siblings: &Siblings, coding: Coding) -> Option<Identity> {
+    siblings.get(coding as usize).copied().flatten()
 }
 
 /// Whether a path beneath a folder is a regular file that may be read.
@@ -721,6 +736,7 @@ mod tests {
             content_type: String::new(),
             coding: None,
             siblings: Cell::new(0),
+            forms: Cell::default(),
             looked: Cell::new(0),
             ready: RefCell::new(None),
         })

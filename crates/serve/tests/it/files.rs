@@ -492,6 +492,94 @@ drivers!(what_has_not_changed_is_told_without_what_describes_a_body, |driver: Dr
     assert_eq!(client.ask("GET", "/empty", &[("Range", "bytes=0-")]).status, 416);
 });
 
+/// A form as tools make it.
+fn coded(ending: &str, content: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    match ending {
+        "br" => brotli::CompressorWriter::new(&mut out, 4096, 5, 22).write_all(content).unwrap(),
+        "zst" => out = zstd::encode_all(content, 3).unwrap(),
+        _ => {
+            let mut writer = flate2::write::GzEncoder::new(&mut out, flate2::Compression::default());
+            writer.write_all(content).unwrap();
+            writer.finish().unwrap();
+        }
+    }
+    out
+}
+
+/// Writes a file that was changed so many seconds ago.
+fn aged(folder: &Path, name: &str, content: impl AsRef<[u8]>, seconds: u64) {
+    write(folder, name, content);
+    let file = File::options().write(true).open(folder.join(name)).unwrap();
+    file.set_modified(SystemTime::now() - Duration::from_secs(seconds)).unwrap();
+}
+
+drivers!(a_form_is_sent_if_it_decodes_to_the_file_whichever_was_written_first, |driver: DriverName| {
+    let text: Vec<u8> = (0..20_000_u32).flat_map(|number| (number / 9).to_le_bytes()).collect();
+    let long: Vec<u8> = (0..400_000_u32).flat_map(|number| (number / 9).to_le_bytes()).collect();
+    let ages = [(0, 0), (0, 2), (0, 300), (2, 0), (300, 0), (3, 100_000)];
+    // Kept in memory, sent from the disk, and compared by one request for all.
+    let contents = [("short", &b"let x = 1;"[..]), ("middle", &text), ("long", &long)];
+    let site = start(driver, ROUTES, |folder| {
+        prepare(folder);
+        for (name, content) in contents {
+            for (number, (own, form)) in ages.into_iter().enumerate() {
+                aged(folder, &format!("root/{name}{number}.js"), content, own);
+                // An earlier release of the same length.
+                let mut other = content.to_vec();
+                other[content.len() / 2] ^= 1;
+                aged(folder, &format!("root/{name}{number}-old.js"), content, own);
+                for ending in ["br", "zst", "gz"] {
+                    let path = format!("root/{name}{number}.js.{ending}");
+                    aged(folder, &path, coded(ending, content), form);
+                    let path = format!("root/{name}{number}-old.js.{ending}");
+                    aged(folder, &path, coded(ending, &other), form);
+                }
+            }
+        }
+    });
+    let mut client = site.client();
+    for (name, content) in contents {
+        for number in 0..ages.len() {
+            for (coding, ending) in [("br", "br"), ("zstd", "zst"), ("gzip", "gz")] {
+                let accepted = [("Accept-Encoding", coding)];
+                let reply = client.ask("GET", &format!("/{name}{number}.js"), &accepted);
+                let shown = format!("{name}{number} {coding}");
+                assert_eq!(reply.header("Content-Encoding"), Some(coding), "{shown}");
+                assert!(reply.body == coded(ending, content), "{shown}");
+                let reply = client.ask("GET", &format!("/{name}{number}-old.js"), &accepted);
+                assert_eq!(reply.header("Content-Encoding"), None, "{shown}");
+                assert!(reply.body == content, "{shown}");
+            }
+        }
+    }
+});
+
+drivers!(a_form_that_no_longer_is_the_files_is_not_sent_again, |driver: DriverName| {
+    let site = start(driver, ROUTES, |folder| {
+        prepare(folder);
+        write(folder, "root/a.js", "let x = 1;");
+        write(folder, "root/a.js.gz", coded("gz", b"let x = 1;"));
+    });
+    let mut client = site.client();
+    let mut ask = || client.ask("GET", "/a.js", &[("Accept-Encoding", "gzip")]);
+    assert_eq!(ask().header("Content-Encoding"), Some("gzip"));
+    // A new release of the same length, with an older time; its form comes later.
+    aged(site.folder.path(), "root/next", "let x = 2;", 1_000_000);
+    std::fs::rename(site.path("root/next"), site.path("root/a.js")).unwrap();
+    let reply = ask();
+    assert_eq!((reply.text(), reply.header("Content-Encoding")), ("let x = 2;", None));
+    write(site.folder.path(), "root/next", coded("gz", b"let x = 2;"));
+    std::fs::rename(site.path("root/next"), site.path("root/a.js.gz")).unwrap();
+    wait_until("the new form is found", || ask().header("Content-Encoding") == Some("gzip"));
+    assert!(ask().body == coded("gz", b"let x = 2;"));
+    // The next release begins with its form.
+    write(site.folder.path(), "root/next", coded("gz", b"let x = 3;"));
+    std::fs::rename(site.path("root/next"), site.path("root/a.js.gz")).unwrap();
+    let reply = ask();
+    assert_eq!((reply.text(), reply.header("Content-Encoding")), ("let x = 2;", None));
+});
+
 drivers!(
     types_have_no_charset_for_documents_that_name_theirs_and_are_those_of_the_configuration,
     |driver: DriverName| {
