@@ -381,7 +381,7 @@ impl Flow {
     /// Puts another path and query in the place of the request's.
     ///
     /// # Errors
-    /// It does not begin with `/`, has other characters than visible ASCII, or is too long.
+    /// It does not begin with `/`, has a space, a control character or `#`, or is too long.
     pub fn rewrite(&mut self, target: &str) -> Result<(), EncodeError> {
         let before = self.request.head().target().to_owned();
         self.request.set_target(target)?;

@@ -1,6 +1,7 @@
 //! Pages of this server's own: refusals, as a page for browsers and as a line for other clients.
 
 use crate::flow::Context;
+use crate::template::{Values, Variable};
 use crate::words;
 use ringroad_http::{ContentType, EncodeError, Response, Status};
 use std::fmt::Write;
@@ -24,6 +25,55 @@ pub fn escape(text: &str) -> String {
         }
     }
     out
+}
+
+/// Values for a text of a media type: what would be markup, or would end a string of JSON, is escaped in
+/// them, so that no client writes into the text.
+pub struct For<'v, V> {
+    values: &'v V,
+    text: Text,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Text {
+    Plain,
+    Markup,
+    Json,
+}
+
+impl<'v, V: Values> For<'v, V> {
+    /// Takes the values for a text of this type.
+    pub fn new(media_type: &str, values: &'v V) -> For<'v, V> {
+        let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let is_of = |ends: [&str; 2]| ends.iter().any(|end| essence.ends_with(end));
+        let text = match () {
+            () if is_of(["/xml", "+xml"]) || essence == "text/html" => Text::Markup,
+            () if is_of(["/json", "+json"]) => Text::Json,
+            () => Text::Plain,
+        };
+        For { values, text }
+    }
+}
+
+impl<V: Values> Values for For<'_, V> {
+    fn append(&self, variable: &Variable, out: &mut Vec<u8>) {
+        if self.text == Text::Plain {
+            return self.values.append(variable, out);
+        }
+        let mut value = Vec::new();
+        self.values.append(variable, &mut value);
+        let value = String::from_utf8_lossy(&value);
+        let escaped = match self.text {
+            Text::Markup => escape(&value),
+            // Within the quotes that the text has.
+            _ => {
+                let string = serde_json::to_string(&value).unwrap_or_default();
+                let inside = string.strip_prefix('"').and_then(|string| string.strip_suffix('"'));
+                inside.unwrap_or_default().to_owned()
+            }
+        };
+        out.extend_from_slice(escaped.as_bytes());
+    }
 }
 
 /// A page with this title and content, both markup.
@@ -80,7 +130,9 @@ fn form(status: Status, context: &Context, what: &str) -> Response {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::template::{Template, Use};
 
     #[test]
     fn nothing_of_a_name_is_markup() {
@@ -88,5 +140,29 @@ mod tests {
             escape("<a href=\"x\" title='&'>\u{7}"),
             "&lt;a href=&quot;x&quot; title=&#39;&amp;&#39;&gt;\u{fffd}"
         );
+    }
+
+    struct Sent;
+
+    impl Values for Sent {
+        fn append(&self, _: &Variable, out: &mut Vec<u8>) {
+            out.extend_from_slice("</p>\"&\\\u{e9}".as_bytes());
+        }
+    }
+
+    #[test]
+    fn what_a_client_sends_is_no_markup_in_a_page_and_ends_no_string_of_json() {
+        let text = Template::parse("{target}", Use::Answer).unwrap();
+        for (media_type, expected) in [
+            ("text/plain", "</p>\"&\\\u{e9}"),
+            ("text/html", "&lt;/p&gt;&quot;&amp;\\\u{e9}"),
+            ("Text/HTML; charset=utf-8", "&lt;/p&gt;&quot;&amp;\\\u{e9}"),
+            ("application/xhtml+xml", "&lt;/p&gt;&quot;&amp;\\\u{e9}"),
+            ("application/json", "</p>\\\"&\\\\\u{e9}"),
+            ("application/problem+json", "</p>\\\"&\\\\\u{e9}"),
+        ] {
+            let rendered = String::from_utf8(text.render(&For::new(media_type, &Sent))).unwrap();
+            assert_eq!(rendered, expected, "{media_type}");
+        }
     }
 }

@@ -86,7 +86,7 @@ pub(crate) async fn answer(route: &Route, settings: &Upload, flow: &mut Flow) ->
     let above = flow.request.path().rfind('/').map_or(0, |at| at + 1);
     let above = flow.request.path().get(..above).unwrap_or("/");
     let place = path::location(&format!("{above}{}", utf8_percent_encode(&name, NAME)), None);
-    let mut response = Response::empty(status).header("Location", &place)?;
+    let mut response = Response::redirect(status, &place)?;
     for (name, value) in route.steps.lines() {
         response = response.header(name, value)?;
     }

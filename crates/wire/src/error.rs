@@ -121,7 +121,7 @@ problems! {
     Method BAD_REQUEST "method": "a token and one space";
     UnknownMethod NOT_IMPLEMENTED "method": "one this server knows";
     RequestLineTooLong URI_TOO_LONG "request line": "a shorter one";
-    Target BAD_REQUEST "request target": "visible ASCII without quotes, angle brackets or fragment";
+    Target BAD_REQUEST "request target": "UTF-8 without spaces, control characters or a fragment";
     TargetForm BAD_REQUEST "request target":
         "a path, http(s)://host/path, * with OPTIONS, or host:port with CONNECT";
     Version BAD_REQUEST "version": "HTTP/1.1 or HTTP/1.0 and CR LF after one space";

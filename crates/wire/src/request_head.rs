@@ -108,7 +108,7 @@ impl<'a> RequestHead<'a> {
         self.meta.version
     }
 
-    /// The target as it was sent: visible ASCII.
+    /// The target as it was sent: UTF-8 without spaces, control characters and `#`.
     pub fn target(&self) -> &'a str {
         self.text(usize::from(self.meta.method_end) + 1, self.meta.target_end.into())
     }
@@ -194,7 +194,7 @@ impl<'a> RequestHead<'a> {
 
     fn text(&self, from: usize, to: usize) -> &'a str {
         let bytes = self.bytes.get(from..to).unwrap_or_default();
-        // Method and target were checked to be ASCII.
+        // Method and target were checked to be UTF-8.
         str::from_utf8(bytes).unwrap_or_default()
     }
 }
@@ -274,6 +274,12 @@ fn request_line(bytes: &[u8], limits: &Limits) -> Result<Option<RequestLine>, Er
     let Some(version) = version(rest)? else { return Ok(None) };
 
     let target = line.get(from..target_end).unwrap_or_default();
+    if !target.is_ascii()
+        && let Err(why) = str::from_utf8(target)
+    {
+        let odd = target.get(why.valid_up_to()).copied().unwrap_or_default();
+        return Err(Error::at(Problem::Target, odd));
+    }
     let target = match target {
         [b'/', ..] if method != Method::Connect => Target { form: Form::Origin, host: 0, host_end: 0 },
         _ => classify(target, method).ok_or_else(|| Error::new(Problem::TargetForm, target))?,

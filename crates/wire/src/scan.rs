@@ -8,9 +8,9 @@
 const TOKEN: u8 = 1;
 /// `field-vchar`, space and tab of RFC 9110 §5.5: values, reason phrases.
 const VALUE: u8 = 2;
-/// What a request target may hold: visible ASCII, without what every client escapes (`"`, `<`, `>`) and
-/// without the fragment, which is never sent. Wider than RFC 3986, because browsers send `|`, `{`, `}`, `^`
-/// and `[` raw.
+/// What a request target may hold: all but space, control characters, and `#`, which begins a fragment and is
+/// never sent. Wider than RFC 3986, because clients send what they are given: browsers `|`, `{`, `}`, `^` and
+/// `[`, others `"`, `<`, `>` and UTF-8 as well. That bytes above 127 are UTF-8 is seen elsewhere.
 const TARGET: u8 = 4;
 /// A registered name as DNS and hosts files have it: letters, digits, `-`, `.`, `_`, `~`. Narrower than RFC
 /// 3986: a comma or an escape in `Host` is only ever an attempt to make two readers differ.
@@ -43,7 +43,7 @@ static CLASSES: [u8; 256] = {
                     | b'~'
             );
         let value = b == b'\t' || (b >= 0x20 && b != 0x7f);
-        let target = b > 0x20 && b < 0x7f && !matches!(b, b'"' | b'<' | b'>' | b'#');
+        let target = b > 0x20 && b != 0x7f && b != b'#';
         let host = letter_or_digit || matches!(b, b'-' | b'.' | b'_' | b'~');
         classes[byte] =
             (token as u8 * TOKEN) | (value as u8 * VALUE) | (target as u8 * TARGET) | (host as u8 * HOST);
@@ -91,11 +91,7 @@ pub(crate) fn value_len(bytes: &[u8]) -> usize {
 /// Bytes of `bytes` that are a request target, from its beginning.
 #[inline]
 pub(crate) fn target_len(bytes: &[u8]) -> usize {
-    run(bytes, TARGET, |word| {
-        let quote_or_fragment = equal(word & each(!1), b'"');
-        let angle = equal(word & each(!2), b'<');
-        below(word, 0x21) | equal(word, 0x7f) | word | quote_or_fragment | angle
-    })
+    run(bytes, TARGET, |word| below(word, 0x21) | equal(word, 0x7f) | equal(word, b'#'))
 }
 
 /// Bytes of `bytes` that are a host name, from its beginning.
@@ -200,7 +196,7 @@ mod tests {
         let count = |class| (0..=255u8).filter(|byte| is(*byte, class)).count();
         assert_eq!(count(TOKEN), 26 * 2 + 10 + 15);
         assert_eq!(count(VALUE), 256 - 32 - 1 + 1);
-        assert_eq!(count(TARGET), 94 - 4);
+        assert_eq!(count(TARGET), 256 - 33 - 1 - 1);
         assert_eq!(count(HOST), 26 * 2 + 10 + 4);
     }
 }

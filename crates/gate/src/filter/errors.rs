@@ -4,6 +4,7 @@ use crate::chain::{Answering, Builder, Filter};
 use crate::feature::{Configured, Declaration, Feature, Reading, Scope, same};
 use crate::flow::{Answered, Flow, Local};
 use crate::media::MediaTypes;
+use crate::page::For;
 use crate::stage::Stage;
 use crate::template::{Template, Use};
 use crate::words;
@@ -151,7 +152,9 @@ impl Filter for Pages {
         let Some((_, page)) = self.0.pages.iter().find(fits) else { return Answering::Now(response) };
         let body = match &page.content {
             Content::File(bytes) => bytes.to_vec(),
-            Content::Text(text) => text.render(&Answered { flow, response: &response }),
+            Content::Text(text) => {
+                text.render(&For::new(&page.content_type, &Answered { flow, response: &response }))
+            }
         };
         // Lines that describe the page that goes; the policy of this server's own pages would forbid
         // another's style.

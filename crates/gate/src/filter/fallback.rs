@@ -4,6 +4,7 @@ use crate::chain::{Answering, Builder, Filter};
 use crate::feature::{Configured, Declaration, Feature, Reading, Scope};
 use crate::flow::{Answered, Flow, Local};
 use crate::metrics::Families;
+use crate::page::For;
 use crate::stage::Stage;
 use crate::template::{Template, Use};
 use crate::words;
@@ -113,7 +114,9 @@ impl Filter for Instead {
             return Answering::Now(response);
         }
         self.0.given.fetch_add(1, Ordering::Relaxed);
-        let body = settings.body.as_ref().map(|body| body.render(&Answered { flow, response: &response }));
+        let body = settings.body.as_ref().map(|body| {
+            body.render(&For::new(&settings.content_type, &Answered { flow, response: &response }))
+        });
         let mut answer = Response::new(body.unwrap_or_default()).status(settings.status);
         // It was checked.
         let _ = answer.set_header("Content-Type", &settings.content_type);

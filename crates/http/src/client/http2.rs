@@ -19,7 +19,7 @@ use ringroad_bridge::Io;
 use ringroad_engine::{JoinHandle, spawn};
 use ringroad_wire::{FieldBlock, Method, Status};
 use std::cell::{Cell, RefCell};
-use std::fmt;
+use std::fmt::{self, Write};
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -325,6 +325,22 @@ pub(super) fn error(why: ::h2::Error) -> ClientError {
     }
 }
 
+/// A target in which what no `:path` has (RFC 9113 §8.3.1, RFC 3986 §3.4) and HTTP/1.1 clients send all the
+/// same is escaped.
+fn escaped(target: &str) -> String {
+    let mut escaped = String::with_capacity(target.len() + 32);
+    for character in target.chars() {
+        match character {
+            '"' | '<' | '>' | '^' | '`' | '{' | '|' | '}' | '\\' => {
+                // Writing to a string does not fail.
+                let _ = write!(escaped, "%{:02X}", u32::from(character));
+            }
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
 /// The URL of these parts.
 pub(super) fn uri_of(scheme: &str, authority: &str, target: &str) -> Result<::http::Uri, ClientError> {
     let wrong = |what: &str| ClientError::Url {
@@ -334,7 +350,8 @@ pub(super) fn uri_of(scheme: &str, authority: &str, target: &str) -> Result<::ht
     let mut uri = ::http::uri::Parts::default();
     uri.scheme = Some(Scheme::try_from(scheme).map_err(|_| wrong(scheme))?);
     uri.authority = Some(Authority::try_from(authority).map_err(|_| wrong(authority))?);
-    uri.path_and_query = Some(PathAndQuery::try_from(target).map_err(|_| wrong(target))?);
+    let path_and_query = PathAndQuery::try_from(target).or_else(|_| PathAndQuery::try_from(escaped(target)));
+    uri.path_and_query = Some(path_and_query.map_err(|_| wrong(target))?);
     ::http::Uri::from_parts(uri).map_err(|_| wrong(target))
 }
 
@@ -503,5 +520,24 @@ impl Http2Response {
 impl fmt::Debug for Http2Response {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Http2Response({})", self.status.code())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_no_path_of_http2_has_is_escaped_and_all_else_stays() {
+        for (target, expected) in [
+            ("/a?b=%22{x}|^`\\[1]\u{e9}", "/a?b=%22{x}|^`\\[1]\u{e9}"),
+            ("/?j={\"a\":1}", "/?j=%7B%22a%22:1%7D"),
+            ("/?<b>&%3C", "/?%3Cb%3E&%3C"),
+            ("/<\u{e9}>`?x", "/%3C\u{e9}%3E%60?x"),
+        ] {
+            assert_eq!(uri_of("http", "a", target).unwrap().path_and_query().unwrap().as_str(), expected);
+        }
+        assert!(uri_of("http", "a", "/a b").is_err());
     }
 }

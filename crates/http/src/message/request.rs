@@ -323,7 +323,7 @@ impl Request {
     /// later ones see. Parameters of the route's pattern are gone then.
     ///
     /// # Errors
-    /// It does not begin with `/`, has other bytes than visible ASCII, or is too long.
+    /// It does not begin with `/`, has a space, a control character or `#`, or is too long.
     pub fn set_target(&mut self, target: &str) -> Result<(), EncodeError> {
         self.edit(|head| head.set_target(target))?;
         if let Some(head) = &mut self.head {

@@ -11,9 +11,10 @@ use crate::pool;
 use ringroad_wire::{EncodeError, Field, FieldBlock, Status};
 #[cfg(feature = "json")]
 use serde::Serialize;
+use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::convert::Infallible;
-use std::fmt;
+use std::fmt::{self, Write};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -161,7 +162,7 @@ impl Response {
     /// # Errors
     /// The location has control characters in it.
     pub fn redirect(status: Status, location: &str) -> Result<Response, EncodeError> {
-        Response::empty(status).header("Location", location)
+        Response::empty(status).header("Location", as_uri(location).as_bytes())
     }
 
     /// Takes the client's offer to speak another protocol: 101, and then the connection is `takeover`'s: its
@@ -443,6 +444,25 @@ impl Response {
         // A shared response has the same status.
         self.status
     }
+}
+
+/// A location in which what no URI has (RFC 3986 §2) and clients send all the same is escaped.
+fn as_uri(location: &str) -> Cow<'_, str> {
+    let is_odd = |byte: u8| !byte.is_ascii() || matches!(byte, b'"' | b'<' | b'>');
+    if !location.bytes().any(is_odd) {
+        return Cow::Borrowed(location);
+    }
+    let mut escaped = String::with_capacity(location.len() + 32);
+    for character in location.chars() {
+        match u8::try_from(character) {
+            Ok(byte) if !is_odd(byte) => escaped.push(character),
+            _ => character.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| {
+                // Writing to a string does not fail.
+                let _ = write!(escaped, "%{byte:02X}");
+            }),
+        }
+    }
+    Cow::Owned(escaped)
 }
 
 impl fmt::Debug for Response {

@@ -68,7 +68,7 @@ impl Drop for Permit {
 pub struct Record {
     /// The method.
     pub method: Method,
-    /// The target as it was sent: visible ASCII.
+    /// The target as it was sent: UTF-8 without spaces, control characters and `#`.
     pub target: String,
     /// The status of the answer.
     pub status: Status,

@@ -276,3 +276,52 @@ drivers!(
         assert!(walls > 20 && files > 20 && handed_on > 10 && refused > 20, "{walls} {files} {handed_on} {refused}");
     }
 );
+
+drivers!(what_clients_send_unescaped_is_understood_and_handed_on_as_it_came, |driver: DriverName| {
+    let (address, _) = behind(|client| {
+        while let Some(head) = client.until(b"\r\n\r\n") {
+            let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default().to_vec();
+            client.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", line.len())).send(line);
+        }
+    });
+    let routes = format!(
+        "log = {{ file = \"log\", format = \"json\" }}\n[[route]]\npath = \"/\"\nkind = \"proxy\"\nto = \"http://{address}\"\n\
+         [[route]]\npath = \"/files/\"\nkind = \"static\"\nroot = \"root\"\n\
+         errors = {{ 404 = {{ body = \"<p>{{target}}</p>\", content_type = \"text/html\" }} }}\n\
+         [[route]]\npath = \"/away/\"\nkind = \"redirect\"\nto = \"https://example.org/\"\n"
+    );
+    let site = start(driver, &routes, |folder| write(folder, "root/caf\u{e9} \"x\".txt", "x"));
+    let mut client = site.client();
+    let queries = ["j={\"a\":1}", "q=<b>", "q=\u{e9}\u{1f980}", "a|b^c`d\\e[f]", "a=%22\"%3C<"];
+    for query in queries {
+        for path in ["/a", "/a/./b/../c", "/<\"\u{e9}>"] {
+            let reply = client.get(&format!("{path}?{query}"));
+            let asked = if path.contains("..") { "/a/c" } else { path };
+            assert_eq!((reply.status, reply.text()), (200, format!("GET {asked}?{query} HTTP/1.1").as_str()));
+        }
+    }
+    // As escaped.
+    for path in ["/files/caf\u{e9}%20\"x\".txt?<\u{e9}>", "/files/caf%C3%A9%20%22x%22.txt"] {
+        assert_eq!((client.get(path).status, client.get(path).text()), (200, "x"), "{path}");
+    }
+    // No markup of a client comes into a page, and a location is one for everything that reads it.
+    let missing = client.get("/files/<script>?\"&");
+    let page = "<p>/files/&lt;script&gt;?&quot;&amp;</p>";
+    assert_eq!((missing.status, missing.text()), (404, page));
+    let away = client.get("/away/<\u{e9}>?\"").header("Location").unwrap().to_owned();
+    assert_eq!(away, "https://example.org/%3C%C3%A9%3E?%22");
+    // What no client may send is refused, and has a line as well.
+    for odd in ["/a b", "/a\u{7f}", "/a\tb", "/?a#b", "/?\u{1}"] {
+        let mut client = site.client();
+        client.send(format!("GET {odd} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert_eq!(client.reply().status, 400, "{odd:?}");
+    }
+    let mut client = site.client();
+    client.send(b"GET /?\xe9 HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.reply().status, 400);
+    drop(site.service);
+    let log = std::fs::read_to_string(site.folder.path().join("log")).unwrap();
+    assert!(log.contains(r#""target":"/a?j={\"a\":1}""#), "{log}");
+    assert!(log.contains(r#""request_line":"GET /?\\xe9 HTTP/1.1""#), "{log}");
+    assert_eq!(log.lines().filter(|line| line.contains(r#""refused":"#)).count(), 6, "{log}");
+});

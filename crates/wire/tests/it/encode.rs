@@ -154,7 +154,7 @@ fn chunks_may_be_sent_beside_the_encoder() {
 #[test]
 fn nothing_is_written_for_an_empty_name_or_an_odd_target() {
     let mut out = Vec::new();
-    for target in ["/a b", "/a#b", "/\u{e9}", "", "a:80", "*"] {
+    for target in ["/a b", "/a#b", "/\u{7f}", "/\r\n", "", "a:80", "*"] {
         assert_eq!(Encoder::request(&mut out, Method::Get, target, "a").err(), Some(EncodeError::Target));
     }
     assert_eq!(Encoder::request_named(&mut out, "", "/", "a").err(), Some(EncodeError::Name));
