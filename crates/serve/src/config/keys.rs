@@ -813,6 +813,12 @@ pub(super) const STATIC: Table = Table {
         ),
         key("autoindex", "true or false", "false", "Lists folders that have none."),
         key(
+            "autoindex_names",
+            "1 or more",
+            "100000",
+            "Most names of a listing. Of more it has the first in its order, and says how many are left out.",
+        ),
+        key(
             "hidden",
             "true or false",
             "false",

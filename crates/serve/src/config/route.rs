@@ -71,6 +71,8 @@ pub struct Static {
     pub index: Vec<String>,
     /// Folders without one are listed.
     pub autoindex: bool,
+    /// Most names of a listing: the first in its order.
+    pub autoindex_names: usize,
     /// Names that begin with a point are served as well.
     pub hidden: bool,
     /// A file `a.css.br` (`.zst`, `.gz`) beside `a.css` is sent to clients that accept the coding.
@@ -87,6 +89,7 @@ impl Static {
             root,
             index: vec!["index.html".to_owned()],
             autoindex: false,
+            autoindex_names: AUTOINDEX_NAMES,
             hidden: false,
             precompressed: true,
             try_files: Vec::new(),
@@ -152,6 +155,9 @@ pub enum Try {
     /// An answer with this status.
     Status(Status),
 }
+
+/// Names of a listing: more would take a browser minutes to show.
+const AUTOINDEX_NAMES: usize = 100_000;
 
 /// Bytes of a file system that uploads leave free.
 const KEEP_FREE: u64 = 64 << 20;
@@ -395,6 +401,8 @@ fn read_static(section: &mut Section<'_>, path: Option<&str>, config: &Config) -
     });
     let index = section.read("index", |value| value::some(value, "names of files", file_name));
     let autoindex = section.read("autoindex", value::truth);
+    let autoindex_names =
+        section.read("autoindex_names", |value| value::count(value, 1, 1 << 30).map(|count| count as usize));
     let hidden = section.read("hidden", value::truth);
     let precompressed = section.read("precompressed", value::truth);
     let try_files = section.read("try_files", |value| value::some(value, "paths to try", tried));
@@ -406,6 +414,7 @@ fn read_static(section: &mut Section<'_>, path: Option<&str>, config: &Config) -
     Some(Kind::Static(Static {
         index: index.unwrap_or(default.index),
         autoindex: autoindex.unwrap_or(default.autoindex),
+        autoindex_names: autoindex_names.unwrap_or(default.autoindex_names),
         hidden: hidden.unwrap_or(default.hidden),
         precompressed: precompressed.unwrap_or(default.precompressed),
         try_files: try_files.unwrap_or(default.try_files),

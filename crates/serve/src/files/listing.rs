@@ -10,15 +10,12 @@ use std::fmt::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
-/// Most names of one page.
-const NAMES_MAX: usize = 10_000;
-
 /// What is in a folder.
 #[derive(Debug, Default)]
 pub(super) struct Listed {
     entries: Vec<Entry>,
-    /// There were more.
-    more: bool,
+    /// How many there are besides, all behind these in the order.
+    left_out: u64,
 }
 
 #[derive(Debug)]
@@ -56,7 +53,17 @@ const ESCAPED: &AsciiSet = &CONTROLS
 
 /// Reads the folder that `root` has at `relative`: what would be served, that is, files and folders. Of a
 /// link it reads what the root serves there, and nothing of what is outside. It waits for the disk.
-pub(super) fn read(folder: &OwnedFd, root: &Root, relative: &[u8], hidden: bool) -> Result<Listed, Refused> {
+///
+/// Of more than `most` names those that come first in the order are kept; there are never more than twice as
+/// many in memory.
+pub(super) fn read(
+    folder: &OwnedFd,
+    root: &Root,
+    relative: &[u8],
+    hidden: bool,
+    order: Order,
+    most: usize,
+) -> Result<Listed, Refused> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let open = openat(folder, ".", flags, Mode::empty())?;
     let mut listed = Listed::default();
@@ -80,9 +87,8 @@ pub(super) fn read(folder: &OwnedFd, root: &Root, relative: &[u8], hidden: bool)
         if !matches!(kind, FileType::RegularFile | FileType::Directory) {
             continue;
         }
-        if listed.entries.len() == NAMES_MAX {
-            listed.more = true;
-            break;
+        if listed.entries.len() >= most.saturating_mul(2) {
+            listed.cut(order, most);
         }
         listed.entries.push(Entry {
             name: name.to_vec(),
@@ -91,6 +97,8 @@ pub(super) fn read(folder: &OwnedFd, root: &Root, relative: &[u8], hidden: bool)
             modified: stat.st_mtime,
         });
     }
+    listed.cut(order, most);
+    listed.sort(order);
     Ok(listed)
 }
 
@@ -132,18 +140,31 @@ impl Order {
     }
 }
 
+impl Order {
+    fn compare(self, a: &Entry, b: &Entry) -> Ordering {
+        let by = match self.column {
+            Column::Name => natural(&a.name, &b.name),
+            Column::Size => a.bytes.cmp(&b.bytes),
+            Column::Time => a.modified.cmp(&b.modified),
+        };
+        let by = if self.descending { by.reverse() } else { by };
+        b.folder.cmp(&a.folder).then(by).then_with(|| natural(&a.name, &b.name))
+    }
+}
+
 impl Listed {
     /// Sorts the entries: folders first, equal ones by name.
-    pub(super) fn sort(&mut self, order: Order) {
-        self.entries.sort_by(|a, b| {
-            let by = match order.column {
-                Column::Name => natural(&a.name, &b.name),
-                Column::Size => a.bytes.cmp(&b.bytes),
-                Column::Time => a.modified.cmp(&b.modified),
-            };
-            let by = if order.descending { by.reverse() } else { by };
-            b.folder.cmp(&a.folder).then(by).then_with(|| natural(&a.name, &b.name))
-        });
+    fn sort(&mut self, order: Order) {
+        self.entries.sort_by(|a, b| order.compare(a, b));
+    }
+
+    /// Keeps so many, those that come first in the order.
+    fn cut(&mut self, order: Order, most: usize) {
+        if self.entries.len() > most {
+            self.entries.select_nth_unstable_by(most, |a, b| order.compare(a, b));
+            self.left_out += (self.entries.len() - most) as u64;
+            self.entries.truncate(most);
+        }
     }
 }
 
@@ -164,7 +185,7 @@ pub(super) fn json(path: &str, listed: &Listed) -> String {
         };
         let _ = write!(out, ",\"modified\":\"{}Z\"}}", stamp(entry.modified).seconds());
     }
-    let _ = writeln!(out, "],\"more\":{}}}", listed.more);
+    let _ = writeln!(out, "],\"more\":{},\"left_out\":{}}}", listed.left_out > 0, listed.left_out);
     out
 }
 
@@ -243,8 +264,13 @@ pub(super) fn page(path: &str, listed: &Listed, order: Order) -> String {
     if listed.entries.is_empty() {
         out.push_str("<p class=\"foot\">This folder is empty.</p>\n");
     }
-    if listed.more {
-        let _ = writeln!(out, "<p class=\"foot\">There is more than the {NAMES_MAX} names shown.</p>");
+    if listed.left_out > 0 {
+        let (shown, more) = (listed.entries.len(), listed.left_out);
+        let names = if more == 1 { "name is" } else { "names are" };
+        let _ = writeln!(
+            out,
+            "<p class=\"foot\">These are the first {shown} in this order; {more} more {names} not shown.</p>"
+        );
     }
     out.push_str("</main>\n");
     page::document(&page::escape(&shown), &out)
@@ -332,7 +358,7 @@ mod tests {
         let entries =
             vec![entry("sub & co", true), entry("<img src=x>\"'.txt", false), entry("javascript:x", false)];
         let order = Order::of(None, None);
-        let text = page("/a%20b/c/", &Listed { entries, more: false }, order);
+        let text = page("/a%20b/c/", &Listed { entries, left_out: 0 }, order);
         for part in [
             "<h1><a href=\"../../\">/</a><a href=\"../\">a b/</a>c/</h1>",
             "<a href=\"sub%20%26%20co/\">sub &amp; co/</a>",
@@ -356,7 +382,7 @@ mod tests {
                 entry("z", true, 0, 2),
                 entry("c", false, 1, 2),
             ],
-            more: false,
+            left_out: 0,
         };
         for (sort, order, expected) in [
             (None, None, "zabc"),
@@ -380,8 +406,8 @@ mod tests {
         ];
         let expected = "{\"path\":\"/x y/\",\"entries\":[\n{\"name\":\"a\\\"b\\\\xff\",\"type\":\"file\",\"size\":5,\
                         \"modified\":\"1994-11-06T08:49:37Z\"},\n{\"name\":\"sub\",\"type\":\"folder\",\
-                        \"modified\":\"1970-01-01T00:00:00Z\"}],\"more\":true}\n";
-        assert_eq!(json("/x%20y/", &Listed { entries, more: true }), expected);
+                        \"modified\":\"1970-01-01T00:00:00Z\"}],\"more\":true,\"left_out\":7}\n";
+        assert_eq!(json("/x%20y/", &Listed { entries, left_out: 7 }), expected);
     }
 
     #[test]
@@ -403,8 +429,7 @@ mod tests {
         let open = openat(rustix::fs::CWD, folder.path(), OFlags::PATH, Mode::empty()).unwrap();
         let root = Root::open(folder.path()).unwrap();
         let names = |hidden| {
-            let mut listed = read(&open, &root, b"", hidden).unwrap();
-            listed.sort(Order::of(None, None));
+            let listed = read(&open, &root, b"", hidden, Order::of(None, None), 100).unwrap();
             listed
                 .entries
                 .iter()
@@ -413,5 +438,35 @@ mod tests {
         };
         assert_eq!(names(false), ["sub", "file", "inside"]);
         assert_eq!(names(true), ["sub", ".hidden", "file", "inside"]);
+    }
+
+    #[test]
+    fn of_more_names_than_are_shown_those_that_come_first_are() {
+        let folder = tempfile::tempdir().unwrap();
+        for number in 0..1000 {
+            let file = std::fs::File::create(folder.path().join(format!("f{number}"))).unwrap();
+            file.set_len(1000 - number).unwrap();
+        }
+        std::fs::create_dir(folder.path().join("sub")).unwrap();
+        let open = openat(rustix::fs::CWD, folder.path(), OFlags::PATH, Mode::empty()).unwrap();
+        let root = Root::open(folder.path()).unwrap();
+        for (sort, order, first, last) in [
+            (None, None, "f0", "f8"),
+            (Some("name"), Some("desc"), "f999", "f991"),
+            (Some("size"), None, "f999", "f991"),
+            (Some("size"), Some("desc"), "f0", "f8"),
+        ] {
+            let order = Order::of(sort, order);
+            for (most, left_out) in [(10, 991), (1001, 0), (1000, 1), (usize::MAX, 0)] {
+                let listed = read(&open, &root, b"", false, order, most).unwrap();
+                let shown = usize::try_from(1001 - left_out).unwrap();
+                assert_eq!((listed.entries.len(), listed.left_out), (shown, left_out), "{order:?} {most}");
+                let name = |at: usize| String::from_utf8_lossy(&listed.entries[at].name).into_owned();
+                assert_eq!((name(0), name(1)), ("sub".to_owned(), first.to_owned()), "{order:?} {most}");
+                assert_eq!(name(9), last, "{order:?} {most}");
+                let text = page("/", &listed, order);
+                assert_eq!(text.contains(&format!("{left_out} more name")), left_out > 0, "{order:?} {most}");
+            }
+        }
     }
 }

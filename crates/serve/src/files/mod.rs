@@ -253,9 +253,9 @@ impl Files {
             }
         };
         let path = request.path().to_owned();
+        let most = settings.autoindex_names;
         let read = spawn_blocking(move || {
-            let mut listed = listing::read(&open, &root, &relative, hidden)?;
-            listed.sort(order);
+            let listed = listing::read(&open, &root, &relative, hidden, order, most)?;
             Ok(if as_json { listing::json(&path, &listed) } else { listing::page(&path, &listed, order) })
         });
         let listed = read.await.map_err(|_| Refused::Busy).and_then(|read| read);

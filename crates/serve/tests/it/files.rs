@@ -666,3 +666,42 @@ charset = false
     }
 );
 
+drivers!(a_listing_has_all_names_or_says_how_many_are_left_out, |driver: DriverName| {
+    let routes = r#"
+[[route]]
+path = "/"
+kind = "static"
+root = "root"
+autoindex = true
+
+[[route]]
+path = "/few/"
+kind = "static"
+root = "root"
+autoindex = true
+autoindex_names = 3
+"#;
+    let site = start(driver, routes, |folder| {
+        std::fs::create_dir(folder.join("root")).unwrap();
+        for number in 0..12_000 {
+            File::create(folder.join(format!("root/pkg-{number:05}.whl"))).unwrap();
+        }
+    });
+    let mut client = site.client();
+    let names = |reply: &crate::support::Reply| -> Vec<String> {
+        let links = reply.text().split("href=\"pkg-").skip(1);
+        links.map(|link| link[..5].to_owned()).collect()
+    };
+    let all = client.get("/");
+    let expected: Vec<String> = (0..12_000).map(|number| format!("{number:05}")).collect();
+    assert!(names(&all) == expected);
+    assert!(!all.text().contains("not shown"));
+    let few = client.get("/few/");
+    assert_eq!(names(&few), ["00000", "00001", "00002"]);
+    assert!(few.text().contains("11997 more names are not shown"), "{}", few.text());
+    assert_eq!(names(&client.get("/few/?sort=name&order=desc")), ["11999", "11998", "11997"]);
+    let json = client.get("/few/?format=json");
+    assert!(json.text().ends_with("],\"more\":true,\"left_out\":11997}\n"), "{}", json.text());
+    assert!(client.get("/?format=json").text().ends_with("],\"more\":false,\"left_out\":0}\n"));
+});
+
