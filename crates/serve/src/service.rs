@@ -5,6 +5,7 @@
 //! attempt is refused. Start at [`Service::start`]; [`crews`] has the drivers, and moves workers between
 //! them.
 
+mod addresses;
 mod crews;
 
 pub use crews::{Crew, Move, MoveError};
@@ -17,6 +18,7 @@ use crate::log::{self, Log};
 use crate::metrics::{Counts, RouteList};
 use crate::tending::Tender;
 use crate::worker::{self, Audience, Plan, Station, Worker};
+use addresses::{Reach, part_families};
 use ringroad_acme::{Keeper, Progress};
 use ringroad_app::Pool;
 use ringroad_engine::choose::{Choice, Wish};
@@ -28,6 +30,7 @@ use ringroad_http::{
     ServerError, Stats,
 };
 use ringroad_tls::{CertificateInfo, Pair, PairFiles, Place, Server as TlsServer, TlsError};
+use rustix::io::Errno;
 use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -352,7 +355,7 @@ pub struct Service {
     /// The control socket, which answers `ringroad app`.
     control: Option<Control>,
     /// Addresses that a reload has taken away. Their listeners may not be closed yet.
-    closing: Vec<(ListenAt, Listens)>,
+    closing: Vec<(Listen, Listens)>,
     /// Workers that have left their sockets to others, and complete what they have begun.
     leaving: Vec<crews::Leaving>,
 }
@@ -405,6 +408,18 @@ impl Listening {
 
     fn bound(&self) -> Option<&Bound> {
         self.groups.first().map(|group| group.handle.bound())
+    }
+
+    /// Whether it is the one for an address and an audience.
+    fn is_at(&self, listen: &Listen, audience: Audience) -> bool {
+        let own = (&self.listen.at, self.listen.only_v6, self.audience);
+        own == (&listen.at, listen.only_v6, audience)
+    }
+
+    /// Whether its sockets keep others from an address.
+    fn overlaps(&self, reach: &Reach) -> bool {
+        let bound = self.bound().and_then(Bound::tcp);
+        bound.is_some_and(|address| Reach { address, only_v6: self.listen.only_v6 }.overlaps(reach))
     }
 }
 
@@ -493,7 +508,7 @@ impl Service {
             service.control = Some(control.map_err(|why| StartError::Control(path.clone(), why))?);
         }
         for (listen, audience) in addresses(&config) {
-            let one = service.listen(listen, audience)?;
+            let one = service.listen(listen, audience, &[])?;
             service.listening.push(one);
         }
         create_log(service.shared.plan().log.as_ref())?;
@@ -503,7 +518,19 @@ impl Service {
         Ok(service)
     }
 
-    fn listen(&self, listen: Listen, audience: Audience) -> Result<Listening, ServerError> {
+    /// Starts the workers of an address. `more`: what listens besides, and is not announced yet.
+    fn listen(
+        &self,
+        listen: Listen,
+        audience: Audience,
+        more: &[Listening],
+    ) -> Result<Listening, ServerError> {
+        let reach = Reach::of(&listen);
+        let is_in_way = |one: &&Listening| reach.is_some_and(|reach| one.overlaps(&reach));
+        let in_way: Vec<&Listening> = self.listening.iter().chain(more).filter(is_in_way).collect();
+        for group in in_way.iter().flat_map(|one| &one.groups) {
+            group.handle.lets_overlap();
+        }
         let wanted = match audience {
             Audience::Public => self.crews().iter().map(|crew| (crew.driver(), crew.workers)).collect(),
             Audience::Own(_) => vec![(self.shared.choice.driver(), 1)],
@@ -512,12 +539,20 @@ impl Service {
         let mut groups: Vec<WorkerSet> = Vec::new();
         for (driver, workers) in wanted {
             let server = self.server(&listen, audience, driver)?.workers(workers);
+            let server = if in_way.is_empty() { server } else { server.overlaps() };
             let server = match groups.first() {
                 Some(first) => server.beside(&first.handle),
                 None if shares => server.shares_address(),
                 None => server,
             };
-            groups.push(self.group(server.start()?, audience, driver));
+            let started = server.start().map_err(|why| match in_way.first().and_then(|one| one.bound()) {
+                Some(own) if is_in_use(&why) => ServerError::Address(format!(
+                    "{listen}: in use by {own}, which this server listens on itself and cannot share: it was passed \
+                     to it, or another program listens there as well"
+                )),
+                _ => why,
+            })?;
+            groups.push(self.group(started, audience, driver));
         }
         Ok(Listening { listen, audience, groups })
     }
@@ -559,6 +594,7 @@ impl Service {
             .per_address(Arc::clone(&self.shared.per_address))
             .driver(Wish::Named(driver))
             .reuse_port(config.reuse_port)
+            .only_v6(listen.only_v6)
             .connections_max(self.connections_max())
             .unsent_bytes_max(self.unsent_bytes_max())
             .limits(config.widest_limits())
@@ -673,13 +709,12 @@ impl Service {
         };
         let waiting = self.waiting(&config);
         self.change_tls(&config)?;
-        let wanted: Vec<_> = addresses(&config).collect();
+        let wanted = addresses(&config);
         let mut new = Vec::new();
         for (listen, audience) in &wanted {
-            let there = |one: &Listening| one.listen.at == listen.at && one.audience == *audience;
-            if !self.listening.iter().any(there) {
-                self.wait_until_closed(&listen.at);
-                match self.listen(listen.clone(), *audience) {
+            if !self.listening.iter().any(|one| one.is_at(listen, *audience)) {
+                self.wait_until_closed(listen);
+                match self.listen(listen.clone(), *audience, &new) {
                     Ok(one) => new.push(one),
                     Err(why) => {
                         // The other listeners were never announced; ending them must not delay signals.
@@ -743,11 +778,7 @@ impl Service {
             let _ = thread::Builder::new().name("ringroad-drain".to_owned()).spawn(move || pool.stop());
         }
         self.listening.append(&mut new);
-        let stays = |group: &Listening| {
-            wanted
-                .iter()
-                .any(|(listen, audience)| listen.at == group.listen.at && *audience == group.audience)
-        };
+        let stays = |one: &Listening| wanted.iter().any(|(listen, audience)| one.is_at(listen, *audience));
         let (stay, go) = std::mem::take(&mut self.listening).into_iter().partition(stays);
         self.listening = stay;
         self.change_bounds(&bounds);
@@ -755,7 +786,7 @@ impl Service {
         for one in go {
             for group in &one.groups {
                 group.handle.stop();
-                self.closing.push((one.listen.at.clone(), group.handle.listens()));
+                self.closing.push((one.listen.clone(), group.handle.listens()));
             }
             one.retire(&self.shared);
         }
@@ -765,10 +796,14 @@ impl Service {
 
     /// Waits until the workers that had this address before have closed their listeners. Each does so when it
     /// next looks for work; one that does not come to it makes the bind fail, which is told.
-    fn wait_until_closed(&self, at: &ListenAt) {
+    fn wait_until_closed(&self, wanted: &Listen) {
         const LONGEST: Duration = Duration::from_secs(2);
         let began = Instant::now();
-        let listens = |(of, listens): &(ListenAt, Listens)| of == at && listens.now();
+        let reach = Reach::of(wanted);
+        let is_in_way = |of: &Listen| {
+            of.at == wanted.at || reach.zip(Reach::of(of)).is_some_and(|(reach, of)| reach.overlaps(&of))
+        };
+        let listens = |(of, listens): &(Listen, Listens)| is_in_way(of) && listens.now();
         while self.closing.iter().any(listens) && began.elapsed() < LONGEST {
             thread::sleep(Duration::from_millis(1));
         }
@@ -851,9 +886,9 @@ impl Service {
     fn waiting(&self, config: &Config) -> Vec<&'static str> {
         let made = &self.made_with;
         let speaks_otherwise = |new: &Listen| {
-            self.listening
-                .iter()
-                .any(|one| one.audience == Audience::Public && one.listen.at == new.at && one.listen != *new)
+            self.listening.iter().any(|one| {
+                one.audience == Audience::Public && one.listen.at == new.at && !one.listen.speaks_as(new)
+            })
         };
         let handshakes = |config: &Config| {
             let tls = config.tls.as_ref();
@@ -958,13 +993,20 @@ fn start_app(
 }
 
 /// Every address, and the audience that is answered there.
-fn addresses(config: &Config) -> impl Iterator<Item = (Listen, Audience)> {
+fn addresses(config: &Config) -> Vec<(Listen, Audience)> {
     let own = config.routes.iter().filter_map(|route| match route.kind {
         Kind::Metrics(own) => own,
         _ => None,
     });
     let public = config.listen.iter().map(|listen| (listen.clone(), Audience::Public));
-    public.chain(own.map(|own| (Listen::plain(ListenAt::Tcp(own)), Audience::Own(own))))
+    let own = own.map(|own| (Listen::plain(ListenAt::Tcp(own)), Audience::Own(own)));
+    let mut all: Vec<_> = public.chain(own).collect();
+    part_families(all.iter_mut().map(|(listen, _)| listen));
+    all
+}
+
+fn is_in_use(why: &ServerError) -> bool {
+    matches!(why, ServerError::Engine(why) if why.raw_os_error() == Some(Errno::ADDRINUSE.raw_os_error()))
 }
 
 /// How often files of TLS are looked at.

@@ -13,6 +13,7 @@ mod http2;
 mod interims;
 pub mod layers;
 mod linger;
+mod overlap;
 mod per_address;
 mod proxy;
 mod refused;
@@ -111,6 +112,10 @@ pub struct Server<S = ()> {
     reuse_port: bool,
     /// Another server of this process listens at the address as well.
     shares: bool,
+    /// Other servers of this process listen at addresses that overlap its own.
+    overlaps: bool,
+    /// At `[::]` it takes no IPv4 connections.
+    only_v6: bool,
     /// What a server beside this one listens on.
     beside: Option<Socket>,
     /// What the workers listen on, where others do.
@@ -145,6 +150,8 @@ impl<S: 'static> Server<S> {
             workers: 1,
             reuse_port: false,
             shares: false,
+            overlaps: false,
+            only_v6: false,
             beside: None,
             given: Vec::new(),
             routes: Routes::new(),
@@ -452,8 +459,13 @@ impl<S: 'static> Server<S> {
                 listen_at: listen_at.clone(),
                 socket: given.next().or_else(|| socket.clone()),
                 // The first makes sure that no other program has the address.
-                probe: me == 0 && (self.workers > 1 || self.shares) && !self.reuse_port && !others_listen,
-                reuse_port: self.reuse_port || self.workers > 1 || self.shares,
+                probe: me == 0
+                    && (self.workers > 1 || self.shares)
+                    && !self.reuse_port
+                    && !others_listen
+                    && !self.overlaps,
+                reuse_port: self.reuse_port || self.workers > 1 || self.shares || self.overlaps,
+                only_v6: self.only_v6,
                 routes: self.routes.clone(),
                 make_state: Arc::clone(&self.make_state),
                 settings: self.settings.clone(),
@@ -497,6 +509,7 @@ struct Job<S> {
     socket: Option<Socket>,
     probe: bool,
     reuse_port: bool,
+    only_v6: bool,
     routes: Routes<S>,
     make_state: Arc<dyn Fn() -> S + Send + Sync>,
     settings: Settings,
@@ -540,7 +553,9 @@ impl<S: 'static> Job<S> {
         let router = self.routes.make(&state);
         let router = router.map_err(|(pattern, why)| ServerError::Route { pattern, why })?;
         let worker = Worker::new(router, self.settings, Arc::clone(&self.workers), self.me);
-        let options = ListenOptions { reuse_port: self.reuse_port, ..ListenOptions::default() };
+        // `None` is the system's setting.
+        let alone = ListenOptions { only_v6: self.only_v6.then_some(true), ..ListenOptions::default() };
+        let options = ListenOptions { reuse_port: self.reuse_port, ..alone };
         let (probe, until_signal, me) = (self.probe, self.until_signal, self.me);
         let (listen_at, socket) = (self.listen_at, self.socket);
         let accepting = std::rc::Rc::clone(&worker);
@@ -548,7 +563,7 @@ impl<S: 'static> Job<S> {
         let listening = runtime.block_on(async move {
             let mut socket = socket.map_or_else(|| Socket::open(&listen_at), Ok)?;
             if let (true, Socket::Address(address)) = (probe, &mut socket) {
-                let alone = TcpListener::bind(*address)?;
+                let alone = TcpListener::bind_with(*address, alone)?;
                 *address = alone.local_addr()?;
                 drop(alone);
             }

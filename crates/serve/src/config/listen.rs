@@ -19,12 +19,29 @@ pub struct Listen {
     pub proxy_protocol: Vec<Network>,
     /// Requests are sent to the same place on `https://`, with this port.
     pub redirect_https: Option<u16>,
+    /// It is for all of IPv6 and takes no IPv4 connections: another address is for those.
+    pub only_v6: bool,
 }
 
 impl Listen {
     /// Plain HTTP at this address.
     pub fn plain(at: ListenAt) -> Listen {
-        Listen { at, tls: false, http2: true, proxy_protocol: Vec::new(), redirect_https: None }
+        Listen {
+            at,
+            tls: false,
+            http2: true,
+            proxy_protocol: Vec::new(),
+            redirect_https: None,
+            only_v6: false,
+        }
+    }
+}
+
+impl Listen {
+    /// Whether the same is spoken at another address.
+    pub(crate) fn speaks_as(&self, other: &Listen) -> bool {
+        let speaks = |listen: &Listen| (listen.tls, listen.http2, listen.redirect_https);
+        speaks(self) == speaks(other) && self.proxy_protocol == other.proxy_protocol
     }
 }
 
@@ -105,6 +122,7 @@ pub(super) fn read(top: &Section<'_>) -> Option<Vec<Listen>> {
             http2: http2.unwrap_or(true),
             proxy_protocol,
             redirect_https: redirect_https.flatten(),
+            only_v6: false,
         }))
     })?;
     let again = |one: &(usize, &Listen)| all.iter().take(one.0).any(|before| before.at == one.1.at);

@@ -1,9 +1,12 @@
 //! Reloads: another configuration takes effect with the next request or is refused, and no request fails
 //! meanwhile.
 
+use crate::over::Over;
 use crate::support::{Client, Site, configure, start, wait_until};
 use ringroad_engine::DriverName;
 use ringroad_serve::Event;
+use socket2::{Domain, Socket, Type};
+use std::net::{Ipv6Addr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 fn respond(body: &str) -> String {
@@ -176,3 +179,115 @@ drivers!(many_reloads_under_load_fail_no_request, |driver: DriverName| {
     let taken = events.try_iter().filter(|event| matches!(event, Event::Reloaded { .. })).count();
     assert_eq!(taken, 180);
 });
+
+/// A port of all addresses that no other program gets as long as the socket is there, which does not listen.
+/// `None`: there is no IPv6 here.
+fn port_of_all() -> Option<(Socket, u16)> {
+    let socket = Socket::new(Domain::IPV6, Type::STREAM, None).ok()?;
+    socket.set_reuse_address(true).unwrap();
+    socket.set_only_v6(false).unwrap();
+    socket.bind(&SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)).into()).ok()?;
+    std::net::TcpListener::bind("[::1]:0").ok()?;
+    let port = socket.local_addr().unwrap().as_socket().unwrap().port();
+    Some((socket, port))
+}
+
+/// What is answered at an address; `None` if nothing listens there, or the listener just goes.
+fn body_at(address: &str) -> Option<String> {
+    let mut client = Client::of(TcpStream::connect(address).ok()?);
+    client.try_send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.try_reply(false).map(|reply| reply.text().to_owned())
+}
+
+drivers!(addresses_that_cover_each_other_are_served_beside_each_other, |driver: DriverName| {
+    for workers in [1, 2] {
+        for (addresses, at_v4, at_other_v4, at_v6) in [
+            (&["0.0.0.0", "[::]"][..], true, true, true),
+            (&["[::]", "0.0.0.0"], true, true, true),
+            (&["127.0.0.1", "[::]"], true, false, true),
+            (&["[::]", "127.0.0.1"], true, false, true),
+            (&["[::]"], true, true, true),
+            (&["127.0.0.1", "[::1]"], true, false, true),
+            (&["0.0.0.0", "127.0.0.1"], true, true, false),
+            (&["127.0.0.1", "0.0.0.0"], true, true, false),
+            (&["[::]", "[::1]"], true, true, true),
+        ] {
+            let Some((_guard, port)) = port_of_all() else { return eprintln!("skipped: no IPv6") };
+            let listen: Vec<String> = addresses.iter().map(|ip| format!("\"{ip}:{port}\"")).collect();
+            let top = format!("@listen = [{}]\nworkers = {workers}\n", listen.join(", "));
+            let site = start(driver, &(top + &respond("one")), |_| {});
+            assert_eq!(site.service.addresses().count(), addresses.len());
+            for (address, served) in [("127.0.0.1", at_v4), ("127.0.0.2", at_other_v4), ("[::1]", at_v6)] {
+                let body = body_at(&format!("{address}:{port}"));
+                assert_eq!(body.as_deref(), served.then_some("one"), "{address} of {addresses:?}");
+            }
+        }
+    }
+});
+
+drivers!(a_reload_takes_addresses_that_overlap_those_of_before, |driver: DriverName| {
+    for workers in [1, 2] {
+        let Some((_guard, port)) = port_of_all() else { return eprintln!("skipped: no IPv6") };
+        let config = |addresses: &[&str], body: &str| {
+            let listen: Vec<String> =
+                addresses.iter().map(|at| format!("\"{at}\"").replace("PORT", &port.to_string())).collect();
+            format!("@listen = [{}]\nworkers = {workers}\n{}", listen.join(", "), respond(body))
+        };
+        let mut site = start(driver, &config(&["127.0.0.1:PORT"], "0"), |_| {});
+        let (over, asked) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            let _over = Over(&over);
+            let client = scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    TcpStream::connect(("127.0.0.1", port)).expect("no connection is refused");
+                    asked.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            for (round, (addresses, other_v4, v6)) in [
+                (&["0.0.0.0:PORT"][..], true, false),
+                (&["127.0.0.1:PORT"], false, false),
+                (&["[::]:PORT"], true, true),
+                (&["0.0.0.0:PORT", "[::]:PORT"], true, true),
+                (&["[::]:PORT"], true, true),
+                (&["127.0.0.1:PORT", "[::1]:PORT"], false, true),
+                (&["0.0.0.0:PORT"], true, false),
+            ]
+            .into_iter()
+            .enumerate()
+            {
+                let body = round.to_string();
+                // One that cannot be had: all stays as it was.
+                let failing: Vec<&str> = addresses.iter().copied().chain(["192.0.2.1:1"]).collect();
+                configure(site.folder.path(), &config(&failing, "failed"));
+                site.service.reload();
+                let event = site.event();
+                assert!(matches!(event, Event::ReloadFailed(_)), "{event:?}");
+                assert_ne!(body_at(&format!("127.0.0.1:{port}")).as_deref(), Some("failed"));
+                configure(site.folder.path(), &config(addresses, &body));
+                site.service.reload();
+                let event = site.event();
+                assert!(matches!(&event, Event::Reloaded { waiting } if waiting.is_empty()), "{event:?}");
+                for (address, served) in [("127.0.0.1", true), ("127.0.0.2", other_v4), ("[::1]", v6)] {
+                    let expected = served.then(|| body.clone());
+                    let address = format!("{address}:{port}");
+                    let shown = format!("{address} of {addresses:?}");
+                    wait_until(&shown, || body_at(&address) == expected);
+                }
+            }
+            over.store(true, Ordering::Relaxed);
+            client.join().unwrap();
+            assert!(asked.load(Ordering::Relaxed) > 0);
+        });
+    }
+});
+
+#[test]
+fn an_address_that_another_program_has_is_told_as_such() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let mut site = start(DriverName::Epoll, &respond("one"), |_| {});
+    configure(site.folder.path(), &format!("@listen = [\"127.0.0.1:0\", \"{address}\"]\n{}", respond("two")));
+    site.service.reload();
+    let event = site.event().to_string();
+    assert!(event.contains("another program has it") && event.contains(&address.to_string()), "{event}");
+}
