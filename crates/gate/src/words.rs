@@ -1,6 +1,6 @@
 //! Values that several features read: header lines and statuses.
 
-use ringroad_http::{FieldBlock, Response, Status};
+use ringroad_http::{EncodeError, FieldBlock, Response, Status};
 use ringroad_settings::{Value, value};
 
 /// The name of a header line that may be written.
@@ -51,10 +51,19 @@ pub fn vary(response: &mut Response, name: &str) {
     }
 }
 
-/// The media type that a file's name says, with its charset where it is text.
-pub fn media_type(name: &str) -> String {
-    let guess = mime_guess::from_path(name).first_raw().unwrap_or("application/octet-stream");
-    // Without one, browsers guess from the bytes (WHATWG MIME Sniffing); everything written today is UTF-8.
-    let charset = if guess.starts_with("text/") { "; charset=utf-8" } else { "" };
-    format!("{guess}{charset}")
+/// Adds the protocols that an answer of a server behind asks for, if it is 426 (RFC 9110 §15.5.22). In other
+/// answers `Upgrade` is an offer for the connection between that server and this one, and stays there.
+///
+/// # Errors
+/// They are not a line.
+pub fn with_upgrade<'l>(
+    response: Response,
+    lines: impl Iterator<Item = (&'l [u8], &'l [u8])>,
+) -> Result<Response, EncodeError> {
+    if response.status_code() != Status::UPGRADE_REQUIRED {
+        return Ok(response);
+    }
+    let named = lines.filter(|(name, value)| name.eq_ignore_ascii_case(b"upgrade") && !value.is_empty());
+    let protocols = named.map(|(_, value)| value).collect::<Vec<_>>().join(&b", "[..]);
+    if protocols.is_empty() { Ok(response) } else { response.upgrade_required(protocols) }
 }

@@ -238,6 +238,12 @@ pub(crate) fn refusal(status: Status, why: &str) -> Response {
     Response::text(format!("{why}\n")).status(status)
 }
 
+/// The refusal of a request that should have offered WebSocket.
+pub(crate) fn upgrade_required(why: &str) -> Response {
+    let refused = Response::text(format!("{why}\n")).upgrade_required("websocket");
+    refused.unwrap_or_else(|_| Response::empty(Status::UPGRADE_REQUIRED))
+}
+
 /// The refusal while the server of a shared hub does not answer.
 pub(crate) fn unavailable(why: &str) -> Response {
     let refused = refusal(Status::SERVICE_UNAVAILABLE, why).header("Retry-After", "1");

@@ -17,6 +17,7 @@ use ringroad_app::{
 use ringroad_engine::{spawn, spawn_blocking, time};
 use ringroad_gate::flow;
 use ringroad_gate::upstream::{CollectError, Collected, Spool, SpoolReader, hash};
+use ringroad_gate::words;
 use ringroad_http::{
     Body, Chunk, ContentType, EncodeError, FieldBlock, Method, Piece, Request, RequestBody, Response, Status,
     Version,
@@ -417,7 +418,7 @@ pub(crate) async fn hand_back(
         for (name, value) in own() {
             response = response.header(name, value)?;
         }
-        Ok(response)
+        words::with_upgrade(response, answered.lines.iter().map(|(name, value)| (&**name, &**value)))
     };
     if let Some(file) = answered.file {
         let opened = spawn_blocking(move || open(&file)).await;

@@ -21,6 +21,7 @@ use ringroad_engine::spawn;
 use ringroad_gate::flow::{Flow, host};
 use ringroad_gate::path::{self, Spellings};
 use ringroad_gate::upstream::{CollectError, Collected, Spool, SpoolReader, hash};
+use ringroad_gate::words;
 use ringroad_http::{
     Body, Chunk, EncodeError, Method, Request, RequestBody, Response, SentSoFar, Status, Version,
 };
@@ -654,7 +655,7 @@ impl Php {
             for (name, value) in own() {
                 response = response.header(name, value)?;
             }
-            Ok(response)
+            words::with_upgrade(response, head.lines.iter().map(|(name, value)| (&**name, &**value)))
         };
         if method == Method::Head || status.forbids_body() {
             let body = match declared {

@@ -155,6 +155,18 @@ impl FieldBlock {
         put_field(&mut self.bytes, name, value)
     }
 
+    /// Adds a line `Upgrade`, for the answer 426 alone, which needs one (RFC 9110 §15.5.22):
+    /// [`Encoder::upgrade_named`].
+    pub fn push_upgrade(&mut self, protocols: &[u8]) -> Result<(), EncodeError> {
+        if protocols.is_empty() || value_len(protocols) != protocols.len() {
+            return Err(EncodeError::Value);
+        }
+        for part in [b"Upgrade: ", protocols, b"\r\n"] {
+            self.bytes.extend_from_slice(part);
+        }
+        Ok(())
+    }
+
     /// Adds the lines of another block behind these.
     pub fn append(&mut self, other: &FieldBlock) {
         self.bytes.extend_from_slice(&other.bytes);
@@ -378,6 +390,12 @@ impl<'a> Encoder<'a> {
         }
         self.upgrade = true;
         Ok(self)
+    }
+
+    /// Has `Connection` name the line `Upgrade` that was in a [`block`](Self::block).
+    pub fn upgrade_named(&mut self) -> &mut Self {
+        self.upgrade = true;
+        self
     }
 
     /// Ends the head: writes what the body and the connection ask for, and the empty line.

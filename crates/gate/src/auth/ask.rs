@@ -135,6 +135,8 @@ impl Ask {
                 for field in answer.headers().iter().filter(|field| !is_one_of(field.name, NOT_ANSWERED)) {
                     response = response.header(field.name, field.value).map_err(|why| why.to_string())?;
                 }
+                let lines = answer.headers().iter().map(|field| (field.name, field.value));
+                let response = words::with_upgrade(response, lines).map_err(|why| why.to_string())?;
                 Ok(Verdict::Answered(Box::new(response)))
             }
             _ => Err(format!("status {code}")),

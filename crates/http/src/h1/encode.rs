@@ -138,6 +138,10 @@ fn begin<'a>(
     }
     if !fields.bytes().is_empty() {
         head.block(fields);
+        // No other answer has the line in its block.
+        if status == Status::UPGRADE_REQUIRED && fields.get("upgrade").is_some() {
+            head.upgrade_named();
+        }
     }
     head
 }

@@ -247,6 +247,19 @@ impl Response {
         Ok(())
     }
 
+    /// Makes it a 426 that names the protocols it asks for, as that status needs (RFC 9110 §15.5.22). Over
+    /// HTTP/2, which has no upgrade, they are left out.
+    ///
+    /// # Errors
+    /// `protocols` is empty or has control characters in it.
+    pub fn upgrade_required(mut self, protocols: impl AsRef<[u8]>) -> Result<Response, EncodeError> {
+        self.own();
+        self.status = Status::UPGRADE_REQUIRED;
+        self.remove_header("Upgrade");
+        self.fields.push_upgrade(protocols.as_ref())?;
+        Ok(self)
+    }
+
     /// Adds header lines that were checked before, behind those there are. Where the first line of a response
     /// is a `Date`, the server adds no date of its own: that is for answers that were made elsewhere.
     pub fn add_lines(&mut self, lines: &FieldBlock) {

@@ -128,7 +128,7 @@ fn joined(request: &Request, name: &str) -> String {
 /// Says which protocol and which version of it are spoken here.
 fn upgrade_required() -> Response {
     let response =
-        Response::text("WebSocket: expected a handshake of version 13\n").status(Status::UPGRADE_REQUIRED);
-    let response = response.header("Sec-WebSocket-Version", handshake::VERSION);
+        Response::text("WebSocket: expected a handshake of version 13\n").upgrade_required("websocket");
+    let response = response.and_then(|response| response.header("Sec-WebSocket-Version", handshake::VERSION));
     response.unwrap_or_else(|_| Response::empty(Status::UPGRADE_REQUIRED))
 }

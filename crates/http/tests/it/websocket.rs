@@ -189,6 +189,8 @@ drivers!(what_is_no_handshake_is_refused, |driver| {
     let ask = |bytes: &str| Client::new(handle.address()).send(bytes).reply();
     let reply = ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!((reply.status, reply.header("sec-websocket-version")), (426, Some("13")));
+    // RFC 9110 §15.5.22.
+    assert_eq!((reply.header("upgrade"), reply.header("connection")), (Some("websocket"), Some("upgrade")));
     let old = ask(&handshake("/", "").replace("Version: 13", "Version: 8"));
     assert_eq!((old.status, old.header("sec-websocket-version")), (426, Some("13")));
     assert_eq!(ask(&handshake("/", "").replace("dGhl", "")).status, 400);

@@ -15,10 +15,10 @@ mod keeper;
 mod session;
 
 use crate::Endpoint;
-use crate::endpoint::{check_name, refusal};
+use crate::endpoint::{check_name, upgrade_required};
 use crate::topics::{Hub, INTERNAL, Id, Message, Publication};
 use ringroad_http::ws::Frame;
-use ringroad_http::{Request, Response, Status};
+use ringroad_http::{Request, Response};
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
@@ -57,7 +57,7 @@ pub(crate) fn asked(path: &str) -> Option<Asked> {
 pub(crate) async fn answer(endpoint: &Endpoint, asked: Asked, request: &mut Request) -> Response {
     match asked {
         Asked::Connect if request.head().upgrade() => session::connect(endpoint, request),
-        Asked::Connect => refusal(Status::UPGRADE_REQUIRED, "hub: a Centrifugo client connects by WebSocket"),
+        Asked::Connect => upgrade_required("hub: a Centrifugo client connects by WebSocket"),
         Asked::Api(method) => api::answer(endpoint, method, request).await.unwrap_or_else(|refused| refused),
     }
 }

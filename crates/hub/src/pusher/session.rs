@@ -2,12 +2,12 @@
 
 use super::sign::is_authorized;
 use super::{App, CLIENT, INTERNAL, Kind, is_channel, keeps_last, kind};
-use crate::endpoint::refusal;
+use crate::endpoint::upgrade_required;
 use crate::local::{Member, Membership, join};
 use crate::presence;
 use crate::topics::{Hub, Message, Publication, PublishError, Wanted};
 use ringroad_http::ws::{CloseCode, Frame, Origins, SendError, Sender, WebSocket};
-use ringroad_http::{Request, Response, Status};
+use ringroad_http::{Request, Response};
 use serde_json::{Map, Value, json};
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -42,7 +42,7 @@ pub(super) fn connect(
     origins: &Origins,
 ) -> Response {
     if !request.head().upgrade() {
-        return refusal(Status::UPGRADE_REQUIRED, "hub: a Pusher client connects by WebSocket");
+        return upgrade_required("hub: a Pusher client connects by WebSocket");
     }
     let refused = if key != app.key {
         Some((NO_APP, "Application does not exist"))

@@ -4,6 +4,7 @@ use super::ProxyRoute;
 use super::upstream::Head;
 use crate::answer::Context;
 use ringroad_gate::client::{push_address, push_forwarded};
+use ringroad_gate::words;
 use ringroad_http::{EncodeError, Field, FieldBlock, Fields, Method, Request, Response, Status, Version};
 use ringroad_wire::Encoder;
 use ringroad_wire::ws::handshake::accept_key;
@@ -282,8 +283,14 @@ pub(super) fn response(head: &Head, route: &ProxyRoute, response: Response) -> R
     let named = named(fields).unwrap_or_default();
     let own = || route.route.steps.lines();
     let replaced = |name: &[u8]| own().any(|(own, _)| name.eq_ignore_ascii_case(own.as_bytes()));
+    // 407 means nothing without its challenges (RFC 9110 §15.5.8).
+    let is_challenge = |name: &[u8]| {
+        head.status() == Status::PROXY_AUTHENTICATION_REQUIRED
+            && name.eq_ignore_ascii_case(b"proxy-authenticate")
+    };
     for field in fields.iter() {
-        let ours = is_one_of(field.name, OF_THE_HOP) || field.name.eq_ignore_ascii_case(b"date");
+        let ours = (is_one_of(field.name, OF_THE_HOP) && !is_challenge(field.name))
+            || field.name.eq_ignore_ascii_case(b"date");
         if !ours && !replaced(field.name) && !named.has(field.name) {
             response = response.header(field.name, field.value)?;
         }
@@ -291,5 +298,5 @@ pub(super) fn response(head: &Head, route: &ProxyRoute, response: Response) -> R
     for (name, value) in own() {
         response = response.header(name, value)?;
     }
-    Ok(response)
+    words::with_upgrade(response, fields.iter().map(|field| (field.name, field.value)))
 }

@@ -167,7 +167,8 @@ pusher = { id = "7", key = "k", secret = "s" }
     );
     client.until(b"HTTP/1.1 101").unwrap();
     client.until(b"pusher:connection_established").unwrap();
-    assert_eq!(site.client().get("/app/k").status, 426);
+    let refused = site.client().get("/app/k");
+    assert_eq!((refused.status, refused.header("Upgrade")), (426, Some("websocket")));
     assert_eq!(site.client().get("/apps/7/channels").status, 401);
     assert_eq!(site.client().get("/apps/8/channels").status, 404);
     assert_eq!(site.client().get("/").status, 405);

@@ -257,3 +257,46 @@ drivers!(a_reload_leaves_tunnels_as_they_are, |driver: DriverName| {
     client.send("still");
     assert_eq!(client.exactly(5).unwrap(), b"still");
 });
+
+drivers!(
+    the_protocol_that_426_asks_for_is_told_and_an_offer_in_another_answer_is_not,
+    |driver: DriverName| {
+        let (address, _) = behind(|client| {
+            while let Some(head) = client.until(b"\r\n\r\n") {
+                let status = match &head[..] {
+                    head if head.starts_with(b"GET /426") => "426 Upgrade Required",
+                    head if head.starts_with(b"GET /407") => "407 Proxy Authentication Required",
+                    _ => "200 OK",
+                };
+                client.send(format!(
+                    "HTTP/1.1 {status}\r\nUpgrade: websocket\r\nUpgrade: TLS/1.3\r\nConnection: Upgrade\r\n\
+                 Proxy-Authenticate: Basic realm=\"x\"\r\nContent-Length: 0\r\n\r\n"
+                ));
+            }
+        });
+        let route = format!("[[route]]\npath = \"/\"\nkind = \"proxy\"\nto = \"http://{address}\"\n");
+        let site = start(driver, &route, |_| {});
+        let mut client = site.client();
+        // HTTP goes on.
+        for _ in 0..2 {
+            let reply = client.get("/426");
+            assert_eq!((reply.status, reply.header("Upgrade")), (426, Some("websocket, TLS/1.3")));
+            assert_eq!(
+                (reply.header("Connection"), reply.header("Proxy-Authenticate")),
+                (Some("upgrade"), None)
+            );
+            let reply = client.get("/407");
+            assert_eq!(
+                (reply.status, reply.header("Upgrade"), reply.header("Connection")),
+                (407, None, None)
+            );
+            assert_eq!(reply.header("Proxy-Authenticate"), Some("Basic realm=\"x\""));
+            let reply = client.get("/200");
+            assert_eq!(
+                (reply.status, reply.header("Upgrade"), reply.header("Connection")),
+                (200, None, None)
+            );
+            assert_eq!(reply.header("Proxy-Authenticate"), None);
+        }
+    }
+);

@@ -269,7 +269,10 @@ drivers!(what_is_no_offer_of_a_websocket_is_refused_over_http_2, |driver: Driver
         assert_eq!(response.await.unwrap().status(), 200);
         drop(stream);
         // A GET offers nothing, whatever it says.
-        assert_eq!(client.ask(get("/"), "").await.unwrap().status(), 426);
+        let refused = client.ask(get("/"), "").await.unwrap();
+        assert_eq!(refused.status(), 426);
+        // RFC 9113 §8.2.2.
+        assert!(refused.header("upgrade").is_none() && refused.header("connection").is_none());
     });
 });
 
