@@ -7,7 +7,7 @@
 
 use crate::answer::Answer;
 use crate::config::{Route, Upload};
-use crate::files::{Refused, Uploads};
+use crate::files::{self, Refused, Uploads};
 use crate::page;
 use percent_encoding::{AsciiSet, utf8_percent_encode};
 use ringroad_engine::fs::File;
@@ -68,6 +68,8 @@ pub(crate) async fn answer(route: &Route, settings: &Upload, flow: &mut Flow) ->
         return Ok(refused);
     }
     let (overwrite, own) = (settings.overwrite, name.clone());
+    // What has the name is compared.
+    files::until_unleased(&settings.root, name.as_bytes()).await;
     let kept = spawn_blocking(move || upload.finish(&own, overwrite)).await;
     let status = match kept {
         Ok(Ok(Kept::Created)) => Status::new(201).unwrap_or(Status::OK),

@@ -28,6 +28,7 @@ use listing::Order;
 use lru::LruCache;
 use open::{Found, Identity, Patience};
 use range::{Asked, Part};
+use ringroad_engine::time::sleep;
 use ringroad_engine::{spawn, spawn_blocking};
 use ringroad_gate::coding::{self, Coding};
 use ringroad_gate::flow::Flow;
@@ -42,7 +43,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// One worker's access to files, with its cache.
 pub(crate) struct Files {
@@ -504,8 +505,40 @@ pub(crate) async fn is_folder(root: &Arc<Root>, path: &[u8]) -> bool {
     matches!(find(root, path).await, Ok(Found::Folder(_)))
 }
 
-/// Finds a file; on another thread if that waits for a disk.
+/// Pause between attempts to open a file on which another program holds a lease: first as long as a
+/// responsive holder takes.
+const LEASE_PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(100)];
+
+/// Finds a file; on another thread if that waits for a disk. A lease of another program (Samba's oplocks, NFS
+/// delegations) is waited for, until the kernel takes it; a client that leaves meanwhile ends the wait.
 async fn find(root: &Arc<Root>, path: &[u8]) -> Result<Found, Refused> {
+    match find_now(root, path).await {
+        Err(Refused::Leased) => find_leased(root, path).await,
+        found => found,
+    }
+}
+
+#[cold]
+async fn find_leased(root: &Arc<Root>, path: &[u8]) -> Result<Found, Refused> {
+    let [mut pause, longest] = LEASE_PAUSES;
+    let began = Instant::now();
+    // The kernel looks at its leases when it is asked, and each second at the latest.
+    let most = open::lease_break_time() + Duration::from_secs(5);
+    loop {
+        sleep(pause).await;
+        match find_now(root, path).await {
+            Err(Refused::Leased) if began.elapsed() < most => pause = (2 * pause).min(longest),
+            found => return found,
+        }
+    }
+}
+
+/// Waits until no other program's lease is on what is at a path, if there is anything.
+pub(crate) async fn until_unleased(root: &Arc<Root>, path: &[u8]) {
+    drop(find(root, path).await);
+}
+
+async fn find_now(root: &Arc<Root>, path: &[u8]) -> Result<Found, Refused> {
     match root.find(path, Patience::None) {
         Err(Refused::WouldWait) => {
             let (root, path) = (Arc::clone(root), path.to_vec());
@@ -668,7 +701,7 @@ fn refusal(why: Refused, context: &Context) -> Answer {
     match why {
         Refused::Missing | Refused::Outside => page::missing(context),
         Refused::Forbidden => page::refusal(Status::FORBIDDEN, context, "The server may not read this."),
-        Refused::Busy | Refused::WouldWait => {
+        Refused::Busy | Refused::Leased | Refused::WouldWait => {
             page::refusal(Status::SERVICE_UNAVAILABLE, context, "The server is busy. Try again in a moment.")
         }
         Refused::Failed(why) => {

@@ -13,12 +13,12 @@ use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A folder with files to serve.
 #[derive(Debug)]
@@ -127,6 +127,8 @@ pub(crate) enum Refused {
     Forbidden,
     /// It would have to be looked for on a disk.
     WouldWait,
+    /// Another program holds a lease on it, and was told to give it up ([`lease_break_time`]).
+    Leased,
     /// No descriptor is left, or a file server is silent: later.
     Busy,
     Failed(io::Error),
@@ -137,8 +139,7 @@ impl From<Errno> for Refused {
     fn from(errno: Errno) -> Refused {
         match errno {
             Errno::ACCESS | Errno::PERM => Refused::Forbidden,
-            // Descriptors or memory are gone; another program holds a lease; a file server is silent, or has
-            // another file by now (STALE).
+            // Descriptors or memory are gone; a file server is silent, or has another file by now (STALE).
             Errno::MFILE
             | Errno::NFILE
             | Errno::NOMEM
@@ -346,7 +347,10 @@ impl Opened {
                 FileType::RegularFile => {}
                 _ => return Err(Refused::Missing),
             }
-            let open = self.at(path, READ, patience)?;
+            let open = match self.at(path, READ, patience) {
+                Err(Refused::Leased) if !leases_are_held() => open_waiting(&place)?,
+                opened => opened?,
+            };
             let stat = fstat(&open)?;
             let (seen, identity) = (Identity::of(&seen), Identity::of(&stat));
             if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && seen.file == identity.file {
@@ -365,7 +369,10 @@ impl Opened {
         match (self.way, patience) {
             // Nothing tells whether a walk would wait.
             (Way::Walk | Way::Kernel { cached: false }, Patience::None) => Err(Refused::WouldWait),
-            (Way::Walk, Patience::Disk) => Ok(walk(&self.folder, path, flags)?),
+            (Way::Walk, Patience::Disk) => match walk(&self.folder, path, flags) {
+                Err(Errno::AGAIN) if flags == READ => Err(Refused::Leased),
+                opened => Ok(opened?),
+            },
             (Way::Kernel { .. }, patience) => {
                 let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
                 if patience == Patience::None {
@@ -379,10 +386,30 @@ impl Opened {
                         opened => return Ok(opened?),
                     }
                 }
-                Err(Refused::Busy)
+                // Only an open that is not to wait is told so of a lease, each time.
+                Err(if flags == READ { Refused::Leased } else { Refused::Busy })
             }
         }
     }
+}
+
+/// How long the holder of a lease has to give it up, before the kernel takes it.
+pub(super) fn lease_break_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/sys/fs/lease-break-time");
+    Duration::from_secs(text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(45))
+}
+
+/// Whether some process holds a lease on some file, or that is not known.
+fn leases_are_held() -> bool {
+    let locks = std::fs::read_to_string("/proc/locks");
+    locks.map_or(true, |locks| locks.contains("LEASE") || locks.contains("DELEG"))
+}
+
+/// Opens a regular file by a call that waits: its file system has another reason to tell one that does not to
+/// come again. The descriptor is of the file itself, so nothing else can have come to its name.
+fn open_waiting(place: &OwnedFd) -> Result<OwnedFd, Refused> {
+    let flags = READ.difference(OFlags::NONBLOCK);
+    Ok(openat(CWD, format!("/proc/self/fd/{}", place.as_raw_fd()), flags, Mode::empty())?)
 }
 
 /// Opens `path` part by part.

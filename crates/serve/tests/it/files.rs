@@ -705,3 +705,81 @@ autoindex_names = 3
     assert!(client.get("/?format=json").text().ends_with("],\"more\":false,\"left_out\":0}\n"));
 });
 
+/// A program with a lease on a file, as Samba takes one. It tells when it is asked to give it up, and does so
+/// when its input ends.
+const HOLDER: &str = r"
+import fcntl, os, signal, sys
+file = os.open(sys.argv[1], os.O_RDWR)
+signal.signal(signal.SIGIO, lambda *_: os.write(1, b'asked\n'))
+try:
+    fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+except OSError:
+    os.write(1, b'none\n')
+    sys.exit()
+os.write(1, b'held\n')
+sys.stdin.read()
+";
+
+struct Lease {
+    holder: Child,
+    told: BufReader<ChildStdout>,
+}
+
+impl Lease {
+    /// `None`: there is no Python, or this file system has no leases.
+    fn of(path: &Path) -> Option<Lease> {
+        let mut command = Command::new("python3");
+        command.args(["-c", HOLDER]).arg(path).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut holder = command.spawn().ok()?;
+        let told = BufReader::new(holder.stdout.take().unwrap());
+        let mut lease = Lease { holder, told };
+        (lease.line() == "held\n").then_some(lease)
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.told.read_line(&mut line).unwrap();
+        line
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        drop(self.holder.stdin.take());
+        let _ = self.holder.wait();
+    }
+}
+
+drivers!(a_file_with_a_lease_is_sent_when_its_holder_gives_it_up, |driver: DriverName| {
+    let routes = format!("{ROUTES}\n[[route]]\npath = \"/put/\"\nkind = \"upload\"\nroot = \"root/put\"\n");
+    let site = start(driver, &routes, |folder| {
+        prepare(folder);
+        write(folder, "root/put/same", "content");
+        write(folder, "root/b.js", "let x = 1;");
+        write(folder, "root/b.js.gz", coded("gz", b"let x = 1;"));
+    });
+    for (request, file) in [
+        ("GET /a.txt", "root/a.txt"),
+        ("GET /large.bin", "root/large.bin"),
+        ("GET /", "root/index.html"),
+        ("GET /b.js", "root/b.js.gz"),
+        ("PUT /put/same", "root/put/same"),
+    ] {
+        let Some(mut lease) = Lease::of(&site.path(file)) else {
+            return eprintln!("skipped: no Python, or no leases on this file system");
+        };
+        let mut waiting = site.client();
+        let body = if request.starts_with("PUT") { "Content-Length: 7\r\n\r\ncontent" } else { "\r\n" };
+        waiting.send(format!("{request} HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n{body}"));
+        assert_eq!(lease.line(), "asked\n", "{request}");
+        // The worker serves others meanwhile.
+        let mut other = site.client();
+        for _ in 0..20 {
+            assert_eq!(other.get("/empty").status, 200, "{request}");
+        }
+        drop(lease);
+        let reply = waiting.reply();
+        assert_eq!(reply.status, 200, "{request}");
+        assert_eq!(reply.header("Content-Encoding"), request.contains(".js").then_some("gzip"), "{request}");
+    }
+});
