@@ -19,6 +19,9 @@ pub(crate) const IN_FLIGHT: usize = 64;
 /// Maximum number of threads where threads replace a ring.
 const THREADS_MOST: usize = 32;
 
+/// Why there is no ring where libraries stand before libc.
+const INTERPOSED: &str = "LD_PRELOAD is set, and its libraries do not hear of what a ring does (--engine ring uses one all the same)";
+
 /// The decision, and what may still change.
 #[derive(Debug)]
 pub(crate) struct Chosen {
@@ -126,6 +129,7 @@ pub(crate) fn choose(options: &Options, sources: &[std::path::PathBuf]) -> Resul
                 Some((name, Reads::ByWorkers | Reads::Never)) => Some(format!(
                     "{name} answers a ring's opens and reads through kernel threads, at several times their cost"
                 )),
+                _ if options.interposed => Some(INTERPOSED.to_owned()),
                 _ => None,
             };
             match refused {
@@ -135,8 +139,9 @@ pub(crate) fn choose(options: &Options, sources: &[std::path::PathBuf]) -> Resul
                         choice.why = "plain calls: the files are in memory already".to_string();
                     } else {
                         chosen.threads_when_cold = more_threads.into();
+                        let cause = if options.interposed { ", because LD_PRELOAD is set" } else { "" };
                         choice.why =
-                            "plain calls; more threads when files turn out not to be cached".to_string();
+                            format!("plain calls{cause}; more threads when files turn out not to be cached");
                     }
                 }
                 None => {

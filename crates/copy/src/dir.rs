@@ -385,12 +385,12 @@ pub(crate) fn let_fill(opened: (OwnedFd, OFlags), mode: u32) -> (OwnedFd, OFlags
     let mode = Mode::from_raw_mode(mode | 0o700);
     let (held, flags) = opened;
     if !flags.contains(OFlags::PATH) {
-        let _ = rustix::fs::fchmod(&held, mode);
+        let _ = crate::sys::chmod(&held, mode);
         return (held, flags);
     }
     // Of what is held by its path alone the mode is set through that.
-    let path = format!("/proc/self/fd/{}", held.as_raw_fd());
-    let given = rustix::fs::chmodat(CWD, path, mode, AtFlags::empty());
+    let Ok(path) = CString::new(format!("/proc/self/fd/{}", held.as_raw_fd())) else { return (held, flags) };
+    let given = crate::sys::chmod_at(CWD, &path, mode);
     match given.and_then(|()| rustix::fs::openat(&held, c".", OPEN_DIRECTORY, Mode::empty())) {
         Ok(opened) => (opened, flags.difference(OFlags::PATH)),
         Err(_) => (held, flags),

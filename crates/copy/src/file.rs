@@ -689,7 +689,7 @@ impl Worker<'_, '_> {
             if options.preserve.mode && now.mode & !opened.facts.mode & 0o077 != 0 {
                 // A user that may read the old contents and not the source must not read the new contents.
                 let narrow = Mode::from_raw_mode(now.mode & opened.facts.mode);
-                let _ = rustix::fs::fchmod(&fd, narrow);
+                let _ = crate::sys::chmod(&fd, narrow);
             }
             let emptied = self.clock.call(For::Create, || rustix::fs::ftruncate(&fd, 0));
             // Where the size may not be set, opening may do it. And a file of the kernel's that has no size
@@ -731,11 +731,10 @@ impl Worker<'_, '_> {
         if !options.preserve.ownership {
             let own = rustix::fs::fstat(&target.fd).map(Facts::from);
             let same = own.is_ok_and(|own| (own.uid, own.gid) == (there.uid, there.gid));
-            let (uid, gid) = (rustix::fs::Uid::from_raw(there.uid), rustix::fs::Gid::from_raw(there.gid));
             // A file that was given away cannot be finished without the right to change those of others.
             let given = same
-                || rustix::fs::fchown(&target.fd, Some(uid), Some(gid)).is_ok()
-                    && rustix::fs::fchmod(&target.fd, Mode::RUSR | Mode::WUSR).is_ok();
+                || crate::sys::chown(&target.fd, Some(there.uid), Some(there.gid)).is_ok()
+                    && crate::sys::chmod(&target.fd, Mode::RUSR | Mode::WUSR).is_ok();
             if !given {
                 self.abandon(entry, (&target.place, target.identity()), &target.room, false);
                 return Ok(None);

@@ -8,6 +8,7 @@ use crate::clock::{Clock, For};
 use crate::error::{Error, ErrorKind};
 use crate::options::{Demand, Options};
 use crate::plan::{Facts, as_kept};
+use crate::sys;
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 use std::borrow::Cow;
@@ -231,17 +232,19 @@ impl Finish<'_> {
     }
 
     fn chown(&self, uid: Option<u32>, gid: u32) -> rustix::io::Result<()> {
-        let (uid, gid) = (uid.map(Uid::from_raw), Some(Gid::from_raw(gid)));
         match self.target {
-            Named::Open(fd) => rustix::fs::fchown(fd, uid, gid),
-            Named::Name(at, name) => rustix::fs::chownat(at, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW),
+            Named::Open(fd) => sys::chown(fd, uid, Some(gid)),
+            Named::Name(at, name) => {
+                let (uid, gid) = (uid.map(Uid::from_raw), Some(Gid::from_raw(gid)));
+                rustix::fs::chownat(at, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)
+            }
         }
     }
 
     fn chmod(&self, mode: u32) -> rustix::io::Result<()> {
         let mode = Mode::from_raw_mode(mode);
         match self.target {
-            Named::Open(fd) => rustix::fs::fchmod(fd, mode),
+            Named::Open(fd) => sys::chmod(fd, mode),
             Named::Name(at, name) => {
                 // chmod follows links, so the name is held by a descriptor that cannot be a link to
                 // elsewhere, and changed through that: by /proc, and where that is missing by a call that
@@ -255,14 +258,15 @@ impl Finish<'_> {
                 if Facts::from(rustix::fs::fstat(&held)?).kind == rustix::fs::FileType::Symlink {
                     return Err(Errno::LOOP);
                 }
-                let path = format!("/proc/self/fd/{}", held.as_raw_fd());
-                match rustix::fs::chmodat(CWD, path, mode, AtFlags::empty()) {
-                    Err(Errno::NOENT) => match crate::sys::chmod_held(held.as_fd(), mode) {
+                let path =
+                    CString::new(format!("/proc/self/fd/{}", held.as_raw_fd())).map_err(|_| Errno::INVAL)?;
+                match sys::chmod_at(CWD, &path, mode) {
+                    // Libraries before libc do not hear of the other call.
+                    Err(Errno::NOENT) if self.options.interposed => sys::chmod_at(at, name, mode),
+                    Err(Errno::NOENT) => match sys::chmod_held(held.as_fd(), mode) {
                         // Old kernels do not know the call, and old filters forbid it. It was no link a
                         // moment ago, and there is no other way left.
-                        Err(Errno::NOSYS | Errno::PERM) => {
-                            rustix::fs::chmodat(at, name, mode, AtFlags::empty())
-                        }
+                        Err(Errno::NOSYS | Errno::PERM) => sys::chmod_at(at, name, mode),
                         changed => changed,
                     },
                     changed => changed,
@@ -335,9 +339,9 @@ impl Finish<'_> {
     fn set_as_writer(&self, attribute: &CStr, value: &[u8]) -> rustix::io::Result<()> {
         let Named::Open(fd) = self.target else { return Err(Errno::ACCESS) };
         let mode = Mode::from_raw_mode(rustix::fs::fstat(fd)?.st_mode & 0o7777);
-        rustix::fs::fchmod(fd, mode | Mode::WUSR)?;
+        sys::chmod(fd, mode | Mode::WUSR)?;
         let set = self.target.set(attribute, value);
-        rustix::fs::fchmod(fd, mode).and(set)
+        sys::chmod(fd, mode).and(set)
     }
 
     /// Removes access lists that the source has not: what is made in a directory with a default list inherits

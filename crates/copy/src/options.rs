@@ -141,6 +141,9 @@ pub struct Options {
     /// Counts system calls and time per phase, for [`Report::phases`](crate::Report::phases). Costs about 1 %
     /// on small files.
     pub explain: bool,
+    /// Functions of a library stand before libc's (`LD_PRELOAD`: fakeroot, pseudo, fakechroot). They do not
+    /// hear of what a ring or a bare system call does, so `auto` uses no ring.
+    pub interposed: bool,
 }
 
 /// A file with the names of what is copied.

@@ -172,7 +172,12 @@ impl Worker<'_, '_> {
                 }
             }
             let renamed = if numbered {
-                match rustix::fs::renameat_with(to, entry.target, to, &*name, RenameFlags::NOREPLACE) {
+                // Libraries before libc know the older call only.
+                let strict = match self.run.options.interposed {
+                    true => Err(Errno::NOSYS),
+                    false => rustix::fs::renameat_with(to, entry.target, to, &*name, RenameFlags::NOREPLACE),
+                };
+                match strict {
                     // There is no such rename here: by this file system, kernel or filter.
                     Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => match lstat(to, &name) {
                         Ok(_) => Err(Errno::EXIST),

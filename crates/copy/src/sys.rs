@@ -1,9 +1,14 @@
-//! System calls that the safe bindings lack: close(2) with its result, and fchmodat2(2) on an `O_PATH`
-//! descriptor.
+//! Calls that the safe bindings lack, or make past libc.
+//!
+//! Tools that pretend (fakeroot, pseudo, fakechroot) put functions of their own before libc's. What changes
+//! or tells an owner, a mode, a device or an attribute must go through those functions: rustix does so with
+//! its feature `use-libc`, except for the changes of mode and owner that are here. `clippy.toml` of this
+//! crate forbids rustix's.
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::ffi::CStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
 /// `fchmodat2(2)`, Linux 6.6: the same number on every architecture that has it, but not in all headers yet.
 const FCHMODAT2: libc::c_long = 452;
@@ -46,7 +51,11 @@ pub(crate) fn wait_written(file: BorrowedFd<'_>) -> Result<(), Errno> {
 fn sync_range(file: BorrowedFd<'_>, flags: libc::c_uint) -> Result<(), Errno> {
     // SAFETY: the descriptor is open as long as it is borrowed; the other arguments are integers, and the
     // call reads and writes no memory of this process.
-    let answer = unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) };
+    answered(unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) })
+}
+
+/// The error of a libc function that answers 0 or -1. To be called before anything else can set `errno`.
+fn answered(answer: libc::c_int) -> Result<(), Errno> {
     if answer == 0 {
         Ok(())
     } else {

@@ -169,9 +169,9 @@ fn as_reader(
     open: impl Fn() -> rustix::io::Result<OwnedFd>,
 ) -> rustix::io::Result<OwnedFd> {
     let mode = Mode::from_raw_mode(rustix::fs::fstat(copy)?.st_mode & 0o7777);
-    rustix::fs::fchmod(copy, mode | Mode::RUSR)?;
+    crate::sys::chmod(copy, mode | Mode::RUSR)?;
     let opened = open();
-    rustix::fs::fchmod(copy, mode).and(opened)
+    crate::sys::chmod(copy, mode).and(opened)
 }
 
 /// Adds all bytes of a file to `hasher`, from its beginning, wherever the descriptor stands. `false`: the

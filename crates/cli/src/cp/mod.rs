@@ -20,7 +20,7 @@ use nix::sys::signal::{SigSet, Signal};
 use options::{Environment, Request, Wish};
 use resume::Standing;
 use ringroad_copy::listing::{NotMade, Sum};
-use ringroad_copy::{Control, Destination, Event, Observer, Report};
+use ringroad_copy::{Control, Destination, Engine, Event, Observer, Report};
 use ringroad_measure::units::counted;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::{OsStr, OsString};
@@ -153,6 +153,9 @@ fn print(text: &str, voice: Voice) -> u8 {
 }
 
 fn copy(request: &Request, words: &[OsString], voice: Voice) -> u8 {
+    if let Some(unheard) = unheard(request.options.engine, request.options.interposed) {
+        voice.say(&format!("warning: {unheard}"));
+    }
     let control = Arc::new(Control::new());
     let asking = Arc::new(AtomicBool::new(false));
     let signal = match cancel_on_signals(&control, &asking, voice) {
@@ -222,6 +225,21 @@ fn copy(request: &Request, words: &[OsString], voice: Voice) -> u8 {
         end_by(signal.load(Ordering::Relaxed), voice);
     }
     code
+}
+
+/// What the libraries of LD_PRELOAD do not hear of this copy. Nothing is said of what they do hear.
+fn unheard(engine: Engine, interposed: bool) -> Option<&'static str> {
+    match engine {
+        _ if !interposed => None,
+        _ if cfg!(target_feature = "crt-static") => Some(
+            "LD_PRELOAD is set, and this program is static: its libraries do not hear of the copy, so owners, modes \
+             and devices that fakeroot keeps are not copied (a program that is linked to libc copies them)",
+        ),
+        Engine::Ring | Engine::RingSplice => Some(
+            "LD_PRELOAD is set, and its libraries do not hear of what a ring does (--engine threads does without)",
+        ),
+        Engine::Auto | Engine::Threads => None,
+    }
 }
 
 /// What `--resume` does with a directory that exists, and how to have the other.

@@ -36,6 +36,8 @@ pub(super) struct Environment {
     pub(super) control: Option<OsString>,
     /// RINGROAD_DRIVER.
     pub(super) driver: Option<OsString>,
+    /// LD_PRELOAD or FAKEROOTKEY is set.
+    pub(super) interposed: bool,
     /// Whether RINGROAD_PARTS and what engines for jobs set may divide a copy of a tree.
     pub(super) divides: bool,
 }
@@ -48,9 +50,17 @@ impl Environment {
             suffix: std::env::var_os("SIMPLE_BACKUP_SUFFIX"),
             control: std::env::var_os("VERSION_CONTROL"),
             driver: std::env::var_os("RINGROAD_DRIVER"),
+            interposed: interposed(),
             divides: true,
         }
     }
+}
+
+/// Whether libraries stand before libc: those of LD_PRELOAD, which fakeroot sets too.
+pub(super) fn interposed() -> bool {
+    ["LD_PRELOAD", "FAKEROOTKEY"]
+        .iter()
+        .any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
 }
 
 /// The request of the command line.
@@ -472,6 +482,7 @@ impl Line<'_> {
         options.dereference = self.dereference.unwrap_or({
             if options.recursive && !self.link_hard { Dereference::Never } else { Dereference::Always }
         });
+        self.options.interposed = self.environment.interposed;
         self.options.engine = match self.engine {
             Some((_, engine)) => engine,
             None => self.engine_of_environment()?,

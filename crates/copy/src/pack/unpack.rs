@@ -13,7 +13,7 @@ use crate::parts::Part;
 use crate::report::{Control, Event, Observer};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
@@ -338,7 +338,8 @@ impl Work<'_> {
         }
         if head.kind != Kind::Symlink {
             let bits = if self.unpacking.owners { 0o7777 } else { 0o777 };
-            rustix::fs::chmodat(at, name, Mode::from_raw_mode(head.mode & bits), AtFlags::empty())?;
+            let name = CString::new(name.as_bytes()).map_err(|_| Errno::INVAL)?;
+            crate::sys::chmod_at(at, &name, Mode::from_raw_mode(head.mode & bits))?;
         }
         let time = Timespec { tv_sec: head.mtime.0, tv_nsec: head.mtime.1.into() };
         let times = Timestamps { last_access: time, last_modification: time };

@@ -1,5 +1,9 @@
 //! The copier from outside: every engine on every kind of tree, and faults beneath and beside it.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "trees are made and read as files are, not as a library pretends"
+)]
 
 mod child;
 #[allow(dead_code, reason = "the command line's tests share it and look at other aspects")]

@@ -16,6 +16,7 @@ mod fuse;
 mod going_on;
 mod options;
 mod parts;
+mod preload;
 mod random;
 mod running;
 #[path = "../../../../copy/tests/it/tree.rs"]
