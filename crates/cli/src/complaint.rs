@@ -1,6 +1,6 @@
 //! Error messages in one form: `ringroad: what, on what: why (hint)`.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 
 /// Everything done.
@@ -17,6 +17,30 @@ pub(crate) const INTERRUPTED: u8 = 130;
 /// Prints `ringroad: message` on stderr. A closed stderr is no reason to stop.
 pub(crate) fn say(message: &str) {
     let _ = writeln!(std::io::stderr().lock(), "ringroad: {}", without_numbers(message));
+}
+
+/// Standard output. It is an error to write to where this program was started without one; the standard
+/// library would take that for success.
+pub(crate) fn output() -> Output {
+    Output(io::stdout())
+}
+
+/// See [`output`].
+pub(crate) struct Output(io::Stdout);
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if ringroad_host::standard::was_closed(1) { Err(no_output()) } else { self.0.write(bytes) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if ringroad_host::standard::was_closed(1) { Ok(()) } else { self.0.flush() }
+    }
+}
+
+/// The error of writing to a standard output that is closed.
+pub(crate) fn no_output() -> io::Error {
+    io::Error::from_raw_os_error(libc::EBADF)
 }
 
 /// An I/O error without the "(os error N)", which does not help a reader.

@@ -344,7 +344,7 @@ fn width() -> usize {
 }
 
 fn print(text: &str) -> Result<(), Complaint> {
-    match io::stdout().lock().write_all(text.as_bytes()) {
+    match crate::complaint::output().write_all(text.as_bytes()) {
         // The reader has closed the pipe; the files are already written.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         answer => answer.map_err(|error| failed("write", Path::new("standard output"), &error)),

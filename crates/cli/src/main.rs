@@ -30,6 +30,8 @@ mod workers;
 use clap::Parser;
 use std::process::ExitCode;
 
+ringroad_host::fill_standard_streams!();
+
 fn main() -> ExitCode {
     // Every verb opens many descriptors, so the soft limit is raised to the hard one.
     let raised = ringroad_host::process::raise_nofile();
@@ -76,6 +78,11 @@ fn refuse(error: &clap::Error) -> ExitCode {
     match text.strip_prefix("error: ") {
         Some(message) => complaint::say(message.trim_end()),
         // Help that was requested, or that is printed because no verb was given.
+        None if ringroad_host::standard::was_closed(1) && error.exit_code() == 0 => {
+            let why = complaint::why(&complaint::no_output());
+            complaint::say(&format!("write, on standard output: {why}"));
+            return ExitCode::from(complaint::FAILED);
+        }
         None => drop(error.print()),
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(complaint::USAGE))

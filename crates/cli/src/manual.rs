@@ -30,7 +30,10 @@ pub(crate) fn without_help_verb(mut words: Vec<OsString>) -> Vec<OsString> {
 
 /// `ringroad help` without a verb.
 pub(crate) fn overview() -> ExitCode {
-    ended("standard output", Flags::command().print_help())
+    match ringroad_host::standard::was_closed(1) {
+        true => ended("standard output", Err(complaint::no_output())),
+        false => ended("standard output", Flags::command().print_help()),
+    }
 }
 
 pub(crate) fn completions(flags: &CompletionFlags) -> ExitCode {
@@ -40,7 +43,7 @@ pub(crate) fn completions(flags: &CompletionFlags) -> ExitCode {
     whole.build();
     clap_complete::generate(flags.shell, &mut shown(&whole), "ringroad", &mut script);
     // Generated in memory first, because `generate` panics when its output is closed.
-    ended("standard output", io::stdout().lock().write_all(&script))
+    ended("standard output", complaint::output().write_all(&script))
 }
 
 pub(crate) fn pages(flags: &ManFlags) -> ExitCode {

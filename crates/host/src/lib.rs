@@ -16,6 +16,7 @@ pub mod gate;
 pub mod listener;
 pub mod memory;
 pub mod process;
+pub mod standard;
 pub mod syscalls;
 pub mod topology;
 

@@ -142,7 +142,7 @@ fn list(listing: &options::Listing, voice: Voice) -> u8 {
 }
 
 fn print(text: &str, voice: Voice) -> u8 {
-    let mut out = io::stdout().lock();
+    let mut out = crate::complaint::output();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => crate::complaint::DONE,
         Err(error) => {

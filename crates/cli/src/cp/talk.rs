@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Standard output, and the first thing that went wrong with it.
 struct Out {
-    writer: io::BufWriter<io::Stdout>,
+    writer: io::BufWriter<crate::complaint::Output>,
     failed: Option<io::Error>,
     /// Each line at once: for a terminal, and for a program that reads events as they come.
     each: bool,
@@ -56,7 +56,11 @@ impl Talk {
             overrides: request.options.force || request.options.remove_destination,
             declined: AtomicBool::new(false),
             asking,
-            out: Mutex::new(Out { writer: io::BufWriter::new(io::stdout()), failed: None, each }),
+            out: Mutex::new(Out {
+                writer: io::BufWriter::new(crate::complaint::output()),
+                failed: None,
+                each,
+            }),
             bar,
         }
     }

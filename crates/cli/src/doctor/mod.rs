@@ -108,7 +108,7 @@ pub(crate) fn run(flags: &DoctorFlags, common: &Common) -> ExitCode {
 }
 
 fn print(text: &str, code: u8) -> ExitCode {
-    let mut out = io::stdout().lock();
+    let mut out = crate::complaint::output();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // A reader that closes the pipe has read enough.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

@@ -214,3 +214,45 @@ fn what_is_not_known_is_refused_by_name_with_exit_2() {
         assert!(outcome.stdout.is_empty(), "{arguments:?}: {outcome:?}");
     }
 }
+
+/// As in a chroot without devices, from a parent that has closed everything.
+#[test]
+fn every_verb_starts_without_standard_streams_and_without_dev() {
+    if !crate::support::is_root() || !crate::support::installed("unshare") {
+        return crate::support::skip("no /dev", "needs root and unshare");
+    }
+    let script = "mount -t tmpfs t /dev || exit 77
+        for verb in cp lab load serve doctor pack unpack manifest app cat workers completions; do
+            \"$0\" $verb --help <&- >&- 2>&-; echo $verb $?; \"$0\" $verb --help <&- 2>&- >out; echo $?
+        done; \"$0\" help >&-; echo $?; \"$0\" completions bash >&-; echo $?; exec \"$0\" --version <&- 2>&-";
+    let folder = tempfile::tempdir().unwrap();
+    let mut shell = std::process::Command::new("unshare");
+    let shell = shell.args(["-m", "sh", "-c", script, crate::support::BINARY]);
+    let outcome = run(shell.current_dir(folder.path()));
+    if outcome.code == Some(77) {
+        return crate::support::skip("no /dev", &outcome.stderr);
+    }
+    let text = outcome.text();
+    let mut lines = text.lines();
+    for verb in [
+        "cp",
+        "lab",
+        "load",
+        "serve",
+        "doctor",
+        "pack",
+        "unpack",
+        "manifest",
+        "app",
+        "cat",
+        "workers",
+        "completions",
+    ] {
+        assert_eq!(lines.next(), Some(&*format!("{verb} 1")), "help that goes nowhere is an error: {text}");
+        assert_eq!(lines.next(), Some("0"), "{verb}: {text}");
+    }
+    assert_eq!((lines.next(), lines.next()), (Some("1"), Some("1")), "{text}");
+    assert!(lines.next().is_some_and(|line| line.starts_with("ringroad ")), "{text}");
+    let error = "ringroad: write, on standard output: Bad file descriptor\n";
+    assert_eq!(outcome.stderr, error.repeat(2));
+}

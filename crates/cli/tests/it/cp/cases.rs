@@ -457,6 +457,14 @@ pub(super) const CASES: &[(&str, &str)] = &[
     ),
     ("a full device", "echo x >a; cp a /dev/full; code; cp -v a b >/dev/full"),
     (
+        "closed descriptors where there is no /dev",
+        "test $(id -u) = 0 || exit 0; echo x >a; mkdir s; echo y >s/f; unshare -m sh -c 'mount -t tmpfs t /dev; cp a b <&-; echo $?; cp a c >&-; echo $?; cp a d 2>&-; echo $?; cp -r s t <&- >&- 2>&-; echo $?; cp nope e 2>&-; echo $?; cp -v a f >&-; echo $?'; cat b c d f t/f",
+    ),
+    (
+        "closed descriptors are no files",
+        "echo x >a; cp a a <&-; code; cp --help >&-; code; cp --version >&-; code; cp -v a b >&-; code; cat b",
+    ),
+    (
         "what fakeroot keeps",
         "test -x /usr/bin/fakeroot || exit 0; mkdir s; fakeroot sh -c 'cd s; echo x >f; chown 123:456 f; chmod 4755 f; mknod dev c 5 7; mknod disk b 8 1; ln -s f l; chown -h 7:8 l; mkfifo p; chown 9:9 p; chmod 620 p; mkdir d; chown 11:12 d; chmod 1777 d; echo y >d/g; chown 13 d/g; cd ..; cp -a s t 2>/dev/null; echo $?; mkdir u; cp -a s/f s/dev s/l u 2>/dev/null; echo $?; chown 3:4 t/f; cp -a --remove-destination s/f t 2>/dev/null; echo $?; for i in s/* s/d/g; do for x in t u; do test -e $x/${i#s/} && stat -c \"%n %u:%g %a %F %t,%T\" $x/${i#s/}; done; done'",
     ),
