@@ -241,8 +241,13 @@ impl Error {
     /// attribute may be too large, an owner's quota used up, or a manifest on another file system, where
     /// there is room for all the rest.
     pub fn is_full(&self) -> bool {
+        self.makes() && (self.is(Errno::NOSPC) || self.is(Errno::DQUOT))
+    }
+
+    /// Whether something was to be made or written.
+    pub(crate) fn makes(&self) -> bool {
         use ErrorKind::*;
-        let makes = matches!(
+        matches!(
             self.kind,
             Create
                 | CreateDirectory
@@ -257,8 +262,7 @@ impl Error {
                 | Sync
                 | Rename
                 | Parent
-        );
-        makes && (self.is(Errno::NOSPC) || self.is(Errno::DQUOT))
+        )
     }
 
     /// Whether the system's error has this errno.

@@ -51,6 +51,7 @@ pub mod lists;
 mod manifest;
 mod marks;
 mod metadata;
+mod missing;
 mod operand;
 mod options;
 pub mod pack;
@@ -75,6 +76,7 @@ mod worker;
 mod writers;
 
 pub use error::{Error, ErrorKind, Refusal};
+pub use missing::Missing;
 pub use options::{
     Backup, BackupKind, Demand, Dereference, Destination, Durability, Engine, FilesFrom, Link, Options,
     Order, Preserve, Reflink, Sparse, Update,

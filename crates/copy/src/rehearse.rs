@@ -84,6 +84,7 @@ pub(crate) fn rehearse(
         workers: 1,
         phases: Vec::new(),
         full: false,
+        missing: Vec::new(),
         cancelled: control.is_cancelled(),
         mismatches: 0,
     })

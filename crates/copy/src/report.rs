@@ -4,6 +4,7 @@
 //! as scanned when it is found, and as one of the three when nothing more will be done with it.
 //! [`Totals::balance`] is the check, and a report that does not balance is a failed copy.
 
+use crate::missing::Missing;
 use crate::{Engine, Error};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -351,6 +352,8 @@ pub struct Report {
     pub phases: Vec<Phase>,
     /// The destination was full for an entry (ENOSPC, EDQUOT). The rest was still copied.
     pub full: bool,
+    /// What each file system of the destination refused as a whole.
+    pub missing: Vec<Missing>,
     /// Work was stopped by [`Control::cancel`].
     pub cancelled: bool,
     /// Copies that differ from their source when read again, and were removed.

@@ -92,7 +92,7 @@ pub fn copy(
         workers: 1.into(),
         me: Me::now(options.preserve.mode || options.preserve.ownership || options.resume),
         exclude: Excluded::by(&options.exclude)?,
-        full: false.into(),
+        lacks: Default::default(),
         mismatches: 0.into(),
         own: Default::default(),
         into_itself: Mutex::default(),
@@ -147,7 +147,8 @@ pub fn copy(
         workers,
         choice: run.chosen.conclusion(),
         phases: clock.phases(),
-        full: run.full.load(Ordering::Relaxed),
+        full: run.lacks.is_full(),
+        missing: run.lacks.all(),
         cancelled: control.is_cancelled(),
         mismatches: run.mismatches.load(Ordering::Relaxed),
     })

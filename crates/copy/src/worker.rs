@@ -18,6 +18,7 @@ use crate::links::Links;
 use crate::manifest::Manifest;
 use crate::marks::Marks;
 use crate::metadata::Me;
+use crate::missing::Lacks;
 use crate::options::Options;
 use crate::progress::Ahead;
 use crate::queue::{Names, Queue, Task};
@@ -70,8 +71,8 @@ pub(crate) struct Run<'a> {
     pub(crate) workers: AtomicUsize,
     pub(crate) me: Me,
     pub(crate) exclude: Option<Excluded>,
-    /// Something did not fit into the destination.
-    pub(crate) full: AtomicBool,
+    /// What file systems of the destination refused as a whole.
+    pub(crate) lacks: Lacks,
     pub(crate) mismatches: AtomicU64,
     /// Directories this copy made or merged for an operand: a source that is one of them is a copy into
     /// itself.
@@ -497,12 +498,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         if !error.is_warning() {
             self.tally.errors += 1;
         }
-        // A device or a pipe at the target that has no room says nothing about the files beside it.
-        let elsewhere =
-            || std::fs::metadata(&error.path).is_ok_and(|there| !there.is_file() && !there.is_dir());
-        if error.is_full() && !elsewhere() {
-            self.run.full.store(true, Ordering::Relaxed);
-        }
+        self.run.lacks.note(&error);
         if error.kind == ErrorKind::Mismatch {
             self.run.mismatches.fetch_add(1, Ordering::Relaxed);
         }

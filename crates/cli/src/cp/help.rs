@@ -110,6 +110,9 @@ to their owner alone (-a), and files with several names are missing. `ringroad m
 of the parts.
 Lines of --files-from that are empty or begin with # or ; are no names, except with -0. A directory is copied with all
 that is in it. --delete keeps what --exclude matches. With --dry-run it prints what would go.
+--durability file syncs each file before it gets its times, then the directories in which names were made. A directory
+that may not be read cannot be synced, so nothing is copied into it. If a file system refuses to sync directories, that
+is an error of the directory; the files in it are synced, and a power failure may take their names.
 A manifest may lie below SOURCE. Copying something to the manifest's own place is an error. A FIFO or a device gets the
 manifest at the end: --manifest /dev/stdout, >(sort).
 Exit codes: 0 done, 1 something failed. `ringroad cp` also has: 2 bad usage or an unusable engine, 3 something did not

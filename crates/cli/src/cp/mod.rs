@@ -20,7 +20,7 @@ use nix::sys::signal::{SigSet, Signal};
 use options::{Environment, Request, Wish};
 use resume::Standing;
 use ringroad_copy::listing::{NotMade, Sum};
-use ringroad_copy::{Control, Destination, Engine, Event, Observer, Report};
+use ringroad_copy::{Control, Destination, Engine, Event, Missing, Observer, Report};
 use ringroad_measure::units::counted;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::{OsStr, OsString};
@@ -211,6 +211,7 @@ fn copy(request: &Request, words: &[OsString], voice: Voice) -> u8 {
     if house && !request.quiet && !request.json {
         if !report.is_success() {
             talk.complain(&summary(&report, resume::command(words, &request.options, &request.destination)));
+            report.missing.iter().for_each(|missing| talk.complain(&lacks(missing, voice)));
         } else if request.options.dry_run {
             talk.line(&progress::planned(&report.totals));
         } else if terminal {
@@ -393,6 +394,20 @@ fn summary(report: &Report, go_on: Option<String>) -> String {
         }
     }
     text
+}
+
+/// What a file system of the destination did not take, as the last line.
+fn lacks(missing: &Missing, voice: Voice) -> String {
+    let (major, minor) = missing.numbers();
+    let within = match missing.directories {
+        0 => String::new(),
+        directories => format!(" (with all that is in {})", counted(directories, "directory")),
+    };
+    let (entries, place) = (counted(missing.entries, "entry"), voice.name(&missing.place));
+    format!(
+        "cp: missing on the file system of {place} (device {major}:{minor}): {entries}{within}: {}",
+        why(&missing.why())
+    )
 }
 
 #[cfg(test)]

@@ -127,6 +127,9 @@ impl Talk {
             event.insert("workers".into(), json!(report.workers));
             event.insert("mismatches".into(), json!(report.mismatches));
             event.insert("full".into(), json!(report.full));
+            if !report.missing.is_empty() {
+                event.insert("missing".into(), report.missing.iter().map(missing).collect());
+            }
             event.insert("cancelled".into(), json!(report.cancelled));
             event.insert("exit_code".into(), json!(exit_code));
             if !report.phases.is_empty() {
@@ -337,6 +340,18 @@ fn counts(event: &str, totals: &Totals) -> Map<String, Value> {
         "verified": verified, "deleted": deleted, "errors": errors,
     });
     if let Value::Object(map) = event { map } else { Map::new() }
+}
+
+/// What a file system did not take.
+fn missing(missing: &ringroad_copy::Missing) -> Value {
+    let (major, minor) = missing.numbers();
+    json!({
+        "place": missing.place.to_string_lossy(),
+        "device": format!("{major}:{minor}"),
+        "entries": missing.entries,
+        "directories": missing.directories,
+        "why": crate::complaint::why(&missing.why()),
+    })
 }
 
 fn phase(phase: &Phase) -> Value {

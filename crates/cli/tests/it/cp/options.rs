@@ -766,3 +766,41 @@ fn in_a_working_directory_that_may_not_be_entered_absolute_paths_are_copied_and_
     assert!(said.len() == 2 && said[0] == "ringroad: stat, on x: Permission denied", "{outcome:?}");
     assert!(at("d/cache/d").exists() && at("d/c.txt").exists() && !at("d/x").exists());
 }
+
+#[test]
+fn a_full_file_system_stops_nothing_beside_it_and_the_last_line_says_what_is_missing() {
+    if !is_root() || !installed("unshare") {
+        return skip("a full file system below the target", "needs root and unshare");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let script = "mkdir -p s/a s/b s/c d/b
+        for x in a b c; do for i in 1 2 3 4 5 6 7 8; do head -c 50000 /dev/zero | tr '\\0' $i >s/$x/f$i; done; done
+        mount -t tmpfs -o size=200k,nr_inodes=20 t d/b || exit 77
+        \"$0\" cp -rT --engine \"$1\" s d; echo $?; ls d/a d/c | grep -c f
+        mount -t tmpfs -o ro t d/b; mkdir s/b/sub
+        \"$0\" cp -rT --json --engine \"$1\" s d 2>/dev/null | tail -1; ls d/a d/c | grep -c f";
+    for engine in engines() {
+        let _ = fs::remove_dir_all(folder.path().join("s"));
+        let _ = fs::remove_dir_all(folder.path().join("d"));
+        let mut shell = Command::new("unshare");
+        let shell = shell.args(["-m", "sh", "-c", script, BINARY, engine]);
+        let outcome = run(shell.current_dir(folder.path()).env_remove("RINGROAD_DRIVER"));
+        if outcome.code == Some(77) {
+            return skip("a full file system below the target", &outcome.stderr);
+        }
+        let text = outcome.text();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(&lines[..2], ["3", "16"], "{engine}: {outcome:?}");
+        let last = outcome.stderr.lines().last().unwrap();
+        let begin = "ringroad: cp: missing on the file system of d/b (device 0:";
+        assert!(
+            last.starts_with(begin) && last.ends_with(" entries: No space left on device"),
+            "{engine}: {last}"
+        );
+        let done: Value = serde_json::from_str(lines[2]).unwrap();
+        let [missing] = done["missing"].as_array().unwrap().as_slice() else { panic!("{engine}: {done}") };
+        let told = (&missing["place"], &missing["entries"], &missing["directories"], &missing["why"]);
+        let wanted = (&"d/b".into(), &9.into(), &1.into(), &"Read-only file system".into());
+        assert_eq!((told, lines[3], &done["full"]), (wanted, "16", &false.into()), "{engine}");
+    }
+}
