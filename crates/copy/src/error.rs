@@ -78,6 +78,8 @@ pub enum ErrorKind {
     PreserveTimes,
     /// `setting attributes for 'P': E` (P is the target)
     PreserveXattr,
+    /// A warning: the table of attributes that are not copied could not be used, so all were copied.
+    AttributeRules,
     /// `setting permissions for 'P': E`: access control lists among them.
     SetMode,
     /// `-r not specified; omitting directory 'P'`
@@ -169,6 +171,7 @@ impl ErrorKind {
             PreserveMode | SetMode => "set mode",
             PreserveTimes => "set times",
             PreserveXattr => "set extended attributes",
+            AttributeRules => "read the rules for extended attributes (none is applied)",
             OmittedDirectory | SameFile | IntoItself | CyclicLink | DirectoryByOther | OtherByDirectory
             | JustCreated | ThroughJustCreated | SourceTwice | DirectoryTwice | NotReplacing
             | DanglingTarget | HardLinkToDirectory | RelativeSymlink | Replaced | Changed | OntoManifest
@@ -272,7 +275,8 @@ impl Error {
 
     /// Whether this is only a warning, which does not affect success.
     pub fn is_warning(&self) -> bool {
-        matches!(self.kind, ErrorKind::SourceTwice | ErrorKind::DirectoryTwice | ErrorKind::Changed)
+        use ErrorKind::{AttributeRules, Changed, DirectoryTwice, SourceTwice};
+        matches!(self.kind, SourceTwice | DirectoryTwice | Changed | AttributeRules)
     }
 }
 

@@ -27,6 +27,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod again;
+mod attributes;
 mod choose;
 mod clock;
 mod combine;

@@ -4,6 +4,7 @@
 //! Times come last for a second reason: `resume` relies on a copy being whole if it has its source's
 //! modification time.
 
+use crate::attributes::{self, Class};
 use crate::clock::{Clock, For};
 use crate::error::{Error, ErrorKind};
 use crate::options::{Demand, Options};
@@ -142,6 +143,8 @@ struct Lists {
     changed: bool,
     /// The copy could not take its source's: then what that gives the owning group.
     lost: Option<u32>,
+    /// The source has access lists of another kind (NFSv4), which follow the mode.
+    foreign: bool,
 }
 
 /// The rights (0 to 7) that an access list gives the owning group; none where it does not say.
@@ -213,6 +216,36 @@ impl Finish<'_> {
         {
             fail(self.error(ErrorKind::PreserveMode, why));
         }
+        if lists.foreign
+            && let Err(why) = self.foreign_lists(clock)
+        {
+            fail(self.error(ErrorKind::PreserveMode, why));
+        }
+    }
+
+    /// Copies access lists of other kinds than Linux has itself. A target that knows no such list has the
+    /// mode, which says what there can be said.
+    fn foreign_lists(&self, clock: &mut Clock) -> rustix::io::Result<()> {
+        let names = match self.names {
+            Some(names) => Cow::Borrowed(names),
+            None => Cow::Owned(clock.call(For::Metadata, || self.source.list())?),
+        };
+        let mut done = Ok(());
+        for name in names.split_inclusive(|byte| *byte == 0) {
+            let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
+            if ACL.contains(&name.to_bytes()) || attributes::class(name) != Class::Permissions {
+                continue;
+            }
+            let value = clock.call(For::Metadata, || self.source.get(name));
+            match value.and_then(|value| clock.call(For::Metadata, || self.target.set(name, &value))) {
+                // Gone since it was listed, or there are none here: these errors say so (GNU's
+                // acl_errno_valid).
+                Ok(())
+                | Err(Errno::NODATA | Errno::BUSY | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
+                Err(why) => done = Err(why),
+            }
+        }
+        done
     }
 
     /// The times, last of all.
@@ -293,11 +326,20 @@ impl Finish<'_> {
             }
         };
         let changed = preserve.mode && self.shed_lists(&names, clock, fail);
-        let mut lists = Lists { changed, lost: None };
+        let mut lists = Lists { changed, ..Lists::default() };
         for name in names.split_inclusive(|byte| *byte == 0) {
             let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
             let acl = ACL.contains(&name.to_bytes());
-            let wanted = if acl { preserve.mode } else { preserve.xattr != Demand::No };
+            let wanted = match attributes::class(name) {
+                // Of lists that Linux knows nothing of the mode must be set first: setting it changes them.
+                Class::Permissions if !acl => {
+                    lists.foreign |= preserve.mode;
+                    false
+                }
+                Class::Permissions => preserve.mode,
+                Class::Skip => false,
+                Class::Other => preserve.xattr != Demand::No,
+            };
             if !wanted {
                 continue;
             }

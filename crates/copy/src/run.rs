@@ -138,6 +138,10 @@ pub fn copy(
         let path = options.manifest.clone().unwrap_or_default();
         main.tell(Error { kind: ErrorKind::Manifest, path, other: None, source: Some(why) });
     }
+    if let Some(why) = crate::attributes::unusable() {
+        let path = PathBuf::from(crate::attributes::TABLE);
+        main.tell(Error { kind: ErrorKind::AttributeRules, path, other: None, source: Some(why) });
+    }
     main.flush();
     let mut clock = std::mem::take(&mut *run.clocks.lock().unwrap_or_else(PoisonError::into_inner));
     clock.merge(&main.clock);

@@ -63,6 +63,33 @@ fn answered(answer: libc::c_int) -> Result<(), Errno> {
     }
 }
 
+/// Changes the mode of an open file.
+pub(crate) fn chmod(file: impl AsFd, mode: Mode) -> Result<(), Errno> {
+    // SAFETY: the descriptor is open as long as it is borrowed, and the mode is an integer; the call reads
+    // and writes no memory of this process.
+    answered(unsafe { libc::fchmod(file.as_fd().as_raw_fd(), mode.as_raw_mode()) })
+}
+
+/// Changes the mode of what a name in a directory leads to; a link is followed.
+pub(crate) fn chmod_at(at: impl AsFd, name: &CStr, mode: Mode) -> Result<(), Errno> {
+    // SAFETY: the descriptor is open as long as it is borrowed, and the name is a string that ends in NUL;
+    // the call reads it and writes no memory of this process.
+    answered(unsafe { libc::fchmodat(at.as_fd().as_raw_fd(), name.as_ptr(), mode.as_raw_mode(), 0) })
+}
+
+/// Changes owner and group of an open file. `None` leaves one as it is.
+pub(crate) fn chown(file: impl AsFd, uid: Option<u32>, gid: Option<u32>) -> Result<(), Errno> {
+    let (uid, gid) = (uid.unwrap_or(u32::MAX), gid.unwrap_or(u32::MAX));
+    // SAFETY: as for `chmod`. The largest number says that there is to be no change (chown(2)).
+    answered(unsafe { libc::fchown(file.as_fd().as_raw_fd(), uid, gid) })
+}
+
+/// Whether a pattern of a shell matches a name. Slashes and leading dots are like all else.
+pub(crate) fn matches(pattern: &CStr, name: &CStr) -> bool {
+    // SAFETY: both are strings that end in NUL; the call reads them and writes no memory of this process.
+    unsafe { libc::fnmatch(pattern.as_ptr(), name.as_ptr(), 0) == 0 }
+}
+
 /// Changes the mode of what an `O_PATH` descriptor holds. `ENOSYS`: this kernel cannot.
 pub(crate) fn chmod_held(held: BorrowedFd<'_>, mode: Mode) -> Result<(), Errno> {
     let (fd, mode) = (held.as_raw_fd(), mode.as_raw_mode());

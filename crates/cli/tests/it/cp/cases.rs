@@ -468,6 +468,10 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "what fakeroot keeps",
         "test -x /usr/bin/fakeroot || exit 0; mkdir s; fakeroot sh -c 'cd s; echo x >f; chown 123:456 f; chmod 4755 f; mknod dev c 5 7; mknod disk b 8 1; ln -s f l; chown -h 7:8 l; mkfifo p; chown 9:9 p; chmod 620 p; mkdir d; chown 11:12 d; chmod 1777 d; echo y >d/g; chown 13 d/g; cd ..; cp -a s t 2>/dev/null; echo $?; mkdir u; cp -a s/f s/dev s/l u 2>/dev/null; echo $?; chown 3:4 t/f; cp -a --remove-destination s/f t 2>/dev/null; echo $?; for i in s/* s/d/g; do for x in t u; do test -e $x/${i#s/} && stat -c \"%n %u:%g %a %F %t,%T\" $x/${i#s/}; done; done'",
     ),
+    (
+        "attributes that a table excludes",
+        "test $(id -u) = 0 && test -e /etc/xattr.conf && command -v setfattr >/dev/null || exit 0; echo b >b; for n in Beagle.uid mine skipped.a skipped kept1; do setfattr -n user.$n -v 1 b || exit 0; done; cp --preserve=xattr b c; echo $?; cp -a b d; echo $?; getfattr -d b c d; printf 'user.skipped* skip\\nuser.kept[0-9] permissions # a word\\n' >table; unshare -m sh -c 'mount --bind table /etc/xattr.conf; cp --preserve=xattr b e; echo $?'; getfattr -d e",
+    ),
     ("a closed output", "echo x >a; cp a c >&-; code; cp a d </dev/null 2>&-; code; cp nope e 2>&-"),
     // Odd things.
     (
