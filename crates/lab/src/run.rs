@@ -475,13 +475,15 @@ impl Bench<'_> {
             let all = clocks.iter().map(|clock| clock.read().ok()).sum::<Option<Duration>>();
             all.filter(|_| !clocks.is_empty())
         };
-        let (machine, before) = (cpu::machine().ok(), read());
+        let (begun, machine, before) = (Instant::now(), cpu::machine().ok(), read());
         let (report, watched) = call(server, self.suite.duration_s)?;
+        // The clocks are read around all of the client, which takes a little longer than it says.
+        let span = begun.elapsed().as_secs_f64();
         let server_cpu = before.zip(read()).and_then(|(before, after)| after.checked_sub(before));
         let steal_share =
             machine.zip(cpu::machine().ok()).and_then(|(before, after)| after.steal_share_since(&before));
         let rps = report.requests as f64 / report.seconds;
-        let server_share = server_cpu.map(|cpu| cpu.as_secs_f64() / report.seconds);
+        let server_share = server_cpu.map(|cpu| cpu.as_secs_f64() / span);
         Ok(Measured {
             run: Run {
                 duration_s: report.seconds,
@@ -494,7 +496,7 @@ impl Bench<'_> {
                     .filter(|_| report.requests > 0)
                     .map(|cpu| cpu.as_secs_f64() * 1e6 / report.requests as f64),
                 server_cpu_share: server_share,
-                client_cpu_share: watched.client_cpu.map(|cpu| cpu.as_secs_f64() / report.seconds),
+                client_cpu_share: watched.client_cpu.map(|cpu| cpu.as_secs_f64() / span),
                 steal_share,
                 errors: report.errors,
                 client_count: warm_requests + report.requests,

@@ -3,6 +3,7 @@
 use crate::plan::Plan;
 use crate::run::{Point, Stage};
 use crate::tally::Tally;
+use std::time::Duration;
 
 /// Most points in a series; when there are more, every two become one.
 const SERIES_MAX: usize = 3600;
@@ -37,14 +38,31 @@ impl Course {
     /// Adds a second of all workers.
     pub(crate) fn add(&mut self, second: u32, sum: &Tally) -> Point {
         self.total.add(sum);
-        // Figures after the end belong to the last stage.
-        let at = self.stage_ends.partition_point(|end| *end <= f64::from(second));
-        let end = self.stage_ends.last().copied().unwrap_or(0.0);
-        if let Some(stage) = self.stages.get_mut(at.min(self.stage_ends.len().saturating_sub(1))) {
+        let at = self.stage_of(second);
+        if let Some(stage) = self.stages.get_mut(at) {
             stage.tally.add(sum);
-            stage.seconds += (end - f64::from(second)).clamp(0.0, 1.0);
         }
         self.point(second, sum)
+    }
+
+    /// The stage that a second belongs to. Figures after the end belong to the last.
+    fn stage_of(&self, second: u32) -> usize {
+        let at = self.stage_ends.partition_point(|end| *end <= f64::from(second));
+        at.min(self.stage_ends.len().saturating_sub(1))
+    }
+
+    /// Says how long the load was: each stage gets the seconds that are its own, also those in which nothing
+    /// was told.
+    pub(crate) fn last(&mut self, window: Duration) {
+        let planned = self.stage_ends.last().copied().unwrap_or(0.0);
+        let length = window.as_secs_f64().min(planned);
+        self.stages.iter_mut().for_each(|stage| stage.seconds = 0.0);
+        for second in 0..length.ceil() as u32 {
+            let at = self.stage_of(second);
+            if let Some(stage) = self.stages.get_mut(at) {
+                stage.seconds += (length - f64::from(second)).clamp(0.0, 1.0);
+            }
+        }
     }
 
     /// Adds a point to the series.
@@ -98,6 +116,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::plan::Message;
+    use crate::schedule::Profile;
 
     fn course() -> Course {
         let message = Message::echo(b"x".to_vec()).unwrap();
@@ -132,5 +151,25 @@ mod tests {
         assert_eq!(course.series.iter().map(|point| point.completed).sum::<u64>(), 40_000);
         assert_eq!(course.series.iter().map(|point| point.seconds).sum::<u32>(), 20_000);
         assert!(course.series.windows(2).all(|pair| pair[0].at_s + pair[0].seconds == pair[1].at_s));
+    }
+
+    #[test]
+    fn a_stage_is_as_long_as_its_seconds_also_those_in_which_nothing_was_told() {
+        let message = Message::echo(b"x".to_vec()).unwrap();
+        let mut plan = Plan::new("tcp://localhost:7".parse().unwrap(), vec![message]);
+        let mut stages = Profile::default();
+        stages.push(Duration::from_secs(3), 2.0, 2.0);
+        stages.push(Duration::from_secs(2), 4.0, 4.0);
+        plan.stages = Some(stages);
+        let mut course = Course::new(&plan);
+        course.add(0, &second(2, 1_000));
+        course.add(3, &second(5, 1_000));
+        let mut lengths = |window: f64| {
+            course.last(Duration::from_secs_f64(window));
+            course.stages.iter().map(|stage| (stage.seconds, stage.tally.completed)).collect::<Vec<_>>()
+        };
+        assert_eq!(lengths(5.0), [(3.0, 2), (2.0, 5)]);
+        assert_eq!(lengths(3.5), [(3.0, 2), (0.5, 5)]);
+        assert_eq!(lengths(9.0), [(3.0, 2), (2.0, 5)]);
     }
 }

@@ -171,8 +171,8 @@ impl Probe {
 
     /// Whether this client, not the server, caused the failure.
     pub fn is_ours(&self) -> bool {
-        let seconds = self.outcome.window.as_secs_f64() * f64::from(self.plan.threads);
-        let busy = self.outcome.client.cpu.map(|cpu| cpu.as_secs_f64() / seconds);
+        let client = &self.outcome.client;
+        let busy = client.cores(client.cpu).map(|cores| cores / f64::from(self.plan.threads));
         let late = self.outcome.tally.latencies.late.as_ref().and_then(|late| late.quantile_ns(0.99));
         let response = self.outcome.tally.latencies.response.quantile_ns(0.99);
         busy.is_some_and(|busy| busy >= ringroad_measure::caveat::BUSY_SHARE)

@@ -226,6 +226,7 @@ impl Processes {
             return Err(Error::failed(format!("no process of the load is left: {}", lost.join("; "))));
         };
         outcomes.for_each(|other| sum.join(&other));
+        self.course.last(sum.window);
         let Course { total, series, stages, .. } = self.course;
         let addresses = addresses.iter().flatten().filter_map(Address::ip);
         Ok(Outcome { addresses: addresses.collect(), connected, tally: total, series, stages, lost, ..sum })

@@ -89,8 +89,7 @@ fn cell(plan: &Plan, outcome: &Outcome) -> Cell {
     // What was due and never left is an answer that did not come in time.
     cell.errors = Errors { timeout: counts.errors.timeout + counts.unsent, ..counts.errors };
     let seconds = outcome.window.as_secs_f64();
-    cell.client_cpu_share =
-        outcome.client.cpu.filter(|_| seconds > 0.0).map(|cpu| cpu.as_secs_f64() / seconds);
+    cell.client_cpu_share = outcome.client.cores(outcome.client.cpu);
     let busy = cell.client_cpu_share.map(|share| share / f64::from(plan.workers()));
     cell.limiter =
         busy.is_some_and(|busy| busy >= ringroad_measure::caveat::BUSY_SHARE).then_some(Limiter::Client);
@@ -131,11 +130,7 @@ fn run(outcome: &Outcome, cell: &Cell) -> Run {
         p50_us: response.map(|response| response.p50),
         p99_us: response.map(|response| response.p99),
         client_cpu_share: cell.client_cpu_share,
-        client_wait_share: outcome
-            .client
-            .wait
-            .filter(|_| seconds > 0.0)
-            .map(|wait| wait.as_secs_f64() / seconds),
+        client_wait_share: outcome.client.cores(outcome.client.wait),
         steal_share: outcome.client.steal_share,
         errors: cell.errors,
         client_count: outcome.counts.answers,

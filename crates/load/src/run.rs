@@ -4,7 +4,7 @@
 
 use crate::course::Course;
 use crate::error::Error;
-use crate::plan::{Plan, Split};
+use crate::plan::{Pace, Plan, Split};
 use crate::site::Address;
 use crate::tally::{Counts, OfUrl, Tally};
 use crate::tls::Handshakes;
@@ -93,7 +93,14 @@ impl Client {
             (Some(mine), Some(theirs)) => Some(mine.max(theirs)),
             _ => None,
         };
+        self.span = self.span.max(other.span);
         self.system_calls += other.system_calls;
+    }
+
+    /// A time of all its threads as cores: how many of them it is worth, over the span that it is of.
+    pub fn cores(&self, time: Option<Duration>) -> Option<f64> {
+        let span = self.span.as_secs_f64();
+        time.filter(|_| span > 0.0).map(|time| time.as_secs_f64() / span)
     }
 }
 
@@ -132,6 +139,9 @@ pub struct Point {
 /// What the client cost in the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Client {
+    /// The time between the readings that the figures here are differences of: the window, and what passed
+    /// until its end was noticed.
+    pub span: Duration,
     /// CPU time of all its threads.
     pub cpu: Option<Duration>,
     /// Time its threads were ready and waited for a CPU.
@@ -295,15 +305,22 @@ impl Ends {
 
 /// Clocks at an edge of the window.
 struct Edge {
+    /// Of the epoch.
+    at: Duration,
     cpu: Option<Duration>,
     wait_ns: Option<u64>,
     machine: Option<MachineTimes>,
 }
 
 impl Edge {
-    fn now() -> Edge {
+    fn now(epoch: Instant) -> Edge {
         let wait_ns = cpu::split(std::process::id()).ok().and_then(|split| split.wait_ns);
-        Edge { machine: cpu::machine().ok(), wait_ns, cpu: ProcessClock::own().read().ok() }
+        Edge {
+            machine: cpu::machine().ok(),
+            wait_ns,
+            cpu: ProcessClock::own().read().ok(),
+            at: epoch.elapsed(),
+        }
     }
 }
 
@@ -427,10 +444,14 @@ impl Conductor {
         self.from = from;
         self.told.fill(0);
         self.listen(Some(from), stop, observe)?;
-        let first = Edge::now();
+        let first = Edge::now(self.epoch);
         let until = plan.duration.map(|length| from + length);
         self.listen(until, stop, observe)?;
-        let last = Edge::now();
+        if let Some(until) = until.filter(|_| matches!(plan.pace, Pace::Open { .. }) && plan.count.is_none())
+        {
+            self.sit_out(until, stop);
+        }
+        let last = Edge::now(self.epoch);
         let ended = self.epoch.elapsed();
         self.listen(None, stop, observe)?;
         let interrupted = stop.load(Ordering::Relaxed);
@@ -457,6 +478,7 @@ impl Conductor {
                 .machine
                 .zip(first.machine)
                 .and_then(|(last, first)| last.steal_share_since(&first)),
+            span: last.at.saturating_sub(first.at),
             system_calls: dones.iter().map(|done| done.system_calls).sum(),
         };
         let handshakes = plan.tls.is_some().then(|| {
@@ -464,6 +486,7 @@ impl Conductor {
             dones.iter().filter_map(|done| done.handshakes.as_deref()).for_each(|part| all.add(part));
             all
         });
+        self.course.last(end.saturating_sub(from));
         let Course { total, series, stages, .. } = std::mem::replace(&mut self.course, Course::new(plan));
         let mut urls = Vec::new();
         for done in &dones {
@@ -491,6 +514,16 @@ impl Conductor {
             interrupted,
             lost: Vec::new(),
         })
+    }
+
+    /// Waits for the end of the time in which a rate is offered, where nothing more is due in it. Rates and
+    /// shares are of all of that time.
+    fn sit_out(&self, until: Duration, stop: &AtomicBool) {
+        while let Some(left) = until.checked_sub(self.epoch.elapsed()).filter(|left| !left.is_zero())
+            && !stop.load(Ordering::Relaxed)
+        {
+            thread::sleep(left.min(LOOK));
+        }
     }
 
     /// Takes in what is told until this time of the epoch, or until all workers are done.

@@ -69,12 +69,9 @@ pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
     let stolen = client.steal_share.filter(|_| seconds >= WINDOW_MIN_S);
     add(stolen.and_then(Caveat::steal));
     add(Caveat::processes_lost(outcome.lost.join("; "), outcome.lost.len() as u32, plan.lost_max));
-    let threads = f64::from(plan.workers()) * seconds;
-    if threads > 0.0 {
-        let share = |time: Option<std::time::Duration>| time.map(|time| time.as_secs_f64() / threads);
-        add(share(client.wait).and_then(Caveat::client_starved));
-        add(share(client.cpu).and_then(Caveat::client_busy));
-    }
+    let share = |time| client.cores(time).map(|cores| cores / f64::from(plan.workers()));
+    add(share(client.wait).and_then(Caveat::client_starved));
+    add(share(client.cpu).and_then(Caveat::client_busy));
     let response = &tally.latencies.response;
     match plan.pace {
         // Where connecting is in no latency, the law says nothing of a connection for each request; and where
@@ -215,6 +212,7 @@ mod tests {
             handshakes: None,
             urls: Vec::new(),
             client: Client {
+                span: Duration::from_secs(10),
                 cpu: Some(Duration::from_secs(4)),
                 wait: Some(Duration::from_millis(10)),
                 steal_share: Some(0.0),
@@ -272,7 +270,7 @@ mod tests {
         outcome.client.steal_share = Some(0.5);
         assert_eq!(verdict(&open(), &outcome).level, Level::Invalid);
         outcome.window = Duration::from_millis(20);
-        (outcome.client.cpu, outcome.client.wait) = (None, None);
+        outcome.client = Client { steal_share: outcome.client.steal_share, ..Client::default() };
         assert_eq!(verdict(&open(), &outcome).level, Level::Suspect);
     }
 

@@ -151,9 +151,10 @@ fn figures(out: &mut String, plan: &Plan, outcome: &Outcome, driver: &str) -> st
     if plan.idle > 0 {
         writeln!(out, "  idle       {} open at the end, {} lost", outcome.idle_at_end, counts.idle_lost)?;
     }
-    if let Some(cpu) = client.cpu.filter(|_| seconds > 0.0 && tally.completed > 0) {
+    if let Some(cores) = client.cores(client.cpu).filter(|_| tally.completed > 0) {
+        let cpu = client.cpu.unwrap_or_default();
         let each = Nanos((cpu.as_nanos() / u128::from(tally.completed)) as u64);
-        writeln!(out, "  client     {each} of CPU per request, {}", busy(cpu.as_secs_f64() / seconds, plan))?;
+        writeln!(out, "  client     {each} of CPU per request, {}", busy(cores, plan))?;
     }
 
     if let Some(handshakes) = &outcome.handshakes {
@@ -450,7 +451,11 @@ mod tests {
             },
             tally,
             window: Duration::from_secs(9),
-            client: Client { cpu: Some(Duration::from_millis(45)), ..Client::default() },
+            client: Client {
+                cpu: Some(Duration::from_millis(45)),
+                span: Duration::from_secs(9),
+                ..Client::default()
+            },
             ..Outcome::default()
         };
         let golden = "\

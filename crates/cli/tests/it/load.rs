@@ -1,6 +1,6 @@
 //! `ringroad load` as users run it, against the reference servers. Nothing here depends on speed.
 
-use crate::support::{Server, ringroad, run};
+use crate::support::{Kill, Lines, Server, ringroad, run, until};
 use ringroad_measure::Histogram;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -265,4 +265,27 @@ timeout_s = 30
             assert!(said.is_none_or(|us| us >= 4_990.0), "{cell}");
         }
     }
+}
+
+/// One request is due at the beginning, and none in what is left: that second counts all the same.
+#[test]
+fn a_rate_is_over_all_of_the_time_that_it_is_offered_in() {
+    let server = Server::start(&["--model", "poll", "--protocol", "http"]);
+    let url = format!("http://{}/", server.address);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.json");
+    for processes in ["1", "2"] {
+        let words =
+            ["-c", "2", "-t", "1", "--warmup", "0s", "-r", "1", "-d", "1s", "--processes", processes, "-q"];
+        let words =
+            [&[&*url], &words[..], &["--out", file.to_str().unwrap(), "--require", "rps<=1.01"]].concat();
+        let outcome = load(&words);
+        assert_eq!(outcome.code, Some(0), "{processes}: {outcome:?}");
+        let record: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        let cell = &record["cells"][0];
+        assert!(cell["duration_s"].as_f64().unwrap() >= 1.0, "{processes}: {cell}");
+        // Of the same time, a share of what threads and the kernel's workers can do.
+        assert!(cell["client_cpu_share"].as_f64().is_none_or(|share| share < 8.0), "{processes}: {cell}");
+    }
+    server.stop(Signal::INT);
 }
