@@ -382,7 +382,7 @@ fn compare(first: &Path, second: &Path, figure: Measure, absolute: bool) -> Resu
 /// One record of several, as a file.
 fn merge_into(paths: &[PathBuf], out: &Path) -> Result<u8, Complaint> {
     let record = read_all(paths)?;
-    fs::write(out, json(&record)).map_err(|error| failed("write", out, &error))?;
+    store::write_whole(out, &json(&record))?;
     let parts = record.cells.iter().any(|cell| !cell.details.parts.is_empty());
     if !parts {
         print(&format!("record: {}\n", out.display()))?;
@@ -417,12 +417,12 @@ fn report(
                 .to_owned()
         };
         let chart = page::chart(&record).ok_or_else(|| Complaint { message: message(), code: FAILED })?;
-        fs::write(file, chart).map_err(|error| failed("write", file, &error))?;
+        store::write_whole(file, &chart)?;
     }
     let for_people = flags.wanted() == Format::Table;
     // What is printed for another program is all that is wanted, unless a page is asked for by its name.
     if for_people || out.is_some() {
-        fs::write(&file, page::html(&record)).map_err(|error| failed("write", &file, &error))?;
+        store::write_whole(&file, &page::html(&record))?;
     }
     print(&printed(&record, flags))?;
     if for_people {

@@ -20,6 +20,7 @@ mod lab;
 mod load;
 mod manifest;
 mod manual;
+mod outfile;
 mod pack;
 mod parts;
 mod progress;

@@ -5,8 +5,10 @@
 
 use super::{Complaint, failed, json, print};
 use crate::complaint::{DONE, FAILED, USAGE, say};
+use crate::outfile::OutFile;
 use ringroad_lab::page;
 use ringroad_measure::record::{Record, SCHEMA};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs, io};
@@ -35,6 +37,10 @@ impl Folder {
         // Created to check that it is possible, and removed again: an old page beside a new record would be
         // wrong, and so would an empty record of an interrupted run.
         for file in [folder.record(), folder.page()] {
+            if fs::symlink_metadata(&file).is_ok_and(|there| there.file_type().is_fifo()) {
+                let error = io::Error::other("a FIFO is there, and the folder keeps files");
+                return Err(refused("write", &file, error));
+            }
             fs::File::create(&file)
                 .and_then(|_| fs::remove_file(&file))
                 .map_err(|error| refused("write", &file, error))?;
@@ -76,12 +82,8 @@ impl Folder {
 }
 
 /// Writes the whole file or none: a truncated file is worse than none.
-fn write_whole(file: &Path, text: &str) -> Result<(), Complaint> {
-    fs::write(file, text).map_err(|error| {
-        // There may be none.
-        let _ = fs::remove_file(file);
-        failed("write", file, &error)
-    })
+pub(super) fn write_whole(file: &Path, text: &str) -> Result<(), Complaint> {
+    OutFile::open(file, false).and_then(|out| out.write(text)).map_err(|error| failed("write", file, &error))
 }
 
 /// `$XDG_STATE_HOME/ringroad/lab`, or its default place in the home folder.

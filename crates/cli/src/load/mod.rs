@@ -89,18 +89,18 @@ fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
     let choice = choose::choose(common.driver, None)
         .map_err(|unusable| Complaint { message: unusable.to_string(), code: USAGE })?;
     let facts = ringroad_host::facts();
+    let is_part = flags.processes.process_part.is_some();
+    // Before signals are taken over: a FIFO may have to be waited for, and Ctrl-C ends that.
+    let output = if flags.plan || is_part { None } else { Some(Output::new(flags, common.quiet)?) };
     let stop = stop_on_signals()?;
     if flags.plan {
         let ceiling = flags.calibrate.then(|| Ceiling::measure(&checked, &choice, &stop)).transpose()?;
         print(&machines::text(&facts, &checked, choice.driver(), ceiling.as_ref()))?;
         return Ok(DONE);
     }
-    let output =
-        if flags.processes.process_part.is_none() { Some(Output::new(flags, common.quiet)?) } else { None };
     let frame = frame(&facts, &choice);
     // One of several processes is told when to begin.
-    let is_told = flags.processes.process_part.is_some();
-    let mut parted = if is_told { Parted::told() } else { Parted::new(&flags.parts, common.quiet)? };
+    let mut parted = if is_part { Parted::told() } else { Parted::new(&flags.parts, common.quiet)? };
     let mut plans = Vec::new();
     for url in std::iter::once(None).chain(flags.vs.as_deref().map(Some)) {
         let Settled { mut plan, refusal } = ask::settle(flags, url, &choice, &stop)?;

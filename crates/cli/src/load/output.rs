@@ -7,15 +7,15 @@ use super::Complaint;
 use super::flags::LoadFlags;
 use super::part;
 use super::post::Post;
-use crate::complaint::{FAILED, USAGE, name, say, why};
+use crate::complaint::{FAILED, USAGE, say, why};
+use crate::outfile::{OutFile, unwritten};
 use ringroad_load::Point;
 use ringroad_measure::Verdict;
 use ringroad_measure::caveat::Level;
 use ringroad_measure::record::Record;
 use std::fmt::Write as _;
-use std::fs;
 use std::io::{self, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Where results go.
 pub(super) struct Output {
@@ -26,27 +26,23 @@ pub(super) struct Output {
     quiet: bool,
 }
 
-#[derive(Clone, Debug, PartialEq)]
 enum Place {
     Stdout,
-    File(PathBuf),
+    File(OutFile),
 }
 
 impl Place {
-    fn of(path: &Path) -> Place {
-        if path.as_os_str() == "-" { Place::Stdout } else { Place::File(path.to_owned()) }
+    fn open(path: &Path, quiet: bool) -> Result<Place, Complaint> {
+        if path.as_os_str() == "-" {
+            return Ok(Place::Stdout);
+        }
+        OutFile::open(path, quiet).map(Place::File).map_err(|error| refused(path, &error))
     }
 
-    /// Writes all of it. A file that was cut off in the middle is removed: that is worse than none.
     fn write(&self, text: &str) -> Result<(), Complaint> {
         match self {
             Place::Stdout => print(text),
-            Place::File(file) => fs::write(file, text).map_err(|error| {
-                if fs::metadata(file).is_ok_and(|facts| facts.is_file()) {
-                    let _ = fs::remove_file(file);
-                }
-                unwritten(file, &error)
-            }),
+            Place::File(file) => file.write(text).map_err(|error| refused(file.path(), &error)),
         }
     }
 }
@@ -54,19 +50,15 @@ impl Place {
 impl Output {
     /// As the flags have it. Files are opened now: ten minutes must not end in "permission denied".
     pub(super) fn new(flags: &LoadFlags, quiet: bool) -> Result<Output, Complaint> {
-        let out = flags.out.as_deref().map(Place::of);
-        let record = if flags.json { Some(Place::Stdout) } else { out };
-        let csv = flags.csv.as_deref().map(Place::of);
-        if record == Some(Place::Stdout) && csv == record {
+        let is_dash = |path: Option<&Path>| path.is_some_and(|path| path.as_os_str() == "-");
+        let (out, csv) = (flags.out.as_deref(), flags.csv.as_deref());
+        if (flags.json || is_dash(out)) && is_dash(csv) {
             let message = "--csv - with the record on standard output: one of them needs a file".to_owned();
             return Err(Complaint { message, code: USAGE });
         }
-        for place in record.iter().chain(&csv) {
-            if let Place::File(file) = place {
-                let opened = fs::OpenOptions::new().append(true).create(true).open(file);
-                opened.map_err(|error| unwritten(file, &error))?;
-            }
-        }
+        let open = |path: &Path| Place::open(path, quiet);
+        let record = if flags.json { Some(Place::Stdout) } else { out.map(open).transpose()? };
+        let csv = csv.map(open).transpose()?;
         let post = match &flags.post {
             Some(text) => Some((Post::of(text)?, part::file_name(part::found(&flags.parts)?.as_ref()))),
             None => None,
@@ -76,7 +68,7 @@ impl Output {
 
     /// Writes everything, the summary first; then what failed, if something did.
     pub(super) fn write(&self, summary: &str, record: &Record, series: &[Point]) -> Result<(), Complaint> {
-        let machine = [&self.record, &self.csv].contains(&&Some(Place::Stdout));
+        let machine = [&self.record, &self.csv].into_iter().any(|place| matches!(place, Some(Place::Stdout)));
         let summary = match (self.quiet, machine) {
             (true, _) => {
                 tell_verdict(&record.verdict);
@@ -129,13 +121,13 @@ fn csv(series: &[Point]) -> String {
     out
 }
 
-fn unwritten(file: &Path, error: &io::Error) -> Complaint {
-    Complaint { message: format!("write, on {}: {}", name(file), why(error)), code: FAILED }
+fn refused(file: &Path, error: &io::Error) -> Complaint {
+    Complaint { message: unwritten(file, error), code: FAILED }
 }
 
 /// Prints on standard output.
 pub(super) fn print(text: &str) -> Result<(), Complaint> {
-    let mut out = io::stdout().lock();
+    let mut out = crate::complaint::output();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // A reader that has closed its end has seen enough.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

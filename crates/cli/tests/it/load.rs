@@ -289,3 +289,51 @@ fn a_rate_is_over_all_of_the_time_that_it_is_offered_in() {
     }
     server.stop(Signal::INT);
 }
+
+#[test]
+fn a_fifo_is_opened_once_and_waited_for_and_gets_the_whole_record() {
+    use std::io::Read;
+    let server = Server::start(&["--model", "poll", "--protocol", "http"]);
+    let url = format!("http://{}/", server.address);
+    let folder = tempfile::tempdir().unwrap();
+    let (record, seconds) = (folder.path().join("record"), folder.path().join("seconds"));
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    for fifo in [&record, &seconds] {
+        rustix::fs::mknodat(rustix::fs::CWD, fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    }
+    let mut command = ringroad(["load", &url, "-c", "2", "-n", "20"]);
+    command.arg("-o").arg(&record).arg("--csv").arg(&seconds);
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped());
+    let mut process = Kill(command.spawn().unwrap());
+    let told = Lines::of(process.0.stderr.take().unwrap());
+    // Each is opened while it is waited for, and read to its end: a second opening would never be met.
+    let readers = [record, seconds].map(|fifo| {
+        assert!(told.next().unwrap().ends_with("waiting for a reader of this FIFO (Ctrl-C ends the wait)"));
+        let mut reader = std::fs::File::open(&fifo).unwrap();
+        std::thread::spawn(move || {
+            let mut text = String::new();
+            reader.read_to_string(&mut text).unwrap();
+            text
+        })
+    });
+    let [record, seconds] = readers.map(|reader| reader.join().unwrap());
+    assert_eq!(serde_json::from_str::<Value>(&record).unwrap()["cells"][0]["completed"], 20);
+    assert!(seconds.starts_with("at_s,"), "{seconds}");
+    assert_eq!(process.wait(), Some(0));
+    server.stop(Signal::INT);
+}
+
+#[test]
+fn the_wait_for_a_reader_ends_by_a_signal() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("fifo");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let mut command = ringroad(["load", "http://127.0.0.1:9/", "-o"]);
+    command.arg(&fifo).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped());
+    let mut process = Kill(command.spawn().unwrap());
+    let told = Lines::of(process.0.stderr.take().unwrap());
+    assert!(told.next().unwrap().contains("waiting for a reader"));
+    process.signal(Signal::TERM);
+    assert_eq!(process.wait(), None, "by the signal");
+}
