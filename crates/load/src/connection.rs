@@ -315,7 +315,8 @@ async fn converse(
                     Woken::Sent(Ok(())) => {
                         // The answer was there first: the next request begins now, not when the answer
                         // arrived.
-                        if talk.flight.len() == 0 {
+                        // What one write had no room for begins when that is done, too.
+                        if talk.flight.len() == 0 || worker.burst < worker.plan.pipeline {
                             talk.now = worker.now();
                         }
                         break;

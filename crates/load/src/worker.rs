@@ -52,6 +52,8 @@ pub(crate) struct Worker {
     pub(crate) seats: Box<[Seat]>,
     /// For each message, 1, 2, … copies of it, to be sent at once; none if it is a template.
     batches: Vec<Vec<Rc<[u8]>>>,
+    /// The most requests in one write. What a connection may send beyond that follows in the next.
+    pub(crate) burst: u32,
     /// The messages as requests of HTTP/2, if that is spoken; `None`: a template.
     prepared: Vec<Option<Prepared>>,
     /// Requests of templates where there are several servers: how many, and the numbers of this worker's.
@@ -194,6 +196,32 @@ fn prepared(plan: &Plan) -> Vec<Option<Prepared>> {
     plan.messages.iter().map(fixed).collect()
 }
 
+/// The most bytes that the batches of one message take together, in each worker.
+const LAID_OUT_BYTES: usize = 4 << 20;
+/// The most bytes of requests that are put together for one write, unless one of them is larger.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// Whether a message is the only one to its server.
+fn is_alone(plan: &Plan, message: &Message) -> bool {
+    plan.messages.iter().filter(|other| other.site == message.site).count() == 1
+}
+
+/// How many requests may be in one write, by what this message takes. Batches of 1, 2, … n copies take
+/// n (n + 1) / 2 of them.
+fn burst(plan: &Plan, message: &Message) -> u32 {
+    let bytes = message.bytes.len().max(1);
+    let laid_out = is_alone(plan, message) && message.template.is_none() && !plan.http2;
+    let fits = |count: &u32| {
+        let count = *count as usize;
+        if laid_out {
+            bytes * count * (count + 1) / 2 <= LAID_OUT_BYTES
+        } else {
+            bytes * count <= WRITE_BYTES
+        }
+    };
+    (1..=plan.pipeline).take_while(fits).last().unwrap_or(1)
+}
+
 impl Worker {
     pub(crate) fn new(task: &Task) -> Worker {
         let plan = &task.plan;
@@ -204,21 +232,21 @@ impl Worker {
             let flags = if shares::is_silent(number, silent, seats) { SILENT } else { 0 };
             Seat { since: Cell::new(NEVER), flags: Cell::new(flags), ..Seat::default() }
         };
+        let burst = plan.messages.iter().map(|message| burst(plan, message)).min().unwrap_or(1);
         let batches = plan.messages.iter().map(|message| {
             // Only what comes in batches is laid out in them: a large message is not pipelined by the
             // hundred.
-            let is_alone = plan.messages.iter().filter(|other| other.site == message.site).count() == 1;
             let deepest = match message.template {
                 None if !plan.http2 => {
-                    if is_alone {
-                        plan.pipeline as usize
+                    if is_alone(plan, message) {
+                        burst
                     } else {
                         1
                     }
                 }
                 _ => 0,
             };
-            (1..=deepest).map(|count| message.bytes.repeat(count).into()).collect()
+            (1..=deepest as usize).map(|count| message.bytes.repeat(count).into()).collect()
         });
         let mine = Turns::from((task.index, plan.threads));
         // By the number a connection has among those of all workers, so that each server has its share of
@@ -243,6 +271,7 @@ impl Worker {
             epoch: task.epoch,
             seats: (0..seats).map(seat).collect(),
             batches: batches.collect(),
+            burst,
             prepared: prepared(plan),
             filled: Cell::new(0),
             turns: mine,
@@ -509,7 +538,7 @@ impl Worker {
         if seat.has(SILENT) {
             return u32::from(in_flight == 0 && !seat.has(ALIVE));
         }
-        self.plan.pipeline.saturating_sub(in_flight)
+        self.plan.pipeline.saturating_sub(in_flight).min(self.burst)
     }
 
     /// The next arrival, if it is due: when it was meant to be sent, of the epoch.
@@ -1001,5 +1030,25 @@ mod tests {
             "the first waited all the time"
         );
         assert!(worker.schedule.borrow().is_none());
+    }
+
+    #[test]
+    fn batches_of_deep_pipelines_take_bounded_memory_and_small_ones_are_laid_out_whole() {
+        let plan = |bytes: usize, pipeline| {
+            let message = Message::echo(vec![b'x'; bytes]).unwrap();
+            Plan { pipeline, ..Plan::new("tcp://localhost:7".parse().unwrap(), vec![message]) }
+        };
+        for (bytes, pipeline, most) in
+            [(100, 256, 256), (1_000_000, 1, 1), (1_000_000, 256, 2), (8 << 20, 64, 1), (1, 100_000, 2895)]
+        {
+            let plan = plan(bytes, pipeline);
+            assert_eq!(burst(&plan, &plan.messages[0]), most, "{pipeline} of {bytes} bytes");
+        }
+        let several = |bytes| {
+            let mut plan = plan(bytes, 256);
+            plan.messages.push(plan.messages[0].clone());
+            burst(&plan, &plan.messages[0])
+        };
+        assert_eq!((several(100), several(1_000_000), several(8 << 20)), (256, 1, 1));
     }
 }
