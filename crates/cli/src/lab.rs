@@ -199,17 +199,11 @@ fn run_it(
     run: impl FnOnce(&mut Progress, &AtomicBool) -> Result<Record, Error>,
 ) -> Result<u8, Complaint> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // The second signal ends this process with its default action; the kernel then ends the children.
-        let twice = signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop));
-        let once = signal_hook::flag::register(signal, Arc::clone(&stop));
-        if let Err(error) = twice.and(once) {
-            return Err(Complaint {
-                message: format!("registering for signals: {}", why(&error)),
-                code: FAILED,
-            });
-        }
-    }
+    // When a later one ends this process, the kernel ends the children.
+    crate::stopping::on_signals(&[SIGINT, SIGTERM], &stop, |_| ()).map_err(|error| Complaint {
+        message: format!("registering for signals: {}", why(&error)),
+        code: FAILED,
+    })?;
     let mut progress = Progress::new(common);
     let record = run(&mut progress, &stop);
     progress.finish();

@@ -26,6 +26,7 @@ mod parts;
 mod progress;
 mod rr;
 mod serve;
+mod stopping;
 mod workers;
 
 use clap::Parser;

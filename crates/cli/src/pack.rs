@@ -32,21 +32,11 @@ impl Observer for Complain {
     }
 }
 
-/// The first signal stops the work in order; a second one ends the process.
+/// A signal stops the work in order.
 fn control() -> io::Result<Arc<Control>> {
     let control = Arc::new(Control::new());
-    let came = Arc::new(std::sync::atomic::AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register_conditional_default(signal, Arc::clone(&came))?;
-        signal_hook::flag::register(signal, Arc::clone(&came))?;
-    }
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
     let stops = Arc::clone(&control);
-    std::thread::Builder::new().spawn(move || {
-        if signals.forever().next().is_some() {
-            stops.cancel();
-        }
-    })?;
+    crate::stopping::on_signals(&[SIGINT, SIGTERM], &Arc::default(), move |_| stops.cancel())?;
     Ok(control)
 }
 

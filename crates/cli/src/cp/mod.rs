@@ -15,6 +15,7 @@ mod talk;
 mod words;
 
 use crate::complaint::{FAILED, INTERRUPTED, why};
+use crate::stopping::Watch;
 use message::Voice;
 use nix::sys::signal::{SigSet, Signal};
 use options::{Environment, Request, Wish};
@@ -263,7 +264,7 @@ fn taken_for(standing: Standing, source: &Path, destination: &Destination, voice
     }
 }
 
-/// The first signal stops the copy, which then cleans up; a second one ends this process where it stands.
+/// The first signal stops the copy, which then cleans up; a later one ends this process where it stands.
 /// Returns the number of the signal that came. A signal that the parent set to be ignored stays ignored:
 /// under `nohup` a copy outlives its terminal.
 ///
@@ -280,32 +281,21 @@ fn cancel_on_signals(
     asking: &Arc<AtomicBool>,
     voice: Voice,
 ) -> io::Result<Arc<AtomicI32>> {
-    let (came, number) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicI32::new(SIGINT)));
+    let number = Arc::new(AtomicI32::new(SIGINT));
     let mut signals = vec![SIGINT, SIGTERM, SIGHUP];
     signals.retain(|signal| !ringroad_host::process::ignores(*signal));
     let (control, asking, last) = (Arc::clone(control), Arc::clone(asking), Arc::clone(&number));
-    let (give, take) = std::sync::mpsc::channel::<signal_hook::iterator::Signals>();
-    let begun = std::thread::Builder::new().spawn(move || {
-        let Ok(mut waiting) = take.recv() else { return };
-        for signal in waiting.forever() {
-            last.store(signal, Ordering::Relaxed);
-            control.cancel();
-            if !asking.load(Ordering::Relaxed) {
-                // If the copy ends meanwhile, the process ends.
-                let_end(&control);
-            }
-            end_by(signal, voice);
+    let watch = Watch::begin(move |signal| {
+        last.store(signal, Ordering::Relaxed);
+        control.cancel();
+        if !asking.load(Ordering::Relaxed) {
+            // If the copy ends meanwhile, the process ends.
+            let_end(&control);
         }
+        end_by(signal, voice);
     });
-    if begun.is_err() {
-        return Ok(number);
-    }
-    for &signal in &signals {
-        signal_hook::flag::register_conditional_default(signal, Arc::clone(&came))?;
-        signal_hook::flag::register(signal, Arc::clone(&came))?;
-    }
-    // It waits for them.
-    let _ = give.send(signal_hook::iterator::Signals::new(&signals)?);
+    let Ok(watch) = watch else { return Ok(number) };
+    watch.over(&signals)?;
     // The thread above was started before, so it takes them.
     let blocked: SigSet = signals.iter().filter_map(|signal| Signal::try_from(*signal).ok()).collect();
     blocked.thread_block()?;

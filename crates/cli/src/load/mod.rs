@@ -272,16 +272,12 @@ struct Done {
     series: Vec<Point>,
 }
 
-/// Set by SIGINT and SIGTERM; the second one ends this process as if nothing were registered.
+/// Set by SIGINT and SIGTERM.
 fn stop_on_signals() -> Result<Arc<AtomicBool>, Complaint> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
-            .map_err(|error| Complaint {
-                message: format!("registering for signals: {}", why(&error)),
-                code: FAILED,
-            })?;
-    }
+    crate::stopping::on_signals(&[SIGINT, SIGTERM], &stop, |_| ()).map_err(|error| Complaint {
+        message: format!("registering for signals: {}", why(&error)),
+        code: FAILED,
+    })?;
     Ok(stop)
 }

@@ -8,13 +8,15 @@ mod banner;
 
 use crate::complaint::{DONE, FAILED, USAGE, say, why};
 use crate::flags::{Common, ServeFlags};
+use crate::stopping::{arm_later, end_now, is_typed};
 use ringroad_app::{Launch, Protocol, Settings, ask_php};
 use ringroad_http::{ListenAt, ServerError};
 use ringroad_serve::config::{Format, LogTo, Target};
 use ringroad_serve::{Event, EventSink, Overrides, OwnTls, Service, Source, StartError, load};
 use ringroad_tls::PairFiles;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
-use signal_hook::iterator::Signals;
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithRawSiginfo;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -143,17 +145,23 @@ fn run_service(
     }
     loop {
         match told.recv_timeout(LOOK) {
-            Ok(Came::Said(Event::StopAsked)) => break,
+            Ok(Came::Said(Event::StopAsked)) => {
+                // A signal beside it is a wish of its own.
+                stopping.store(true, Ordering::SeqCst);
+                break;
+            }
             Ok(Came::Said(Event::MoveAsked(asked))) => service.move_asked(&asked),
             Ok(Came::Said(event)) => report(&event),
             Ok(Came::Signal(SIGHUP)) => service.reload(),
             Ok(Came::Signal(SIGUSR1)) => service.reopen_log(),
             Ok(Came::Signal(_)) | Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) if service.has_failed() => break,
+            Err(RecvTimeoutError::Timeout) if service.has_failed() => {
+                stopping.store(true, Ordering::SeqCst);
+                break;
+            }
             Err(RecvTimeoutError::Timeout) => {}
         }
     }
-    stopping.store(true, Ordering::SeqCst);
     let stopped = stop(service, quiet);
     for came in told.try_iter() {
         if let Came::Said(event) = came {
@@ -258,15 +266,24 @@ fn report(event: &Event, quiet: bool) {
 }
 
 /// Sends on each signal; while `stopping`, one that means stop has its default effect instead, which is the
-/// end.
+/// end. The first that means stop sets it, when what follows is no longer the same wish.
 fn listen_for_signals(tell: &mpsc::Sender<Came>, stopping: &Arc<AtomicBool>) -> io::Result<()> {
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register_conditional_default(signal, Arc::clone(stopping))?;
     }
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1])?;
-    let tell = tell.clone();
+    let mut signals = SignalsInfo::<WithRawSiginfo>::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1])?;
+    let (tell, stopping) = (tell.clone(), Arc::clone(stopping));
     thread::Builder::new().name("ringroad-signals".to_owned()).spawn(move || {
-        for signal in signals.forever() {
+        let mut stops = false;
+        for came in signals.forever() {
+            if stops && is_typed(&came) {
+                end_now(SIGINT);
+            }
+            let signal = came.si_signo;
+            if !stops && [SIGINT, SIGTERM].contains(&signal) {
+                stops = true;
+                arm_later(&stopping);
+            }
             // Gone: the process is about to end.
             if tell.send(Came::Signal(signal)).is_err() {
                 return;

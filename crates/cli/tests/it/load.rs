@@ -291,6 +291,48 @@ fn a_rate_is_over_all_of_the_time_that_it_is_offered_in() {
 }
 
 #[test]
+fn signals_together_are_one_wish_to_stop_and_lose_neither_summary_nor_record() {
+    let server = Server::start(&["--model", "poll", "--protocol", "http"]);
+    let url = format!("http://{}/", server.address);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.json");
+    let mut command = ringroad(["load", &url, "-c", "2", "-d", "600s", "--warmup", "0s", "-o"]);
+    command.arg(&file).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let mut process = Kill(command.spawn().unwrap());
+    let told = Lines::of(process.0.stderr.take().unwrap());
+    let summary = Lines::of(process.0.stdout.take().unwrap());
+    while !told.next().unwrap().contains("p50") {}
+    // It finds all of them when it goes on, as from GNU timeout and a shell.
+    process.signal(Signal::STOP);
+    [Signal::INT, Signal::TERM, Signal::CONT].into_iter().for_each(|signal| process.signal(signal));
+    assert_eq!(process.wait(), Some(130));
+    assert!(summary.rest().iter().any(|line| line.contains("answered in the window")));
+    let record: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert!(record["cells"][0]["completed"].as_u64().unwrap() > 0);
+    server.stop(Signal::INT);
+}
+
+#[test]
+fn a_later_signal_ends_it_at_once() {
+    let server = Server::start(&["--model", "poll", "--protocol", "http"]);
+    let url = format!("http://{}/", server.address);
+    let mut command =
+        ringroad(["load", &url, "-c", "2", "-d", "600s", "--warmup", "0s", "--timeout", "600s"]);
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped());
+    let mut process = Kill(command.spawn().unwrap());
+    let told = Lines::of(process.0.stderr.take().unwrap());
+    while !told.next().unwrap().contains("p50") {}
+    // It waits for the answers that are owed.
+    server.signal(Signal::STOP);
+    until("a signal ends it", || {
+        process.signal(Signal::TERM);
+        process.0.try_wait().unwrap().is_some()
+    });
+    server.signal(Signal::CONT);
+    server.stop(Signal::INT);
+}
+
+#[test]
 fn a_fifo_is_opened_once_and_waited_for_and_gets_the_whole_record() {
     use std::io::Read;
     let server = Server::start(&["--model", "poll", "--protocol", "http"]);
