@@ -6,7 +6,9 @@
 //! receive is different: the worker receives into its own buffer, one buffer ahead of the task, and stays
 //! assigned. In the steady state of a connection only the peer wakes it, never the driver.
 //!
-//! Workers are started on demand, up to a limit ([`Settings::workers`]). Past the limit an operation fails;
+//! Workers are started on demand, up to a limit ([`Settings::workers`]) of those that wait: one that is called
+//! back is not one of them, so that connections that follow each other need no more than there are at a time.
+//! Past the limit an operation fails;
 //! it never queues, since a bounded pool would deadlock when all its workers wait for operations in the
 //! queue. Up to [`IDLE_MAX`] idle workers are kept. A connection is accepted only if a worker can be reserved
 //! for it, so that no connection is taken from the backlog only to be refused. The reservation ends when the
@@ -288,7 +290,9 @@ impl Threads {
     /// Starts a worker.
     fn start(&mut self) -> Result<u32, i32> {
         let hired = self.workers.len() - self.vacant.len();
-        if hired >= self.limit as usize {
+        // Those that are called back do not wait any more: connections that end make room for others at once.
+        let limit = self.limit as usize;
+        if hired >= limit && hired - self.called_back() >= limit {
             return Err(libc::EUSERS);
         }
         let id = self.vacant.last().copied().unwrap_or(self.workers.len() as u32);
@@ -305,6 +309,11 @@ impl Threads {
             None => self.workers.push(Some(hired)),
         }
         Ok(id)
+    }
+
+    /// How many workers are on their way back. Looked at where the limit is met, and nowhere else.
+    fn called_back(&self) -> usize {
+        self.workers.iter().flatten().filter(|hired| hired.cancelled.is_some()).count()
     }
 
     /// Ends the reservation of a connection; returns whether there was one.

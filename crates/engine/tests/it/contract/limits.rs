@@ -3,7 +3,7 @@
 
 use crate::peer::{Client, Echo, Latch, anywhere, echo, pair};
 use crate::support::{Case, Crowd, alone, child, crowd, role, run, with_runtime};
-use ringroad_engine::net::{TcpListener, TcpStream};
+use ringroad_engine::net::{TcpListener, TcpStream, UnixStream};
 use ringroad_engine::sim::{Faults, SimConfig};
 use ringroad_engine::time::timeout;
 use ringroad_engine::{Builder, DriverName, Error, Lease, spawn, yield_now};
@@ -550,6 +550,31 @@ cases!(
             drop(wait);
             writer.write_all("later").await.0.unwrap();
             assert_eq!(&*reader.recv().await.unwrap(), b"later");
+        };
+        runtime.block_on(body).unwrap();
+    })
+);
+
+cases!(
+    /// Connections that follow each other need no more workers than there are connections at a time: the limit
+    /// has room for those that are on their way back.
+    on_threads_a_connection_that_is_closed_leaves_its_place_at_once,
+    [threads Threads],
+    |case| with_runtime(case, |builder| builder.workers(2), |_, runtime| {
+        let body = async {
+            let (mut stays, _far) = UnixStream::pair().unwrap();
+            assert!(futures_util::poll!(Box::pin(stays.recv())).is_pending());
+            for round in 0..100 {
+                let (mut near, _far) = UnixStream::pair().unwrap();
+                let waiting = futures_util::poll!(Box::pin(near.recv()));
+                assert!(waiting.is_pending(), "{round}: {waiting:?}");
+            }
+            // Of those that stay there are two.
+            let (mut second, _far) = UnixStream::pair().unwrap();
+            assert!(futures_util::poll!(Box::pin(second.recv())).is_pending());
+            let (mut third, _far) = UnixStream::pair().unwrap();
+            let why = third.recv().await.unwrap_err();
+            assert!(why.is_driver_limit(), "{why}");
         };
         runtime.block_on(body).unwrap();
     })
