@@ -78,6 +78,11 @@ impl Answer {
     }
 }
 
+/// Whether TLS is spoken there; schemes have no case (RFC 3986 §3.1).
+fn is_https(url: &str) -> bool {
+    url.split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("https"))
+}
+
 impl Authority {
     /// Reads the directory.
     pub(crate) async fn reach(settings: &Settings) -> Result<Authority, Failure> {
@@ -103,7 +108,7 @@ impl Authority {
             let what = format!("profile {profile:?}: the authority has no such profile (it has {known})");
             return Err(Failure::here(what));
         }
-        let is_secure = url.starts_with("https://");
+        let is_secure = is_https(url);
         Ok(Authority { client, directory, is_secure, nonce: RefCell::default() })
     }
 
@@ -130,7 +135,7 @@ impl Authority {
 
     /// Refuses a URL by which what is signed would go in the clear.
     fn check(&self, url: &str) -> Result<(), Failure> {
-        if self.is_secure && !url.starts_with("https://") {
+        if self.is_secure && !is_https(url) {
             return Err(Failure::connection(format!("the authority names {url}, which is not https://")));
         }
         Ok(())

@@ -446,7 +446,15 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
     if text.parse::<f64>().is_ok() {
         return seconds(text);
     }
-    humantime::parse_duration(text).map_err(|why| format!("{why} (examples: 10s, 500ms, 2m)"))
+    let time = humantime::parse_duration(text).map_err(|why| format!("{why} (examples: 10s, 500ms, 2m)"))?;
+    within(time)
+}
+
+/// The longest time that is taken: sums of times are counted in nanoseconds of 64 bits.
+pub(crate) const TIME_MAX: Duration = Duration::from_secs(10 * 366 * 86_400);
+
+fn within(time: Duration) -> Result<Duration, String> {
+    if time > TIME_MAX { Err("longer than 10 years".to_owned()) } else { Ok(time) }
 }
 
 /// One byte.
@@ -484,6 +492,9 @@ pub(crate) fn microseconds(text: &str) -> Result<Duration, String> {
 
 fn span(text: &str, unit: f64) -> Result<Duration, String> {
     let number: f64 = text.parse().map_err(|_| "not a number".to_string())?;
+    if number * unit > TIME_MAX.as_secs_f64() {
+        return Err("longer than 10 years".to_owned());
+    }
     Duration::try_from_secs_f64(number * unit)
         .map_err(|_| "not a span of time: it must be positive and finite".to_string())
 }
@@ -492,6 +503,16 @@ fn span(text: &str, unit: f64) -> Result<Duration, String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_time_that_would_wrap_is_refused() {
+        for text in ["999999999h", "1e300", "1e12", "600y", "3661d"] {
+            assert_eq!(time(text).unwrap_err(), "longer than 10 years", "{text}");
+        }
+        assert_eq!(time("10years").map(|time| time <= TIME_MAX), Ok(true));
+        assert!(time("inf").is_err() && time("nan").is_err() && time("-1").is_err());
+        assert!(microseconds("1e30").is_err());
+    }
 
     #[test]
     fn the_declaration_is_consistent() {

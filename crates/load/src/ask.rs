@@ -91,7 +91,7 @@ fn ask_one(plan: &Plan, message: &Message, choice: &Choice, stop: &Arc<AtomicBoo
     let silent = |what| Asked { what, heard: Heard::Nothing, location: None, cookies: Vec::new() };
     let counts = match run(&one, choice, stop, &mut |_| {}) {
         Ok(outcome) => outcome.counts,
-        Err(why) if why.is_usage() => return Err(why),
+        Err(why) if why.is_usage() || why.is_interrupted() => return Err(why),
         Err(why) => {
             let heard = why.what_was_heard().map(|why| Heard::Wrong(why.to_owned()));
             return Ok(Asked { heard: heard.unwrap_or(Heard::Nothing), ..silent(what) });

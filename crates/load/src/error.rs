@@ -9,22 +9,24 @@ pub struct Error {
     usage: bool,
     /// What is wrong with what the server sent, where that is the reason.
     heard: Option<String>,
+    /// The caller has stopped it.
+    interrupted: bool,
 }
 
 impl Error {
     /// An invalid request.
     pub(crate) fn usage(message: impl Into<String>) -> Error {
-        Error { message: message.into(), usage: true, heard: None }
+        Error { usage: true, ..Error::failed(message) }
     }
 
     /// An error of the machine or the network.
     pub(crate) fn failed(message: impl Into<String>) -> Error {
-        Error { message: message.into(), usage: false, heard: None }
+        Error { message: message.into(), usage: false, heard: None, interrupted: false }
     }
 
     /// No connection came to a request, because of what the server sent before one.
     pub(crate) fn heard(message: impl Into<String>, heard: &str) -> Error {
-        Error { message: message.into(), usage: false, heard: Some(heard.to_owned()) }
+        Error { heard: Some(heard.to_owned()), ..Error::failed(message) }
     }
 
     /// Returns what is wrong with what the server sent, if that is the reason.
@@ -35,6 +37,16 @@ impl Error {
     /// A load that was stopped, with the caller's message.
     pub fn stopped(message: impl Into<String>) -> Error {
         Error::failed(message)
+    }
+
+    /// A load that the caller has stopped before there was anything to tell.
+    pub fn interrupted(message: impl Into<String>) -> Error {
+        Error { interrupted: true, ..Error::failed(message) }
+    }
+
+    /// Whether the caller has stopped it, and nothing else has failed.
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupted
     }
 
     /// Whether only another command line would help.

@@ -78,7 +78,7 @@ pub fn search(
         )));
     }
     with_workers(plan, choice, stop, |conductor, stand| {
-        conductor.gather(plan, observe)?;
+        conductor.gather(stand, observe)?;
         let (mut bisection, mut probes) = (Bisection::new(per_second), Vec::new());
         let mut interrupted = false;
         while let Some(per_second) = bisection.rate() {

@@ -208,7 +208,7 @@ pub fn run(
     observe: &mut dyn FnMut(&Event<'_>),
 ) -> Result<Outcome, Error> {
     with_workers(plan, choice, stop, |conductor, stand| {
-        conductor.gather(stand.plan, observe)?;
+        conductor.gather(stand, observe)?;
         conductor.carry_out(stand, None, true, observe)
     })
 }
@@ -387,7 +387,12 @@ impl Conductor {
     }
 
     /// Waits until every worker has its connections.
-    pub(crate) fn gather(&mut self, plan: &Plan, observe: &mut dyn FnMut(&Event<'_>)) -> Result<(), Error> {
+    pub(crate) fn gather(
+        &mut self,
+        stand: &Stand<'_>,
+        observe: &mut dyn FnMut(&Event<'_>),
+    ) -> Result<(), Error> {
+        let plan = stand.plan;
         let mut failures = Counts::default();
         let mut connecting = vec![0; self.workers as usize];
         while self.orders.len() < self.workers as usize {
@@ -409,6 +414,9 @@ impl Conductor {
             }
         }
         if self.connected == 0 {
+            if stand.stop.load(Ordering::Relaxed) {
+                return Err(Error::interrupted(format!("connect, on {}: interrupted", plan.target)));
+            }
             let failure = failures.failures.iter().max_by_key(|(_, count)| **count);
             let why = failure.map_or("no answer in time", |(why, _)| why);
             let why = why.strip_prefix("connect: ").unwrap_or(why);

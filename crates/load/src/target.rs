@@ -111,7 +111,7 @@ impl FromStr for Target {
         let Some((scheme, rest)) = text.split_once("://") else {
             return refuse("no scheme (examples: http://127.0.0.1:8080/, tcp://127.0.0.1:7)");
         };
-        let scheme = match scheme {
+        let scheme = match &*scheme.to_ascii_lowercase() {
             "http" => Scheme::Http,
             "https" => Scheme::Https,
             "tcp" => Scheme::Tcp,

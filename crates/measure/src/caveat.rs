@@ -629,6 +629,12 @@ impl fmt::Display for Caveat {
                     share => format!("{} of its core", Share(share)),
                 },
             ),
+            // More threads than one waited at a time: that is no part of the window.
+            Caveat::ClientStarved { wait_share } if *wait_share > 1.0 => write!(
+                f,
+                "{wait_share:.1} times as many threads of the client as it works with were ready and waited for a CPU \
+                 all the time: latencies hold their waiting, so give the client more cores, or another driver.",
+            ),
             Caveat::ClientStarved { wait_share } => write!(
                 f,
                 "the client was ready but waited for a CPU during {} of the window: latencies hold its own \

@@ -90,6 +90,17 @@ fn port_number(digits: &[u8]) -> Option<u16> {
     crate::message::decimal(digits).and_then(|port| u16::try_from(port).ok())
 }
 
+/// What is behind the scheme of a URL, if it is this one: `http` fits `HTTP://a` (RFC 3986 §3.1).
+///
+/// ```
+/// assert_eq!(ringroad_wire::after_scheme("HTTP://a/b", "http"), Some("a/b"));
+/// assert_eq!(ringroad_wire::after_scheme("https://a", "http"), None);
+/// ```
+pub fn after_scheme<'a>(url: &'a str, scheme: &str) -> Option<&'a str> {
+    let (own, rest) = url.split_once("://")?;
+    own.eq_ignore_ascii_case(scheme).then_some(rest)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -274,7 +274,7 @@ pub(crate) struct AdviseFlags {
     )]
     pub(crate) traffic: Vec<String>,
     /// How long a URL is read: 12 intervals of equal length
-    #[arg(long = "for", value_name = "TIME", requires = "traffic", value_parser = humantime::parse_duration, default_value = "1m")]
+    #[arg(long = "for", value_name = "TIME", requires = "traffic", value_parser = crate::flags::time, default_value = "1m")]
     pub(crate) span: Duration,
 }
 

@@ -62,7 +62,12 @@ struct Complaint {
 
 impl From<ringroad_load::Error> for Complaint {
     fn from(error: ringroad_load::Error) -> Complaint {
-        Complaint { message: error.to_string(), code: if error.is_usage() { USAGE } else { FAILED } }
+        let code = match (error.is_usage(), error.is_interrupted()) {
+            (true, _) => USAGE,
+            (_, true) => INTERRUPTED,
+            _ => FAILED,
+        };
+        Complaint { message: error.to_string(), code }
     }
 }
 

@@ -190,6 +190,9 @@ pub(super) fn of(flags: &LoadFlags, url: Option<&str>, learnt: &Learnt) -> Resul
         return refuse("--repeat: cannot be combined with --knee or --calibrate");
     }
     let is_repeated = flags.repeat.is_some() || flags.vs.is_some();
+    if stages.as_ref().is_some_and(|stages| stages.seconds() > crate::flags::TIME_MAX.as_secs_f64()) {
+        return refuse("--stages, --ramp: all of it together is longer than 10 years");
+    }
     let length = stages.as_ref().map(|stages| Duration::from_secs_f64(stages.seconds()));
     let split = super::part::split(flags)?;
     let own = u32::try_from(split.share(connections.into())).unwrap_or(connections);

@@ -81,7 +81,7 @@ pub(super) fn run(
     // Only whole blocks can be compared.
     let whole = records.iter().map(Vec::len).min().unwrap_or(0);
     if whole == 0 {
-        return Err(Error::stopped("the load was stopped before its first block was over"));
+        return Err(Error::interrupted("the load was stopped before its first block was over"));
     }
     records.iter_mut().for_each(|all| all.truncate(whole));
     let record = whole_record(plans, &records, interrupted)?;

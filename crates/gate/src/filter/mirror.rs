@@ -85,7 +85,7 @@ fn read(section: &Section<'_>, _: &Reading<'_>) -> Option<Arc<dyn Feature>> {
             if text.strip_prefix(groups::PREFIX).is_some_and(|name| !name.is_empty() && !name.contains('/')) {
                 return Ok(text);
             }
-            let host = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+            let host = ["http", "https"].into_iter().find_map(|scheme| ringroad_wire::after_scheme(&text, scheme));
             let is_server = host.is_some_and(|host| !host.is_empty() && !host.contains(['/', '?', '#', '@']));
             is_server
                 .then_some(text)

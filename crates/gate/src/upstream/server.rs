@@ -6,6 +6,7 @@
 use ringroad_policy::ewma::PeakEwma;
 use ringroad_policy::health::{Health, slow_start};
 use ringroad_policy::{Nanos, ejection};
+use ringroad_wire::after_scheme;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -63,9 +64,9 @@ impl Address {
             }
             return Ok((Address::Unix(folder.join(socket)), path.map(target).transpose()?));
         }
-        let (rest, standard) = match text.strip_prefix("https://") {
+        let (rest, standard) = match after_scheme(text, "https") {
             Some(rest) => (rest, 443),
-            None => (text.strip_prefix("http://").ok_or(BadAddress::Form)?, 80),
+            None => (after_scheme(text, "http").ok_or(BadAddress::Form)?, 80),
         };
         let (authority, path) = match rest.find('/') {
             Some(at) => (rest.get(..at).unwrap_or_default(), rest.get(at..)),

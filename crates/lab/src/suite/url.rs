@@ -47,10 +47,13 @@ impl FromStr for Url {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Url, String> {
-        let (https, rest) = match text.split_once("://") {
-            Some(("http", rest)) => (false, rest),
-            Some(("https", rest)) => (true, rest),
-            _ => return Err("it begins with http:// or https://".to_owned()),
+        let wrong = || "it begins with http:// or https://".to_owned();
+        // Schemes have no case (RFC 3986 §3.1).
+        let (scheme, rest) = text.split_once("://").ok_or_else(wrong)?;
+        let https = match &*scheme.to_ascii_lowercase() {
+            "http" => false,
+            "https" => true,
+            _ => return Err(wrong()),
         };
         let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         if authority.contains('@') || text.contains('#') {

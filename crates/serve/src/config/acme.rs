@@ -139,7 +139,8 @@ fn directory(value: &Value<'_>) -> Result<String, String> {
         host.trim_matches(['[', ']']).to_owned()
     };
     let is_here = |host: &str| host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
-    match url.split_once("://") {
+    let parts = url.split_once("://").map(|(scheme, rest)| (scheme.to_ascii_lowercase(), rest));
+    match parts.as_ref().map(|(scheme, rest)| (&**scheme, *rest)) {
         Some(("https", rest)) if Client::is_name(&host(rest)) => Ok(url),
         Some(("http", rest)) if is_here(&host(rest)) => Ok(url),
         Some(("http", _)) => {

@@ -179,8 +179,9 @@ pub(super) fn read(section: &mut Section<'_>, path: Option<&str>, config: &Confi
 fn address(value: &Value<'_>, folder: &Path) -> Result<Address, String> {
     let text = value::text(value)?;
     let refused = || format!("expected {EXPECTED}, found {text:?}");
-    let plain = text.strip_prefix("fcgi://").or(text.strip_prefix("tcp://")).unwrap_or(&text);
-    if text.starts_with("http://") || text.starts_with("https://") {
+    let plain = ["fcgi", "tcp"].into_iter().find_map(|scheme| ringroad_wire::after_scheme(&text, scheme));
+    let plain = plain.unwrap_or(&text);
+    if ["http", "https"].into_iter().any(|scheme| ringroad_wire::after_scheme(&text, scheme).is_some()) {
         return Err(format!("{}; a server that speaks HTTP is for `kind = \"proxy\"`", refused()));
     }
     let form = if plain.starts_with("unix:") { plain.to_owned() } else { format!("http://{plain}") };

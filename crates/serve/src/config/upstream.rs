@@ -83,7 +83,7 @@ pub(super) const EXPECTED: &str =
 
 /// Whether TLS is spoken at a server's address.
 pub(super) fn is_secure(text: &str) -> bool {
-    text.starts_with("https://")
+    ringroad_wire::after_scheme(text, "https").is_some()
 }
 
 /// Reads a server's address and its path, or says what was expected.
