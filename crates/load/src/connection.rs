@@ -30,6 +30,9 @@ use std::time::Duration;
 /// First and maximum wait before a failed connect is retried; each doubles the one before.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
+/// How long a request that is answered may still be on its way out.
+const UNSENT: Duration = Duration::from_millis(50);
+
 /// A request in flight.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked {
@@ -325,7 +328,17 @@ async fn converse(
                         worker.counts.borrow_mut().held.refused += u64::from(worker.hold().is_some());
                         end = Some(Box::pin(talk.last_words(&mut layer, &mut read, words(&why))).await);
                     }
-                    other => end = talk.take_in(&mut layer, other),
+                    other => {
+                        let waited = talk.flight.len() > 0;
+                        end = talk.take_in(&mut layer, other);
+                        if waited && end.is_none() && talk.flight.len() == 0 {
+                            // Answered before it was sent. Apart, because it is rare.
+                            match Box::pin(goes_out(sending.as_mut())).await {
+                                true => break,
+                                false => end = Some(End::InOrder),
+                            }
+                        }
+                    }
                 }
             }
         } else {
@@ -355,6 +368,12 @@ async fn converse(
         worker.unanswered(talk.now, &asked);
     }
     unanswered(worker, end, left, talk.has_sent)
+}
+
+/// Whether the rest of requests that are answered goes out soon. A server that has answered may read no more
+/// (RFC 9112 §9.5): the connection carries no further request then, and another one does.
+async fn goes_out<B>(sending: Pin<&mut impl Future<Output = (ringroad_engine::Result<()>, B)>>) -> bool {
+    matches!(time::timeout(UNSENT, sending).await, Ok((Ok(()), _)))
 }
 
 /// Counts the requests that a connection leaves unanswered at its end; `has_sent`: it has carried one.

@@ -1,18 +1,28 @@
 //! A client's connection: one request at a time, and what comes back.
 
 use super::error::ClientError;
-use super::failure::FailedAt;
+use super::failure::{FailedAt, SentSoFar};
+use super::outgoing::{AT_ONCE_BYTES, Both, Outgoing, Sending};
 use super::reader::{ReadError, ResponseReader};
-use crate::message::{BodyError, Chunk, Piece, Pieces};
+use crate::message::{BodyError, Chunk, Pieces};
 use crate::transport::Transport;
-use ringroad_wire::{Asked, BodyEncoder, FieldBlock, KeptHead, Method, Scratch};
-use std::cell::RefCell;
+use ringroad_engine::time;
+use ringroad_wire::{Asked, BodyEncoder, KeptHead, Scratch, Status};
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::task::Poll;
+use std::time::Duration;
+
+/// How long the end of a request may take that is answered already.
+const SETTLING: Duration = Duration::from_millis(50);
 
 /// A connection with its input buffer.
 pub(super) struct Connection {
     stream: Transport,
     reader: ResponseReader,
+    outgoing: Outgoing,
+    /// The bytes of a request that was sent, or could not be: it may be for another connection.
+    unsent: Vec<u8>,
 }
 
 /// A piece of a response's body, or its end.
@@ -25,6 +35,8 @@ pub(super) enum Part {
 pub(super) enum Failed {
     /// No byte of a response has arrived: the server may not have seen the request.
     Unanswered(ClientError),
+    /// The request ends before its end: what makes it has failed.
+    Unsendable(ClientError),
     Other(ClientError),
 }
 
@@ -33,100 +45,117 @@ impl Failed {
     pub(super) fn at(&self) -> FailedAt {
         match self {
             Failed::Unanswered(_) => FailedAt::Head,
+            Failed::Unsendable(_) => FailedAt::Send,
             Failed::Other(_) => FailedAt::HeadBegun,
         }
     }
 
     pub(super) fn into_error(self) -> ClientError {
         match self {
-            Failed::Unanswered(why) | Failed::Other(why) => why,
+            Failed::Unanswered(why) | Failed::Unsendable(why) | Failed::Other(why) => why,
         }
     }
 }
 
 impl Connection {
     pub(super) fn new(stream: Transport) -> Connection {
-        Connection { stream, reader: ResponseReader::new() }
+        let (reader, outgoing) = (ResponseReader::new(), Outgoing::Sent);
+        Connection { stream, reader, outgoing, unsent: Vec::new() }
     }
 
-    /// Sends a request's bytes, which come back.
-    pub(super) async fn send(&mut self, out: Vec<u8>) -> (ringroad_engine::Result<()>, Vec<u8>) {
-        self.stream.write_all(out).await
-    }
-
-    /// Sends a head, then a body as its stream gives it. A server that has answered and closed is no error
-    /// here: its answer is read next.
-    pub(super) async fn send_pieces(
+    /// Sends a request, and waits for the head of its response, which may come before all of the request is
+    /// sent: the rest of it goes while the body is read. `reached` is told when all is sent.
+    pub(super) async fn ask(
         &mut self,
-        mut out: Vec<u8>,
-        mut pieces: Pieces,
-        mut encoder: BodyEncoder,
-    ) -> Result<(), ClientError> {
-        let mut trailers = FieldBlock::new();
-        loop {
-            if !out.is_empty() {
-                let (sent, buffer) = self.stream.write_all(out).await;
-                if sent.is_err() {
-                    return Ok(());
-                }
-                out = buffer;
-                out.clear();
+        out: Vec<u8>,
+        rest: Option<(Pieces, BodyEncoder)>,
+        scratch: &RefCell<Scratch>,
+        asked: Asked,
+        reached: &Cell<(FailedAt, SentSoFar)>,
+    ) -> Result<KeptHead, Failed> {
+        reached.set((FailedAt::Send, SentSoFar::Part));
+        if rest.is_none() && out.len() <= AT_ONCE_BYTES {
+            let (sent, bytes) = self.stream.write_all(out).await;
+            self.unsent = bytes;
+            match sent {
+                Ok(()) => reached.set((FailedAt::Head, SentSoFar::All)),
+                // It may have answered before it closed.
+                Err(why) => self.outgoing = Outgoing::Cut { why: Some(ClientError::Connection(why)) },
             }
-            match poll_fn(|context| pieces.stream.as_mut().poll_next(context)).await {
-                Some(Ok(Piece::Data(chunk))) => {
-                    encoder.data(&mut out, &chunk).map_err(ClientError::Request)?;
-                }
-                Some(Ok(Piece::Trailers(lines))) => {
-                    trailers = lines;
-                    break;
-                }
-                Some(Err(why)) => return Err(ClientError::Body(why)),
-                None => break,
-            }
+        } else {
+            self.outgoing = Outgoing::begin(Sending::new(out, rest), &mut self.stream);
         }
-        encoder.end_with(&mut out, &trailers).map_err(ClientError::Request)?;
-        // As in the branch above.
-        let _ = self.stream.write_all(out).await;
-        Ok(())
+        let head = self.head_of(scratch, asked, Some(reached)).await?;
+        let view = head.view();
+        // RFC 9112 §9.5: such a server reads no more of it.
+        if view.status().code() >= 300 && !view.keep_alive() {
+            self.outgoing.stop();
+        }
+        Ok(head)
     }
 
-    /// The head of the response to a request that was sent.
-    pub(super) async fn head(
+    /// Waits a little for the end of a request that was answered: its last bytes may have gone without having
+    /// been told. Of a request that the server refused nothing is waited for.
+    pub(super) async fn settle(&mut self, status: Status) {
+        let Connection { stream, outgoing, unsent, .. } = self;
+        if status.code() < 300 && outgoing.is_going() {
+            let mut both = Both { stream, outgoing, unsent, reached: None, sends_first: false };
+            let sent = poll_fn(|context| {
+                let _ = both.poll_outgoing(context);
+                if both.outgoing.is_going() { Poll::Pending } else { Poll::Ready(()) }
+            });
+            let _ = time::timeout(SETTLING, sent).await;
+        }
+    }
+
+    /// Ends the connection, and returns the bytes of the request that it was asked with last, unless their
+    /// body was made while it was sent.
+    pub(super) async fn into_request(mut self) -> Vec<u8> {
+        match self.outgoing {
+            Outgoing::Going(sending) => sending.take_back(&mut self.stream).await,
+            Outgoing::Sent | Outgoing::Cut { .. } => self.unsent,
+        }
+    }
+
+    async fn head_of(
         &mut self,
         scratch: &RefCell<Scratch>,
-        method: Method,
+        asked: Asked,
+        reached: Option<&Cell<(FailedAt, SentSoFar)>>,
     ) -> Result<KeptHead, Failed> {
-        self.head_of(scratch, Asked::from(method)).await
-    }
-
-    /// The head of the response to a GET that offered another protocol.
-    pub(super) async fn upgraded(&mut self, scratch: &RefCell<Scratch>) -> Result<KeptHead, Failed> {
-        self.head_of(scratch, Asked { upgrade: true, ..Asked::from(Method::Get) }).await
-    }
-
-    async fn head_of(&mut self, scratch: &RefCell<Scratch>, asked: Asked) -> Result<KeptHead, Failed> {
-        let head = self.reader.head(&mut self.stream, scratch, asked).await;
-        head.map_err(|why| match why {
-            ReadError::Unanswered(None) => Failed::Unanswered(ClientError::Closed),
-            ReadError::Unanswered(Some(why)) => Failed::Unanswered(ClientError::Connection(why)),
-            ReadError::Closed(_) => Failed::Other(ClientError::Closed),
-            ReadError::Refused(why) => Failed::Other(ClientError::Response(why)),
-            ReadError::Connection(why) => Failed::Other(ClientError::Connection(why)),
+        let Connection { stream, reader, outgoing, unsent } = self;
+        let mut both = Both { stream, outgoing, unsent, reached, sends_first: false };
+        let head = reader.head(&mut both, scratch, asked).await;
+        head.map_err(|why| match (why, self.outgoing.take_failure()) {
+            // What stopped the request is more specific than that nothing came.
+            (_, Some(why @ (ClientError::Body(_) | ClientError::Request(_)))) => Failed::Unsendable(why),
+            (ReadError::Unanswered(_), Some(why)) => Failed::Unanswered(why),
+            (ReadError::Unanswered(None), None) => Failed::Unanswered(ClientError::Closed),
+            (ReadError::Unanswered(Some(why)), None) => Failed::Unanswered(ClientError::Connection(why)),
+            (ReadError::Closed(_), _) => Failed::Other(ClientError::Closed),
+            (ReadError::Refused(why), _) => Failed::Other(ClientError::Response(why)),
+            (ReadError::Connection(why), _) => Failed::Other(ClientError::Connection(why)),
         })
     }
 
     /// The next part of the body.
     pub(super) async fn part(&mut self, scratch: &RefCell<Scratch>) -> Result<Part, BodyError> {
-        match self.reader.next(&mut self.stream, scratch).await {
-            Ok(Some(chunk)) => Ok(Part::Data(chunk)),
-            Ok(None) => Ok(Part::End(self.reader.take_trailers())),
-            Err(ReadError::Refused(why) | ReadError::Closed(Some(why))) => Err(BodyError::Refused(why)),
-            Err(ReadError::Connection(why) | ReadError::Unanswered(Some(why))) => {
-                Err(BodyError::Connection(why))
-            }
-            // Only a head has an error like this.
-            Err(ReadError::Closed(None) | ReadError::Unanswered(None)) => Err(BodyError::Over),
+        let Connection { stream, reader, outgoing, unsent } = self;
+        let mut both = Both { stream, outgoing, unsent, reached: None, sends_first: false };
+        let why = match reader.next(&mut both, scratch).await {
+            Ok(Some(chunk)) => return Ok(Part::Data(chunk)),
+            Ok(None) => return Ok(Part::End(self.reader.take_trailers())),
+            Err(why) => why,
+        };
+        if let Some(why @ (ClientError::Body(_) | ClientError::Request(_))) = self.outgoing.take_failure() {
+            return Err(BodyError::Source(Box::new(why)));
         }
+        Err(match why {
+            ReadError::Refused(why) | ReadError::Closed(Some(why)) => BodyError::Refused(why),
+            ReadError::Connection(why) | ReadError::Unanswered(Some(why)) => BodyError::Connection(why),
+            // Only a head has an error like this.
+            ReadError::Closed(None) | ReadError::Unanswered(None) => BodyError::Over,
+        })
     }
 
     /// Returns the connection and the bytes received behind a 101 response.
@@ -134,8 +163,8 @@ impl Connection {
         (self.stream, self.reader.into_rest())
     }
 
-    /// Returns the connection if it can carry another request.
+    /// Returns the connection if it can carry another request: not one whose request was not sent to its end.
     pub(super) fn into_idle(self) -> Option<Transport> {
-        self.reader.is_idle().then_some(self.stream)
+        (self.outgoing.is_sent() && self.reader.is_idle()).then_some(self.stream)
     }
 }

@@ -295,6 +295,7 @@ impl Http2Connection {
             lines,
             length,
             body,
+            came: 0,
             trailers: Vec::new(),
             ended: false,
             _sending: sending,
@@ -419,6 +420,8 @@ pub struct Http2Response {
     lines: FieldBlock,
     length: Option<u64>,
     body: RecvStream,
+    /// Bytes of the body that have come.
+    came: u64,
     trailers: Vec<(String, Vec<u8>)>,
     ended: bool,
     /// The body of the request.
@@ -471,23 +474,32 @@ impl Http2Response {
         let failed = |why| Poll::Ready(Some(Err(BodyError::Source(Box::new(error(why))))));
         match ready!(self.body.poll_data(context)) {
             Some(Ok(data)) => {
+                self.came += data.len() as u64;
                 // An error says that the stream is over, and then there is no window to be opened.
                 let _ = self.body.flow_control().release_capacity(data.len());
                 return Poll::Ready(Some(Ok(Chunk::from(Vec::from(data)))));
             }
             Some(Err(why)) => {
                 self.ended = true;
-                return failed(why);
+                return if self.is_all(&why) { Poll::Ready(None) } else { failed(why) };
             }
             None => {}
         }
         let trailers = ready!(self.body.poll_trailers(context));
         self.ended = true;
         match trailers {
+            Err(why) if self.is_all(&why) => {}
             Ok(map) => self.trailers = map.as_ref().map(trailer_pairs).unwrap_or_default(),
             Err(why) => return failed(why),
         }
         Poll::Ready(None)
+    }
+
+    /// Whether a stream that ended so has brought the whole response: the server wants no more of the
+    /// request, and says so by a reset behind its response (RFC 9113 §8.1).
+    fn is_all(&self, why: &::h2::Error) -> bool {
+        let wants_no_more = why.is_reset() && why.is_remote() && why.reason() == Some(Reason::NO_ERROR);
+        wants_no_more && self.length.is_none_or(|length| length == self.came)
     }
 
     /// Lines that came behind the body, once it has ended.

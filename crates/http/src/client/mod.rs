@@ -11,6 +11,7 @@ mod http2;
 mod jar;
 mod kept;
 mod location;
+mod outgoing;
 mod reader;
 mod resolve;
 mod response;
@@ -35,10 +36,10 @@ use connection::{Connection, Failed};
 use follow::Follow;
 use ringroad_engine::net::{TcpStream, UnixStream};
 use ringroad_engine::time;
-use ringroad_wire::{BodySize, EncodeError, Encoder, FieldBlock, Limits, Method, Scratch};
+use ringroad_wire::{Asked, BodySize, EncodeError, Encoder, FieldBlock, Limits, Method, Scratch};
 #[cfg(feature = "json")]
 use serde::Serialize;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -47,7 +48,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Asks servers. Clones share the connections that are kept.
+/// Asks servers. Clones share the connections that are kept: for each server up to 32, of all up to 256, each
+/// for up to 30 s after its last exchange. One that its server closes leaves at once, also where no further
+/// request is made.
+///
+/// The answer to a request may come before all of it is sent: a server refuses a body, or answers while it
+/// reads. It is told at once, and the body goes on being sent while the answer is read. What is not sent when
+/// the answer is over is not sent any more, and its connection is closed.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), ringroad_http::ClientError> {
@@ -351,7 +358,7 @@ impl ClientRequest {
         let span = self.client.timeout;
         // A span without end has no deadline.
         let deadline = Instant::now().checked_add(span);
-        let reached = std::cell::Cell::new((FailedAt::Request, SentSoFar::Nothing));
+        let reached = Cell::new((FailedAt::Request, SentSoFar::Nothing));
         let sent = time::timeout(span, self.send_following(deadline, &reached)).await;
         sent.unwrap_or_else(|late| {
             let (at, sent) = reached.get();
@@ -362,7 +369,7 @@ impl ClientRequest {
     async fn send_by(
         self,
         deadline: Option<Instant>,
-        reached: &std::cell::Cell<(FailedAt, SentSoFar)>,
+        reached: &Cell<(FailedAt, SentSoFar)>,
     ) -> Result<ClientResponse, Failure> {
         let ClientRequest { client, method, url, fields, body, wrong } = self;
         let of_request = Failure::of_request;
@@ -398,40 +405,43 @@ impl ClientRequest {
             let server = reusable.then_some(server.clone());
             ClientResponse::new(client.clone(), server, connection, head, deadline)
         };
-        reached.set((FailedAt::Connect, SentSoFar::Nothing));
+        let (scratch, asked) = (&client.shared.scratch, Asked::from(method));
         if let Some(pieces) = pieces {
+            reached.set((FailedAt::Connect, SentSoFar::Nothing));
             // A stream gives each piece once, so it is sent on a new connection.
             let (mut connection, _) = client.connection(&server, true).await?;
-            reached.set((FailedAt::Send, SentSoFar::Part));
-            let sent = connection.send_pieces(out, *pieces, encoder).await;
-            sent.map_err(|why| Failure::new(FailedAt::Send, SentSoFar::Part, why))?;
-            reached.set((FailedAt::Head, SentSoFar::All));
-            let head = connection.head(&client.shared.scratch, method).await;
-            let head = head.map_err(|why| Failure::new(why.at(), SentSoFar::All, why.into_error()))?;
-            return Ok(respond(connection, head));
+            let head = connection.ask(out, Some((*pieces, encoder)), scratch, asked, reached).await;
+            return match head {
+                Ok(head) => Ok(respond(connection, head).await),
+                Err(why) => Err(failed(why, reached)),
+            };
         }
         encoder.end(&mut out).map_err(|why| of_request(ClientError::Request(why)))?;
         let mut fresh = false;
         loop {
             reached.set((FailedAt::Connect, SentSoFar::Nothing));
             let (mut connection, kept) = client.connection(&server, fresh).await?;
-            reached.set((FailedAt::Send, SentSoFar::Part));
-            let (is_sent, bytes) = connection.send(out).await;
-            out = bytes;
-            if is_sent.is_ok() {
-                reached.set((FailedAt::Head, SentSoFar::All));
-            }
-            // It may have answered before it closed.
-            let head = connection.head(&client.shared.scratch, method).await;
+            let head = connection.ask(out, None, scratch, asked, reached).await;
             let (at, sent) = reached.get();
-            match (is_sent, head) {
-                (_, Ok(head)) => return Ok(respond(connection, head)),
+            match head {
+                Ok(head) => return Ok(respond(connection, head).await),
                 // A server closes an idle connection when it likes: that one says nothing of the server.
-                (_, Err(Failed::Unanswered(_))) if kept && at.may_repeat(sent, method) => fresh = true,
-                (Err(why), Err(Failed::Unanswered(_))) => return Err(Failure::new(at, sent, why)),
-                (_, Err(why)) => return Err(Failure::new(why.at(), sent, why.into_error())),
+                Err(Failed::Unanswered(_)) if kept && at.may_repeat(sent, method) => {
+                    out = connection.into_request().await;
+                    fresh = true;
+                }
+                Err(why) => return Err(failed(why, reached)),
             }
         }
+    }
+}
+
+/// The failure of a request that came so far.
+fn failed(why: Failed, reached: &Cell<(FailedAt, SentSoFar)>) -> Failure {
+    let (at, sent) = reached.get();
+    match why {
+        Failed::Unanswered(why) => Failure::new(at, sent, why),
+        why => Failure::new(why.at(), sent, why.into_error()),
     }
 }
 

@@ -27,7 +27,7 @@ pub struct ClientResponse {
 }
 
 impl ClientResponse {
-    pub(super) fn new(
+    pub(super) async fn new(
         client: Client,
         server: Option<Server>,
         connection: Connection,
@@ -44,7 +44,7 @@ impl ClientResponse {
             trailers: Vec::new(),
         };
         if ended {
-            response.end();
+            response.end().await;
         }
         response
     }
@@ -84,7 +84,7 @@ impl ClientResponse {
             Ok(Part::Data(chunk)) => Some(Ok(chunk)),
             Ok(Part::End(trailers)) => {
                 self.trailers = trailers;
-                self.end();
+                self.end().await;
                 None
             }
             Err(why) => {
@@ -95,7 +95,11 @@ impl ClientResponse {
     }
 
     /// The connection is free.
-    fn end(&mut self) {
+    async fn end(&mut self) {
+        let status = self.status();
+        if let Some(connection) = &mut self.connection {
+            connection.settle(status).await;
+        }
         let stream = self.connection.take().and_then(Connection::into_idle);
         if let (Some(stream), Some(server)) = (stream, self.server.take()) {
             let span = keep_for(self.headers().get("keep-alive"), IDLE_AGE_MAX);

@@ -7,7 +7,8 @@ use crate::random::random;
 use crate::ws::{Options, WebSocket};
 use ringroad_engine::time;
 use ringroad_wire::ws::{Role, deflate, handshake};
-use ringroad_wire::{BodySize, EncodeError, Encoder, FieldBlock, Method, Status};
+use ringroad_wire::{Asked, BodySize, EncodeError, Encoder, FieldBlock, Method, Status, after_scheme};
+use std::cell::Cell;
 
 /// A session to be opened.
 #[must_use = "it is not opened before `connect` is awaited"]
@@ -80,10 +81,10 @@ impl WebSocketRequest {
             return Err(of_request(why));
         }
         // What WebSocket calls its schemes (RFC 6455 §3).
-        let http = match url.split_once("://") {
-            Some(("ws", rest)) => format!("http://{rest}"),
-            Some(("wss", rest)) => format!("https://{rest}"),
-            _ => {
+        let http = match (after_scheme(&url, "ws"), after_scheme(&url, "wss")) {
+            (Some(rest), _) => format!("http://{rest}"),
+            (_, Some(rest)) => format!("https://{rest}"),
+            (None, None) => {
                 let why = "it must begin with ws:// or wss://".to_owned();
                 return Err(Failure::of_request(ClientError::Url { url, why }));
             }
@@ -107,13 +108,14 @@ impl WebSocketRequest {
         let _ = head.finish(BodySize::Known(0));
         let server = target.server(&client);
         let (mut connection, _) = client.connection(&server, true).await?;
-        let (sent, _) = connection.send(out).await;
+        let reached = Cell::new((FailedAt::Send, SentSoFar::Part));
+        let asked = Asked { upgrade: true, ..Asked::from(Method::Get) };
+        let answered = connection.ask(out, None, &client.shared.scratch, asked, &reached).await;
+        let kept = answered.map_err(|why| {
+            let (at, sent) = reached.get();
+            Failure::new(at, sent, why.into_error())
+        })?;
         let failed = |why| Failure::new(FailedAt::Head, SentSoFar::All, why);
-        if let Err(why) = sent {
-            return Err(Failure::new(FailedAt::Send, SentSoFar::Part, ClientError::Connection(why)));
-        }
-        let kept =
-            connection.upgraded(&client.shared.scratch).await.map_err(|why| failed(why.into_error()))?;
         let head = kept.view();
         let refuse = |why: String| failed(ClientError::NotUpgraded { status: head.status(), why });
         if head.status() != Status::SWITCHING_PROTOCOLS {

@@ -9,6 +9,7 @@ mod checks;
 mod client;
 mod connections;
 mod counts;
+mod early;
 mod files;
 mod following;
 mod http2;

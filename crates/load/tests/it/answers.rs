@@ -129,3 +129,26 @@ fn each_message_is_sent_once_to_learn_what_is_answered() {
     let plan = Plan { statuses: "4xx".parse().unwrap(), messages: vec![message], ..plan };
     assert_eq!(ask(&plan, &best(), &stop).unwrap()[0].heard, Heard::Good);
 }
+
+/// Such a server refuses a body by its head alone, and keeps the connection: nothing more goes out on it.
+#[test]
+fn a_server_that_answers_before_it_has_read_a_request_is_asked_on_another_connection() {
+    for choice in drivers() {
+        let server = Server::start(|stream, _| {
+            std::io::Read::read_exact(stream, &mut [0; 1000]).unwrap();
+            std::io::Write::write_all(stream, &not_found()).unwrap();
+            // It ends with the test.
+            loop {
+                std::thread::park();
+            }
+        });
+        let target: ringroad_load::Target = format!("http://{}/", server.address).parse().unwrap();
+        let body = vec![b'x'; 10 << 20];
+        let request = Request { method: "POST", headers: &[], body: &body, close: false };
+        let message = Message::http(&target, &request, 1).unwrap();
+        let outcome = run(&crate::plan(target, message), &choice).unwrap();
+        let counts = &outcome.counts;
+        assert_eq!((counts.answers, counts.statuses.get(&404)), (12, Some(&12)), "{choice}");
+        assert_eq!(counts.connects, 12, "{choice}: a request on each");
+    }
+}

@@ -15,6 +15,7 @@ mod buffering;
 mod caching;
 mod configuration;
 mod credentials;
+mod early;
 mod escapes;
 mod files;
 #[allow(dead_code, reason = "the HTTP library's tests use the rest")]

@@ -127,6 +127,10 @@ impl Client {
         Client { stream, input: Vec::new() }
     }
 
+    pub(crate) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
     /// Sends; returns false if the peer has closed the connection.
     pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.write_all(bytes.as_ref()).is_ok()

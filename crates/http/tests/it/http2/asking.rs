@@ -4,7 +4,7 @@ use super::client::run;
 use super::frames::{block, frame, settings};
 use super::{requests, start_http2};
 use ringroad_engine::net::{TcpListener, TcpStream};
-use ringroad_engine::{DriverName, spawn, time};
+use ringroad_engine::{DriverName, JoinHandle, spawn, sync, time};
 use ringroad_http::{
     Body, FailedAt, FieldBlock, Http2Connection, Http2Request, Limits, Method, Piece, Request, Response,
     SentSoFar, Server, Transport, any, get,
@@ -91,8 +91,8 @@ drivers!(trailers_go_both_ways, |driver: DriverName| {
     });
 });
 
-/// A server that says this once it has heard a request; what a request to it comes to.
-async fn told_by(frames: Vec<u8>) -> ringroad_http::Failure {
+/// A server that says this once it has heard a request.
+fn telling(frames: Vec<u8>) -> (SocketAddr, JoinHandle<()>) {
     let mut listener = TcpListener::bind(([127, 0, 0, 1], 0).into()).unwrap();
     let address = listener.local_addr().unwrap();
     let serving = spawn(async move {
@@ -107,6 +107,12 @@ async fn told_by(frames: Vec<u8>) -> ringroad_http::Failure {
         // Until the client has gone.
         while stream.recv().await.is_ok_and(|lease| !lease.is_empty()) {}
     });
+    (address, serving)
+}
+
+/// What a request to a server that says this comes to.
+async fn told_by(frames: Vec<u8>) -> ringroad_http::Failure {
+    let (address, serving) = telling(frames);
     let connection = connect(address).await;
     let none = FieldBlock::new();
     let asked = connection.send(ask("POST", "/", &none, Body::empty()));
@@ -131,3 +137,36 @@ drivers!(what_the_server_did_not_act_on_may_be_repeated_whatever_it_is, |driver:
         assert_eq!(no_status.sent, SentSoFar::All, "{no_status}");
     });
 });
+
+drivers!(
+    /// The reset says that no more of the request is wanted (RFC 9113 §8.1), not that the answer is broken.
+    an_answer_with_a_reset_behind_it_that_is_no_error_is_whole,
+    |driver: DriverName| {
+        run(driver, async {
+            let head = block(&[(":status", "413"), ("content-length", "3")]);
+            let no_error = frame(3, 0, 1, &[0; 4]);
+            for (data, whole) in [
+                (frame(0, 1, 1, b"big"), true),
+                (frame(0, 0, 1, b"big"), true),
+                (frame(0, 0, 1, b"bi"), false),
+            ] {
+                let told = [frame(1, 4, 1, &head), data, no_error.clone()].concat();
+                let (address, serving) = telling(told);
+                let connection = connect(address).await;
+                let none = FieldBlock::new();
+                // Its body never ends.
+                let (_pieces, body) = sync::bounded::<Vec<u8>>(1);
+                let asked = connection.send(ask("POST", "/", &none, Body::stream(body)));
+                let mut answer = time::timeout(Duration::from_secs(60), asked).await.unwrap().unwrap();
+                assert_eq!(answer.status().code(), 413);
+                let body = time::timeout(Duration::from_secs(60), answer.bytes(10)).await.unwrap();
+                match whole {
+                    true => assert_eq!(body.unwrap(), b"big"),
+                    false => assert!(body.is_err(), "{body:?}"),
+                }
+                drop((answer, connection));
+                serving.detach();
+            }
+        });
+    }
+);
