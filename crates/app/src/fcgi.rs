@@ -10,7 +10,7 @@
 use crate::lines::Lines;
 use crate::pool::Ticket;
 use futures_core::Stream;
-use ringroad_engine::net::{TcpStream, UnixStream};
+use ringroad_engine::net::{ConnectOptions, TcpStream, UnixStream};
 use ringroad_engine::{is_in_runtime, spawn, time};
 use ringroad_gate::upstream::{Address, Permit, Room};
 use ringroad_http::{
@@ -322,12 +322,12 @@ async fn open(responder: &Responder) -> Result<Connection, FastCgiFailed> {
             time::timeout(span, responder.room.permit()).await.map_err(|_| FastCgiFailed::NoRoom(span))?
         }
     };
-    let opened = time::timeout(span, connect(&responder.address)).await;
+    let opened = time::timeout(span, connect(&responder.address, span)).await;
     let (read, write) = opened.map_err(|_| FastCgiFailed::ConnectTimeout(span))??;
     Ok(Connection { read, write, permit })
 }
 
-async fn connect(to: &Address) -> Result<(ReadTransport, WriteTransport), FastCgiFailed> {
+async fn connect(to: &Address, span: Duration) -> Result<(ReadTransport, WriteTransport), FastCgiFailed> {
     let failed = |why: ringroad_engine::Error| FastCgiFailed::Connect(why.to_string());
     match to {
         Address::Unix(path) => {
@@ -342,14 +342,10 @@ async fn connect(to: &Address) -> Result<(ReadTransport, WriteTransport), FastCg
                     found.map_err(|why| FastCgiFailed::Connect(format!("resolve: {why}")))?.to_vec()
                 }
             };
-            let mut last = FastCgiFailed::Connect("resolve: the name has no address".to_owned());
-            for address in addresses {
-                match TcpStream::connect(SocketAddr::new(address, *port)).await {
-                    Ok(stream) => return Ok(Transport::from(stream).split()),
-                    Err(why) => last = failed(why),
-                }
-            }
-            Err(last)
+            let addresses = addresses.into_iter().map(|address| SocketAddr::new(address, *port)).collect();
+            let options = |_| Some(ConnectOptions::default());
+            let stream = TcpStream::connect_first(addresses, span, options).await.map_err(failed)?;
+            Ok(Transport::from(stream).split())
         }
     }
 }

@@ -8,7 +8,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Connects to `address` within `patience`.
 ///
@@ -16,6 +16,29 @@ use std::time::Duration;
 /// As of [`TcpStream::connect_timeout`]; ECONNREFUSED also if it is a connection to itself.
 pub fn connect(address: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
     to_another(TcpStream::connect_timeout(&address, patience)?)
+}
+
+/// Connects to the first of several addresses of one server that takes the connection, all within `patience`:
+/// each has its share of what is left, so that one that is silent leaves time for the next.
+///
+/// # Errors
+/// As [`connect`], of the last address; `NotFound` without an address.
+pub fn connect_any(
+    addresses: impl IntoIterator<Item = SocketAddr>,
+    patience: Duration,
+) -> io::Result<TcpStream> {
+    let addresses: Vec<_> = addresses.into_iter().collect();
+    let begun = Instant::now();
+    let mut connected = Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
+    for (address, left) in addresses.iter().zip((1..=addresses.len() as u32).rev()) {
+        // A wait of 0 is refused.
+        let share = patience.saturating_sub(begun.elapsed()) / left;
+        connected = connect(*address, share.max(Duration::from_millis(1)));
+        if connected.is_ok() {
+            break;
+        }
+    }
+    connected
 }
 
 /// Refuses a connection to itself, and resets it, so that its port is free at once.
@@ -51,12 +74,7 @@ mod tests {
             assert!(fd >= 0);
             OwnedFd::from_raw_fd(fd)
         };
-        let mut name = libc::sockaddr_in {
-            sin_family: libc::AF_INET as libc::sa_family_t,
-            sin_port: 0,
-            sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes([127, 0, 0, 1]) },
-            sin_zero: [0; 8],
-        };
+        let mut name = name_of(0);
         // SAFETY: the descriptor is open, and `name` is a live address of as many bytes; the calls read it,
         // or write the port that the kernel has chosen, and keep no pointer to it.
         unsafe {
@@ -77,6 +95,49 @@ mod tests {
         // Closed in order it would stay in TIME_WAIT. Another socket may have the port by now, but not so.
         let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
         assert!(!table.contains(&format!("0100007F:{port:04X} 0100007F:{port:04X} ")), "{table}");
+    }
+
+    #[test]
+    fn an_address_that_is_silent_leaves_time_for_the_next() {
+        let (silent, _queued) = silent();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let patience = Duration::from_secs(6);
+        let connected = connect_any([silent.local_addr().unwrap(), address], patience).unwrap();
+        assert_eq!(connected.peer_addr().unwrap(), address);
+        let none = connect_any([], patience).unwrap_err();
+        assert_eq!(none.kind(), io::ErrorKind::NotFound);
+    }
+
+    /// A listener that answers no connect: its queue is full of those that were begun.
+    fn silent() -> (TcpListener, Vec<OwnedFd>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        // SAFETY: listen(2) takes numbers; the descriptor is that of `listener`.
+        assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
+        let name = name_of(listener.local_addr().unwrap().port());
+        let begun = (0..8).map(|_| {
+            // SAFETY: socket(2) takes numbers; the descriptor that it gives belongs to nothing else. `name` is
+            // a live address of as many bytes, which connect(2) reads and keeps no pointer to.
+            unsafe {
+                let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+                let fd = libc::socket(libc::AF_INET, kind, 0);
+                assert!(fd >= 0);
+                libc::connect(fd, (&raw const name).cast(), size_of_val(&name) as libc::socklen_t);
+                OwnedFd::from_raw_fd(fd)
+            }
+        });
+        let begun = begun.collect();
+        (listener, begun)
+    }
+
+    /// A port of the loopback.
+    fn name_of(port: u16) -> libc::sockaddr_in {
+        libc::sockaddr_in {
+            sin_family: libc::AF_INET as libc::sa_family_t,
+            sin_port: port.to_be(),
+            sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes([127, 0, 0, 1]) },
+            sin_zero: [0; 8],
+        }
     }
 
     #[test]

@@ -123,12 +123,10 @@ fn by_date(url: &str) -> Result<(f64, f64), Error> {
 /// The date of one answer, and when it was asked for and heard; all in seconds.
 fn date(target: &Target) -> Result<(f64, f64, f64), Error> {
     let failed = |what: &str, why: String| Error::failed(format!("--clock-from {target}: {what}: {why}"));
-    let address = (target.host.as_str(), target.port)
+    let addresses = (target.host.as_str(), target.port)
         .to_socket_addrs()
-        .map_err(|why| failed("resolve", why.to_string()))?
-        .next()
-        .ok_or_else(|| failed("resolve", "it has no address".to_owned()))?;
-    let mut socket = ringroad_host::connect::connect(address, PATIENCE)
+        .map_err(|why| failed("resolve", why.to_string()))?;
+    let mut socket = ringroad_host::connect::connect_any(addresses, PATIENCE)
         .map_err(|why| failed("connect", why.to_string()))?;
     let limits = socket.set_read_timeout(Some(PATIENCE)).and_then(|()| socket.set_nodelay(true));
     limits.map_err(|why| failed("set up the socket", why.to_string()))?;

@@ -20,6 +20,7 @@ use ringroad_engine::net::{ConnectOptions, ReadHalf, TcpStream, UnixAddr, UnixSt
 use ringroad_engine::{AnyBuf, Lease, time};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::pin::{Pin, pin};
@@ -208,51 +209,82 @@ async fn prepare(
 
 /// Connects to the first address that accepts.
 async fn open(worker: &Worker, seat: &Seat, site: u16) -> Result<TcpStream, String> {
-    loop {
-        let Some(address) = worker.address(site) else { return Err("connect: no address".to_owned()) };
-        let address = match address {
-            Address::Tcp(address) => address,
-            Address::Unix(path) => {
-                seat.since.set(worker.now());
-                let connected = Box::pin(or_expired(seat, open_unix(&path))).await;
-                seat.since.set(NEVER);
-                return connected;
-            }
-        };
-        // Until the connection has a place in the ring's table it has a descriptor, and descriptors are few.
-        // (Boxed, because it is rare and would enlarge every task.)
-        let _way = match &worker.on_their_way {
-            Some(ways) => Some(Box::pin(ways.acquire()).await),
-            None => None,
-        };
-        seat.since.set(worker.now());
-        let sockets = worker.plan.sockets;
-        let options = ConnectOptions {
-            from: worker.source(address)?,
-            no_delay: sockets.nodelay,
-            receive_buffer: sockets.receive_buffer,
-            send_buffer: sockets.send_buffer,
-        };
-        let mut connecting = pin!(TcpStream::connect_with(address, options));
-        let connected = poll_fn(|context| {
-            if let Poll::Ready(result) = connecting.as_mut().poll(context) {
-                return Poll::Ready(result.map_err(|why| words(&why)));
-            }
-            match seat.unset(EXPIRED) {
-                true => Poll::Ready(Err("connect: no answer in time".to_owned())),
-                false => Poll::Pending,
-            }
-        })
-        .await;
-        seat.since.set(NEVER);
-        match connected {
-            Err(_) if worker.another_address(site, &Address::Tcp(address)) => {}
-            Ok(stream) if worker.plan.direct.is_some() => {
-                return stream.into_direct().map_err(|(why, _)| words(&why));
-            }
-            result => return result,
+    let Some(address) = worker.address(site) else { return Err("connect: no address".to_owned()) };
+    let address = match address {
+        Address::Tcp(address) => address,
+        Address::Unix(path) => {
+            seat.since.set(worker.now());
+            let connected = Box::pin(or_expired(seat, open_unix(&path))).await;
+            seat.since.set(NEVER);
+            return connected;
         }
+    };
+    // Until the connection has a place in the ring's table it has a descriptor, and descriptors are few.
+    // (Boxed, because it is rare and would enlarge every task.)
+    let _way = match &worker.on_their_way {
+        Some(ways) => Some(Box::pin(ways.acquire()).await),
+        None => None,
+    };
+    seat.since.set(worker.now());
+    let untried = worker.untried(site);
+    let connected = match untried.len() {
+        0 | 1 => {
+            let options = options(worker, address)?;
+            until_expired(seat, pin!(TcpStream::connect_with(address, options))).await
+        }
+        // Boxed, as above.
+        _ => Box::pin(open_first(worker, seat, site, untried)).await,
+    };
+    seat.since.set(NEVER);
+    match connected {
+        Ok(stream) if worker.plan.direct.is_some() => stream.into_direct().map_err(|(why, _)| words(&why)),
+        result => result,
     }
+}
+
+/// How a connection to this address is made.
+fn options(worker: &Worker, address: SocketAddr) -> Result<ConnectOptions, &'static str> {
+    let sockets = worker.plan.sockets;
+    Ok(ConnectOptions {
+        from: worker.source(address)?,
+        no_delay: sockets.nodelay,
+        receive_buffer: sockets.receive_buffer,
+        send_buffer: sockets.send_buffer,
+    })
+}
+
+/// Connects to a server none of whose addresses has taken a connection yet: the one that takes this one is
+/// used from here on.
+async fn open_first(
+    worker: &Worker,
+    seat: &Seat,
+    site: u16,
+    addresses: Vec<SocketAddr>,
+) -> Result<TcpStream, String> {
+    let of = |address| options(worker, address).ok();
+    let connecting = pin!(TcpStream::connect_first(addresses, worker.plan.timeout, of));
+    let stream = until_expired(seat, connecting).await?;
+    if let Ok(address) = stream.peer_addr() {
+        worker.settle_on(site, address);
+    }
+    Ok(stream)
+}
+
+/// Waits for a connection, for as long as it may take.
+async fn until_expired(
+    seat: &Seat,
+    mut connecting: Pin<&mut impl Future<Output = ringroad_engine::Result<TcpStream>>>,
+) -> Result<TcpStream, String> {
+    poll_fn(|context| {
+        if let Poll::Ready(result) = connecting.as_mut().poll(context) {
+            return Poll::Ready(result.map_err(|why| words(&why)));
+        }
+        match seat.unset(EXPIRED) {
+            true => Poll::Ready(Err("connect: no answer in time".to_owned())),
+            false => Poll::Pending,
+        }
+    })
+    .await
 }
 
 /// Connects to a Unix socket. The result is used like any other connection.

@@ -374,17 +374,19 @@ impl Worker {
         site.addresses.get(site.address.get()).cloned()
     }
 
-    /// Tries the next address of the name, unless this one has proved good. False: there is none.
-    pub(crate) fn another_address(&self, number: u16, failed: &Address) -> bool {
-        let Some(site) = self.site(number).filter(|site| !site.reached.get()) else { return false };
-        if site.addresses.get(site.address.get()) == Some(failed) {
-            site.address.set(site.address.get() + 1);
+    /// All addresses of this server, if none of them has taken a connection yet.
+    pub(crate) fn untried(&self, site: u16) -> Vec<SocketAddr> {
+        let site = self.site(site).filter(|site| !site.reached.get());
+        let addresses = site.map(|site| site.addresses.iter().filter_map(Address::ip));
+        addresses.into_iter().flatten().collect()
+    }
+
+    /// Has this address of the server used from here on.
+    pub(crate) fn settle_on(&self, site: u16, address: SocketAddr) {
+        let Some(site) = self.site(site).filter(|site| !site.reached.get()) else { return };
+        if let Some(at) = site.addresses.iter().position(|known| known.ip() == Some(address)) {
+            site.address.set(at);
         }
-        if site.address.get() >= site.addresses.len() {
-            site.address.set(0);
-            return false;
-        }
-        true
     }
 
     /// Where the next connection to this address comes from, the port left open; `None`: as the system has

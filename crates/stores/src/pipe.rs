@@ -1,7 +1,7 @@
 //! A connection to a store as bytes both ways, and how it is made.
 
 use ringroad_bridge::Sink as _;
-use ringroad_engine::net::{TcpStream, UnixStream};
+use ringroad_engine::net::{ConnectOptions, TcpStream, UnixStream};
 use ringroad_http::{TlsStream, Transport, TransportSend, resolve};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -57,14 +57,9 @@ impl Pipe {
             Ok(address) => Arc::from([address]),
             Err(_) => resolve(host).await.map_err(|why| format!("resolve, on {host:?}: {why}"))?,
         };
-        let mut last = None;
-        for address in addresses.iter() {
-            match TcpStream::connect(SocketAddr::new(*address, port)).await {
-                Ok(stream) => return Ok(Pipe::new(stream.into())),
-                Err(why) => last = Some(why),
-            }
-        }
-        Err(last.map_or_else(|| "the name has no address".to_owned(), |why| why.to_string()))
+        let addresses = addresses.iter().map(|address| SocketAddr::new(*address, port)).collect();
+        let connected = TcpStream::connect_any(addresses, ConnectOptions::default()).await;
+        connected.map(|stream| Pipe::new(stream.into())).map_err(|why| why.to_string())
     }
 
     /// Goes on over TLS. Nothing that was received is left, and nothing is being sent.

@@ -67,14 +67,8 @@ fn watch(url: &str, span: Duration) -> Result<Vec<Reading>, Complaint> {
 /// `GET` over HTTP/1.0, so that the body is what comes behind the head.
 fn get(target: &Target) -> Result<String, String> {
     let addresses = (target.host.as_str(), target.port).to_socket_addrs().map_err(|error| why(&error))?;
-    let mut socket = Err("it has no address".to_owned());
-    for address in addresses {
-        socket = ringroad_host::connect::connect(address, PATIENCE).map_err(|error| why(&error));
-        if socket.is_ok() {
-            break;
-        }
-    }
-    let mut socket = socket?;
+    let connected = ringroad_host::connect::connect_any(addresses, PATIENCE);
+    let mut socket = connected.map_err(|error| why(&error))?;
     let patient =
         socket.set_read_timeout(Some(PATIENCE)).and_then(|()| socket.set_write_timeout(Some(PATIENCE)));
     patient.map_err(|error| why(&error))?;

@@ -108,14 +108,7 @@ fn put(target: &Target, file: &str, text: &str) -> Result<(), Refused> {
         false => ("POST", target.path.clone()),
     };
     let addresses = (target.host.as_str(), target.port).to_socket_addrs().map_err(lost("resolve"))?;
-    let mut socket = Err(io::Error::other("it has no address"));
-    for address in addresses {
-        socket = ringroad_host::connect::connect(address, PATIENCE);
-        if socket.is_ok() {
-            break;
-        }
-    }
-    let mut socket = socket.map_err(lost("connect"))?;
+    let mut socket = ringroad_host::connect::connect_any(addresses, PATIENCE).map_err(lost("connect"))?;
     socket.set_read_timeout(Some(PATIENCE)).map_err(lost("set up the socket"))?;
     socket.set_write_timeout(Some(PATIENCE)).map_err(lost("set up the socket"))?;
     let head = format!(

@@ -38,6 +38,11 @@ pub async fn lookup_host(name: impl Into<String>) -> Result<Vec<SocketAddr>> {
     }
 }
 
+/// The part of `span` that each of so many has.
+fn share(span: Duration, count: usize) -> Duration {
+    span / u32::try_from(count.max(1)).unwrap_or(u32::MAX)
+}
+
 /// Puts addresses of both families in turns, beginning with that of the first.
 fn in_turns(addresses: Vec<SocketAddr>) -> VecDeque<SocketAddr> {
     let first_is_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
@@ -76,16 +81,36 @@ impl TcpStream {
     /// # Panics
     /// Outside of a runtime.
     pub async fn connect_any(addresses: Vec<SocketAddr>, options: ConnectOptions) -> Result<TcpStream> {
+        TcpStream::connect_first(addresses, Duration::MAX, |_| Some(options)).await
+    }
+
+    /// As [`connect_any`](Self::connect_any), for a caller that waits for `span` in all: where 250 ms are more
+    /// than its share of that, an address has its share before the next one is tried. So none is left out
+    /// because those before it are silent. `options` gives those of each address, or leaves it out.
+    ///
+    /// # Errors
+    /// As there. That `span` is over is for the caller to notice.
+    ///
+    /// # Panics
+    /// Outside of a runtime.
+    pub async fn connect_first(
+        addresses: Vec<SocketAddr>,
+        span: Duration,
+        mut options: impl FnMut(SocketAddr) -> Option<ConnectOptions>,
+    ) -> Result<TcpStream> {
+        let attempt = share(span, addresses.len()).min(ATTEMPT_DELAY);
         let mut left = in_turns(addresses);
         let mut attempts = Vec::new();
         let mut first_error = None;
-        let mut delay = sleep(ATTEMPT_DELAY);
+        let mut delay = sleep(attempt);
         let mut begin = true;
         poll_fn(move |context| {
             loop {
-                if begin && let Some(address) = left.pop_front() {
+                while begin && let Some(address) = left.pop_front() {
+                    let Some(options) = options(address) else { continue };
                     attempts.push(TcpStream::connect_with(address, options));
-                    delay = sleep(ATTEMPT_DELAY);
+                    delay = sleep(attempt);
+                    begin = false;
                 }
                 begin = false;
                 let mut nth = 0;
@@ -124,6 +149,13 @@ impl TcpStream {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn each_address_has_its_share_of_a_short_time() {
+        let ms = Duration::from_millis;
+        assert_eq!((share(ms(300), 3), share(ms(300), 0)), (ms(100), ms(300)));
+        assert!(share(Duration::MAX, 1000) > ATTEMPT_DELAY);
+    }
 
     #[test]
     fn families_are_tried_in_turns_beginning_with_the_systems_choice() {

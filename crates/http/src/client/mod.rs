@@ -34,7 +34,7 @@ use crate::tls;
 use crate::transport::{HandshakeError, TlsStream, Transport};
 use connection::{Connection, Failed};
 use follow::Follow;
-use ringroad_engine::net::{TcpStream, UnixStream};
+use ringroad_engine::net::{ConnectOptions, TcpStream, UnixStream};
 use ringroad_engine::time;
 use ringroad_wire::{Asked, BodySize, EncodeError, Encoder, FieldBlock, Limits, Method, Scratch};
 #[cfg(feature = "json")]
@@ -202,7 +202,7 @@ impl Client {
 
     /// Connects and completes the TLS handshake, if there is one.
     async fn connect(&self, server: &Server, at: &mut FailedAt) -> Result<Transport, ClientError> {
-        let Some((name, _)) = &server.tls else { return connect(&server.at, at).await };
+        let Some((name, _)) = &server.tls else { return self.connect_plain(&server.at, at).await };
         // Before the connection: without settings there is nothing to connect for.
         *at = FailedAt::Tls;
         let tls = match &self.tls {
@@ -210,35 +210,30 @@ impl Client {
             None => tls::Client::system().map_err(|why| ClientError::Tls(HandshakeError::Tls(why)))?,
         };
         *at = FailedAt::Connect;
-        let stream = connect(&server.at, at).await?;
+        let stream = self.connect_plain(&server.at, at).await?;
         *at = FailedAt::Tls;
         Ok(TlsStream::connect(stream, &tls, name).await.map_err(ClientError::Tls)?.into())
     }
-}
 
-/// Connects to the first address that can be had. `at` is told which step is taken.
-async fn connect(server: &At, at: &mut FailedAt) -> Result<Transport, ClientError> {
-    match server {
-        At::Unix(path) => Ok(UnixStream::connect(path.clone()).await?.into()),
-        At::Tcp { host, port } => {
-            let addresses: Arc<[IpAddr]> = match host.parse() {
-                Ok(address) => Arc::from([address]),
-                Err(_) => {
-                    *at = FailedAt::Resolve;
-                    let found = resolve(host).await;
-                    found.map_err(|why| ClientError::Resolve { host: host.clone(), why })?
-                }
-            };
-            *at = FailedAt::Connect;
-            let mut last = None;
-            for address in addresses.iter() {
-                match TcpStream::connect(SocketAddr::new(*address, *port)).await {
-                    Ok(stream) => return Ok(stream.into()),
-                    Err(why) => last = Some(why),
-                }
+    /// Connects to the first address that can be had. `at` is told which step is taken.
+    async fn connect_plain(&self, server: &At, at: &mut FailedAt) -> Result<Transport, ClientError> {
+        let (host, port) = match server {
+            At::Unix(path) => return Ok(UnixStream::connect(path.clone()).await?.into()),
+            At::Tcp { host, port } => (host, *port),
+        };
+        let addresses: Arc<[IpAddr]> = match host.parse() {
+            Ok(address) => Arc::from([address]),
+            Err(_) => {
+                *at = FailedAt::Resolve;
+                let found = resolve(host).await;
+                found.map_err(|why| ClientError::Resolve { host: host.clone(), why })?
             }
-            Err(last.map_or(ClientError::Closed, ClientError::Connection))
-        }
+        };
+        *at = FailedAt::Connect;
+        let addresses = addresses.iter().map(|address| SocketAddr::new(*address, port)).collect();
+        let span = self.connect_timeout.min(self.timeout);
+        let options = |_| Some(ConnectOptions::default());
+        Ok(TcpStream::connect_first(addresses, span, options).await?.into())
     }
 }
 

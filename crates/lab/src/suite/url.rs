@@ -7,6 +7,10 @@ use std::fmt;
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
+use std::time::Duration;
+
+/// How long it is looked for the address that takes a connection.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A URL, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,13 +37,20 @@ impl Url {
         }
     }
 
-    /// The first address of its name. Waits for the resolver.
+    /// The address of its name: of several the first that takes a connection, or else the first. Waits for
+    /// the resolver.
     ///
     /// # Errors
     /// The name is not known, or the resolver does not answer.
     pub fn resolve(&self) -> io::Result<SocketAddr> {
         let unknown = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        (self.host.as_str(), self.port).to_socket_addrs()?.next().ok_or_else(unknown)
+        let addresses: Vec<_> = (self.host.as_str(), self.port).to_socket_addrs()?.collect();
+        if addresses.len() > 1
+            && let Ok(reached) = ringroad_host::connect::connect_any(addresses.iter().copied(), PATIENCE)
+        {
+            return reached.peer_addr();
+        }
+        addresses.first().copied().ok_or_else(unknown)
     }
 }
 

@@ -232,7 +232,7 @@ async fn connecting(
     let opened = match permit {
         Ok(permit) => {
             let left = span.saturating_sub(begun.elapsed());
-            let opened = time::timeout(left, begin(&address, &speaks)).await;
+            let opened = time::timeout(left, begin(&address, &speaks, left)).await;
             let opened = opened.unwrap_or_else(|_| Err(Failure::connecting(Why::ConnectTimeout(span))));
             opened.map(|connection| (connection, permit))
         }
@@ -266,8 +266,8 @@ async fn connecting(
     opening.end(ended);
 }
 
-async fn begin(address: &Address, speaks: &Speaks) -> Result<Http2Connection, Failure> {
-    let stream = connect(address, speaks, true).await?;
+async fn begin(address: &Address, speaks: &Speaks, span: Duration) -> Result<Http2Connection, Failure> {
+    let stream = connect(address, speaks, true, span).await?;
     let connection = Http2Connection::begin(stream).await;
     connection.map_err(|why| Failure::connecting(Why::Connect(format!("connect: {why}"))))
 }

@@ -6,7 +6,7 @@
 use super::http2::{self, Streamed};
 use super::lines;
 use crate::config::{Speaks, UpstreamTls};
-use ringroad_engine::net::{TcpStream, UnixStream};
+use ringroad_engine::net::{ConnectOptions, TcpStream, UnixStream};
 use ringroad_engine::{Lease, time};
 use ringroad_gate::upstream::{Address, Permit, Refusal};
 use ringroad_http::{
@@ -294,7 +294,7 @@ impl Connection {
         left: Duration,
         permit: Permit,
     ) -> Result<Connection, Failure> {
-        let opened = time::timeout(left, connect(to, speaks, false)).await;
+        let opened = time::timeout(left, connect(to, speaks, false, left)).await;
         let stream = opened.map_err(|_| Failure::connecting(Why::ConnectTimeout(span)))??;
         let (half, write) = stream.split();
         let reading = Reading { half, permit, reader: ResponseReader::new() };
@@ -346,30 +346,30 @@ fn not_connected(why: &ringroad_engine::Error) -> Failure {
     Failure::connecting(if is_ours(why) { Why::NoMeans(told) } else { Why::Connect(told) })
 }
 
-/// Connects to a server, and makes the handshake where TLS is spoken.
-pub(super) async fn connect(to: &Address, speaks: &Speaks, http2: bool) -> Result<Transport, Failure> {
-    let stream = connect_plain(to).await?;
+/// Connects to a server, and makes the handshake where TLS is spoken. The caller waits for `span`.
+pub(super) async fn connect(
+    to: &Address,
+    speaks: &Speaks,
+    http2: bool,
+    span: Duration,
+) -> Result<Transport, Failure> {
+    let stream = connect_plain(to, span).await?;
     match &speaks.tls {
         Some(tls) => secure(stream, to, tls, http2).await,
         None => Ok(stream),
     }
 }
 
-async fn connect_plain(to: &Address) -> Result<Transport, Failure> {
+async fn connect_plain(to: &Address, span: Duration) -> Result<Transport, Failure> {
     match to {
         Address::Unix(path) => {
             let opened = UnixStream::connect(path.clone()).await;
             Ok(opened.map_err(|why| not_connected(&why))?.into())
         }
         Address::Tcp { host, port } => {
-            let mut last = Failure::connecting(Why::Connect("resolve: the name has no address".to_owned()));
-            for address in addresses(host, *port).await? {
-                match TcpStream::connect(address).await {
-                    Ok(stream) => return Ok(stream.into()),
-                    Err(why) => last = not_connected(&why),
-                }
-            }
-            Err(last)
+            let options = |_| Some(ConnectOptions::default());
+            let opened = TcpStream::connect_first(addresses(host, *port).await?, span, options).await;
+            Ok(opened.map_err(|why| not_connected(&why))?.into())
         }
     }
 }

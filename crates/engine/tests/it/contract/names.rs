@@ -2,9 +2,12 @@
 
 use crate::support::{listener, pair, poll_once};
 use ringroad_engine::net::{ConnectOptions, TcpStream, lookup_host};
+use ringroad_engine::time::timeout;
 use ringroad_engine::{PollFd, spawn};
 use std::io::{self, Read, Write};
+use std::net::SocketAddr;
 use std::pin::pin;
+use std::time::Duration;
 
 scenario!(a_name_is_looked_up_and_connected_to, |case| async move {
     if !case.is_real() {
@@ -33,6 +36,38 @@ scenario!(an_address_that_refuses_is_followed_by_the_next, |_| async {
     assert_eq!(none.kind(), io::ErrorKind::ConnectionRefused);
     let empty = TcpStream::connect_any(Vec::new(), ConnectOptions::default()).await.unwrap_err();
     assert_eq!(empty.kind(), io::ErrorKind::InvalidInput);
+});
+
+scenario!(an_address_that_is_silent_is_tried_beside_the_others, |case| async move {
+    if !case.is_real() {
+        return eprintln!("skipped: in the simulation every address answers");
+    }
+    // Its queue holds one; the others wait for an answer that does not come.
+    let silent = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    silent.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    silent.listen(0).unwrap();
+    let silences = silent.local_addr().unwrap().as_socket().unwrap();
+    let _queued: Vec<_> = (0..8)
+        .map(|_| {
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            let _ = socket.connect(&silences.into());
+            socket
+        })
+        .collect();
+    let (mut listener, address) = listener();
+    // One after another these would have 3 s each, and the last of them none.
+    let addresses = [[silences; 20].as_slice(), &[address]].concat();
+    let mut told = Vec::new();
+    let options = |address| {
+        told.push(address);
+        (told.len() > 1).then(ConnectOptions::default)
+    };
+    let connecting = TcpStream::connect_first(addresses, Duration::from_secs(60), options);
+    let connected = timeout(Duration::from_secs(60), connecting).await.unwrap().unwrap();
+    assert_eq!(connected.peer_addr().unwrap(), address);
+    let _accepted = listener.accept().await.unwrap();
+    assert_eq!(told.len(), 21, "each was asked for its options once");
 });
 
 /// Closes a listener, and waits until connects to it are refused.
