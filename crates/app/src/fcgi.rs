@@ -275,7 +275,7 @@ impl FastCgi {
     fn keep(self: &Rc<FastCgi>, responder: &Arc<Responder>, connection: Connection) {
         // Before the line is looked at: a request that joins it from here on is seen below.
         let mut seen = responder.room.waits();
-        if responder.room.waiting() > 0 {
+        if responder.room.waiting() > 0 || responder.timing.keep == 0 {
             return;
         }
         let idle = Rc::new(Idle::default());

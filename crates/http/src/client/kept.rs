@@ -8,7 +8,7 @@
 use crate::transport::Receive;
 use foldhash::fast::RandomState;
 use ringroad_engine::{spawn, time};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::future::poll_fn;
@@ -30,13 +30,18 @@ type ByServer<K, C> = HashMap<K, Vec<Rc<Idle<C>>>, RandomState>;
 struct Shared<K, C> {
     /// Connections by server, the most recently used last.
     idle: RefCell<ByServer<K, C>>,
-    /// Maximum number of idle connections for each server.
+    /// Maximum number of idle connections for each server, and of all.
     most: usize,
+    most_of_all: usize,
+    /// Connections that were ever kept.
+    kept: Cell<u64>,
 }
 
 /// A connection, with the task that watches it.
 struct Idle<C> {
     connection: RefCell<Option<C>>,
+    /// Its number among those that were ever kept.
+    number: u64,
     /// The watching task, to end it when the connection is taken.
     watcher: RefCell<Option<Waker>>,
 }
@@ -87,20 +92,36 @@ impl<K, C> Clone for KeptConnections<K, C> {
 impl<K: Eq + Hash + Clone + 'static, C: Receive + 'static> KeptConnections<K, C> {
     /// Makes an empty pool that keeps at most `most` connections for each server.
     pub fn new(most: usize) -> KeptConnections<K, C> {
-        KeptConnections { shared: Rc::new(Shared { idle: RefCell::default(), most }) }
+        KeptConnections::bounded(most, usize::MAX)
     }
 
-    /// Keeps a connection on which an exchange has ended, for so long. If there are enough, it is closed.
+    /// The same, that keeps at most `most_of_all` connections for all servers together. One more has that
+    /// closed which was used longest ago.
+    pub fn bounded(most: usize, most_of_all: usize) -> KeptConnections<K, C> {
+        let (idle, kept) = (RefCell::default(), Cell::new(0));
+        KeptConnections { shared: Rc::new(Shared { idle, most, most_of_all, kept }) }
+    }
+
+    /// Keeps a connection on which an exchange has ended, for so long. If there are enough to its server, it
+    /// is closed.
     pub fn keep(&self, server: K, connection: C, span: Duration) {
-        let idle = Rc::new(Idle { connection: RefCell::new(Some(connection)), watcher: RefCell::default() });
+        let Shared { most, most_of_all, kept, .. } = &*self.shared;
+        if span.is_zero() || *most == 0 || *most_of_all == 0 {
+            return;
+        }
+        let number = kept.get();
+        kept.set(number + 1);
+        let connection = RefCell::new(Some(connection));
+        let idle = Rc::new(Idle { connection, number, watcher: RefCell::default() });
         {
             let mut all = self.shared.idle.borrow_mut();
             let of_server = all.entry(server.clone()).or_default();
-            if of_server.len() >= self.shared.most || span.is_zero() {
+            if of_server.len() >= *most {
                 return;
             }
             of_server.push(Rc::clone(&idle));
         }
+        self.shared.make_room();
         let shared = Rc::downgrade(&self.shared);
         let watching = async move {
             let _ = time::timeout(span, poll_fn(|context| idle.poll_over(context))).await;
@@ -123,6 +144,11 @@ impl<K: Eq + Hash + Clone + 'static, C: Receive + 'static> KeptConnections<K, C>
                 return Some(connection);
             }
         }
+    }
+
+    /// Returns the number of servers with idle connections, or with ones that were taken just now.
+    pub fn servers(&self) -> usize {
+        self.shared.idle.borrow().len()
     }
 
     /// Closes up to `count` connections, of each server those that were used longest ago. Returns how many.
@@ -151,6 +177,24 @@ impl<K: Eq + Hash + Clone + 'static, C: Receive + 'static> KeptConnections<K, C>
 }
 
 impl<K: Eq + Hash, C> Shared<K, C> {
+    /// Closes the connection that was used longest ago, if there are too many.
+    fn make_room(&self) {
+        if self.most_of_all == usize::MAX {
+            return;
+        }
+        let mut all = self.idle.borrow_mut();
+        if all.values().map(Vec::len).sum::<usize>() <= self.most_of_all {
+            return;
+        }
+        // Of each server the first is the oldest.
+        let firsts = all.values_mut().filter(|of_server| !of_server.is_empty());
+        let oldest = firsts.min_by_key(|of_server| of_server.first().map(|idle| idle.number));
+        let oldest = oldest.map(|of_server| of_server.remove(0));
+        drop(all);
+        // The watching task finds no connection and ends.
+        drop(oldest.and_then(|idle| idle.take()));
+    }
+
     fn remove(&self, server: &K, idle: &Rc<Idle<C>>) {
         let mut all = self.idle.borrow_mut();
         if let Some(of_server) = all.get_mut(server) {

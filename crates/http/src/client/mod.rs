@@ -107,6 +107,9 @@ static WAYS: AtomicU64 = AtomicU64::new(1);
 /// Most connections that are kept for one server.
 const IDLE_MAX: usize = 32;
 
+/// Most connections that are kept for all servers together.
+const IDLE_OF_ALL_MAX: usize = 256;
+
 /// How long a connection is kept, unless the server says that it keeps it for less.
 const IDLE_AGE_MAX: Duration = Duration::from_secs(30);
 
@@ -121,7 +124,7 @@ impl Client {
     pub fn new() -> Client {
         let scratch = RefCell::new(Scratch::new(Limits::client()));
         Client {
-            shared: Rc::new(Shared { kept: KeptConnections::new(IDLE_MAX), scratch }),
+            shared: Rc::new(Shared { kept: KeptConnections::bounded(IDLE_MAX, IDLE_OF_ALL_MAX), scratch }),
             connect_timeout: Duration::from_secs(10),
             timeout: Duration::from_secs(30),
             unix: None,

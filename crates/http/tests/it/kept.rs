@@ -1,7 +1,8 @@
 //! Connections that a client keeps: what comes behind an answer is no answer to the next request.
 
-use ringroad_engine::{DriverName, Runtime};
-use ringroad_http::Client;
+use ringroad_engine::net::UnixStream;
+use ringroad_engine::{DriverName, Runtime, yield_now};
+use ringroad_http::{Client, KeptConnections};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -106,5 +107,40 @@ drivers!(
             });
             assert_eq!(answer.unwrap(), "mine", "{behind:?} behind {bytes} bytes");
         }
+    }
+);
+
+drivers!(
+    /// One connection for each of many servers is as many descriptors as many for one.
+    kept_connections_are_bounded_over_all_servers_and_a_server_without_any_is_forgotten,
+    |driver: DriverName| {
+        let kept = Runtime::new(driver).unwrap().block_on(async {
+            let pool = KeptConnections::bounded(2, 3);
+            let mut fars = Vec::new();
+            let mut near = || {
+                let (near, far) = UnixStream::pair().unwrap();
+                fars.push(far);
+                near
+            };
+            let span = Duration::from_secs(600);
+            pool.keep(9, near(), Duration::ZERO);
+            assert_eq!((pool.len(), pool.servers()), (0, 0), "for no time it is not kept");
+            for server in [0, 0, 0, 1, 2, 3] {
+                pool.keep(server, near(), span);
+                assert!(pool.len() <= 3);
+            }
+            assert!(pool.take(&0).is_none(), "those that were used longest ago are closed");
+            // Those of 2 and 3 are open; 0 is forgotten when its watching tasks have run.
+            while pool.servers() > 3 {
+                yield_now().await;
+            }
+            let _last = pool.take(&3).unwrap();
+            drop(fars);
+            while pool.servers() > 0 {
+                yield_now().await;
+            }
+            pool.len()
+        });
+        assert_eq!(kept.unwrap(), 0, "their servers have closed");
     }
 );

@@ -549,8 +549,13 @@ impl Proxies {
 
     fn kept(&self, route: &ProxyRoute, pick: &Pick) -> KeptConnections<Key, Connection> {
         let mut idle = self.idle.borrow_mut();
-        let keep = route.settings().to.timing.keep;
-        idle.entry(key_of(route, pick)).or_insert_with(|| KeptConnections::new(keep)).clone()
+        let (key, keep) = (key_of(route, pick), route.settings().to.timing.keep);
+        if let Some(kept) = idle.get(&key) {
+            return kept.clone();
+        }
+        // Servers that no configuration names any more leave nothing behind.
+        idle.retain(|_, kept| !kept.is_empty());
+        idle.entry(key).or_insert_with(|| KeptConnections::new(keep)).clone()
     }
 
     /// Keeps a connection for later requests, a second less long than its server says it does.
