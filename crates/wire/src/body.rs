@@ -5,7 +5,7 @@
 
 use crate::error::{Error, Problem};
 use crate::fields::{Bounds, Lines, Progress, Scratch, lines};
-use crate::limits::Limits;
+use crate::limits::{HEAD_BYTES_MAX, Limits};
 use crate::message::Body;
 use crate::scan::{is_token, is_value, is_word};
 
@@ -213,8 +213,11 @@ impl Chunked {
     ) -> Result<(usize, Piece<'a>), Error> {
         let (limits, slots) = scratch.table();
         let bounds = Bounds {
-            section_bytes: limits.trailer_bytes,
+            section_bytes: limits.trailer_bytes.into(),
             line_bytes: limits.field_line_bytes,
+            end_max: HEAD_BYTES_MAX,
+            // A chunk ends by its framing, which is held to its letter.
+            bare_line_feeds: false,
             fields: limits.fields,
             section_too_long: Problem::TrailersTooLong,
             line_too_long: Problem::TrailersTooLong,

@@ -7,19 +7,21 @@
 
 use crate::encode::ReplyTo;
 use crate::error::{Error, Problem};
-use crate::limits::{FIELDS_MAX, HEAD_BYTES_MAX, Limits};
+use crate::limits::{FIELDS_MAX, Limits};
 use crate::request_head::RequestMeta;
 use crate::scan::{is_word, token_len, value_len};
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// Where one header line lies in its head, in bytes from the start of the head.
+/// Where one header line lies in its head, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
-    name: u16,
-    name_end: u16,
+    /// Where the line begins.
+    name: u32,
+    name_len: u16,
+    /// Behind the beginning of the line, which is no longer than 16 bits say.
     value: u16,
-    value_end: u16,
+    value_len: u16,
 }
 
 /// What a worker keeps once for all its connections: the limits, the table the header lines of the head at
@@ -178,7 +180,7 @@ impl<'a> Fields<'a> {
     /// The values of all lines of this name, in any case. A list may be spread over several.
     pub fn get_all<'n>(&self, name: &'n str) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
         let bytes = self.bytes;
-        let same_length = move |slot: &&Slot| usize::from(slot.name_end - slot.name) == name.len();
+        let same_length = move |slot: &&Slot| usize::from(slot.name_len) == name.len();
         let fields = self.slots.iter().filter(same_length).map(move |slot| slot.field(bytes));
         fields.filter(move |field| field.name.eq_ignore_ascii_case(name.as_bytes())).map(|field| field.value)
     }
@@ -199,25 +201,26 @@ impl fmt::Debug for Field<'_> {
 impl Slot {
     /// A line that begins at `name`, with `: ` behind its name. Its end must be below HEAD_BYTES_MAX.
     pub(crate) fn at(name: usize, name_len: usize, value_len: usize) -> Slot {
-        let (name_end, value) = (name + name_len, name + name_len + 2);
         Slot {
-            name: name as u16,
-            name_end: name_end as u16,
-            value: value as u16,
-            value_end: (value + value_len) as u16,
+            name: name as u32,
+            name_len: name_len as u16,
+            value: (name_len + 2) as u16,
+            value_len: value_len as u16,
         }
     }
 
     /// Moves with bytes before it, of which `removed` went and `added` came.
     pub(crate) fn shift(&mut self, removed: usize, added: usize) {
-        for place in [&mut self.name, &mut self.name_end, &mut self.value, &mut self.value_end] {
-            *place = (usize::from(*place) + added).saturating_sub(removed) as u16;
-        }
+        self.name = (self.name as usize + added).saturating_sub(removed) as u32;
     }
 
     pub(crate) fn field(self, bytes: &[u8]) -> Field<'_> {
-        let part = |from: u16, to: u16| bytes.get(usize::from(from)..usize::from(to)).unwrap_or_default();
-        Field { name: part(self.name, self.name_end), value: part(self.value, self.value_end) }
+        let line = bytes.get(self.name as usize..).unwrap_or_default();
+        let part = |from: u16, len: u16| {
+            let from = usize::from(from);
+            line.get(from..from + usize::from(len)).unwrap_or_default()
+        };
+        Field { name: part(0, self.name_len), value: part(self.value, self.value_len) }
     }
 }
 
@@ -225,9 +228,9 @@ impl Slot {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
     /// Where the section begins.
-    pub(crate) section: u16,
+    pub(crate) section: u32,
     /// Where the first line begins that is not known to be whole. section <= line.
-    pub(crate) line: u16,
+    pub(crate) line: u32,
     /// Lines before it.
     pub(crate) count: u8,
 }
@@ -235,7 +238,7 @@ pub(crate) struct Progress {
 impl Progress {
     /// Before the first line of a section that begins at `start`; `None` where no place for a line is left.
     pub(crate) fn begin(start: usize) -> Option<Self> {
-        let start = u16::try_from(start).ok()?;
+        let start = u32::try_from(start).ok()?;
         Some(Progress { section: start, line: start, count: 0 })
     }
 }
@@ -243,8 +246,12 @@ impl Progress {
 /// How much a section may hold, and what is said when it holds more.
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds {
-    pub(crate) section_bytes: u16,
+    pub(crate) section_bytes: u32,
     pub(crate) line_bytes: u16,
+    /// Where the last byte of a section may lie, whatever else is said.
+    pub(crate) end_max: usize,
+    /// A line may end with LF alone.
+    pub(crate) bare_line_feeds: bool,
     pub(crate) fields: u8,
     pub(crate) section_too_long: Problem,
     pub(crate) line_too_long: Problem,
@@ -273,13 +280,13 @@ pub(crate) fn lines(
     slots: &mut Slots,
     mut each: impl FnMut(u8, &[u8], &[u8]) -> Result<(), Error>,
 ) -> Result<Lines, Error> {
-    // Every place that is noted is below HEAD_BYTES_MAX, so that it fits the slot.
-    let section_end = (usize::from(from.section) + usize::from(bounds.section_bytes)).min(HEAD_BYTES_MAX - 2);
+    // Every place that is noted is below that, so that it fits the slot.
+    let section_end = (from.section as usize + bounds.section_bytes as usize).min(bounds.end_max - 2);
     let fields_max = bounds.fields.min(FIELDS_MAX as u8);
-    let mut at = usize::from(from.line);
+    let mut at = from.line as usize;
     let mut count = from.count;
     loop {
-        let partial = Ok(Lines::Partial(Progress { section: from.section, line: at as u16, count }));
+        let partial = Ok(Lines::Partial(Progress { section: from.section, line: at as u32, count }));
         let Some(&first) = bytes.get(at) else { return partial };
         if first == b'\r' {
             return match bytes.get(at + 1) {
@@ -287,6 +294,9 @@ pub(crate) fn lines(
                 Some(&other) => Err(Error::at(Problem::LineEnd, other)),
                 None => partial,
             };
+        }
+        if first == b'\n' && bounds.bare_line_feeds {
+            return Ok(Lines::Whole { end: at + 1, count });
         }
         if count == fields_max {
             return Err(Error::new(bounds.too_many, &[]));
@@ -315,11 +325,13 @@ pub(crate) fn lines(
         }
         let mut value_end = value + value_len(line.get(value..).unwrap_or_default());
         let Some(&stop) = line.get(value_end) else { return ended() };
-        if stop != b'\r' {
+        let mut next = at + value_end + 2;
+        if stop == b'\n' && bounds.bare_line_feeds {
+            next -= 1;
+        } else if stop != b'\r' {
             let problem = if stop == b'\n' { Problem::LineEnd } else { Problem::FieldValue };
             return Err(Error::at(problem, stop));
         }
-        let next = at + value_end + 2;
         match bytes.get(next - 1) {
             Some(b'\n') => {}
             Some(&other) => return Err(Error::at(Problem::LineEnd, other)),
@@ -331,10 +343,10 @@ pub(crate) fn lines(
 
         if let Some(slot) = slots.get_mut(usize::from(count)) {
             *slot = Slot {
-                name: at as u16,
-                name_end: (at + name_len) as u16,
-                value: (at + value) as u16,
-                value_end: (at + value_end) as u16,
+                name: at as u32,
+                name_len: name_len as u16,
+                value: value as u16,
+                value_len: (value_end - value) as u16,
             };
         }
         each(

@@ -19,6 +19,15 @@ pub(crate) trait Note: Default {
     fn note(&mut self, number: u8, name: &[u8], value: &[u8]) -> Result<(), Error>;
 }
 
+/// What differs by direction.
+#[derive(Clone, Copy)]
+pub(crate) struct Reach {
+    /// Longest head, whatever the limits say.
+    pub(crate) end_max: usize,
+    /// Lines may end with LF alone.
+    pub(crate) bare_line_feeds: bool,
+}
+
 /// Reads the head at the front of `bytes`. Lines up to `from` are known to be whole and good:
 /// `start_line` gives the first line and its end, or `None` while it is not whole; `meaning` judges all of
 /// it.
@@ -28,18 +37,21 @@ pub(crate) fn read<L, F: Note, M>(
     limits: &Limits,
     slots: &mut Slots,
     from: Progress,
+    reach: Reach,
     start_line: impl FnOnce(&[u8]) -> Result<Option<(usize, L)>, Error>,
     meaning: impl FnOnce(&L, F) -> Result<M, Error>,
 ) -> Result<Found<M>, Error> {
     let bounds = Bounds {
         section_bytes: limits.header_bytes,
         line_bytes: limits.field_line_bytes,
+        end_max: reach.end_max,
+        bare_line_feeds: reach.bare_line_feeds,
         fields: limits.fields,
         section_too_long: Problem::HeadersTooLong,
         line_too_long: Problem::FieldLineTooLong,
         too_many: Problem::TooManyFields,
     };
-    if (1..=bytes.len()).contains(&usize::from(from.line)) {
+    if (1..=bytes.len()).contains(&(from.line as usize)) {
         // What is new decides whether this is worth another pass over all of it.
         if let Lines::Partial(progress) = resume::<F>(bytes, from, &bounds, slots)? {
             return Ok(Found::Partial(progress));
@@ -86,10 +98,12 @@ mod tests {
         let bytes = [b"first\r\n", &b"X: y\r\n".repeat(lines)[..], b"\r\n"].concat();
         let mut slots = [Default::default(); FIELDS_MAX];
         let mut from = Progress::default();
+        let reach = Reach { end_max: 1000, bare_line_feeds: false };
         for end in 0..=bytes.len() {
             let start_line = |bytes: &[u8]| Ok((bytes.len() >= 7).then_some((7, ())));
             let limits = Limits::default();
-            let found = read(&bytes[..end], &limits, &mut slots, from, start_line, |(), _: Counter| Ok(()));
+            let found =
+                read(&bytes[..end], &limits, &mut slots, from, reach, start_line, |(), _: Counter| Ok(()));
             match found {
                 Ok(Found::Partial(progress)) => from = progress,
                 Ok(Found::Whole { end: at, count, .. }) => {

@@ -71,7 +71,7 @@ pub use edit::HeadEdit;
 pub use encode::{BodySize, CONTINUE, DateLine, EncodeError, Encoder, FieldBlock, ReplyTo, put_decimal};
 pub use error::{Error, Problem};
 pub use fields::{Field, Fields, Scratch, Slot};
-pub use limits::{Deadlines, FIELDS_MAX, HEAD_BYTES_MAX, Limits};
+pub use limits::{ANSWER_HEAD_BYTES_MAX, Deadlines, FIELDS_MAX, HEAD_BYTES_MAX, Limits};
 pub use message::{Body, Method, Phase, Version};
 pub use request::{Event, Requests};
 pub use request_head::{RequestHead, RequestMeta};

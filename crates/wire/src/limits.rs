@@ -6,11 +6,13 @@
 use std::time::Duration;
 
 /// Most header lines in one head. The table that holds them is a fixed array of this size.
-pub const FIELDS_MAX: usize = 100;
+pub const FIELDS_MAX: usize = u8::MAX as usize;
 
-/// Longest head, start line and header lines together, whatever is configured: places in a head are kept in
-/// 16 bits.
+/// Longest head of a request, start line and header lines together, whatever is configured.
 pub const HEAD_BYTES_MAX: usize = u16::MAX as usize;
+
+/// Longest head of an answer, whatever is configured.
+pub const ANSWER_HEAD_BYTES_MAX: usize = 1 << 20;
 
 /// How much of each thing a peer may send. What goes over is refused with the status of
 /// [`Error::status`](crate::Error::status).
@@ -21,7 +23,7 @@ pub struct Limits {
     /// Longest header line or trailer line, without its line end (431).
     pub field_line_bytes: u16,
     /// All header lines together, with their line ends (431).
-    pub header_bytes: u16,
+    pub header_bytes: u32,
     /// Most header lines, and most trailer lines; at most [`FIELDS_MAX`] (431).
     pub fields: u8,
     /// Longest body, chunked or not (413). A caller may narrow it for one message, never widen it.
@@ -36,6 +38,10 @@ pub struct Limits {
     pub interim_responses: u8,
     /// Most bytes of an unwanted body that are read and dropped to keep a connection; past it, close.
     pub drain_bytes: u32,
+    /// Whether lines of an answer's head may end with LF alone, as RFC 9112 §2.2 allows a recipient. Lines of
+    /// requests and of chunked bodies may not: two readers that differ there take one message for two. A
+    /// [`Default`] does not.
+    pub bare_line_feeds: bool,
     /// Whether methods other than those of [`Method`](crate::Method) are taken (501 otherwise).
     pub extension_methods: bool,
 }
@@ -46,22 +52,32 @@ impl Default for Limits {
             start_line_bytes: 8 * 1024,
             field_line_bytes: 8 * 1024,
             header_bytes: 32 * 1024,
-            fields: FIELDS_MAX as u8,
+            fields: 100,
             body_bytes: 8 * 1024 * 1024,
             chunk_extension_bytes: 16 * 1024,
             trailer_bytes: 16 * 1024,
             empty_lines: 8,
             interim_responses: 16,
             drain_bytes: 256 * 1024,
+            bare_line_feeds: false,
             extension_methods: false,
         }
     }
 }
 
 impl Limits {
-    /// The same for a client. Its bodies are as long as the user requests.
+    /// Those of a client. An answer has been asked for, and its sender chosen: what others take is taken, heads
+    /// of 256 KiB (browsers; curl: 300 KiB) with lines of 64 KiB, and lines that end with LF alone. Bodies are
+    /// as long as the user requests.
     pub fn client() -> Self {
-        Limits { body_bytes: u64::MAX, ..Limits::default() }
+        Limits {
+            field_line_bytes: u16::MAX,
+            header_bytes: 256 * 1024,
+            fields: FIELDS_MAX as u8,
+            body_bytes: u64::MAX,
+            bare_line_feeds: true,
+            ..Limits::default()
+        }
     }
 }
 

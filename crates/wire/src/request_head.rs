@@ -7,8 +7,8 @@
 use crate::encode::ReplyTo;
 use crate::error::{Error, Problem};
 use crate::fields::{Fields, Progress, Slot, Slots};
-use crate::head::{self, Found, Note};
-use crate::limits::Limits;
+use crate::head::{self, Found, Note, Reach};
+use crate::limits::{HEAD_BYTES_MAX, Limits};
 use crate::message::{Body, Facts, Method, Version};
 use crate::scan::{is_word, target_len, token_len};
 use crate::target::{Form, Target, classify, is_host};
@@ -225,6 +225,7 @@ pub(crate) fn read(
         limits,
         slots,
         from,
+        Reach { end_max: HEAD_BYTES_MAX, bare_line_feeds: false },
         |bytes| Ok(request_line(bytes, limits)?.map(|line| (line.end, line))),
         |line, facts: RequestFacts| facts.meta(line, limits),
     )

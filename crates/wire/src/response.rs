@@ -7,8 +7,8 @@
 use crate::body::{Decoder, Piece};
 use crate::error::{Error, Problem};
 use crate::fields::{Fields, Progress, Scratch, Slot, Slots};
-use crate::head::{self, Found};
-use crate::limits::Limits;
+use crate::head::{self, Found, Reach};
+use crate::limits::{ANSWER_HEAD_BYTES_MAX, Limits};
 use crate::message::{Body, Facts, Method, Phase, Version};
 use crate::scan::value_len;
 use crate::status::Status;
@@ -358,7 +358,8 @@ fn read(
         limits,
         slots,
         from,
-        |bytes| Ok(status_line(bytes, limits)?.map(|line| (usize::from(line.reason_end) + 2, line))),
+        Reach { end_max: ANSWER_HEAD_BYTES_MAX, bare_line_feeds: limits.bare_line_feeds },
+        |bytes| Ok(status_line(bytes, limits)?.map(|line| (line.end, line))),
         |line, facts: Facts| meta(line, &facts, asked, limits),
     )
 }
@@ -388,6 +389,8 @@ struct StatusLine {
     status: Status,
     version: Version,
     reason_end: u16,
+    /// Behind its line end.
+    end: usize,
 }
 
 /// Where the reason phrase begins.
@@ -417,17 +420,25 @@ fn status_line(bytes: &[u8], limits: &Limits) -> Result<Option<StatusLine>, Erro
     let reason_end = match bytes.get(PATTERN.len()) {
         Some(b' ') => REASON + value_len(line.get(REASON..).unwrap_or_default()),
         Some(b'\r') => PATTERN.len(),
+        Some(b'\n') if limits.bare_line_feeds => PATTERN.len(),
         Some(&other) => return Err(Error::at(Problem::StatusLine, other)),
         None => return Ok(None),
     };
     match line.get(reason_end) {
         Some(b'\r') => {}
+        Some(b'\n') if limits.bare_line_feeds => {
+            let end = reason_end + 1;
+            return Ok(Some(StatusLine { status, version, reason_end: reason_end as u16, end }));
+        }
         Some(&other) => return Err(Error::at(Problem::StatusLine, other)),
         None if bytes.len() <= line_max => return Ok(None),
         None => return Err(Error::new(Problem::StatusLineTooLong, &[])),
     }
     match bytes.get(reason_end + 1) {
-        Some(b'\n') => Ok(Some(StatusLine { status, version, reason_end: reason_end as u16 })),
+        Some(b'\n') => {
+            let end = reason_end + 2;
+            Ok(Some(StatusLine { status, version, reason_end: reason_end as u16, end }))
+        }
         Some(&other) => Err(Error::at(Problem::LineEnd, other)),
         None => Ok(None),
     }

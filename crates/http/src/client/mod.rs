@@ -148,6 +148,13 @@ impl Client {
         self
     }
 
+    /// Sets the limits of answers, for all clones. Without this call they are those of [`Limits::client`].
+    #[must_use]
+    pub fn limits(self, limits: Limits) -> Client {
+        self.shared.scratch.borrow_mut().set_limits(limits);
+        self
+    }
+
     /// Sets how long connecting may take.
     #[must_use]
     pub fn connect_timeout(mut self, span: Duration) -> Client {

@@ -207,7 +207,7 @@ impl Request {
         let limits = Limits {
             start_line_bytes: u16::MAX,
             field_line_bytes: u16::MAX,
-            header_bytes: u16::MAX,
+            header_bytes: u16::MAX.into(),
             body_bytes: u64::MAX,
             extension_methods: true,
             ..Limits::default()

@@ -46,7 +46,7 @@ const ANSWERS: [(&str, Count, &[u8]); 19] = [
     ("another protocol", PROTOCOL, b"220 mail.example.org ESMTP\r\n"),
     ("a future version", PROTOCOL, b"HTTP/2.0 200 OK\r\n\r\n"),
     ("an upgrade that was not offered", PROTOCOL, b"HTTP/1.1 101 Switching Protocols\r\n\r\n"),
-    ("line ends without CR", PROTOCOL, b"HTTP/1.1 200 OK\nContent-Length: 5\n\nhello"),
+    ("line ends without LF", PROTOCOL, b"HTTP/1.1 200 OK\rContent-Length: 5\r\rhello"),
     ("an error", STATUS, b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"),
     ("a redirect", STATUS, b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"),
 ];
@@ -66,6 +66,20 @@ fn each_wrong_answer_is_counted_by_its_kind_and_is_no_success() {
         assert_eq!((kind(&counts.errors), counts.errors.total()), (4, 4), "{name}: {:?}", counts.failures);
         assert_eq!(counts.failures.values().sum::<u64>(), 4, "{name}");
     }
+}
+
+/// RFC 9112 §2.2: a recipient may take LF for the end of a line.
+#[test]
+fn an_answer_with_line_ends_of_lf_alone_is_a_success() {
+    let server = Server::start(|stream, log| {
+        if Requests::default().next(stream, log).is_some() {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\nContent-Length: 5\nConnection: close\n\nhello");
+        }
+        close(stream);
+    });
+    let plan = Plan { count: Some(4), connections: 2, ..http(server.address) };
+    let counts = run(&plan, &best()).unwrap().counts;
+    assert_eq!((counts.sent, counts.completed, counts.errors.total()), (4, 4, 0), "{:?}", counts.failures);
 }
 
 #[test]

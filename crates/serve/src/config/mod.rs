@@ -45,6 +45,7 @@ use ringroad_gate::upstream::SpoolLimits;
 use ringroad_gate::words::header_name;
 use ringroad_http::{Deadlines, Limits, ListenAt};
 use ringroad_settings::{Document, Section, markdown, markdown_of, value};
+use ringroad_wire::{ANSWER_HEAD_BYTES_MAX, FIELDS_MAX};
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
@@ -257,7 +258,7 @@ impl Config {
             // A server behind may know methods that this one does not; routes can narrow them (`methods`).
             limits: Limits { extension_methods: true, ..Limits::default() },
             // An application's lines (a Content-Security-Policy, cookies) may be longer than a client's.
-            answer_limits: Limits { field_line_bytes: 32 << 10, header_bytes: u16::MAX, ..Limits::client() },
+            answer_limits: Limits::client(),
             deadlines: Deadlines::default(),
             http2: None,
             log: None,
@@ -404,15 +405,15 @@ impl Config {
         let line = |value: &_| value::bytes(value, 64, u64::from(u16::MAX)).map(|bytes| bytes as u16);
         set(&mut limits.start_line_bytes, section.read("request_line", line));
         set(&mut limits.field_line_bytes, section.read("header_line", line));
-        set(&mut limits.header_bytes, section.read("headers", line));
-        let most = ringroad_wire::FIELDS_MAX as u64;
-        set(
-            &mut limits.fields,
-            section.read("header_count", |value| value::count(value, 1, most).map(|n| n as u8)),
-        );
+        let all =
+            |most: usize| move |value: &_| value::bytes(value, 64, most as u64).map(|bytes| bytes as u32);
+        set(&mut limits.header_bytes, section.read("headers", all(usize::from(u16::MAX))));
+        let count = |value: &_| value::count(value, 1, FIELDS_MAX as u64).map(|n| n as u8);
+        set(&mut limits.fields, section.read("header_count", count));
         let answers = &mut self.answer_limits;
         set(&mut answers.field_line_bytes, section.read("answer_header_line", line));
-        set(&mut answers.header_bytes, section.read("answer_headers", line));
+        set(&mut answers.header_bytes, section.read("answer_headers", all(ANSWER_HEAD_BYTES_MAX)));
+        set(&mut answers.fields, section.read("answer_header_count", count));
         set(&mut limits.body_bytes, section.read("body", |value| value::bytes(value, 0, u64::MAX)));
         set(
             &mut self.deadlines.requests_per_connection,

@@ -48,7 +48,7 @@ fn each_mistake_is_told_with_its_line_and_key() {
             "limits.request_line = 10",
             "limits.request_line: expected a number of bytes (65536, \"64K\", \"8M\", \"2G\"), 64 to 65535, found 10",
         ),
-        ("limits.header_count = 101", "limits.header_count: expected a number from 1 to 100, found 101"),
+        ("limits.header_count = 256", "limits.header_count: expected a number from 1 to 255, found 256"),
         ("limits = 5", "limits: expected a table, found 5"),
         (
             "timeouts.header = \"500ms\"",

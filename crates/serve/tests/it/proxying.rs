@@ -588,3 +588,35 @@ drivers!(
         }
     }
 );
+
+drivers!(
+    /// As programs write it that are no servers by trade. What the proxy sends is its own writing.
+    an_answer_with_bare_line_feeds_and_a_long_head_is_passed_on_in_order,
+    |driver: DriverName| {
+        let (address, _) = behind(|client| {
+            while client.until(b"\r\n\r\n").is_some() {
+                let long: String = (0..5).map(|at| format!("X-Long-{at}: {}\n", "x".repeat(40_000))).collect();
+                let many: String = (0..200).map(|at| format!("X-{at}: {at}\n")).collect();
+                client.send(format!("HTTP/1.1 200 OK\n{long}{many}Content-Length: 2\n\nhi"));
+            }
+        });
+        let site = site(driver, &format!("http://{address}"), "");
+        let mut client = site.client();
+        for _ in 0..2 {
+            let reply = client.get("/");
+            assert_eq!((reply.status, reply.text()), (200, "hi"));
+            assert_eq!((reply.header("X-199"), reply.header("X-Long-4").unwrap().len()), (Some("199"), 40_000));
+            assert!(!reply.head.replace("\r\n", "").contains('\n'), "each line ends with CRLF");
+        }
+    }
+);
+
+#[test]
+fn a_request_with_bare_line_feeds_is_refused_and_no_server_has_it() {
+    let (address, connections) = behind(echo_heads);
+    let site = site(DriverName::Epoll, &format!("http://{address}"), "");
+    for request in ["GET / HTTP/1.1\nHost: a\n\n", "GET / HTTP/1.1\r\nHost: a\nX: y\r\n\r\n"] {
+        assert_eq!(site.client().send(request).reply().status, 400);
+    }
+    assert_eq!(connections.load(Ordering::SeqCst), 0);
+}

@@ -138,8 +138,7 @@ fn a_tunnel_has_no_body_whatever_is_announced() {
 fn bad_responses_are_refused_with_502() {
     use Problem as P;
     for (bytes, expected) in [
-        (&b"HTTP/1.1 200 OK\nContent-Length: 0\n\n"[..], P::StatusLine),
-        (b"HTTP/1.1 200 O\0K\r\n\r\n", P::StatusLine),
+        (&b"HTTP/1.1 200 O\0K\r\n\r\n"[..], P::StatusLine),
         (b"HTTP/1.1 200 OK\rX", P::LineEnd),
         (b"HTTP/1.1  200 OK\r\n\r\n", P::StatusLine),
         (b"HTTP/1.1 20 OK\r\n\r\n", P::StatusLine),
@@ -207,4 +206,80 @@ fn a_body_to_the_end_of_the_connection_has_a_limit_too() {
     assert_eq!((data.as_slice(), error.problem()), (&b"01234567"[..], Problem::BodyTooLong));
     let told = tell_responses(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", &[], &limits, GET);
     assert!(matches!(told[..], [Entry::Failed(error)] if error.problem() == Problem::BodyTooLong));
+}
+
+/// RFC 9112 §2.2 lets a recipient take LF for a line end. Programs that write CGI-like answers send it.
+#[test]
+fn lines_of_an_answers_head_may_end_with_a_line_feed_alone_if_that_is_taken() {
+    let with = |end: &str| {
+        let lines = [
+            "HTTP/1.1 103 Early Hints",
+            "Link: </a>",
+            "",
+            "HTTP/1.1 200 OK",
+            "X: y ",
+            "Content-Length: 2",
+            "",
+            "hi",
+        ];
+        lines.join(end).into_bytes()
+    };
+    let told = |bytes: &[u8], cuts: &[usize], limits: &Limits| tell_responses(bytes, cuts, limits, GET);
+    let bare = with("\n");
+    let whole = told(&with("\r\n"), &[], &Limits::client());
+    assert!(matches!(whole.last(), Some(Entry::InputEnded(false))), "{whole:?}");
+    for first in 0..=bare.len() {
+        assert_eq!(told(&bare, &[first], &Limits::client()), whole, "cut at {first}");
+    }
+    // A status line without a phrase; each line as it likes.
+    for good in
+        [&b"HTTP/1.1 204\nX: y\r\n\n"[..], b"HTTP/1.1 204 No\r\nX: y\n\r\n", b"HTTP/1.0 200 OK\n\nto the end"]
+    {
+        assert_eq!(problem(good, GET), None, "{}", good.escape_ascii());
+        let strict = told(good, &[], &Limits { bare_line_feeds: false, ..Limits::client() });
+        assert!(matches!(strict.last(), Some(Entry::Failed(_))), "{strict:?}");
+    }
+    // CR alone ends nothing, a line is not folded, and chunks end as they always did.
+    for bad in [
+        &b"HTTP/1.1 200 OK\rX: y\n\n"[..],
+        b"HTTP/1.1 200 OK\nX: y\rZ: 1\n\n",
+        b"HTTP/1.1 200 OK\nX: y\n folded\n\n",
+        b"HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n2\nhi\n0\n\n",
+        b"HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n2\r\nhi\r\n0\r\nX: y\n\r\n",
+    ] {
+        assert!(problem(bad, GET).is_some(), "{}", bad.escape_ascii());
+    }
+}
+
+/// curl takes 300 KiB of header lines, browsers 256 KiB.
+#[test]
+fn a_client_takes_heads_as_long_as_others_do() {
+    let line = |bytes: usize| format!("X: {}\r\n", "x".repeat(bytes - 3));
+    let head = |lines: &str| format!("HTTP/1.1 200 OK\r\n{lines}Content-Length: 2\r\n\r\nhi").into_bytes();
+    let length = "Content-Length: 2\r\n".len();
+    let all = 256 * 1024 - length;
+    let four = line(63 * 1024).repeat(4);
+    for (lines, expected) in [
+        (line(65_535), None),
+        (line(65_536), Some(Problem::FieldLineTooLong)),
+        (line(10).repeat(254), None),
+        (line(10).repeat(255), Some(Problem::TooManyFields)),
+        (format!("{four}{}", line(all - four.len() - 2)), None),
+        (format!("{four}{}", line(all - four.len() - 1)), Some(Problem::HeadersTooLong)),
+    ] {
+        let bytes = head(&lines);
+        assert_eq!(problem(&bytes, GET), expected, "{} bytes", bytes.len());
+        if expected.is_none() {
+            let mut scratch = Scratch::new(Limits::client());
+            let mut responses = Responses::new();
+            responses.begin(GET).unwrap();
+            let Some(ResponseEvent::Head(head)) = responses.next(&mut scratch, &bytes, &mut 0).unwrap()
+            else {
+                panic!("a head");
+            };
+            // The places behind 64 KiB are right.
+            assert_eq!(head.fields().get("content-length"), Some(&b"2"[..]));
+            assert_eq!(head.keep().view().fields().iter().last().unwrap().name, b"Content-Length");
+        }
+    }
 }
