@@ -40,10 +40,12 @@ drivers!(an_answer_that_comes_before_the_request_is_sent_is_passed_on, |driver: 
                     Then::Reset => client.reset_now(),
                 }
             });
-            for framing in [format!("Content-Length: {LARGE}"), "Transfer-Encoding: chunked".to_owned()] {
-                let context = format!("{status}, {then:?}, {framing}");
+            let framings = [format!("Content-Length: {LARGE}"), "Transfer-Encoding: chunked".to_owned()];
+            // Collected first, or passed on as it comes.
+            for (framing, buffer) in framings.iter().flat_map(|framing| [(framing, true), (framing, false)]) {
+                let context = format!("{status}, {then:?}, {framing}, buffer = {buffer}");
                 let route = format!(
-                    "[[route]]\npath = \"/\"\nkind = \"proxy\"\nto = \"http://{address}\"\nlimits = {{ body = \"100M\" }}\n"
+                    "[[route]]\npath = \"/\"\nkind = \"proxy\"\nto = \"http://{address}\"\nlimits = {{ body = \"100M\" }}\nbuffer = {buffer}\n"
                 );
                 let site = start(driver, &route, |_| {});
                 let before = connections.load(Ordering::SeqCst);
@@ -67,6 +69,9 @@ drivers!(an_answer_that_comes_before_the_request_is_sent_is_passed_on, |driver: 
                             if !sent || stopped.try_recv().is_ok() {
                                 return;
                             }
+                        }
+                        if is_chunked {
+                            writer.try_send("0\r\n\r\n");
                         }
                     });
                     let reply = client.reply();
