@@ -7,7 +7,7 @@
 
 use crate::encode::ReplyTo;
 use crate::error::{Error, Problem};
-use crate::limits::{FIELDS_MAX, Limits};
+use crate::limits::{ANSWER_HEAD_BYTES_MAX, FIELDS_MAX, Limits};
 use crate::request_head::RequestMeta;
 use crate::scan::{is_word, token_len, value_len};
 use std::fmt;
@@ -228,18 +228,35 @@ impl Slot {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
     /// Where the section begins.
-    pub(crate) section: u32,
-    /// Where the first line begins that is not known to be whole. section <= line.
-    pub(crate) line: u32,
+    section: u16,
+    /// Where the first line begins that is not known to be whole, in 24 bits: every idle connection has one of
+    /// these. section <= line.
+    line_low: u16,
+    line_high: u8,
     /// Lines before it.
     pub(crate) count: u8,
 }
 
+// A head is no longer than 24 bits say.
+const _: () = assert!(ANSWER_HEAD_BYTES_MAX < 1 << 24 && size_of::<Progress>() == 6);
+
 impl Progress {
     /// Before the first line of a section that begins at `start`; `None` where no place for a line is left.
     pub(crate) fn begin(start: usize) -> Option<Self> {
-        let start = u32::try_from(start).ok()?;
-        Some(Progress { section: start, line: start, count: 0 })
+        let section = u16::try_from(start).ok()?;
+        Some(Progress { section, line_low: section, line_high: 0, count: 0 })
+    }
+
+    /// Before the first line of a section that begins where its bytes do.
+    pub(crate) const START: Progress = Progress { section: 0, line_low: 0, line_high: 0, count: 0 };
+
+    fn at(self, line: usize, count: u8) -> Progress {
+        Progress { line_low: line as u16, line_high: (line >> 16) as u8, count, ..self }
+    }
+
+    /// Where the first line begins that is not known to be whole.
+    pub(crate) fn line(self) -> usize {
+        usize::from(self.line_low) | usize::from(self.line_high) << 16
     }
 }
 
@@ -281,12 +298,12 @@ pub(crate) fn lines(
     mut each: impl FnMut(u8, &[u8], &[u8]) -> Result<(), Error>,
 ) -> Result<Lines, Error> {
     // Every place that is noted is below that, so that it fits the slot.
-    let section_end = (from.section as usize + bounds.section_bytes as usize).min(bounds.end_max - 2);
+    let section_end = (usize::from(from.section) + bounds.section_bytes as usize).min(bounds.end_max - 2);
     let fields_max = bounds.fields.min(FIELDS_MAX as u8);
-    let mut at = from.line as usize;
+    let mut at = from.line();
     let mut count = from.count;
     loop {
-        let partial = Ok(Lines::Partial(Progress { section: from.section, line: at as u32, count }));
+        let partial = Ok(Lines::Partial(from.at(at, count)));
         let Some(&first) = bytes.get(at) else { return partial };
         if first == b'\r' {
             return match bytes.get(at + 1) {

@@ -51,7 +51,7 @@ pub(crate) fn read<L, F: Note, M>(
         line_too_long: Problem::FieldLineTooLong,
         too_many: Problem::TooManyFields,
     };
-    if (1..=bytes.len()).contains(&(from.line as usize)) {
+    if (1..=bytes.len()).contains(&from.line()) {
         // What is new decides whether this is worth another pass over all of it.
         if let Lines::Partial(progress) = resume::<F>(bytes, from, &bounds, slots)? {
             return Ok(Found::Partial(progress));

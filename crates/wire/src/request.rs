@@ -62,7 +62,7 @@ impl Requests {
     /// A connection just opened.
     pub const fn new() -> Self {
         Requests {
-            state: State::Head { begun: false, progress: Progress { section: 0, line: 0, count: 0 } },
+            state: State::Head { begun: false, progress: Progress::START },
             body_bytes_max: 0,
             drained: None,
             empty_lines: 0,
@@ -98,7 +98,10 @@ impl Requests {
     /// tells what there is.
     #[inline]
     pub fn next_again(&mut self, scratch: &Scratch, bytes: &[u8], at: &mut usize) -> Option<ReplyTo> {
-        let State::Head { progress: Progress { line: 0, .. }, .. } = self.state else { return None };
+        let State::Head { progress, .. } = self.state else { return None };
+        if progress.line() != 0 {
+            return None;
+        }
         let (reply, end) = scratch.plain_again(bytes.get(*at..)?)?;
         self.empty_lines = 0;
         self.keep_alive = true;
@@ -127,7 +130,7 @@ impl Requests {
             self.empty_lines += 1;
             *at += 2;
         }
-        let again = if progress.line == 0 { scratch.again(rest) } else { None };
+        let again = if progress.line() == 0 { scratch.again(rest) } else { None };
         let (meta, end, count) = match again {
             Some(same) => same,
             None => {
