@@ -116,8 +116,8 @@ mod tests {
         assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
         let name = name_of(listener.local_addr().unwrap().port());
         let begun = (0..8).map(|_| {
-            // SAFETY: socket(2) takes numbers; the descriptor that it gives belongs to nothing else. `name` is
-            // a live address of as many bytes, which connect(2) reads and keeps no pointer to.
+            // SAFETY: socket(2) takes numbers; the descriptor that it gives belongs to nothing else. `name`
+            // is a live address of as many bytes, which connect(2) reads and keeps no pointer to.
             unsafe {
                 let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
                 let fd = libc::socket(libc::AF_INET, kind, 0);

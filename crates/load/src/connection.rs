@@ -253,8 +253,8 @@ fn options(worker: &Worker, address: SocketAddr) -> Result<ConnectOptions, &'sta
     })
 }
 
-/// Connects to a server none of whose addresses has taken a connection yet: the one that takes this one is
-/// used from here on.
+/// Connects to a server of which no address has taken a connection yet: the one that takes this one is used
+/// from here on.
 async fn open_first(
     worker: &Worker,
     seat: &Seat,

@@ -229,8 +229,8 @@ impl Slot {
 pub(crate) struct Progress {
     /// Where the section begins.
     section: u16,
-    /// Where the first line begins that is not known to be whole, in 24 bits: every idle connection has one of
-    /// these. section <= line.
+    /// Where the first line begins that is not known to be whole, in 24 bits: every idle connection has one
+    /// of these. section <= line.
     line_low: u16,
     line_high: u8,
     /// Lines before it.

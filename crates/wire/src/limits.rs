@@ -66,9 +66,9 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Those of a client. An answer has been asked for, and its sender chosen: what others take is taken, heads
-    /// of 256 KiB (browsers; curl: 300 KiB) with lines of 64 KiB, and lines that end with LF alone. Bodies are
-    /// as long as the user requests.
+    /// Those of a client. An answer has been asked for, and its sender chosen: what others take is taken.
+    /// Heads have up to 256 KiB (browsers; curl: 300 KiB) with lines of 64 KiB, and lines may end with LF
+    /// alone. Bodies are as long as the user requests.
     pub fn client() -> Self {
         Limits {
             field_line_bytes: u16::MAX,

@@ -53,8 +53,8 @@ impl Builder {
     }
 
     /// Sets the maximum number of workers of the threads driver. That many operations can wait at a time; one
-    /// more fails. A worker that a cancel or a close has called back does not count any more. Default: 4096. Each worker costs a thread (with about 8 KiB of stack), two mappings and a
-    /// descriptor.
+    /// more fails. A worker that a cancel or a close has called back does not count any more. Default: 4096.
+    /// Each worker costs a thread (with about 8 KiB of stack), two mappings and a descriptor.
     pub fn workers(mut self, workers: u32) -> Builder {
         self.settings.workers = workers;
         self

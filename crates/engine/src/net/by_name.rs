@@ -84,9 +84,9 @@ impl TcpStream {
         TcpStream::connect_first(addresses, Duration::MAX, |_| Some(options)).await
     }
 
-    /// As [`connect_any`](Self::connect_any), for a caller that waits for `span` in all: where 250 ms are more
-    /// than its share of that, an address has its share before the next one is tried. So none is left out
-    /// because those before it are silent. `options` gives those of each address, or leaves it out.
+    /// As [`connect_any`](Self::connect_any), for a caller that waits for `span` in all: where 250 ms are
+    /// more than its share of that, an address has its share before the next one is tried. So none is left
+    /// out because those before it are silent. `options` gives those of each address, or leaves it out.
     ///
     /// # Errors
     /// As there. That `span` is over is for the caller to notice.

@@ -163,7 +163,7 @@ impl Connection {
         (self.stream, self.reader.into_rest())
     }
 
-    /// Returns the connection if it can carry another request: not one whose request was not sent to its end.
+    /// Returns the connection if it can carry another request: its last request was sent to the end.
     pub(super) fn into_idle(self) -> Option<Transport> {
         (self.outgoing.is_sent() && self.reader.is_idle()).then_some(self.stream)
     }

@@ -1,8 +1,8 @@
 //! A request on its way out, sent while its answer is waited for and read.
 //!
-//! A server may answer before it has read all of a request (RFC 9112 §9.5): it refuses the body, or it answers
-//! piece by piece what it reads. A client that sends first and receives then never learns the one, and stands
-//! still with the other. So whatever receives here sends as well: see [`Both`].
+//! A server may answer before it has read all of a request (RFC 9112 §9.5): it refuses the body, or it
+//! answers piece by piece what it reads. A client that sends first and receives then never learns the one,
+//! and stands still with the other. So whatever receives here sends as well: see [`Both`].
 
 use super::error::ClientError;
 use super::failure::{FailedAt, SentSoFar};
@@ -140,7 +140,7 @@ impl Outgoing {
 pub(super) struct Both<'a> {
     pub(super) stream: &'a mut Transport,
     pub(super) outgoing: &'a mut Outgoing,
-    /// Bytes of a request whose sending has failed, for another connection.
+    /// Bytes of a request that could not be sent, for another connection.
     pub(super) unsent: &'a mut Vec<u8>,
     /// Is told when all is sent.
     pub(super) reached: Option<&'a Cell<(FailedAt, SentSoFar)>>,

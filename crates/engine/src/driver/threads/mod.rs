@@ -6,13 +6,12 @@
 //! receive is different: the worker receives into its own buffer, one buffer ahead of the task, and stays
 //! assigned. In the steady state of a connection only the peer wakes it, never the driver.
 //!
-//! Workers are started on demand, up to a limit ([`Settings::workers`]) of those that wait: one that is called
-//! back is not one of them, so that connections that follow each other need no more than there are at a time.
-//! Past the limit an operation fails;
-//! it never queues, since a bounded pool would deadlock when all its workers wait for operations in the
-//! queue. Up to [`IDLE_MAX`] idle workers are kept. A connection is accepted only if a worker can be reserved
-//! for it, so that no connection is taken from the backlog only to be refused. The reservation ends when the
-//! connection first waits, in either direction.
+//! Workers are started on demand, up to a limit ([`Settings::workers`]) of those that wait: one that is
+//! called back is not one of them, so that connections that follow each other need no more than there are at
+//! a time. Past the limit an operation fails; it never queues, since a bounded pool would deadlock when all
+//! its workers wait for operations in the queue. Up to [`IDLE_MAX`] idle workers are kept. A connection is
+//! accepted only if a worker can be reserved for it, so that no connection is taken from the backlog only to
+//! be refused. The reservation ends when the connection first waits, in either direction.
 //!
 //! INVARIANT: a descriptor is not closed while a worker is assigned to it. A cancel calls the worker back and
 //! returns `Asked`. The last completion comes when the worker has left, and carries what the worker had

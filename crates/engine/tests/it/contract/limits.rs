@@ -556,8 +556,8 @@ cases!(
 );
 
 cases!(
-    /// Connections that follow each other need no more workers than there are connections at a time: the limit
-    /// has room for those that are on their way back.
+    /// Connections that follow each other need no more workers than there are connections at a time: the
+    /// limit has room for those that are on their way back.
     on_threads_a_connection_that_is_closed_leaves_its_place_at_once,
     [threads Threads],
     |case| with_runtime(case, |builder| builder.workers(2), |_, runtime| {

@@ -268,7 +268,7 @@ scenario!(a_dropped_send_of_which_nothing_went_leaves_no_trace, |case| async mov
         for piece in [512, 1] {
             while let Ok((sent, _)) = timeout(Duration::from_millis(300), ours.write(vec![b'f'; piece])).await
             {
-                filled += sent.unwrap() as usize;
+                filled += sent.unwrap();
             }
         }
         let mut whole = true;
