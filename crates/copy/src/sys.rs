@@ -55,8 +55,8 @@ fn sync_range(file: BorrowedFd<'_>, flags: libc::c_uint) -> Result<(), Errno> {
 }
 
 /// The error of a libc function that answers 0 or -1. To be called before anything else can set `errno`.
-fn answered(answer: libc::c_int) -> Result<(), Errno> {
-    if answer == 0 {
+fn answered(answer: impl Into<libc::c_long>) -> Result<(), Errno> {
+    if answer.into() == 0 {
         Ok(())
     } else {
         Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
@@ -95,10 +95,5 @@ pub(crate) fn chmod_held(held: BorrowedFd<'_>, mode: Mode) -> Result<(), Errno> 
     let (fd, mode) = (held.as_raw_fd(), mode.as_raw_mode());
     // SAFETY: the descriptor is open as long as it is borrowed, and the path is a string that ends in NUL;
     // the kernel reads both and writes no memory of ours.
-    let answer = unsafe { libc::syscall(FCHMODAT2, fd, c"".as_ptr(), mode, libc::AT_EMPTY_PATH) };
-    if answer == 0 {
-        Ok(())
-    } else {
-        Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
-    }
+    answered(unsafe { libc::syscall(FCHMODAT2, fd, c"".as_ptr(), mode, libc::AT_EMPTY_PATH) })
 }

@@ -29,6 +29,11 @@ pub fn check_line(name: &str, value: &str) -> Result<(), String> {
     FieldBlock::of([(name, value)]).map(|_| ()).map_err(|why| why.to_string())
 }
 
+/// What is behind `http://` or `https://`, in any case of letters, if one of them begins the text.
+pub fn after_http(text: &str) -> Option<&str> {
+    ["http", "https"].into_iter().find_map(|scheme| ringroad_wire::after_scheme(text, scheme))
+}
+
 /// A status from 200 to 599.
 ///
 /// # Errors

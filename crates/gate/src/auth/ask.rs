@@ -148,8 +148,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Option<Ask> {
     section.describe(&TABLE);
     let url = section.require("url", "where to ask, as \"http://127.0.0.1:9091/verify\"", |value| {
         let text = value::text(value)?;
-        let is_url =
-            ["http", "https"].into_iter().any(|scheme| ringroad_wire::after_scheme(&text, scheme).is_some());
+        let is_url = words::after_http(&text).is_some();
         is_url
             .then_some(text)
             .ok_or_else(|| value::found("a URL that begins with http:// or https://", value))

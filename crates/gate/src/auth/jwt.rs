@@ -360,7 +360,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Option<Jwt> {
     });
     let keys = section.read("keys", |value| {
         let text = value::text(value)?;
-        if ["http", "https"].into_iter().any(|scheme| ringroad_wire::after_scheme(&text, scheme).is_some()) {
+        if words::after_http(&text).is_some() {
             return Ok(Source::Url(text));
         }
         let path = section.path(&text);

@@ -10,6 +10,7 @@ use crate::flow::{Flow, Local};
 use crate::groups::{self, WorkerGroups};
 use crate::metrics::{Families, label};
 use crate::stage::Stage;
+use crate::words;
 use futures_core::Stream;
 use ringroad_engine::{spawn, time};
 use ringroad_http::{Chunk, Client, Method, RequestBody};
@@ -85,7 +86,7 @@ fn read(section: &Section<'_>, _: &Reading<'_>) -> Option<Arc<dyn Feature>> {
             if text.strip_prefix(groups::PREFIX).is_some_and(|name| !name.is_empty() && !name.contains('/')) {
                 return Ok(text);
             }
-            let host = ["http", "https"].into_iter().find_map(|scheme| ringroad_wire::after_scheme(&text, scheme));
+            let host = words::after_http(&text);
             let is_server = host.is_some_and(|host| !host.is_empty() && !host.contains(['/', '?', '#', '@']));
             is_server
                 .then_some(text)

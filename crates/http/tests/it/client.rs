@@ -1,6 +1,6 @@
 //! Our client, with our server and with others that misbehave.
 
-use crate::support::start;
+use crate::support::{odd, start};
 use ringroad_engine::time::sleep;
 use ringroad_engine::{DriverName, Runtime, spawn, sync};
 use ringroad_http::{
@@ -9,7 +9,6 @@ use ringroad_http::{
 };
 use std::future::Future;
 use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 fn server(driver: DriverName) -> Handle {
@@ -121,18 +120,6 @@ drivers!(a_response_dropped_before_its_end_does_not_spoil_the_next, |driver: Dri
         assert_eq!(response.text().await.unwrap(), "hello");
     });
 });
-
-/// A server on a thread that calls a function for each connection.
-fn odd(each: impl Fn(usize, std::net::TcpStream) + Send + 'static) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/", listener.local_addr().unwrap());
-    std::thread::spawn(move || {
-        for (number, stream) in listener.incoming().enumerate() {
-            each(number, stream.unwrap());
-        }
-    });
-    url
-}
 
 fn read_head(stream: &mut std::net::TcpStream) {
     let mut got = Vec::new();

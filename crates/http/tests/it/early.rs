@@ -1,6 +1,6 @@
 //! Answers that come before the request is sent: our client with servers that do not wait for its end.
 
-use crate::support::start;
+use crate::support::{odd, start};
 use crate::tls::Authority;
 use ringroad_engine::{DriverName, Runtime, spawn, sync, time};
 use ringroad_http::{
@@ -8,7 +8,7 @@ use ringroad_http::{
     Status, post,
 };
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -20,18 +20,6 @@ const LARGE: usize = 10 << 20;
 
 fn run<F: Future>(driver: DriverName, future: F) -> F::Output {
     Runtime::new(driver).unwrap().block_on(future).unwrap()
-}
-
-/// A server on a thread that calls a function for each connection, one after another.
-fn odd(each: impl Fn(usize, TcpStream) + Send + 'static) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/", listener.local_addr().unwrap());
-    std::thread::spawn(move || {
-        for (number, stream) in listener.incoming().enumerate() {
-            each(number, stream.unwrap());
-        }
-    });
-    url
 }
 
 /// What follows an early answer.

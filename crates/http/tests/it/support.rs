@@ -6,7 +6,7 @@ use ringroad_engine::choose::Wish;
 use ringroad_http::{Handle, Server};
 use std::fs::{self, File};
 use std::io::Write;
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,6 +17,18 @@ const HANG: Duration = Duration::from_secs(300);
 /// Starts `server` on a port of its own.
 pub(crate) fn start<S: 'static>(driver: DriverName, server: Server<S>) -> Handle {
     server.bind("127.0.0.1:0").unwrap().driver(Wish::Named(driver)).start().unwrap()
+}
+
+/// A server on a thread that calls a function for each connection, one after another. Returns its URL.
+pub(crate) fn odd(each: impl Fn(usize, TcpStream) + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().enumerate() {
+            each(number, stream.unwrap());
+        }
+    });
+    url
 }
 
 /// A response as it came.

@@ -7,6 +7,7 @@ use ringroad_app::{FastCgiTiming, Protocol, Responder};
 use ringroad_gate::media::MediaTypes;
 use ringroad_gate::template::{Template, Use};
 use ringroad_gate::upstream::{Address, SpoolLimits};
+use ringroad_gate::words;
 use ringroad_settings::{Section, Value, value};
 use std::io;
 use std::path::Path;
@@ -181,7 +182,7 @@ fn address(value: &Value<'_>, folder: &Path) -> Result<Address, String> {
     let refused = || format!("expected {EXPECTED}, found {text:?}");
     let plain = ["fcgi", "tcp"].into_iter().find_map(|scheme| ringroad_wire::after_scheme(&text, scheme));
     let plain = plain.unwrap_or(&text);
-    if ["http", "https"].into_iter().any(|scheme| ringroad_wire::after_scheme(&text, scheme).is_some()) {
+    if words::after_http(&text).is_some() {
         return Err(format!("{}; a server that speaks HTTP is for `kind = \"proxy\"`", refused()));
     }
     let form = if plain.starts_with("unix:") { plain.to_owned() } else { format!("http://{plain}") };
