@@ -127,13 +127,12 @@ impl fmt::Display for Error {
             write!(f, ", on {target}")?;
         }
         write!(f, ": {source}")?;
-        if let Some(driver) = driver {
-            write!(f, " (driver {driver})")?;
+        match (hint, driver) {
+            (Some(hint), Some(driver)) => write!(f, " ({hint}; driver {driver})"),
+            (Some(hint), None) => write!(f, " ({hint})"),
+            (None, Some(driver)) => write!(f, " (driver {driver})"),
+            (None, None) => Ok(()),
         }
-        if let Some(hint) = hint {
-            write!(f, " ({hint})")?;
-        }
-        Ok(())
     }
 }
 
@@ -161,7 +160,7 @@ mod tests {
             .hint("nothing listens there");
         assert_eq!(
             error.to_string(),
-            "connect, on 127.0.0.1:1: Connection refused (os error 111) (driver epoll) (nothing listens there)"
+            "connect, on 127.0.0.1:1: Connection refused (os error 111) (nothing listens there; driver epoll)"
         );
         assert_eq!(size_of::<Result<()>>(), size_of::<usize>());
     }
