@@ -23,6 +23,7 @@ mod php;
 mod pool;
 mod probe;
 mod process;
+mod run_folder;
 mod settings;
 mod slot;
 mod status;

@@ -3,6 +3,7 @@
 //! The classes are `runners/php/ringroad.php` and the files beside it, which this program carries. A process
 //! of PHP reads them from a temporary folder before the program itself.
 
+use crate::run_folder::RunFolder;
 use crate::settings::{Dispatch, Settings};
 use command_fds::{CommandFdExt, FdMapping};
 use rustix::pipe::PipeFlags;
@@ -13,7 +14,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
 /// The file that reads the others.
 const FIRST: &str = include_str!("../../../runners/php/ringroad.php");
@@ -45,7 +45,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(crate) struct Classes {
     /// It has to be there.
-    _folder: TempDir,
+    _folder: RunFolder,
     first: PathBuf,
 }
 
@@ -59,7 +59,7 @@ impl Classes {
 /// Writes the classes to files that every user may read. PHP includes no file without a name: it looks up the
 /// path of what it opens.
 pub(crate) fn classes() -> io::Result<Classes> {
-    let folder = tempfile::Builder::new().prefix("ringroad-").tempdir()?;
+    let folder = RunFolder::new()?;
     let inner = folder.path().join("swoole");
     std::fs::create_dir(&inner)?;
     let first = folder.path().join("ringroad.php");

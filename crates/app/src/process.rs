@@ -6,6 +6,7 @@
 
 use crate::control::{CONTROL_ENV, Control};
 use crate::php;
+use crate::run_folder::RunFolder;
 use crate::settings::{Launch, Protocol, Settings};
 use crate::slot::TASK_SLOT;
 use command_fds::{CommandFdExt, FdMapping};
@@ -51,7 +52,7 @@ pub(crate) struct Ground {
     /// Swoole's classes, for PHP.
     classes: php::Classes,
     /// For sockets of workers that speak HTTP; no other user may look into it.
-    folder: tempfile::TempDir,
+    folder: RunFolder,
     /// The priority of this process, if one that was lowered can have it again.
     priority: Option<i32>,
 }
@@ -71,7 +72,7 @@ impl Ground {
         Ok(Ground {
             runner: runner.into(),
             classes,
-            folder: tempfile::Builder::new().prefix("ringroad-").tempdir()?,
+            folder: RunFolder::new()?,
             priority: restorable_priority(),
         })
     }
