@@ -52,9 +52,10 @@ fn has_nextest(root: &Path) -> bool {
     asked.is_ok_and(|output| output.status.success())
 }
 
-/// Tests mostly wait, for time limits and for processes: two for each processor.
+/// Four for each processor. Most tests take two of them (`.config/nextest.toml`): they wait for time limits and for
+/// processes.
 fn threads() -> usize {
-    2 * std::thread::available_parallelism().map_or(1, usize::from)
+    4 * std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn succeeds(command: &mut Command) -> bool {
