@@ -714,7 +714,8 @@ impl fmt::Display for Caveat {
             ),
             Caveat::NothingMeasured => write!(
                 f,
-                "not one answer came in the measured window: start the server by hand and send it a request."
+                "not one answer came in the measured window: if answers came before it, the server stopped, or takes \
+                 longer than the window; if none came at all, send it a request by hand."
             ),
             Caveat::Steal { share } => write!(
                 f,

@@ -243,7 +243,7 @@ fn prepare(plan: &mut Plan, flags: &LoadFlags, facts: &Facts, choice: &Choice) -
         plan.sources = source::spread(first.ip(), own.held().into(), Capacity::of(facts).outgoing);
     }
     if flags.processes.process_part.is_none() {
-        for address in addresses.iter().filter(|address| !address.ip().is_loopback()).take(1) {
+        for address in addresses.iter().filter(|address| !address.ip().to_canonical().is_loopback()).take(1) {
             say(&format!(
                 "warning: {address} is not this machine: load only servers that you are allowed to load"
             ));

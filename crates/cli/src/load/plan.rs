@@ -388,7 +388,8 @@ fn threads(plan: &Plan) -> u32 {
     let here = plan.places().all(|place| match place {
         Place::Unix(_) => true,
         Place::Tcp(host, _) => {
-            host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+            host == "localhost"
+                || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
         }
     });
     if here { (cpus / 2).max(1) } else { cpus }

@@ -179,7 +179,7 @@ fn run_service(
 fn is_loopback(listen: Option<&ListenAt>) -> bool {
     match listen {
         None => true,
-        Some(ListenAt::Tcp(address)) => address.ip().is_loopback(),
+        Some(ListenAt::Tcp(address)) => address.ip().to_canonical().is_loopback(),
         Some(_) => false,
     }
 }

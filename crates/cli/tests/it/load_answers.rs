@@ -353,3 +353,14 @@ fn the_help_has_headings_in_an_order_that_tells_what_belongs_together() {
     let ours: Vec<&str> = headings.iter().copied().filter(|heading| expected.contains(heading)).collect();
     assert_eq!(ours, expected, "{text}");
 }
+
+/// An IPv4 address of the loopback may be written in IPv6's form (RFC 4291 §2.5.5.2).
+#[test]
+fn a_loopback_address_in_either_form_is_this_machine() {
+    let (address, _) = site();
+    for host in ["127.0.0.1", "[::ffff:127.0.0.1]"] {
+        let outcome = load(&[&[&*format!("http://{host}:{}/", address.port())], &FEW[..]].concat());
+        assert_eq!(outcome.code, Some(0), "{}", outcome.text());
+        assert!(!outcome.stderr.contains("not this machine"), "{}", outcome.stderr);
+    }
+}

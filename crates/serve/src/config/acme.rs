@@ -138,7 +138,9 @@ fn directory(value: &Value<'_>) -> Result<String, String> {
         let host = end.and_then(|at| authority.get(..at)).unwrap_or(authority);
         host.trim_matches(['[', ']']).to_owned()
     };
-    let is_here = |host: &str| host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    let is_here = |host: &str| {
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+    };
     let parts = url.split_once("://").map(|(scheme, rest)| (scheme.to_ascii_lowercase(), rest));
     match parts.as_ref().map(|(scheme, rest)| (&**scheme, *rest)) {
         Some(("https", rest)) if Client::is_name(&host(rest)) => Ok(url),
