@@ -31,12 +31,12 @@ pub(crate) enum Piece<'a> {
 }
 
 impl Decoder {
-    /// For a body that is not empty.
-    pub(crate) fn new(body: Body) -> Option<Decoder> {
+    /// For a body that is not empty. `tolerant`: it is of an answer, and [`Limits::tolerant`] is set.
+    pub(crate) fn new(body: Body, tolerant: bool) -> Option<Decoder> {
         match body {
             Body::Empty => None,
             Body::Length(left) => Some(Decoder::Length { left }),
-            Body::Chunked => Some(Decoder::Chunked(Chunked::default())),
+            Body::Chunked => Some(Decoder::Chunked(Chunked { tolerant, ..Chunked::default() })),
             Body::UntilClose => Some(Decoder::UntilClose { received: 0 }),
         }
     }
@@ -83,7 +83,7 @@ fn take<'a>(bytes: &'a [u8], left: &mut u64) -> (usize, Piece<'a>) {
     (data.len(), Piece::Data(data))
 }
 
-/// RFC 9112 §7.1, to the letter.
+/// RFC 9112 §7.1, to the letter; but for what [`Limits::tolerant`] names.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Chunked {
     at: At,
@@ -96,6 +96,7 @@ pub(crate) struct Chunked {
     /// Content announced so far.
     total: u64,
     trailers: Progress,
+    tolerant: bool,
 }
 
 /// What comes next.
@@ -171,6 +172,7 @@ impl Chunked {
             (At::Gap | At::Name | At::NameGap | At::Token | At::QuotedEnd, b';') => At::NameStart,
             (At::Name | At::NameGap, b'=') => At::ValueStart,
             (At::Name | At::Token | At::QuotedEnd, b'\r') => At::LineFeed,
+            (At::Gap, b'\r') if self.tolerant => At::LineFeed,
             (At::Name, b' ' | b'\t') => At::NameGap,
             (At::Token | At::QuotedEnd, b' ' | b'\t') => At::Gap,
             (At::NameStart | At::Name, _) if is_token(byte) => At::Name,
@@ -216,8 +218,8 @@ impl Chunked {
             section_bytes: limits.trailer_bytes.into(),
             line_bytes: limits.field_line_bytes,
             end_max: HEAD_BYTES_MAX,
-            // A chunk ends by its framing, which is held to its letter.
-            bare_line_feeds: false,
+            // What ends a body is held to its letter.
+            tolerant: false,
             fields: limits.fields,
             section_too_long: Problem::TrailersTooLong,
             line_too_long: Problem::TrailersTooLong,
@@ -225,12 +227,11 @@ impl Chunked {
         };
         let section = bytes.get(used..).unwrap_or_default();
         let from = self.trailers;
+        let drops = self.tolerant;
         let mut scan = |from| {
-            lines(section, from, &bounds, slots, |_, name, _| {
-                if is_forbidden_trailer(name) {
-                    return Err(Error::new(Problem::TrailerForbidden, name));
-                }
-                Ok(())
+            lines(section, from, &bounds, slots, |_, name, _| match is_forbidden_trailer(name) {
+                true if !drops => Err(Error::new(Problem::TrailerForbidden, name)),
+                is_forbidden => Ok(!is_forbidden),
             })
         };
         let mut found = scan(from)?;

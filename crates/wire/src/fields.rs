@@ -267,8 +267,8 @@ pub(crate) struct Bounds {
     pub(crate) line_bytes: u16,
     /// Where the last byte of a section may lie, whatever else is said.
     pub(crate) end_max: usize,
-    /// A line may end with LF alone.
-    pub(crate) bare_line_feeds: bool,
+    /// A line may end with LF alone, and blanks may stand before its colon.
+    pub(crate) tolerant: bool,
     pub(crate) fields: u8,
     pub(crate) section_too_long: Problem,
     pub(crate) line_too_long: Problem,
@@ -284,7 +284,8 @@ pub(crate) enum Lines {
     Partial(Progress),
 }
 
-/// Reads the lines at `from`, notes them in `slots` and shows each to `each` with its number.
+/// Reads the lines at `from` and shows each to `each` with its number, which says whether it is noted in
+/// `slots`.
 ///
 /// The verdict on a prefix of `bytes` is either that more is needed or already the verdict on the whole:
 /// bytes are judged from left to right, and a limit is broken at the byte that goes over it, whether or not
@@ -295,7 +296,7 @@ pub(crate) fn lines(
     from: Progress,
     bounds: &Bounds,
     slots: &mut Slots,
-    mut each: impl FnMut(u8, &[u8], &[u8]) -> Result<(), Error>,
+    mut each: impl FnMut(u8, &[u8], &[u8]) -> Result<bool, Error>,
 ) -> Result<Lines, Error> {
     // Every place that is noted is below that, so that it fits the slot.
     let section_end = (usize::from(from.section) + bounds.section_bytes as usize).min(bounds.end_max - 2);
@@ -312,7 +313,7 @@ pub(crate) fn lines(
                 None => partial,
             };
         }
-        if first == b'\n' && bounds.bare_line_feeds {
+        if first == b'\n' && bounds.tolerant {
             return Ok(Lines::Whole { end: at + 1, count });
         }
         if count == fields_max {
@@ -332,18 +333,22 @@ pub(crate) fn lines(
         };
 
         let name_len = token_len(line);
-        let Some(&colon) = line.get(name_len) else { return ended() };
+        let mut colon_at = name_len;
+        while bounds.tolerant && name_len > 0 && matches!(line.get(colon_at), Some(b' ' | b'\t')) {
+            colon_at += 1;
+        }
+        let Some(&colon) = line.get(colon_at) else { return ended() };
         if colon != b':' || name_len == 0 {
             return Err(not_a_name(name_len, colon));
         }
-        let mut value = name_len + 1;
+        let mut value = colon_at + 1;
         while let Some(b' ' | b'\t') = line.get(value) {
             value += 1;
         }
         let mut value_end = value + value_len(line.get(value..).unwrap_or_default());
         let Some(&stop) = line.get(value_end) else { return ended() };
         let mut next = at + value_end + 2;
-        if stop == b'\n' && bounds.bare_line_feeds {
+        if stop == b'\n' && bounds.tolerant {
             next -= 1;
         } else if stop != b'\r' {
             let problem = if stop == b'\n' { Problem::LineEnd } else { Problem::FieldValue };
@@ -366,12 +371,12 @@ pub(crate) fn lines(
                 value_len: (value_end - value) as u16,
             };
         }
-        each(
+        let is_noted = each(
             count,
             line.get(..name_len).unwrap_or_default(),
             line.get(value..value_end).unwrap_or_default(),
         )?;
-        count += 1;
+        count += u8::from(is_noted);
         at = next;
     }
 }

@@ -24,8 +24,8 @@ pub(crate) trait Note: Default {
 pub(crate) struct Reach {
     /// Longest head, whatever the limits say.
     pub(crate) end_max: usize,
-    /// Lines may end with LF alone.
-    pub(crate) bare_line_feeds: bool,
+    /// What [`Limits::tolerant`] names is taken.
+    pub(crate) tolerant: bool,
 }
 
 /// Reads the head at the front of `bytes`. Lines up to `from` are known to be whole and good:
@@ -45,7 +45,7 @@ pub(crate) fn read<L, F: Note, M>(
         section_bytes: limits.header_bytes,
         line_bytes: limits.field_line_bytes,
         end_max: reach.end_max,
-        bare_line_feeds: reach.bare_line_feeds,
+        tolerant: reach.tolerant,
         fields: limits.fields,
         section_too_long: Problem::HeadersTooLong,
         line_too_long: Problem::FieldLineTooLong,
@@ -60,7 +60,9 @@ pub(crate) fn read<L, F: Note, M>(
     let Some((line_end, line)) = start_line(bytes)? else { return Ok(Found::Partial(Progress::default())) };
     let mut facts = F::default();
     let begin = Progress::begin(line_end).ok_or_else(|| Error::new(Problem::HeadersTooLong, &[]))?;
-    match lines(bytes, begin, &bounds, slots, |number, name, value| facts.note(number, name, value))? {
+    match lines(bytes, begin, &bounds, slots, |number, name, value| {
+        facts.note(number, name, value).map(|()| true)
+    })? {
         Lines::Partial(progress) => Ok(Found::Partial(progress)),
         Lines::Whole { end, count } => Ok(Found::Whole { meta: meaning(&line, facts)?, end, count }),
     }
@@ -70,7 +72,7 @@ pub(crate) fn read<L, F: Note, M>(
 #[cold]
 fn resume<F: Note>(bytes: &[u8], from: Progress, bounds: &Bounds, slots: &mut Slots) -> Result<Lines, Error> {
     let mut new = F::default();
-    lines(bytes, from, bounds, slots, |number, name, value| new.note(number, name, value))
+    lines(bytes, from, bounds, slots, |number, name, value| new.note(number, name, value).map(|()| true))
 }
 
 #[cfg(test)]
@@ -98,7 +100,7 @@ mod tests {
         let bytes = [b"first\r\n", &b"X: y\r\n".repeat(lines)[..], b"\r\n"].concat();
         let mut slots = [Default::default(); FIELDS_MAX];
         let mut from = Progress::default();
-        let reach = Reach { end_max: 1000, bare_line_feeds: false };
+        let reach = Reach { end_max: 1000, tolerant: false };
         for end in 0..=bytes.len() {
             let start_line = |bytes: &[u8]| Ok((bytes.len() >= 7).then_some((7, ())));
             let limits = Limits::default();

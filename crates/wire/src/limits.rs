@@ -38,10 +38,12 @@ pub struct Limits {
     pub interim_responses: u8,
     /// Most bytes of an unwanted body that are read and dropped to keep a connection; past it, close.
     pub drain_bytes: u32,
-    /// Whether lines of an answer's head may end with LF alone, as RFC 9112 §2.2 allows a recipient. Lines of
-    /// requests and of chunked bodies may not: two readers that differ there take one message for two. A
-    /// [`Default`] does not.
-    pub bare_line_feeds: bool,
+    /// Whether an answer may have what RFC 9112 lets its recipient take: lines of the head that end with LF
+    /// alone (§2.2), blanks between a name and its colon (§5.1), blanks behind the size of a chunk, as old
+    /// servers pad it; and whether trailer lines that must not be there are dropped (RFC 9110 §6.5.1) instead
+    /// of refused. Requests may have none of these: two readers that differ there take one message for two.
+    /// [`Default`]: no.
+    pub tolerant: bool,
     /// Whether methods other than those of [`Method`](crate::Method) are taken (501 otherwise).
     pub extension_methods: bool,
 }
@@ -59,7 +61,7 @@ impl Default for Limits {
             empty_lines: 8,
             interim_responses: 16,
             drain_bytes: 256 * 1024,
-            bare_line_feeds: false,
+            tolerant: false,
             extension_methods: false,
         }
     }
@@ -67,15 +69,15 @@ impl Default for Limits {
 
 impl Limits {
     /// Those of a client. An answer has been asked for, and its sender chosen: what others take is taken.
-    /// Heads have up to 256 KiB (browsers; curl: 300 KiB) with lines of 64 KiB, and lines may end with LF
-    /// alone. Bodies are as long as the user requests.
+    /// Heads have up to 256 KiB (browsers; curl: 300 KiB) with lines of 64 KiB. Bodies are as long as the
+    /// user requests.
     pub fn client() -> Self {
         Limits {
             field_line_bytes: u16::MAX,
             header_bytes: 256 * 1024,
             fields: FIELDS_MAX as u8,
             body_bytes: u64::MAX,
-            bare_line_feeds: true,
+            tolerant: true,
             ..Limits::default()
         }
     }

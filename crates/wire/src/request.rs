@@ -150,7 +150,7 @@ impl Requests {
         };
         self.empty_lines = 0;
         self.keep_alive = meta.keep_alive;
-        self.state = match Decoder::new(meta.body) {
+        self.state = match Decoder::new(meta.body, false) {
             None => self.after(),
             Some(decoder) => {
                 self.body_bytes_max = scratch.limits().body_bytes;

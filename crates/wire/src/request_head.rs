@@ -225,7 +225,7 @@ pub(crate) fn read(
         limits,
         slots,
         from,
-        Reach { end_max: HEAD_BYTES_MAX, bare_line_feeds: false },
+        Reach { end_max: HEAD_BYTES_MAX, tolerant: false },
         |bytes| Ok(request_line(bytes, limits)?.map(|line| (line.end, line))),
         |line, facts: RequestFacts| facts.meta(line, limits),
     )

@@ -272,7 +272,7 @@ impl Responses {
         }
         self.keep_alive = meta.keep_alive;
         self.body_bytes_max = limits.body_bytes;
-        Ok(Decoder::new(meta.body).map_or_else(|| self.after(), State::Body))
+        Ok(Decoder::new(meta.body, limits.tolerant).map_or_else(|| self.after(), State::Body))
     }
 
     fn body<'a>(
@@ -358,7 +358,7 @@ fn read(
         limits,
         slots,
         from,
-        Reach { end_max: ANSWER_HEAD_BYTES_MAX, bare_line_feeds: limits.bare_line_feeds },
+        Reach { end_max: ANSWER_HEAD_BYTES_MAX, tolerant: limits.tolerant },
         |bytes| Ok(status_line(bytes, limits)?.map(|line| (line.end, line))),
         |line, facts: Facts| meta(line, &facts, asked, limits),
     )
@@ -420,13 +420,13 @@ fn status_line(bytes: &[u8], limits: &Limits) -> Result<Option<StatusLine>, Erro
     let reason_end = match bytes.get(PATTERN.len()) {
         Some(b' ') => REASON + value_len(line.get(REASON..).unwrap_or_default()),
         Some(b'\r') => PATTERN.len(),
-        Some(b'\n') if limits.bare_line_feeds => PATTERN.len(),
+        Some(b'\n') if limits.tolerant => PATTERN.len(),
         Some(&other) => return Err(Error::at(Problem::StatusLine, other)),
         None => return Ok(None),
     };
     match line.get(reason_end) {
         Some(b'\r') => {}
-        Some(b'\n') if limits.bare_line_feeds => {
+        Some(b'\n') if limits.tolerant => {
             let end = reason_end + 1;
             return Ok(Some(StatusLine { status, version, reason_end: reason_end as u16, end }));
         }

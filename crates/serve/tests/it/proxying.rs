@@ -611,6 +611,27 @@ drivers!(
     }
 );
 
+drivers!(
+    an_answer_with_padded_chunk_sizes_and_a_forbidden_trailer_is_passed_on_clean,
+    |driver: DriverName| {
+        let (address, _) = behind(|client| {
+            while client.until(b"\r\n\r\n").is_some() {
+                client.send(
+                    "HTTP/1.1 200 OK\r\nX-One : 1\r\nTransfer-Encoding: chunked\r\n\r\n\
+                     2   \r\nhi\r\n0   \r\nContent-Length: 7\r\nX-Sum: 1\r\n\r\n",
+                );
+            }
+        });
+        let site = site(driver, &format!("http://{address}"), "");
+        let mut client = site.client();
+        for _ in 0..2 {
+            let reply = client.get("/");
+            assert_eq!((reply.status, reply.text(), reply.header("X-One")), (200, "hi", Some("1")));
+            assert!(reply.head.contains("\r\nX-One: 1\r\n"), "{}", reply.head);
+        }
+    }
+);
+
 #[test]
 fn a_request_with_bare_line_feeds_is_refused_and_no_server_has_it() {
     let (address, connections) = behind(echo_heads);

@@ -152,7 +152,7 @@ pub(crate) fn tight() -> Limits {
         empty_lines: 2,
         interim_responses: 2,
         drain_bytes: 8,
-        bare_line_feeds: false,
+        tolerant: false,
         extension_methods: true,
     }
 }
