@@ -128,8 +128,9 @@ pub(super) fn read(mut section: Section<'_>) -> Option<LogTo> {
 }
 
 fn syslog(value: &Value<'_>) -> Result<SyslogTo, String> {
-    let expected =
-        || value::found("\"syslog:\", \"syslog:/run/log.sock\" or \"syslog:192.0.2.1:514\"", value);
+    let forms =
+        "\"syslog:\", \"syslog:/run/log.sock\" or \"syslog:192.0.2.1:514\" (for a file the key is `file`)";
+    let expected = || value::found(forms, value);
     let rest = value.as_str().and_then(|text| text.strip_prefix("syslog:")).ok_or_else(expected)?;
     match rest {
         "" => Ok(SyslogTo::Socket(PathBuf::from("/dev/log"))),

@@ -59,6 +59,10 @@ fn each_mistake_is_told_with_its_line_and_key() {
             "log = { file = \"-\", format = \"xml\" }",
             "log.format: expected \"combined\", \"json\", or a text with placeholders, as \"{client} {status}\", found \"xml\"",
         ),
+        (
+            "log.to = \"access.log\"",
+            "log.to: expected \"syslog:\", \"syslog:/run/log.sock\" or \"syslog:192.0.2.1:514\" (for a file the key is `file`), found \"access.log\"",
+        ),
         // Keys that are none.
         ("worker = 2", "worker: not a key here (did you mean `workers`?)"),
         ("lisTen = 2", "lisTen: not a key here (did you mean `listen`?)"),
