@@ -69,14 +69,20 @@ impl Default for Limits {
 
 impl Limits {
     /// Those of a client. An answer has been asked for, and its sender chosen: what others take is taken.
-    /// Heads have up to 256 KiB (browsers; curl: 300 KiB) with lines of 64 KiB. Bodies are as long as the
-    /// user requests.
+    /// Heads have up to 256 KiB (browsers; curl: 300 KiB) with lines of 64 KiB, and 255 interim responses may
+    /// precede them. Bodies are as long as the user requests.
     pub fn client() -> Self {
         Limits {
+            start_line_bytes: 32 * 1024,
             field_line_bytes: u16::MAX,
             header_bytes: 256 * 1024,
             fields: FIELDS_MAX as u8,
             body_bytes: u64::MAX,
+            // A long body may have a signature in each of its chunks. They are dropped as they come.
+            chunk_extension_bytes: u32::MAX,
+            trailer_bytes: u16::MAX,
+            // A server that works for an hour may say so (102) every 20 s.
+            interim_responses: u8::MAX,
             tolerant: true,
             ..Limits::default()
         }

@@ -161,8 +161,8 @@ fn bad_responses_are_refused_with_502() {
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx", P::ChunkSize),
         (b"HTTP/1.1 200 OK", P::Truncated),
         (b"HTTP/1.1 101 Switching Protocols\r\n\r\n", P::UnofferedUpgrade),
-        (&b"HTTP/1.1 100 Continue\r\n\r\n".repeat(17), P::TooManyInterim),
-        (&[b"HTTP/1.1 200 ", &b"x".repeat(9000)[..]].concat(), P::StatusLineTooLong),
+        (&b"HTTP/1.1 100 Continue\r\n\r\n".repeat(256), P::TooManyInterim),
+        (&[b"HTTP/1.1 200 ", &b"x".repeat(33_000)[..]].concat(), P::StatusLineTooLong),
     ] {
         let shown = bytes.escape_ascii().to_string();
         assert_eq!(problem(bytes, GET), Some(expected), "{}", &shown[..shown.len().min(200)]);
@@ -327,4 +327,19 @@ fn a_client_takes_heads_as_long_as_others_do() {
             assert_eq!(head.keep().view().fields().iter().last().unwrap().name, b"Content-Length");
         }
     }
+}
+
+/// A server that works for long says so now and then; a long body may carry a signature in each chunk.
+#[test]
+fn a_client_takes_many_interim_responses_and_long_extensions_and_trailers() {
+    let with = |interim: usize, chunks: usize, trailers: usize| {
+        let processing = "HTTP/1.1 102 Processing\r\n\r\n".repeat(interim);
+        let head = format!("HTTP/1.1 200 {}\r\nTransfer-Encoding: chunked\r\n\r\n", "x".repeat(20_000));
+        let chunk = format!("2;signature={}\r\nhi\r\n", "5".repeat(64));
+        let trailer = format!("X-Sum: {}\r\n", "y".repeat(1_000)).repeat(trailers);
+        format!("{processing}{head}{}0\r\n{trailer}\r\n", chunk.repeat(chunks)).into_bytes()
+    };
+    assert_eq!(problem(&with(255, 2_000, 60), GET), None);
+    assert_eq!(problem(&with(256, 1, 1), GET), Some(Problem::TooManyInterim));
+    assert_eq!(problem(&with(1, 1, 66), GET), Some(Problem::TrailersTooLong));
 }
