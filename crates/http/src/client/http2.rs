@@ -37,10 +37,10 @@ const WINDOWS: (u32, u32) = (256 * 1024, 1024 * 1024);
 const WINDOW_MAX: u32 = (1 << 31) - 1;
 
 /// Heads before a response that are told.
-const INTERIM_MAX: u8 = 16;
+const INTERIM_MAX: u8 = u8::MAX;
 
-/// Longest head of a response.
-const HEADER_LIST_BYTES: u32 = 64 * 1024;
+/// Longest head of a response, as over HTTP/1.1 (`Limits::client`).
+const HEADER_LIST_BYTES: u32 = 256 * 1024;
 
 /// A connection to a server that speaks HTTP/2. Clones share it.
 #[derive(Clone)]

@@ -76,6 +76,24 @@ drivers!(requests_and_bodies_go_both_ways_on_one_connection, |driver: DriverName
     assert_eq!(server.counters().accepted, 1);
 });
 
+drivers!(a_head_as_long_as_over_http_1_is_taken, |driver: DriverName| {
+    let long = async |_: Request| {
+        let value = "x".repeat(50_000);
+        let page = Response::html("page");
+        let with_line = |page: Response, name| page.header(name, value.as_bytes()).unwrap();
+        ["X-A", "X-B", "X-C", "X-D"].into_iter().fold(page, with_line)
+    };
+    let server = start_http2(driver, server().route("/long", get(long)));
+    let address = server.address();
+    run(driver, async move {
+        let connection = connect(address).await;
+        let none = FieldBlock::new();
+        let mut page = connection.send(ask("GET", "/long", &none, Body::empty())).await.unwrap();
+        assert_eq!(page.header("X-D").map(str::len), Some(50_000));
+        assert_eq!(page.bytes(10).await.unwrap(), b"page");
+    });
+});
+
 drivers!(trailers_go_both_ways, |driver: DriverName| {
     let server = start_http2(driver, server());
     let address = server.address();
