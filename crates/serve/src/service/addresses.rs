@@ -3,19 +3,20 @@
 //! `0.0.0.0:80` and `[::]:80` in one configuration are one socket for each family, as in other servers. Other
 //! addresses that overlap, in one configuration or in the one before a reload, are bound beside each other,
 //! and the kernel prefers the more specific one: nothing has to be closed before it is certain that the new
-//! one can be had.
+//! one can be had. So `[::]:80` takes IPv4 as well beside `127.0.0.1:80`, at all other addresses.
 
 use crate::config::Listen;
 use ringroad_http::ListenAt;
 use std::net::{IpAddr, SocketAddr};
 
-/// Has each address for all of IPv6 take IPv6 only, if another one is for IPv4 at the same port.
+/// Has each address for all of IPv6 take IPv6 only, if another one is for all of IPv4 at the same port.
 pub(super) fn part_families<'l>(all: impl Iterator<Item = &'l mut Listen>) {
     let all: Vec<_> = all.collect();
-    let of_v4 =
-        |listen: &&mut Listen| tcp(&listen.at).filter(|address| address.ip().to_canonical().is_ipv4());
+    let all_of_v4 = |listen: &&mut Listen| {
+        tcp(&listen.at).filter(|address| address.ip().to_canonical() == IpAddr::from([0; 4]))
+    };
     let ports: Vec<u16> =
-        all.iter().filter_map(of_v4).map(|address| address.port()).filter(|port| *port != 0).collect();
+        all.iter().filter_map(all_of_v4).map(|address| address.port()).filter(|port| *port != 0).collect();
     for listen in all {
         listen.only_v6 = tcp(&listen.at)
             .is_some_and(|address| address.ip() == IpAddr::from([0; 16]) && ports.contains(&address.port()));
@@ -65,12 +66,15 @@ mod tests {
     }
 
     #[test]
-    fn all_of_ipv6_is_without_ipv4_where_that_is_listed() {
+    fn all_of_ipv6_is_without_ipv4_where_all_of_that_is_listed() {
         for (all, only_v6) in [
             (&["0.0.0.0:80", "[::]:80"][..], &[false, true][..]),
             (&["[::]:80", "0.0.0.0:80"], &[true, false]),
-            (&["[::]:80", "127.0.0.1:80"], &[true, false]),
-            (&["[::]:80", "[::ffff:127.0.0.1]:80"], &[true, false]),
+            (&["[::]:80", "[::ffff:0.0.0.0]:80"], &[true, false]),
+            (&["[::]:80", "127.0.0.1:80"], &[false, false]),
+            (&["127.0.0.1:80", "[::]:80"], &[false, false]),
+            (&["[::]:80", "127.0.0.1:80", "0.0.0.0:80"], &[true, false, false]),
+            (&["[::]:80", "[::ffff:127.0.0.1]:80"], &[false, false]),
             (&["[::]:80"], &[false]),
             (&["[::]:80", "0.0.0.0:81"], &[false, false]),
             (&["[::]:80", "[::1]:80"], &[false, false]),

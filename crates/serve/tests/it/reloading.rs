@@ -204,8 +204,9 @@ drivers!(addresses_that_cover_each_other_are_served_beside_each_other, |driver: 
         for (addresses, at_v4, at_other_v4, at_v6) in [
             (&["0.0.0.0", "[::]"][..], true, true, true),
             (&["[::]", "0.0.0.0"], true, true, true),
-            (&["127.0.0.1", "[::]"], true, false, true),
-            (&["[::]", "127.0.0.1"], true, false, true),
+            (&["127.0.0.1", "[::]"], true, true, true),
+            (&["[::]", "127.0.0.1"], true, true, true),
+            (&["127.0.0.1", "[::1]", "[::]"], true, true, true),
             (&["[::]"], true, true, true),
             (&["127.0.0.1", "[::1]"], true, false, true),
             (&["0.0.0.0", "127.0.0.1"], true, true, false),
@@ -249,7 +250,9 @@ drivers!(a_reload_takes_addresses_that_overlap_those_of_before, |driver: DriverN
                 (&["[::]:PORT"], true, true),
                 (&["0.0.0.0:PORT", "[::]:PORT"], true, true),
                 (&["[::]:PORT"], true, true),
+                (&["127.0.0.1:PORT", "[::]:PORT"], true, true),
                 (&["127.0.0.1:PORT", "[::1]:PORT"], false, true),
+                (&["[::]:PORT", "127.0.0.1:PORT"], true, true),
                 (&["0.0.0.0:PORT"], true, false),
             ]
             .into_iter()
