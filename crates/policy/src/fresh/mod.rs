@@ -260,7 +260,8 @@ pub fn judge(
     (now, delay): (u64, u64),
     rules: &Rules,
 ) -> Result<Freshness, NotStored> {
-    if status < 200 || matches!(status, 206 | 304) {
+    // 407 and 426 are of the connection they came on, and mean nothing without lines that are never stored.
+    if status < 200 || matches!(status, 206 | 304 | 407 | 426) {
         return Err(NotStored::Status);
     }
     let targeted = targeted::read(lines);

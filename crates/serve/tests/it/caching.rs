@@ -133,6 +133,29 @@ drivers!(an_answer_that_may_not_be_kept_is_asked_for_each_time, |driver: DriverN
     }
 });
 
+drivers!(an_answer_about_its_connection_is_passed_on_each_time_with_its_line, |driver: DriverName| {
+    let (to, count) = origin(|head, _| {
+        let keep = "Cache-Control: public, max-age=600\r\nETag: \"a\"\r\nContent-Length: 0\r\n\r\n";
+        if head.starts_with("GET /upgrade ") {
+            format!("HTTP/1.1 426 Upgrade Required\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n{keep}")
+        } else {
+            format!("HTTP/1.1 407 x\r\nProxy-Authenticate: Basic realm=a\r\n{keep}")
+        }
+    });
+    let site = site(driver, to, "", "");
+    let mut client = site.client();
+    for (path, status, name, value) in
+        [("/upgrade", 426, "Upgrade", "websocket"), ("/proxy", 407, "Proxy-Authenticate", "Basic realm=a")]
+    {
+        let before = asked(&count);
+        for _ in 0..2 {
+            let reply = client.get(path);
+            assert_eq!((reply.status, reply.header(name)), (status, Some(value)));
+        }
+        assert_eq!(asked(&count), before + 2, "{path}");
+    }
+});
+
 /// An origin that answers all requests when it is told to, and how many there were.
 fn held_origin(
     head: &'static str,
