@@ -16,21 +16,25 @@ pub use head::head;
 use crate::link::{Answered, Failed};
 use crate::pool::Ticket;
 use futures_core::Stream;
-use ringroad_engine::net::{Detached, UnixStream};
+use ringroad_engine::Lease;
+use ringroad_engine::net::{Detached, ReadHalf, Unix, UnixStream, WriteHalf};
 use ringroad_engine::sync::{Receiver, Sender, bounded};
 use ringroad_engine::{spawn, time};
 use ringroad_http::{Chunk, RequestBody};
 use ringroad_wire::goridge::{self, Frame};
 use rustix::net::RecvFlags;
 use serde_json::{Value, json};
+use std::cell::Cell;
+use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The version of RoadRunner that workers are told.
 pub(crate) const VERSION: &str = "2025.1.0";
@@ -38,6 +42,8 @@ pub(crate) const VERSION: &str = "2025.1.0";
 const FRAME_BYTES_MAX: u32 = 256 << 20;
 /// Pieces of an answer that wait for the client's side.
 const PIECES_MAX: usize = 4;
+/// How long it takes at most to receive what is there.
+const READ_OUT: Duration = Duration::from_secs(1);
 /// What is shown of bytes that are no frame.
 const SHOWN_BYTES: usize = 200;
 
@@ -227,6 +233,8 @@ enum Ends {
     Broken(Failed),
     /// It goes on with a request that is given up.
     Stuck,
+    /// Its answer is whole, and it is reported as broken.
+    Gone,
 }
 
 async fn work(ticket: Ticket, head: Vec<u8>, body: GoridgeBody, tell: Sender<News>) {
@@ -239,27 +247,111 @@ async fn work(ticket: Ticket, head: Vec<u8>, body: GoridgeBody, tell: Sender<New
             return ticket.broken("its socket cannot be used".to_owned());
         }
     };
-    let ends = match send(&mut stream, head, body).await {
-        Ok(()) => receive(&ticket, &mut stream, &tell).await,
-        Err(why) => Ends::Broken(why),
-    };
-    match ends {
-        Ends::Well => relay.put_back(stream).await,
-        Ends::Leaves => {
-            relay.put_back(stream).await;
-            ticket.leaves();
+    // What came between two requests would be taken for the answer to this one.
+    if !stream.is_quiet() {
+        if let Ok(Ok(lease)) = time::timeout(READ_OUT, stream.recv()).await
+            && !lease.is_empty()
+        {
+            ticket.broken(printed("it sent something without a request", &lease));
         }
-        Ends::Stuck => ticket.stuck(),
+        let _ = tell.send(News::Failed(Failed::Died { unseen: true })).await;
+        return;
+    }
+    let (mut read, write) = stream.split();
+    let mut sending = Sending::begin(write, head, body);
+    let ends = receive(&ticket, &mut read, &mut sending, &tell).await;
+    let ends = match ends {
         Ends::Broken(why) => {
             if !matches!(why, Failed::Died { .. }) {
                 ticket.broken(why.to_string());
             }
             let _ = tell.send(News::Failed(why)).await;
+            return;
         }
+        Ends::Stuck => return ticket.stuck(),
+        Ends::Gone => return,
+        ends => ends,
+    };
+    drop(tell);
+    // It has answered before it had all of the request. It may have the next one if it takes the rest.
+    let patience = ticket.settings().kill_after.max(Duration::from_secs(1));
+    let Ok(Some(write)) = time::timeout(patience, sending.end()).await else {
+        return ticket.broken("it has answered a request and does not take the rest of it".to_owned());
+    };
+    if let Ok(stream) = read.reunite(write) {
+        relay.put_back(stream).await;
+    }
+    if matches!(ends, Ends::Leaves) {
+        ticket.leaves();
     }
 }
 
-async fn send(stream: &mut UnixStream, head: Vec<u8>, body: GoridgeBody) -> Result<(), Failed> {
+/// What is sent to a worker, beside what is received: it may answer before it has read all of the request.
+struct Sending {
+    under_way: Option<Pin<Box<dyn Future<Output = Sent>>>>,
+    /// Nothing is being sent.
+    write: Option<WriteHalf<Unix>>,
+    /// Why the request was not sent.
+    failed: Option<Failed>,
+    /// Orders behind what is being sent.
+    orders: Vec<u8>,
+    /// When something was last sent.
+    progress: Rc<Cell<Instant>>,
+}
+
+type Sent = Result<WriteHalf<Unix>, Failed>;
+
+impl Sending {
+    fn begin(write: WriteHalf<Unix>, head: Vec<u8>, body: GoridgeBody) -> Sending {
+        let progress = Rc::new(Cell::new(Instant::now()));
+        Sending {
+            under_way: Some(Box::pin(send(write, head, body, Rc::clone(&progress)))),
+            write: None,
+            failed: None,
+            orders: Vec::new(),
+            progress,
+        }
+    }
+
+    /// Sends a part of what there is, as far as it is possible now.
+    fn poll(&mut self, context: &mut Context<'_>) {
+        loop {
+            if let Some(sending) = &mut self.under_way {
+                match sending.as_mut().poll(context) {
+                    Poll::Pending => return,
+                    Poll::Ready(Ok(write)) => self.write = Some(write),
+                    Poll::Ready(Err(why)) => self.failed = Some(why),
+                }
+                self.under_way = None;
+            }
+            let Some(mut write) = self.write.take_if(|_| !self.orders.is_empty()) else { return };
+            let orders = std::mem::take(&mut self.orders);
+            self.under_way = Some(Box::pin(async move {
+                match write.write_all(orders).await.0 {
+                    Ok(_) => Ok(write),
+                    Err(_) => Err(Failed::Died { unseen: false }),
+                }
+            }));
+        }
+    }
+
+    /// Waits until all is sent. `None`: it cannot be.
+    async fn end(&mut self) -> Option<WriteHalf<Unix>> {
+        poll_fn(|context| {
+            self.poll(context);
+            if self.under_way.is_some() { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
+        self.write.take()
+    }
+}
+
+async fn send(
+    mut write: WriteHalf<Unix>,
+    head: Vec<u8>,
+    body: GoridgeBody,
+    progress: Rc<Cell<Instant>>,
+) -> Sent {
     let bytes = match &body {
         GoridgeBody::Whole(bytes) => bytes.len() as u64,
         GoridgeBody::Kept(bytes, _) => *bytes,
@@ -269,26 +361,66 @@ async fn send(stream: &mut UnixStream, head: Vec<u8>, body: GoridgeBody) -> Resu
     let mut out = Vec::with_capacity(head.len() + goridge::HEAD_BYTES + 4);
     goridge::put_head(&mut out, goridge::JSON, 0, Some(head.len() as u32), length);
     out.extend_from_slice(&head);
-    let died = Failed::Died { unseen: false };
+    let died = |_| Failed::Died { unseen: false };
     match body {
         GoridgeBody::Whole(bytes) => {
             out.extend_from_slice(&bytes);
-            stream.write_all(out).await.0.map_err(|_| died)
+            write.write_all(out).await.0.map_err(died)?;
         }
         GoridgeBody::Kept(_, mut body) => {
-            stream.write_all(out).await.0.map_err(|_| Failed::Died { unseen: false })?;
+            write.write_all(out).await.0.map_err(died)?;
+            progress.set(Instant::now());
             while let Some(piece) = body.next().await {
                 let piece = piece.map_err(|why| Failed::Bad(format!("the body of the request: {why}")))?;
-                let sent = stream.write_all(piece.to_vec()).await.0;
-                sent.map_err(|_| Failed::Died { unseen: false })?;
+                write.write_all(piece.to_vec()).await.0.map_err(died)?;
+                progress.set(Instant::now());
             }
-            Ok(())
+        }
+    }
+    progress.set(Instant::now());
+    Ok(write)
+}
+
+/// Waits for further bytes, and sends meanwhile.
+async fn next_bytes(
+    read: &mut ReadHalf<Unix>,
+    sending: &mut Sending,
+    patience: Duration,
+) -> Result<Option<Lease>, TooLate> {
+    let began = Instant::now();
+    loop {
+        let last = sending.progress.get().max(began);
+        let received = poll_fn(|context| {
+            sending.poll(context);
+            if let Some(why) = sending.failed.take_if(|why| !matches!(why, Failed::Died { .. })) {
+                return Poll::Ready(Err(why));
+            }
+            // A worker that is gone may have answered before.
+            read.poll_recv(context).map(Ok)
+        });
+        match time::timeout(patience.saturating_sub(last.elapsed()), received).await {
+            Ok(Ok(received)) => return Ok(received.ok().filter(|lease| !lease.is_empty())),
+            Ok(Err(why)) => return Err(TooLate::Never(why)),
+            Err(_) if sending.progress.get() > last => {}
+            Err(_) => return Err(TooLate::Late),
         }
     }
 }
 
+/// Why no bytes have come.
+enum TooLate {
+    Late,
+    /// The request cannot be sent.
+    Never(Failed),
+}
+
 /// Takes the frames of an answer until its last one.
-async fn receive(ticket: &Ticket, stream: &mut UnixStream, tell: &Sender<News>) -> Ends {
+async fn receive(
+    ticket: &Ticket,
+    read: &mut ReadHalf<Unix>,
+    sending: &mut Sending,
+    tell: &Sender<News>,
+) -> Ends {
     let settings = ticket.settings();
     let mut received = Vec::new();
     let (mut headed, mut given_up, mut stopped) = (false, false, false);
@@ -298,11 +430,12 @@ async fn receive(ticket: &Ticket, stream: &mut UnixStream, tell: &Sender<News>) 
         let frame = match goridge::next(&received, &mut at, FRAME_BYTES_MAX) {
             Ok(Some(frame)) => frame,
             Ok(None) => {
-                match time::timeout(patience, stream.recv()).await {
-                    Ok(Ok(lease)) if !lease.is_empty() => received.extend_from_slice(&lease),
-                    Ok(_) => return Ends::Broken(Failed::Died { unseen: false }),
-                    Err(_) if given_up => return Ends::Stuck,
-                    Err(_) => {
+                match next_bytes(read, sending, patience).await {
+                    Ok(Some(lease)) => received.extend_from_slice(&lease),
+                    Ok(None) => return Ends::Broken(Failed::Died { unseen: false }),
+                    Err(TooLate::Never(why)) => return Ends::Broken(why),
+                    Err(TooLate::Late) if given_up => return Ends::Stuck,
+                    Err(TooLate::Late) => {
                         ticket.counts().timeouts.fetch_add(1, Ordering::Relaxed);
                         (given_up, patience) = (true, settings.kill_after);
                         let _ = tell.send(News::Failed(Failed::TooLate)).await;
@@ -331,18 +464,21 @@ async fn receive(ticket: &Ticket, stream: &mut UnixStream, tell: &Sender<News>) 
             Said::Nothing => {}
         }
         if last {
-            return Ends::Well;
+            return match received.get(at..) {
+                // It would be the beginning of the next answer.
+                Some(more) if !more.is_empty() => {
+                    ticket.broken(printed("it sent something behind its answer", more));
+                    Ends::Gone
+                }
+                _ => Ends::Well,
+            };
         }
         drop(received.drain(..at));
-        let mut out = Vec::new();
         if wants_pong {
-            goridge::put(&mut out, 0, goridge::PONG, &[]);
+            goridge::put(&mut sending.orders, 0, goridge::PONG, &[]);
         }
         if given_up && !std::mem::replace(&mut stopped, true) {
-            goridge::put(&mut out, 0, goridge::STOP, &[]);
-        }
-        if !out.is_empty() && stream.write_all(out).await.0.is_err() {
-            return Ends::Broken(Failed::Died { unseen: false });
+            goridge::put(&mut sending.orders, 0, goridge::STOP, &[]);
         }
     }
 }

@@ -29,9 +29,28 @@ function next_frame(): array
     $head = unpack('Cwords/Cflags/Vlength/Vcrc/Cstream/Czero', take(HEAD));
     $options = ($head['words'] & 15) - 3;
     $numbers = $options > 0 ? array_values(unpack('V*', take(4 * $options))) : [];
-    $payload = take($head['length']);
     $cut = $numbers[0] ?? 0;
-    return [$head['flags'], $head['stream'], substr($payload, 0, $cut), substr($payload, $cut)];
+    $first = take($cut);
+    before_the_body($first);
+    return [$head['flags'], $head['stream'], $first, take($head['length'] - $cut)];
+}
+
+// What is done before all of a request is read.
+function before_the_body(string $head): void
+{
+    switch (parse_url(json_decode($head, true)['uri'] ?? '', PHP_URL_PATH)) {
+        case '/early':
+            answer(413, [], 'too much');
+            exit(0);
+        case '/early-stays':
+            answer(413, [], 'too much, ' . getmypid());
+            break;
+        case '/large-first':
+            answer(200, [], str_repeat('x', 3000000));
+            break;
+        case '/deaf':
+            sleep(30);
+    }
 }
 
 function answer(int $status, array $headers, string $body, int $stream = 0): void
@@ -72,6 +91,17 @@ while (true) {
             break;
         case '/error':
             frame(0x40, 0, '', 'the error of the program');
+            break;
+        case '/early-stays':
+        case '/large-first':
+            break;
+        case '/twice':
+            answer(200, [], 'the answer');
+            for ($waits = 0; !file_exists('go') && $waits < 6000; $waits++) {
+                usleep(10000);
+            }
+            answer(200, [], 'an answer to no request');
+            touch('said');
             break;
         case '/last':
             // Asked for the first time, this worker ends without handling it.

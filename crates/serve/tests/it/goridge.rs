@@ -2,7 +2,7 @@
 //! they fail.
 
 use crate::apps::told;
-use crate::support::{Site, start, write};
+use crate::support::{Client, Site, start, wait_until, write};
 use ringroad_engine::DriverName;
 use std::io::Write as _;
 use std::process::Command;
@@ -152,4 +152,56 @@ drivers!(files_beside_an_application_are_sent_and_its_sources_are_not, |driver: 
         let reply = client.get(path);
         assert_eq!((reply.status, reply.text()), (404, "nothing"), "{path}");
     }
+});
+
+drivers!(a_worker_of_roadrunner_may_answer_before_it_has_all_of_a_request, |driver: DriverName| {
+    if !php() {
+        return;
+    }
+    let site = site(driver, "workers = 1");
+    let body = "x".repeat(5_000_000);
+    let put = |client: &mut Client, path: &str| {
+        client
+            .send(format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+        client.reply()
+    };
+    let mut client = site.client();
+    // It goes on with what is left, and has the next request.
+    let reply = put(&mut client, "/early-stays");
+    let pid = client.get("/pid").text().to_owned();
+    assert_eq!((reply.status, reply.text()), (413, &*format!("too much, {pid}")));
+    // Neither side waits for the other.
+    assert_eq!(put(&mut client, "/large-first").text().len(), 3_000_000);
+    assert_eq!(client.get("/pid").text(), pid);
+    // It ends: the answer counts all the same, and another worker has the next request.
+    let reply = put(&mut client, "/early");
+    assert_eq!((reply.status, reply.text()), (413, "too much"));
+    assert_ne!(client.get("/pid").text(), pid);
+});
+
+drivers!(a_worker_of_roadrunner_that_does_not_read_is_too_late, |driver: DriverName| {
+    if !php() {
+        return;
+    }
+    let site = site(driver, "workers = 1\ntimeout = \"1s\"\nkill_after = \"100ms\"");
+    let mut client = site.client();
+    let body = "x".repeat(5_000_000);
+    client.send(format!("POST /deaf HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+    assert_eq!(client.reply().status, 504);
+    wait_until("the replacement", || client.get("/pid").status == 200);
+});
+
+drivers!(what_a_worker_of_roadrunner_says_without_a_request_answers_none, |driver: DriverName| {
+    if !php() {
+        return;
+    }
+    let site = site(driver, "workers = 1");
+    let mut client = site.client();
+    assert_eq!(client.get("/twice").text(), "the answer");
+    site.write("go", "");
+    wait_until("the other answer", || site.path("said").exists());
+    let mut other = site.client();
+    other.send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
+    assert_eq!(other.reply().status, 201);
+    assert!(told(&site, "without a request").contains("an answer to no request"));
 });
