@@ -154,6 +154,8 @@ enum Next {
     FromClient(Result<Option<Message>, WebSocketError>),
     FromWorker(Said),
     Room,
+    /// The client has closed or broken a rule, and its connection has not ended yet.
+    Ending(CloseCode),
 }
 
 /// Waits until the client has taken some of what was sent.
@@ -187,7 +189,9 @@ impl Session {
                     }
                 }
                 if socket.poll_credit(context).is_ready() {
-                    return client.poll_recv(context).map(Next::FromClient);
+                    let received = client.poll_recv(context).map(Next::FromClient);
+                    let ending = client.ending().filter(|_| received.is_pending());
+                    return ending.map_or(received, |code| Poll::Ready(Next::Ending(code)));
                 }
                 Poll::Pending
             })
@@ -199,6 +203,16 @@ impl Session {
                     self.socket.give(message.kind() == Kind::Text, message.as_bytes());
                 }
                 Next::FromClient(ended) => return self.client_ended(ended.err()).await,
+                // The application is told at once: the end of the connection may be seconds away.
+                Next::Ending(code) => {
+                    let reason = self.client.closed().map(|closed| closed.reason).unwrap_or_default();
+                    self.socket.ended(code, &reason);
+                    self.socket.flush(FLUSH).await;
+                    if let Err(why) = self.client.recv().await {
+                        self.tally.fault(&why.to_string());
+                    }
+                    return;
+                }
                 Next::FromWorker(said) => {
                     let (message, bytes) = match said {
                         Said::Text(text) => {

@@ -103,6 +103,17 @@ impl WebSocket {
         self.link.closed()
     }
 
+    /// The code with which the session ends, once the peer has closed or broken a rule. It is known before
+    /// [`recv`](Self::recv) reports the end, which waits until the peer has ended the connection, for a few
+    /// seconds: what is known of the peer may be acted on meanwhile.
+    pub fn ending(&self) -> Option<CloseCode> {
+        match &self.phase {
+            Phase::Open | Phase::Over => None,
+            Phase::Ending(None) => self.link.closed().map(|closed| closed.code),
+            Phase::Ending(Some(why)) => Some(why.code()),
+        }
+    }
+
     /// Lets other tasks of this worker send.
     pub fn sender(&self) -> Sender {
         Sender(Rc::clone(&self.link))

@@ -134,6 +134,31 @@ drivers!(an_asgi_application_speaks_websocket, |driver: DriverName| {
     wait_until("the third disconnect", || events(&site).contains("ws disconnect: 1007 \n"));
 });
 
+drivers!(an_application_learns_at_once_that_a_client_breaks_the_protocol_or_closes, |driver: DriverName| {
+    if !python() {
+        return;
+    }
+    let site = site(driver, "asgi_app:app", "workers = 1");
+    for (sent, told, code) in [
+        (frame(TEXT, true, b"\xff"), "ws disconnect: 1007 \n", 1007_u16),
+        (frame(CLOSE, true, b"\x0f\xa2bye"), "ws disconnect: 4002 bye\n", 4002),
+    ] {
+        // The client does not end the connection, which the server does after some seconds. On a machine that
+        // stands still for so long that may come first: then once more.
+        let learns_first = (0..10).any(|_| {
+            let before = events(&site).matches(told).count();
+            let (mut client, _) = open(&site, "/ws/echo", "");
+            client.send(&sent);
+            let (opcode, payload) = next(&mut client);
+            assert_eq!((opcode, &payload[..2]), (CLOSE, &code.to_be_bytes()[..]));
+            wait_until("the disconnect", || events(&site).matches(told).count() > before);
+            // Where nothing receives any more, a reset answers the first of these.
+            client.try_send("x") && client.try_send("x")
+        });
+        assert!(learns_first, "{code}");
+    }
+});
+
 drivers!(an_asgi_application_refuses_or_closes_a_websocket, |driver: DriverName| {
     if !python() {
         return;
