@@ -14,14 +14,13 @@ use ringroad_engine::net::{ConnectOptions, TcpStream, UnixStream};
 use ringroad_engine::{is_in_runtime, spawn, time};
 use ringroad_gate::upstream::{Address, Permit, Room};
 use ringroad_http::{
-    Chunk, ReadTransport, Receive as _, RequestBody, SentSoFar, Transport, WriteTransport, resolve,
+    Chunk, ReadTransport, Receive as _, RequestBody, SentSoFar, Transport, WriteTransport, addresses,
 };
 use ringroad_wire::fcgi::{self, Ended, Event, Params, Responses};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
 use std::future::poll_fn;
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -335,14 +334,8 @@ async fn connect(to: &Address, span: Duration) -> Result<(ReadTransport, WriteTr
             Ok(Transport::from(stream).split())
         }
         Address::Tcp { host, port } => {
-            let addresses = match host.parse() {
-                Ok(address) => vec![address],
-                Err(_) => {
-                    let found = resolve(host).await;
-                    found.map_err(|why| FastCgiFailed::Connect(format!("resolve: {why}")))?.to_vec()
-                }
-            };
-            let addresses = addresses.into_iter().map(|address| SocketAddr::new(address, *port)).collect();
+            let addresses = addresses(host, *port).await;
+            let addresses = addresses.map_err(|why| FastCgiFailed::Connect(format!("resolve: {why}")))?;
             let options = |_| Some(ConnectOptions::default());
             let stream = TcpStream::connect_first(addresses, span, options).await.map_err(failed)?;
             Ok(Transport::from(stream).split())

@@ -383,7 +383,9 @@ pub(crate) enum ManifestVerb {
 fn listen_address(text: &str) -> Result<ringroad_http::ListenAt, String> {
     let expected = "expected an address with its port, as 8080, :8080, localhost:8080 or [::1]:8080; or unix:PATH, \
                     systemd or systemd:NAME";
-    ringroad_serve::config::listen_at(text).map_err(|_| expected.to_owned())
+    // The interface of an address may be missing: that has a reason of its own.
+    let told = |why: String| if text.contains('%') { why } else { expected.to_owned() };
+    ringroad_serve::config::listen_at(text).map_err(told)
 }
 
 #[derive(Args, Debug)]

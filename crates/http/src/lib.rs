@@ -45,7 +45,7 @@ pub mod ws;
 pub use client::{
     Client, ClientError, ClientRequest, ClientResponse, CookieJar, FailedAt, Failure, Http2Connection,
     Http2Request, Http2Response, KeptConnections, ReadError, ResponseReader, Retries, SentSoFar,
-    WebSocketRequest, keep_for, resolve,
+    WebSocketRequest, addresses, keep_for,
 };
 pub use counters::Counters;
 pub use h1::gather;

@@ -5,6 +5,7 @@
 
 use crate::error::Error;
 use crate::target::Target;
+use ringroad_engine::net::{literal, split_zone};
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -75,6 +76,9 @@ impl Place {
             Place::Tcp(host, port) => (host, *port),
         };
         let failed = |why: String| Error::failed(format!("resolve, on {host}: {why}"));
+        if let Some(address) = literal(host, port) {
+            return Ok(vec![Address::Tcp(address.map_err(|why| failed(why.to_string()))?)]);
+        }
         let addresses: Vec<_> = (host.as_str(), port)
             .to_socket_addrs()
             .map_err(|why| failed(format!("{why} (is the name right, and the resolver reachable?)")))?
@@ -121,7 +125,9 @@ impl FromStr for Route {
             let (word, after) = match text.strip_prefix('[') {
                 Some(inner) => {
                     let (address, after) = inner.split_once(']').ok_or_else(refuse)?;
-                    address.parse::<Ipv6Addr>().map_err(|_| refuse())?;
+                    if address.parse::<Ipv6Addr>().is_err() && split_zone(address).is_none() {
+                        return Err(refuse());
+                    }
                     (address, after)
                 }
                 None => text.split_at(text.find(':').unwrap_or(text.len())),
@@ -167,6 +173,7 @@ mod tests {
             ("::b:", "http://c:7/", tcp("b", 7)),
             ("a:::9", "http://a/", tcp("a", 9)),
             ("[::1]:80:[::2]:81", "http://[::1]/", tcp("::2", 81)),
+            ("::[fe80::1%eth0]:81", "http://a/", tcp("fe80::1%eth0", 81)),
         ] {
             assert_eq!(Place::of(&target(url), &[route.parse().unwrap()]), place, "{route}, {url}");
         }

@@ -4,6 +4,7 @@
 //! rather than guessed at. Start at [`Target`].
 
 use crate::error::Error;
+use ringroad_engine::net::{literal, split_zone};
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
@@ -76,13 +77,17 @@ pub struct Target {
 }
 
 impl Target {
-    /// Name and port as a `Host` line has them: without the port where it is the scheme's own.
+    /// Name and port as a `Host` line has them: without the port where it is the scheme's own, and without
+    /// the zone of an address, which is of this machine (RFC 6874 §4).
     pub fn authority(&self) -> String {
-        let host = if self.host.parse::<Ipv6Addr>().is_ok() {
-            format!("[{}]", self.host)
-        } else {
-            self.host.clone()
-        };
+        match split_zone(&self.host) {
+            Some((address, _)) => self.with_port(format!("[{address}]")),
+            None if self.host.parse::<Ipv6Addr>().is_ok() => self.with_port(format!("[{}]", self.host)),
+            None => self.with_port(self.host.clone()),
+        }
+    }
+
+    fn with_port(&self, host: String) -> String {
         match (self.scheme, self.port) {
             (Scheme::Http | Scheme::Ws, 80) | (Scheme::Https | Scheme::Wss, 443) => host,
             (_, port) => format!("{host}:{port}"),
@@ -95,6 +100,9 @@ impl Target {
     /// The resolver does not know the name, or cannot be reached.
     pub fn resolve(&self) -> Result<Vec<SocketAddr>, Error> {
         let failed = |why: String| Error::failed(format!("resolve, on {}: {why}", self.host));
+        if let Some(address) = literal(&self.host, self.port) {
+            return Ok(vec![address.map_err(|why| failed(why.to_string()))?]);
+        }
         let addresses: Vec<_> = (self.host.as_str(), self.port)
             .to_socket_addrs()
             .map_err(|why| failed(format!("{why} (is the name right, and the resolver reachable?)")))?
@@ -129,7 +137,9 @@ impl FromStr for Target {
         }
         let (host, port) = match authority.strip_prefix('[') {
             Some(rest) => match rest.split_once(']') {
-                Some((host, port)) if host.parse::<Ipv6Addr>().is_ok() => (host, port),
+                Some((host, port)) if host.parse::<Ipv6Addr>().is_ok() || split_zone(host).is_some() => {
+                    (host, port)
+                }
                 _ => return refuse("not an IPv6 address in brackets"),
             },
             None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
@@ -153,13 +163,21 @@ impl FromStr for Target {
             (_, path) if path.starts_with('/') => path.to_owned(),
             (_, query) => format!("/{query}"),
         };
-        Ok(Target { scheme, host: host.to_owned(), port, path })
+        let host = match split_zone(host) {
+            Some((address, zone)) => format!("{address}%{zone}"),
+            None => host.to_owned(),
+        };
+        Ok(Target { scheme, host, port, path })
     }
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}{}", self.scheme.as_str(), self.authority(), self.path)
+        let authority = match split_zone(&self.host) {
+            Some((address, zone)) => self.with_port(format!("[{address}%25{zone}]")),
+            None => self.authority(),
+        };
+        write!(f, "{}://{authority}{}", self.scheme.as_str(), self.path)
     }
 }
 
@@ -181,12 +199,19 @@ mod tests {
             ("tcp://127.0.0.1:7", "127.0.0.1", 7, ""),
             ("ws://a", "a", 80, "/"),
             ("wss://a/x?y", "a", 443, "/x?y"),
+            ("http://[fe80::1%25eth0]:81/", "fe80::1%eth0", 81, "/"),
+            ("http://[fe80::1%eth0]/", "fe80::1%eth0", 80, "/"),
+            ("http://[fe80::1%253]/", "fe80::1%3", 80, "/"),
         ] {
             let target: Target = text.parse().unwrap();
             assert_eq!((&*target.host, target.port, &*target.path), (host, port, path), "{text}");
             assert_eq!(target.to_string().parse::<Target>().unwrap(), target);
         }
         assert_eq!("http://[::1]:81".parse::<Target>().unwrap().authority(), "[::1]:81");
+        let zoned: Target = "http://[fe80::1%25no-such-one]:81".parse().unwrap();
+        assert_eq!(zoned.authority(), "[fe80::1]:81", "a zone is never sent");
+        let missing = zoned.resolve().unwrap_err().to_string();
+        assert!(missing.contains("fe80::1%no-such-one") && missing.contains("ip link"), "{missing}");
     }
 
     #[test]
@@ -203,6 +228,8 @@ mod tests {
             ("http://u:p@a/", "user name"),
             ("http://a/#b", "fragment"),
             ("http://[::1/", "IPv6"),
+            ("http://[::1%]/", "IPv6"),
+            ("http://[a%lo]/", "IPv6"),
             ("http://[::1]x/", "not a host"),
             ("tcp://a", "no port"),
             ("tcp://a:7/x", "paths"),

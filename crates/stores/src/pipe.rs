@@ -2,11 +2,9 @@
 
 use ringroad_bridge::Sink as _;
 use ringroad_engine::net::{ConnectOptions, TcpStream, UnixStream};
-use ringroad_http::{TlsStream, Transport, TransportSend, resolve};
+use ringroad_http::{TlsStream, Transport, TransportSend, addresses};
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 /// Where a server listens.
@@ -53,11 +51,8 @@ impl Pipe {
             }
             Address::Tcp(host, port) => (host, *port),
         };
-        let addresses: Arc<[IpAddr]> = match host.parse() {
-            Ok(address) => Arc::from([address]),
-            Err(_) => resolve(host).await.map_err(|why| format!("resolve, on {host:?}: {why}"))?,
-        };
-        let addresses = addresses.iter().map(|address| SocketAddr::new(*address, port)).collect();
+        let found = addresses(host, port).await;
+        let addresses = found.map_err(|why| format!("resolve, on {host:?}: {why}"))?;
         let connected = TcpStream::connect_any(addresses, ConnectOptions::default()).await;
         connected.map(|stream| Pipe::new(stream.into())).map_err(|why| why.to_string())
     }

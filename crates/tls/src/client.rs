@@ -122,7 +122,7 @@ impl Client {
 
     /// Whether a text is a DNS name or an address, as [`begin`](Self::begin) takes it.
     pub fn is_name(host: &str) -> bool {
-        ServerName::try_from(host.trim_matches(['[', ']'])).is_ok()
+        ServerName::try_from(bare(host)).is_ok()
     }
 
     /// Begins a session with a server of this name or address.
@@ -130,11 +130,17 @@ impl Client {
     /// # Errors
     /// It is neither.
     pub fn begin(&self, host: &str) -> Result<Session, TlsError> {
-        let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned())
+        let name = ServerName::try_from(bare(host).to_owned())
             .map_err(|_| TlsError::settings(format!("{host:?} is neither a DNS name nor an address")))?;
         let session = UnbufferedClientConnection::new(Arc::clone(&self.config), name);
         session.map(Session::client).map_err(|why| TlsError::of(&why, false))
     }
+}
+
+/// A name, or an address without brackets and without its zone, which is of this machine (RFC 6874 §4).
+fn bare(host: &str) -> &str {
+    let host = host.trim_matches(['[', ']']);
+    host.split_once('%').map_or(host, |(address, _)| address)
 }
 
 impl fmt::Debug for Client {

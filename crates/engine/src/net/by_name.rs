@@ -1,6 +1,6 @@
 //! Connections by name: look the addresses up, and try them side by side (RFC 8305, "happy eyeballs").
 
-use super::{ConnectOptions, TcpStream};
+use super::{ConnectOptions, TcpStream, literal};
 use crate::blocking::spawn_blocking;
 use crate::error::{Error, Result};
 use crate::time::sleep;
@@ -27,6 +27,13 @@ pub async fn lookup_host(name: impl Into<String>) -> Result<Vec<SocketAddr>> {
     let name = name.into();
     if let Ok(address) = name.parse() {
         return Ok(vec![address]);
+    }
+    // With an interface by its name.
+    if let Some((host, port)) = name.strip_prefix('[').and_then(|rest| rest.split_once("]:"))
+        && let Ok(port) = port.parse()
+        && let Some(address) = literal(host, port)
+    {
+        return Ok(vec![address?]);
     }
     let asked = name.clone();
     let found = spawn_blocking(move || asked.to_socket_addrs().map(Iterator::collect::<Vec<_>>)).await;

@@ -32,6 +32,7 @@ mod stream;
 mod tcp;
 mod udp;
 mod unix;
+mod zone;
 
 pub use crate::address::{UNIX_NAME_BYTES_MAX, UnixAddr};
 pub use crate::option::{Credentials, SocketOption};
@@ -48,3 +49,4 @@ pub use stream::{Hangup, PeerGone, ReadHalf, Recv, RecvInto, SendState, Stream, 
 pub use tcp::{Connect, ConnectOptions, ListenOptions, TcpListener, TcpStream};
 pub use udp::{UdpOptions, UdpSocket};
 pub use unix::{UnixDatagram, UnixListenOptions, UnixListener, UnixStream};
+pub use zone::{literal, split_zone};

@@ -149,6 +149,7 @@ impl Future for Connect {
         let error = Error::errno("connect", refused).on(this.address).by(driver);
         Poll::Ready(Err(match refused {
             libc::ECONNREFUSED => error.hint("nothing listens there"),
+            libc::EINVAL if lacks_zone(this.address) => error.hint(NEEDS_ZONE),
             libc::EADDRNOTAVAIL => {
                 error.hint("no local port is free for that peer: use more source addresses")
             }
@@ -248,7 +249,14 @@ pub(super) fn bind(socket: &Socket, address: SocketAddr) -> Result<()> {
             ),
             Some(libc::EADDRNOTAVAIL) => why.hint("it is no address of this machine"),
             Some(libc::EACCES) => why.hint("ports below 1024 need CAP_NET_BIND_SERVICE"),
+            Some(libc::EINVAL) if lacks_zone(address) => why.hint(NEEDS_ZONE),
             _ => why,
         }
     })
+}
+
+const NEEDS_ZONE: &str = "a link-local address needs its interface, as in [fe80::1%eth0]:80";
+
+fn lacks_zone(address: SocketAddr) -> bool {
+    matches!(address, SocketAddr::V6(address) if address.ip().is_unicast_link_local() && address.scope_id() == 0)
 }

@@ -3,6 +3,7 @@
 //! What decisions must agree on is atomic and shared by all workers: requests in flight, the time until which
 //! it is left out. Counters are shared too: they change once for each request.
 
+use ringroad_engine::net::split_zone;
 use ringroad_policy::ewma::PeakEwma;
 use ringroad_policy::health::{Health, slow_start};
 use ringroad_policy::{Nanos, ejection};
@@ -79,7 +80,7 @@ impl Address {
         };
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         let is_host = match bare {
-            Some(inner) => inner.parse::<std::net::Ipv6Addr>().is_ok(),
+            Some(inner) => inner.parse::<std::net::Ipv6Addr>().is_ok() || split_zone(inner).is_some(),
             None => {
                 !host.is_empty()
                     && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
@@ -91,7 +92,10 @@ impl Address {
         if port == 0 {
             return Err(BadAddress::Port);
         }
-        let host = bare.unwrap_or(host).to_owned();
+        let host = match bare.and_then(split_zone) {
+            Some((address, zone)) => format!("{address}%{zone}"),
+            None => bare.unwrap_or(host).to_owned(),
+        };
         Ok((Address::Tcp { host, port }, path.map(target).transpose()?))
     }
 }
@@ -297,6 +301,8 @@ mod tests {
             ("http://a-b_c.example/", "a-b_c.example:80", Some("/")),
             ("https://app.internal/v1", "app.internal:443", Some("/v1")),
             ("https://[::1]:8443", "[::1]:8443", None),
+            ("http://[fe80::1%25eth0]:81/v1", "[fe80::1%eth0]:81", Some("/v1")),
+            ("http://[fe80::1%3]", "[fe80::1%3]:80", None),
             ("unix:/run/app.sock", "unix:/run/app.sock", None),
             ("unix:app.sock:/v1/", "unix:/etc/app.sock", Some("/v1/")),
         ] {
@@ -311,6 +317,9 @@ mod tests {
             ("http://a:x", BadAddress::Form),
             ("http://user@a", BadAddress::Form),
             ("http://[::1", BadAddress::Form),
+            ("http://[fe80::1%]", BadAddress::Form),
+            ("http://[127.0.0.1%lo]", BadAddress::Form),
+            ("http://a%lo", BadAddress::Form),
             ("unix:", BadAddress::Form),
             ("http://a:0/", BadAddress::Port),
             ("http://a/\"x\"", BadAddress::Path),

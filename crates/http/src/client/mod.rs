@@ -25,7 +25,7 @@ pub use http2::{Http2Connection, Http2Request, Http2Response};
 pub use jar::CookieJar;
 pub use kept::{KeptConnections, keep_for};
 pub use reader::{ReadError, ResponseReader};
-pub use resolve::resolve;
+pub use resolve::addresses;
 pub use response::ClientResponse;
 pub use websocket::WebSocketRequest;
 
@@ -34,14 +34,13 @@ use crate::tls;
 use crate::transport::{HandshakeError, TlsStream, Transport};
 use connection::{Connection, Failed};
 use follow::Follow;
-use ringroad_engine::net::{ConnectOptions, TcpStream, UnixStream};
+use ringroad_engine::net::{ConnectOptions, TcpStream, UnixStream, split_zone};
 use ringroad_engine::time;
 use ringroad_wire::{Asked, BodySize, EncodeError, Encoder, FieldBlock, Limits, Method, Scratch};
 #[cfg(feature = "json")]
 use serde::Serialize;
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -231,16 +230,10 @@ impl Client {
             At::Unix(path) => return Ok(UnixStream::connect(path.clone()).await?.into()),
             At::Tcp { host, port } => (host, *port),
         };
-        let addresses: Arc<[IpAddr]> = match host.parse() {
-            Ok(address) => Arc::from([address]),
-            Err(_) => {
-                *at = FailedAt::Resolve;
-                let found = resolve(host).await;
-                found.map_err(|why| ClientError::Resolve { host: host.clone(), why })?
-            }
-        };
+        *at = FailedAt::Resolve;
+        let found = addresses(host, port).await;
+        let addresses = found.map_err(|why| ClientError::Resolve { host: host.clone(), why })?;
         *at = FailedAt::Connect;
-        let addresses = addresses.iter().map(|address| SocketAddr::new(*address, port)).collect();
         let span = self.connect_timeout.min(self.timeout);
         let options = |_| Some(ConnectOptions::default());
         Ok(TcpStream::connect_first(addresses, span, options).await?.into())
@@ -278,10 +271,18 @@ impl Target {
             return Err(wrong("a name and password belong in an Authorization header"));
         }
         let host = authority.host().trim_matches(['[', ']']).to_owned();
+        // The zone of an address is of this machine, and never sent (RFC 6874 §4).
+        let (host, named) = match split_zone(&host) {
+            Some((address, zone)) => {
+                let port = authority.port().map(|port| format!(":{port}")).unwrap_or_default();
+                (format!("{address}%{zone}"), format!("[{address}]{port}"))
+            }
+            None => (host, authority.as_str().to_owned()),
+        };
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         let path = if path.starts_with('?') { format!("/{path}") } else { path.to_owned() };
         Ok(Target {
-            authority: authority.as_str().to_owned(),
+            authority: named,
             host,
             port: authority.port_u16().unwrap_or(if is_secure { 443 } else { 80 }),
             path,

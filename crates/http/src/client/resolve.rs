@@ -6,10 +6,11 @@
 //! up, so that only the first request for a name waits. If the look-up fails, the old result is used for up
 //! to [`STALE`].
 
+use ringroad_engine::net::literal;
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::io;
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread;
@@ -34,8 +35,21 @@ const NAMES_MAX: usize = 1024;
 ///
 /// # Errors
 /// What the system said. There is at least one address otherwise.
-pub async fn resolve(host: &str) -> io::Result<Arc<[IpAddr]>> {
+async fn resolve(host: &str) -> io::Result<Arc<[IpAddr]>> {
     poll_fn(|context| NAMES.poll(host, context)).await
+}
+
+/// The addresses of `host`, a name or an address without brackets, with this port. An IPv6 address may have a
+/// zone: `fe80::1%eth0`.
+///
+/// # Errors
+/// What the system said, or the zone is no interface of this machine.
+pub async fn addresses(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    if let Some(address) = literal(host, port) {
+        return Ok(vec![address.map_err(io::Error::other)?]);
+    }
+    let found = resolve(host).await?;
+    Ok(found.iter().map(|address| SocketAddr::new(*address, port)).collect())
 }
 
 static NAMES: Names = Names { table: Mutex::new(None), look_up: by_system };

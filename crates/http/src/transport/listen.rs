@@ -3,7 +3,7 @@
 use super::Transport;
 use ringroad_engine::net::{
     Canceller, InheritedSocket, ListenOptions, TcpListener, UnixListenOptions, UnixListener,
-    inherited_sockets,
+    inherited_sockets, literal, split_zone,
 };
 use ringroad_engine::{Error, Result};
 use socket2::{Domain, SockRef, Type};
@@ -45,12 +45,25 @@ impl FromStr for ListenAt {
         match text.split_once(':') {
             None if text == "systemd" => Ok(ListenAt::Inherited(None)),
             Some(("systemd", name)) if !name.is_empty() => Ok(ListenAt::Inherited(Some(name.to_owned()))),
-            _ => text.parse().map(ListenAt::Tcp).map_err(|_| {
+            _ => address(text)?.map(ListenAt::Tcp).ok_or_else(|| {
                 "not an address (give one as 127.0.0.1:8080, [::1]:8080, unix:/run/site.sock or systemd:NAME)"
                     .to_owned()
             }),
         }
     }
+}
+
+/// Reads an address with its port, also of IPv6 with a zone by the name of its interface.
+fn address(text: &str) -> std::result::Result<Option<SocketAddr>, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(Some(address));
+    }
+    let zoned = || {
+        let (host, port) = text.strip_prefix('[')?.split_once("]:")?;
+        split_zone(host)?;
+        literal(host, port.parse().ok()?)
+    };
+    zoned().transpose().map_err(|why| why.to_string())
 }
 
 impl fmt::Display for ListenAt {
@@ -366,7 +379,18 @@ mod tests {
             let at: ListenAt = text.parse().unwrap_or_else(|why| panic!("{text}: {why}"));
             assert_eq!(at.to_string(), text);
         }
-        for text in ["", "unix:", "systemd:", "localhost:80", "80"] {
+        let zoned = |text: &str| match text.parse::<ListenAt>() {
+            Ok(ListenAt::Tcp(SocketAddr::V6(address))) => (address.ip().to_string(), address.scope_id()),
+            other => panic!("{text}: {other:?}"),
+        };
+        assert_eq!(zoned("[fe80::1%7]:80"), ("fe80::1".to_owned(), 7));
+        assert_eq!(zoned("[fe80::1%lo]:80"), zoned("[fe80::1%25lo]:80"));
+        assert_ne!(zoned("[fe80::1%lo]:80").1, 0);
+        let missing = "[fe80::1%no-such-one]:80".parse::<ListenAt>().unwrap_err();
+        assert!(missing.contains("fe80::1%no-such-one") && missing.contains("ip link"), "{missing}");
+        for text in
+            ["", "unix:", "systemd:", "localhost:80", "80", "[fe80::1%]:80", "[fe80::1%lo]", "a%lo:80"]
+        {
             assert!(text.parse::<ListenAt>().is_err(), "{text}");
         }
     }

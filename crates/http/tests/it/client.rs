@@ -291,6 +291,28 @@ drivers!(
     }
 );
 
+drivers!(an_address_with_a_zone_is_asked_and_the_zone_is_not_sent, |driver: DriverName| {
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        return eprintln!("skipped: no IPv6");
+    }
+    let tell = |request: Request| async move { request.authority().unwrap_or_default().to_owned() };
+    let server = Server::new().route("/", get(tell)).bind("[::1%lo]:0").unwrap();
+    let server = server.driver(ringroad_engine::choose::Wish::Named(driver)).start().unwrap();
+    let port = server.address().port();
+    run(driver, async {
+        let client = Client::new();
+        for host in ["[::1%25lo]", "[::1%lo]", "[::1%251]"] {
+            let mut response = client.get(&format!("http://{host}:{port}/")).send().await.unwrap();
+            assert_eq!(response.text().await.unwrap(), format!("[::1]:{port}"), "{host}");
+        }
+        let failed = client.get(&format!("http://[::1%25no-such-one]:{port}/")).send().await.unwrap_err();
+        assert_eq!(failed.at, FailedAt::Resolve);
+        assert!(failed.to_string().contains("::1%no-such-one"), "{failed}");
+        let connected = ringroad_engine::net::TcpStream::connect_to(format!("[::1%lo]:{port}")).await;
+        assert!(connected.is_ok(), "{connected:?}");
+    });
+});
+
 drivers!(a_client_asks_over_a_unix_socket, |driver: DriverName| {
     let folder = std::env::temp_dir().join(format!("ringroad-client-{}-{driver}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();

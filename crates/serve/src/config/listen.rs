@@ -60,7 +60,12 @@ pub fn listen_at(text: &str) -> Result<ListenAt, String> {
     if let Some(address) = value::address_of(text) {
         return Ok(ListenAt::Tcp(address));
     }
-    text.parse().map_err(|_| {
+    let read = text.parse();
+    // An address with a zone that is no interface has a reason of its own.
+    if let (Err(why), true) = (&read, text.starts_with('[') && text.contains('%')) {
+        return Err(format!("{why}, found {text:?}"));
+    }
+    read.map_err(|_| {
         format!(
             "expected an address with its port, as \"127.0.0.1:8080\", \"[::1]:8080\" or \":8080\", or \
              \"unix:PATH\", \"systemd\" or \"systemd:NAME\", found {text:?}"

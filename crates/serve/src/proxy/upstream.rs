@@ -12,7 +12,6 @@ use ringroad_gate::upstream::{Address, Permit, Refusal};
 use ringroad_http::{
     BodyError, Chunk, FailedAt, FieldBlock, Fields, HandshakeError, Method, ReadError, ReadTransport,
     Receive, Request, RequestBody, ResponseReader, SentSoFar, Status, TlsStream, Transport, WriteTransport,
-    resolve,
 };
 use ringroad_tls::TlsErrorKind;
 use ringroad_wire::{Asked, BodyEncoder, KeptHead, ResponseHead, Scratch, is_forbidden_trailer};
@@ -420,17 +419,13 @@ fn told(why: &HandshakeError, name: &str) -> String {
     format!("{why}: {what_to_do}")
 }
 
+/// One look-up for all requests, on a thread of its own; old addresses are used while a new one runs.
 async fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, Failure> {
-    if let Ok(address) = host.parse() {
-        return Ok(vec![SocketAddr::new(address, port)]);
-    }
-    // One look-up for all requests, on a thread of its own; old addresses are used while a new one runs.
-    let found = resolve(host).await.map_err(|why| Failure {
+    ringroad_http::addresses(host, port).await.map_err(|why| Failure {
         at: FailedAt::Resolve,
         sent: SentSoFar::Nothing,
         why: Why::Connect(format!("resolve: {why}")),
-    })?;
-    Ok(found.iter().map(|address| SocketAddr::new(*address, port)).collect())
+    })
 }
 
 impl Sink {

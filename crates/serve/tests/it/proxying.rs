@@ -641,3 +641,20 @@ fn a_request_with_bare_line_feeds_is_refused_and_no_server_has_it() {
     }
     assert_eq!(connections.load(Ordering::SeqCst), 0);
 }
+
+drivers!(addresses_with_a_zone_are_listened_on_and_asked, |driver: DriverName| {
+    if TcpListener::bind("[::1]:0").is_err() {
+        return eprintln!("skipped: no IPv6");
+    }
+    let zoned = "@listen = \"[::1%lo]:0\"\n[[route]]\npath = \"/\"\nkind = \"respond\"\nbody = \"zoned\"\n";
+    let behind = start(driver, zoned, |_| {});
+    let port = behind.address().port();
+    for zone in ["%25lo", "%lo"] {
+        let front = site(driver, &format!("http://[::1{zone}]:{port}"), "");
+        assert_eq!(front.client().get("/").text(), "zoned", "{zone}");
+    }
+    let front = site(driver, &format!("http://[::1%25no-such-one]:{port}"), "");
+    assert_eq!(front.client().get("/").status, 502);
+    let why = fault(&front);
+    assert!(why.contains("::1%no-such-one") && why.contains("ip link"), "{why}");
+});
