@@ -101,10 +101,12 @@ impl End<'_> {
                 site.proxies.answer(proxy, &mut flow.request, &flow.context).await
             }
             Kind::App(settings) => {
-                if let Some(files) = &settings.files
-                    && Box::pin(is_beside(files, flow)).await
-                {
-                    return site.files.answer(route, files, flow).await;
+                if let Some(files) = &settings.files {
+                    match Box::pin(is_beside(files, flow)).await {
+                        Ok(true) => return site.files.answer(route, files, flow).await,
+                        Ok(false) => {}
+                        Err(why) => return Ok(files::refusal(why, &flow.context)),
+                    }
                 }
                 flow.see_client();
                 let Some(place) = &target.app else {
@@ -167,19 +169,18 @@ impl End<'_> {
 }
 
 /// Whether a request is for a file that is sent without asking the application.
-async fn is_beside(settings: &Static, flow: &Flow) -> bool {
+async fn is_beside(settings: &Static, flow: &Flow) -> Result<bool, files::Refused> {
     if !matches!(flow.request.method(), Method::Get | Method::Head) {
-        return false;
+        return Ok(false);
     }
-    let Ok(spelled) = Spellings::of(flow.request.path()) else { return false };
+    let Ok(spelled) = Spellings::of(flow.request.path()) else { return Ok(false) };
     if spelled.hides_slash {
-        return false;
+        return Ok(false);
     }
     let relative = spelled.decoded.get(flow.context.below()..).unwrap_or_default().to_vec();
     files::look(&settings.root);
-    files::is_servable(&relative, false)
-        && !php::is_source(&relative)
-        && files::is_file(&settings.root, &relative).await
+    let may_be = files::is_servable(&relative, false) && !php::is_source(&relative);
+    Ok(may_be && files::is_file(&settings.root, &relative).await?)
 }
 
 fn decoded(path: &str) -> Vec<u8> {

@@ -11,7 +11,7 @@ use crate::app_repeat::{Repeats, is_idempotent, repeatable};
 use crate::config::{Kind, PhpRoute, PhpTo, Route, Try};
 use crate::endpoint;
 use crate::event::{Event, EventSink};
-use crate::files::{self, Files, Root};
+use crate::files::{self, Files, Refused, Root, Thing};
 use crate::page;
 use futures_core::Stream;
 use ringroad_app::{
@@ -115,6 +115,14 @@ enum Asks<'p> {
     App(&'p Pool, Repeats<'p>),
 }
 
+/// Why no script of `try_files` is executed.
+enum NoScript {
+    /// The list ends with this status.
+    Status(Status),
+    /// It cannot be told whether one is there, or it may not be read.
+    Refused(Refused),
+}
+
 /// What a request's path leads to.
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
@@ -204,7 +212,11 @@ impl Php {
         let odd = spelled.hides_slash;
         let prefix = spelled.decoded.get(..flow.context.below()).unwrap_or_default().to_vec();
         drop(spelled);
-        let found = if odd { Place::Missing } else { self.place(&relative).await };
+        let found = if odd { Ok(Place::Missing) } else { self.place(&relative).await };
+        let found = match found {
+            Ok(found) => found,
+            Err(why) => return Ok(files::refusal(why, &flow.context)),
+        };
         let (script, info, query) = match found {
             Place::Script(script, info) => (script, info, None),
             Place::File => return files.answer(&self.route, &settings.files, flow).await,
@@ -217,9 +229,10 @@ impl Php {
             Place::Missing => match self.fall_back(flow).await {
                 Ok(Some(found)) => found,
                 Ok(None) => return Ok(page::missing(&flow.context)),
-                Err(status) => {
+                Err(NoScript::Status(status)) => {
                     return Ok(page::refusal(status, &flow.context, "There is nothing at this address."));
                 }
+                Err(NoScript::Refused(why)) => return Ok(files::refusal(why, &flow.context)),
             },
         };
         let name = [&prefix[..], &script[..]].concat();
@@ -227,59 +240,61 @@ impl Php {
     }
 
     /// What a path beneath the folder leads to.
-    async fn place(&self, relative: &[u8]) -> Place {
+    async fn place(&self, relative: &[u8]) -> Result<Place, Refused> {
         let settings = self.settings();
         let root = &settings.files.root;
         if relative.is_empty() || relative.ends_with(b"/") {
             for name in &settings.index {
                 let path = [relative, name.as_bytes()].concat();
-                if !shows(&path, settings.files.hidden) || !files::is_file(root, &path).await {
+                if !shows(&path, settings.files.hidden) || !files::is_file(root, &path).await? {
                     continue;
                 }
-                return if is_script(&path) { Place::Script(path, Vec::new()) } else { Place::File };
+                return Ok(if is_script(&path) { Place::Script(path, Vec::new()) } else { Place::File });
             }
             // Path info may end in a slash.
-            return self.split(relative).await.unwrap_or(Place::Missing);
+            return Ok(self.split(relative).await?.unwrap_or(Place::Missing));
         }
         if !shows(relative, settings.files.hidden) {
-            return Place::Missing;
+            return Ok(Place::Missing);
         }
-        if let Some(place) = self.split(relative).await {
-            return place;
+        if let Some(place) = self.split(relative).await? {
+            return Ok(place);
         }
         if is_source(relative) {
-            return Place::Missing;
+            return Ok(Place::Missing);
         }
-        match files::is_file(root, relative).await {
-            true => Place::File,
-            false if files::is_folder(root, relative).await => Place::Folder,
-            false => Place::Missing,
-        }
+        Ok(match files::look_up(root, relative).await? {
+            Some(Thing::File) => Place::File,
+            Some(Thing::Folder) => Place::Folder,
+            None => Place::Missing,
+        })
     }
 
     /// The script that a path names, with path info behind it: the first part that ends in `.php` and is a
     /// file.
-    async fn split(&self, relative: &[u8]) -> Option<Place> {
+    async fn split(&self, relative: &[u8]) -> Result<Option<Place>, Refused> {
         let settings = self.settings();
-        let mut at = 0;
-        loop {
-            let end = relative.get(at..)?.iter().position(|byte| *byte == b'/').map(|more| at + more);
-            let path = relative.get(..end.unwrap_or(relative.len()))?;
+        let slashes = relative.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        for end in slashes.chain([relative.len()]) {
+            let (path, info) = relative.split_at(end);
             if is_script(path)
                 && shows(path, settings.files.hidden)
-                && files::is_file(&settings.files.root, path).await
+                && files::is_file(&settings.files.root, path).await?
             {
-                return Some(Place::Script(path.to_vec(), relative.get(path.len()..)?.to_vec()));
+                return Ok(Some(Place::Script(path.to_vec(), info.to_vec())));
             }
-            at = end? + 1;
         }
+        Ok(None)
     }
 
     /// The first of `try_files` that is there: a script, with the query that the entry gives it.
-    async fn fall_back(&self, flow: &mut Flow) -> Result<Option<(Vec<u8>, Vec<u8>, Option<String>)>, Status> {
+    async fn fall_back(
+        &self,
+        flow: &mut Flow,
+    ) -> Result<Option<(Vec<u8>, Vec<u8>, Option<String>)>, NoScript> {
         for one in &self.settings().try_files {
             let template = match one {
-                Try::Status(status) => return Err(*status),
+                Try::Status(status) => return Err(NoScript::Status(*status)),
                 Try::Path(template) => template,
             };
             let Ok(target) = String::from_utf8(template.render(flow)) else { continue };
@@ -293,7 +308,8 @@ impl Php {
             if spelled.hides_slash {
                 continue;
             }
-            if let Place::Script(script, info) = self.place(relative).await {
+            let place = self.place(relative).await.map_err(NoScript::Refused)?;
+            if let Place::Script(script, info) = place {
                 return Ok(Some((script, info, query)));
             }
         }

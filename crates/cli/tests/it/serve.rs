@@ -581,6 +581,47 @@ fn a_log_that_is_not_read_does_not_hold_up_a_stop() {
 }
 
 #[test]
+fn what_may_not_be_read_is_not_passed_over_on_every_driver() {
+    if !installed("setpriv") || !installed("curl") || !is_root() {
+        return skip("files that may not be read", "it takes root, setpriv and curl");
+    }
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let (site, program) = (folder.path().join("site"), folder.path().join("program"));
+    std::fs::copy(BINARY, &program).unwrap();
+    std::fs::create_dir(&site).unwrap();
+    let config = folder.path().join("ringroad.toml");
+    let text = "listen = \"127.0.0.1:0\"\n[[route]]\npath = \"/\"\nkind = \"static\"\nroot = \"site\"\n\
+                try_files = [\"/secret{rest}\", \"/page\"]\n";
+    std::fs::write(&config, text).unwrap();
+    std::fs::write(site.join("page"), "page").unwrap();
+    std::fs::write(site.join("secret"), "secret").unwrap();
+    std::fs::create_dir(site.join("secrets")).unwrap();
+    std::fs::write(site.join("secrets/file"), "secret").unwrap();
+    for (path, mode) in [
+        (folder.path().to_owned(), 0o755),
+        (program.clone(), 0o755),
+        (site.join("secret"), 0o600),
+        (site.join("secrets"), 0o700),
+    ] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    for driver in drivers() {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&program);
+        command.args(["serve", "--config", config.to_str().unwrap(), "--driver", driver]);
+        let serving = Serving::of(&mut command);
+        for (path, status) in [("/nothing", "200"), ("/s/file", "403"), ("/secret", "403")] {
+            let code = run(Command::new("curl")
+                .args(["-s", "--max-time", "60", "-o", "/dev/null", "-w", "%{http_code}"])
+                .arg(serving.url(path)));
+            assert_eq!(code.text(), status, "{driver} {path}");
+        }
+        serving.stop(Signal::TERM);
+    }
+}
+
+#[test]
 fn what_the_server_may_not_read_is_forbidden_on_every_driver() {
     if !installed("setpriv") || !installed("curl") || !is_root() {
         return skip("files that may not be read", "it takes root, setpriv and curl");

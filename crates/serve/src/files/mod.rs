@@ -94,6 +94,13 @@ impl Item {
     }
 }
 
+/// What `try_files` leads to.
+enum Other {
+    File(Rc<Item>, Vec<u8>),
+    Status(Status),
+    Nothing,
+}
+
 impl Files {
     /// A worker's share of the budget is for `workers` of them.
     pub(crate) fn new(cache: &Cache, workers: usize, counts: Arc<Counts>) -> Files {
@@ -143,10 +150,12 @@ impl Files {
         let found = match found {
             Err(Refused::Missing) if !settings.try_files.is_empty() => {
                 match self.try_others(settings, flow).await {
-                    Ok(found) => found.ok_or(Refused::Missing),
-                    Err(status) => {
+                    Ok(Other::File(item, path)) => Ok((item, path)),
+                    Ok(Other::Nothing) => Err(Refused::Missing),
+                    Ok(Other::Status(status)) => {
                         return Ok(page::refusal(status, context, "There is nothing at this address."));
                     }
+                    Err(why) => Err(why),
                 }
             }
             found => found,
@@ -161,16 +170,20 @@ impl Files {
                 context,
                 "This folder has no index file, and listing it is off.",
             )),
-            Err(Refused::Missing) if !folder && self.is_folder(settings, relative).await => {
-                let path = path::with_single_slashes(request.path());
-                let place = path::location(&format!("{path}/"), request.query());
-                Ok(Answer::plain(Response::redirect(page::moved(method), &place)?))
-            }
+            Err(Refused::Missing) if !folder => match look_up(&settings.root, relative).await {
+                Ok(Some(Thing::Folder)) => {
+                    let path = path::with_single_slashes(request.path());
+                    let place = path::location(&format!("{path}/"), request.query());
+                    Ok(Answer::plain(Response::redirect(page::moved(method), &place)?))
+                }
+                Ok(_) => Ok(page::missing(context)),
+                Err(why) => Ok(refusal(why, context)),
+            },
             Err(why) => Ok(refusal(why, context)),
         }
     }
 
-    /// Sends one file beneath `root`; `None` if it is not there.
+    /// Sends one file beneath `root`, or answers why it cannot be read now; `None` if it is not there.
     pub(crate) async fn send_file(
         &self,
         route: &Route,
@@ -183,19 +196,16 @@ impl Files {
         let settings = Static { precompressed: false, types: types.clone(), ..Static::of(Arc::clone(root)) };
         match self.fetch(&settings, path, None).await {
             Ok(item) => self.send(route, &settings, &flow.request, item, path, &flow.context).await.map(Some),
-            Err(_) => Ok(None),
+            Err(Refused::Missing | Refused::Outside | Refused::Forbidden) => Ok(None),
+            Err(why) => Ok(Some(refusal(why, &flow.context))),
         }
     }
 
     /// The first of `try_files` that is there; or the status that ends the list.
-    async fn try_others(
-        &self,
-        settings: &Static,
-        flow: &Flow,
-    ) -> Result<Option<(Rc<Item>, Vec<u8>)>, Status> {
+    async fn try_others(&self, settings: &Static, flow: &Flow) -> Result<Other, Refused> {
         for one in &settings.try_files {
             let template = match one {
-                Try::Status(status) => return Err(*status),
+                Try::Status(status) => return Ok(Other::Status(*status)),
                 Try::Path(template) => template,
             };
             let Ok(path) = String::from_utf8(template.render(flow)) else { continue };
@@ -211,11 +221,14 @@ impl Files {
             } else {
                 self.fetch(settings, relative, None).await.map(|item| (item, relative.to_vec()))
             };
-            if let Ok(found) = found {
-                return Ok(Some(found));
+            match found {
+                Ok((item, path)) => return Ok(Other::File(item, path)),
+                Err(Refused::Missing) => {}
+                // It is there, or that cannot be told: the next one would be another page for a moment.
+                Err(why) => return Err(why),
             }
         }
-        Ok(None)
+        Ok(Other::Nothing)
     }
 
     /// The first index file of a folder that exists.
@@ -229,10 +242,6 @@ impl Files {
             }
         }
         Err(Refused::Missing)
-    }
-
-    async fn is_folder(&self, settings: &Static, path: &[u8]) -> bool {
-        matches!(find(&settings.root, path).await, Ok(Found::Folder(_)))
     }
 
     async fn list(&self, settings: &Static, relative: &[u8], flow: &Flow) -> Result<Answer, EncodeError> {
@@ -495,14 +504,35 @@ fn state_of(siblings: &Siblings, coding: Coding) -> Option<Identity> {
     siblings.get(coding as usize).copied().flatten()
 }
 
-/// Whether a path beneath a folder is a regular file that may be read.
-pub(crate) async fn is_file(root: &Arc<Root>, path: &[u8]) -> bool {
-    matches!(find(root, path).await, Ok(Found::File(..)))
+/// What a path beneath a folder leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Thing {
+    /// A regular file that may be read.
+    File,
+    Folder,
 }
 
-/// Whether a path beneath a folder is a folder.
-pub(crate) async fn is_folder(root: &Arc<Root>, path: &[u8]) -> bool {
-    matches!(find(root, path).await, Ok(Found::Folder(_)))
+/// What there is at a path beneath a folder. `None`: nothing.
+///
+/// # Errors
+/// It cannot be told whether there is something: without descriptors or with a silent server of files
+/// something else would be answered, as the page of an application, and be kept. Or it is there and may not
+/// be read.
+pub(crate) async fn look_up(root: &Arc<Root>, path: &[u8]) -> Result<Option<Thing>, Refused> {
+    match find(root, path).await {
+        Ok(Found::File(..)) => Ok(Some(Thing::File)),
+        Ok(Found::Folder(_)) => Ok(Some(Thing::Folder)),
+        Err(Refused::Missing | Refused::Outside) => Ok(None),
+        Err(why) => Err(why),
+    }
+}
+
+/// Whether a path beneath a folder is a regular file that may be read.
+///
+/// # Errors
+/// As [`look_up`].
+pub(crate) async fn is_file(root: &Arc<Root>, path: &[u8]) -> Result<bool, Refused> {
+    Ok(look_up(root, path).await? == Some(Thing::File))
 }
 
 /// Pause between attempts to open a file on which another program holds a lease: first as long as a
@@ -697,7 +727,8 @@ fn allow(response: Response) -> Result<Response, EncodeError> {
     response.header("Allow", "GET, HEAD, OPTIONS")
 }
 
-fn refusal(why: Refused, context: &Context) -> Answer {
+/// The answer where nothing is served.
+pub(crate) fn refusal(why: Refused, context: &Context) -> Answer {
     match why {
         Refused::Missing | Refused::Outside => page::missing(context),
         Refused::Forbidden => page::refusal(Status::FORBIDDEN, context, "The server may not read this."),
