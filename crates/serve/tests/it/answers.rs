@@ -61,6 +61,11 @@ kind = "redirect"
 to = "/"
 
 [[route]]
+path = "/value"
+kind = "redirect"
+to = "/to?v={query.v}"
+
+[[route]]
 path = "/healthz"
 kind = "health"
 "#;
@@ -132,6 +137,8 @@ drivers!(a_redirect_keeps_what_is_behind_and_stays_on_its_server, |driver: Drive
         ("/to-root//evil.example/", 301, "/evil.example/"),
         ("/to-root/%5Cevil.example/", 301, "/%5Cevil.example/"),
         ("/to-root/\\evil.example/", 301, "/evil.example/"),
+        ("/value?v=a%20b%0D%0ASet-Cookie:x", 301, "/to?v=a%20b%0D%0ASet-Cookie:x"),
+        ("/value?v=caf%C3%A9%FF%7F", 301, "/to?v=caf%C3%A9%EF%BF%BD%7F"),
     ] {
         let reply = client.get(path);
         let found = reply.header("Location").unwrap_or_default();

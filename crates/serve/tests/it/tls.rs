@@ -269,6 +269,20 @@ drivers!(the_plain_port_redirects_to_https_except_for_challenges, |driver: Drive
     let reply = client.send("GET /a?b=c HTTP/1.1\r\nHost: example.test:80\r\n\r\n").reply();
     assert_eq!((reply.status, reply.header("Location")), (301, Some("https://example.test:8443/a?b=c")));
     assert_eq!(client.get("/.well-known/acme-challenge/token").text(), "plain");
+    // As proxies ask, and without a path.
+    for (target, place) in [
+        ("http://example.test/a?b=c", "https://example.test:8443/a?b=c"),
+        ("http://example.test?b", "https://example.test:8443/?b"),
+        ("/a/./b/../c?", "https://example.test:8443/a/c?"),
+    ] {
+        let reply = client.send(format!("GET {target} HTTP/1.1\r\nHost: example.test\r\n\r\n")).reply();
+        assert_eq!((reply.status, reply.header("Location")), (301, Some(place)), "{target}");
+    }
+    let reply = client.send("OPTIONS * HTTP/1.1\r\nHost: example.test\r\n\r\n").reply();
+    assert_eq!((reply.status, reply.header("Location")), (308, Some("https://example.test:8443/")));
+    // There is no https:// address without a host.
+    let reply = site.client().send("GET /a HTTP/1.0\r\n\r\n").reply();
+    assert_eq!((reply.status, reply.header("Location")), (400, None));
 });
 
 drivers!(new_certificates_are_taken_under_load_and_no_request_fails, |driver: DriverName| {
