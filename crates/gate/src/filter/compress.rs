@@ -187,15 +187,28 @@ struct Compressor(Arc<Compress>);
 
 impl Filter for Compressor {
     fn response<'a>(&'a self, flow: &'a mut Flow, mut response: Response) -> Answering<'a> {
+        match response.status_code() {
+            Status::NOT_MODIFIED => return Answering::Now(unchanged(flow, response)),
+            // A part of what another client gets compressed.
+            Status::PARTIAL_CONTENT
+                if response.header_value("content-type").is_some_and(|kind| self.0.takes_type(kind)) =>
+            {
+                words::vary(&mut response, "Accept-Encoding");
+            }
+            _ => {}
+        }
         if !self.0.takes(flow, &response) || response.body().size().is_some_and(|size| size < self.0.min) {
             return Answering::Now(response);
         }
         words::vary(&mut response, "Accept-Encoding");
         let accepted = coding::accepted(flow.request.headers(), self.0.with).next();
-        let Some(coding) = accepted.filter(|_| flow.request.method() != Method::Head) else {
-            return Answering::Now(response);
-        };
+        let Some(coding) = accepted else { return Answering::Now(response) };
         let body = response.take_body();
+        if flow.request.method() == Method::Head {
+            // The length that GET would have is not known, and another one must not be told (RFC 9110 §8.6).
+            response.set_body(Body::stream(Nothing));
+            return Answering::Now(described(coding, response));
+        }
         let whole = body.as_bytes().filter(|bytes| bytes.len() <= WHOLE_BYTES_MAX);
         let compressed = match whole {
             Some(bytes) => match coded(coding, bytes) {
@@ -220,6 +233,12 @@ impl Filter for Compressor {
             },
         };
         response.set_body(compressed);
+        Answering::Now(described(coding, response))
+    }
+}
+
+/// The lines of a compressed answer.
+fn described(coding: Coding, mut response: Response) -> Response {
         // All of these are constants, or a value that was one before.
         let _ = response.add_header("Content-Encoding", coding.name());
         if let Some(tag) = response.header_value("etag").filter(|tag| !tag.starts_with(b"W/")).map(<[u8]>::to_vec) {
@@ -229,8 +248,34 @@ impl Filter for Compressor {
         for name in ["Content-MD5", "Digest", "Content-Digest"] {
             response.remove_header(name);
         }
-        Answering::Now(response)
+        response
+}
+
+/// A body of unknown length of which nothing is sent.
+struct Nothing;
+
+impl Stream for Nothing {
+    type Item = Result<Piece, BoxError>;
+
+    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Poll::Ready(None)
     }
+}
+
+/// 304 has the lines that 200 would have (RFC 9110 §15.4.5). Whether that would be compressed cannot be seen
+/// from it: it is, if the client asks with the tag that only a compressed answer has.
+fn unchanged(flow: &Flow, mut response: Response) -> Response {
+    words::vary(&mut response, "Accept-Encoding");
+    if let Some(tag) = response.header_value("etag").filter(|tag| !tag.starts_with(b"W/")) {
+        let weak = [b"W/".as_slice(), tag].concat();
+        let asked = flow.request.headers().get_all("if-none-match");
+        let mut words = asked.flat_map(|list| list.split(|byte| *byte == b','));
+        if words.any(|word| word.trim_ascii() == weak) {
+            // It was a value before.
+            let _ = response.set_header("ETag", weak);
+        }
+    }
+    response
 }
 
 /// One of the codings at work.
