@@ -102,6 +102,9 @@ pub fn range(request: &(impl Lines + ?Sized), stored: &(impl Lines + ?Sized), by
         (!text.is_empty() && text.iter().all(u8::is_ascii_digit)).then(|| text.iter().fold(0, add))
     };
     let part = match (number(first), number(last)) {
+        // Of nothing these are all.
+        (None, Some(1..)) if first.is_empty() && bytes == 0 => return Asked::Whole,
+        (Some(0), end) if bytes == 0 && (end.is_some() || last.is_empty()) => return Asked::Whole,
         (None, Some(suffix)) if first.is_empty() => bytes.saturating_sub(suffix)..bytes,
         (Some(from), None) if last.is_empty() => from..bytes,
         (Some(from), Some(last)) if from <= last => from..last.saturating_add(1).min(bytes),
@@ -158,6 +161,15 @@ mod tests {
             (&[("range", "bytes=0-1"), ("if-range", NEW)], Asked::Whole),
         ] {
             assert_eq!(range(lines), expected, "{lines:?}");
+        }
+        for (line, expected) in [
+            ("bytes=0-", Asked::Whole),
+            ("bytes=0-5", Asked::Whole),
+            ("bytes=-1", Asked::Whole),
+            ("bytes=-0", Asked::Nothing),
+            ("bytes=5-6", Asked::Nothing),
+        ] {
+            assert_eq!(super::range(&[("range", line)][..], &stored, 0), expected, "{line}");
         }
     }
 }

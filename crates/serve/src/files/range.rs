@@ -66,9 +66,11 @@ fn one(word: &[u8], bytes: u64) -> Option<Option<Part>> {
     let (first, last) = (word.get(..dash)?, word.get(dash + 1..)?);
     let part = match (number(first), number(last)) {
         (None, None) => return None,
-        // The last so many.
-        // Of an empty file that is all of it (RFC 9110 §14.1.2).
+        // Of an empty file that is all of it (RFC 9110 §14.1.2). Clients ask for all bytes from the first on
+        // without knowing that there are none (Go issue 47021); nginx answers so as well.
         (None, Some(suffix)) if first.is_empty() && suffix > 0 && bytes == 0 => return None,
+        (Some(0), last) if bytes == 0 && (last.is_some() || word.ends_with(b"-")) => return None,
+        // The last so many.
         (None, Some(suffix)) if first.is_empty() => Part { from: bytes.saturating_sub(suffix), to: bytes },
         (Some(from), None) if last.is_empty() => Part { from, to: bytes },
         (Some(from), Some(last)) if from <= last => Part { from, to: last.saturating_add(1).min(bytes) },
@@ -122,9 +124,16 @@ mod tests {
         {
             assert_eq!(asked(line.as_bytes(), 100), Asked::Nothing, "{line}");
         }
-        assert_eq!(asked(b"bytes=0-", 0), Asked::Nothing);
-        assert_eq!(asked(b"bytes=-0", 0), Asked::Nothing);
-        assert_eq!(asked(b"bytes=-5", 0), Asked::Whole);
+    }
+
+    #[test]
+    fn of_nothing_a_range_from_its_beginning_is_all() {
+        for line in ["bytes=0-", "bytes=0-0", "bytes=0-99", "bytes=-5", "bytes=0-0,2-3"] {
+            assert_eq!(asked(line.as_bytes(), 0), Asked::Whole, "{line}");
+        }
+        for line in ["bytes=-0", "bytes=7-", "bytes=1-2"] {
+            assert_eq!(asked(line.as_bytes(), 0), Asked::Nothing, "{line}");
+        }
     }
 
     #[test]
