@@ -20,7 +20,7 @@ pub const CHARSET: Key = Key {
     name: "charset",
     form: "name, as `\"utf-8\"`, or false",
     default: "-",
-    meaning: "The charset that is told for files of a `text/` type, HTML and XML included; `false` tells none. By default `utf-8`, but none for HTML and XML: these documents name theirs.",
+    meaning: "The charset that is told for files of a `text/` type, HTML, XML and CSS included; `false` tells none. By default `utf-8`, but none for HTML, XML and CSS: these documents name theirs.",
 };
 
 /// What `types` and `charset` say.
@@ -104,7 +104,7 @@ impl MediaTypes {
             Charset::Off => None,
             // Without one, browsers guess from the bytes (WHATWG MIME Sniffing), and what is written today is
             // UTF-8. But a charset in the head wins over the one that a document declares (HTML §13.2.3.2,
-            // RFC 7303 §3).
+            // RFC 7303 §3, `@charset` in CSS Syntax §3.2).
             Charset::Undeclared => (!declares_charset(&essence)).then_some("utf-8"),
         }
     }
@@ -120,7 +120,7 @@ impl MediaTypes {
 
 /// Whether documents of a type name their charset themselves.
 fn declares_charset(essence: &str) -> bool {
-    matches!(essence, "text/html" | "text/xml" | "text/xsl") || essence.ends_with("+xml")
+    matches!(essence, "text/html" | "text/xml" | "text/xsl" | "text/css") || essence.ends_with("+xml")
 }
 
 fn read_types(table: &Section<'_>) -> Vec<(String, String)> {
@@ -180,7 +180,7 @@ mod tests {
             ("a.svg", "image/svg+xml"),
             ("a.rss", "application/rss+xml"),
             ("a.atom", "application/atom+xml"),
-            ("a.CSS", "text/css; charset=utf-8"),
+            ("a.CSS", "text/css"),
             ("a.js", "text/javascript; charset=utf-8"),
             ("a.mjs", "text/javascript; charset=utf-8"),
             ("a.txt", "text/plain; charset=utf-8"),
