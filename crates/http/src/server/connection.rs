@@ -714,7 +714,7 @@ impl Connection {
     /// ([`linger`](super::linger)).
     async fn end(&mut self, ending: Ending) {
         let (worker, seat) = (Rc::clone(&self.guard.worker), self.guard.seat);
-        worker.seats.begin_end(seat, worker.now());
+        worker.begin_end(seat);
         if ending == Ending::Close {
             // Over TLS the client is told that nothing was cut; TCP's own end says as much.
             if self.stream.tls().is_some() {

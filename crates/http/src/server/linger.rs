@@ -18,7 +18,7 @@ const HEARD_BYTES_MAX: u64 = 1 << 20;
 
 /// Ends a connection without TLS behind the last word to its client: an alert, or an answer in plain HTTP.
 pub(super) async fn end_refused(worker: &Worker, seat: ConnectionId, mut stream: Transport) {
-    worker.seats.begin_end(seat, worker.now());
+    worker.begin_end(seat);
     if stream.shutdown(Shutdown::Write).is_ok() {
         hear_out(worker, seat, HEARD_BYTES_MAX, |context| stream.poll_recv(context)).await;
     }

@@ -199,29 +199,34 @@ impl Seats {
         });
     }
 
-    /// Chooses the connections that have been idle for longest, one of eight and 32 at most, and gives out
-    /// their cancellers: there are more connections than there is room for. One that became idle in this
-    /// second may have a request on its way, and is left.
+    /// Chooses the connections that have had their last answer, and those that have been idle for longest,
+    /// one of eight and 32 at most, and gives out their cancellers: there are more connections than there is
+    /// room for. One that became idle in this second may have a request on its way, and one that ends since
+    /// then its answer: these are left.
     pub(crate) fn evict_idle(&self, now: u32) -> Vec<TransportCanceller> {
         let mut seats = self.seats.borrow_mut();
+        let linger = seconds_of(self.deadlines.borrow().linger).saturating_add(1);
         let is_idle = |seat: &Seat| {
-            seat.canceller.is_some()
-                && seat.waits == Waits::Request
-                && seat.since < now
-                && seat.verdict == Verdict::None
+            let waits = match seat.waits {
+                Waits::Request => seat.since < now,
+                // The client may go on sending; what of its time is over counts.
+                Waits::End => seat.grace_left < linger,
+                _ => false,
+            };
+            waits && seat.canceller.is_some() && seat.verdict == Verdict::None
         };
-        let mut idle: Vec<(u32, usize)> = seats
+        let mut idle: Vec<(bool, u32, usize)> = seats
             .iter()
             .enumerate()
             .filter(|(_, seat)| is_idle(seat))
-            .map(|(at, seat)| (seat.since, at))
+            .map(|(at, seat)| (seat.waits != Waits::End, seat.since, at))
             .collect();
         let most = (idle.len() / 8).clamp(1, EVICTED_MAX);
         if idle.len() > most {
             idle.select_nth_unstable(most);
             idle.truncate(most);
         }
-        let evicted = idle.into_iter().filter_map(|(_, at)| {
+        let evicted = idle.into_iter().filter_map(|(_, _, at)| {
             let seat = seats.get_mut(at)?;
             seat.verdict = Verdict::Stopped;
             seat.canceller.clone()

@@ -538,6 +538,15 @@ impl Worker {
         }
     }
 
+    /// A connection has had its last answer: what still comes is read and discarded for a while. Its client
+    /// may have another one meanwhile.
+    pub(crate) fn begin_end(&self, id: ConnectionId) {
+        self.seats.begin_end(id, self.now.get());
+        if self.settings.per_address.is_some() {
+            self.counted.borrow_mut().remove(&id.index);
+        }
+    }
+
     /// A connection is over.
     pub(crate) fn ended(&self, id: ConnectionId) {
         if self.settings.per_address.is_some() {
@@ -592,8 +601,8 @@ impl Worker {
         }
     }
 
-    /// Until a worker has room, or none is needed any more. Connections that have been idle for longest make
-    /// room.
+    /// Until a worker has room, or none is needed any more. Connections that only end, and those that have
+    /// been idle for longest, make room.
     async fn wait_for_room(&self) {
         let mut paused = false;
         poll_fn(|context| {

@@ -4,10 +4,21 @@ use crate::support::{Client, start, wait_until};
 use ringroad_engine::DriverName;
 use ringroad_engine::sync::{self, Sender};
 use ringroad_engine::time::sleep;
-use ringroad_http::{EncodeError, Request, Response, Server, Upgraded, get};
+use ringroad_http::{Deadlines, EncodeError, PerAddress, Request, Response, Server, Upgraded, get};
 use std::num::NonZeroUsize;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+/// Set when it is dropped, also by a failed assertion.
+struct Over<'o>(&'o AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 async fn hello(_: Request) -> &'static str {
     "hello"
@@ -97,6 +108,31 @@ drivers!(at_the_limit_the_connection_that_is_idle_for_longest_makes_room, |drive
     assert_eq!(next.get("/").status, 200);
     assert!(oldest.is_closed());
     assert_eq!((server.counters().evicted, younger.get("/").status), (1, 200));
+});
+
+drivers!(a_connection_that_only_ends_makes_room_at_each_limit, |driver: DriverName| {
+    let one = NonZeroUsize::new(1).unwrap();
+    let patient =
+        || Server::new().deadlines(Deadlines { linger: Duration::from_secs(3600), ..Deadlines::default() });
+    let per_address = Arc::new(PerAddress::default());
+    per_address.set(Some(1), Vec::new());
+    for server in [patient().connections_max(one), patient().per_address(Arc::clone(&per_address))] {
+        let server = start(driver, server.route("/", get(hello)));
+        let over = AtomicBool::new(false);
+        let mut refused = Client::new(server.address());
+        refused.send("GET / bad\r\n\r\n");
+        assert_eq!(refused.reply().status, 400);
+        std::thread::scope(|scope| {
+            // It goes on sending, so that the server goes on hearing it out.
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) && refused.try_send("x") {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+            });
+            let _over = Over(&over);
+            assert_eq!(Client::new(server.address()).get("/").status, 200);
+        });
+    }
 });
 
 drivers!(when_too_much_is_unsent_the_clients_that_take_nothing_are_cut, |driver: DriverName| {

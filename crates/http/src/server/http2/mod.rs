@@ -290,7 +290,7 @@ enum Ended {
 /// for a while, so that it gets to read the last frames.
 async fn linger(connection: &Connection) {
     let (worker, seat) = (connection.worker(), connection.seat());
-    worker.seats.begin_end(seat, worker.now());
+    worker.begin_end(seat);
     let io = &connection.line.io;
     if io.borrow_mut().get_mut().shutdown(Shutdown::Write).is_err() {
         return;
@@ -521,7 +521,7 @@ impl Task {
                     add(&worker.counts().timed_out, 1);
                 }
                 self.leave();
-                worker.seats.begin_end(seat, worker.now());
+                worker.begin_end(seat);
                 self.waits = Some(Waits::End);
                 None
             }
