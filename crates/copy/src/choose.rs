@@ -19,6 +19,12 @@ pub(crate) const IN_FLIGHT: usize = 64;
 /// Maximum number of threads where threads replace a ring.
 const THREADS_MOST: usize = 32;
 
+/// Descriptors of one worker: both sides of a directory and of the one it is found again from, both sides of
+/// a file, a ring with a file in flight.
+const WORKERS: usize = 12;
+/// Descriptors that are not the workers': standard streams, signals, both sides of an operand's place.
+const OTHERS: usize = 8;
+
 /// Why there is no ring where libraries stand before libc.
 const INTERPOSED: &str = "LD_PRELOAD is set, and its libraries do not hear of what a ring does (--engine ring uses one all the same)";
 
@@ -102,6 +108,7 @@ impl Chosen {
 pub(crate) fn choose(options: &Options, sources: &[std::path::PathBuf]) -> Result<Chosen, Refusal> {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let jobs = if options.interactive { 1 } else { options.jobs.unwrap_or(cores.clamp(2, 16)) };
+    let jobs = jobs.min((crate::sys::descriptors().saturating_sub(OTHERS) / WORKERS).max(1));
     // Each file in flight needs two descriptors, with pipes four; directories and listings need more.
     let in_flight = options.in_flight.unwrap_or(IN_FLIGHT).min(descriptors(16 * jobs));
     let more_threads = !options.interactive && options.jobs.is_none();
@@ -164,6 +171,10 @@ fn probe(files: usize) -> Result<(), String> {
 /// Makes a ring for `files` files at a time, and enters it once. A seccomp filter may kill the process that
 /// makes one: then a child tries first.
 pub(crate) fn ring(files: usize, buffers: bool) -> Result<Flight, String> {
+    let may_open = crate::sys::descriptors();
+    if may_open < OTHERS + WORKERS {
+        return Err(format!("a process with {may_open} descriptors has too few for a ring"));
+    }
     may_make_rings().map_err(|refusal| refusal.to_string())?;
     let mut flight = Flight::new(files, buffers)?;
     flight.turn(false).map_err(|why| format!("io_uring_enter: {why}"))?;
@@ -172,8 +183,7 @@ pub(crate) fn ring(files: usize, buffers: bool) -> Result<Flight, String> {
 
 /// Returns how many fit if each takes `share` descriptors of the process's limit.
 fn descriptors(share: usize) -> usize {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1024);
-    (usize::try_from(limit).unwrap_or(1024) / share).max(1)
+    (crate::sys::descriptors() / share).max(1)
 }
 
 /// How a file system serves a ring's reads of data that is not cached.

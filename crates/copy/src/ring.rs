@@ -259,8 +259,9 @@ impl Worker<'_, '_> {
     /// A source could not be looked at or opened.
     fn not_found(&mut self, flight: &mut Flight, index: usize, result: i32) -> io::Result<()> {
         let why = Errno::from_raw_os_error(-result);
-        if matches!(why, Errno::INTR | Errno::AGAIN | Errno::CANCELED) {
-            // The plain way waits for a lease to end, or reports the error better.
+        let passing = matches!(why, Errno::INTR | Errno::AGAIN | Errno::CANCELED);
+        if passing || matches!(why, Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) {
+            // The plain way waits for a lease to end, needs less, or reports the error better.
             self.copy_landed(flight, index, None);
             return Ok(());
         }

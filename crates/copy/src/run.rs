@@ -226,8 +226,7 @@ fn spawn<'scope, 'env>(scope: &'scope Scope<'scope, 'env>, run: &'env Run<'env>)
     }
 }
 
-/// Directories that may stay open: two descriptors each, and half of what the process may have.
+/// Directories that may stay open: two descriptors each, and a quarter of what the process may have.
 fn descriptors_for_directories() -> usize {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1024);
-    usize::try_from(limit / 8).unwrap_or(1024).clamp(4, 4096)
+    (crate::sys::descriptors() / 8).clamp(1, 4096)
 }

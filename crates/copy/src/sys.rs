@@ -54,6 +54,19 @@ fn sync_range(file: BorrowedFd<'_>, flags: libc::c_uint) -> Result<(), Errno> {
     answered(unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) })
 }
 
+/// The number of descriptors this process may have. Where a filter refuses the question it is the usual one;
+/// rustix takes that for impossible.
+pub(crate) fn descriptors() -> usize {
+    const USUAL: usize = 1024;
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is that of a local of the right type, which the call writes and does not keep.
+    match answered(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }) {
+        // No limit is the largest number.
+        Ok(()) => usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX),
+        Err(_) => USUAL,
+    }
+}
+
 /// The error of a libc function that answers 0 or -1. To be called before anything else can set `errno`.
 fn answered(answer: impl Into<libc::c_long>) -> Result<(), Errno> {
     if answer.into() == 0 {

@@ -38,6 +38,34 @@ fn sixty_four_descriptors_are_enough_for_a_deep_tree() {
     }
 }
 
+/// Each worker, open directory and ring takes some, so there are fewer of them.
+#[test]
+fn with_few_descriptors_there_is_less_at_a_time_and_nothing_is_lost() {
+    for &engine in engines() {
+        let (_place, source, target) = folders();
+        build(&source, &deep(60));
+        many(&source, 200, 5000);
+        let limit = if matches!(engine, Engine::Threads | Engine::Auto) { 14 } else { 20 };
+        let answer = child::run(&format!("ulimit -n {limit}"), engine, &source, &target);
+        assert!(answer.balanced && answer.failed == 0, "{engine:?}: {answer:?}");
+        assert!(answer.copied > 260, "{answer:?}");
+    }
+}
+
+/// systemd's group of calls about resources has `prlimit64`; a filter without it leaves the limit unknown.
+#[test]
+fn a_filter_that_does_not_tell_the_limit_of_descriptors_stops_nothing() {
+    for &engine in engines() {
+        let (_place, source, target) = folders();
+        many(&source, 50, 1000);
+        let work = std::thread::spawn(move || {
+            deny_rings(seccompiler::SeccompAction::Errno(1), &[libc::SYS_prlimit64]);
+            assert_eq!(clean(&source, &target, &archive(engine)).totals.files, 50, "{engine:?}");
+        });
+        work.join().unwrap();
+    }
+}
+
 #[test]
 fn a_file_without_room_fails_alone_and_leaves_whole_files_only() {
     for &engine in engines() {

@@ -487,6 +487,10 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "a name of 255 bytes",
         "n=$(printf 'n%.0s' $(seq 255)); echo x >$n; mkdir d; cp $n d; code; cp ${n}x d; code; cp $n d/${n}y; code; cp -b $n d; code",
     ),
+    (
+        "few descriptors",
+        "mkdir -p s/1/2/3/4/5/6/7 s/8/9; for i in $(seq 30); do echo $i >s/1/2/f$i; echo $i >s/1/2/3/4/5/f$i; echo $i >s/8/9/f$i; done; mkfifo s/p; ln s/8/9/f1 s/h; (ulimit -n 20; cp -a s d; code; cp -r s e; code); find d e | sort",
+    ),
     ("an empty tree", "mkdir s; cp -r s d; code; cp -r s d; find . | sort"),
     (
         "a mixture of good and bad",
