@@ -516,7 +516,8 @@ impl Worker<'_, '_> {
     ) -> u32 {
         let options = self.run.options;
         let owner_is_right = dir.newborn_owner.get() == Some(&(source.uid, source.gid));
-        let acl = attributes.is_some_and(has_acl) || (options.preserve.mode && dir.has_default_acl(handles));
+        // What could not be listed may be a list.
+        let acl = attributes.is_none_or(has_acl) || (options.preserve.mode && dir.has_default_acl(handles));
         creation_mode(options, source, owner_is_right, acl)
     }
 

@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind};
 use crate::options::{Demand, Options};
 use crate::plan::{Facts, as_kept};
 use crate::sys;
-use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 use std::borrow::Cow;
 use std::ffi::{CStr, CString};
@@ -65,7 +65,7 @@ impl Me {
     pub(crate) fn widened(self, options: &Options, source: &Facts) -> Option<u32> {
         let narrowed = options.preserve.ownership && !options.preserve.mode && !options.default_modes;
         // A directory has its sticky bit without being asked.
-        let bits = if source.kind == rustix::fs::FileType::Directory { 0o1777 } else { 0o777 };
+        let bits = if source.kind == FileType::Directory { 0o1777 } else { 0o777 };
         (narrowed && self.umask_is_known).then_some(source.mode & bits & !self.umask)
     }
 
@@ -102,7 +102,7 @@ fn umask_by_change() -> u32 {
 /// one, the group's bits are the most that any named user gets, and say nothing about the group.
 pub(crate) fn creation_mode(options: &Options, source: &Facts, owner_is_right: bool, acl: bool) -> u32 {
     if options.default_modes {
-        return if source.kind == rustix::fs::FileType::Socket { 0o777 } else { 0o666 };
+        return if source.kind == FileType::Socket { 0o777 } else { 0o666 };
     }
     let mode = source.mode & 0o777;
     let waits = (options.preserve.ownership && !owner_is_right) || (options.preserve.mode && acl);
@@ -160,6 +160,11 @@ fn group_of(list: &[u8]) -> u32 {
     rights(0x04).unwrap_or(0) & rights(0x10).unwrap_or(7)
 }
 
+/// Whether this is how a file system says that it has no access lists (GNU's `acl_errno_valid`).
+fn has_no_lists(why: Errno) -> bool {
+    matches!(why, Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::BUSY)
+}
+
 /// Whether an access list is among the names of a file's attributes.
 pub(crate) fn has_acl(names: &[u8]) -> bool {
     names.split(|byte| *byte == 0).any(|name| ACL.contains(&name))
@@ -170,7 +175,7 @@ impl Finish<'_> {
     pub(crate) fn before_times(&self, clock: &mut Clock, fail: &mut dyn FnMut(Error)) {
         let preserve = self.options.preserve;
         let mut mode = self.facts.mode;
-        let symlink = self.facts.kind == rustix::fs::FileType::Symlink;
+        let symlink = self.facts.kind == FileType::Symlink;
         if preserve.ownership && self.owner != Some((self.facts.uid, self.facts.gid)) {
             match clock.call(For::Metadata, || self.chown(Some(self.facts.uid), self.facts.gid)) {
                 Ok(()) => {}
@@ -181,7 +186,7 @@ impl Finish<'_> {
                     mode &= if group.is_ok() { !0o4000 } else { !0o6000 };
                     let is_ours = self.owner.is_some_and(|(uid, _)| uid == self.facts.uid);
                     // Of a directory the bit protects what is in it, whatever its group.
-                    mode &= if self.facts.kind == rustix::fs::FileType::Directory { !0 } else { !0o1000 };
+                    mode &= if self.facts.kind == FileType::Directory { !0 } else { !0o1000 };
                     mode |= if group.is_ok() && is_ours { self.facts.mode & 0o4000 } else { 0 };
                 }
                 Err(why) => {
@@ -288,7 +293,7 @@ impl Finish<'_> {
                     OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
                     Mode::empty(),
                 )?;
-                if Facts::from(rustix::fs::fstat(&held)?).kind == rustix::fs::FileType::Symlink {
+                if Facts::from(rustix::fs::fstat(&held)?).kind == FileType::Symlink {
                     return Err(Errno::LOOP);
                 }
                 let path =
@@ -317,12 +322,11 @@ impl Finish<'_> {
         };
         let names = match listed {
             Ok(names) => names,
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Cow::Owned(Vec::new()),
             Err(why) => {
-                if preserve.xattr == Demand::Must {
+                if preserve.xattr == Demand::Must && !matches!(why, Errno::OPNOTSUPP | Errno::NOSYS) {
                     fail(self.error(ErrorKind::PreserveXattr, why));
                 }
-                return Lists::default();
+                Cow::Owned(if preserve.mode { self.lists_by_name(clock) } else { Vec::new() })
             }
         };
         let changed = preserve.mode && self.shed_lists(&names, clock, fail);
@@ -356,14 +360,14 @@ impl Finish<'_> {
                 // Gone since it was listed.
                 Err(Errno::NODATA) => {}
                 Err(why) if acl => {
-                    let list = value.unwrap_or_default();
                     let access = name.to_bytes() == ACL_ACCESS;
-                    // What says no more than a mode, a file system without lists keeps too.
-                    let more = list.len() > if access { MODE_AS_LIST_BYTES } else { 0 };
-                    if more || why != Errno::OPNOTSUPP {
+                    // What says no more than a mode, a file system without lists keeps too. A default list is
+                    // no right to this directory, and GNU cp does without it there.
+                    let more = access && value.as_ref().is_ok_and(|list| list.len() > MODE_AS_LIST_BYTES);
+                    if more || !has_no_lists(why) {
                         fail(self.error(ErrorKind::PreserveMode, why));
                         if access {
-                            lists.lost = Some(group_of(&list));
+                            lists.lost = Some(group_of(&value.unwrap_or_default()));
                         }
                     }
                 }
@@ -374,6 +378,25 @@ impl Finish<'_> {
             }
         }
         lists
+    }
+
+    /// The names of the source's access lists where its attributes cannot be listed: they decide what the
+    /// mode's group bits mean, so they are asked for one by one. What cannot be told is taken for one.
+    fn lists_by_name(&self, clock: &mut Clock) -> Vec<u8> {
+        let mut names = Vec::new();
+        let kind = self.facts.kind;
+        for list in ACL.iter().filter(|list| **list == ACL_ACCESS || kind == FileType::Directory) {
+            let Ok(name) = CString::new(*list) else { continue };
+            let there = kind != FileType::Symlink
+                && match clock.call(For::Metadata, || self.source.get(&name)) {
+                    Ok(_) => true,
+                    Err(why) => why != Errno::NODATA && !has_no_lists(why),
+                };
+            if there {
+                names.extend_from_slice(name.as_bytes_with_nul());
+            }
+        }
+        names
     }
 
     /// Sets an attribute of a copy that its owner may not write, as its source was: Linux asks for that
@@ -390,7 +413,7 @@ impl Finish<'_> {
     /// from it. Returns whether there was one. Not asked where the mode came out as wanted, which it does not
     /// under such a list.
     fn shed_lists(&self, names: &[u8], clock: &mut Clock, fail: &mut dyn FnMut(Error)) -> bool {
-        let directory = self.facts.kind == rustix::fs::FileType::Directory;
+        let directory = self.facts.kind == FileType::Directory;
         if !directory && self.mode.is_some() {
             return false;
         }

@@ -263,3 +263,75 @@ fn a_target_that_cannot_be_made_anew_has_its_name_back_from_its_backup() {
     assert_eq!(report.totals.failed, 1, "{:?}", told.errors);
     assert_eq!(std::fs::read(&target).unwrap(), b"old");
 }
+
+/// An access list in the kernel's form: the owner, user 5, the owning group, the mask, others.
+fn list(of: &Path, name: &str, rights: [u8; 5]) -> bool {
+    let mut bytes = vec![2, 0, 0, 0];
+    for (tag, rights) in [1_u8, 2, 4, 0x10, 0x20].into_iter().zip(rights) {
+        let id = if tag == 2 { [5, 0, 0, 0] } else { [0xff; 4] };
+        bytes.extend([tag, 0, rights, 0]);
+        bytes.extend(id);
+    }
+    match rustix::fs::setxattr(of, name, &bytes, rustix::fs::XattrFlags::empty()) {
+        Ok(()) => true,
+        Err(why) => {
+            eprintln!("skipped: {name} in {}: {why}", of.display());
+            false
+        }
+    }
+}
+
+/// As GNU cp has it: such a list is no right to the directory itself.
+#[test]
+fn a_default_list_is_no_error_where_the_target_has_no_lists() {
+    let Some(fuse) = Fuse::mount(Faults::default()) else { return };
+    let (_place, source, _) = folders();
+    std::fs::create_dir(source.join("d")).unwrap();
+    std::fs::write(source.join("d/f"), "x").unwrap();
+    if !list(&source.join("d"), "system.posix_acl_default", [7, 6, 5, 7, 5]) {
+        return;
+    }
+    for &engine in engines() {
+        let target = fuse.mounted.join(engine.name());
+        clean(&source, &target, &archive(engine));
+        assert_eq!(std::fs::read(target.join("d/f")).unwrap(), b"x");
+    }
+    // A list of the directory itself is one right less.
+    assert!(list(&source.join("d"), "system.posix_acl_access", [7, 6, 5, 7, 5]));
+    for &engine in engines() {
+        let told = Told::default();
+        let report = run(&source, &fuse.mounted.join(format!("{}2", engine.name())), &archive(engine), &told);
+        assert_eq!(report.totals.errors, 1, "{engine:?}: {:?}", told.errors.lock().unwrap());
+    }
+}
+
+/// Beside a list the group's bits of a mode are the most that any user of the list gets.
+#[test]
+fn where_attributes_cannot_be_listed_an_access_list_is_copied_or_its_group_is_kept_out() {
+    const CALLS: &[i64] = &[libc::SYS_flistxattr, libc::SYS_llistxattr];
+    const READS: &[i64] = &[libc::SYS_flistxattr, libc::SYS_llistxattr, libc::SYS_fgetxattr];
+    let (_place, source, _) = folders();
+    std::fs::write(source.join("f"), "x").unwrap();
+    if !list(&source.join("f"), "system.posix_acl_access", [6, 6, 0, 6, 0]) {
+        return;
+    }
+    for (&engine, calls) in engines().iter().flat_map(|engine| [(engine, CALLS), (engine, READS)]) {
+        let (place, _, target) = folders();
+        let (from, to) = (source.clone(), target.clone());
+        let report = std::thread::spawn(move || {
+            deny(seccompiler::SeccompAction::Errno(1), calls);
+            run(&from, &to, &archive(engine), &Told::default())
+        })
+        .join()
+        .unwrap();
+        let mode = target.join("f").metadata().unwrap().mode() & 0o777;
+        let mut room = [0; 64];
+        let copied = rustix::fs::getxattr(target.join("f"), "system.posix_acl_access", &mut room[..]);
+        if calls == CALLS {
+            assert_eq!((copied, mode, report.totals.failed), (Ok(44), 0o660, 0), "{engine:?}");
+        } else {
+            assert_eq!((mode, report.totals.failed > 0), (0o600, true), "{engine:?}");
+        }
+        drop(place);
+    }
+}
