@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -315,6 +315,19 @@ impl Shard {
         self.written + self.bytes.len() as u64
     }
 
+    /// Takes back what came after the first `bytes` of it.
+    fn take_back(&mut self, bytes: u64) -> io::Result<()> {
+        match bytes.checked_sub(self.written) {
+            Some(kept) => self.bytes.truncate(usize::try_from(kept).unwrap_or(usize::MAX)),
+            None => {
+                self.bytes.clear();
+                self.out.set_len(bytes)?;
+                self.written = self.out.seek(SeekFrom::Start(bytes))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Writes what is gathered if there is much of it.
     fn write(&mut self, least: usize) -> io::Result<()> {
         if self.bytes.len() >= least.max(1) {
@@ -450,7 +463,7 @@ impl Packer<'_> {
         crate::sys::make_waiting(std::os::fd::AsFd::as_fd(&opened));
         let mut head = self.head(record, &opened_facts);
         head.size = opened_facts.size;
-        let (begin, written) = (shard.bytes.len(), shard.written);
+        let begin = shard.at();
         header(&head, &mut shard.bytes);
         let offset = shard.at();
         match self.contents(shard, File::from(opened), head.size) {
@@ -460,13 +473,15 @@ impl Packer<'_> {
                 Ok(Some(indexed(record, offset, head.size, &hash)))
             }
             Err((why, false)) => Err(Failed::Shard(why)),
-            Err((why, true)) if shard.written == written => {
-                // Nothing of it was written: it is left out.
-                shard.bytes.truncate(begin);
+            Err((why, true)) => {
+                // It is left out, and is not what its other names are links to.
+                shard.take_back(begin).map_err(Failed::Shard)?;
+                if several.get(&facts.identity()) == Some(&record.path) {
+                    several.remove(&facts.identity());
+                }
                 let errno = Errno::from_io_error(&why).unwrap_or(Errno::IO);
                 Err(failed(ErrorKind::Read, errno))
             }
-            Err((why, true)) => Err(Failed::Shard(why)),
         }
     }
 

@@ -23,6 +23,8 @@ pub(crate) struct Faults {
     pub(crate) hang: Option<&'static str>,
     /// Reads of files of this name fail with this number.
     pub(crate) read_fails: Option<(&'static str, i32)>,
+    /// Reads before this byte do not fail.
+    pub(crate) read_fails_from: usize,
     /// The failures of reads end after so many; `None`: never.
     pub(crate) read_fails_times: Option<u32>,
     /// Listings of directories of this name fail with this number.
@@ -409,7 +411,8 @@ impl State {
         if named(self.faults.hang) {
             return None;
         }
-        if let Some((_, number)) = self.faults.read_fails.filter(|(name, _)| named(Some(name))) {
+        let fails = self.faults.read_fails.filter(|(name, _)| named(Some(name)));
+        if let Some((_, number)) = fails.filter(|_| offset + size > self.faults.read_fails_from) {
             match &mut self.faults.read_fails_times {
                 Some(0) => {}
                 Some(left) => {

@@ -294,3 +294,37 @@ fn a_directory_that_was_removed_is_empty() {
         std::fs::remove_file(source.join("d3/f3.~1~")).unwrap();
     }
 }
+
+#[test]
+fn a_file_that_cannot_be_read_to_its_end_is_left_out_of_its_shard_and_nothing_else_is() {
+    use ringroad_copy::pack::{Packing, Unpacking, pack, unpack};
+    let faults = Faults { read_fails: Some(("b", 5)), read_fails_from: 9 << 20, ..Faults::default() };
+    let Some(fuse) = Fuse::mount(Faults::default()) else { return };
+    let place = tempfile::tempdir().unwrap();
+    for (name, bytes) in [("a", 1000), ("b", 10 << 20), ("c", 5 << 20)] {
+        put(&fuse, name, &crate::tree::noise(bytes, 7));
+    }
+    fuse.set(faults);
+    let (part, jobs) = (None, 2);
+    let packing = Packing {
+        shard_bytes: 1 << 30,
+        mtime: None,
+        owner: None,
+        part,
+        jobs,
+        exclude: Vec::new(),
+        index: true,
+    };
+    let names: ringroad_copy::pack::Names = place.path().join("s-%d.tar").to_str().unwrap().parse().unwrap();
+    let control = ringroad_copy::Control::new();
+    let packed = pack(&fuse.mounted, &names, &packing, &(), &control).unwrap();
+    assert_eq!((packed.shards, packed.entries, packed.errors), (1, 2, 1));
+    let unpacking = Unpacking { owners: false, part, jobs, needs_index: true };
+    let to = place.path().join("to");
+    let done = unpack(&[names.name(0)], &to, &unpacking, &(), &control).unwrap();
+    assert_eq!((done.entries, done.verified, done.errors), (2, 2, 0));
+    assert!(!to.join("b").exists());
+    for name in ["a", "c"] {
+        assert!(std::fs::read(to.join(name)).unwrap() == std::fs::read(fuse.mounted.join(name)).unwrap());
+    }
+}
