@@ -66,6 +66,12 @@ pub(crate) struct Target {
 }
 
 impl Target {
+    /// Whether it is a file that can be on a disk, and not a device, a pipe or a terminal that was there.
+    fn is_kept(&self) -> bool {
+        !matches!(self.place, Place::Existing)
+            || rustix::fs::fstat(&self.fd).is_ok_and(|stat| Facts::from(stat).kind == FileType::RegularFile)
+    }
+
     /// Which file it is, as long as it is open.
     pub(crate) fn identity(&self) -> Option<(u64, u64)> {
         rustix::fs::fstat(&self.fd).ok().map(|stat| Facts::from(stat).identity())
@@ -382,7 +388,7 @@ impl Worker<'_, '_> {
         if self.verifies(opened) {
             self.verify(entry, opened, target)?;
         }
-        if options.durability == Durability::File {
+        if options.durability == Durability::File && target.is_kept() {
             // Try once: after a failed fsync the kernel has dropped the pages it could not write.
             self.clock
                 .call(For::Sync, || rustix::fs::fsync(&target.fd))
@@ -391,7 +397,7 @@ impl Worker<'_, '_> {
         // With its source's time the next resume would skip it and not report the error again.
         let lacks = filled.changed || !errors.is_empty();
         let mut waits = None;
-        if options.resume && !lacks && !self.is_synced(opened) {
+        if options.resume && !lacks && !self.is_synced(opened) && target.is_kept() {
             waits = rustix::io::fcntl_dupfd_cloexec(&target.fd, 0).ok();
             if waits.is_none() {
                 // No descriptor is left.

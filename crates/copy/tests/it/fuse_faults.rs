@@ -3,7 +3,7 @@
 use crate::fuse::{Faults, Fuse, drop_cached, put};
 use crate::support::{Told, archive, clean, engines, files, folders, many, run};
 use crate::tree::noise;
-use ringroad_copy::{Engine, ErrorKind, Options, Reflink};
+use ringroad_copy::{Durability, Engine, ErrorKind, Options, Reflink};
 
 #[test]
 fn the_file_system_for_faults_keeps_files_when_it_has_none() {
@@ -292,6 +292,22 @@ fn a_directory_that_was_removed_is_empty() {
         clean(&place.path().join("list"), &source.join("d3/f3"), &options);
         assert!(source.join("d3/f3.~1~").exists());
         std::fs::remove_file(source.join("d3/f3.~1~")).unwrap();
+    }
+}
+
+/// There is no disk behind them that their data could be on.
+#[test]
+fn a_device_is_not_synced_and_that_is_no_error() {
+    for &engine in engines() {
+        let (_place, source, _) = folders();
+        std::fs::write(source.join("f"), "x").unwrap();
+        let plain = Options { engine, ..Options::default() };
+        for options in [
+            Options { durability: Durability::File, ..plain.clone() },
+            Options { resume: true, ..plain.clone() },
+        ] {
+            clean(&source.join("f"), std::path::Path::new("/dev/null"), &options);
+        }
     }
 }
 
