@@ -343,6 +343,28 @@ fn a_copy_whose_close_fails_is_not_left_to_be_taken_for_whole() {
     assert_ne!(time(&target.join("d1/f1")), time(&source.join("d1/f1")), "resume copies it again");
 }
 
+/// 50 files, in several shards that four threads would make.
+fn shards_are_made_and_unpacked(source: &Path, place: &Path) {
+    use ringroad_copy::pack::{Packing, Unpacking, pack, unpack};
+    let (part, jobs) = (None, 4);
+    let packing = Packing {
+        shard_bytes: 20_000,
+        mtime: None,
+        owner: None,
+        part,
+        jobs,
+        exclude: Vec::new(),
+        index: true,
+    };
+    let names = place.join("s-%d.tar").to_str().unwrap().parse().unwrap();
+    let packed = pack(source, &names, &packing, &(), &Control::new()).unwrap();
+    assert!(packed.errors == 0 && packed.shards > 2, "{packed:?}");
+    let shards: Vec<_> = (0..packed.shards).map(|number| names.name(number)).collect();
+    let unpacking = Unpacking { owners: false, part, jobs, needs_index: true };
+    let done = unpack(&shards, &place.join("unpacked"), &unpacking, &(), &Control::new()).unwrap();
+    assert_eq!((done.verified, done.errors), (50, 0));
+}
+
 /// `ulimit -u`, the `pids` controller, and filters refuse threads.
 #[test]
 fn where_no_thread_can_be_had_copies_lists_checks_and_shards_are_made_by_the_one_there_is() {
@@ -367,6 +389,7 @@ fn where_no_thread_can_be_had_copies_lists_checks_and_shards_are_made_by_the_one
             let list = place.join("list");
             let listed = ringroad_copy::listing::make(&source, &list, &options, &(), &Control::new());
             assert_eq!(listed.unwrap().entries, 50, "{engine:?}");
+            shards_are_made_and_unpacked(&source, &place);
         });
         work.join().unwrap();
     }

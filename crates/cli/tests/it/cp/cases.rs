@@ -517,6 +517,10 @@ pub(super) const UNPRIVILEGED: &[(&str, &str)] = &[
         "mkdir -p s/t; echo x >s/t/f; chmod 400 s/t; cp -r s d; code; chmod 700 s/t d/t; mkdir n; chmod 0 n; cp s/t/f n/; code; cp s/t/f n/g; code; chmod 700 n; find d n | sort",
     ),
     (
+        "a working directory that may not be entered",
+        "echo x >a; echo y >b; mkdir g d; h=$PWD; cd g; chmod 0 .; cp $h/a $h/d/a; code; cp -r $h/a $h/b $h/d; code; cp -l $h/a $h/d/h; code; cp a $h/d; code; cp $h/a b; code; chmod 700 $h/g; find $h/d -type f | wc -l",
+    ),
+    (
         "targets in directories that may not be entered",
         "mkdir d s; ln -s x l; mkfifo f; echo x >a; chmod 600 d; for n in s l f a; do cp -rP $n d; code; done; cp -l a d; code; cp -s $PWD/a d; code; chmod 700 d",
     ),
