@@ -402,7 +402,7 @@ impl Worker<'_, '_> {
             if waits.is_none() {
                 // No descriptor is left.
                 self.clock
-                    .call(For::Sync, || rustix::fs::fdatasync(&target.fd))
+                    .call(For::Sync, || crate::sys::sync_data(&target.fd))
                     .map_err(|why| Broken::new(entry.target_error(ErrorKind::Sync, why)))?;
             }
         }

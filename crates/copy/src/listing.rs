@@ -425,7 +425,7 @@ fn write(mut found: Sorter, file: File) -> io::Result<Sum> {
     let Sum { directories, several, entries, bytes } = sum;
     writeln!(out, "= {directories} {several} {entries} {bytes}")?;
     let out = out.into_inner().map_err(io::IntoInnerError::into_error)?;
-    out.sync_data()?;
+    crate::sys::sync_data(&out)?;
     Ok(sum)
 }
 

@@ -256,7 +256,7 @@ fn merge_into(lists: &mut [List], out: File) -> Result<u64, Why> {
         }
     }
     let out = out.into_inner().map_err(|why| Why::Out(why.into_error()))?;
-    out.sync_data().map_err(Why::Out)?;
+    crate::sys::sync_data(&out).map_err(|why| Why::Out(why.into()))?;
     Ok(count)
 }
 

@@ -151,7 +151,7 @@ impl Manifest {
         // It stays open, and with that locked, until it has its name.
         let out = out.into_inner().map_err(io::IntoInnerError::into_error)?;
         let Some(temporary) = &self.temporary else { return Ok(()) };
-        out.sync_data()?;
+        crate::sys::sync_data(&out)?;
         std::fs::rename(temporary, &self.path)
     }
 }

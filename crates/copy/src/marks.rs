@@ -96,15 +96,14 @@ impl Worker<'_, '_> {
 
 /// Waits until the data of a file is on the disk.
 fn is_written(mark: &Mark) -> rustix::io::Result<()> {
-    // Magic numbers: statfs(2).
-    let file_system = rustix::fs::fstatfs(&mark.file)?.f_type;
-    if matches!(file_system, 0xef53 | 0x5846_5342) {
-        match crate::sys::wait_written(mark.file.as_fd()) {
-            // Kernels and filters that lack the call.
-            Err(Errno::NOSYS) => rustix::fs::fdatasync(&mark.file),
-            written => written,
+    // Magic numbers: statfs(2). What cannot be asked is not one of these.
+    let logs =
+        rustix::fs::fstatfs(&mark.file).is_ok_and(|found| matches!(found.f_type, 0xef53 | 0x5846_5342));
+    match if logs { crate::sys::wait_written(mark.file.as_fd()) } else { Err(Errno::NOSYS) } {
+        // Kernels that lack the call, filters that refuse it, and file systems that need the other.
+        Err(Errno::NOSYS | Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP) => {
+            crate::sys::sync_data(&mark.file)
         }
-    } else {
-        rustix::fs::fdatasync(&mark.file)
+        written => written,
     }
 }

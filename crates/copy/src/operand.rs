@@ -572,7 +572,9 @@ impl Worker<'_, '_> {
     /// `--durability=file` of a directory in which something got its name.
     fn sync(&mut self, directory: BorrowedFd<'_>, path: impl FnOnce() -> PathBuf) {
         if let Err(why) = self.clock.call(For::Sync, || rustix::fs::fsync(directory)) {
-            self.tell(Error::system(ErrorKind::Sync, path(), why));
+            let path = path();
+            let path = if path.as_os_str().is_empty() { PathBuf::from(".") } else { path };
+            self.tell(Error::system(ErrorKind::Sync, path, why));
         }
     }
 

@@ -178,11 +178,14 @@ impl Worker<'_, '_> {
                     false => rustix::fs::renameat_with(to, entry.target, to, &*name, RenameFlags::NOREPLACE),
                 };
                 match strict {
-                    // There is no such rename here: by this file system, kernel or filter.
-                    Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => match lstat(to, &name) {
-                        Ok(_) => Err(Errno::EXIST),
-                        Err(_) => rustix::fs::renameat(to, entry.target, to, &*name),
-                    },
+                    // There is no such rename here: by this file system, kernel or filter. What may
+                    // not be renamed at all is refused by the older call, too.
+                    Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP | Errno::PERM) => {
+                        match lstat(to, &name) {
+                            Ok(_) => Err(Errno::EXIST),
+                            Err(_) => rustix::fs::renameat(to, entry.target, to, &*name),
+                        }
+                    }
                     renamed => renamed,
                 }
             } else {

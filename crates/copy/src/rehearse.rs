@@ -15,7 +15,8 @@ use crate::options::{BackupKind, Dereference, Destination, Link, Options};
 use crate::plan::{self, Action, Facts, How, Question, Side};
 use crate::report::{Choice, Control, Event, Kind, Observer, Report, Skip, count};
 use crate::run::{own_files, root_of};
-use rustix::fs::{Access, AtFlags, CWD, FileType};
+use crate::sys;
+use rustix::fs::{Access, FileType};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -392,7 +393,7 @@ impl Rehearsal<'_> {
 
     /// Whether the source may be read and the target be made, as far as permissions tell.
     fn is_permitted(&self, name: &Name, facts: &Facts, replaces: bool) -> Result<(), Error> {
-        let allowed = |path: &Path, access| rustix::fs::accessat(CWD, path, access, AtFlags::EACCESS);
+        let allowed = sys::may_access;
         let reads = self.options.link == Link::No && !self.options.attributes_only;
         if reads
             && facts.kind == FileType::RegularFile

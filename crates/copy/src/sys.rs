@@ -5,10 +5,11 @@
 //! its feature `use-libc`, except for the changes of mode and owner that are here. `clippy.toml` of this
 //! crate forbids rustix's.
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::path::Path;
 
 /// `fchmodat2(2)`, Linux 6.6: the same number on every architecture that has it, but not in all headers yet.
 const FCHMODAT2: libc::c_long = 452;
@@ -52,6 +53,24 @@ fn sync_range(file: BorrowedFd<'_>, flags: libc::c_uint) -> Result<(), Errno> {
     // SAFETY: the descriptor is open as long as it is borrowed; the other arguments are integers, and the
     // call reads and writes no memory of this process.
     answered(unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) })
+}
+
+/// Writes the data of a file to the disk. A file system that has no such call has no disk to wait for, or
+/// does not say when it has written: these answers are no errors.
+pub(crate) fn sync_data(file: impl AsFd) -> Result<(), Errno> {
+    match rustix::fs::fdatasync(file) {
+        Ok(()) | Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP | Errno::ROFS) => Ok(()),
+        Err(why) => Err(why),
+    }
+}
+
+/// Whether this process may do something with a file. Old filters answer EPERM to `faccessat2`, by which libc
+/// asks for the effective user; access(2) asks for the real one, mostly the same.
+pub(crate) fn may_access(path: &Path, access: Access) -> Result<(), Errno> {
+    match rustix::fs::accessat(CWD, path, access, AtFlags::EACCESS) {
+        Err(Errno::PERM | Errno::NOSYS | Errno::INVAL | Errno::OPNOTSUPP) => rustix::fs::access(path, access),
+        asked => asked,
+    }
 }
 
 /// The number of descriptors this process may have. Where a filter refuses the question it is the usual one;

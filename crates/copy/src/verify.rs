@@ -81,11 +81,9 @@ impl Worker<'_, '_> {
         written: BorrowedFd<'_>,
         read: BorrowedFd<'_>,
     ) -> Result<(), Error> {
-        match self.clock.call(For::Sync, || rustix::fs::fdatasync(written)) {
-            // A file system that cannot sync: what it has is what it will have.
-            Ok(()) | Err(Errno::INVAL | Errno::ROFS) => {}
-            Err(why) => return Err(entry.target_error(ErrorKind::Sync, why)),
-        }
+        self.clock
+            .call(For::Sync, || crate::sys::sync_data(written))
+            .map_err(|why| entry.target_error(ErrorKind::Sync, why))?;
         let _ = self.clock.call(For::Read, || rustix::fs::fadvise(read, 0, None, Advice::DontNeed));
         Ok(())
     }

@@ -356,7 +356,7 @@ impl Packer<'_> {
         let written = written.and_then(|()| lines.map_or(Ok(()), |mut lines| lines.flush()));
         let named = written.and_then(|()| {
             if let Some(((temporary, file), path)) = &index {
-                file.sync_data()?;
+                crate::sys::sync_data(file)?;
                 std::fs::rename(temporary, path)?;
             }
             std::fs::rename(&temporary, &name)
@@ -404,7 +404,7 @@ impl Packer<'_> {
         }
         shard.bytes.resize(shard.bytes.len() + 2 * BLOCK, 0);
         shard.write(0)?;
-        shard.out.sync_data()
+        Ok(crate::sys::sync_data(&shard.out)?)
     }
 
     fn entry(

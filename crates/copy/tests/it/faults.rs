@@ -66,6 +66,46 @@ fn a_filter_that_does_not_tell_the_limit_of_descriptors_stops_nothing() {
     }
 }
 
+/// File systems and filters without a call answer EINVAL, ENOSYS, EOPNOTSUPP, old filters EPERM. What does
+/// without is done without.
+#[test]
+fn calls_that_there_are_not_end_no_copy_list_or_shard() {
+    const EPERM: u32 = 1;
+    const EINVAL: u32 = 22;
+    const EOPNOTSUPP: u32 = 95;
+    let ways: [(u32, &[i64]); 4] = [
+        (EINVAL, &[libc::SYS_fdatasync]),
+        (EOPNOTSUPP, &[libc::SYS_fdatasync, libc::SYS_sync_file_range]),
+        (EPERM, &[libc::SYS_sync_file_range, libc::SYS_fstatfs, libc::SYS_faccessat2]),
+        (EINVAL, &[libc::SYS_sync_file_range, libc::SYS_fadvise64]),
+    ];
+    for (&engine, (number, calls)) in engines().iter().flat_map(|engine| ways.map(|way| (engine, way))) {
+        let (place, source, target) = folders();
+        many(&source, 50, 1000);
+        let place = place.path().to_path_buf();
+        let work = std::thread::spawn(move || {
+            deny_rings(seccompiler::SeccompAction::Errno(number), calls);
+            let with = |change: fn(&mut ringroad_copy::Options)| {
+                let mut options = archive(engine);
+                change(&mut options);
+                options
+            };
+            clean(&source, &target, &with(|options| options.dry_run = true));
+            assert!(!target.exists());
+            clean(&source, &target, &with(|options| options.resume = true));
+            clean(&source, &target, &with(|options| options.verify = true));
+            let manifest = Some(place.join("manifest"));
+            let listed = ringroad_copy::Options { manifest, ..archive(engine) };
+            clean(&source, &place.join("other"), &listed);
+            let list = place.join("list");
+            ringroad_copy::listing::make(&source, &list, &archive(engine), &(), &Control::new()).unwrap();
+            shards_are_made_and_unpacked(&source, &place);
+            assert_no_torn_file(&source, &target);
+        });
+        work.join().unwrap();
+    }
+}
+
 #[test]
 fn a_file_without_room_fails_alone_and_leaves_whole_files_only() {
     for &engine in engines() {

@@ -190,15 +190,16 @@ impl SetMode for Path {
 
 #[test]
 fn numbered_backups_are_made_where_the_kernel_lacks_the_rename_that_replaces_nothing() {
+    const EPERM: u32 = 1;
     const ENOSYS: u32 = 38;
-    for &engine in engines() {
+    for (&engine, why) in engines().iter().flat_map(|engine| [(engine, EPERM), (engine, ENOSYS)]) {
         let (_place, source, target) = folders();
         prepare(&source, &target);
         let backup = ringroad_copy::Backup { kind: ringroad_copy::BackupKind::Numbered, suffix: "~".into() };
         let options = Options { backup: Some(backup), ..plain(engine) };
         let (from, to) = (source.clone(), target.clone());
         std::thread::spawn(move || {
-            deny(seccompiler::SeccompAction::Errno(ENOSYS), &[libc::SYS_renameat2]);
+            deny(seccompiler::SeccompAction::Errno(why), &[libc::SYS_renameat2]);
             clean(&from, &to, &options);
             clean(&from, &to, &options);
         })
