@@ -133,7 +133,7 @@ impl FromStr for Target {
         let cut = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(cut);
         if authority.contains('@') {
-            return refuse("a user name in a URL is not sent (use a header)");
+            return refuse("a user name in a URL is not sent (give it as -a USER:PASSWORD)");
         }
         let (host, port) = match authority.strip_prefix('[') {
             Some(rest) => match rest.split_once(']') {
