@@ -68,7 +68,8 @@ impl Worker<'_, '_> {
         let lent = if dir.unfinished && !preserve.mode { dir.lent | narrowed } else { 0 };
         let mut errors = Vec::new();
         let syncs = options.durability == Durability::File;
-        if keeps || lent != 0 || syncs || preserve.xattr != crate::Demand::No {
+        let defaults = options.default_modes && dir.unfinished;
+        if keeps || defaults || lent != 0 || syncs || preserve.xattr != crate::Demand::No {
             match dir.handles(&self.run.budget) {
                 Err(error) => errors.push(error),
                 Ok(handles) => {
@@ -89,6 +90,12 @@ impl Worker<'_, '_> {
                             .widened(options, &dir.facts)
                             .filter(|_| dir.unfinished)
                             .map(|mode| mode | inherited(now))
+                            .or_else(|| {
+                                // It has its default list from the directory that it was made in.
+                                let listed = defaults && dir.has_default_acl(&handles);
+                                let mode = self.run.me.by_default(options, &dir.facts).filter(|_| listed);
+                                mode.map(|mode| mode | inherited(now))
+                            })
                             .or_else(|| now.filter(|_| lent != 0).map(|now| now.mode & !lent)),
                     };
                     let mut fail = |error: Error| errors.push(Error { path: dir.target_path(), ..error });

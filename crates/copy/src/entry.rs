@@ -509,16 +509,23 @@ impl Worker<'_, '_> {
         let options = self.run.options;
         let now =
             options.preserve.ownership.then(|| lstat(entry.handles.target(), entry.target).ok()).flatten();
+        let me = self.run.me;
+        // Regular files that stay come this way, too.
+        let listed = options.default_modes
+            && facts.kind != FileType::RegularFile
+            && entry.dir.has_default_acl(entry.handles);
+        let plain_mode =
+            me.by_default(options, facts).filter(|_| listed).or_else(|| me.widened(options, facts));
         let finish = Finish {
             options,
-            me: self.run.me,
+            me,
             source: Named::Name(entry.handles.source(), entry.source),
             target: Named::Name(entry.handles.target(), entry.target),
             facts,
             names: None,
             owner: now.map(|now| (now.uid, now.gid)),
             mode: None,
-            plain_mode: self.run.me.widened(options, facts),
+            plain_mode,
         };
         let mut errors = Vec::new();
         let mut fail = |error: Error| errors.push(Error { path: entry.target_path(), ..error });

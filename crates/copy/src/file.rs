@@ -537,8 +537,10 @@ impl Worker<'_, '_> {
         fd: OwnedFd,
     ) -> Target {
         let options = self.run.options;
-        let acl = options.preserve.mode && dir.has_default_acl(handles);
-        let plain_mode = self.run.me.widened(options, source);
+        let acl = (options.preserve.mode || options.default_modes) && dir.has_default_acl(handles);
+        let me = self.run.me;
+        let plain_mode =
+            me.by_default(options, source).filter(|_| acl).or_else(|| me.widened(options, source));
         let mode = self.run.me.mode_comes_out(mode, acl).then_some(mode);
         Target { fd, place: Place::New, room: Room::default(), mode, plain_mode, _sole: None }
     }

@@ -69,6 +69,17 @@ impl Me {
         (narrowed && self.umask_is_known).then_some(source.mode & bits & !self.umask)
     }
 
+    /// The mode that a new copy has by default (`default_modes`), where a default list of its directory would
+    /// give it more or less.
+    pub(crate) fn by_default(self, options: &Options, source: &Facts) -> Option<u32> {
+        let mode = match source.kind {
+            FileType::Directory => 0o777 | source.mode & 0o1000,
+            FileType::Socket => 0o777,
+            _ => 0o666,
+        };
+        (options.default_modes && self.umask_is_known).then_some(mode & !self.umask)
+    }
+
     /// Whether a directory that is there was made by a copy that was stopped before it was finished: it is
     /// ours, has exactly the mode that it was `made` with, to be filled, or was given then where the mask
     /// took what its owner needs for that, and not its source's time, which comes last.
@@ -206,6 +217,10 @@ impl Finish<'_> {
         if preserve.mode || preserve.xattr != Demand::No {
             lists = self.attributes(clock, fail);
         }
+        if self.options.default_modes && self.plain_mode.is_some() {
+            // Neither the mode nor the rights of others are the directory's.
+            lists.changed |= self.shed_lists(&[], &[ACL_ACCESS], clock, fail);
+        }
         if let Some(group) = lists.lost {
             // Beside a list the mode's group bits are the most that any user named in it gets. Without it
             // they would be the group's own.
@@ -329,7 +344,7 @@ impl Finish<'_> {
                 Cow::Owned(if preserve.mode { self.lists_by_name(clock) } else { Vec::new() })
             }
         };
-        let changed = preserve.mode && self.shed_lists(&names, clock, fail);
+        let changed = preserve.mode && self.shed_lists(&names, ACL, clock, fail);
         let mut lists = Lists { changed, ..Lists::default() };
         for name in names.split_inclusive(|byte| *byte == 0) {
             let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
@@ -409,10 +424,16 @@ impl Finish<'_> {
         sys::chmod(fd, mode).and(set)
     }
 
-    /// Removes access lists that the source has not: what is made in a directory with a default list inherits
-    /// from it. Returns whether there was one. Not asked where the mode came out as wanted, which it does not
-    /// under such a list.
-    fn shed_lists(&self, names: &[u8], clock: &mut Clock, fail: &mut dyn FnMut(Error)) -> bool {
+    /// Removes those of `lists` that the source has not: what is made in a directory with a default list
+    /// inherits from it. Returns whether there was one. Not asked where the mode came out as wanted, which it
+    /// does not under such a list.
+    fn shed_lists(
+        &self,
+        names: &[u8],
+        lists: &[&[u8]],
+        clock: &mut Clock,
+        fail: &mut dyn FnMut(Error),
+    ) -> bool {
         let directory = self.facts.kind == FileType::Directory;
         if !directory && self.mode.is_some() {
             return false;
@@ -420,7 +441,7 @@ impl Finish<'_> {
         let Ok(inherited) = clock.call(For::Metadata, || self.target.list()) else { return false };
         let has = |names: &[u8], list: &[u8]| names.split(|byte| *byte == 0).any(|name| name == list);
         let mut shed = false;
-        for list in ACL.iter().filter(|list| has(&inherited, list) && !has(names, list)) {
+        for list in lists.iter().filter(|list| has(&inherited, list) && !has(names, list)) {
             let Ok(name) = CString::new(*list) else { continue };
             match clock.call(For::Metadata, || self.target.remove(&name)) {
                 Ok(()) => shed = true,

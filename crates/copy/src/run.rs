@@ -90,7 +90,9 @@ pub fn copy(
         written: Mutex::default(),
         clocks: Mutex::new(Clock::new(options.explain)),
         workers: 1.into(),
-        me: Me::now(options.preserve.mode || options.preserve.ownership || options.resume),
+        me: Me::now(
+            options.preserve.mode || options.preserve.ownership || options.resume || options.default_modes,
+        ),
         exclude: Excluded::by(&options.exclude)?,
         lacks: Default::default(),
         mismatches: 0.into(),

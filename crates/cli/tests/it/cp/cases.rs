@@ -488,6 +488,10 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "n=$(printf 'n%.0s' $(seq 255)); echo x >$n; mkdir d; cp $n d; code; cp ${n}x d; code; cp $n d/${n}y; code; cp -b $n d; code",
     ),
     (
+        "default lists without the modes of the source",
+        "command -v setfacl >/dev/null && mkdir d && setfacl -d -m u:65534:rwx d || exit 0; mkdir -p s/t; echo x >s/f; echo y >s/t/g; chmod 600 s/f; chmod 700 s/t; mkfifo -m 600 s/p; cp -r --no-preserve=mode s d; code; getfacl -R d; cp --no-preserve=mode s/f d; code; getfacl d/f; cp -r s d/n; code; getfacl -R d/n",
+    ),
+    (
         "few descriptors",
         "mkdir -p s/1/2/3/4/5/6/7 s/8/9; for i in $(seq 30); do echo $i >s/1/2/f$i; echo $i >s/1/2/3/4/5/f$i; echo $i >s/8/9/f$i; done; mkfifo s/p; ln s/8/9/f1 s/h; (ulimit -n 20; cp -a s d; code; cp -r s e; code); find d e | sort",
     ),
