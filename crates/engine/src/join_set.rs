@@ -1,6 +1,6 @@
 //! A set of tasks that are joined in the order in which they end, and cancelled together.
 
-use crate::exec::{JoinError, JoinHandle, spawn};
+use crate::exec::{JoinError, JoinHandle, in_destructor, spawn};
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -54,7 +54,7 @@ impl Drop for Report {
             ended.waiting.take()
         };
         if let Some(waker) = waiting {
-            waker.wake();
+            in_destructor(|| waker.wake());
         }
     }
 }

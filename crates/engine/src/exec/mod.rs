@@ -19,6 +19,7 @@ mod waker;
 pub use builder::Builder;
 pub use remote::{Gone, Remote, RemoteTask};
 pub use runtime::{Runtime, Stuck, run};
+pub(crate) use task::in_destructor;
 pub use task::{JoinError, JoinHandle};
 
 use crate::caller::Caller;
@@ -455,7 +456,8 @@ impl Core {
         let joiner = tasks.take_joiner(index);
         drop(tasks);
         if let Some(joiner) = joiner {
-            joiner.wake();
+            // A task may be cancelled by a destructor.
+            in_destructor(|| joiner.wake());
         }
     }
 

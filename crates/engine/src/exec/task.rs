@@ -112,6 +112,14 @@ impl Panics {
     }
 }
 
+/// Runs user code, a waker or the destructor of a value, in a destructor. If it panics while the thread
+/// unwinds already, the panic ends here, because it would abort the process.
+pub(crate) fn in_destructor(code: impl FnOnce()) {
+    let mut panics = Panics::default();
+    panics.run(code);
+    panics.resume();
+}
+
 /// The reason why a task ended without an output.
 #[derive(Debug)]
 pub enum JoinError {
@@ -346,7 +354,8 @@ impl<T> Drop for JoinHandle<T> {
             }
         };
         drop(tasks);
-        drop(remains);
+        // An output is the user's, and so is a foreign waker.
+        in_destructor(|| drop(remains));
     }
 }
 

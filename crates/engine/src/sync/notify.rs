@@ -1,6 +1,7 @@
 //! A notification without a value: one waiting task is woken, or all of them.
 
 use super::budget::counted;
+use crate::exec::in_destructor;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::future::Future;
@@ -159,10 +160,12 @@ impl<N: std::ops::Deref<Target = Notify>> Drop for Notified<N> {
         let own = state.waiting.remove(&id);
         let next = if state.told.remove(&id) { state.tell_one() } else { None };
         drop(state);
-        drop(own);
-        if let Some(waker) = next {
-            waker.wake();
-        }
+        in_destructor(|| {
+            if let Some(waker) = next {
+                waker.wake();
+            }
+        });
+        in_destructor(|| drop(own));
     }
 }
 

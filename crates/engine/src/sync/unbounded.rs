@@ -16,6 +16,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use super::budget::poll_counted;
 use super::{RecvError, SendError, TryRecvError};
+use crate::exec::in_destructor;
 
 /// Maximum capacity that an empty queue keeps. The memory of a burst is freed.
 const ROOM_KEPT: usize = 1024;
@@ -113,7 +114,7 @@ impl<T> Drop for UnboundedSender<T> {
             if state.senders == 0 { state.waiting.take() } else { None }
         };
         if let Some(waker) = waiting {
-            waker.wake();
+            in_destructor(|| waker.wake());
         }
     }
 }

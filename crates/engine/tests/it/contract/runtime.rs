@@ -6,12 +6,12 @@ use crate::support::{
 };
 use ringroad_engine::net::{ListenOptions, TcpListener, TcpStream};
 use ringroad_engine::time::sleep;
-use ringroad_engine::{JoinError, Runtime, spawn, yield_now};
+use ringroad_engine::{JoinError, JoinHandle, JoinSet, Runtime, spawn, sync, yield_now};
 use std::cell::{Cell, RefCell};
 use std::future::{Future, pending};
 use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -518,3 +518,66 @@ cases!(
         assert_eq!(runtime.block_on(receive(&mut near, 10)).unwrap(), b"still here");
     })
 );
+
+/// Cancels a task when it is dropped.
+struct Cancelled<'a>(&'a JoinHandle<()>);
+
+impl Drop for Cancelled<'_> {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+runtimes!(a_destructor_that_panics_while_the_thread_unwinds_does_not_end_the_process, |case| {
+    // The output of a task, in its handle.
+    let first = runtime(case);
+    let drops = Rc::new(Cell::new(0));
+    let badly = Badly(Rc::clone(&drops));
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        first.block_on(async {
+            let handle = spawn(async move { badly });
+            some_turns().await;
+            assert!(handle.is_finished(), "its output is there");
+            let _handle = handle;
+            panic!("on purpose");
+        })
+    }));
+    assert_eq!(*caught.unwrap_err().downcast_ref::<&str>().unwrap(), "on purpose");
+    assert_eq!(drops.get(), 1);
+    // A foreign waker, in the set that a task belongs to.
+    first
+        .block_on(async {
+            let mut set = JoinSet::<()>::new();
+            set.spawn(async {
+                yield_now().await;
+                panic!("on purpose");
+            });
+            let waker = Waker::from(Arc::new(Woken));
+            assert!(set.poll_join_next(&mut Context::from_waker(&waker)).is_pending());
+            some_turns().await;
+            assert!(matches!(set.join_next().await, Some(Err(JoinError::Panicked(_)))));
+        })
+        .unwrap();
+    // Foreign wakers that wait for a channel, a notification, a task.
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        first.block_on(async {
+            let waker = Waker::from(Arc::new(Woken));
+            let mut context = Context::from_waker(&waker);
+            let (sender, mut receiver) = sync::unbounded::<u8>();
+            assert!(pin!(receiver.recv()).poll(&mut context).is_pending());
+            let notify = sync::Notify::new();
+            let mut notified = Box::pin(notify.notified());
+            let mut next = Box::pin(notify.notified());
+            assert!(notified.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            assert!(next.as_mut().poll(&mut context).is_pending());
+            notify.notify_one();
+            let mut task = spawn(pending::<()>());
+            assert!(Pin::new(&mut task).poll(&mut context).is_pending());
+            let _cancelled = Cancelled(&task);
+            let _dropped = (sender, notified);
+            panic!("on purpose");
+        })
+    }));
+    assert_eq!(*caught.unwrap_err().downcast_ref::<&str>().unwrap(), "on purpose");
+    first.shutdown(PATIENCE).unwrap();
+});
