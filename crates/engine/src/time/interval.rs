@@ -4,6 +4,14 @@ use super::{now, sleep_until};
 use std::fmt;
 use std::time::{Duration, Instant};
 
+/// What is later than every clock shows stands for "never".
+const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// Returns the instant `span` after `at`, or one that never comes if there is none.
+fn later(at: Instant, span: Duration) -> Instant {
+    at.checked_add(span).or_else(|| at.checked_add(NEVER)).unwrap_or(at)
+}
+
 /// What an [`Interval`] does about ticks that were missed because its task was late.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -64,18 +72,18 @@ impl Interval {
 
     /// Returns the tick after the one that was due at `due` and came at `now`.
     fn after(&self, due: Instant, now: Instant) -> Instant {
-        let next = due + self.period;
+        let next = later(due, self.period);
         if next > now {
             return next;
         }
         match self.missed {
             MissedTick::Burst => next,
-            MissedTick::Delay => now + self.period,
+            MissedTick::Delay => later(now, self.period),
             MissedTick::Skip => {
                 let past = now.duration_since(due).as_nanos() % self.period.as_nanos();
                 // Below the period, which fits.
                 let left = self.period - Duration::from_nanos(u64::try_from(past).unwrap_or(0));
-                now + left
+                later(now, left)
             }
         }
     }
@@ -87,7 +95,7 @@ impl Interval {
 
     /// Starts anew: the next tick is one period from now.
     pub fn reset(&mut self) {
-        self.next = now() + self.period;
+        self.next = later(now(), self.period);
     }
 
     /// Returns the period.
@@ -105,6 +113,17 @@ impl fmt::Debug for Interval {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_period_beyond_the_end_of_time_has_a_first_tick_only() {
+        let start = Instant::now();
+        for missed in [MissedTick::Burst, MissedTick::Delay, MissedTick::Skip] {
+            let mut interval = interval_at(start, Duration::MAX);
+            interval.set_missed_tick(missed);
+            let next = interval.after(start, start + Duration::from_secs(1));
+            assert!(next > start + NEVER / 2, "{missed:?}");
+        }
+    }
 
     #[test]
     fn missed_ticks_are_made_up_delayed_or_skipped_as_asked() {
