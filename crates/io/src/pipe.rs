@@ -73,8 +73,8 @@ pub struct PipeReader {
     unread: Vec<u8>,
 }
 
-/// The writing end of a pipe, or any descriptor that is written to in order. A write that has to wait for the
-/// reader takes a thread of the blocking pool, except on io_uring.
+/// The writing end of a pipe, or any descriptor that is written to in order. On every driver the driver waits
+/// for the reader, and no thread. A reader that has gone is EPIPE, and never SIGPIPE.
 #[derive(Debug)]
 pub struct PipeWriter {
     end: End,

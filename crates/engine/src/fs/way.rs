@@ -7,12 +7,14 @@
 //! | read: `RWF_NOWAIT` supported | in place if cached, else pool | in place if cached, else ring | driver |
 //! | read: file opened with `O_DIRECT` | pool | ring | driver |
 //! | read, write: file system in memory | in place | in place | driver |
-//! | write, open, stat, sync, truncate | pool | ring, else pool | driver |
+//! | write: pipe, FIFO, socket | in place, once writable | the same | driver |
+//! | write: terminal | pool, once writable | ring, once writable | driver |
+//! | other writes, open, stat, sync, truncate | pool | ring, else pool | driver |
 //! | rename, unlink, mkdir, link, symlink | pool | ring, else pool | driver |
 //! | list a directory, read a link | pool | pool | driver |
 //! | close | in place | in place | in place |
 //!
-//! "Once readable": after the driver reports that there is data. `RWF_NOWAIT`: the file system promises not
+//! "Once readable", "once writable": after the driver reports that there is data, or room. `RWF_NOWAIT`: the file system promises not
 //! to block. A file system in memory is recognized at the first read. "Ring, else pool": the ring if it has
 //! the operation. It cannot list a directory or read a link.
 //!
@@ -21,6 +23,10 @@
 //! was dropped.) A terminal or pipe may be shared with other processes, so its O_NONBLOCK is not changed; the
 //! read uses `RWF_NOWAIT` instead. If the kernel does not support that, the pool does the read, and bytes of
 //! a dropped read are kept for the next one ([`Request::dispose`]).
+//!
+//! A write that waits for a peer waits likewise, so dropping it occupies no thread; and it is made in place,
+//! where the SIGPIPE of a peer that is gone can be taken (`sys/sigpipe.rs`). The ring would raise it on the
+//! runtime's thread.
 //!
 //! Measured costs (docs/results/files.md; reasons and rejected alternatives in docs/adr/0015): a hand-over to
 //! a thread and back takes about 50 µs with one operation in flight and 4 to 15 µs with many; a cached read
@@ -34,7 +40,7 @@ use crate::inflight::{Memory, Open, Request};
 use crate::io::{Filing, OneShot};
 use crate::name::DriverName;
 use crate::op::{Kind, Target};
-use crate::sys::file::{is_in_memory, kind_of};
+use crate::sys::file::{has_no_positions, is_in_memory, kind_of};
 use std::future::Future;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
@@ -59,6 +65,30 @@ const PROMISING: u8 = 4;
 const STREAM: u8 = 5;
 /// A character device with positions: a read may wait for a peer.
 const DEVICE: u8 = 6;
+
+/// Knowledge about how to write to a file ([`Open::writes`]); at first `UNKNOWN`.
+///
+/// A write waits for no peer, as far as is known.
+const NO_PEER: u8 = 1;
+/// A pipe or a socket: a write may wait for a peer.
+const PEER: u8 = 2;
+/// A terminal, or a pipe of an old kernel: a write may wait for a peer, and does not support `RWF_NOWAIT`.
+const TERMINAL: u8 = 3;
+
+/// Returns how to write to a file. One or two system calls, at its first write.
+fn way_of_writes(on: &Open) -> u8 {
+    let known = on.writes.load(Ordering::Relaxed);
+    if known != UNKNOWN {
+        return known;
+    }
+    let known = match kind_of(on.number()) {
+        libc::S_IFIFO | libc::S_IFSOCK => PEER,
+        libc::S_IFCHR if has_no_positions(on.number()) => TERMINAL,
+        _ => NO_PEER,
+    };
+    on.writes.store(known, Ordering::Relaxed);
+    known
+}
 
 /// Learns the kind of file from the errno of a read in place.
 fn learn_kind(on: &Open, errno: i32) {
@@ -152,6 +182,17 @@ pub(super) async fn perform(core: Rc<Core>, mut request: Request) -> (i32, Optio
         let on = Arc::clone(on);
         return read_from_peer(core, &on, request).await;
     }
+    if let Request::Write { on, .. } = &request
+        && driver != DriverName::Sim
+        && way_of_writes(on) != NO_PEER
+    {
+        let on = Arc::clone(on);
+        match write_to_peer(&core, &on, &mut request).await {
+            Some(result) => return (result, Some(request)),
+            None if on.writes.load(Ordering::Relaxed) == PEER => return on_pool(request).await,
+            None => {}
+        }
+    }
     if takes && !is_to_be_learned(&request) {
         let filed = Filed { core: Rc::clone(&core), filing: Filing::Fresh(Box::new(request)) };
         match filed.await {
@@ -168,6 +209,10 @@ pub(super) async fn perform(core: Rc<Core>, mut request: Request) -> (i32, Optio
 async fn read_from_peer(core: Rc<Core>, on: &Open, mut request: Request) -> (i32, Option<Request>) {
     let has_positions = on.known.load(Ordering::Relaxed) == DEVICE;
     loop {
+        // Yield to other tasks: the peer may always have more.
+        if core.with_io(|io| io.has_answers_left()) == Some(false) {
+            yield_now().await;
+        }
         let kept = request.take_unread();
         if kept > 0 {
             return (kept, Some(request));
@@ -194,6 +239,41 @@ async fn read_from_peer(core: Rc<Core>, on: &Open, mut request: Request) -> (i32
             0 if promises => {}
             errno if errno == -libc::ECANCELED => return (errno, Some(request)),
             _ => return on_pool(request).await,
+        }
+    }
+}
+
+/// Writes to a peer: waits in the driver until there is room, and only then writes. `None`: the write is to be
+/// made elsewhere, as one that may wait.
+async fn write_to_peer(core: &Rc<Core>, on: &Open, request: &mut Request) -> Option<i32> {
+    loop {
+        // Yield to other tasks: the peer may always have room.
+        if core.with_io(|io| io.has_answers_left()) == Some(false) {
+            yield_now().await;
+        }
+        let promises = on.writes.load(Ordering::Relaxed) == PEER;
+        if promises {
+            match core.with_io(|io| io.attempt_stream(request)) {
+                None => return Some(-libc::ECANCELED),
+                Some(errno) if errno == -libc::EINTR => continue,
+                // An old kernel.
+                Some(errno) if matches!(-errno, libc::EOPNOTSUPP | libc::ENOSYS) => {
+                    on.writes.store(TERMINAL, Ordering::Relaxed);
+                    continue;
+                }
+                Some(errno) if errno == -libc::EAGAIN => {}
+                Some(result) => return Some(result),
+            }
+        }
+        // If it cannot be watched, the write waits for itself.
+        let writable = match on.fd().try_clone() {
+            Ok(duplicate) => writable(core, duplicate).await,
+            Err(why) => -why.raw_os_error().unwrap_or(libc::EMFILE),
+        };
+        match writable {
+            0 if promises => {}
+            errno if errno == -libc::ECANCELED => return Some(errno),
+            _ => return None,
         }
     }
 }

@@ -20,6 +20,8 @@ pub(crate) struct Open {
     _counted: Counted,
     /// Knowledge about how to read it best, defined in `fs::way`.
     pub(crate) known: AtomicU8,
+    /// Knowledge about how to write it, likewise.
+    pub(crate) writes: AtomicU8,
     /// Reads consume bytes, as from a pipe: bytes of an abandoned read are kept for the next one.
     pub(crate) consumes: AtomicBool,
     /// Bytes of abandoned reads.
@@ -48,6 +50,7 @@ impl Open {
             fd,
             _counted: Counted(open),
             known: AtomicU8::new(0),
+            writes: AtomicU8::new(0),
             consumes: AtomicBool::new(false),
             unread: Mutex::default(),
         }

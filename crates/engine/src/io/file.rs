@@ -7,7 +7,7 @@ use crate::descriptor::{Descriptor, NONE};
 use crate::driver::Cancelled;
 use crate::inflight::{Memory, Remains, Request, State};
 use crate::op::{FileOp, Kind, Outcome, Target, Token};
-use crate::sys::file::{read_cached, read_now};
+use crate::sys::file::{read_cached, read_now, write_now};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -44,15 +44,18 @@ impl Io {
         }
     }
 
-    /// Reads from a file without positions if that does not wait.
+    /// Reads from or writes to a file without positions if that does not wait.
     pub(crate) fn attempt_stream(&mut self, request: &mut Request) -> i32 {
         self.answers_left = self.answers_left.saturating_sub(1);
-        self.counters.system_calls += 1;
-        match request.op() {
+        let (result, calls) = match request.op() {
             // SAFETY: the request owns its memory, is borrowed for the call, and lends it to nothing else.
-            FileOp::Read { fd, memory, .. } => unsafe { read_now(fd, memory) },
-            op => unreachable!("a read of a stream, not {op:?}"),
-        }
+            FileOp::Read { fd, memory, .. } => (unsafe { read_now(fd, memory) }, 1),
+            // SAFETY: likewise; the memory is only read.
+            FileOp::Write { fd, bytes, .. } => unsafe { write_now(fd, bytes) },
+            op => unreachable!("a transfer of a stream, not {op:?}"),
+        };
+        self.counters.system_calls += calls;
+        result
     }
 
     /// Adds a duplicate of a file's descriptor to the table, to wait for it.

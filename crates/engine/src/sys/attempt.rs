@@ -9,6 +9,7 @@
 //! instructions each in a process with several threads, and these threads are never cancelled.
 
 use super::negated;
+use super::sigpipe::without_sigpipe;
 use crate::counters::Counters;
 use crate::op::Span;
 use socket2::SockAddr;
@@ -121,53 +122,10 @@ pub(crate) fn send_file(socket: i32, file: &File, at: u64, bytes: usize, counter
     let (file, length) = (file.as_raw_fd(), bounded(bytes));
     // SAFETY: sendfile(2). It takes numbers, and an offset of this frame that is written during the call
     // only.
-    let mut send =
-        || negated(unsafe { libc::syscall(libc::SYS_sendfile, socket, file, &raw mut at, length) });
-    let sent = if ignores_sigpipe(counters) { send() } else { without_sigpipe(counters, send) };
+    let send = || negated(unsafe { libc::syscall(libc::SYS_sendfile, socket, file, &raw mut at, length) });
+    let (sent, around) = without_sigpipe(send);
+    counters.system_calls += around;
     if sent == 0 && length > 0 { -libc::ENODATA } else { sent }
-}
-
-/// Whether the process ignores SIGPIPE, as Rust's programs do unless they change it. One system call.
-fn ignores_sigpipe(counters: &mut Counters) -> bool {
-    counters.system_calls += 1;
-    // SAFETY: sigaction is an address, integers and a set of bits: zeros are a valid value.
-    let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: sigaction(2) without a new action writes the present one, of this frame, during the call only.
-    let told = unsafe { libc::sigaction(libc::SIGPIPE, std::ptr::null(), &raw mut now) };
-    told == 0 && now.sa_sigaction == libc::SIG_IGN
-}
-
-/// Runs `call`, and takes the SIGPIPE that it raised from this thread. sendfile(2) has no MSG_NOSIGNAL: with
-/// a default action, a peer that is gone would end the process. The signal is sent to the calling thread
-/// (signal(7)), so it is blocked here, taken, and the mask restored. One that was pending before stays.
-#[cold]
-fn without_sigpipe(counters: &mut Counters, call: impl FnOnce() -> i32) -> i32 {
-    counters.system_calls += 4;
-    let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: sets of bits: zeros are a valid value.
-    let (mut pipe, mut before, mut pending): (libc::sigset_t, libc::sigset_t, libc::sigset_t) =
-        unsafe { std::mem::zeroed() };
-    // SAFETY: each call reads and writes sets of this frame, during the call only, and changes the mask of
-    // this thread only.
-    let was_pending = unsafe {
-        libc::sigemptyset(&raw mut pipe);
-        libc::sigaddset(&raw mut pipe, libc::SIGPIPE);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const pipe, &raw mut before);
-        libc::sigpending(&raw mut pending);
-        libc::sigismember(&raw const pending, libc::SIGPIPE) == 1
-    };
-    let result = call();
-    // SAFETY: as above. Without a place for its details, sigtimedwait(2) only takes the signal; with a span
-    // of zero it does not wait. The mask is the one that this thread had.
-    unsafe {
-        if !was_pending {
-            while libc::sigtimedwait(&raw const pipe, std::ptr::null_mut(), &raw const at_once) == -1
-                && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR)
-            {}
-        }
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
-    }
-    result
 }
 
 /// Sets or clears O_NONBLOCK, for every descriptor that shares the socket.

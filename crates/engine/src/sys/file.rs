@@ -3,6 +3,7 @@
 
 use super::attempt::bounded;
 use super::negated;
+use super::sigpipe::without_sigpipe;
 use crate::op::{FileOp, Span};
 
 /// Returns the number of pages of this range in the page cache (`cachestat(2)`, Linux 6.5), or a negated
@@ -46,7 +47,10 @@ pub(crate) unsafe fn perform(op: FileOp) -> i32 {
             FileOp::Write { fd, bytes: Span { start, bytes }, offset } => {
                 let length = bounded(bytes);
                 match libc::syscall(libc::SYS_pwrite64, fd, start, length, offset) {
-                    -1 if is_stream() => libc::syscall(libc::SYS_write, fd, start, length),
+                    -1 if is_stream() => {
+                        let write = || negated(libc::syscall(libc::SYS_write, fd, start, length));
+                        return without_sigpipe(write).0;
+                    }
                     answer => answer,
                 }
             }
@@ -117,6 +121,32 @@ pub(crate) unsafe fn read_now(fd: i32, memory: Span) -> i32 {
     let vector = libc::iovec { iov_base: memory.start.cast(), iov_len: bounded(memory.bytes) };
     // SAFETY: preadv2(2) with one vector, which lives for the call; its memory is promised by the caller.
     negated(unsafe { libc::syscall(libc::SYS_preadv2, fd, &raw const vector, 1, HERE, 0, libc::RWF_NOWAIT) })
+}
+
+/// Writes to a pipe or socket. EAGAIN: it would have to wait; EOPNOTSUPP: it does not support RWF_NOWAIT. A
+/// closed peer is EPIPE, never a signal. Returns the number of system calls, too.
+///
+/// # Safety
+/// `bytes` is valid for reads.
+pub(crate) unsafe fn write_now(fd: i32, bytes: Span) -> (i32, u64) {
+    /// The current position (pwritev2(2)).
+    const HERE: i64 = -1;
+    let vector = libc::iovec { iov_base: bytes.start.cast(), iov_len: bounded(bytes.bytes) };
+    let (result, around) = without_sigpipe(|| {
+        // SAFETY: pwritev2(2) with one vector, which lives for the call, and only reads its memory, which is
+        // promised by the caller.
+        negated(unsafe {
+            libc::syscall(libc::SYS_pwritev2, fd, &raw const vector, 1, HERE, 0, libc::RWF_NOWAIT)
+        })
+    });
+    (result, around + 1)
+}
+
+/// Whether the file has no positions (lseek(2): ESPIPE).
+pub(crate) fn has_no_positions(fd: i32) -> bool {
+    // SAFETY: lseek(2) takes numbers, and this moves nothing.
+    let at = unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) };
+    at == -1 && is_stream()
 }
 
 /// Returns the type of the file (`S_IFMT`, inode(7)) without asking a file server; 0 if it is not known.

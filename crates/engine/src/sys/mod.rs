@@ -1,11 +1,13 @@
 //! System calls on descriptors, written once for every driver of the real kernel.
 //!
 //! `call` has calls that never wait, `attempt` socket operations, `file` file operations. Each function
-//! counts its system calls. The caller decides what follows from a result.
+//! counts its system calls. `sigpipe` guards calls without MSG_NOSIGNAL. The caller decides what follows from
+//! a result.
 
 pub(crate) mod attempt;
 pub(crate) mod call;
 pub(crate) mod file;
+mod sigpipe;
 
 use crate::clock::Until;
 use std::io;

@@ -1,12 +1,13 @@
-//! Reads of what has no positions: they wait for a peer, in the driver, and take nothing while they do.
+//! Reads and writes of what has no positions: they wait for a peer, in the driver, and take and write nothing
+//! while they do.
 
 use super::Folder;
-use crate::support::{poll_once, runtime, some_turns, with_runtime};
+use crate::support::{alone, poll_once, runtime, some_turns, with_runtime};
 use ringroad_engine::fs::File;
 use ringroad_engine::time::sleep;
 use ringroad_engine::{blocking, fs, spawn, spawn_blocking};
 use std::fs as std_fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::pin::pin;
@@ -321,6 +322,149 @@ cases!(
                 assert!(fs::read(&path).await.unwrap() == bytes);
                 sending.join().unwrap();
                 watches_nothing().await;
+            })
+            .unwrap();
+    })
+);
+
+/// What is written to here, full, and how its peer reads.
+struct FullPeer {
+    name: &'static str,
+    writer: File,
+    /// Reads what is there, of so many bytes.
+    peer: std_fs::File,
+    holds: usize,
+}
+
+/// Fills what this writes to.
+fn filled(name: &'static str, writer: OwnedFd, peer: OwnedFd) -> FullPeer {
+    let number = std::os::fd::AsRawFd::as_raw_fd(&writer);
+    // SAFETY: fcntl(2) takes numbers only.
+    let flags = unsafe { libc::fcntl(number, libc::F_GETFL) };
+    // SAFETY: likewise.
+    let set = |flags: i32| assert_eq!(unsafe { libc::fcntl(number, libc::F_SETFL, flags) }, 0);
+    set(flags | libc::O_NONBLOCK);
+    let (mut file, mut holds) = (std_fs::File::from(writer), 0);
+    for bytes in [4096, 1] {
+        while let Ok(written) = file.write(&[b'x'; 4096][..bytes]) {
+            holds += written;
+        }
+    }
+    set(flags);
+    FullPeer { name, writer: File::from_std(file), peer: std_fs::File::from(peer), holds }
+}
+
+/// Halts a terminal's output, or lets it go on.
+fn halted(terminal: i32, halts: bool) -> OwnedFd {
+    let act = if halts { libc::TCOOFF } else { libc::TCOON };
+    // SAFETY: tcflow(3) takes numbers only.
+    assert_eq!(unsafe { libc::tcflow(terminal, act) }, 0);
+    owned(terminal)
+}
+
+/// A pipe, a FIFO, a Unix socket, a terminal.
+fn full_peers(folder: &Folder) -> Vec<FullPeer> {
+    let (out_of_pipe, pipe) = std::io::pipe().unwrap();
+    let fifo = folder.fifo();
+    let fifo = std_fs::OpenOptions::new().read(true).write(true).open(fifo).unwrap();
+    let out_of_fifo = fifo.try_clone().unwrap();
+    let (socket, out_of_socket) = UnixStream::pair().unwrap();
+    let (mut master, mut terminal) = (-1, -1);
+    let null = std::ptr::null_mut();
+    // SAFETY: openpty(3) writes two numbers; name, modes and size are not given.
+    let opened = unsafe { libc::openpty(&raw mut master, &raw mut terminal, null, null.cast(), null.cast()) };
+    assert_eq!(opened, 0);
+    vec![
+        filled("pipe", pipe.into(), out_of_pipe.into()),
+        filled("FIFO", fifo.into(), out_of_fifo.into()),
+        filled("socket", socket.into(), out_of_socket.into()),
+        // The kernel moves what is written on to its other end at any time, so it is halted instead (Ctrl-S).
+        FullPeer {
+            name: "terminal",
+            writer: File::from(halted(terminal, true)),
+            peer: std_fs::File::from(owned(master)),
+            holds: 0,
+        },
+    ]
+}
+
+cases!(
+    /// More than the pool has threads: before, each held one until its peer read.
+    abandoned_writes_take_no_thread_of_the_pool_and_write_nothing,
+    real,
+    |case| with_runtime(case, |builder| builder, move |_, runtime| {
+        runtime
+            .block_on(async {
+                let folder = Folder::new();
+                for FullPeer { name, writer, mut peer, holds } in full_peers(&folder) {
+                    for round in 0..2 * blocking::threads_max() {
+                        let mut write = pin!(writer.write_at("abandoned", 0));
+                        assert!(poll_once(write.as_mut()).await.is_none(), "{name}");
+                        if round % 2 == 0 {
+                            // Abandoned while the driver has it.
+                            some_turns().await;
+                        }
+                    }
+                    assert_eq!(spawn_blocking(|| 7).await.unwrap(), 7);
+                    assert!(fs::read_dir(folder.path()).await.is_ok());
+                    let mut write = pin!(writer.write_all_at("the next one's", 0));
+                    assert!(poll_once(write.as_mut()).await.is_none(), "{name}");
+                    if holds == 0 {
+                        let duplicate = writer.try_clone().unwrap().into_std().unwrap();
+                        drop(halted(std::os::fd::IntoRawFd::into_raw_fd(duplicate), false));
+                    }
+                    let reading = spawn_blocking(move || {
+                        let mut bytes = vec![0; holds + 14];
+                        peer.read_exact(&mut bytes).unwrap();
+                        (bytes, peer)
+                    });
+                    write.await.0.unwrap();
+                    let (bytes, _peer) = reading.await.unwrap();
+                    assert!(bytes[..holds].iter().all(|byte| *byte == b'x'), "{name}");
+                    assert_eq!(&bytes[holds..], b"the next one's", "{name}");
+                }
+                watches_nothing().await;
+            })
+            .unwrap();
+    })
+);
+
+cases!(
+    /// Rust's programs ignore SIGPIPE; many command-line programs set its default action back, which ends the
+    /// process. Every write of the engine is EPIPE then.
+    a_write_to_a_peer_that_is_gone_is_an_error_and_no_signal,
+    real,
+    |case| alone(None, move || {
+        // SAFETY: takes numbers, in a process that is this test's alone.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+        case.builder()
+            .build()
+            .unwrap()
+            .block_on(async {
+                let gone = Some(libc::EPIPE);
+                for waits in [false, true] {
+                    let (out_of_pipe, pipe) = std::io::pipe().unwrap();
+                    let (socket, out_of_socket) = UnixStream::pair().unwrap();
+                    let peers: [(OwnedFd, OwnedFd); 2] =
+                        [(pipe.into(), out_of_pipe.into()), (socket.into(), out_of_socket.into())];
+                    for (writer, peer) in peers {
+                        let (writer, peer) = if waits {
+                            let full = filled("full", writer, peer);
+                            (full.writer, full.peer)
+                        } else {
+                            (File::from(writer), std_fs::File::from(peer))
+                        };
+                        let mut write = pin!(writer.write_at("in vain", 0));
+                        if waits {
+                            assert!(poll_once(write.as_mut()).await.is_none());
+                            some_turns().await;
+                        }
+                        drop(peer);
+                        assert_eq!(write.await.0.unwrap_err().raw_os_error(), gone);
+                        let again = writer.write_all_at("in vain", 0).await.0;
+                        assert_eq!(again.unwrap_err().raw_os_error(), gone);
+                    }
+                }
             })
             .unwrap();
     })
