@@ -6,6 +6,7 @@ use crate::exec::Core;
 use crate::fs::{readable, writable};
 use crate::name::DriverName;
 use crate::op::Kind;
+use crate::sync::budget::counted;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -99,13 +100,16 @@ impl<T: AsFd> PollFd<T> {
     /// # Errors
     /// Those of `read`; as [`readable`](Self::readable).
     pub async fn read_with<R>(&self, mut read: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
-        loop {
-            match read(&self.inner) {
-                Err(why) if why.kind() == io::ErrorKind::WouldBlock => self.readable().await?,
-                Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
-                result => return result,
+        counted(async {
+            loop {
+                match read(&self.inner) {
+                    Err(why) if why.kind() == io::ErrorKind::WouldBlock => self.readable().await?,
+                    Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+                    result => return result,
+                }
             }
-        }
+        })
+        .await
     }
 
     /// Calls `write` until it returns something else than `WouldBlock`; waits in between. The descriptor must
@@ -114,13 +118,16 @@ impl<T: AsFd> PollFd<T> {
     /// # Errors
     /// Those of `write`; as [`writable`](Self::writable).
     pub async fn write_with<R>(&self, mut write: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
-        loop {
-            match write(&self.inner) {
-                Err(why) if why.kind() == io::ErrorKind::WouldBlock => self.writable().await?,
-                Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
-                result => return result,
+        counted(async {
+            loop {
+                match write(&self.inner) {
+                    Err(why) if why.kind() == io::ErrorKind::WouldBlock => self.writable().await?,
+                    Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+                    result => return result,
+                }
             }
-        }
+        })
+        .await
     }
 
     /// Returns the owner of the descriptor.

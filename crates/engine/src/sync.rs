@@ -24,7 +24,7 @@
 //!
 //! An operation that completes immediately counts against the task's budget, like I/O: after 64 of them in
 //! one poll the task yields, so that timers, I/O and other tasks run. So a task that always finds its channel
-//! filled or its lock free does not stop the runtime.
+//! filled or its lock free does not stop the runtime. [`budget`] is for a program's own futures.
 //!
 //! ```
 //! use ringroad_engine::{DriverName, Runtime, spawn, sync};
@@ -50,7 +50,7 @@
 
 mod bounded;
 pub mod broadcast;
-mod budget;
+pub mod budget;
 mod cancel;
 mod lock;
 mod notify;

@@ -7,6 +7,7 @@ mod interval;
 pub use interval::{Interval, MissedTick, interval, interval_at};
 
 use crate::exec::Core;
+use crate::exec::budget::poll_counted;
 use crate::wheel::TimerId;
 use pin_project_lite::pin_project;
 use std::fmt;
@@ -36,10 +37,15 @@ pub struct Sleep {
     timer: Option<(Rc<Core>, TimerId)>,
 }
 
-impl Future for Sleep {
-    type Output = ();
+impl Sleep {
+    /// Whether it ends at its first poll. Such a sleep counts against the task's budget, or a loop of them
+    /// would stop the runtime. One that waits does not: a task that always uses its budget up still gets the
+    /// end of its time.
+    fn is_immediate(&self) -> bool {
+        self.timer.is_none() && self.span.is_zero()
+    }
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+    fn poll_uncounted(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let (core, left) = match &self.timer {
             None => (Core::current("sleep"), self.span),
             Some((home, id)) => {
@@ -61,6 +67,17 @@ impl Future for Sleep {
             home.drop_timer(id);
         }
         Poll::Pending
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        match self.is_immediate() {
+            true => poll_counted(context, |context| self.poll_uncounted(context)),
+            false => self.poll_uncounted(context),
+        }
     }
 }
 
@@ -91,10 +108,7 @@ pub fn now() -> Instant {
 /// # Panics
 /// When polled outside a runtime.
 pub async fn sleep_until(deadline: Instant) {
-    let left = deadline.saturating_duration_since(now());
-    if !left.is_zero() {
-        sleep(left).await;
-    }
+    sleep(deadline.saturating_duration_since(now())).await;
 }
 
 /// Gives `future` time until `deadline` of the runtime's clock ([`now`]). Then it is dropped, as by
@@ -134,11 +148,16 @@ impl<F: Future> Future for Timeout<F> {
     type Output = Result<F::Output, Elapsed>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        if let Poll::Ready(output) = this.future.poll(context) {
-            return Poll::Ready(Ok(output));
-        }
-        this.sleep.poll(context).map(|()| Err(Elapsed(*this.span)))
+        let mut this = self.project();
+        let immediate = this.sleep.is_immediate();
+        let poll = |context: &mut Context<'_>| {
+            if let Poll::Ready(output) = this.future.poll(context) {
+                return Poll::Ready(Ok(output));
+            }
+            this.sleep.poll_uncounted(context).map(|()| Err(Elapsed(*this.span)))
+        };
+        // Without any time it is ready in each case.
+        if immediate { poll_counted(context, poll) } else { poll(context) }
     }
 }
 

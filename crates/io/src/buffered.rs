@@ -4,6 +4,7 @@ use crate::lines::Lines;
 use crate::traits::{AsyncRead, AsyncWrite};
 use crate::{LIMIT, ended, not_text, too_long};
 use memchr::memchr;
+use ringroad_engine::sync::budget::counted;
 use ringroad_engine::{IoBuf, IoBufMut, Lease, Result};
 
 /// Reads bytes up to a delimiter, lines, or an exact number of bytes, out of the buffers that they arrive in.
@@ -12,6 +13,9 @@ use ringroad_engine::{IoBuf, IoBufMut, Lease, Result};
 /// bounded ([`with_limit`](Self::with_limit)), since a peer may never send its end.
 ///
 /// Dropping a future of this reader loses no bytes: what was read before is kept for the next call.
+///
+/// A piece that is already here counts against the budget of its task as a receive does
+/// ([`budget`](ringroad_engine::sync::budget)): a large buffer full of short lines does not stop the runtime.
 #[derive(Debug)]
 pub struct BufReader<R> {
     source: R,
@@ -84,6 +88,10 @@ impl<R: AsyncRead> BufReader<R> {
     /// # Errors
     /// As of the source; `InvalidData` beyond the limit.
     pub async fn read_until(&mut self, delimiter: u8, to: &mut Vec<u8>) -> Result<usize> {
+        counted(self.read_until_uncounted(delimiter, to)).await
+    }
+
+    async fn read_until_uncounted(&mut self, delimiter: u8, to: &mut Vec<u8>) -> Result<usize> {
         // Bytes before `searched` of `begun` hold no delimiter.
         let mut searched = 0;
         loop {
@@ -154,6 +162,10 @@ impl<R: AsyncRead> BufReader<R> {
     /// # Errors
     /// As of the source; `UnexpectedEof` if it ends earlier; `InvalidData` beyond the limit.
     pub async fn read_exact(&mut self, bytes: usize) -> Result<Vec<u8>> {
+        counted(self.read_exact_uncounted(bytes)).await
+    }
+
+    async fn read_exact_uncounted(&mut self, bytes: usize) -> Result<Vec<u8>> {
         if bytes > self.limit {
             return Err(too_long(self.limit));
         }

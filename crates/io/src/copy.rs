@@ -1,9 +1,9 @@
 //! Copies from one stream to another.
 
 use crate::traits::{AsyncRead, AsyncWrite, Split};
-use ringroad_engine::{Error, Result};
+use ringroad_engine::Result;
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
 
 /// Copies everything from `from` to `to`; returns the number of bytes. The sink is flushed and not shut down.
@@ -57,21 +57,39 @@ pub async fn copy_bidirectional<A: Split, B: Split>(one: A, other: B) -> Result<
     let (mut from_other, mut to_other) = other.into_split();
     let mut there = pin!(one_way(&mut from_one, &mut to_other));
     let mut back = pin!(one_way(&mut from_other, &mut to_one));
-    let (mut sent, mut received) = (None, None);
+    both(there.as_mut(), back.as_mut()).await
+}
+
+/// Waits for two futures, or the first error. They take turns in being polled first: one that always has
+/// something to do uses the whole budget of the task, and would leave none for the other.
+pub(crate) async fn both<T, U, E>(
+    mut one: Pin<&mut impl Future<Output = std::result::Result<T, E>>>,
+    mut other: Pin<&mut impl Future<Output = std::result::Result<U, E>>>,
+) -> std::result::Result<(T, U), E> {
+    let (mut first, mut second) = (None, None);
+    let mut other_begins = true;
     poll_fn(|context| {
-        if sent.is_none()
-            && let Poll::Ready(result) = there.as_mut().poll(context)
-        {
-            sent = Some(result?);
+        other_begins = !other_begins;
+        for polls_other in [other_begins, !other_begins] {
+            if polls_other
+                && second.is_none()
+                && let Poll::Ready(result) = other.as_mut().poll(context)
+            {
+                second = Some(result?);
+            }
+            if !polls_other
+                && first.is_none()
+                && let Poll::Ready(result) = one.as_mut().poll(context)
+            {
+                first = Some(result?);
+            }
         }
-        if received.is_none()
-            && let Poll::Ready(result) = back.as_mut().poll(context)
-        {
-            received = Some(result?);
-        }
-        match (sent, received) {
-            (Some(sent), Some(received)) => Poll::Ready(Ok::<_, Error>((sent, received))),
-            _ => Poll::Pending,
+        match (first.take(), second.take()) {
+            (Some(one), Some(other)) => Poll::Ready(Ok((one, other))),
+            parts => {
+                (first, second) = parts;
+                Poll::Pending
+            }
         }
     })
     .await

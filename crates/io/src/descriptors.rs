@@ -1,6 +1,6 @@
 //! Descriptors over Unix sockets (`SCM_RIGHTS`, unix(7)).
 
-use ringroad_engine::{Error, PollFd, Result, time::sleep};
+use ringroad_engine::{Error, PollFd, Result, sync::budget::counted, time::sleep};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
@@ -65,6 +65,10 @@ impl DescriptorSocket {
     /// EPIPE, ECONNREFUSED: the peer has closed. `InvalidInput`: no byte, or more than [`DESCRIPTORS_MAX`]
     /// descriptors. EMSGSIZE: the message is longer than the socket's buffer.
     pub async fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<()> {
+        counted(self.send_uncounted(bytes, descriptors)).await
+    }
+
+    async fn send_uncounted(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<()> {
         if bytes.is_empty() || descriptors.len() > DESCRIPTORS_MAX {
             let why = format!("a message has at least one byte, and at most {DESCRIPTORS_MAX} descriptors");
             return Err(failed("sendmsg", io::Error::new(io::ErrorKind::InvalidInput, why)));
@@ -103,6 +107,10 @@ impl DescriptorSocket {
     /// ECONNRESET. `InvalidData`: descriptors were lost, because there were more than [`DESCRIPTORS_MAX`], or
     /// because this process has no number left for them.
     pub async fn recv(&self, most: usize) -> Result<(Vec<u8>, Vec<OwnedFd>)> {
+        counted(self.recv_uncounted(most)).await
+    }
+
+    async fn recv_uncounted(&self, most: usize) -> Result<(Vec<u8>, Vec<OwnedFd>)> {
         let mut bytes = vec![0; most];
         loop {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];

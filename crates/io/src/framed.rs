@@ -3,6 +3,7 @@
 use crate::codec::{Decoder, Encoder};
 use crate::traits::{AsyncRead, AsyncWrite};
 use bytes::BytesMut;
+use ringroad_engine::sync::budget::counted;
 use std::io;
 
 /// Encoded bytes that [`Framed::feed`] collects before it writes.
@@ -71,6 +72,10 @@ impl<S: AsyncRead, C: Decoder> Framed<S, C> {
     /// # Errors
     /// As of the stream and the codec; also if the stream ends within a message.
     pub async fn next(&mut self) -> Option<Result<C::Item, C::Error>> {
+        counted(self.next_uncounted()).await
+    }
+
+    async fn next_uncounted(&mut self) -> Option<Result<C::Item, C::Error>> {
         loop {
             let decoded = match self.has_ended {
                 true => self.codec.decode_eof(&mut self.received),

@@ -9,6 +9,7 @@
 //! Start at [`Runtime`]; the loop is [`Core::run`]. `builder` constructs a runtime.
 
 mod alarm;
+pub(crate) mod budget;
 mod builder;
 mod inbox;
 mod remote;

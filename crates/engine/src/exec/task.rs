@@ -1,6 +1,7 @@
 //! Tasks: futures in a slab, with one allocation each, made by spawn.
 
 use super::Core;
+use super::budget::poll_counted;
 use pin_project_lite::pin_project;
 use std::any::Any;
 use std::cell::Cell;
@@ -300,7 +301,7 @@ impl<T: 'static> Future for JoinHandle<T> {
     /// When it is polled again after it returned the output.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         assert!(!self.is_done.get(), "a JoinHandle was awaited again after it gave the task's output");
-        let polled = self.poll_output(context);
+        let polled = poll_counted(context, |context| self.poll_output(context));
         self.is_done.set(polled.is_ready());
         polled
     }

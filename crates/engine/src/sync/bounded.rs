@@ -63,7 +63,7 @@ impl<T> Sender<T> {
 
     /// Waits until the channel is closed.
     pub async fn closed(&self) {
-        self.inner.closed().await;
+        counted(self.inner.closed()).await;
     }
 
     /// Makes a sender that does not keep the channel open.

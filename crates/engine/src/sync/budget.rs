@@ -1,53 +1,30 @@
-//! One budget of immediate results for I/O, channels and locks.
+//! One budget of immediate results for I/O, channels, locks, timers and a program's own sources.
 //!
 //! A task that always finds its channel filled or its lock free would never return to the runtime: no timer
 //! would fire and no I/O would be polled. So an operation that completes immediately counts against the same
 //! budget as I/O, and a task that has used up its budget yields. Polls that return `Pending` cost nothing: a
 //! task may poll hundreds of empty channels.
+//!
+//! Everything of this library counts. [`counted`] is for futures of a program that take what they return from
+//! elsewhere, such as messages out of a buffer, and may be ready for ever:
+//!
+//! ```
+//! use ringroad_engine::{DriverName, Runtime, spawn, sync::budget::counted, yield_now};
+//! use std::{cell::Cell, rc::Rc};
+//!
+//! Runtime::new(DriverName::Epoll)?.block_on(async {
+//!     let over = Rc::new(Cell::new(false));
+//!     let seen = Rc::clone(&over);
+//!     spawn(async move {
+//!         while !seen.get() {
+//!             counted(std::future::ready(())).await;
+//!         }
+//!     })
+//!     .detach();
+//!     yield_now().await;
+//!     over.set(true);
+//! })?;
+//! # Ok::<(), ringroad_engine::Error>(())
+//! ```
 
-use crate::exec;
-use pin_project_lite::pin_project;
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
-/// Calls `poll` while the task has budget left; otherwise yields.
-#[inline]
-pub(super) fn poll_counted<T>(
-    context: &mut Context<'_>,
-    poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
-) -> Poll<T> {
-    if !exec::has_answers_left() {
-        context.waker().wake_by_ref();
-        return Poll::Pending;
-    }
-    let polled = poll(context);
-    if polled.is_ready() {
-        exec::count_answer();
-    }
-    polled
-}
-
-pin_project! {
-    /// A future with a result that counts against the task's budget.
-    pub(super) struct Counted<F> {
-        #[pin]
-        future: F,
-    }
-}
-
-/// Counts the result of `future` against the budget.
-#[inline]
-pub(super) fn counted<F: Future>(future: F) -> Counted<F> {
-    Counted { future }
-}
-
-impl<F: Future> Future for Counted<F> {
-    type Output = F::Output;
-
-    #[inline]
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let future = self.project().future;
-        poll_counted(context, |context| future.poll(context))
-    }
-}
+pub use crate::exec::budget::{Counted, counted, poll_counted};

@@ -1,6 +1,6 @@
 //! A token that tells tasks to stop.
 
-use super::budget::counted;
+use super::budget::{counted, poll_counted};
 use event_listener::{Event, listener};
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -104,10 +104,13 @@ impl CancellationToken {
     /// Runs `future` until it is ready, or until the token is cancelled: then drops it and returns `None`. If
     /// both happen in one poll, the future's output counts.
     pub async fn run_until_cancelled<F: Future>(&self, future: F) -> Option<F::Output> {
-        let (mut future, mut cancelled) = (pin!(future), pin!(self.cancelled()));
-        poll_fn(|context| match future.as_mut().poll(context) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending => cancelled.as_mut().poll(context).map(|()| None),
+        // The budget is looked at before the future only: one that uses it up in each poll may be cancelled.
+        let (mut future, mut cancelled) = (pin!(future), pin!(self.wait()));
+        poll_fn(|context| {
+            poll_counted(context, |context| match future.as_mut().poll(context) {
+                Poll::Ready(output) => Poll::Ready(Some(output)),
+                Poll::Pending => cancelled.as_mut().poll(context).map(|()| None),
+            })
         })
         .await
     }

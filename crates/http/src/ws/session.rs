@@ -11,6 +11,7 @@ use super::options::Options;
 use crate::message::Stopping;
 use crate::transport::{ReadTransport, Receive, Transport};
 use ringroad_engine::Lease;
+use ringroad_engine::sync::budget::poll_counted;
 pub(crate) use ringroad_wire::ws::Role;
 use ringroad_wire::ws::deflate::Agreed;
 use ringroad_wire::ws::{CloseCode, Event, Messages};
@@ -136,7 +137,22 @@ impl WebSocket {
             if !matches!(self.phase, Phase::Open) {
                 return self.poll_end(context);
             }
-            match self.parse() {
+            // A large buffer may hold a hundred thousand messages: each counts against the task's budget.
+            let mut parsed = None;
+            let _ = poll_counted(context, |_| {
+                let next = self.parse();
+                let waits = matches!(next, Ok(None));
+                parsed = Some(next);
+                if waits { Poll::Pending } else { Poll::Ready(()) }
+            });
+            let Some(parsed) = parsed else {
+                // It yields.
+                if self.link.queued() > 0 {
+                    self.link.flush();
+                }
+                return Poll::Pending;
+            };
+            match parsed {
                 Ok(Some(message)) => return Poll::Ready(Ok(Some(message))),
                 Ok(None) if !matches!(self.phase, Phase::Open) => continue,
                 Ok(None) => {}

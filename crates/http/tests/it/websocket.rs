@@ -2,13 +2,13 @@
 //! client against our server.
 
 use crate::support::{Client, start, wait_until};
-use ringroad_engine::{DriverName, Runtime, spawn, time};
+use ringroad_engine::{DriverName, Runtime, spawn, time, yield_now};
 use ringroad_http::ws::{
     self, CloseCode, Frame, Limits, Message, Options, Origins, SendError, WebSocketError,
 };
 use ringroad_http::{Client as HttpClient, Handle, Request, Response, Server, State, get};
 use ringroad_wire::ws::{Event, Messages, Opcode, Role, Scratch, put_close, put_frame, put_frame_as};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
@@ -416,4 +416,41 @@ drivers!(a_future_that_is_dropped_loses_nothing, |driver| {
     });
     talked.unwrap();
     let _ = runtime.shutdown(Duration::from_secs(60));
+});
+
+/// Counts 500 messages, and answers with the most that it got while another task was polled once.
+async fn count(request: Request) -> Response {
+    ws::accept(&request, |mut socket| async move {
+        let done = Rc::new(Cell::new(0));
+        let most = Rc::new(Cell::new(0));
+        let (seen, noted) = (Rc::clone(&done), Rc::clone(&most));
+        let watch = spawn(async move {
+            loop {
+                let before = seen.get();
+                yield_now().await;
+                noted.set(noted.get().max(seen.get() - before));
+            }
+        });
+        yield_now().await;
+        while done.get() < 500 {
+            match socket.recv().await {
+                Ok(Some(_)) => done.set(done.get() + 1),
+                _ => return,
+            }
+        }
+        yield_now().await;
+        watch.cancel();
+        let _ = socket.send(Message::text(most.get().to_string())).await;
+    })
+}
+
+drivers!(a_buffer_full_of_short_messages_does_not_stop_the_worker, |driver| {
+    let handle = start(driver, Server::new().route("/", get(count)));
+    let mut raw = Raw::open(&handle, "/", "");
+    let mut bytes = Vec::new();
+    (0..500).for_each(|_| put_frame(&mut bytes, Opcode::Text, b"", KEY));
+    raw.client.send(bytes);
+    let Got::Text(most) = raw.next() else { panic!("it answers with a text") };
+    let most: u32 = most.parse().unwrap();
+    assert!((1..=200).contains(&most), "{most} messages in one turn");
 });

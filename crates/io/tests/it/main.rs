@@ -7,12 +7,15 @@ use bytes::{Bytes, BytesMut};
 use ringroad_engine::fs::{File, OpenOptions};
 use ringroad_engine::net::{TcpListener, TcpStream, UnixStream};
 use ringroad_engine::sim::{Faults, SimConfig};
-use ringroad_engine::{DriverName, IoBuf, Result, Runtime, choose, spawn};
+use ringroad_engine::sync::budget::counted;
+use ringroad_engine::time::timeout;
+use ringroad_engine::{DriverName, IoBuf, IoBufMut, Lease, Result, Runtime, choose, spawn, yield_now};
 use ringroad_io::codec::{LengthDelimitedCodec, LinesCodec};
 use ringroad_io::{
-    AsyncRead, AsyncReadExt, AsyncWrite, BufReader, BufWriter, Framed, PipeReader, PipeWriter, Split, copy,
-    copy_bidirectional, pipe,
+    AsyncRead, AsyncReadExt, AsyncWrite, BufReader, BufWriter, DescriptorSocket, Framed, PipeReader,
+    PipeWriter, Split, copy, copy_bidirectional, pipe,
 };
+use std::cell::Cell;
 use std::future::Future;
 use std::io::{Cursor, ErrorKind, Read, Seek};
 use std::os::fd::OwnedFd;
@@ -373,6 +376,145 @@ fn a_cursor_reads_and_writes_a_file_in_order() {
         assert_eq!(lines.next_line().await?.as_deref(), Some("first"));
         assert_eq!(lines.next_line().await?.as_deref(), Some("second"));
         assert_eq!(lines.next_line().await?, None);
+        Ok(())
+    });
+}
+
+/// A stream that always has something to read, while there are pieces left, and takes everything.
+#[derive(Clone)]
+struct Busy {
+    left: Rc<Cell<u64>>,
+    /// Ends with this one.
+    other: Rc<Cell<u64>>,
+}
+
+impl AsyncRead for Busy {
+    async fn read<B: IoBufMut + Unpin + Send>(&mut self, _: B) -> (Result<usize>, B) {
+        unreachable!("copies receive")
+    }
+
+    async fn recv(&mut self) -> Result<Lease> {
+        counted(async {
+            match self.left.get() {
+                0 => {
+                    self.other.set(0);
+                    Ok(Lease::default())
+                }
+                left => {
+                    self.left.set(left - 1);
+                    Ok(Lease::from(vec![7]))
+                }
+            }
+        })
+        .await
+    }
+}
+
+impl AsyncWrite for Busy {
+    async fn write<B: IoBuf + Unpin + Send>(&mut self, bytes: B) -> (Result<usize>, B) {
+        (Ok(bytes.bytes().len()), bytes)
+    }
+
+    async fn write_all<B: IoBuf + Unpin + Send>(&mut self, bytes: B) -> (Result<()>, B) {
+        (Ok(()), bytes)
+    }
+
+    async fn shutdown(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Split for Busy {
+    type Read = Busy;
+    type Write = Busy;
+
+    fn into_split(self) -> (Busy, Busy) {
+        (self.clone(), self)
+    }
+}
+
+#[test]
+fn a_direction_that_never_rests_leaves_some_of_the_budget_to_the_other() {
+    on_each(|| async {
+        let (flood, few) = (Rc::new(Cell::new(u64::MAX)), Rc::new(Cell::new(100)));
+        let one = Busy { left: Rc::clone(&flood), other: Rc::default() };
+        let other = Busy { left: few, other: flood };
+        let copied = timeout(Duration::from_secs(60), copy_bidirectional(one, other)).await;
+        assert_eq!(copied.unwrap()?.1, 100);
+        Ok(())
+    });
+}
+
+/// What a task finds ready in a buffer.
+const PIECES: u32 = 2000;
+
+/// Runs a task that counts what it finds ready, and looks at the count once a turn.
+async fn in_several_turns(done: Rc<Cell<u32>>, pieces: impl Future<Output = ()> + 'static) {
+    let task = spawn(pieces);
+    while !task.is_finished() {
+        let before = done.get();
+        yield_now().await;
+        let meanwhile = done.get() - before;
+        assert!(meanwhile <= 200, "{meanwhile} in one turn");
+    }
+    task.await.unwrap();
+    assert_eq!(done.get(), PIECES);
+}
+
+#[test]
+fn a_buffer_full_of_short_pieces_does_not_stop_the_runtime() {
+    on_each(|| async {
+        for kind in 0..4 {
+            let done = Rc::new(Cell::new(0));
+            let count = Rc::clone(&done);
+            let (mut near, far) = UnixStream::pair()?;
+            near.write_all("x\n".repeat(PIECES as usize)).await.0?;
+            drop(near);
+            let one_more = move || count.set(count.get() + 1);
+            match kind {
+                0 => {
+                    let pieces = async move {
+                        let mut lines = BufReader::new(far).lines();
+                        while lines.next_line().await.unwrap().is_some() {
+                            one_more();
+                        }
+                    };
+                    in_several_turns(done, pieces).await;
+                }
+                1 => {
+                    let pieces = async move {
+                        let mut reader = BufReader::new(far);
+                        while reader.read_exact(2).await.is_ok() {
+                            one_more();
+                        }
+                    };
+                    in_several_turns(done, pieces).await;
+                }
+                2 => {
+                    let pieces = async move {
+                        let mut framed = Framed::new(far, LinesCodec::new());
+                        while framed.next().await.is_some() {
+                            one_more();
+                        }
+                    };
+                    in_several_turns(done, pieces).await;
+                }
+                _ => {
+                    drop(far);
+                    let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+                    let (near, far) =
+                        (DescriptorSocket::new(near.into())?, DescriptorSocket::new(far.into())?);
+                    near.send(&[7; PIECES as usize], &[]).await?;
+                    drop(near);
+                    let pieces = async move {
+                        while !far.recv(1).await.unwrap().0.is_empty() {
+                            one_more();
+                        }
+                    };
+                    in_several_turns(done, pieces).await;
+                }
+            }
+        }
         Ok(())
     });
 }

@@ -4,11 +4,15 @@
 //! bytes.)
 
 use crate::peer::{Client, Echo, Latch, pair};
-use crate::support::runtime;
-use futures_util::join;
-use ringroad_engine::time::sleep;
-use ringroad_engine::{spawn, sync, yield_now};
+use crate::support::{run, runtime, some_turns};
+use futures_util::{StreamExt, join};
+use ringroad_engine::fs::File;
+use ringroad_engine::time::{interval, now, sleep, sleep_until, timeout};
+use ringroad_engine::{JoinSet, PollFd, spawn, sync, yield_now};
 use std::cell::Cell;
+use std::future::{Future, pending};
+use std::os::fd::OwnedFd;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -31,9 +35,14 @@ impl Meanwhile {
     /// Asserts that it got its share of each turn, including the current one, and no more.
     #[track_caller]
     fn got_its_share(&self) {
+        self.got_its_share_of("the task");
+    }
+
+    #[track_caller]
+    fn got_its_share_of(&self, name: &str) {
         let done = self.done.get() - self.done_before;
         let turns = runtime(|runtime| runtime.counters().turns) - self.turns_before;
-        assert!(done <= SHARE * (turns + 1), "{done} times in {turns} turns");
+        assert!(done <= SHARE * (turns + 1), "{name}: {done} times in {turns} turns");
     }
 }
 
@@ -317,3 +326,189 @@ scenario!(a_wait_group_without_work_does_not_keep_others_waiting, |_| async {
     })
     .await;
 });
+
+/// Runs a task that is always answered at once beside one that yields, and counts its answers per turn.
+async fn yields<F: Future<Output = ()> + 'static>(name: &str, mut next: impl FnMut() -> F + 'static) {
+    let done = Rc::new(Cell::new(0));
+    let greedy = spawn({
+        let done = Rc::clone(&done);
+        async move {
+            while done.get() < ANSWERS {
+                next().await;
+                done.set(done.get() + 1);
+            }
+        }
+    });
+    let meanwhile = Meanwhile::of(&done);
+    while !greedy.is_finished() {
+        yield_now().await;
+        meanwhile.got_its_share_of(name);
+    }
+    greedy.await.unwrap();
+}
+
+/// Many more than a task gets in a turn.
+const ANSWERS: u64 = 1000;
+
+scenario!(
+    /// What the other tests of this file leave out. Each is ready whenever it is asked.
+    whatever_is_always_ready_does_not_keep_others_waiting,
+    |_| async {
+        let (sender, receiver) = sync::bounded::<u8>(1);
+        receiver.close();
+        yields("a channel that is closed", move || {
+            let sender = sender.clone();
+            async move { sender.closed().await }
+        })
+        .await;
+        let (sender, receiver) = sync::bounded(ANSWERS as usize);
+        (0..ANSWERS).for_each(|number| sender.try_send(number).unwrap());
+        yields("a channel as a stream", move || {
+            let receiver = receiver.clone();
+            async move { assert!(pin!(receiver).next().await.is_some()) }
+        })
+        .await;
+        let (sender, receiver) = sync::broadcast::channel(2 * ANSWERS as usize);
+        (0..2 * ANSWERS).for_each(|number| assert_eq!(sender.send(number), Ok(1)));
+        let receiver = Rc::new(sync::Mutex::new(receiver));
+        for as_stream in [false, true] {
+            let receiver = Rc::clone(&receiver);
+            yields("a broadcast", move || {
+                let receiver = Rc::clone(&receiver);
+                async move {
+                    let mut receiver = receiver.try_lock().unwrap();
+                    let next = if as_stream { receiver.next().await } else { receiver.recv().await.ok() };
+                    assert!(next.is_some());
+                }
+            })
+            .await;
+        }
+        let (sender, receiver) = sync::watch::channel(0);
+        yields("a value that changes", move || {
+            sender.send_replace(1);
+            let mut receiver = receiver.clone();
+            async move { receiver.changed().await.unwrap() }
+        })
+        .await;
+        yields("a notification", || async {
+            let notify = sync::Notify::new();
+            notify.notify_one();
+            notify.notified().await;
+        })
+        .await;
+        let lock = Rc::new(sync::RwLock::new(0));
+        yields("a lock for many readers", move || {
+            let lock = Rc::clone(&lock);
+            async move {
+                *lock.write().await += 1;
+                assert!(*lock.read().await > 0);
+            }
+        })
+        .await;
+        yields("a cell", || async {
+            assert_eq!(*sync::OnceCell::new().get_or_init(|| async { 7 }).await, 7);
+        })
+        .await;
+        let token = sync::CancellationToken::new();
+        token.cancel();
+        let cancelled = token.clone();
+        yields("a token", move || {
+            let token = token.clone();
+            async move { token.cancelled().await }
+        })
+        .await;
+        yields("work under a token", move || {
+            let token = cancelled.clone();
+            async move { assert!(token.run_until_cancelled(pending::<()>()).await.is_none()) }
+        })
+        .await;
+        yields("a sleep of no length", || sleep(Duration::ZERO)).await;
+        let past = now();
+        yields("a sleep until now", move || sleep_until(past)).await;
+        yields("a timeout of no length", || async {
+            assert!(timeout(Duration::ZERO, pending::<()>()).await.is_err());
+        })
+        .await;
+        let late = Rc::new(sync::Mutex::new(interval(Duration::from_nanos(1))));
+        yields("an interval that is late", move || {
+            let late = Rc::clone(&late);
+            async move {
+                late.try_lock().unwrap().tick().await;
+            }
+        })
+        .await;
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let reader = Rc::new(PollFd::new(reader));
+        yields("a descriptor", move || {
+            let reader = Rc::clone(&reader);
+            async move {
+                reader.read_with(|_| Ok(())).await.unwrap();
+                reader.write_with(|_| Ok(())).await.unwrap();
+            }
+        })
+        .await;
+        let mut tasks: Vec<_> = (0..ANSWERS).map(|number| spawn(async move { number })).collect();
+        some_turns().await;
+        assert!(tasks.iter().all(|task| task.is_finished()));
+        yields("tasks that have ended", move || {
+            let task = tasks.pop().unwrap();
+            async move { assert!(task.await.is_ok()) }
+        })
+        .await;
+        let mut set = JoinSet::new();
+        (0..ANSWERS).for_each(|number| set.spawn(async move { number }));
+        some_turns().await;
+        let set = Rc::new(sync::Mutex::new(set));
+        yields("a set of tasks that have ended", move || {
+            let set = Rc::clone(&set);
+            async move { assert!(set.try_lock().unwrap().join_next().await.is_some()) }
+        })
+        .await;
+    }
+);
+
+cases!(
+    /// Files without positions: their peer may write, or read, faster than the program.
+    pipes_that_are_always_ready_do_not_keep_others_waiting,
+    real,
+    |case| run(case, |builder| builder, |_| Box::pin(async {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        std::io::Write::write_all(&mut writer, &[7; 2 * ANSWERS as usize]).unwrap();
+        let (reader, writer) = (File::from(OwnedFd::from(reader)), File::from(OwnedFd::from(writer)));
+        let from = reader.clone();
+        yields("a pipe that has bytes", move || {
+            let reader = from.clone();
+            async move { assert_eq!(reader.read_at(Vec::with_capacity(1), 0).await.1, [7]) }
+        })
+        .await;
+        yields("a pipe that has room", move || {
+            let writer = writer.clone();
+            async move { assert_eq!(writer.write_at([7], 0).await.0.unwrap(), 1) }
+        })
+        .await;
+        drop(reader);
+    }))
+);
+
+scenario!(
+    /// It is polled first, and leaves nothing of the budget to the wait for the cancel.
+    a_future_that_always_has_something_to_do_is_cancelled_all_the_same,
+    |_| async {
+        let token = sync::CancellationToken::new();
+        let until = token.clone();
+        let greedy = spawn(async move {
+            let semaphore = sync::Semaphore::new(1);
+            let work = async {
+                while semaphore.available_permits() > 0 {
+                    drop(semaphore.acquire().await);
+                }
+            };
+            until.run_until_cancelled(work).await.is_none()
+        });
+        yield_now().await;
+        token.cancel();
+        some_turns().await;
+        assert!(greedy.is_finished());
+        assert!(greedy.await.unwrap());
+    }
+);
