@@ -1,18 +1,25 @@
 //! Child processes.
 //!
 //! The command is the standard library's. [`spawn`] starts it, with its pipes as streams; the driver waits
-//! for its end (`pidfd_open(2)`), and no thread.
+//! for its end (`pidfd_open(2)`), and no thread. Where there is no pidfd, its end is noticed within 50 ms.
 
+use crate::copy::both;
 use crate::pipe::{PipeReader, PipeWriter};
 use crate::traits::AsyncReadExt;
-use ringroad_engine::{Error, PollFd, Result, spawn_blocking};
+use ringroad_engine::{Error, PollFd, Result, time::sleep};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use std::future::{Future, poll_fn};
 use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
+use std::time::Duration;
+
+/// No descriptor is free, in the process or in the system.
+const EMFILE: i32 = rustix::io::Errno::MFILE.raw_os_error();
+const ENFILE: i32 = rustix::io::Errno::NFILE.raw_os_error();
+
+/// Longest pause between two looks at a process for which there is no pidfd.
+const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 /// Starts a process.
 ///
@@ -41,7 +48,7 @@ pub fn spawn(command: &mut Command) -> Result<Child> {
     let named = command.get_program().to_string_lossy().into_owned();
     let mut inner = command.spawn().map_err(|why| failed("spawn", &named, &why))?;
     let pidfd = i32::try_from(inner.id()).ok().and_then(Pid::from_raw);
-    // An old kernel, or no descriptor is free: a thread waits.
+    // An old kernel, or no descriptor is free: it is looked at now and then.
     let pidfd = pidfd.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()).map(PollFd::new);
     Ok(Child {
         stdin: inner.stdin.take().map(|pipe| PipeWriter::from(OwnedFd::from(pipe))),
@@ -65,26 +72,9 @@ pub async fn output(command: &mut Command, limit: usize) -> Result<Output> {
     // Both at once: a process that fills one pipe waits, and never ends the other.
     let mut stdout = pin!(collected(stdout, limit));
     let mut stderr = pin!(collected(stderr, limit));
-    let (mut out, mut errors) = (None, None);
-    poll_fn(|context| {
-        if out.is_none()
-            && let Poll::Ready(read) = stdout.as_mut().poll(context)
-        {
-            out = Some(read?);
-        }
-        if errors.is_none()
-            && let Poll::Ready(read) = stderr.as_mut().poll(context)
-        {
-            errors = Some(read?);
-        }
-        match out.is_some() && errors.is_some() {
-            true => Poll::Ready(Ok::<(), Error>(())),
-            false => Poll::Pending,
-        }
-    })
-    .await?;
+    let (stdout, stderr) = both(stdout.as_mut(), stderr.as_mut()).await?;
     let status = child.wait().await?;
-    Ok(Output { status, stdout: out.unwrap_or_default(), stderr: errors.unwrap_or_default() })
+    Ok(Output { status, stdout, stderr })
 }
 
 async fn collected(pipe: Option<PipeReader>, limit: usize) -> Result<Vec<u8>> {
@@ -130,21 +120,25 @@ impl Child {
     /// # Errors
     /// ECHILD: it was waited for elsewhere, or the program ignores SIGCHLD.
     pub async fn wait(&mut self) -> Result<ExitStatus> {
-        if let Some(ended) = self.try_wait()? {
-            return Ok(ended);
-        }
-        match &self.pidfd {
-            Some(pidfd) => pidfd.readable().await?,
-            None => {
-                let inner = Arc::clone(&self.inner);
-                let waited = spawn_blocking(move || lock(&inner).wait()).await;
-                let waited = waited.unwrap_or_else(|why| Err(std::io::Error::other(why.to_string())));
-                waited.map_err(|why| self.failed("wait4", &why))?;
+        let mut pause = Duration::from_millis(1);
+        loop {
+            if let Some(ended) = self.try_wait()? {
+                return Ok(ended);
+            }
+            let watched = match &self.pidfd {
+                Some(pidfd) => Some(pidfd.readable().await),
+                None => None,
+            };
+            match watched {
+                Some(Ok(())) => {}
+                Some(Err(why)) if !matches!(why.raw_os_error(), Some(EMFILE | ENFILE)) => return Err(why),
+                // No thread waits: it would outlast a wait that is dropped, and hold the child meanwhile.
+                _ => {
+                    sleep(pause).await;
+                    pause = (pause * 2).min(PAUSE_MAX);
+                }
             }
         }
-        // It has ended, so this does not block.
-        let ended = lock(&self.inner).wait();
-        ended.map_err(|why| self.failed("wait4", &why))
     }
 
     /// Returns how it has ended, if it has.
@@ -186,5 +180,28 @@ impl Drop for Child {
             let reap = move || drop(lock(&inner).wait());
             let _ = std::thread::Builder::new().name("ringroad-reap".to_owned()).spawn(reap);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use ringroad_engine::{DriverName, Runtime, blocking, time::timeout};
+    use std::os::unix::process::ExitStatusExt;
+
+    #[test]
+    fn without_a_pidfd_a_wait_that_is_dropped_holds_neither_the_child_nor_a_thread() {
+        let waited = Runtime::new(DriverName::Epoll).unwrap().block_on(async {
+            let mut child = spawn(Command::new("cat").stdin(Stdio::piped()))?;
+            child.pidfd = None;
+            assert!(timeout(Duration::from_millis(20), child.wait()).await.is_err(), "it reads for ever");
+            assert_eq!(blocking::threads(), 0);
+            assert_eq!(child.try_wait()?, None);
+            child.kill()?;
+            assert_eq!(child.wait().await?.signal(), Some(9));
+            Ok::<(), Error>(())
+        });
+        waited.unwrap().unwrap();
     }
 }
