@@ -163,9 +163,12 @@ pub(crate) fn join(input: TokenStream, stops_early: bool) -> Result<TokenStream,
     let mut input = input.into_iter();
     let krate = group(input.next())?.stream();
     let [mut futures, mut polls, mut outputs] = std::array::from_fn(|_| TokenStream::new());
+    let mut count = 0;
     for (index, token) in input.enumerate() {
+        count += 1;
         let parts = [
             ("CRATE", krate.clone()),
+            ("INDEX", number(index)),
             ("FUTURE", name("future", index)),
             ("EXPRESSION", whole(group(Some(token))?.stream())),
         ];
@@ -175,14 +178,14 @@ pub(crate) fn join(input: TokenStream, stops_early: bool) -> Result<TokenStream,
         ));
         polls.extend(code(
             if stops_early {
-                "match FUTURE.as_mut().poll_ok(__context) {
+                "INDEX => match FUTURE.as_mut().poll_ok(__context) {
                     ::core::result::Result::Ok(__is_done) => __done &= __is_done,
                     ::core::result::Result::Err(__why) => {
                         return ::core::task::Poll::Ready(::core::result::Result::Err(__why));
                     }
-                }"
+                },"
             } else {
-                "__done &= FUTURE.as_mut().poll_done(__context);"
+                "INDEX => __done &= FUTURE.as_mut().poll_done(__context),"
             },
             &parts,
         ));
@@ -193,16 +196,29 @@ pub(crate) fn join(input: TokenStream, stops_early: bool) -> Result<TokenStream,
     }
     let output = if stops_early { "::core::result::Result::Ok((OUTPUTS))" } else { "(OUTPUTS)" };
     let output = code(output, &[("OUTPUTS", outputs)]);
+    if count == 0 {
+        return Ok(output);
+    }
+    // They take turns in being polled first: one that always has something to do uses the whole budget of the
+    // task, and would leave none for the others.
     Ok(code(
         "{
             FUTURES
+            let mut __turn: usize = 0;
             let __joined = ::core::future::poll_fn(|__context| {
+                let __start = __turn;
+                __turn = (__turn + 1) % COUNT;
                 let mut __done = true;
-                POLLS
+                for __index in 0..COUNT {
+                    match (__start + __index) % COUNT {
+                        POLLS
+                        _ => ::core::unreachable!(),
+                    }
+                }
                 if __done { ::core::task::Poll::Ready(OUTPUT) } else { ::core::task::Poll::Pending }
             }).await;
             __joined
         }",
-        &[("FUTURES", futures), ("POLLS", polls), ("OUTPUT", output)],
+        &[("FUTURES", futures), ("POLLS", polls), ("OUTPUT", output), ("COUNT", number(count))],
     ))
 }

@@ -26,8 +26,9 @@
 /// condition is disabled; so is one with an output that does not match its pattern. `else => body` runs when
 /// every branch is disabled; without it that is a panic. The value of `select!` is that of the body.
 ///
-/// Futures are polled in turns, so that one that is always ready does not starve the others. With `biased;`
-/// at the beginning they are polled in order.
+/// Which future is polled first is random, so that one that is always ready, or uses the budget of the task
+/// ([`sync::budget`](crate::sync::budget)) up, does not starve the others. With `biased;` at the beginning they
+/// are polled in order.
 ///
 /// Every receive, accept and timer here may be dropped without loss (see
 /// [`net`](crate::net#what-a-dropped-future-means)), so they can stand in a loop. A send that is dropped
@@ -76,7 +77,8 @@ macro_rules! __select {
     };
 }
 
-/// Waits for several futures, and returns their outputs as a tuple. They run in the calling task.
+/// Waits for several futures, and returns their outputs as a tuple. They run in the calling task, and take
+/// turns in being polled first.
 ///
 /// ```
 /// # ringroad::run(async {

@@ -55,12 +55,20 @@ where
     main(driver, test()).report()
 }
 
-/// Returns a number that changes with each call on a thread: where `select!` begins to poll.
+/// Returns the next number of a random sequence (xorshift, the same on each thread): where `select!` begins to
+/// poll. A counter would give two tasks that are polled in turns one beginning each, for ever.
 pub fn turn() -> usize {
     thread_local! {
-        static TURN: Cell<usize> = const { Cell::new(0) };
+        static TURN: Cell<u64> = const { Cell::new(0x9e37_79b9_7f4a_7c15) };
     }
-    TURN.with(|turn| turn.replace(turn.get().wrapping_add(1)))
+    TURN.with(|turn| {
+        let mut bits = turn.get();
+        bits ^= bits << 13;
+        bits ^= bits >> 7;
+        bits ^= bits << 17;
+        turn.set(bits);
+        (bits >> 33) as usize
+    })
 }
 
 /// Ends a `select!` without a branch to wait for.

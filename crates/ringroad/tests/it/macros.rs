@@ -5,8 +5,10 @@ use ringroad::task::{spawn, yield_now};
 use ringroad::time::{now, sleep, timeout};
 use ringroad::{JoinSet, join, select, try_join};
 use std::cell::Cell;
-use std::future::{pending, ready};
+use std::future::{Future, pending, ready};
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 #[ringroad::test(all)]
@@ -197,4 +199,84 @@ async fn a_task_local_is_what_its_scope_says_across_awaits() {
     assert_eq!(DEPTH.try_with(|depth| *depth), None);
     assert_eq!(DEPTH.sync_scope(9, || DEPTH.get()), 9);
     assert!(timeout(Duration::from_secs(60), async {}).await.is_ok());
+}
+
+/// Counts how often the first and the second of two futures is polled first.
+#[derive(Default)]
+struct First {
+    polls: Cell<u32>,
+    firsts: [Cell<u32>; 2],
+}
+
+impl First {
+    /// Is never ready.
+    fn branch(&self, which: usize) -> impl Future<Output = ()> + '_ {
+        std::future::poll_fn(move |_| {
+            if self.polls.replace(self.polls.get() + 1) % 2 == 0 {
+                self.firsts[which].set(self.firsts[which].get() + 1);
+            }
+            Poll::Pending
+        })
+    }
+
+    #[track_caller]
+    fn is_each(&self) {
+        assert!(self.firsts.iter().all(|firsts| firsts.get() > 10), "{:?}", self.firsts);
+    }
+}
+
+#[test]
+fn two_selects_that_are_polled_in_turns_begin_with_each_branch() {
+    let [one, other] = [First::default(), First::default()];
+    let select = async |first: &First| {
+        select! {
+            () = first.branch(0) => {}
+            () = first.branch(1) => {}
+        }
+    };
+    let (mut first, mut second) = (pin!(select(&one)), pin!(select(&other)));
+    for _ in 0..100 {
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(first.as_mut().poll(&mut context).is_pending());
+        assert!(second.as_mut().poll(&mut context).is_pending());
+    }
+    one.is_each();
+    other.is_each();
+}
+
+#[test]
+fn futures_that_are_joined_take_turns_in_being_polled_first() {
+    let [one, other] = [First::default(), First::default()];
+    let joined = async { join!(one.branch(0), one.branch(1)) };
+    let tried = async {
+        let branch = async |which| Ok::<(), ()>(other.branch(which).await);
+        try_join!(branch(0), branch(1))
+    };
+    let (mut joined, mut tried) = (pin!(joined), pin!(tried));
+    for _ in 0..100 {
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(joined.as_mut().poll(&mut context).is_pending());
+        assert!(tried.as_mut().poll(&mut context).is_pending());
+    }
+    one.is_each();
+    other.is_each();
+}
+
+#[ringroad::test]
+async fn a_joined_future_that_uses_the_whole_budget_leaves_some_to_the_other() {
+    let lock = sync::Mutex::new(());
+    let stop = Cell::new(false);
+    let greedy = async {
+        while !stop.get() {
+            drop(lock.lock().await);
+        }
+    };
+    let other = async {
+        for _ in 0..10 {
+            drop(lock.lock().await);
+        }
+        stop.set(true);
+    };
+    let both = async { join!(greedy, other) };
+    timeout(Duration::from_secs(60), both).await.unwrap();
 }
