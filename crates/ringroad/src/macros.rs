@@ -27,8 +27,8 @@
 /// every branch is disabled; without it that is a panic. The value of `select!` is that of the body.
 ///
 /// Which future is polled first is random, so that one that is always ready, or uses the budget of the task
-/// ([`sync::budget`](crate::sync::budget)) up, does not starve the others. With `biased;` at the beginning they
-/// are polled in order.
+/// ([`sync::budget`](crate::sync::budget)) up, does not starve the others. With `biased;` at the beginning
+/// they are polled in order.
 ///
 /// Every receive, accept and timer here may be dropped without loss (see
 /// [`net`](crate::net#what-a-dropped-future-means)), so they can stand in a loop. A send that is dropped

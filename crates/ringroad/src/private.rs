@@ -55,8 +55,8 @@ where
     main(driver, test()).report()
 }
 
-/// Returns the next number of a random sequence (xorshift, the same on each thread): where `select!` begins to
-/// poll. A counter would give two tasks that are polled in turns one beginning each, for ever.
+/// Returns the next number of a random sequence (xorshift, the same on each thread): where `select!` begins
+/// to poll. A counter would give two tasks that are polled in turns one beginning each, for ever.
 pub fn turn() -> usize {
     thread_local! {
         static TURN: Cell<u64> = const { Cell::new(0x9e37_79b9_7f4a_7c15) };

@@ -1,4 +1,5 @@
-//! Counts what is ready at once against the budget of a task. `sync::budget` is its public place, and tells why.
+//! Counts what is ready at once against the budget of a task. `sync::budget` is its public place, and has the
+//! reason.
 
 use super::{count_answer, has_answers_left};
 use pin_project_lite::pin_project;

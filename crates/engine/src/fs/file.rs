@@ -135,13 +135,14 @@ impl File {
     ///
     /// A write may be short if the file system is full, if a limit is reached, or for reasons internal to the
     /// kernel; [`File::write_all_at`] repeats it as needed. If the future is dropped, it is unknown how much
-    /// was or will be written. A file without positions (a pipe, a terminal) ignores the offset, and the write
-    /// waits until there is room. On every driver the driver waits: while it does, the write uses no thread
-    /// of the pool, and if it is dropped it has written nothing.
+    /// was or will be written. A file without positions (a pipe, a terminal) ignores the offset, and the
+    /// write waits until there is room. On every driver the driver waits: while it does, the write uses no
+    /// thread of the pool, and if it is dropped it has written nothing.
     ///
     /// # Errors
-    /// As pwrite(2): EPIPE, and never SIGPIPE, if the reader of a pipe or socket has gone; ENOSPC, EDQUOT; EFBIG beyond `RLIMIT_FSIZE` (if the program ignores SIGXFSZ; otherwise
-    /// that signal ends it); EINVAL for an offset above `i64::MAX`.
+    /// As pwrite(2): EPIPE, and never SIGPIPE, if the reader of a pipe or socket has gone; ENOSPC, EDQUOT;
+    /// EFBIG beyond `RLIMIT_FSIZE` (if the program ignores SIGXFSZ; otherwise that signal ends it); EINVAL
+    /// for an offset above `i64::MAX`.
     pub async fn write_at<B>(&self, buf: B, offset: u64) -> (Result<usize>, B)
     where
         B: IoBuf + Send + 'static,

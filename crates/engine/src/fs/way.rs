@@ -14,8 +14,8 @@
 //! | list a directory, read a link | pool | pool | driver |
 //! | close | in place | in place | in place |
 //!
-//! "Once readable", "once writable": after the driver reports that there is data, or room. `RWF_NOWAIT`: the file system promises not
-//! to block. A file system in memory is recognized at the first read. "Ring, else pool": the ring if it has
+//! "Once readable", "once writable": after the driver reports that there is data, or room. `RWF_NOWAIT`: the
+//! file system promises not to block. A file system in memory is recognized at the first read. "Ring, else pool": the ring if it has
 //! the operation. It cannot list a directory or read a link.
 //!
 //! A read that waits for a peer waits in the driver and transfers nothing, so dropping it has no effect. (In
@@ -243,8 +243,8 @@ async fn read_from_peer(core: Rc<Core>, on: &Open, mut request: Request) -> (i32
     }
 }
 
-/// Writes to a peer: waits in the driver until there is room, and only then writes. `None`: the write is to be
-/// made elsewhere, as one that may wait.
+/// Writes to a peer: waits in the driver until there is room, and only then writes. `None`: the write is to
+/// be made elsewhere, as one that may wait.
 async fn write_to_peer(core: &Rc<Core>, on: &Open, request: &mut Request) -> Option<i32> {
     loop {
         // Yield to other tasks: the peer may always have room.
