@@ -15,8 +15,8 @@
 //! | close | in place | in place | in place |
 //!
 //! "Once readable", "once writable": after the driver reports that there is data, or room. `RWF_NOWAIT`: the
-//! file system promises not to block. A file system in memory is recognized at the first read. "Ring, else pool": the ring if it has
-//! the operation. It cannot list a directory or read a link.
+//! file system promises not to block. A file system in memory is recognized at the first read. "Ring, else
+//! pool": the ring if it has the operation. It cannot list a directory or read a link.
 //!
 //! A read that waits for a peer waits in the driver and transfers nothing, so dropping it has no effect. (In
 //! the pool it would occupy a thread until the peer writes. In the ring it could take bytes after its future
