@@ -52,17 +52,31 @@ pub fn ignores(signal: i32) -> bool {
     told == 0 && action.sa_sigaction == libc::SIG_IGN
 }
 
-/// Raises the soft limit of open files to the hard one and returns it.
+/// Reads the soft and the hard limit of open files.
 ///
 /// # Errors
-/// The kernel's error from `getrlimit` or `setrlimit`, with the limits in question.
-pub fn raise_nofile() -> io::Result<u64> {
+/// The kernel's error from `getrlimit`, which a filter may refuse.
+fn limit_of_files() -> io::Result<libc::rlimit> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a live, aligned rlimit of ours that the call fills before it returns.
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
         let error = io::Error::last_os_error();
         return Err(io::Error::new(error.kind(), format!("read the limit of open files: {error}")));
     }
+    Ok(limit)
+}
+
+/// Returns the soft limit of open files; `None` if it cannot be read. `u64::MAX`: there is none.
+pub fn nofile() -> Option<u64> {
+    limit_of_files().ok().map(|limit| limit.rlim_cur)
+}
+
+/// Raises the soft limit of open files to the hard one and returns it.
+///
+/// # Errors
+/// The kernel's error from `getrlimit` or `setrlimit`, with the limits in question.
+pub fn raise_nofile() -> io::Result<u64> {
+    let mut limit = limit_of_files()?;
     if limit.rlim_cur != limit.rlim_max {
         let soft = limit.rlim_cur;
         limit.rlim_cur = limit.rlim_max;

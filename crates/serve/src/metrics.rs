@@ -674,7 +674,7 @@ fn process(out: &mut Families, shared: &Shared) {
         // One is the folder itself.
         out.one("process_open_fds", "gauge", "Descriptors open.", open.count().saturating_sub(1));
     }
-    if let Some(most) = rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
+    if let Some(most) = ringroad_host::process::nofile().filter(|most| *most != u64::MAX) {
         out.one("process_max_fds", "gauge", "Descriptors it may have.", most);
     }
 }

@@ -1093,7 +1093,8 @@ fn workers(config: &Config) -> usize {
 
 /// Most connections of clients, and most to servers behind, of all workers together.
 fn room(config: &Config, drivers: &[DriverName]) -> (usize, usize) {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    // A filter may refuse the question: then it is the usual one.
+    let limit = ringroad_host::process::nofile().unwrap_or(1024);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     // A descriptor may be the number of any worker's.
     let free = drivers.iter().map(|driver| connections(*driver, limit, workers(config))).min().unwrap_or(1);

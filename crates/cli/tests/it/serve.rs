@@ -580,6 +580,30 @@ fn a_log_that_is_not_read_does_not_hold_up_a_stop() {
     drop(reader);
 }
 
+/// Sandboxes have filters that answer calls they do not know with EPERM.
+#[test]
+fn a_filter_that_refuses_the_limit_of_descriptors_keeps_no_driver_from_serving() {
+    use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+    let folder = folder();
+    let rules = [(libc::SYS_prlimit64, Vec::new()), (libc::SYS_getrlimit, Vec::new())].into();
+    let refused = SeccompAction::Errno(libc::EPERM as u32);
+    let machine = std::env::consts::ARCH.try_into().unwrap();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, machine).unwrap();
+    let filter: BpfProgram = filter.try_into().unwrap();
+    for driver in drivers() {
+        // A filter holds for the thread that asks for it and for what it starts.
+        let serving = std::thread::scope(|scope| {
+            let start = || {
+                seccompiler::apply_filter(&filter).unwrap();
+                Serving::start(&["--driver", driver, folder.path().to_str().unwrap()])
+            };
+            scope.spawn(start).join().unwrap()
+        });
+        assert_eq!(ask(&mut connect(serving.address), "/").1, b"<h1>here</h1>", "{driver}");
+        serving.stop(Signal::TERM);
+    }
+}
+
 #[test]
 fn what_may_not_be_read_is_not_passed_over_on_every_driver() {
     if !installed("setpriv") || !installed("curl") || !is_root() {

@@ -39,10 +39,12 @@ pub(crate) fn thread_id() -> i32 {
     id as i32
 }
 
-/// Returns the descriptor limit of this process (RLIMIT_NOFILE, soft).
+/// Returns the descriptor limit of this process (RLIMIT_NOFILE, soft); the usual one if a filter refuses the
+/// call.
 pub(crate) fn descriptors_max() -> i32 {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: getrlimit(2) writes the live local during the call only. With these arguments it cannot fail.
+    const USUAL: libc::rlim_t = 1024;
+    let mut limit = libc::rlimit { rlim_cur: USUAL, rlim_max: USUAL };
+    // SAFETY: getrlimit(2) writes the live local during the call only, or nothing if it fails.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     i32::try_from(limit.rlim_cur).unwrap_or(i32::MAX)
 }
