@@ -52,8 +52,8 @@ fn has_nextest(root: &Path) -> bool {
     asked.is_ok_and(|output| output.status.success())
 }
 
-/// Four for each processor. Most tests take two of them (`.config/nextest.toml`): they wait for time limits and
-/// for processes.
+/// Four for each processor. Most tests take two of them (`.config/nextest.toml`): they wait for time limits
+/// and for processes.
 fn threads() -> usize {
     4 * std::thread::available_parallelism().map_or(1, usize::from)
 }

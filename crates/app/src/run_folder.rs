@@ -1,7 +1,7 @@
 //! Folders that live as long as their server: for the sockets of processes, and for PHP's classes.
 //!
-//! A server that is killed removes nothing. Each folder is therefore locked while its server lives (flock(2)),
-//! and the next server removes those that nothing locks.
+//! A server that is killed removes nothing. Each folder is therefore locked while its server lives
+//! (flock(2)), and the next server removes those that nothing locks.
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::fs::{self, File};

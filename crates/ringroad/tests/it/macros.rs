@@ -212,7 +212,7 @@ impl First {
     /// Is never ready.
     fn branch(&self, which: usize) -> impl Future<Output = ()> + '_ {
         std::future::poll_fn(move |_| {
-            if self.polls.replace(self.polls.get() + 1) % 2 == 0 {
+            if self.polls.replace(self.polls.get() + 1).is_multiple_of(2) {
                 self.firsts[which].set(self.firsts[which].get() + 1);
             }
             Poll::Pending
@@ -249,7 +249,10 @@ fn futures_that_are_joined_take_turns_in_being_polled_first() {
     let [one, other] = [First::default(), First::default()];
     let joined = async { join!(one.branch(0), one.branch(1)) };
     let tried = async {
-        let branch = async |which| Ok::<(), ()>(other.branch(which).await);
+        let branch = async |which| {
+            other.branch(which).await;
+            Ok::<(), ()>(())
+        };
         try_join!(branch(0), branch(1))
     };
     let (mut joined, mut tried) = (pin!(joined), pin!(tried));
