@@ -301,11 +301,47 @@ fn drain(mut fifo: &std::fs::File) {
 }
 
 cases!(
-    /// To a full FIFO, where a write waits until there is room: on a thread of the pool, or in the kernel. (A
-    /// read waits in the driver without its memory.)
+    /// On a thread of the pool, or in the kernel. (Reads, and writes to pipes, wait in the driver without
+    /// their memory. A file system in memory takes the bytes at once.)
     the_memory_of_a_dropped_write_to_a_file_stays_until_that_is_over,
     real,
     |case| alone(None, || with_runtime(case, |builder| builder, |case, runtime| {
+        let body = async {
+            let folder = Folder::new();
+            let writer = fs::File::from_std(std::fs::File::create(folder.join("file")).unwrap());
+            for round in 0..20 {
+                let buffer = full(256).await;
+                while is_orphaned() {
+                    yield_now().await;
+                }
+                let address = buffer.as_ptr() as usize;
+                let mut writing = Box::pin(writer.write_at(buffer, 0));
+                if poll!(&mut writing).is_ready() {
+                    continue;
+                }
+                if round % 2 == 0 {
+                    yield_now().await;
+                }
+                drop(writing);
+                if case == Case::IoUring {
+                    mapped_until_let_go(&[address]).await;
+                }
+                // Before a thread has taken it up it is gone with its future, and after that not before it is
+                // written.
+                while is_mapped(address) {
+                    yield_now().await;
+                }
+            }
+        };
+        runtime.block_on(body).unwrap();
+    }))
+);
+
+cases!(
+    /// It waits in the driver, without its memory.
+    the_memory_of_a_dropped_write_to_a_full_pipe_goes_with_it,
+    real,
+    |case| alone(None, || with_runtime(case, |builder| builder, |_, runtime| {
         let body = async {
             let folder = Folder::new();
             let path = folder.fifo();
@@ -314,12 +350,9 @@ cases!(
                 options.read(true).write(true).custom_flags(flags).open(&path).unwrap()
             };
             let (other_end, writer) = (open(libc::O_NONBLOCK), fs::File::from_std(open(0)));
+            fill(&other_end);
             for round in 0..20 {
-                fill(&other_end);
                 let buffer = full(1).await;
-                while is_orphaned() {
-                    yield_now().await;
-                }
                 let address = buffer.as_ptr() as usize;
                 let mut writing = Box::pin(writer.write_at(buffer, 0));
                 assert!(poll!(&mut writing).is_pending());
@@ -328,17 +361,11 @@ cases!(
                 }
                 assert!(is_mapped(address));
                 drop(writing);
-                if case == Case::IoUring {
-                    assert!(mapped_until_let_go(&[address]).await, "the ring has it");
-                }
-                // Before a thread has taken it up it is gone with its future, and after that not before there
-                // is room: a thread that still writes then does so from memory that is there.
-                while is_mapped(address) {
-                    drain(&other_end);
-                    yield_now().await;
-                }
-                drain(&other_end);
+                assert!(!is_mapped(address));
             }
+            // And nothing of it is written once there is room.
+            drain(&other_end);
+            assert!((&other_end).read(&mut [0; 1]).is_err_and(|why| why.kind() == std::io::ErrorKind::WouldBlock));
         };
         runtime.block_on(body).unwrap();
     }))
