@@ -3,11 +3,11 @@
 //! The frameworks are installed once into the target folder. Where that is not possible, the test says so.
 
 use crate::app_sockets::{CLOSE, TEXT, frame, next, open};
+use crate::environments::environment;
 use crate::support::{Client, start, wait_until, write};
 use ringroad_engine::DriverName;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 const DRIVERS: [DriverName; 5] =
     [DriverName::Epoll, DriverName::IoUring, DriverName::Poll, DriverName::Select, DriverName::Threads];
@@ -24,32 +24,16 @@ const APPS: [(&str, &str); 5] = [
     ("starlette", "starlette_app:app"),
 ];
 
-/// The interpreter of an environment with the frameworks, made once.
+/// The interpreter of an environment with the frameworks.
 fn python() -> Option<PathBuf> {
-    let skipped = |why: &str| {
-        // Past the capture of the test harness.
-        let _ = writeln!(std::io::stderr(), "skipped: frameworks of Python: {}", why.trim());
-        None
-    };
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("frameworks");
-    let python = place.join("bin/python");
-    let done = place.join("done");
-    if std::fs::read_to_string(&done).is_ok_and(|packages| packages == PACKAGES.join(" ")) {
-        return Some(python);
+    match environment("frameworks", &PACKAGES) {
+        Ok(place) => Some(place.join("bin/python")),
+        Err(why) => {
+            // Past the capture of the test harness.
+            let _ = writeln!(std::io::stderr(), "skipped: frameworks of Python: {why}");
+            None
+        }
     }
-    match Command::new("python3").args(["-m", "venv", "--clear"]).arg(&place).output() {
-        Ok(output) if output.status.success() => {}
-        Ok(output) => return skipped(&String::from_utf8_lossy(&output.stdout)),
-        Err(why) => return skipped(&why.to_string()),
-    }
-    let mut pip = Command::new(&python);
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(PACKAGES);
-    let output = pip.output().unwrap();
-    if !output.status.success() {
-        return skipped(&String::from_utf8_lossy(&output.stderr));
-    }
-    std::fs::write(done, PACKAGES.join(" ")).unwrap();
-    Some(python)
 }
 
 fn prepare(folder: &Path) {

@@ -16,6 +16,7 @@ mod caching;
 mod configuration;
 mod credentials;
 mod early;
+mod environments;
 mod escapes;
 mod files;
 #[allow(dead_code, reason = "the HTTP library's tests use the rest")]

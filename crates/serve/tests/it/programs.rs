@@ -2,6 +2,7 @@
 //! and curl as clients. A program that is not installed is skipped, and the reason is printed. One server of
 //! each kind serves the tests of all drivers.
 
+use crate::environments::environment;
 use crate::support::{Client, Site, start, wait_until};
 use ringroad_engine::DriverName;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -109,23 +110,15 @@ def app(environ, start_response):
     return [body]
 ";
 
-/// gunicorn in an environment of its own, made once.
+/// gunicorn in an environment of its own.
 fn gunicorn() -> Option<Program> {
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gunicorn");
-    let program = place.join("bin/gunicorn");
-    if !program.exists() {
-        let made = spawn(Command::new("python3").args(["-m", "venv"]).arg(&place).stdout(Stdio::null()));
-        if !made?.wait().unwrap().success() {
-            skipped("gunicorn: python3 cannot make an environment (python3-venv)");
+    let program = match environment("gunicorn", &["gunicorn==23.0.0"]) {
+        Ok(place) => place.join("bin/gunicorn"),
+        Err(why) => {
+            skipped(&format!("gunicorn: {why}"));
             return None;
         }
-        let mut pip = Command::new(place.join("bin/pip"));
-        let pip = pip.args(["install", "--quiet", "gunicorn==23.0.0"]).output().unwrap();
-        if !pip.status.success() {
-            skipped(&format!("gunicorn: {}", String::from_utf8_lossy(&pip.stderr).trim()));
-            return None;
-        }
-    }
+    };
     on_a_socket(|folder| {
         std::fs::write(folder.join("app.py"), WSGI).unwrap();
         let mut command = Command::new(program);

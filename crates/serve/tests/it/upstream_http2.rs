@@ -1,5 +1,6 @@
 //! HTTP/2 towards servers behind: shared connections, gRPC with its trailers, what may be repeated.
 
+use crate::environments::environment;
 use crate::frames::{PREFACE, block, frame, settings};
 use crate::support::{HANG, Site, start};
 use futures_core::Stream;
@@ -323,35 +324,23 @@ else:
     print("all right")
 "#;
 
-/// A Python that has grpcio, made once below the build's folder; `None` where it cannot be had.
+/// A Python that has grpcio; `None` where it cannot be had.
 fn python() -> Option<std::path::PathBuf> {
-    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("grpcio");
-    let python = folder.join("bin/python");
-    let has = |python: &std::path::Path| {
-        Command::new(python).args(["-c", "import grpc"]).output().is_ok_and(|output| output.status.success())
-    };
-    if has(std::path::Path::new("python3")) {
+    let has = Command::new("python3").args(["-c", "import grpc"]).output();
+    if has.is_ok_and(|output| output.status.success()) {
         return Some("python3".into());
     }
-    static LOCK: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _lock = LOCK.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if !has(&python) {
-        let made = Command::new("python3")
-            .args(["-m", "venv"])
-            .arg(&folder)
-            .output()
-            .is_ok_and(|o| o.status.success())
-            && Command::new(folder.join("bin/pip"))
-                .args(["install", "--quiet", "--only-binary", ":all:", "grpcio"])
-                .output()
-                .is_ok_and(|output| output.status.success());
-        if !made || !has(&python) {
+    match environment("grpcio", &["--only-binary", ":all:", "grpcio"]) {
+        Ok(place) => Some(place.join("bin/python")),
+        Err(why) => {
             // Past the capture of the test harness.
-            let _ = writeln!(std::io::stderr(), "skipped: grpcio cannot be had (python3, pip, a registry)");
-            return None;
+            let _ = writeln!(
+                std::io::stderr(),
+                "skipped: grpcio cannot be had (python3, pip, a registry): {why}"
+            );
+            None
         }
     }
-    Some(python)
 }
 
 drivers!(a_client_and_a_server_of_grpcio_understand_each_other_through_it, |driver: DriverName| {
