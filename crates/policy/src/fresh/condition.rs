@@ -1,5 +1,6 @@
 //! Conditional and range requests, answered from what is stored (RFC 9110 §13 and §14).
 
+use super::range::part;
 use super::{Lines, date};
 use std::ops::Range;
 
@@ -95,22 +96,11 @@ pub fn range(request: &(impl Lines + ?Sized), stored: &(impl Lines + ?Sized), by
     }
     let unit = range.get(..6).filter(|unit| unit.eq_ignore_ascii_case("bytes="));
     let Some(word) = unit.and_then(|_| range.get(6..)).map(str::trim) else { return Asked::Whole };
-    let Some((first, last)) = word.split_once('-') else { return Asked::Whole };
-    let number = |text: &str| {
-        let text = text.as_bytes();
-        let add = |sum: u64, digit: &u8| sum.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
-        (!text.is_empty() && text.iter().all(u8::is_ascii_digit)).then(|| text.iter().fold(0, add))
-    };
-    let part = match (number(first), number(last)) {
-        // Of nothing these are all.
-        (None, Some(1..)) if first.is_empty() && bytes == 0 => return Asked::Whole,
-        (Some(0), end) if bytes == 0 && (end.is_some() || last.is_empty()) => return Asked::Whole,
-        (None, Some(suffix)) if first.is_empty() => bytes.saturating_sub(suffix)..bytes,
-        (Some(from), None) if last.is_empty() => from..bytes,
-        (Some(from), Some(last)) if from <= last => from..last.saturating_add(1).min(bytes),
-        _ => return Asked::Whole,
-    };
-    if part.start < part.end { Asked::Part(part) } else { Asked::Nothing }
+    match part(word.as_bytes(), bytes) {
+        None => Asked::Whole,
+        Some(None) => Asked::Nothing,
+        Some(Some(part)) => Asked::Part(part),
+    }
 }
 
 #[cfg(test)]

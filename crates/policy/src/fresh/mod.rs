@@ -7,6 +7,7 @@
 
 pub mod condition;
 pub mod control;
+pub mod range;
 pub mod targeted;
 pub mod vary;
 

@@ -3,6 +3,8 @@
 //! Pure. What asks for more than it saves is answered whole, which every client must bear: more than
 //! [`PARTS_MAX`] ranges, or ranges that together are longer than the file because they overlap.
 
+use ringroad_policy::fresh::range;
+
 /// Most parts of one answer.
 pub(crate) const PARTS_MAX: usize = 16;
 
@@ -45,10 +47,10 @@ pub(crate) fn asked(value: &[u8], bytes: u64) -> Asked {
         if word.is_empty() {
             continue;
         }
-        match one(word, bytes) {
+        match range::part(word, bytes) {
             None => return Asked::Whole,
             Some(None) => {}
-            Some(Some(part)) => parts.push(part),
+            Some(Some(part)) => parts.push(Part { from: part.start, to: part.end }),
         }
     }
     let together = parts.iter().fold(0_u64, |sum, part| sum.saturating_add(part.bytes()));
@@ -58,34 +60,6 @@ pub(crate) fn asked(value: &[u8], bytes: u64) -> Asked {
         1..=PARTS_MAX if parts.len() == 1 || together < bytes => Asked::Parts(parts),
         _ => Asked::Whole,
     }
-}
-
-/// `None`: this is no range. `Some(None)`: it is outside of the file.
-fn one(word: &[u8], bytes: u64) -> Option<Option<Part>> {
-    let dash = word.iter().position(|byte| *byte == b'-')?;
-    let (first, last) = (word.get(..dash)?, word.get(dash + 1..)?);
-    let part = match (number(first), number(last)) {
-        (None, None) => return None,
-        // Of an empty file that is all of it (RFC 9110 §14.1.2). Clients ask for all bytes from the first on
-        // without knowing that there are none (Go issue 47021); nginx answers so as well.
-        (None, Some(suffix)) if first.is_empty() && suffix > 0 && bytes == 0 => return None,
-        (Some(0), last) if bytes == 0 && (last.is_some() || word.ends_with(b"-")) => return None,
-        // The last so many.
-        (None, Some(suffix)) if first.is_empty() => Part { from: bytes.saturating_sub(suffix), to: bytes },
-        (Some(from), None) if last.is_empty() => Part { from, to: bytes },
-        (Some(from), Some(last)) if from <= last => Part { from, to: last.saturating_add(1).min(bytes) },
-        _ => return None,
-    };
-    Some((part.from < part.to).then_some(part))
-}
-
-/// Digits, and nothing but digits; what does not fit is beyond any file.
-fn number(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let add = |number: u64, digit: &u8| number.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
-    Some(digits.iter().fold(0, add))
 }
 
 #[cfg(test)]
