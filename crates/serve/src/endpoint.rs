@@ -19,7 +19,6 @@ use ringroad_gate::chain::{Chain, Endpoint, Later, reach};
 use ringroad_gate::flow::{Behind, Chosen, Flow};
 use ringroad_gate::path::{self, Spellings};
 use ringroad_http::{ContentType, EncodeError, Method, Response, Shared, State, Status};
-use std::fmt::Write;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -223,7 +222,7 @@ fn redirected(redirect: &Redirect, flow: &Flow) -> Result<Answer, EncodeError> {
         }
         Some(to) => with_query(to, request.query()),
         None => {
-            let target = as_uri(&redirect.to.render(flow));
+            let target = String::from_utf8_lossy(&redirect.to.render(flow)).into_owned();
             // A path that the client has sent may begin with two slashes, which names another host.
             if target.starts_with("//") || target.starts_with("/\\") {
                 path::location(&target, None)
@@ -234,20 +233,6 @@ fn redirected(redirect: &Redirect, flow: &Flow) -> Result<Answer, EncodeError> {
     };
     let status = redirect.status.unwrap_or_else(|| page::moved(request.method()));
     Ok(Answer::plain(Response::redirect(status, &target)?))
-}
-
-/// A rendered place, in which the bytes that no URI has are escaped: a decoded value of the query, a header
-/// line or a cookie may have any.
-fn as_uri(place: &[u8]) -> String {
-    let mut uri = String::with_capacity(place.len());
-    for byte in place {
-        match byte {
-            b'!'..=b'~' => uri.push(char::from(*byte)),
-            // Writing to a string does not fail.
-            _ => drop(write!(uri, "%{byte:02X}")),
-        }
-    }
-    uri
 }
 
 /// The place with the query of the request, where it has none of its own. It stands before a fragment.

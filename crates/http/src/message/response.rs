@@ -157,10 +157,11 @@ impl Response {
         }
     }
 
-    /// Makes a redirect: 302, 303, 307 or 308.
+    /// Makes a redirect: 301, 302, 303, 307 or 308. What no URI has, as spaces, control characters and bytes
+    /// beyond ASCII, is escaped in the location.
     ///
     /// # Errors
-    /// The location has control characters in it.
+    /// None today: so escaped, each location is a value that [`header`](Self::header) takes.
     pub fn redirect(status: Status, location: &str) -> Result<Response, EncodeError> {
         Response::empty(status).header("Location", as_uri(location).as_bytes())
     }
@@ -459,20 +460,20 @@ impl Response {
     }
 }
 
-/// A location in which what no URI has (RFC 3986 §2) and clients send all the same is escaped.
+/// A location in which what no URI has (RFC 3986 §2) is escaped: clients send some of it all the same, and a
+/// value that a program has put in may have any.
 fn as_uri(location: &str) -> Cow<'_, str> {
-    let is_odd = |byte: u8| !byte.is_ascii() || matches!(byte, b'"' | b'<' | b'>');
+    let is_odd = |byte: u8| !byte.is_ascii_graphic() || matches!(byte, b'"' | b'<' | b'>');
     if !location.bytes().any(is_odd) {
         return Cow::Borrowed(location);
     }
     let mut escaped = String::with_capacity(location.len() + 32);
-    for character in location.chars() {
-        match u8::try_from(character) {
-            Ok(byte) if !is_odd(byte) => escaped.push(character),
-            _ => character.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| {
-                // Writing to a string does not fail.
-                let _ = write!(escaped, "%{byte:02X}");
-            }),
+    for byte in location.bytes() {
+        if is_odd(byte) {
+            // Writing to a string does not fail.
+            let _ = write!(escaped, "%{byte:02X}");
+        } else {
+            escaped.push(char::from(byte));
         }
     }
     Cow::Owned(escaped)
