@@ -239,16 +239,22 @@ impl Filter for Compressor {
 
 /// The lines of a compressed answer.
 fn described(coding: Coding, mut response: Response) -> Response {
-        // All of these are constants, or a value that was one before.
-        let _ = response.add_header("Content-Encoding", coding.name());
-        if let Some(tag) = response.header_value("etag").filter(|tag| !tag.starts_with(b"W/")).map(<[u8]>::to_vec) {
-            let _ = response.set_header("ETag", [b"W/".as_slice(), &tag].concat());
-        }
-        response.remove_header("Accept-Ranges");
-        for name in ["Content-MD5", "Digest", "Content-Digest"] {
-            response.remove_header(name);
-        }
-        response
+    // All of these are constants, or a value that was one before.
+    let _ = response.add_header("Content-Encoding", coding.name());
+    if let Some(weak) = weak_tag(&response) {
+        let _ = response.set_header("ETag", weak);
+    }
+    response.remove_header("Accept-Ranges");
+    for name in ["Content-MD5", "Digest", "Content-Digest"] {
+        response.remove_header(name);
+    }
+    response
+}
+
+/// The tag of the compressed answer, if that of this one is strong.
+fn weak_tag(response: &Response) -> Option<Vec<u8>> {
+    let tag = response.header_value("etag").filter(|tag| !tag.starts_with(b"W/"))?;
+    Some([b"W/".as_slice(), tag].concat())
 }
 
 /// A body of unknown length of which nothing is sent.
@@ -266,8 +272,7 @@ impl Stream for Nothing {
 /// from it: it is, if the client asks with the tag that only a compressed answer has.
 fn unchanged(flow: &Flow, mut response: Response) -> Response {
     words::vary(&mut response, "Accept-Encoding");
-    if let Some(tag) = response.header_value("etag").filter(|tag| !tag.starts_with(b"W/")) {
-        let weak = [b"W/".as_slice(), tag].concat();
+    if let Some(weak) = weak_tag(&response) {
         let asked = flow.request.headers().get_all("if-none-match");
         let mut words = asked.flat_map(|list| list.split(|byte| *byte == b','));
         if words.any(|word| word.trim_ascii() == weak) {
