@@ -4,10 +4,10 @@
 //! while the Host line and the name in the TLS handshake stay those of the URL. Start at [`Place::of`].
 
 use crate::error::Error;
-use crate::target::Target;
-use ringroad_engine::net::{literal, split_zone};
+use crate::target::{Target, addresses};
+use ringroad_engine::net::split_zone;
 use std::fmt;
-use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -71,20 +71,10 @@ impl Place {
     /// # Errors
     /// The resolver does not know the name, or cannot be reached.
     pub fn resolve(&self) -> Result<Vec<Address>, Error> {
-        let (host, port) = match self {
-            Place::Unix(path) => return Ok(vec![Address::Unix(path.as_path().into())]),
-            Place::Tcp(host, port) => (host, *port),
-        };
-        let failed = |why: String| Error::failed(format!("resolve, on {host}: {why}"));
-        if let Some(address) = literal(host, port) {
-            return Ok(vec![Address::Tcp(address.map_err(|why| failed(why.to_string()))?)]);
+        match self {
+            Place::Unix(path) => Ok(vec![Address::Unix(path.as_path().into())]),
+            Place::Tcp(host, port) => Ok(addresses(host, *port)?.into_iter().map(Address::Tcp).collect()),
         }
-        let addresses: Vec<_> = (host.as_str(), port)
-            .to_socket_addrs()
-            .map_err(|why| failed(format!("{why} (is the name right, and the resolver reachable?)")))?
-            .map(Address::Tcp)
-            .collect();
-        if addresses.is_empty() { Err(failed("it has no address".to_owned())) } else { Ok(addresses) }
     }
 }
 

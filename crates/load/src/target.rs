@@ -99,16 +99,22 @@ impl Target {
     /// # Errors
     /// The resolver does not know the name, or cannot be reached.
     pub fn resolve(&self) -> Result<Vec<SocketAddr>, Error> {
-        let failed = |why: String| Error::failed(format!("resolve, on {}: {why}", self.host));
-        if let Some(address) = literal(&self.host, self.port) {
-            return Ok(vec![address.map_err(|why| failed(why.to_string()))?]);
-        }
-        let addresses: Vec<_> = (self.host.as_str(), self.port)
-            .to_socket_addrs()
-            .map_err(|why| failed(format!("{why} (is the name right, and the resolver reachable?)")))?
-            .collect();
-        if addresses.is_empty() { Err(failed("it has no address".to_owned())) } else { Ok(addresses) }
+        addresses(&self.host, self.port)
     }
+}
+
+/// The addresses of a name, or an address without brackets, in the order the system gives them. Waits for the
+/// resolver.
+pub(crate) fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
+    let failed = |why: String| Error::failed(format!("resolve, on {host}: {why}"));
+    if let Some(address) = literal(host, port) {
+        return Ok(vec![address.map_err(|why| failed(why.to_string()))?]);
+    }
+    let addresses: Vec<_> = (host, port)
+        .to_socket_addrs()
+        .map_err(|why| failed(format!("{why} (is the name right, and the resolver reachable?)")))?
+        .collect();
+    if addresses.is_empty() { Err(failed("it has no address".to_owned())) } else { Ok(addresses) }
 }
 
 impl FromStr for Target {

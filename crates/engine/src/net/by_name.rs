@@ -1,6 +1,6 @@
 //! Connections by name: look the addresses up, and try them side by side (RFC 8305, "happy eyeballs").
 
-use super::{ConnectOptions, TcpStream, literal};
+use super::{ConnectOptions, TcpStream, literal_with_port};
 use crate::blocking::spawn_blocking;
 use crate::error::{Error, Result};
 use crate::time::sleep;
@@ -25,14 +25,7 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// Outside of a runtime.
 pub async fn lookup_host(name: impl Into<String>) -> Result<Vec<SocketAddr>> {
     let name = name.into();
-    if let Ok(address) = name.parse() {
-        return Ok(vec![address]);
-    }
-    // With an interface by its name.
-    if let Some((host, port)) = name.strip_prefix('[').and_then(|rest| rest.split_once("]:"))
-        && let Ok(port) = port.parse()
-        && let Some(address) = literal(host, port)
-    {
+    if let Some(address) = literal_with_port(&name) {
         return Ok(vec![address?]);
     }
     let asked = name.clone();

@@ -49,4 +49,4 @@ pub use stream::{Hangup, PeerGone, ReadHalf, Recv, RecvInto, SendState, Stream, 
 pub use tcp::{Connect, ConnectOptions, ListenOptions, TcpListener, TcpStream};
 pub use udp::{UdpOptions, UdpSocket};
 pub use unix::{UnixDatagram, UnixListenOptions, UnixListener, UnixStream};
-pub use zone::{literal, split_zone};
+pub use zone::{literal, literal_with_port, split_zone};

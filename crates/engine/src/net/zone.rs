@@ -47,6 +47,20 @@ pub fn literal(host: &str, port: u16) -> Option<Result<SocketAddr>> {
     }))
 }
 
+/// Reads an address with its port, of IPv6 in brackets and also with a zone: `[fe80::1%eth0]:80`. `None`: it
+/// is something else, as a name with a port.
+///
+/// # Errors
+/// As of [`literal`].
+pub fn literal_with_port(text: &str) -> Option<Result<SocketAddr>> {
+    if let Ok(address) = text.parse() {
+        return Some(Ok(address));
+    }
+    let (host, port) = text.strip_prefix('[')?.split_once("]:")?;
+    split_zone(host)?;
+    literal(host, port.parse().ok()?)
+}
+
 /// The index of an interface.
 fn index_of(zone: &str) -> io::Result<u32> {
     if let Ok(index) = zone.parse::<u32>() {
@@ -88,6 +102,14 @@ mod tests {
             ["a", "fe80::1%", "127.0.0.1%lo", "fe80::1%a b", "fe80::1%a/b", "a%lo", "[fe80::1%lo]", ""]
         {
             assert!(literal(text, 80).is_none(), "{text}");
+        }
+        assert_eq!(literal_with_port("[fe80::1%3]:8").unwrap().unwrap(), "[fe80::1%3]:8".parse().unwrap());
+        assert_eq!(
+            literal_with_port("[fe80::1%25lo]:8").unwrap().unwrap(),
+            literal("fe80::1%lo", 8).unwrap().unwrap()
+        );
+        for text in ["fe80::1%lo:8", "[127.0.0.1]:8", "[fe80::1%lo]", "[fe80::1%lo]:x", "a:8", "[a]:8"] {
+            assert!(literal_with_port(text).is_none(), "{text}");
         }
         let missing = literal("fe80::1%no-such-one", 80).unwrap().unwrap_err();
         assert_eq!(missing.raw_os_error(), Some(libc::ENODEV));

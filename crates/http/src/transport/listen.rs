@@ -3,7 +3,7 @@
 use super::Transport;
 use ringroad_engine::net::{
     Canceller, InheritedSocket, ListenOptions, TcpListener, UnixListenOptions, UnixListener,
-    inherited_sockets, literal, split_zone,
+    inherited_sockets, literal_with_port,
 };
 use ringroad_engine::{Error, Result};
 use socket2::{Domain, SockRef, Type};
@@ -45,25 +45,15 @@ impl FromStr for ListenAt {
         match text.split_once(':') {
             None if text == "systemd" => Ok(ListenAt::Inherited(None)),
             Some(("systemd", name)) if !name.is_empty() => Ok(ListenAt::Inherited(Some(name.to_owned()))),
-            _ => address(text)?.map(ListenAt::Tcp).ok_or_else(|| {
-                "not an address (give one as 127.0.0.1:8080, [::1]:8080, unix:/run/site.sock or systemd:NAME)"
-                    .to_owned()
-            }),
+            _ => match literal_with_port(text) {
+                Some(address) => address.map(ListenAt::Tcp).map_err(|why| why.to_string()),
+                None => Err(
+                    "not an address (give one as 127.0.0.1:8080, [::1]:8080, unix:/run/site.sock or systemd:NAME)"
+                        .to_owned(),
+                ),
+            },
         }
     }
-}
-
-/// Reads an address with its port, also of IPv6 with a zone by the name of its interface.
-fn address(text: &str) -> std::result::Result<Option<SocketAddr>, String> {
-    if let Ok(address) = text.parse() {
-        return Ok(Some(address));
-    }
-    let zoned = || {
-        let (host, port) = text.strip_prefix('[')?.split_once("]:")?;
-        split_zone(host)?;
-        literal(host, port.parse().ok()?)
-    };
-    zoned().transpose().map_err(|why| why.to_string())
 }
 
 impl fmt::Display for ListenAt {
