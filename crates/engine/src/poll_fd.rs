@@ -99,17 +99,8 @@ impl<T: AsFd> PollFd<T> {
     ///
     /// # Errors
     /// Those of `read`; as [`readable`](Self::readable).
-    pub async fn read_with<R>(&self, mut read: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
-        counted(async {
-            loop {
-                match read(&self.inner) {
-                    Err(why) if why.kind() == io::ErrorKind::WouldBlock => self.readable().await?,
-                    Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
-                    result => return result,
-                }
-            }
-        })
-        .await
+    pub async fn read_with<R>(&self, read: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
+        self.repeated(read, Kind::Readable).await
     }
 
     /// Calls `write` until it returns something else than `WouldBlock`; waits in between. The descriptor must
@@ -117,11 +108,19 @@ impl<T: AsFd> PollFd<T> {
     ///
     /// # Errors
     /// Those of `write`; as [`writable`](Self::writable).
-    pub async fn write_with<R>(&self, mut write: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
+    pub async fn write_with<R>(&self, write: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
+        self.repeated(write, Kind::Writable).await
+    }
+
+    /// Calls `call` until it does not have to wait. Its result counts against the budget of the task.
+    async fn repeated<R>(&self, mut call: impl FnMut(&T) -> io::Result<R>, kind: Kind) -> io::Result<R> {
         counted(async {
             loop {
-                match write(&self.inner) {
-                    Err(why) if why.kind() == io::ErrorKind::WouldBlock => self.writable().await?,
+                match call(&self.inner) {
+                    Err(why) if why.kind() == io::ErrorKind::WouldBlock => match kind {
+                        Kind::Writable => self.writable().await?,
+                        _ => self.readable().await?,
+                    },
                     Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
                     result => return result,
                 }
