@@ -155,6 +155,20 @@ pub(crate) fn count_answer() {
     });
 }
 
+/// Charges an immediate result to the current task's budget, unless that is used up. Always `true` outside of
+/// a runtime.
+#[inline]
+pub(crate) fn take_answer() -> bool {
+    CURRENT.with(|current| {
+        let Some(core) = &**current.borrow() else { return true };
+        let mut io = core.io.borrow_mut();
+        let Some(io) = io.as_mut() else { return true };
+        let is_left = io.answers_left > 0;
+        io.answers_left = io.answers_left.saturating_sub(1);
+        is_left
+    })
+}
+
 /// Returns the runtime that runs on this thread, if any.
 fn current() -> Option<Rc<Core>> {
     CURRENT.with(|current| (**current.borrow()).clone())

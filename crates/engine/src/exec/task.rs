@@ -1,7 +1,6 @@
 //! Tasks: futures in a slab, with one allocation each, made by spawn.
 
-use super::Core;
-use super::budget::poll_counted;
+use super::{Core, take_answer};
 use pin_project_lite::pin_project;
 use std::any::Any;
 use std::cell::Cell;
@@ -115,10 +114,14 @@ impl Panics {
 
 /// Runs user code, a waker or the destructor of a value, in a destructor. If it panics while the thread
 /// unwinds already, the panic ends here, because it would abort the process.
+#[inline]
 pub(crate) fn in_destructor(code: impl FnOnce()) {
+    if !std::thread::panicking() {
+        return code();
+    }
     let mut panics = Panics::default();
     panics.run(code);
-    panics.resume();
+    panics.forget();
 }
 
 /// The reason why a task ended without an output.
@@ -301,7 +304,7 @@ impl<T: 'static> Future for JoinHandle<T> {
     /// When it is polled again after it returned the output.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         assert!(!self.is_done.get(), "a JoinHandle was awaited again after it gave the task's output");
-        let polled = poll_counted(context, |context| self.poll_output(context));
+        let polled = self.poll_output(context);
         self.is_done.set(polled.is_ready());
         polled
     }
@@ -310,9 +313,16 @@ impl<T: 'static> Future for JoinHandle<T> {
 impl<T: 'static> JoinHandle<T> {
     fn poll_output(&self, context: &mut Context<'_>) -> Poll<Result<T, JoinError>> {
         let mut tasks = self.core.tasks.borrow_mut();
-        let Some(slot) = tasks.alive(self.index, self.generation) else {
-            return Poll::Ready(Err(JoinError::Cancelled));
-        };
+        let slot = tasks.alive(self.index, self.generation);
+        let is_over =
+            slot.as_ref().is_none_or(|slot| matches!(slot.place, Place::Over(_) | Place::Failed(_)));
+        // An end counts against the budget of the task that waits for it; a wait does not.
+        if is_over && !take_answer() {
+            drop(tasks);
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let Some(slot) = slot else { return Poll::Ready(Err(JoinError::Cancelled)) };
         match &mut slot.place {
             Place::Over(task) => {
                 let output = task.as_mut().output().and_then(|output| output.downcast_mut::<Option<T>>());
@@ -355,8 +365,10 @@ impl<T> Drop for JoinHandle<T> {
             }
         };
         drop(tasks);
-        // An output is the user's, and so is a foreign waker.
-        in_destructor(|| drop(remains));
+        if remains.is_some() {
+            // An output is the user's, and so is a foreign waker.
+            in_destructor(|| drop(remains));
+        }
     }
 }
 
