@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
+use std::sync::Once;
 use tempfile::TempDir;
 
 /// How the names of all such folders begin.
@@ -24,13 +25,16 @@ pub(crate) struct RunFolder {
 }
 
 impl RunFolder {
-    /// Makes a folder that this process's user alone can read, and removes folders of servers that are gone.
+    /// Makes a folder that this process's user alone can read. The first one of a process also removes the
+    /// folders of servers that are gone.
     pub(crate) fn new() -> io::Result<RunFolder> {
-        Self::within(&std::env::temp_dir())
+        static SWEPT: Once = Once::new();
+        let parent = std::env::temp_dir();
+        SWEPT.call_once(|| sweep(&parent));
+        Self::within(&parent)
     }
 
     fn within(parent: &Path) -> io::Result<RunFolder> {
-        sweep(parent);
         for _ in 0..TRIES {
             let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
             // Another server may take it for a left one until it is locked.
@@ -114,11 +118,10 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let gone = left(parent.path());
         let live = RunFolder::within(parent.path()).unwrap();
+        sweep(parent.path());
         assert!(!gone.exists());
-        let next = RunFolder::within(parent.path()).unwrap();
         assert!(live.path().is_dir(), "the folder of a server that runs stays");
-        assert!(next.path().is_dir());
-        drop((live, next));
+        drop(live);
         assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
     }
 
@@ -130,7 +133,7 @@ mod tests {
         std::os::unix::fs::symlink(elsewhere.path(), parent.path().join("ringroad-run-link")).unwrap();
         fs::create_dir(parent.path().join("ringroad-other")).unwrap();
         fs::write(parent.path().join("ringroad-run-file"), "").unwrap();
-        drop(RunFolder::within(parent.path()).unwrap());
+        sweep(parent.path());
         assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 3);
         assert!(elsewhere.path().join("kept").exists());
     }
@@ -147,7 +150,7 @@ mod tests {
         for path in [&with_files, &sockets] {
             std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
         }
-        drop(RunFolder::within(parent.path()).unwrap());
+        sweep(parent.path());
         assert!(!sockets.exists());
         assert!(with_files.join("swoole/server.php").exists());
     }
@@ -156,7 +159,13 @@ mod tests {
     fn servers_that_start_together_keep_their_folders() {
         let parent = tempfile::tempdir().unwrap();
         std::thread::scope(|scope| {
-            let start = || (0..50).map(|_| RunFolder::within(parent.path()).unwrap()).collect::<Vec<_>>();
+            let start = || {
+                let folder = |_| {
+                    sweep(parent.path());
+                    RunFolder::within(parent.path()).unwrap()
+                };
+                (0..50).map(folder).collect::<Vec<_>>()
+            };
             let all: Vec<_> = (0..4).map(|_| scope.spawn(start)).collect();
             let all: Vec<_> = all.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
             assert!(all.iter().all(|one| one.path().is_dir()));
