@@ -606,78 +606,83 @@ fn a_filter_that_refuses_the_limit_of_descriptors_keeps_no_driver_from_serving()
     }
 }
 
+/// Serves a site as a user that is not its owner, on every driver, and compares statuses. The words are those
+/// of `serve`; the program and the folder may be read by all, and `modes` has those of names in the site.
+fn as_another_user(folder: &Path, words: &[&str], modes: &[(&str, u32)], expected: &[(&str, &str)]) {
+    use std::os::unix::fs::PermissionsExt;
+    let set = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    let program = folder.join("program");
+    std::fs::copy(BINARY, &program).unwrap();
+    set(folder, 0o755);
+    set(&program, 0o755);
+    for (name, mode) in modes {
+        set(&folder.join("site").join(name), *mode);
+    }
+    for driver in drivers() {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&program);
+        command.args(["serve", "--driver", driver]).args(words);
+        let serving = Serving::of(&mut command);
+        for (path, status) in expected {
+            let code = run(Command::new("curl")
+                .args(["-s", "--max-time", "60", "-o", "/dev/null", "-w", "%{http_code}"])
+                .arg(serving.url(path)));
+            assert_eq!(code.text(), *status, "{driver} {path}");
+        }
+        serving.stop(Signal::TERM);
+    }
+}
+
+/// Whether a test may become another user.
+fn may_be_another_user() -> bool {
+    let may = installed("setpriv") && installed("curl") && is_root();
+    if !may {
+        skip("files that may not be read", "it takes root, setpriv and curl");
+    }
+    may
+}
+
 #[test]
 fn what_may_not_be_read_is_not_passed_over_on_every_driver() {
-    if !installed("setpriv") || !installed("curl") || !is_root() {
-        return skip("files that may not be read", "it takes root, setpriv and curl");
+    if !may_be_another_user() {
+        return;
     }
-    use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
-    let (site, program) = (folder.path().join("site"), folder.path().join("program"));
-    std::fs::copy(BINARY, &program).unwrap();
-    std::fs::create_dir(&site).unwrap();
+    let site = folder.path().join("site");
+    std::fs::create_dir_all(site.join("secrets")).unwrap();
     let config = folder.path().join("ringroad.toml");
     let text = "listen = \"127.0.0.1:0\"\n[[route]]\npath = \"/\"\nkind = \"static\"\nroot = \"site\"\n\
                 try_files = [\"/secret{rest}\", \"/page\"]\n";
     std::fs::write(&config, text).unwrap();
     std::fs::write(site.join("page"), "page").unwrap();
     std::fs::write(site.join("secret"), "secret").unwrap();
-    std::fs::create_dir(site.join("secrets")).unwrap();
     std::fs::write(site.join("secrets/file"), "secret").unwrap();
-    for (path, mode) in [
-        (folder.path().to_owned(), 0o755),
-        (program.clone(), 0o755),
-        (site.join("secret"), 0o600),
-        (site.join("secrets"), 0o700),
-    ] {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-    }
-    for driver in drivers() {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&program);
-        command.args(["serve", "--config", config.to_str().unwrap(), "--driver", driver]);
-        let serving = Serving::of(&mut command);
-        for (path, status) in [("/nothing", "200"), ("/s/file", "403"), ("/secret", "403")] {
-            let code = run(Command::new("curl")
-                .args(["-s", "--max-time", "60", "-o", "/dev/null", "-w", "%{http_code}"])
-                .arg(serving.url(path)));
-            assert_eq!(code.text(), status, "{driver} {path}");
-        }
-        serving.stop(Signal::TERM);
-    }
+    as_another_user(
+        folder.path(),
+        &["--config", config.to_str().unwrap()],
+        &[("secret", 0o600), ("secrets", 0o700)],
+        &[("/nothing", "200"), ("/s/file", "403"), ("/secret", "403")],
+    );
 }
 
 #[test]
 fn what_the_server_may_not_read_is_forbidden_on_every_driver() {
-    if !installed("setpriv") || !installed("curl") || !is_root() {
-        return skip("files that may not be read", "it takes root, setpriv and curl");
+    if !may_be_another_user() {
+        return;
     }
-    use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
-    let (site, program) = (folder.path().join("site"), folder.path().join("program"));
-    std::fs::copy(BINARY, &program).unwrap();
+    let site = folder.path().join("site");
     for name in ["listed", "shut", "index"] {
         std::fs::create_dir_all(site.join(name)).unwrap();
         std::fs::write(site.join(name).join("file"), name).unwrap();
     }
     std::fs::write(site.join("index/index.html"), "index").unwrap();
     std::fs::write(site.join("secret"), "secret").unwrap();
-    for (path, mode) in [
-        (folder.path().to_owned(), 0o755),
-        (program.clone(), 0o755),
-        (site.join("listed"), 0o711),
-        (site.join("shut"), 0o700),
-        (site.join("index/index.html"), 0o600),
-        (site.join("secret"), 0o600),
-    ] {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-    }
-    for driver in drivers() {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&program);
-        command.args(["serve", "--listen", "127.0.0.1:0", "--autoindex", "--driver", driver, text(&site)]);
-        let serving = Serving::of(&mut command);
-        for (path, status) in [
+    as_another_user(
+        folder.path(),
+        &["--listen", "127.0.0.1:0", "--autoindex", text(&site)],
+        &[("listed", 0o711), ("shut", 0o700), ("index/index.html", 0o600), ("secret", 0o600)],
+        &[
             ("/listed/", "403"),
             ("/listed/file", "200"),
             ("/shut/", "403"),
@@ -685,12 +690,6 @@ fn what_the_server_may_not_read_is_forbidden_on_every_driver() {
             ("/index/", "403"),
             ("/secret", "403"),
             ("/index/file", "200"),
-        ] {
-            let code = run(Command::new("curl")
-                .args(["-s", "--max-time", "60", "-o", "/dev/null", "-w", "%{http_code}"])
-                .arg(serving.url(path)));
-            assert_eq!(code.text(), status, "{driver} {path}");
-        }
-        serving.stop(Signal::TERM);
-    }
+        ],
+    );
 }

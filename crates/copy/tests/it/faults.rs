@@ -3,7 +3,8 @@
 use crate::child;
 use crate::image::Image;
 use crate::support::{
-    Told, archive, assert_no_torn_file, clean, engines, files, folders, many, ring_engines, run,
+    Told, archive, assert_no_torn_file, clean, engines, files, folders, many, packed, ring_engines, run,
+    unpacked,
 };
 use crate::tree::{build, deep};
 use ringroad_copy::{Control, Destination, Engine, Refusal};
@@ -385,23 +386,9 @@ fn a_copy_whose_close_fails_is_not_left_to_be_taken_for_whole() {
 
 /// 50 files, in several shards that four threads would make.
 fn shards_are_made_and_unpacked(source: &Path, place: &Path) {
-    use ringroad_copy::pack::{Packing, Unpacking, pack, unpack};
-    let (part, jobs) = (None, 4);
-    let packing = Packing {
-        shard_bytes: 20_000,
-        mtime: None,
-        owner: None,
-        part,
-        jobs,
-        exclude: Vec::new(),
-        index: true,
-    };
-    let names = place.join("s-%d.tar").to_str().unwrap().parse().unwrap();
-    let packed = pack(source, &names, &packing, &(), &Control::new()).unwrap();
+    let (packed, shards) = packed(source, place, 20_000, 4);
     assert!(packed.errors == 0 && packed.shards > 2, "{packed:?}");
-    let shards: Vec<_> = (0..packed.shards).map(|number| names.name(number)).collect();
-    let unpacking = Unpacking { owners: false, part, jobs, needs_index: true };
-    let done = unpack(&shards, &place.join("unpacked"), &unpacking, &(), &Control::new()).unwrap();
+    let done = unpacked(&shards, &place.join("unpacked"), 4);
     assert_eq!((done.verified, done.errors), (50, 0));
 }
 

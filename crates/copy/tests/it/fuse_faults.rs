@@ -1,7 +1,7 @@
 //! What the copier makes of file systems that flip bits, hang, fail, read short and keep coarse times.
 
 use crate::fuse::{Faults, Fuse, drop_cached, put};
-use crate::support::{Told, archive, clean, engines, files, folders, many, run};
+use crate::support::{Told, archive, clean, engines, files, folders, many, packed, run, unpacked};
 use crate::tree::noise;
 use ringroad_copy::{Durability, Engine, ErrorKind, Options, Reflink};
 
@@ -313,7 +313,6 @@ fn a_device_is_not_synced_and_that_is_no_error() {
 
 #[test]
 fn a_file_that_cannot_be_read_to_its_end_is_left_out_of_its_shard_and_nothing_else_is() {
-    use ringroad_copy::pack::{Packing, Unpacking, pack, unpack};
     let faults = Faults { read_fails: Some(("b", 5)), read_fails_from: 9 << 20, ..Faults::default() };
     let Some(fuse) = Fuse::mount(Faults::default()) else { return };
     let place = tempfile::tempdir().unwrap();
@@ -321,23 +320,10 @@ fn a_file_that_cannot_be_read_to_its_end_is_left_out_of_its_shard_and_nothing_el
         put(&fuse, name, &crate::tree::noise(bytes, 7));
     }
     fuse.set(faults);
-    let (part, jobs) = (None, 2);
-    let packing = Packing {
-        shard_bytes: 1 << 30,
-        mtime: None,
-        owner: None,
-        part,
-        jobs,
-        exclude: Vec::new(),
-        index: true,
-    };
-    let names: ringroad_copy::pack::Names = place.path().join("s-%d.tar").to_str().unwrap().parse().unwrap();
-    let control = ringroad_copy::Control::new();
-    let packed = pack(&fuse.mounted, &names, &packing, &(), &control).unwrap();
+    let (packed, shards) = packed(&fuse.mounted, place.path(), 1 << 30, 2);
     assert_eq!((packed.shards, packed.entries, packed.errors), (1, 2, 1));
-    let unpacking = Unpacking { owners: false, part, jobs, needs_index: true };
     let to = place.path().join("to");
-    let done = unpack(&[names.name(0)], &to, &unpacking, &(), &control).unwrap();
+    let done = unpacked(&shards, &to, 2);
     assert_eq!((done.entries, done.verified, done.errors), (2, 2, 0));
     assert!(!to.join("b").exists());
     for name in ["a", "c"] {

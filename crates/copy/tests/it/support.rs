@@ -1,5 +1,6 @@
 //! What the tests share: copying with an engine, remembering what was told.
 
+use ringroad_copy::pack::{Names, Packed, Packing, Unpacked, Unpacking, pack, unpack};
 use ringroad_copy::{
     Control, Dereference, Destination, Engine, Event, Observer, Options, Preserve, Report, copy,
 };
@@ -103,6 +104,22 @@ pub(crate) fn clean(source: &Path, target: &Path, options: &Options) -> Report {
     let report = run(source, target, options, &told);
     assert!(report.is_success(), "{options:?}: {:?} {report:?}", told.errors.lock().unwrap());
     report
+}
+
+/// Packs a tree into shards of about so many bytes, with an index each, by so many threads. Returns them too.
+pub(crate) fn packed(source: &Path, place: &Path, shard_bytes: u64, jobs: usize) -> (Packed, Vec<PathBuf>) {
+    let packing =
+        Packing { shard_bytes, mtime: None, owner: None, part: None, jobs, exclude: Vec::new(), index: true };
+    let names: Names = place.join("s-%d.tar").to_str().unwrap().parse().unwrap();
+    let packed = pack(source, &names, &packing, &(), &Control::new()).unwrap();
+    let shards = (0..packed.shards).map(|number| names.name(number)).collect();
+    (packed, shards)
+}
+
+/// Unpacks shards that have indexes.
+pub(crate) fn unpacked(shards: &[PathBuf], to: &Path, jobs: usize) -> Unpacked {
+    let unpacking = Unpacking { owners: false, part: None, jobs, needs_index: true };
+    unpack(shards, to, &unpacking, &(), &Control::new()).unwrap()
 }
 
 /// A source folder and a target's name in a fresh place.

@@ -319,12 +319,14 @@ cases!(
                 if poll!(&mut writing).is_ready() {
                     continue;
                 }
-                if round % 2 == 0 {
+                let is_new = round % 2 == 0;
+                if !is_new {
                     yield_now().await;
                 }
                 drop(writing);
                 if case == Case::IoUring {
-                    mapped_until_let_go(&[address]).await;
+                    let had_it = mapped_until_let_go(&[address]).await;
+                    assert!(had_it || !is_new, "nothing ended it since it was handed over");
                 }
                 // Before a thread has taken it up it is gone with its future, and after that not before it is
                 // written.

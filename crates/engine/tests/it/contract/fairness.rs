@@ -8,7 +8,7 @@ use crate::support::{run, runtime, some_turns};
 use futures_util::{StreamExt, join};
 use ringroad_engine::fs::File;
 use ringroad_engine::time::{interval, now, sleep, sleep_until, timeout};
-use ringroad_engine::{JoinSet, PollFd, spawn, sync, yield_now};
+use ringroad_engine::{JoinHandle, JoinSet, PollFd, spawn, sync, yield_now};
 use std::cell::Cell;
 use std::future::{Future, pending};
 use std::os::fd::OwnedFd;
@@ -227,24 +227,29 @@ scenario!(
     }
 );
 
+/// Starts a task that waits for `answers` futures in turn, which are always ready, and counts them.
+fn greedy<F: Future<Output = ()> + 'static>(
+    answers: u64,
+    mut next: impl FnMut() -> F + 'static,
+) -> (JoinHandle<()>, Meanwhile) {
+    let done = Rc::new(Cell::new(0));
+    let count = Rc::clone(&done);
+    let task = spawn(async move {
+        while count.get() < answers {
+            next().await;
+            count.set(count.get() + 1);
+        }
+    });
+    (task, Meanwhile::of(&done))
+}
+
 /// Runs a task that is always answered at once beside an echo and a timer, and counts its answers per turn.
 /// What it answers is made by `next`.
-async fn has_its_share<F: std::future::Future<Output = ()> + 'static>(mut next: impl FnMut() -> F + 'static) {
-    const ANSWERS: u64 = 20_000;
+async fn has_its_share<F: Future<Output = ()> + 'static>(next: impl FnMut() -> F + 'static) {
     let server = Echo::start();
     let mut client = Client::connect(server.address).await;
     client.exchange(vec![1; 10]).await;
-    let done = Rc::new(Cell::new(0));
-    let greedy = spawn({
-        let done = Rc::clone(&done);
-        async move {
-            while done.get() < ANSWERS {
-                next().await;
-                done.set(done.get() + 1);
-            }
-        }
-    });
-    let meanwhile = Meanwhile::of(&done);
+    let (greedy, meanwhile) = greedy(20_000, next);
     for _ in 0..10 {
         join!(client.exchange(vec![2; 10]), sleep(Duration::from_millis(1)));
         meanwhile.got_its_share();
@@ -328,18 +333,8 @@ scenario!(a_wait_group_without_work_does_not_keep_others_waiting, |_| async {
 });
 
 /// Runs a task that is always answered at once beside one that yields, and counts its answers per turn.
-async fn yields<F: Future<Output = ()> + 'static>(name: &str, mut next: impl FnMut() -> F + 'static) {
-    let done = Rc::new(Cell::new(0));
-    let greedy = spawn({
-        let done = Rc::clone(&done);
-        async move {
-            while done.get() < ANSWERS {
-                next().await;
-                done.set(done.get() + 1);
-            }
-        }
-    });
-    let meanwhile = Meanwhile::of(&done);
+async fn yields<F: Future<Output = ()> + 'static>(name: &str, next: impl FnMut() -> F + 'static) {
+    let (greedy, meanwhile) = greedy(ANSWERS, next);
     while !greedy.is_finished() {
         yield_now().await;
         meanwhile.got_its_share_of(name);
