@@ -14,6 +14,7 @@
 use crate::exec::{Core, JoinError};
 use crate::fork::PerProcess;
 use crate::name::DriverName;
+use futures_channel::oneshot;
 #[cfg(ringroad_loom)]
 use loom::{
     sync::{Condvar, Mutex, MutexGuard, atomic::AtomicUsize},
@@ -194,10 +195,10 @@ where
     T: Send + 'static,
 {
     let simulated = Core::current("spawn_blocking").with_io(|io| io.driver_name()) == Some(DriverName::Sim);
-    let (sender, receiver) = oneshot::async_channel();
+    let (sender, receiver) = oneshot::channel();
     let job = move |thread: io::Result<()>| {
         // The future is gone.
-        if sender.is_closed() {
+        if sender.is_canceled() {
             return;
         }
         let returned = match thread {
@@ -219,7 +220,7 @@ where
 /// Future of [`spawn_blocking`].
 #[must_use = "dropping it cancels the call if that has not begun"]
 pub struct Blocking<T> {
-    receiver: oneshot::AsyncReceiver<Result<T, JoinError>>,
+    receiver: oneshot::Receiver<Result<T, JoinError>>,
     /// Called on the current thread, in `sim`.
     here: Option<Job>,
 }

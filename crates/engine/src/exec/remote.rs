@@ -4,6 +4,7 @@
 
 use super::inbox::{Inbox, Message};
 use super::{Core, JoinError, spawn};
+use futures_channel::oneshot;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -60,7 +61,7 @@ impl Remote {
         F: Future + 'static,
         F::Output: Send + 'static,
     {
-        let (report, receiver) = oneshot::async_channel();
+        let (report, receiver) = oneshot::channel();
         // `make` runs inside the task, so that a panic in it ends only that task.
         let call = Box::new(move || {
             let task = spawn(async move { make().await });
@@ -78,7 +79,7 @@ impl Remote {
 /// A handle of a task that was spawned with [`Remote::spawn_with_result`]. Awaiting it returns the task's
 /// output, on any runtime; dropping it detaches the task.
 pub struct RemoteTask<T> {
-    receiver: oneshot::AsyncReceiver<Result<T, JoinError>>,
+    receiver: oneshot::Receiver<Result<T, JoinError>>,
 }
 
 impl<T> RemoteTask<T> {

@@ -1,7 +1,9 @@
 //! Calls that block, on threads of their own.
 
-use crate::support::{some_turns, with_runtime};
-use ringroad_engine::{Builder, JoinError, blocking, spawn, spawn_blocking};
+use crate::support::{poll_once, some_turns, with_runtime};
+use ringroad_engine::{Builder, JoinError, blocking, spawn, spawn_blocking, yield_now};
+use std::hint::spin_loop;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
 
@@ -21,6 +23,33 @@ everywhere!(a_panic_in_a_blocking_call_is_reported_and_ends_no_other_task, |_| a
     let good = spawn_blocking(|| 7);
     assert!(matches!(bad.await, Err(JoinError::Panicked(_))));
     assert_eq!(good.await.unwrap(), 7);
+});
+
+everywhere!(a_blocking_call_dropped_as_it_ends_drops_its_result_once, |_| async {
+    /// Counts itself out.
+    struct Counted(Arc<AtomicUsize>);
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let (called, dropped) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    for round in 0..2000 {
+        let (called, dropped) = (Arc::clone(&called), Arc::clone(&dropped));
+        let mut call = spawn_blocking(move || {
+            called.fetch_add(1, Ordering::Relaxed);
+            Counted(dropped)
+        });
+        let _ = poll_once(Pin::new(&mut call)).await;
+        for _ in 0..round % 512 {
+            spin_loop();
+        }
+    }
+    // One thread may still be within the last call; whatever was called has been dropped, and nothing twice.
+    while called.load(Ordering::Relaxed) != dropped.load(Ordering::Relaxed) {
+        spawn_blocking(|| ()).await.unwrap();
+        yield_now().await;
+    }
 });
 
 cases!(

@@ -323,6 +323,15 @@ scenario!(oneshots_that_always_have_their_value_do_not_keep_others_waiting, |_| 
     .await;
 });
 
+scenario!(oneshots_whose_receiver_is_gone_do_not_keep_others_waiting, |_| async {
+    has_its_share(|| async {
+        let (mut sender, receiver) = sync::oneshot::channel::<u8>();
+        drop(receiver);
+        sender.closed().await;
+    })
+    .await;
+});
+
 scenario!(a_wait_group_without_work_does_not_keep_others_waiting, |_| async {
     let group = sync::WaitGroup::new();
     has_its_share(move || {

@@ -5,9 +5,13 @@ use ringroad_engine::sync::{self, Mutex, Semaphore, TryRecvError, UnboundedSende
 use ringroad_engine::time::sleep;
 use ringroad_engine::{Builder, spawn, yield_now};
 use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::hint::spin_loop;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -148,6 +152,63 @@ everywhere!(a_oneshot_brings_its_value_or_the_news_that_there_is_none, |_| async
     drop(sender);
     assert!(waiting.await.unwrap().is_err());
 });
+
+everywhere!(a_oneshot_tells_what_has_come_without_taking_it, |_| async {
+    let (mut sender, mut receiver) = oneshot::channel();
+    assert!(!receiver.has_message() && !receiver.is_closed() && !sender.is_closed());
+    assert!(poll_once(pin!(sender.closed())).await.is_none());
+    sender.send(42).unwrap();
+    assert!(receiver.has_message() && !receiver.is_closed());
+    assert_eq!((&mut receiver).await, Ok(42));
+    assert!(!receiver.has_message() && receiver.is_closed());
+    let (sender, mut receiver) = oneshot::channel::<u8>();
+    drop(sender);
+    assert!(!receiver.has_message() && receiver.is_closed());
+    assert!(receiver.await.is_err());
+    let (mut sender, receiver) = oneshot::channel::<u8>();
+    let dropped = spawn(async move {
+        some_turns().await;
+        drop(receiver);
+    });
+    sender.closed().await;
+    assert!(sender.is_closed());
+    dropped.await.unwrap();
+});
+
+/// Counts what was dropped.
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A thread sends while this one drops the receiver. The pause before the drop grows and shrinks, so that the two meet
+/// at each point of the other's work.
+#[test]
+fn a_oneshot_dropped_while_its_value_arrives_drops_the_value_once() {
+    const ROUNDS: usize = 20_000;
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let (give, take) = mpsc::channel::<oneshot::Sender<Counted>>();
+    let sending = thread::spawn({
+        let dropped = Arc::clone(&dropped);
+        move || take.into_iter().for_each(|sender| drop(sender.send(Counted(Arc::clone(&dropped)))))
+    });
+    for round in 0..ROUNDS {
+        let (sender, mut receiver) = oneshot::channel();
+        let mut waits = pin!(&mut receiver);
+        assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        give.send(sender).unwrap();
+        for _ in 0..round % 512 {
+            spin_loop();
+        }
+        drop(receiver);
+    }
+    drop(give);
+    sending.join().unwrap();
+    assert_eq!(dropped.load(Ordering::Relaxed), ROUNDS);
+}
 
 everywhere!(a_semaphore_lets_no_more_in_than_it_has_permits, |_| async {
     let semaphore = Rc::new(Semaphore::new(3));
